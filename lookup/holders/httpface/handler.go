@@ -166,10 +166,10 @@ func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, 
 	}
 	e := &endpoints[number]
 	c.endpoint = e
-	hasHead := e.method == http.MethodGet && e.answer != nil // a dump is not made for its header
-	if r.Method != e.method && (r.Method != http.MethodHead || !hasHead) {
+	head := e.method == http.MethodGet && e.answer != nil // a dump has no length before it is written
+	if r.Method != e.method && (r.Method != http.MethodHead || !head) {
 		allow := e.method
-		if hasHead {
+		if head {
 			allow = "GET, HEAD"
 		}
 		w.Header().Set("Allow", allow)
@@ -232,6 +232,9 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
 	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
+	if err != nil && !isKnown(err) {
+		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
+	}
 	if err == nil {
 		// Otherwise the deadline would end the request while it is answered.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
