@@ -101,7 +101,7 @@ func equalAnswers(a, b *Coordinator) bool {
 			x.eagle != y.eagle || x.keyMask != y.keyMask || !slices.Equal(x.prefixes, y.prefixes) {
 			return false
 		}
-		if x.Kind.window() && x.SlidingWindow != y.SlidingWindow || x.Kind == ChunkedLocalAttention && x.AttentionChunkSize != y.AttentionChunkSize {
+		if x.Kind.IsWindow() && x.SlidingWindow != y.SlidingWindow || x.Kind == ChunkedLocalAttention && x.AttentionChunkSize != y.AttentionChunkSize {
 			return false
 		}
 	}

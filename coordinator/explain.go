@@ -230,7 +230,7 @@ func (v *view) firstAbsentBlock(from, to int64, chunkPositions int) int64 {
 // needs.
 func (a *attentionGroup) lastNeeded(blocks int64, args finderArgs) (from, to int64) {
 	switch {
-	case a.Kind.window() && blocks > 0:
+	case a.Kind.IsWindow() && blocks > 0:
 		last := blocks - 1
 		if args.drop { // its left edge is aligned
 			last = floorTo(last, max(1, args.align/a.block))
@@ -262,7 +262,7 @@ func (a *attentionGroup) reason(end *GroupEnd, onAnyRank *Presence, args finderA
 	switch {
 	case v.hasBlock(int(missing), a.chunkPositions):
 		return ReasonRank
-	case a.Kind.window():
+	case a.Kind.IsWindow():
 		return ReasonWindow
 	case a.Kind.IsFull() && !args.drop && missing*a.block-end.EndTokens >= a.block:
 		return ReasonAlignment

@@ -44,9 +44,9 @@ func (c *Coordinator) find(a *attentionGroup, p *Presence, args finderArgs) (gro
 		return findFull(a, p, args), nil
 	case a.Kind.scratch():
 		return groupHit{}, nil
-	case a.Kind.window() && c.rules.windowChunks && args.align < a.block:
+	case a.Kind.IsWindow() && c.rules.windowChunks && args.align < a.block:
 		return c.findWindowChunks(a, p, args)
-	case a.Kind.window():
+	case a.Kind.IsWindow():
 		return c.findWindow(a, p, args)
 	case a.Kind == ChunkedLocalAttention:
 		return c.findChunkedLocal(a, p, args)

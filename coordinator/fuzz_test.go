@@ -41,7 +41,7 @@ func (s *source) pool() Pool {
 		}
 		g.Variant, g.Uniform, g.IsEagleGroup = s.below(2), s.flag(), s.below(4) == 1
 		switch {
-		case g.Kind.window():
+		case g.Kind.IsWindow():
 			g.SlidingWindow = 1 + s.below(8*g.BlockSize)
 		case g.Kind == ChunkedLocalAttention:
 			g.AttentionChunkSize = 1 + s.below(8*g.BlockSize)

@@ -26,7 +26,7 @@ func (a *attentionGroup) neededToEndLater(end int64, args finderArgs, numKnown i
 	switch {
 	case a.Kind.scratch():
 		return 0, 0
-	case a.Kind.window():
+	case a.Kind.IsWindow():
 		return a.windowToEndLater(end, args, numKnown, mask)
 	case a.Kind.IsFull():
 		end += args.align

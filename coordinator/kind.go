@@ -92,8 +92,24 @@ func (k *Kind) UnmarshalText(text []byte) error {
 // IsFull reports whether the kind follows the full-attention rule.
 func (k Kind) IsFull() bool { return k <= HiddenState }
 
-// window reports whether the kind follows the sliding-window rule.
-func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }
+// IsWindow reports whether the kind follows the sliding-window rule.
+func (k Kind) IsWindow() bool { return k == SlidingWindow || k == SlidingWindowMLA }
+
+// MayBeNamed reports whether vLLM may name a group of this kind so in its KV events (kv_cache_spec_kind). A name that is
+// not known may be of any kind.
+func (k Kind) MayBeNamed(specKind string) bool {
+	switch specKind {
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return k.IsFull()
+	case "sliding_window", "sliding_window_mla":
+		return k.IsWindow()
+	case "chunked_local_attention":
+		return k == ChunkedLocalAttention
+	case "mamba":
+		return k == Mamba
+	}
+	return true
+}
 
 // mla reports whether one copy of a block serves every tensor-parallel rank.
 func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA || k == HiddenState }

@@ -77,7 +77,7 @@ func (c *Coordinator) mayReadOutsideMask(g int) bool {
 	group := &c.groups[g]
 	a := &c.attention[group.attention]
 	switch {
-	case !group.Kind.window() || c.KeyMask(g).IsAll():
+	case !group.Kind.IsWindow() || c.KeyMask(g).IsAll():
 		return false
 	case len(c.attention) == 1 && c.rules.singleAlignsToBlock:
 		return true // hits end between the boundaries of the mask

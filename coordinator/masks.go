@@ -181,7 +181,7 @@ func (c *Coordinator) droppedPattern(i int, interval *int, promptTokens int64) M
 func (c *Coordinator) reachablePattern(g int, interval *int, promptTokens int64) Mask {
 	group := &c.groups[g]
 	switch {
-	case group.Kind.window():
+	case group.Kind.IsWindow():
 		eagle := group.eagle
 		if c.rules.mergedEagle {
 			eagle = c.attention[group.attention].eagle

@@ -336,9 +336,9 @@ func (g *Group) validate() error {
 		return fielderror.New([]string{"block_size"}, "block_size is %d, want 1 to %d", g.BlockSize, maxTokens)
 	case g.SlidingWindow < 0 || g.SlidingWindow > maxTokens:
 		return fielderror.New([]string{"sliding_window"}, "sliding_window is %d, want 1 to %d", g.SlidingWindow, maxTokens)
-	case g.Kind.window() && g.SlidingWindow == 0:
+	case g.Kind.IsWindow() && g.SlidingWindow == 0:
 		return fielderror.New([]string{"sliding_window"}, "%s needs sliding_window", g.Kind)
-	case g.SlidingWindow != 0 && !g.Kind.window() && !g.Kind.IsFull():
+	case g.SlidingWindow != 0 && !g.Kind.IsWindow() && !g.Kind.IsFull():
 		return fielderror.New([]string{"sliding_window"}, "%s has no sliding_window, remove it", g.Kind)
 	case g.AttentionChunkSize < 0 || g.AttentionChunkSize > maxTokens:
 		return fielderror.New([]string{"attention_chunk_size"}, "attention_chunk_size is %d, want 1 to %d", g.AttentionChunkSize, maxTokens)
@@ -350,7 +350,7 @@ func (g *Group) validate() error {
 		return fielderror.New([]string{"mamba_cache_mode"}, "mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)
 	case g.ExtraRetainedTokens < 0 || g.ExtraRetainedTokens > maxTokens:
 		return fielderror.New([]string{"extra_retained_tokens"}, "extra_retained_tokens is %d, want 0 to %d", g.ExtraRetainedTokens, maxTokens)
-	case g.ExtraRetainedTokens != 0 && !g.Kind.window():
+	case g.ExtraRetainedTokens != 0 && !g.Kind.IsWindow():
 		return fielderror.New([]string{"extra_retained_tokens"}, "%s has no extra_retained_tokens, remove it", g.Kind)
 	case g.RSWAWindow < 0 || g.RSWAWindow > maxTokens:
 		return fielderror.New([]string{"rswa_window"}, "rswa_window is %d, want 0 to %d", g.RSWAWindow, maxTokens)

@@ -243,3 +243,20 @@ func TestWarnings(t *testing.T) {
 		assert.Contains(t, warnings[0], tc.want)
 	}
 }
+
+// vLLM's events do not tell all kinds apart.
+func TestMayBeNamed(t *testing.T) {
+	full := []Kind{FullAttention, MLAAttention}
+	windows := []Kind{SlidingWindow, SlidingWindowMLA}
+	others := []Kind{ChunkedLocalAttention, Mamba}
+	all := slices.Concat(full, windows, others)
+	for name, want := range map[string][]Kind{
+		"full_attention": full, "mla_attention": full, "sink_full_attention": full,
+		"sliding_window": windows, "sliding_window_mla": windows,
+		"chunked_local_attention": others[:1], "mamba": others[1:], "": all, "not known": all,
+	} {
+		for _, k := range all {
+			assert.Equal(t, slices.Contains(want, k), k.MayBeNamed(name), "%s, %q", k, name)
+		}
+	}
+}

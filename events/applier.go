@@ -103,6 +103,9 @@ func (a *applier) clear() {
 // store applies an event of KindStored.
 func (a *applier) store(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
+	if n == 0 {
+		return nil // vLLM says so of a sliding window that caches nothing of a prompt
+	}
 	if isHint(&e.Tier) {
 		a.stats.Hints += int64(n)
 		return nil

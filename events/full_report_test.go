@@ -70,3 +70,18 @@ func TestPartialReportOfUncountedCopies(t *testing.T) {
 		assert.Equal(t, want, set.Contains(1, e.Tier, e.Hashes.At(i)), "block %d", i)
 	}
 }
+
+// TestStoreNothing: vLLM 0.32 sends events without blocks for groups with a sliding window.
+func TestStoreNothing(t *testing.T) {
+	for _, kind := range []string{"", "full_attention", "sliding_window", "mamba"} {
+		for _, complete := range []bool{false, true} {
+			set, stats := NewSet(0), &Status{Complete: complete}
+			a := newApplier(set, &Config{MaxBlocks: 100}, stats)
+			e := &Event{Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: kind, SlidingWindow: 6, BlockSize: 4}
+			require.NoError(t, a.store(e))
+			require.NoError(t, a.flush())
+			assert.Zero(t, set.Len())
+			assert.Zero(t, stats.Stored)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func (q *Query) EndSome(r *Result, most int) (done bool) {
 	}
 	q.oldest = max(q.oldest, q.core.oldest)
 	if q.rules.coordinator != nil {
-		if !q.fitSome(min(most, endPiece)) {
+		if !q.findHits(min(most, endPiece)) {
 			return false
 		}
 	} else {
@@ -50,14 +50,14 @@ func (q *Query) EndSome(r *Result, most int) (done bool) {
 		q.scan.alive = q.scan.alive[:0]
 	}
 	q.work += len(q.ends) * endWork
-	q.rankEnds()
+	q.sortEnds()
 	q.setResult(r)
 	return true
 }
 
-// rankEnds replaces slots by the ranks of their holders, and the numbers of media by their ranks by name, and sorts.
-// Slots that were retired during the query are left out, and those of stale holders but for what is predicted.
-func (q *Query) rankEnds() {
+// sortEnds replaces slots by the indexes of their holders, and the numbers of media by their order by name, and sorts.
+// Slots that were retired during the query are left out, and those of holders that were stale but for what is predicted.
+func (q *Query) sortEnds() {
 	c, left := q.core, q.ends[:0]
 	for _, e := range q.ends {
 		num, medium, n := uint32(e>>40), uint8(e>>32), uint32(e)
@@ -65,13 +65,13 @@ func (q *Query) rankEnds() {
 		if slot.holder == nil || slot.since > q.version {
 			continue
 		}
-		if stale := !c.slots.fresh.has(num); stale && medium != allMedia+1 {
+		if stale := !c.slots.isFresh(num, q.version); stale && medium != allMedia+1 {
 			continue
 		}
 		if medium != allMedia {
-			medium = c.places.ranks[medium-1] + 1
+			medium = c.places.order[medium-1] + 1
 		}
-		left = append(left, packEnd(slot.holder.rank, medium, n))
+		left = append(left, packEnd(slot.holder.index, medium, n))
 	}
 	slices.Sort(left)
 	q.ends = left
@@ -102,7 +102,7 @@ func (q *Query) setResult(r *Result) {
 				break
 			}
 			if medium := uint8(e >> 32); medium != allMedia && uint32(e) > 0 {
-				r.media = append(r.media, MediumPrefix{q.core.places.byRank[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
+				r.media = append(r.media, MediumPrefix{q.core.places.sorted[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
 			}
 		}
 		p.Media = r.media[from:len(r.media):len(r.media)]

@@ -35,12 +35,14 @@ type outcome struct {
 // memoLen is how many outcomes are remembered: enough for holders that apply batches in turns.
 const memoLen = 1024
 
-// memoEntry is the outcome of a change of a set. from nil: none.
+// memoEntry is the outcome of a change of a set. Sets are told by their ids: pointers would keep the memory of those that
+// are no longer in the table.
 type memoEntry struct {
-	from        *holderSet
-	action      action
+	from, to    uint64 // ids of sets; 0: none
+	toNum       uint32
 	slot, place uint32
-	outcome     outcome
+	action      action
+	outcome     outcome // without to
 }
 
 func memoIndex(from *holderSet, ch *change, place uint32) uint32 {
@@ -65,20 +67,25 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 	var m *memoEntry
 	if remember {
 		m = &c.memo[memoIndex(from, ch, place)]
-		if m.from == from && m.action == ch.action && m.slot == ch.slot && m.place == place && c.sets.isCurrent(m.outcome.to) {
-			return m.outcome, nil
+		if m.from == from.id && m.action == ch.action && m.slot == ch.slot && m.place == place {
+			if to := c.sets.get(m.toNum, m.to); to != nil {
+				out := m.outcome
+				out.to = to
+				return out, nil
+			}
 		}
 	}
 	pairs, out := c.changed(from, ch)
 	hash := c.sets.hash(pairs)
 	if out.to = c.sets.find(pairs, hash); out.to == nil {
-		if !c.fits(sizeOfSet(len(pairs))+setChunkLen*16) || c.sets.next > maxSets-1 {
+		if !c.fits(sizeOfSet(len(pairs))+internBytes+setChunkLen*16) || c.sets.next > maxSets-1 {
 			return outcome{}, errNoMemory
 		}
 		out.to = c.sets.add(pairs, hash)
 	}
 	if remember {
-		*m = memoEntry{from, ch.action, ch.slot, place, out}
+		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, slot: ch.slot, place: place, action: ch.action, outcome: out}
+		m.outcome.to = nil
 	}
 	return out, nil
 }

@@ -14,7 +14,7 @@ func checkCore(t *testing.T, f *Fleet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.core
-	refs, aliases, records, dead, dying := map[uint32]uint32{}, map[uint32]uint32{}, int64(0), int64(0), int64(0)
+	refs, aliases, records, dead, unheld := map[uint32]uint32{}, map[uint32]uint32{}, int64(0), int64(0), int64(0)
 	for n, s := range c.log.segments {
 		if s == nil {
 			require.Contains(t, c.log.free, uint32(n))
@@ -30,7 +30,7 @@ func checkCore(t *testing.T, f *Fleet) {
 			live++
 			refs[num]++
 			if c.sets.at(num) == c.sets.empty {
-				dying++
+				unheld++
 			}
 			pos, ok := c.table.find(&c.log, s.keys[i])
 			if !ok || pos != uint32(n)<<segmentBits|uint32(i) {
@@ -42,7 +42,7 @@ func checkCore(t *testing.T, f *Fleet) {
 	}
 	require.Equal(t, records, c.log.records)
 	require.Equal(t, dead, c.log.dead)
-	require.Equal(t, dying, c.dying)
+	require.Equal(t, unheld, c.unheld)
 	slots, buckets, last := int64(0), int64(0), (*bucket)(nil)
 	for _, e := range c.table.dir {
 		b := e.bucket
@@ -68,12 +68,12 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 	count, free, size := 0, 0, int64(0)
 	for num := uint32(1); num < c.sets.next; num++ {
 		e := c.sets.entry(num)
-		if refs[num] != e.refs || aliases[num] != e.aliases || (e.set == nil) != (e.refs+e.aliases == 0) {
-			t.Fatalf("set %d: %+v, but %d references, %d aliases", num, e, refs[num], aliases[num])
-		}
-		if e.set == nil {
+		if e.set == nil && refs[num]+aliases[num] == 0 {
 			free++
 			continue
+		}
+		if e.set == nil || refs[num] != e.refs || aliases[num] != e.aliases || e.refs+e.aliases == 0 {
+			t.Fatalf("set %d: %+v, but %d references, %d aliases", num, e, refs[num], aliases[num])
 		}
 		if e.set.num == num {
 			if c.sets.intern[e.set.hash] != num || c.sets.hash(e.set.pairs) != e.set.hash {
@@ -94,7 +94,11 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 			}
 		}
 	}
-	require.Len(t, c.sets.free, free)
+	for num := c.sets.free; num != 0; num = c.sets.entry(num).refs {
+		require.Nil(t, c.sets.at(num))
+		free--
+	}
+	require.Zero(t, free)
 	require.Equal(t, count, c.sets.count)
 	require.Equal(t, size, c.sets.size)
 	require.Len(t, c.sets.intern, count)

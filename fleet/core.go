@@ -25,7 +25,7 @@ type core struct {
 	oldest uint32
 	// firstPredicted is the first epoch that sets may have, lastPredicted the last; 0: none.
 	firstPredicted, lastPredicted uint32
-	dying                         int64 // live records whose set is empty, as all that held them are gone
+	unheld                        int64 // live records whose set is empty
 	sweep                         sweep
 	copying                       int // snapshots that are copied now: records and numbers stay where they are
 }
@@ -73,10 +73,10 @@ func (c *core) change(pos uint32, ch *change) (outcome, error) {
 		return out, err
 	}
 	if from == c.sets.empty {
-		c.dying--
+		c.unheld--
 	}
 	if out.to == c.sets.empty {
-		c.kill(pos)
+		c.removeRecord(pos)
 		return out, nil
 	}
 	c.sets.entry(out.to.num).refs++
@@ -85,12 +85,12 @@ func (c *core) change(pos uint32, ch *change) (outcome, error) {
 	return out, nil
 }
 
-// kill removes the record at a position.
-func (c *core) kill(pos uint32) {
+// removeRecord removes the record at a position.
+func (c *core) removeRecord(pos uint32) {
 	s, i := c.log.at(pos)
 	num := s.sets[i]
 	c.table.remove(s.keys[i], pos)
-	c.log.kill(pos)
+	c.log.markDead(pos)
 	c.sets.unref(num)
 }
 

@@ -13,7 +13,7 @@
 //   - slot (of a holder): its bit in the sets. A holder that is cleared gets another one.
 //   - retired: a slot that no holder has, but sets may have. swept: a set without retired slots.
 //   - epoch: a quarter of PredictTTL, counted from New.
-//   - dead record: one that the table does not have. dying: a live one whose set is empty.
+//   - dead record: one that the table does not have. unheld record: a live one whose set is empty.
 //
 // # Layout
 //
@@ -22,17 +22,17 @@
 //	                                      sets  1   1       2  (GPU: engine 3)
 //	                           segment 1  …                 …
 //
-//	fleet.go, holder.go, result.go   the API
-//	log.go, table.go, sets.go        records, keys, sets
-//	slots.go, places.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
-//	core.go, change.go               one change of one block
-//	work.go                          sweeping and compaction
-//	query.go, answer.go              lookups; hybrid.go those of several groups, by the rules of groups.go
-//	snapshot.go, load.go, frames.go  the state as a file
+//	fleet.go, holder.go, result.go    the API
+//	log.go, table.go, sets.go         records, keys, sets
+//	slots.go, places.go, epochs.go    holders as bits; groups and tiers as numbers; predictions
+//	core.go, change.go                one change of one block
+//	work.go                           sweeping and compaction
+//	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
+//	snapshot.go, load.go, content.go  the state as a stream of bytes
 //
 // Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
-// and asks the table only where they part. As long as the set stays the same nothing else is done. Where it changes the
-// slots that are missing end their prefix there.
+// and asks the table only where they part. While the set stays the same nothing else is done. Where it changes, the
+// prefixes of the slots that it lacks end.
 //
 // A set is a list of pairs of a place and 64 slots. Holders with equal prefixes are in few sets, whatever their number:
 // the memory of a block is that of its record and of its slot in the table.
@@ -72,13 +72,13 @@
 //
 // # Memory
 //
-// A block takes 12 bytes in the log and 10 to 20 in the table, 25 in all at 10 million blocks; a set takes 128 and 18 a
-// pair. Config.MaxBytes bounds all of it, as [Stats] counts it: a change that needs more collects what can be freed,
-// then drops the oldest predictions, and then fails with ErrFull. Removals fail in this way, too, as they may need a set that is new;
-// an events.Follower then clears the holder.
+// A block takes 12 bytes in the log and 10 to 20 in the table: 25 in all at 10 million blocks. A set takes 128 bytes and
+// 18 a pair. Config.MaxBytes bounds all of it, as [Stats] counts it. A change that needs more first collects what can be
+// freed, then drops the oldest predictions, and then fails with ErrFull. A removal may need a new set, so it can fail,
+// too; an events.Follower then clears the holder.
 //
 // Clear and Close cost the same whatever the holder has: they retire its slot. What it leaves is freed by steps of
-// bounded length, one with each later step of a change: sets are swept, dying records are killed, and the records of
+// bounded length, one with each later step of a change: sets are swept, unheld records are removed, and the records of
 // sparse segments move to the end of the log, in their order. Once more than a quarter of the records is dead each
 // change moves more than it makes.
 //

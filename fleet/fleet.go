@@ -21,7 +21,7 @@ type Fleet struct {
 	mu      sync.RWMutex
 	core    *core
 	holders map[ID]*Holder
-	byName  []*Holder // by Instance and Rank; a Holder's rank is its index
+	byName  []*Holder // by Instance and Rank; a Holder's index is where it is
 }
 
 // New returns a fleet without holders. Its errors are ErrConfig.
@@ -55,24 +55,24 @@ func (f *Fleet) list(h *Holder) {
 	f.holders[h.id] = h
 	at, _ := slices.BinarySearchFunc(f.byName, h.id, func(h *Holder, id ID) int { return compareIDs(h.id, id) })
 	f.byName = slices.Insert(f.byName, at, h)
-	f.rank(at)
+	f.renumber(at)
 }
 
 // remove removes a holder and its slot.
 func (f *Fleet) remove(h *Holder) {
 	delete(f.holders, h.id)
-	f.byName = slices.Delete(f.byName, int(h.rank), int(h.rank)+1)
-	f.rank(int(h.rank))
+	f.byName = slices.Delete(f.byName, int(h.index), int(h.index)+1)
+	f.renumber(int(h.index))
 	f.core.slots.retire(h.slot)
 	if len(f.holders) == 0 && f.core.copying == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}
 }
 
-// rank numbers the holders by name, from index from on.
-func (f *Fleet) rank(from int) {
+// renumber sets the indexes of the holders from one on.
+func (f *Fleet) renumber(from int) {
 	for i := from; i < len(f.byName); i++ {
-		f.byName[i].rank = uint32(i)
+		f.byName[i].index = uint32(i)
 	}
 }
 
@@ -124,7 +124,7 @@ func (f *Fleet) Stats() Stats {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	c := f.core
-	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.dying, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
+	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.unheld, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
 	oldest := c.oldestAt(f.epoch(f.cfg.now()))
 	for _, h := range f.byName {
 		s.Entries += int64(h.count(oldest))

@@ -2,26 +2,22 @@ package fleet
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// frame makes a snapshot of any content, so that what reads content is reached.
-func frame(content []byte) []byte {
-	out, crc := []byte(snapshotMagic), uint32(0)
-	for {
-		part := content[:min(len(content), maxFrame)]
-		content = content[len(part):]
-		crc = crc32.Update(crc, castagnoli, part)
-		out = binary.BigEndian.AppendUint32(out, uint32(len(part)))
-		out = binary.BigEndian.AppendUint32(append(out, part...), crc)
-		if len(part) == 0 {
-			return out
-		}
+// snapshotWith makes a snapshot of any content, so that what reads content is reached.
+func snapshotWith(content []byte) []byte {
+	var out bytes.Buffer
+	w := newContentWriter(&out)
+	for piece := range slices.Chunk(content, maxPayload) {
+		w.buf = append(w.buf, piece...)
+		w.flush(contentPart)
 	}
+	w.end()
+	return out.Bytes()
 }
 
 // FuzzLoad loads any content. What is loaded is a fleet whose snapshot is loaded as the same.
@@ -31,7 +27,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		fleet, err := New(Config{BlockSize: 16, MaxBytes: 1 << 20})
 		require.NoError(t, err)
-		if err := fleet.Load(bytes.NewReader(frame(content))); err != nil {
+		if err := fleet.Load(bytes.NewReader(snapshotWith(content))); err != nil {
 			require.Zero(t, fleet.Stats().Holders)
 			return
 		}
@@ -53,7 +49,7 @@ func FuzzLoad(f *testing.F) {
 
 // FuzzLoadRaw loads any bytes.
 func FuzzLoadRaw(f *testing.F) {
-	f.Add(frame([]byte{16, 0, 0, 0, 0, 0, 0}))
+	f.Add(snapshotWith([]byte{16, 0, 0, 0, 0, 0, 0}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fleet, err := New(Config{BlockSize: 16, MaxBytes: 1 << 20})
 		require.NoError(t, err)

@@ -192,10 +192,10 @@ func (s *groupSpec) group(hashSize int) coordinator.Group {
 
 // checkDescribed refuses blocks of a group that is described otherwise.
 func (t *groupTable) checkDescribed(b *events.Blocks, group *coordinator.Group) error {
-	if fits := kinds[b.SpecKind]; fits != nil && !fits(group.Kind) {
+	if !group.Kind.MayBeNamed(b.SpecKind) {
 		return fmt.Errorf("%w: group %d is %s, but described as %s", ErrGroup, max(b.Group, 0), b.SpecKind, group.Kind)
 	}
-	if isWindow(group.Kind) && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
+	if group.Kind.IsWindow() && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
 		return fmt.Errorf("%w: group %d has a window of %d tokens, but is described with one of %d",
 			ErrGroup, max(b.Group, 0), b.SlidingWindow, group.SlidingWindow)
 	}
@@ -204,19 +204,4 @@ func (t *groupTable) checkDescribed(b *events.Blocks, group *coordinator.Group) 
 		return fmt.Errorf("%w: group %d has blocks of %d tokens, but is described with %d", ErrGroup, max(b.Group, 0), b.BlockSize, size)
 	}
 	return nil
-}
-
-// kinds are the kinds of groups that vLLM names in events.
-var kinds = map[string]func(coordinator.Kind) bool{
-	"full_attention":          coordinator.Kind.IsFull,
-	"mla_attention":           coordinator.Kind.IsFull,
-	"sink_full_attention":     coordinator.Kind.IsFull,
-	"sliding_window":          isWindow,
-	"sliding_window_mla":      isWindow,
-	"chunked_local_attention": func(k coordinator.Kind) bool { return k == coordinator.ChunkedLocalAttention },
-	"mamba":                   func(k coordinator.Kind) bool { return k == coordinator.Mamba },
-}
-
-func isWindow(k coordinator.Kind) bool {
-	return k == coordinator.SlidingWindow || k == coordinator.SlidingWindowMLA
 }

@@ -13,13 +13,14 @@ type run struct {
 	end uint32 // hashes
 }
 
-// fitting is the working memory of a query about several groups, or other than full attention.
-type fitting struct {
+// hybridScan is the working memory of a query about several groups, or other than full attention.
+type hybridScan struct {
 	checked  *holderSet // the last set at a block of the full group
 	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [4]uint64 // bits of the media that the holder has, by number
+	isFresh  bool      // events count for the holder
 }
 
 // recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
@@ -31,7 +32,7 @@ func (q *Query) recordRuns(blob []byte) {
 		stride = q.rules.coordinator.Stride(q.rules.full)
 	}
 	if q.n == 0 {
-		q.fit.checked, q.fit.wantedTo = nil, -1
+		q.hybrid.checked, q.hybrid.wantedTo = nil, -1
 	}
 	var cur cursor
 	for ; len(blob) >= q.hashLen; blob = blob[q.hashLen:] {
@@ -41,10 +42,10 @@ func (q *Query) recordRuns(blob []byte) {
 		} else {
 			q.runs = append(q.runs, run{set, q.n + 1})
 		}
-		if stride > 0 && q.fit.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.fit.checked {
+		if stride > 0 && q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
 			q.checkFull(set, stride)
 		}
-		if q.n++; q.fit.wantedTo >= 0 && int64(q.n) >= q.fit.wantedTo {
+		if q.n++; q.hybrid.wantedTo >= 0 && int64(q.n) >= q.hybrid.wantedTo {
 			q.finished = true
 			return
 		}
@@ -55,7 +56,7 @@ func (q *Query) recordRuns(blob []byte) {
 func (q *Query) checkFull(set *holderSet, stride int) {
 	s := &q.scan
 	q.work += setWork + 2*len(set.pairs) + len(s.alive)
-	q.fit.checked = set
+	q.hybrid.checked = set
 	for i := range set.pairs {
 		if p := &set.pairs[i]; p.word < s.words && q.isOfGroup(p, q.rules.full) {
 			s.seen[p.word] |= q.counting(p)
@@ -75,7 +76,7 @@ func (q *Query) checkFull(set *holderSet, stride int) {
 	}
 	if len(s.alive) == 0 {
 		end := q.rules.coordinator.LookEnd(int64(q.n) * int64(q.fleet.cfg.BlockSize))
-		q.fit.wantedTo = (end + int64(q.fleet.cfg.BlockSize) - 1) / int64(q.fleet.cfg.BlockSize)
+		q.hybrid.wantedTo = (end + int64(q.fleet.cfg.BlockSize) - 1) / int64(q.fleet.cfg.BlockSize)
 	}
 	q.n = at
 	clear(s.seen[:s.words])
@@ -86,25 +87,25 @@ func (q *Query) isOfGroup(p *pair, group int) bool {
 	return p.place&predictedIn != 0 || int(q.rules.storeGroups[q.core.places.list[p.place].group]) == group
 }
 
-// fitSome finds out the prefix of holders that may have one, by the rules of the groups, and sets the ends to them. It
+// findHits finds out the prefix of holders that may have one, by the rules of the groups, and sets the ends to them. It
 // returns false if more of them are left after this work.
-func (q *Query) fitSome(work int) (done bool) {
+func (q *Query) findHits(work int) (done bool) {
 	if !q.ending {
-		q.ending, q.fitted = true, 0
-		q.beginFitting()
+		q.ending, q.found = true, 0
+		q.beginHits()
 	}
-	for most := q.work + work; q.fitted < len(q.order); q.fitted++ {
+	for most := q.work + work; q.found < len(q.order); q.found++ {
 		if q.work >= most {
 			return false
 		}
-		e := q.order[q.fitted]
-		q.fitSlot(uint32(e>>40), uint32(e))
+		e := q.order[q.found]
+		q.findHit(uint32(e>>40), uint32(e))
 	}
 	return true
 }
 
-// beginFitting sets q.order to the slots that may have a prefix, and where it ends in the full group if there is one.
-func (q *Query) beginFitting() {
+// beginHits sets q.order to the slots that may have a prefix, and where it ends in the full group if there is one.
+func (q *Query) beginHits() {
 	q.order = q.order[:0]
 	if q.rules.full >= 0 {
 		for _, a := range q.scan.alive {
@@ -138,21 +139,21 @@ func (q *Query) appendSlots() {
 	}
 }
 
-// fitSlot adds the ends of a slot, whose prefix in the first group of full attention, if there is one, has n hashes.
-func (q *Query) fitSlot(slot, n uint32) {
-	fit := &q.fit
+// findHit adds the ends of a slot, whose prefix in the first group of full attention, if there is one, has n hashes.
+func (q *Query) findHit(slot, n uint32) {
+	scan := &q.hybrid
 	if n < q.n {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
 	}
-	fit.media = [4]uint64{}
+	scan.media, scan.isFresh = [4]uint64{}, q.core.slots.isFresh(slot, q.version)
 	all := q.hit(slot, n, -1)
 	q.endSlot(slot, allMedia, all)
 	several := false
-	for w, word := range fit.media {
-		several = several || bits.OnesCount64(word) > 1 || word != 0 && slices.ContainsFunc(fit.media[:w], func(other uint64) bool { return other != 0 })
+	for w, word := range scan.media {
+		several = several || bits.OnesCount64(word) > 1 || word != 0 && slices.ContainsFunc(scan.media[:w], func(other uint64) bool { return other != 0 })
 	}
-	for w, media := range fit.media {
+	for w, media := range scan.media {
 		for ; media != 0; media &= media - 1 {
 			medium, hit := w*64+bits.TrailingZeros64(media), all
 			if several {
@@ -169,7 +170,7 @@ func (q *Query) fitSlot(slot, n uint32) {
 // at.
 func (q *Query) hit(slot, n uint32, medium int) uint32 {
 	rules := q.rules.coordinator
-	p := &q.fit.presence
+	p := &q.hybrid.presence
 	p.NumHashes = int(q.n)
 	p.Bits = slices.Grow(p.Bits[:0], rules.NumGroups())[:rules.NumGroups()]
 	for g := range p.Bits {
@@ -189,8 +190,8 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 	}
 	blockSize := int64(q.fleet.cfg.BlockSize)
 	length := int64(q.n) * blockSize
-	tokens, err := rules.FindHit(p, length-length%rules.Alignment(), true, &q.fit.scratch)
-	q.work += q.fit.scratch.Work()
+	tokens, err := rules.FindHit(p, length-length%rules.Alignment(), true, &q.hybrid.scratch)
+	q.work += q.hybrid.scratch.Work()
 	if err != nil {
 		return 0
 	}
@@ -202,12 +203,12 @@ func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
 	word, bit := slot/64, uint64(1)<<(slot%64)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.word != word || p.bits&bit == 0 || q.counting(p)&bit == 0 {
+		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.place&predictedIn == 0 || q.counting(p)&bit == 0 {
 			continue
 		}
 		number := q.core.places.mediumOf(p)
 		if medium < 0 {
-			q.fit.media[number/64] |= 1 << (number % 64)
+			q.hybrid.media[number/64] |= 1 << (number % 64)
 		} else if int(number) != medium {
 			continue
 		}
@@ -215,7 +216,7 @@ func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
 			q.addBits(int(q.rules.storeGroups[q.core.places.list[p.place].group]), from, to)
 			continue
 		}
-		for g := range q.fit.presence.Bits {
+		for g := range q.hybrid.presence.Bits {
 			q.addBits(g, from, to)
 		}
 	}
@@ -228,7 +229,7 @@ func (q *Query) addBits(group int, from, to uint32) {
 		return
 	}
 	stride := uint32(q.rules.coordinator.KeyStride(group))
-	set := q.fit.presence.Bits[group]
+	set := q.hybrid.presence.Bits[group]
 	for i, end := from/stride, to/stride; i < end; {
 		n := min(64-i%64, end-i)
 		set[i/64] |= ^uint64(0) >> (64 - n) << (i % 64)

@@ -19,7 +19,7 @@ func (f *Fleet) Load(r io.Reader) error {
 	if err := f.checkEmpty(); err != nil {
 		return err
 	}
-	l := loader{fleet: f, core: newCore(&f.cfg), in: newFrameReader(r)}
+	l := loader{fleet: f, core: newCore(&f.cfg), in: newContentReader(r)}
 	for _, read := range []func(){l.readConfig, l.readHolders, l.readPlaces, l.readSets, l.readRecords, l.in.end, l.finish} {
 		if read(); l.in.err != nil {
 			return l.in.err
@@ -50,7 +50,7 @@ func (f *Fleet) checkEmpty() error {
 type loader struct {
 	fleet   *Fleet
 	core    *core
-	in      *frameReader
+	in      *contentReader
 	holders []*Holder
 	sets    []*holderSet
 }
@@ -137,13 +137,16 @@ func (l *loader) readSets() {
 			in.fail("set %d is empty", len(l.sets))
 			return
 		}
-		// A list of the sets takes 8 bytes each, which are garbage later.
-		if !c.fits(sizeOfSet(len(pairs)) + setChunkLen*16) {
+		hash := c.sets.hash(pairs)
+		set, size := c.sets.find(pairs, hash), int64(0)
+		if set == nil {
+			size = sizeOfSet(len(pairs)) + internBytes + setChunkLen*16
+		}
+		// The list of the sets takes up to 16 bytes each, which are garbage later. Several may be equal.
+		if !c.fits(size + 16*int64(len(l.sets)+1)) {
 			l.failFull()
 			return
 		}
-		hash := c.sets.hash(pairs)
-		set := c.sets.find(pairs, hash)
 		if set == nil {
 			set = c.sets.add(pairs, hash)
 		}

@@ -85,8 +85,8 @@ func (l *recordLog) addSegment() {
 	}
 }
 
-// kill marks a record as dead, and frees its segment if no record in it is live.
-func (l *recordLog) kill(pos uint32) {
+// markDead marks a record as dead, and frees its segment if no record in it is live.
+func (l *recordLog) markDead(pos uint32) {
 	s, i := l.at(pos)
 	s.sets[i] = deadRecord
 	s.live--

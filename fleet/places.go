@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hitline/hitline/events"
 )
@@ -34,12 +33,12 @@ type placeTable struct {
 	medium []uint8 // of a place
 	ids    map[place]uint32
 	media  []string // by number; 0 is Predicted
-	ranks  []uint8  // of the media in the order of their names
-	byRank []string // the names in this order
+	order  []uint8  // where a medium is in sorted
+	sorted []string // the names of the media in their order
 }
 
 func newPlaceTable() placeTable {
-	return placeTable{ids: map[place]uint32{}, media: []string{Predicted}, ranks: []uint8{0}, byRank: []string{Predicted}}
+	return placeTable{ids: map[place]uint32{}, media: []string{Predicted}, order: []uint8{0}, sorted: []string{Predicted}}
 }
 
 // bytes estimates a place high, with the names.
@@ -65,7 +64,7 @@ func (t *placeTable) findOrAdd(at place) (uint32, error) {
 			return 0, fmt.Errorf("%w: medium %.32q is one over %d", ErrPlaces, at.tier.Medium, maxMedia)
 		}
 		t.media = append(t.media, at.tier.Medium)
-		t.rankMedia()
+		t.sortMedia()
 	}
 	num := uint32(len(t.list))
 	t.list, t.medium = append(t.list, at), append(t.medium, uint8(medium))
@@ -73,15 +72,13 @@ func (t *placeTable) findOrAdd(at place) (uint32, error) {
 	return num, nil
 }
 
-func (t *placeTable) rankMedia() {
-	order := make([]int, len(t.media))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(t.media[a], t.media[b]) })
-	t.ranks, t.byRank = make([]uint8, len(order)), make([]string, len(order))
-	for rank, medium := range order {
-		t.ranks[medium], t.byRank[rank] = uint8(rank), t.media[medium]
+// sortMedia orders the media by their names.
+func (t *placeTable) sortMedia() {
+	t.sorted = slices.Sorted(slices.Values(t.media))
+	t.order = make([]uint8, len(t.media))
+	for medium, name := range t.media {
+		at, _ := slices.BinarySearch(t.sorted, name)
+		t.order[medium] = uint8(at)
 	}
 }
 

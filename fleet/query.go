@@ -8,27 +8,28 @@ import (
 // Query is one lookup whose hashes arrive in pieces. The zero value is ready, and a Query is reused: nothing
 // is allocated in the steady state. It belongs to one goroutine at a time.
 //
-// A block counts if it was held at some moment between Begin and End. A holder that was cleared, closed or became
-// stale meanwhile counts for nothing but what is predicted.
+// A block counts if it was held at some moment between Begin and End. A holder that was cleared, closed or stale
+// meanwhile counts for nothing but what is predicted.
 type Query struct {
 	fleet    *Fleet
 	core     *core
 	rules    *rules
-	version  uint64 // slots that were retired later do not count
+	version  uint64 // slots that were retired, or became fresh, later do not count
+	places   uint32 // numbers of places from here on are of groups that rules may not know
 	oldest   uint32 // first epoch that counts
 	hashLen  int
 	at       int    // byte of a hash where its short form begins
 	n        uint32 // hashes so far
 	finished bool   // no further hash can change the answer
 	work     int    // see Work
-	ending   bool   // by the rules of groups: order has the holders that are fitted
-	fitted   int    // holders of order that have been fitted
+	ending   bool   // by the rules of groups: order has the slots whose hits are found
+	found    int    // how many of them have their hit
 
-	scan  scan
-	ends  []uint64 // where prefixes end; see packEnd
-	order []uint64 // reused by End
-	runs  []run    // with a coordinator
-	fit   fitting
+	scan   scan
+	ends   []uint64 // where prefixes end; see packEnd
+	order  []uint64 // reused by End
+	runs   []run    // with a coordinator
+	hybrid hybridScan
 }
 
 // maxPiece is how many hashes are looked up in one hold of the lock: at 2 to 20 ns each it is short for a writer that
@@ -39,7 +40,7 @@ const maxPiece = 4096
 // of full attention it does not grow with the hashes.
 func (q *Query) Held() int {
 	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen))*8 + cap(q.scan.alive)*16
-	for _, words := range q.fit.presence.Bits {
+	for _, words := range q.hybrid.presence.Bits {
 		n += cap(words) * 8
 	}
 	return n
@@ -66,6 +67,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	defer f.mu.RUnlock()
 	c := f.core
 	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, c.groups.rules, c.slots.version, c.oldestAt(now)
+	q.places = uint32(len(c.places.list))
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
 	q.work, q.ending = 0, false
@@ -185,7 +187,7 @@ func (q *Query) intersect(set *holderSet) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		medium := uint16(c.places.mediumOf(p)) + 1
-		if p.word >= s.words || medium >= s.media {
+		if p.word >= s.words || !q.knows(p) {
 			continue
 		}
 		bits := q.counting(p)
@@ -201,11 +203,15 @@ func (q *Query) intersect(set *holderSet) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		medium := uint16(c.places.mediumOf(p)) + 1
-		if p.word < s.words && medium < s.media {
+		if p.word < s.words && q.knows(p) {
 			s.seen[p.word], s.seen[uint32(medium)*s.words+p.word] = 0, 0
 		}
 	}
 }
+
+// knows reports whether a place was there when the query began, or is predicted. A group that was learned later is not
+// what rules are about, and its medium may be new, too.
+func (q *Query) knows(p *pair) bool { return p.place < q.places || p.place&predictedIn != 0 }
 
 // counting returns the slots of a pair that count.
 func (q *Query) counting(p *pair) uint64 {
@@ -221,7 +227,7 @@ func (q *Query) beginAlive(set *holderSet) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		medium := uint16(q.core.places.mediumOf(p)) + 1
-		if p.word >= s.words || medium >= s.media {
+		if p.word >= s.words || !q.knows(p) {
 			continue
 		}
 		for _, m := range [2]uint16{allMedia, medium} {

@@ -19,6 +19,7 @@ const predictedIn = 1 << 31
 // without the lock.
 type holderSet struct {
 	num   uint32 // canonical number
+	id    uint64 // no other set has or had it
 	hash  uint64
 	pairs []pair // by place and word; no bits are 0
 }
@@ -26,40 +27,44 @@ type holderSet struct {
 // setEntry is a set number. Several numbers may have one set after slots were swept: one of them is its canonical
 // number, and the others are aliases.
 type setEntry struct {
-	set     *holderSet
-	refs    uint32 // records with this number
-	aliases uint32 // numbers whose set has this one as canonical number
+	set     *holderSet // nil: the number is free
+	refs    uint32     // records with this number; the next free number, 0 for none, if it is free
+	aliases uint32     // numbers whose set has this one as canonical number
 }
 
 const (
 	setChunkLen = 256
-	// setBytes is the memory of a set beside its pairs, estimated high: the object and the slice (48 and up to
-	// 24 for rounding), the entry (16), the intern map (40).
-	setBytes  = 128
-	pairBytes = 18 // with the rounding of allocations
-	maxSets   = 1<<32 - 2
+	// setBytes is the memory of a set beside its pairs and the intern map, estimated high: the object and the slice
+	// (48 and up to 24 for rounding), the entry (16).
+	setBytes = 88
+	// internBytes is that of an entry of the intern map when the map has just grown. It never shrinks.
+	internBytes = 40
+	pairBytes   = 18 // with the rounding of allocations
+	maxSets     = 1<<32 - 2
 )
 
 // setTable has the interned sets by number. Number 0 is the empty set.
 type setTable struct {
 	chunks []*[setChunkLen]setEntry
-	free   []uint32
+	free   uint32            // 0: none
 	intern map[uint64]uint32 // canonical number by hash
-	next   uint32            // number that was never used
-	count  int               // of different sets, without the empty one
-	size   int64             // bytes of the sets
+	most   int               // entries that intern has had at a time
+	lastID uint64
+	next   uint32 // number that was never used
+	count  int    // of different sets, without the empty one
+	size   int64  // bytes of the sets
 	secret uint64
 	empty  *holderSet
 }
 
 func newSetTable(secret uint64) setTable {
-	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{}}
+	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{id: 1}, lastID: 1}
 	t.entry(t.newNum()).set = t.empty
 	return t
 }
 
 func (t *setTable) bytes() int64 {
-	return t.size + int64(len(t.chunks))*(setChunkLen*16+8) + int64(cap(t.free))*4
+	return t.size + int64(len(t.chunks))*(setChunkLen*16+8) + int64(t.most)*internBytes
 }
 
 func (t *setTable) entry(num uint32) *setEntry { return &t.chunks[num/setChunkLen][num%setChunkLen] }
@@ -68,9 +73,8 @@ func (t *setTable) entry(num uint32) *setEntry { return &t.chunks[num/setChunkLe
 func (t *setTable) at(num uint32) *holderSet { return t.chunks[num/setChunkLen][num%setChunkLen].set }
 
 func (t *setTable) newNum() uint32 {
-	if n := len(t.free); n > 0 {
-		num := t.free[n-1]
-		t.free = t.free[:n-1]
+	if num := t.free; num != 0 {
+		t.free = t.entry(num).refs
 		return num
 	}
 	if t.next%setChunkLen == 0 {
@@ -119,10 +123,12 @@ func (t *setTable) add(pairs []pair, hash uint64) *holderSet {
 
 // put makes num the canonical number of a new set.
 func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
-	set := &holderSet{num: num, hash: hash, pairs: slices.Clone(pairs)}
+	t.lastID++
+	set := &holderSet{num: num, id: t.lastID, hash: hash, pairs: slices.Clone(pairs)}
 	t.entry(num).set = set
 	if _, taken := t.intern[hash]; !taken {
 		t.intern[hash] = num
+		t.most = max(t.most, len(t.intern))
 	}
 	t.count++
 	t.size += sizeOfSet(len(pairs))
@@ -133,13 +139,21 @@ func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
 func (t *setTable) drop(set *holderSet) {
 	if t.intern[set.hash] == set.num {
 		delete(t.intern, set.hash)
+		if len(t.intern) == 0 && t.most > setChunkLen {
+			t.intern, t.most = map[uint64]uint32{}, 0
+		}
 	}
 	t.count--
 	t.size -= sizeOfSet(len(set.pairs))
 }
 
-// isCurrent reports whether a set that was found earlier is still in the table.
-func (t *setTable) isCurrent(set *holderSet) bool { return t.entry(set.num).set == set }
+// get returns the set that had a number and an id earlier, nil if it is no longer in the table.
+func (t *setTable) get(num uint32, id uint64) *holderSet {
+	if set := t.at(num); set != nil && set.id == id {
+		return set
+	}
+	return nil
+}
 
 // unref removes a record's reference, and frees the number if it was the last.
 func (t *setTable) unref(num uint32) {
@@ -156,8 +170,8 @@ func (t *setTable) freeUnused(num uint32) {
 			return
 		}
 		set := e.set
-		*e = setEntry{}
-		t.free = append(t.free, num)
+		*e = setEntry{refs: t.free}
+		t.free = num
 		if set.num == num {
 			t.drop(set)
 			return

@@ -8,6 +8,7 @@ type slot struct {
 	since   uint64  // version at which the holder got it
 	isUsed  bool    // some set may have it
 	minimum uint32  // predictions of earlier epochs do not count
+	freshAt uint64  // version at which it became fresh last
 }
 
 // bitmap is a set of slots in words of 64.
@@ -26,7 +27,7 @@ type slotTable struct {
 	retired bitmap // slots that no holder has, and some set may have
 	free    []uint32
 	pending int    // number of retired slots
-	version uint64 // counts the slots that were retired
+	version uint64 // counts the slots that were retired or became fresh
 }
 
 func (t *slotTable) bytes() int64 {
@@ -43,9 +44,21 @@ func (t *slotTable) alloc(h *Holder) uint32 {
 	t.list[num] = slot{holder: h, since: t.version}
 	t.live.set(num)
 	if !h.stale {
-		t.fresh.set(num)
+		t.setFresh(num)
 	}
 	return num
+}
+
+// setFresh makes events count for a slot, in queries that begin from now on.
+func (t *slotTable) setFresh(num uint32) {
+	t.version++
+	t.fresh.set(num)
+	t.list[num].freshAt = t.version
+}
+
+// isFresh reports whether a slot has been fresh since a version.
+func (t *slotTable) isFresh(num uint32, version uint64) bool {
+	return t.fresh.has(num) && t.list[num].freshAt <= version
 }
 
 // grow adds 64 slots.

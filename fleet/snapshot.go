@@ -114,7 +114,7 @@ func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint3
 // WriteTo writes the snapshot in the form that Load reads. It implements io.WriterTo, and may be called several
 // times.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
-	f := newFrameWriter(w)
+	f := newContentWriter(w)
 	s.write(f)
 	f.end()
 	return f.n, f.err
@@ -129,7 +129,7 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 //	sets, then of each: pairs, then of each: place, word, bits (8 bytes); bit i of a word is holder 64*word + i
 //	runs: length, set, keys (8 bytes each)
 //	0
-func (s *Snapshot) write(f *frameWriter) {
+func (s *Snapshot) write(f *contentWriter) {
 	f.number(uint64(s.blockSize))
 	f.bool(s.firstBytes)
 	f.number(uint64(len(s.specs)))
@@ -158,7 +158,7 @@ func (s *Snapshot) write(f *frameWriter) {
 }
 
 // writeSets writes the sets that are not empty, and returns their numbers in the content, -1 for the empty ones.
-func (s *Snapshot) writeSets(f *frameWriter) []int64 {
+func (s *Snapshot) writeSets(f *contentWriter) []int64 {
 	numbers, contents, n := make([]int64, len(s.sets)), make([][]pair, 0, len(s.sets)), int64(0)
 	for i, set := range s.sets {
 		numbers[i] = -1
@@ -198,7 +198,7 @@ func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 	return pairs
 }
 
-func (s *Snapshot) writeRecords(f *frameWriter, numbers []int64) {
+func (s *Snapshot) writeRecords(f *contentWriter, numbers []int64) {
 	for _, seg := range s.segments {
 		for from := 0; from < len(seg.keys); {
 			end := from + 1

@@ -143,7 +143,7 @@ func TestLoadRefusesWrongContent(t *testing.T) {
 	} {
 		f, err := New(Config{BlockSize: 16})
 		require.NoError(t, err)
-		if err = f.Load(bytes.NewReader(frame(content))); name == "right" {
+		if err = f.Load(bytes.NewReader(snapshotWith(content))); name == "right" {
 			require.NoError(t, err)
 			require.Equal(t, []Status{{ID{"a", 1}, true, 1}}, f.Holders())
 			continue

@@ -4,11 +4,11 @@ import "slices"
 
 // Bounds of one hold of the lock by work: some tens of microseconds each.
 const (
-	maxSetsPerStep    = 256
-	maxRecordsPerStep = 2 * segmentLen // that are looked at
-	maxKillsPerStep   = 512
-	maxMovesPerStep   = 512
-	maxScanPerStep    = 4096 // segments that are looked at for one to compact
+	maxSetsPerStep     = 256
+	maxRecordsPerStep  = 2 * segmentLen // that are looked at
+	maxRemovalsPerStep = 512
+	maxMovesPerStep    = 512
+	maxScanPerStep     = 4096 // segments that are looked at for one to compact
 	// stepsOfClear is how many steps Clear and Close do. Later calls do the rest.
 	stepsOfClear = 16
 )
@@ -17,7 +17,7 @@ const (
 //
 //   - sets: sets with retired slots or expired predictions get a content without them. When all sets were visited,
 //     the slots are free.
-//   - records: those whose set is empty now are dying, and are killed.
+//   - records: live ones whose set is empty now are removed.
 //   - compaction: live records of a sparse segment move to the end of the log, in their order.
 type sweep struct {
 	setsActive bool
@@ -40,15 +40,15 @@ func (c *core) hasWork(force bool) bool {
 	if c.copying > 0 {
 		return false
 	}
-	return c.sweep.setsActive || c.needsSweep() || c.needsKills(force) || c.needsCompaction(force)
+	return c.sweep.setsActive || c.needsSweep() || c.needsRemoval(force) || c.needsCompaction(force)
 }
 
 func (c *core) needsSweep() bool {
 	return c.slots.pending > 0 || c.firstPredicted != 0 && c.firstPredicted < c.oldest
 }
 
-func (c *core) needsKills(force bool) bool {
-	return c.dying > 0 && (force || c.dying > segmentLen+c.log.records/16)
+func (c *core) needsRemoval(force bool) bool {
+	return c.unheld > 0 && (force || c.unheld > segmentLen+c.log.records/16)
 }
 
 // needsCompaction reports whether a quarter of the records is dead.
@@ -85,7 +85,7 @@ func (f *Fleet) collect() {
 	f.mu.Lock()
 	c := f.core
 	c.expire(f.epoch(f.cfg.now()))
-	n := 64 + 8*len(c.log.segments) + 4*int(c.sets.next/maxSetsPerStep) + 2*int(c.log.records+c.log.dead)/maxKillsPerStep
+	n := 64 + 8*len(c.log.segments) + 4*int(c.sets.next/maxSetsPerStep) + 2*int(c.log.records+c.log.dead)/maxRemovalsPerStep
 	f.mu.Unlock()
 	f.workSteps(n, true)
 }
@@ -113,8 +113,8 @@ func (c *core) step(force bool) bool {
 		c.sweepSets()
 	case c.needsSweep():
 		c.beginSweep()
-	case c.needsKills(force):
-		c.killDying()
+	case c.needsRemoval(force):
+		c.removeUnheld()
 	case c.needsCompaction(force):
 		c.compact()
 	default:
@@ -165,14 +165,14 @@ func (c *core) sweepSet(num uint32) {
 		return
 	}
 	if len(pairs) == 0 {
-		c.dying += int64(e.refs)
+		c.unheld += int64(e.refs)
 	}
 	c.sets.retarget(num, pairs)
 }
 
-// killDying visits some records, and kills those whose set is empty.
-func (c *core) killDying() {
-	s, kills := &c.sweep, 0
+// removeUnheld visits some records, and removes those whose set is empty.
+func (c *core) removeUnheld() {
+	s, removed := &c.sweep, 0
 	for range maxRecordsPerStep {
 		if int(s.nextRecord>>segmentBits) >= len(c.log.segments) {
 			s.nextRecord = 0
@@ -186,9 +186,9 @@ func (c *core) killDying() {
 		if num := seg.sets[i]; num == deadRecord || c.sets.at(num) != c.sets.empty {
 			continue
 		}
-		c.kill(uint32(s.nextRecord - 1))
-		c.dying--
-		if kills++; kills == maxKillsPerStep || c.dying == 0 {
+		c.removeRecord(uint32(s.nextRecord - 1))
+		c.unheld--
+		if removed++; removed == maxRemovalsPerStep || c.unheld == 0 {
 			return
 		}
 	}
@@ -214,7 +214,7 @@ func (c *core) compact() {
 		from := s.victim<<segmentBits | s.moved
 		to := c.log.append(seg.keys[s.moved], seg.sets[s.moved])
 		c.table.move(seg.keys[s.moved], from, to)
-		c.log.kill(from)
+		c.log.markDead(from)
 		moves++
 	}
 	s.compacts = false

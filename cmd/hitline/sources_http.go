@@ -7,11 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/statuspage"
@@ -31,36 +31,13 @@ type sourceEndpoints struct {
 	mayChange bool // events.register is not empty
 	guard     statuspage.Guard
 	logger    *slog.Logger
-	refusals  *refusalLog
-}
-
-// refusalInterval is the time between two lines about registrations that were refused: a client does not fill the log.
-const refusalInterval = time.Second
-
-// refusalLog bounds these lines. Safe for concurrent use. The zero value is ready.
-type refusalLog struct {
-	mu         sync.Mutex
-	next       time.Time // when a line may follow
-	suppressed int       // since the last
-}
-
-// admit reports whether a line may be written now, and how many were not since the last.
-func (l *refusalLog) admit(now time.Time) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Before(l.next) {
-		l.suppressed++
-		return 0, false
-	}
-	suppressed, l.suppressed = l.suppressed, 0
-	l.next = now.Add(refusalInterval)
-	return suppressed, true
+	refusals  *loglimit.Limit // of the log
 }
 
 // newSourceEndpoints returns the endpoints of sources, which may be nil.
 func (r *running) newSourceEndpoints(sources *feed.Sources) sourceEndpoints {
 	return sourceEndpoints{
-		sources: sources, mayChange: len(r.cfg.Events.Register) > 0, logger: r.logger, refusals: new(refusalLog),
+		sources: sources, mayChange: len(r.cfg.Events.Register) > 0, logger: r.logger, refusals: new(loglimit.Limit),
 		configure: func(s config.EventSource) (events.Config, error) {
 			err := s.CheckRegistered()
 			return eventsConfig(r.cfg, s, r.logger), err
@@ -134,7 +111,7 @@ func (e *sourceEndpoints) register(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := e.sources.Register(feed.Source{Config: cfg, Pool: request.Pool, Media: request.Media}); err != nil {
-		if suppressed, ok := e.refusals.admit(time.Now()); ok {
+		if suppressed, ok := e.refusals.Admit(time.Now()); ok {
 			e.logger.Warn("source of KV events not registered", "source", cfg.Name, "endpoint", cfg.Connect, "peer", r.RemoteAddr,
 				"error", err.Error(), "suppressed", suppressed)
 		}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,20 +139,6 @@ func TestRegisterSources(t *testing.T) {
 	assert.Zero(t, hitTokens(t, o.address, a), "the pool is empty then")
 	stored = hitline(t, hexKeys(a), "store", "--connect", o.address, "--group", "0", "--hashes-file", "-")
 	assert.Equal(t, exitDone, stored.code, stored.stderr)
-}
-
-// Registrations that are refused have one line a second in the log.
-func TestRefusalLog(t *testing.T) {
-	var l refusalLog
-	at := time.Unix(1, 0)
-	for i := range 100 {
-		suppressed, ok := l.admit(at)
-		assert.Equal(t, i == 0, ok)
-		assert.Zero(t, suppressed)
-	}
-	suppressed, ok := l.admit(at.Add(refusalInterval))
-	assert.True(t, ok)
-	assert.Equal(t, 99, suppressed)
 }
 
 // Without events in the configuration the path says so.

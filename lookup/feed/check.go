@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 )
 
@@ -84,31 +83,16 @@ func (h *Holder) checkBlockSize(b *events.Blocks) error {
 	return nil
 }
 
-// kinds are the kinds of KV cache groups that vLLM names in events, by what lookups make of them.
-var kinds = map[string]func(coordinator.Kind) bool{
-	"full_attention":          coordinator.Kind.IsFull,
-	"mla_attention":           coordinator.Kind.IsFull,
-	"sink_full_attention":     coordinator.Kind.IsFull,
-	"sliding_window":          isWindow,
-	"sliding_window_mla":      isWindow,
-	"chunked_local_attention": func(k coordinator.Kind) bool { return k == coordinator.ChunkedLocalAttention },
-	"mamba":                   func(k coordinator.Kind) bool { return k == coordinator.Mamba },
-}
-
-func isWindow(k coordinator.Kind) bool {
-	return k == coordinator.SlidingWindow || k == coordinator.SlidingWindowMLA
-}
-
 // checkKind refuses blocks of a group that the pool describes as one of another kind or window: lookups would
 // look for other blocks than the engine needs. An engine that does not say the kind, or says another one, is
 // believed.
 func (h *Holder) checkKind(b *events.Blocks) error {
 	g := positionOf(b.Group)
 	group := h.pool.Groups[g]
-	if fits := kinds[b.SpecKind]; fits != nil && !fits(group.Kind) {
+	if !group.Kind.MayBeNamed(b.SpecKind) {
 		return fmt.Errorf("%w: group %d is %s, but %s in the pool", ErrKind, g, b.SpecKind, group.Kind)
 	}
-	if isWindow(group.Kind) && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
+	if group.Kind.IsWindow() && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
 		return fmt.Errorf("%w: group %d has a window of %d tokens, but one of %d in the pool", ErrKind, g, b.SlidingWindow, group.SlidingWindow)
 	}
 	return nil

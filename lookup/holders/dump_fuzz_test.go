@@ -8,6 +8,7 @@ import (
 
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/internal/parts"
 )
 
 // FuzzLoadDump loads dumps whose parts are right and say anything: they are refused or loaded, and
@@ -38,7 +39,7 @@ func FuzzLoadDump(f *testing.F) {
 			info, data []byte
 		}{{partDump, dump, nil}, {partModel, model, held}, {partSource, source, checkpoint}, {partEnd, nil, nil}} {
 			require.NoError(t, w.flush())
-			require.NoError(t, w.writePart(part.kind, append(make([]byte, partHeaderLen), part.info...)))
+			require.NoError(t, w.writePart(part.kind, append(make([]byte, parts.HeaderLen), part.info...)))
 			_, err := w.Write(part.data)
 			require.NoError(t, err)
 		}

@@ -5,16 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
+
+	"github.com/hitline/hitline/internal/parts"
 )
 
-// A dump is a header and parts; integers are little-endian.
+// A dump is a header and parts, see package parts; integers are little-endian.
 //
 //	header  magic [8] | format u32
-//	part    kind u32 | length u32 | number u32 | checksum u32 | payload [length]
 //
-// The checksum is CRC-32C of the part without it. Parts are numbered from 0. These are in a dump:
+// These parts are in a dump:
 //
 //	partDump                dumpInfo
 //	partModel, partData...  modelInfo, and the fleet.Snapshot of the model in as many parts as it needs
@@ -24,8 +24,7 @@ const (
 	dumpMagic      = "HITLDUMP"
 	dumpFormat     = 1
 	dumpHeaderLen  = len(dumpMagic) + 4
-	partHeaderLen  = 16
-	maxPartPayload = 256 << 10 // bytes: what a reader allocates before it knows that the checksum is right
+	maxPartPayload = 256 << 10 // bytes
 )
 
 type partKind uint32
@@ -41,20 +40,18 @@ const (
 // errDamaged marks the errors of what is no part of a dump.
 var errDamaged = fmt.Errorf("%w: it is cut off or damaged", ErrDump)
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // partWriter writes the parts of a dump. Write adds to the data of the last model or source.
 type partWriter struct {
-	out    io.Writer
-	number uint32
-	buf    []byte // data that is not written yet, behind the place for a header
+	parts *parts.Writer
+	buf   []byte // data that is not written yet, behind the place for a header
 }
 
 // newPartWriter writes the header.
 func newPartWriter(out io.Writer) (*partWriter, error) {
 	header := binary.LittleEndian.AppendUint32([]byte(dumpMagic), dumpFormat)
 	_, err := out.Write(header)
-	return &partWriter{out: out, buf: make([]byte, partHeaderLen, partHeaderLen+maxPartPayload)}, err
+	buf := make([]byte, parts.HeaderLen, parts.HeaderLen+maxPartPayload)
+	return &partWriter{parts: parts.NewWriter(out, 0, maxPartPayload), buf: buf}, err
 }
 
 // Write implements io.Writer.
@@ -74,11 +71,11 @@ func (w *partWriter) Write(b []byte) (int, error) {
 
 // flush writes the data that is not written yet.
 func (w *partWriter) flush() error {
-	if len(w.buf) == partHeaderLen {
+	if len(w.buf) == parts.HeaderLen {
 		return nil
 	}
 	err := w.writePart(partData, w.buf)
-	w.buf = w.buf[:partHeaderLen]
+	w.buf = w.buf[:parts.HeaderLen]
 	return err
 }
 
@@ -87,7 +84,7 @@ func (w *partWriter) writeJSON(kind partKind, v any) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	part := make([]byte, partHeaderLen)
+	part := make([]byte, parts.HeaderLen)
 	if v != nil {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -100,40 +97,30 @@ func (w *partWriter) writeJSON(kind partKind, v any) error {
 
 // writePart writes a part whose payload follows the place for its header.
 func (w *partWriter) writePart(kind partKind, part []byte) error {
-	payload := part[partHeaderLen:]
-	if len(payload) > maxPartPayload {
-		return fmt.Errorf("holders: a part of a dump with %d bytes", len(payload))
+	if err := w.parts.Write(uint32(kind), part); err != nil {
+		return fmt.Errorf("holders: writing a dump: %w", err)
 	}
-	binary.LittleEndian.PutUint32(part, uint32(kind))
-	binary.LittleEndian.PutUint32(part[4:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(part[8:], w.number)
-	binary.LittleEndian.PutUint32(part[12:], partSum(part[:12], payload))
-	w.number++
-	_, err := w.out.Write(part)
-	return err
-}
-
-func partSum(header, payload []byte) uint32 {
-	return crc32.Update(crc32.Checksum(header, castagnoli), castagnoli, payload)
+	return nil
 }
 
 // partReader reads the parts of a dump. Read reads the data that follows a model or source, and then returns
 // io.EOF. It never reads beyond a part.
 type partReader struct {
-	in      io.Reader
-	number  uint32
+	parts   *parts.Reader
 	kind    partKind // of the part that was read last
 	payload []byte   // of it; what is left of it, if it is data
-	buf     []byte
-	begun   bool  // a part was read that next has not returned
-	err     error // what ended reading
+	begun   bool     // a part was read that next has not returned
+	err     error    // what ended reading
 }
 
 // newPartReader reads the header.
 func newPartReader(in io.Reader) (*partReader, error) {
 	header := make([]byte, dumpHeaderLen)
 	if _, err := io.ReadFull(in, header); err != nil {
-		return nil, cutOff(err)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, errDamaged
+		}
+		return nil, err
 	}
 	if string(header[:len(dumpMagic)]) != dumpMagic {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrDump, dumpMagic)
@@ -141,15 +128,7 @@ func newPartReader(in io.Reader) (*partReader, error) {
 	if format := binary.LittleEndian.Uint32(header[len(dumpMagic):]); format != dumpFormat {
 		return nil, fmt.Errorf("%w: it has format %d, and this program reads format %d", ErrDump, format, dumpFormat)
 	}
-	return &partReader{in: in}, nil
-}
-
-// cutOff returns the error of a read that must have succeeded.
-func cutOff(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errDamaged
-	}
-	return err
+	return &partReader{parts: parts.NewReader(in, 0, maxPartPayload)}, nil
 }
 
 // next returns the next part that is not data, and skips data in front of it. payload is valid until the next call.
@@ -188,33 +167,18 @@ func (r *partReader) Read(b []byte) (int, error) {
 	}
 }
 
-// readPart reads the next part and checks it.
+// readPart reads the next part.
 func (r *partReader) readPart() {
 	if r.err != nil {
 		return
 	}
-	var header [partHeaderLen]byte
-	if _, err := io.ReadFull(r.in, header[:]); err != nil {
-		r.err = cutOff(err)
-		return
-	}
-	length := binary.LittleEndian.Uint32(header[4:])
-	if length > maxPartPayload || binary.LittleEndian.Uint32(header[8:]) != r.number {
+	kind, payload, err := r.parts.Next()
+	switch {
+	case errors.Is(err, parts.ErrCut), errors.Is(err, parts.ErrDamaged), errors.Is(err, parts.ErrChecksum):
 		r.err = errDamaged
-		return
+	case err != nil:
+		r.err = err
+	default:
+		r.kind, r.payload, r.begun = partKind(kind), payload, true
 	}
-	if r.buf == nil {
-		r.buf = make([]byte, maxPartPayload)
-	}
-	r.payload = r.buf[:length]
-	if _, err := io.ReadFull(r.in, r.payload); err != nil {
-		r.err = cutOff(err)
-		return
-	}
-	if partSum(header[:12], r.payload) != binary.LittleEndian.Uint32(header[12:]) {
-		r.err = errDamaged
-		return
-	}
-	r.kind, r.begun = partKind(binary.LittleEndian.Uint32(header[:])), true
-	r.number++
 }

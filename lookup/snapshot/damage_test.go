@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/parts"
 )
 
 // damages returns how many random cuts, and how many random flipped bytes, are tried.
@@ -66,7 +66,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		write(b)
 		refused(t, srv, path, "flipped")
 	}
-	for at := range headerLen + partHeader {
+	for at := range headerLen + parts.HeaderLen {
 		b := slices.Clone(whole)
 		b[at]++
 		write(b)
@@ -89,14 +89,14 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 type part []byte
 
 // split returns the header of a file and its parts.
-func split(t *testing.T, file []byte) (header []byte, parts []part) {
+func split(t *testing.T, file []byte) (header []byte, list []part) {
 	t.Helper()
 	rest := file[headerLen:]
 	for len(rest) > 0 {
-		n := partHeader + int(binary.LittleEndian.Uint32(rest[4:]))
-		parts, rest = append(parts, part(slices.Clone(rest[:n]))), rest[n:]
+		n := parts.HeaderLen + int(binary.LittleEndian.Uint32(rest[4:]))
+		list, rest = append(list, part(slices.Clone(rest[:n]))), rest[n:]
 	}
-	return file[:headerLen], parts
+	return file[:headerLen], list
 }
 
 // Parts of another snapshot of the same server, or in another order, do not fit.
@@ -134,15 +134,15 @@ func asBytes(parts []part) (list [][]byte) {
 }
 
 // forge returns a snapshot whose checksums are right, of parts that a test has made.
-func forge(t testing.TB, version uint32, parts ...any) []byte {
+func forge(t testing.TB, version uint32, contents ...any) []byte {
 	t.Helper()
 	id := make([]byte, idLen)
 	file := appendHeader(nil, id)
 	binary.LittleEndian.PutUint32(file[len(magic):], version)
-	binary.LittleEndian.PutUint32(file[headerLen-4:], crc32.Checksum(file[:headerLen-4], castagnoli))
+	binary.LittleEndian.PutUint32(file[headerLen-4:], parts.Checksum(file[:headerLen-4]))
 	var out bytes.Buffer
-	w := &writer{out: &out, seed: crc32.Checksum(id, castagnoli)}
-	for _, p := range parts {
+	w := &writer{out: &out, parts: parts.NewWriter(&out, parts.Checksum(id), maxPart)}
+	for _, p := range contents {
 		switch p := p.(type) {
 		case fileInfo:
 			require.NoError(t, w.writeJSON(partFile, p))
@@ -153,9 +153,9 @@ func forge(t testing.TB, version uint32, parts ...any) []byte {
 		case map[string]string:
 			require.NoError(t, w.writeJSON(partFile, p))
 		case []byte:
-			require.NoError(t, w.writePart(partRecords, append(make([]byte, partHeader), p...)))
+			require.NoError(t, w.writePart(partRecords, append(make([]byte, parts.HeaderLen), p...)))
 		case partKind:
-			require.NoError(t, w.writePart(p, make([]byte, partHeader)))
+			require.NoError(t, w.writePart(p, make([]byte, parts.HeaderLen)))
 		}
 	}
 	return append(file, out.Bytes()...)

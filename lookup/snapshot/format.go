@@ -3,27 +3,24 @@ package snapshot
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/parts"
 )
 
-// The file is a header and parts; integers are little-endian.
+// The file is a header and parts, see package parts; integers are little-endian.
 //
 //	header   magic [8] | format u32 | id [16] | checksum u32
-//	part     kind u32 | length u32 | number u32 | checksum u32 | payload [length]
 //
-// The checksum of the header is CRC-32C of what is in front of it. That of a part is CRC-32C of the id, of
-// its kind, length and number, and of the payload: a part of another file, or at another place, does not
-// fit. Parts are numbered from 0. The last one is of kind partEnd, and nothing follows it.
+// The checksum of the header is CRC-32C of what is in front of it. The checksums of the parts begin with the id:
+// a part of another file does not fit. The last part is of kind partEnd, and nothing follows it.
 const (
-	magic      = "HITLSNAP"
-	format     = 1
-	idLen      = 16
-	headerLen  = len(magic) + 4 + idLen + 4
-	partHeader = 16
+	magic     = "HITLSNAP"
+	format    = 1
+	idLen     = 16
+	headerLen = len(magic) + 4 + idLen + 4
 )
 
 // partKind is what a part holds.
@@ -73,19 +70,12 @@ func (t *totals) count(r *index.DumpRecord) {
 	}
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// partSum returns the checksum of a part. header is the 12 bytes in front of it.
-func partSum(seed uint32, header, payload []byte) uint32 {
-	return crc32.Update(crc32.Update(seed, castagnoli, header), castagnoli, payload)
-}
-
 // appendHeader appends the header of a file.
 func appendHeader(b []byte, id []byte) []byte {
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint32(b, format)
 	b = append(b, id...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, parts.Checksum(b))
 }
 
 // errNoSnapshot says that the file is something else.
@@ -97,7 +87,7 @@ func parseHeader(b []byte) (id []byte, err error) {
 	switch version := binary.LittleEndian.Uint32(b[len(magic):]); {
 	case string(b[:len(magic)]) != magic:
 		return nil, errNoSnapshot
-	case crc32.Checksum(b[:sum], castagnoli) != binary.LittleEndian.Uint32(b[sum:]):
+	case parts.Checksum(b[:sum]) != binary.LittleEndian.Uint32(b[sum:]):
 		return nil, fmt.Errorf("the checksum of the header is wrong")
 	case version != format:
 		return nil, fmt.Errorf("a snapshot of format %d, and this program reads format %d", version, format)

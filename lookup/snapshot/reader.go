@@ -2,15 +2,14 @@ package snapshot
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"strings"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/parts"
 )
 
 // visitor is called with what is in a snapshot, in order. An error of it ends the reading.
@@ -24,11 +23,8 @@ type visitor interface {
 // reader reads a snapshot once from its beginning.
 type reader struct {
 	in     io.Reader
-	offset int64 // of the part that is read
-	next   int64 // of what follows it
-	seed   uint32
-	number uint32 // of the next part
-	buf    []byte
+	parts  *parts.Reader // behind the header
+	offset int64         // of the part that is read
 	totals totals
 }
 
@@ -55,7 +51,7 @@ func readAll(ctx context.Context, in io.Reader, v visitor) (bytes int64, err err
 			return 0, fmt.Errorf("at byte %d: %w", r.offset, err)
 		}
 		if kind == partEnd {
-			return r.next, nil
+			return r.next(), nil
 		}
 	}
 }
@@ -63,55 +59,45 @@ func readAll(ctx context.Context, in io.Reader, v visitor) (bytes int64, err err
 // errCut says that the file ends before the snapshot does.
 var errCut = errors.New("the file ends in the middle of the snapshot")
 
-// read fills b.
-func (r *reader) read(b []byte) error {
-	n, err := io.ReadFull(r.in, b)
-	r.next += int64(n)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errCut
-	}
-	return err
-}
+// next returns the offset of what follows the part that is read.
+func (r *reader) next() int64 { return int64(headerLen) + r.parts.Offset() }
 
 func (r *reader) readHeader() error {
 	header := make([]byte, headerLen)
-	if err := r.read(header); err != nil {
-		if !strings.HasPrefix(magic, string(header[:min(r.next, int64(len(magic)))])) {
+	n, err := io.ReadFull(r.in, header)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		if !strings.HasPrefix(magic, string(header[:min(n, len(magic))])) {
 			return errNoSnapshot
 		}
+		return errCut
+	case err != nil:
 		return err
 	}
 	id, err := parseHeader(header)
-	r.seed = crc32.Checksum(id, castagnoli)
+	r.parts = parts.NewReader(r.in, parts.Checksum(id), maxPart)
 	return err
 }
 
 // readPart reads the next part and checks it. The payload is valid until the next call.
-func (r *reader) readPart() (kind partKind, payload []byte, err error) {
-	r.offset = r.next
-	var header [partHeader]byte
-	if err := r.read(header[:]); err != nil {
-		return 0, nil, err
-	}
-	kind, length := partKind(binary.LittleEndian.Uint32(header[:])), binary.LittleEndian.Uint32(header[4:])
-	number := binary.LittleEndian.Uint32(header[8:])
-	if length > maxPart || number != r.number {
-		return 0, nil, fmt.Errorf("part %d of the file is damaged", r.number)
-	}
-	if cap(r.buf) < int(length) {
-		r.buf = make([]byte, max(int(length), fullPart))
-	}
-	payload = r.buf[:length]
-	if err := r.read(payload); err != nil {
-		return 0, nil, err
-	}
-	if partSum(r.seed, header[:12], payload) != binary.LittleEndian.Uint32(header[12:]) {
+func (r *reader) readPart() (partKind, []byte, error) {
+	r.offset = r.next()
+	number := r.parts.Number()
+	n, payload, err := r.parts.Next()
+	switch {
+	case errors.Is(err, parts.ErrCut):
+		return 0, nil, errCut
+	case errors.Is(err, parts.ErrDamaged):
+		return 0, nil, fmt.Errorf("part %d of the file is damaged", number)
+	case errors.Is(err, parts.ErrChecksum):
 		return 0, nil, fmt.Errorf("the checksum of part %d is wrong", number)
+	case err != nil:
+		return 0, nil, err
 	}
+	kind := partKind(n)
 	if (number == 0) != (kind == partFile) || kind == partRecords && r.totals.Pools == 0 {
 		return 0, nil, fmt.Errorf("part %d is of kind %d, which does not belong there", number, kind)
 	}
-	r.number++
 	return kind, payload, nil
 }
 
@@ -189,7 +175,7 @@ func (r *reader) visitRecords(ctx context.Context, b []byte, v visitor) error {
 func (r *reader) readEnd() error {
 	switch n, err := io.ReadFull(r.in, make([]byte, 1)); {
 	case n > 0:
-		r.offset = r.next
+		r.offset = r.next()
 		return errors.New("something follows the end of the snapshot")
 	case errors.Is(err, io.EOF):
 		return nil

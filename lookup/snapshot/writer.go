@@ -2,20 +2,17 @@ package snapshot
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"encoding/json"
-	"fmt"
-	"hash/crc32"
 	"io"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/parts"
 )
 
 // writer writes a snapshot, part by part. An error of out ends it.
 type writer struct {
-	out    io.Writer
-	seed   uint32 // CRC-32C of the id
-	number uint32 // of the next part
+	out   io.Writer
+	parts *parts.Writer
 	// buf is the next part of records, with room for its header. last are the places of its last record,
 	// nil if it has no record yet.
 	buf    []byte
@@ -28,8 +25,9 @@ type writer struct {
 func newWriter(out io.Writer, info fileInfo) (*writer, error) {
 	id := make([]byte, idLen)
 	_, _ = rand.Read(id) // never fails
-	w := &writer{out: out, seed: crc32.Checksum(id, castagnoli), buf: make([]byte, partHeader, partHeader+2*fullPart)}
-	if err := w.write(appendHeader(nil, id)); err != nil {
+	w := &writer{out: out, buf: make([]byte, parts.HeaderLen, parts.HeaderLen+2*fullPart)}
+	w.parts = parts.NewWriter(w, parts.Checksum(id), maxPart)
+	if _, err := w.Write(appendHeader(nil, id)); err != nil {
 		return nil, err
 	}
 	return w, w.writeJSON(partFile, info)
@@ -52,7 +50,7 @@ func (w *writer) add(r *index.DumpRecord) error {
 		w.last = []int{}
 	}
 	w.totals.count(r)
-	if len(w.buf) >= partHeader+fullPart {
+	if len(w.buf) >= parts.HeaderLen+fullPart {
 		return w.flush()
 	}
 	return nil
@@ -68,38 +66,28 @@ func (w *writer) end() error {
 
 // flush writes the part of records, unless it is empty.
 func (w *writer) flush() error {
-	if len(w.buf) == partHeader {
+	if len(w.buf) == parts.HeaderLen {
 		return nil
 	}
 	err := w.writePart(partRecords, w.buf)
-	w.buf, w.last = w.buf[:partHeader], nil
+	w.buf, w.last = w.buf[:parts.HeaderLen], nil
 	return err
 }
 
 func (w *writer) writeJSON(kind partKind, v any) error {
 	text, err := json.Marshal(v)
 	if err == nil {
-		err = w.writePart(kind, append(make([]byte, partHeader), text...))
+		err = w.writePart(kind, append(make([]byte, parts.HeaderLen), text...))
 	}
 	return err
 }
 
 // writePart writes a part whose payload follows the place for its header.
-func (w *writer) writePart(kind partKind, b []byte) error {
-	payload := b[partHeader:]
-	if len(payload) > maxPart {
-		return fmt.Errorf("a part of %d bytes, at most %d are possible", len(payload), maxPart)
-	}
-	binary.LittleEndian.PutUint32(b, uint32(kind))
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(b[8:], w.number)
-	binary.LittleEndian.PutUint32(b[12:], partSum(w.seed, b[:12], payload))
-	w.number++
-	return w.write(b)
-}
+func (w *writer) writePart(kind partKind, b []byte) error { return w.parts.Write(uint32(kind), b) }
 
-func (w *writer) write(b []byte) error {
+// Write counts what is written.
+func (w *writer) Write(b []byte) (int, error) {
 	n, err := w.out.Write(b)
 	w.bytes += int64(n)
-	return err
+	return n, err
 }

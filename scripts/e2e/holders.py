@@ -4,25 +4,27 @@ that with what the engines have and what a third engine then loads."""
 import collections
 import contextlib
 import random
+import time
 
 import feed
 import holders_stage
 import processes
 import prompts
-from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, SPECS
+from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
 STEPS = 30  # of a round: each engine computes some prompts
 ASKED = 100  # prompts of a checkpoint
-LOADED = 10  # of them the third engine computes
+LOADED = 30  # of them the third engine computes
 UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
 RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
-REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a round
+REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a checkpoint
 
 COMPUTE_TIMEOUT = 300  # seconds
 SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
 RESET_TIMEOUT = 60  # seconds
+WATCH_PAUSE = 0.01  # seconds between questions while engines compute, which need the CPU
 REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
 
 
@@ -59,7 +61,7 @@ class Prompts:
                 tokens = tokens[: max(1, len(tokens) // self.size * self.size)]
         return tokens[: PROMPT_BLOCKS * self.size]
 
-    def send(self):
+    def draw_step(self):
         """Returns some prompts to be computed at a time."""
         drawn = [self.draw() for _ in range(self.random.randint(1, 4))]
         self.earlier += drawn
@@ -108,19 +110,20 @@ class Holders:
     def run(self, steps=STEPS, names=INSTANCES):
         """Has engines compute prompts at the same time, and asks meanwhile."""
         for _ in range(steps):
-            sent = {name: self.prompts.send() for name in names}
+            sent = {name: self.prompts.draw_step() for name in names}
             for name, texts in sent.items():
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
             while not all(self.engine(name).answered() for name in names):
                 self.watch()
+                time.sleep(WATCH_PAUSE)
             for name, texts in sent.items():
-                self.computed(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
+                self.check_outputs(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
         for name in names:
             self.settle_store(name)
             self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
         self.check_watched()
 
-    def computed(self, texts, outputs):
+    def check_outputs(self, texts, outputs):
         for text, output in zip(texts, outputs):
             self.found.prompts += 1
             self.hashes[tuple(text)] = output["hashes"]
@@ -135,7 +138,7 @@ class Holders:
             raise processes.Failed(f"engine {name} did not store its blocks in {SETTLE_TIMEOUT} s")
 
     def clear(self, name):
-        self.engine(name).call("forget", seconds=RESET_TIMEOUT)
+        self.engine(name).call("clear", seconds=RESET_TIMEOUT)
         self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
 
     def remove(self, fraction):
@@ -161,20 +164,30 @@ class Holders:
                 self.found.problem("media", f"instance {name}: {one}")
         return {name: instances.get(name, {}).get("longest_matched", 0) for name in INSTANCES}, reply
 
-    def by_hash(self, hashes, short):
-        """Asks by hashes, whole digests or integers of 64 bits."""
+    def by_hash(self, hashes, short=False, **fields):
+        """Asks by hashes, whole digests or integers of 64 bits. Returns as query does."""
         if short:
             hashes = [int(name[-16:], 16) for name in hashes]
-        body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size}
-        return self.answer(self.stage.hitline.post("/query_by_hash", body))[0]
+        body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size, **fields}
+        return self.answer(self.stage.hitline.post("/query_by_hash", body))
 
     def raw(self, text, loadable=False):
         """Asks by a request of hitline's own protocol. Returns the tokens of each instance, and what is loadable."""
         self.found.lookups += 1
         hashes = [bytes.fromhex(name) for name in self.hashes[tuple(text)]]
-        reply = self.stage.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
+        reply = self.stage.hitline.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
+        tokens = {holder.instance: holder.tokens for holder in reply.holders}
+        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.loadable_tokens
+
+    def command(self, text):
+        """Asks by hitline holders, which hashes the tokens itself. Returns as raw does."""
+        self.found.lookups += 1
+        reply = self.stage.hitline.command(
+            "--model", self.row.model, "--loadable", "--vllm", self.row.release, "--seed", "0", "--tokens-file", "-",
+            stdin=" ".join(map(str, text)),
+        )  # fmt: skip
         tokens = {holder["instance"]: holder["tokens"] for holder in reply["holders"]}
-        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.get("loadable_tokens")
+        return {name: tokens.get(name, 0) for name in INSTANCES}, reply["loadable_tokens"]
 
     def watch(self):
         """Asks about a prompt while engines compute."""
@@ -203,8 +216,8 @@ class Holders:
             for block in group.needed(blocks, self.block_size):
                 key = number, one.hashes[block][-self.digits :]
                 if not self.histories[name].had(key, one.first, one.last):
-                    text = f"engine {name} is said to have {one.tokens} tokens, and had no block {block} of group {number}"
-                    self.found.problem("too much", text)
+                    said = f"engine {name} is said to have {one.tokens} tokens"
+                    self.found.problem("too much", f"{said}, and had no block {block} of group {number}")
                     return
 
     # Checkpoints: all engines are at rest.
@@ -212,10 +225,10 @@ class Holders:
     def caught_up(self, name):
         """Whether hitline has applied all that an engine sent."""
         source = self.stage.hitline.sources()[name]
-        return not source["stale"] and source["next_sequence"] == self.histories[name].next
+        return not source["stale"] and source["next_sequence"] == self.histories[SAME.get(name, name)].next
 
     def compare(self, name):
-        for instance in INSTANCES:
+        for instance in self.stage.hitline.sources():
             text = f"{name}: hitline has not caught up with engine {instance}"
             processes.timed(lambda instance=instance: self.caught_up(instance), SETTLE_TIMEOUT, text)
         asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
@@ -231,10 +244,12 @@ class Holders:
     def compare_one(self, name, text, want):
         """Compares all answers about a prompt with what the engines have."""
         hashes = self.hashes[tuple(text)]
+        by_tokens, reply = self.query(text)
+        self.compare_registered(name, text, reply, want["a"])
         answers = {
-            "/query": self.query(text)[0],
-            "/query_by_hash of digests": self.by_hash(hashes, short=False),
-            "/query_by_hash of integers": self.by_hash(hashes, short=True),
+            "/query": by_tokens,
+            "/query_by_hash of digests": self.by_hash(hashes)[0],
+            "/query_by_hash of integers": self.by_hash(hashes, short=True)[0],
             "holders": self.raw(text)[0],
         }
         for face, answer in answers.items():
@@ -247,14 +262,29 @@ class Holders:
         self.seen["one engine has more"] += want["a"] != want["b"]
         self.seen["part"] += any(0 < want[i] < whole for i in INSTANCES)
 
+    def compare_registered(self, name, text, reply, want):
+        """Copies that its source does not count make a prefix shorter, never longer."""
+        tokens = reply["default"].get(REGISTERED, {}).get("longest_matched", 0)
+        if tokens > want:
+            said = f"{name}: instance {REGISTERED} is said to have {tokens} of {len(text)} tokens"
+            self.found.problem("too much", f"{said}, the engine has {want}")
+        self.seen["registered"] += tokens == want > 0
+
     def compare_loadable(self, name, text):
         """Compares what is said to be loadable with what the third engine then loads."""
         best, reply = self.query(text, loadable=True)
         self.engine(FRESH).call("reset", seconds=RESET_TIMEOUT)
         output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
-        self.computed([text], [output])
-        answers = {"/query": reply["loadable_tokens"], "holders": self.raw(text, loadable=True)[1]}
+        self.check_outputs([text], [output])
+        raw, command = self.raw(text, loadable=True), self.command(text)
+        if not best == raw[0] == command[0]:
+            self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {raw[0]} and {command[0]}")
+        by_hash = self.by_hash(output["hashes"], loadable=True, num_tokens=len(text))[1]
+        answers = {
+            "/query": reply["loadable_tokens"], "/query_by_hash": by_hash["loadable_tokens"],
+            "holders": raw[1], "hitline holders": command[1],
+        }  # fmt: skip
         for face, loadable in answers.items():
             self.found.examined += 1
             agreed = output["local"] == 0 and loadable == output["external"]
@@ -268,17 +298,34 @@ class Holders:
 
     # Faults.
 
+    def replica(self):
+        """Starts a second server from a dump of the first, and asks it from then on."""
+        first = self.stage.hitline
+        if min(source["next_sequence"] for source in first.sources().values()) <= holders_stage.BUFFER:
+            self.found.problem("dump", "the engines can still replay all that they sent")
+        self.stage.hitline = self.stage.start_server("hitline-2", peers=[first])
+        first.stop()
+
+    def unregister(self):
+        self.stage.hitline.post("/unregister", self.stage.registered())
+        if REGISTERED in self.stage.hitline.sources():
+            self.found.problem("unregister", f"the source of instance {REGISTERED} is still there")
+
     def restart(self, name):
         """Kills an engine, whose part of the store is lost, and starts another one."""
         keys = len(self.stage.master.keys())
         self.engine(name).kill()
-        gone = lambda: self.stage.hitline.sources()[name]["stale"]  # noqa: E731
-        processes.timed(gone, SETTLE_TIMEOUT, f"hitline did not notice the end of engine {name}")
+        processes.timed(
+            lambda: self.stage.hitline.sources()[name]["stale"],
+            SETTLE_TIMEOUT, f"hitline did not notice the end of engine {name}",
+        )  # fmt: skip
         for text in self.prompts.earlier[-ASKED:]:
             if tokens := self.query(text)[0][name]:
                 self.found.problem("stale", f"engine {name} has ended, and is said to have {tokens} tokens")
-        lost = lambda: len(self.stage.master.keys()) < keys  # noqa: E731
-        processes.timed(lost, SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}")
+        processes.timed(
+            lambda: len(self.stage.master.keys()) < keys,
+            SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}",
+        )  # fmt: skip
         self.histories[name] = History()
         self.stage.restart(name)
 
@@ -287,19 +334,25 @@ def numbers(output):
     return {field: output[field] for field in ("local", "external", "cached")}
 
 
-KINDS = ("meanwhile", "one engine has more", "part", "more in the store", "less in the store")
+KINDS = ("meanwhile", "registered", "one engine has more", "part", "more in the store", "less in the store")
 
 
 def one_row(row, found, folder):
     with contextlib.ExitStack() as stack:
         holders = Holders(row, found, stack, folder)
+        holders.stage.register()
         for number in range(ROUNDS):
             if number in RESETS:
                 holders.clear(RESETS[number])
+            holders.run()
             if number in REMOVED:
                 holders.remove(REMOVED[number])
-            holders.run()
             holders.compare(f"round {number}")
+        holders.replica()
+        holders.compare("a second server")
+        holders.run()
+        holders.compare("a second server that goes on")
+        holders.unregister()
         holders.restart("b")
         holders.run()
         holders.compare("after a restart of b")

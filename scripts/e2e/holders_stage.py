@@ -17,7 +17,10 @@ from hitline import Client  # noqa: E402
 
 INSTANCES = ("a", "b")
 FRESH = "fresh"  # the third engine
-BUFFER = 10_000  # batches that can be replayed
+REGISTERED = "registered"  # a second instance whose events are those of a, registered by a client
+SAME = {REGISTERED: "a"}  # the engine of an instance
+# Batches that can be replayed: fewer than an engine sends, so that a server that starts late needs a dump.
+BUFFER = 100
 WINDOW = 128  # tokens of a sliding window of model gemma3
 PROMPT_BLOCKS = 20  # of the longest prompt
 HTTP_TIMEOUT = 20  # seconds
@@ -62,9 +65,19 @@ class Hitline(processes.Process):
         with open(path, "w") as file:
             json.dump(config, file, indent=1)  # JSON is YAML
         super().__init__("hitline", [processes.HITLINE, "serve", "--config", path], log, self.environ)
+        self.client = Client(self.address, timeout=HTTP_TIMEOUT, raise_errors=True)
+
+    def stop(self):
+        self.client.close()
+        super().stop()
 
     def answers(self):
-        return processes.run_hitline(self.environ, "ping", "--connect", self.address).returncode == 0
+        """Whether it is ready."""
+        try:
+            with urllib.request.urlopen(self.url + "/ready", timeout=HTTP_TIMEOUT):
+                return True
+        except OSError:
+            return False
 
     def get(self, path):
         return self.http(urllib.request.Request(self.url + path))
@@ -83,6 +96,15 @@ class Hitline(processes.Process):
         except OSError as error:
             raise processes.Failed(f"{request.full_url}: {error}; the log is {self.log}") from error
 
+    def command(self, *arguments, stdin):
+        """Runs hitline holders, and returns the answer."""
+        done = processes.run_hitline(
+            self.environ, "holders", "--connect", self.address, "--json", *arguments, stdin=stdin
+        )  # fmt: skip
+        if done.returncode:
+            raise processes.Failed(f"hitline holders ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        return json.loads(done.stdout)
+
     def sources(self):
         """Returns the state of the source of each instance."""
         return {source["instance"]: source for source in self.get("/services")["sources"]}
@@ -99,14 +121,18 @@ class Stage(stage.Stage):
 
     def start(self):
         super().start()
-        for name in INSTANCES:
+        for name in (*INSTANCES, REGISTERED):
             for socket in ("pub", "replay"):
-                self.proxies[name, socket] = made = proxy.Proxy(self.paths[name, socket])
+                self.proxies[name, socket] = made = proxy.Proxy(self.paths[SAME.get(name, name), socket])
                 self.stack.callback(made.stop)
-        log = os.path.join(self.folder, "hitline.log")
-        self.hitline = self.running(lambda: Hitline(self.config(), log))
-        self.hitline.wait_ready()
-        self.client = self.stack.enter_context(Client(self.hitline.address, timeout=20, raise_errors=True))
+        self.hitline = self.start_server("hitline")
+
+    def start_server(self, name, peers=()):
+        """Starts a hitline, from the dump of one of its peers if there are any."""
+        log = os.path.join(self.folder, f"{name}.log")
+        server = self.running(lambda: Hitline(self.config(name, peers), log))
+        server.wait_ready()
+        return server
 
     def start_engine(self, name):
         self.starts[name] += 1
@@ -128,6 +154,18 @@ class Stage(stage.Stage):
         log = os.path.join(self.folder, f"engine-{name}-{self.starts[name]}.log")
         return self.running(lambda: Engine(f"engine {name}", environ, log, json.dumps(settings)))
 
+    def register(self):
+        """Registers a source of engine a, which does not count copies as those of the configuration do."""
+        endpoint, replay = (self.proxies[REGISTERED, socket].endpoint for socket in ("pub", "replay"))
+        self.hitline.post("/register", {"endpoint": endpoint, "replay_endpoint": replay, **self.registered()})
+
+    def registered(self):
+        """Returns the fields by which it is registered, and unregistered."""
+        return {
+            "type": "vLLM", "modelname": self.row.model, "instance_id": REGISTERED, "block_size": self.block_size,
+            "dp_rank": 0,
+        }  # fmt: skip
+
     def restart(self, name):
         """Kills an engine and starts another one, whose sequence begins at 0."""
         self.engines[name].kill()
@@ -137,12 +175,12 @@ class Stage(stage.Stage):
     def llm(self):
         return {**super().llm(), "max_model_len": (PROMPT_BLOCKS + 4) * self.block_size}
 
-    def config(self):
-        """Returns the configuration of hitline."""
+    def config(self, name, peers):
+        """Returns the configuration of a hitline."""
         groups = [group.config(self.block_size) for group in GROUPS[self.row.model]]
         hashing = {"engine": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
         return {
-            "listen": [f"ipc://{self.temporary}/hitline.sock"],
+            "listen": [f"ipc://{self.temporary}/{name}.sock"],
             "pool": {
                 "vllm": self.row.release, "model_name": self.row.model,
                 "hash_block_size": self.block_size, "groups": groups,
@@ -153,11 +191,13 @@ class Stage(stage.Stage):
                 "models": [{"name": self.row.model, "hash": hashing}],
                 "sources": [
                     {
-                        "model": self.row.model, "instance": name,
-                        "connect": self.proxies[name, "pub"].endpoint, "replay": self.proxies[name, "replay"].endpoint,
+                        "model": self.row.model, "instance": i,
+                        "connect": self.proxies[i, "pub"].endpoint, "replay": self.proxies[i, "replay"].endpoint,
                         "exact_copies": True,  # no request asks for full reports
                     }
-                    for name in INSTANCES
+                    for i in INSTANCES
                 ],
+                "register": ["tcp://127.0.0.1:*"],
+                "peers": [peer.url for peer in peers],
             },
         }  # fmt: skip

@@ -21,8 +21,9 @@
 //	handler.go  Handler: the endpoints, and what is checked before one answers
 //	request.go  bodies: fields, and how each is read
 //	decode.go   JSON of the body, token by token (jsontext), with bounds
-//	answer.go   what each endpoint answers
-//	errors.go   the status and code of each error, and counters
+//	answer.go   queries and predictions
+//	register.go sources that come and go; services.go the state of all
+//	errors.go   the status and code of each error; counters.go
 //
 // # One request
 //

@@ -8,9 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/events"
@@ -120,70 +117,4 @@ func refusalOf(err error) *refusal {
 		}
 	}
 	return &refusal{http.StatusUnprocessableEntity, "unanswerable", err.Error()}
-}
-
-// refusalInterval is the time between two lines about registrations that were refused: a client does not fill the log.
-const refusalInterval = time.Second
-
-// refusalLog bounds these lines. Safe for concurrent use. The zero value is ready.
-type refusalLog struct {
-	mu         sync.Mutex
-	next       time.Time // when a line may follow
-	suppressed int       // since the last
-}
-
-// admit reports whether a line may be written now, and how many were not since the last.
-func (l *refusalLog) admit(now time.Time) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Before(l.next) {
-		l.suppressed++
-		return 0, false
-	}
-	suppressed, l.suppressed = l.suppressed, 0
-	l.next = now.Add(refusalInterval)
-	return suppressed, true
-}
-
-// RequestCount is how many requests of a path were answered with a status.
-type RequestCount struct {
-	Path   string // "other" for paths that there are not
-	Status int
-	Count  int64
-}
-
-// counters count replies by endpoint and status. Safe for concurrent use.
-type counters [][600]atomic.Int64
-
-func (c counters) count(number, status int) {
-	if status >= 0 && status < len(c[number]) {
-		c[number][status].Add(1)
-	}
-}
-
-// Requests returns how many requests were answered, in a fixed order. The caller owns the result.
-func (h *Handler) Requests() []RequestCount {
-	var list []RequestCount
-	for number := range h.counters {
-		path := "other"
-		if number < len(endpoints) {
-			path = endpoints[number].path
-		}
-		for status := range h.counters[number] {
-			if n := h.counters[number][status].Load(); n > 0 {
-				list = append(list, RequestCount{path, status, n})
-			}
-		}
-	}
-	return list
-}
-
-// WriteError writes the reply to a request that is refused, in the form of this package: for Config.Dump.
-func WriteError(w http.ResponseWriter, status int, code, message string) {
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write((&refusal{status, code, message}).body()) // the client may be gone
 }

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/statuspage"
 )
@@ -27,8 +28,8 @@ type Handler struct {
 	cfg      Config
 	log      *slog.Logger
 	guard    statuspage.Guard
-	requests chan struct{} // one element for each request that is read or answered
-	refusals refusalLog
+	requests chan struct{}  // one element for each request that is read or answered
+	refusals loglimit.Limit // of the log
 	counters counters
 }
 

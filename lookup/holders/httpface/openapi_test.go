@@ -114,7 +114,10 @@ func loadingService(t *testing.T) *holders.Service {
 // serveTestDump is a dump, or another one is being read.
 func serveTestDump(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Busy") != "" {
-		WriteError(w, http.StatusServiceUnavailable, "busy", "another dump is being read")
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write((&refusal{code: "busy", message: "another dump is being read"}).body())
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")

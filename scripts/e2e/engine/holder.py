@@ -48,7 +48,7 @@ class Engine(main.Engine):
             for output, load in zip(outputs, self.loads.of(prompts))
         ]
 
-    def forget(self):
+    def clear(self):
         """Drops all blocks of the engine's cache. An engine says so with the batch of its next step."""
         self.reset()
         self.generate([[3]], 1, False)
