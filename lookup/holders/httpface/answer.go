@@ -52,8 +52,12 @@ func (r *request) serviceQuery(q *holders.Query) {
 	}
 }
 
-// checkPrompt refuses a body without tokens or hashes, or with both.
+// checkPrompt refuses a body without tokens or hashes, or with both, and an adapter without its name: the hashes would be
+// those of the base model.
 func (r *request) checkPrompt(fields fieldSet) error {
+	if r.loraPath != "" && r.lora == "" {
+		return fmt.Errorf("%w lora_name: it is missing beside lora_path", errField)
+	}
 	switch r.seen & (fieldTokens | fieldHashes) {
 	case fieldTokens | fieldHashes:
 		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)

@@ -166,9 +166,10 @@ func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, 
 	}
 	e := &endpoints[number]
 	c.endpoint = e
-	if r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet) {
+	head := e.method == http.MethodGet && e.answer != nil // a dump has no length before it is written
+	if r.Method != e.method && (r.Method != http.MethodHead || !head) {
 		allow := e.method
-		if allow == http.MethodGet {
+		if head {
 			allow = "GET, HEAD"
 		}
 		w.Header().Set("Allow", allow)
@@ -230,7 +231,11 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 	if c.http.ContentLength > limit {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
-	return c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
+	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
+	if err != nil && !isKnown(err) {
+		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
+	}
+	return err
 }
 
 // limitBody makes a body arrive within BodyTimeout. That holds for a request that is refused, too: http.Server reads the rest
