@@ -235,22 +235,19 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 	if err != nil && !isKnown(err) {
 		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
 	}
-	if err == nil {
-		// Otherwise the deadline would end the request while it is answered.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	}
 	return err
 }
 
 // limitBody makes a body arrive within BodyTimeout. That holds for a request that is refused, too: http.Server reads the rest
-// of its body. Setting a deadline does not fail with a connection of http.Server; others, of tests, have none.
+// of its body. http.Server clears the deadline at the end of a body. Setting a deadline does not fail with a connection of
+// http.Server; others, of tests, have none.
 func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.Limits.BodyTimeout))
 	}
 }
 
-// serveDump answers GET /dump.
+// serveDump answers GET /dump. http.Server has cleared the write deadline of an earlier reply; Config.Dump sets its own.
 func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) {
 	c := &call{Handler: h, http: r}
 	_, err := h.admit(w, c, number)
@@ -261,8 +258,6 @@ func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) 
 		h.writeError(w, number, err)
 		return
 	}
-	// That of an earlier reply on the connection may still be set. Config.Dump sets its own.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	counted := &statusWriter{ResponseWriter: w}
 	defer func() { h.counters.count(number, cmp.Or(counted.status, http.StatusOK)) }()
 	h.cfg.Dump.ServeHTTP(counted, r)

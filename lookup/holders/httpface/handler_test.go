@@ -399,6 +399,20 @@ func TestOrigins(t *testing.T) {
 	require.Contains(t, h.Requests(), RequestCount{"other", 404, 6})
 }
 
+// What is no endpoint is a wrong field, whatever is allowed. An endpoint that is not allowed is refused as such.
+func TestRegisterEndpoints(t *testing.T) {
+	s := newService(t, holders.Config{Models: []holders.Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, Allow: []string{"tcp://127.0.0.1:*"}})
+	h := New(Config{Service: s})
+	for endpoints, code := range map[string]string{
+		`"endpoint": "nonsense"`: "bad_field", `"endpoint": "http://127.0.0.1:1"`: "bad_field", `"endpoint": "tcp://127.0.0.1"`: "bad_field",
+		`"endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "nonsense"`: "bad_field", `"endpoint": "tcp://192.0.2.1:1"`: "not_allowed",
+	} {
+		status, reply := do(t, h, "POST", "/register", `{"modelname": "llama", "instance_id": "a", `+endpoints+`}`)
+		require.Equal(t, map[string]int{"bad_field": 400, "not_allowed": 403}[code], status, reply)
+		require.Contains(t, reply, `"code":"`+code+`"`)
+	}
+}
+
 // /unregister without a rank is about all ranks that were registered.
 func TestUnregisterAll(t *testing.T) {
 	s := newService(t, holders.Config{Models: []holders.Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, Allow: []string{"tcp://127.0.0.1:*"}})
