@@ -29,6 +29,7 @@ func TestHeapIsBounded(t *testing.T) {
 	check := func(what string) {
 		require.LessOrEqual(t, f.Stats().Bytes, int64(maxBytes), what)
 		require.LessOrEqual(t, heapBytes()-before-base, int64(maxBytes), what)
+		runtime.KeepAlive(f)
 	}
 	held := make([]bool, 1024)
 	for full := 0; full < 20; {
