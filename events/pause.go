@@ -24,7 +24,7 @@ func (l pauseLock) tryLock() bool {
 	}
 }
 
-// lockContext locks l, also if it is free when ctx has ended. It reports whether it did.
+// lockContext locks l, and reports whether it did before ctx ended. A free lock is locked even if ctx has ended.
 func (l pauseLock) lockContext(ctx context.Context) bool {
 	if l.tryLock() {
 		return true
@@ -37,26 +37,26 @@ func (l pauseLock) lockContext(ctx context.Context) bool {
 	}
 }
 
-// Pause calls f between two batches of the source: until f returns, its Holder is not called. A batch in
-// progress is waited for until ctx ends; then f is not called, and Pause fails with the error of ctx. Config.Observe
-// and the Holder must not call it.
-func (f *Follower) Pause(ctx context.Context, call func(*Checkpoint)) error {
+// Pause calls do between two batches of the source: until do returns, the Holder is not called. Pause waits for a batch in
+// progress until ctx ends. Then it does not call do, and fails with the error of ctx. Config.Observe and the Holder
+// must not call Pause.
+func (f *Follower) Pause(ctx context.Context, do func(*Checkpoint)) error {
 	if !f.pausing.lockContext(ctx) {
 		return ctx.Err()
 	}
 	defer f.pausing.unlock()
-	call(f.tracker.checkpoint(f.cfg.Name))
+	do(f.tracker.checkpoint(f.cfg.Name))
 	return nil
 }
 
-// Pause calls f while all sources are between two batches: until it returns, none of their Holders is called. So
-// what f sees of several Holders is of one moment. f gets their checkpoints by name, and may keep them. f must not
-// add or end sources, nor wait for one.
+// Pause calls do while all sources are between two batches: until do returns, none of their Holders is called. So
+// what do sees of several Holders is of one moment. do gets the checkpoints in the order of the names, and may keep them.
+// It must not add or end sources, nor wait for one.
 //
-// Batches in progress are waited for until ctx ends, while the other sources are paused already. A source that is
-// still busy then, or is just being added or ended, is left out: its Holder may change while f runs. Pause
+// Pause waits for batches in progress until ctx ends, while the other sources are paused already. A source that is
+// still busy then, or is just being added or ended, is left out: its Holder may change while do runs. Pause
 // fails with the error of ctx if another Pause is in progress until then.
-func (m *Manager) Pause(ctx context.Context, f func([]*Checkpoint)) error {
+func (m *Manager) Pause(ctx context.Context, do func([]*Checkpoint)) error {
 	if !m.pausing.lockContext(ctx) {
 		return ctx.Err()
 	}
@@ -71,7 +71,7 @@ func (m *Manager) Pause(ctx context.Context, f func([]*Checkpoint)) error {
 	for i, p := range paused {
 		checkpoints[i] = p.tracker.checkpoint(p.cfg.Name)
 	}
-	f(checkpoints)
+	do(checkpoints)
 	return nil
 }
 

@@ -109,17 +109,17 @@ func (f *Fleet) Holders() []Status {
 	return list
 }
 
-// Stats are figures of a Fleet.
+// Stats says how much a Fleet holds.
 type Stats struct {
 	Holders  int
-	Blocks   int64 // different blocks, equal ones of several groups once
+	Blocks   int64 // different block hashes: a hash in several groups is one
 	Entries  int64 // blocks of each holder, group and tier, and predicted ones
 	Sets     int   // different sets of holders
 	Bytes    int64 // of memory
 	MaxBytes int64
 }
 
-// Stats returns the figures.
+// Stats returns how much the fleet holds.
 func (f *Fleet) Stats() Stats {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -32,16 +32,16 @@ func (r *running) newFleet() (*holders.Service, error) {
 			return nil, err
 		}
 	}
-	of := holders.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, Logger: r.logger, Fleet: fleet.Config{
+	out := holders.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, Logger: r.logger, Fleet: fleet.Config{
 		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
 	}}
 	for i := range cfg.Models {
-		of.Models = append(of.Models, r.fleetModel(&cfg.Models[i]))
+		out.Models = append(out.Models, r.fleetModel(&cfg.Models[i]))
 	}
 	if _, err := r.peerToken(); err != nil {
 		return nil, err
 	}
-	service, err := holders.New(of)
+	service, err := holders.New(out)
 	if err != nil {
 		return nil, r.cfg.Blame("fleet.models", err)
 	}
@@ -50,20 +50,20 @@ func (r *running) newFleet() (*holders.Service, error) {
 
 // fleetModel returns the configuration of a model.
 func (r *running) fleetModel(m *config.FleetModel) holders.Model {
-	of := holders.Model{ModelKey: holders.ModelKey{Tenant: m.Tenant, Name: m.Name}, Fleet: fleet.Config{
+	out := holders.Model{ModelKey: holders.ModelKey{Tenant: m.Tenant, Name: m.Name}, Fleet: fleet.Config{
 		BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
 		MaxBytes: int64(m.MaxBytes), MaxHolders: r.cfg.Fleet.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
 	}}
 	if m.Pool != config.NoPool {
-		of.Service, of.Pool = r.poolService(m.Pool), m.Pool
+		out.Service, out.Pool = r.poolService(m.Pool), m.Pool
 	}
 	if h := m.Hash; h != nil {
-		of.Hash = &holders.Hashing{
+		out.Hash = &holders.Hashing{
 			SGLang: h.Engine == config.EngineSGLang, Release: h.Release, Algorithm: blockhash.Algorithm(h.Algorithm), Seed: h.Seed,
 			Lookahead: h.Lookahead, Bigrams: h.Bigrams, Dynamo: h.Dynamo,
 		}
 	}
-	return of
+	return out
 }
 
 // poolService returns the service of a configured pool, "" for the server's own.

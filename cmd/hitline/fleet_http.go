@@ -22,9 +22,6 @@ import (
 // wait for a request.
 const maxFleetConns = 1024
 
-// fleetPaths are those that metrics name.
-var fleetPaths = []string{"/query", "/query_by_hash", "/register", "/unregister", "/services", "/predict", "/dump", "/health", "/ready", "/openapi.yaml"}
-
 // fleetHTTP serves who holds what over HTTP.
 type fleetHTTP struct {
 	*metrics.FleetHTTP
@@ -56,7 +53,7 @@ func (r *running) openFleetHTTP(srv *server.Server) (*fleetHTTP, error) {
 		Service: r.fleet, Authorize: httpface.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Fleet.Listen.IsLocal(),
 		Configure: r.completeSource, Dump: r.fleet.DumpHandler(), Ready: srv.Ready, Logger: r.logger,
 	})
-	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, fleetPaths)
+	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, httpface.Paths())
 	f.httpServer = newHTTPServer(f.FleetHTTP, r.logger)
 	f.httpServer.ReadTimeout, f.httpServer.WriteTimeout = 0, 0 // the handler has its own
 	var listener net.Listener = newEvictingListener(f.listener, maxFleetConns, minConnAge, r.logger)

@@ -292,22 +292,12 @@ func (r *running) run(ctx context.Context) error {
 	if r.watcher != nil {
 		defer r.watcher.Start(ctx)()
 	}
-	load := func(ctx context.Context) error {
-		if saver != nil {
-			if err := saver.Load(ctx); err != nil {
-				return err
-			}
-		}
-		return r.startFleet(ctx, srv)
-	}
+	load := func(ctx context.Context) error { return r.load(ctx, srv, saver) }
 	if stopped, err := untilSignal(ctx, load, signals, r.logger); stopped || err != nil {
 		return err
 	}
-	if err := srv.Start(ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("stopped before it was ready: %w", cause)
-		}
-		return fmt.Errorf("cannot listen: %w", err)
+	if err := startServer(ctx, srv); err != nil {
+		return err
 	}
 	face.setLoaded()
 	logAccess(r.listeners, r.logger)
@@ -326,6 +316,27 @@ func (r *running) run(ctx context.Context) error {
 		started = fleetServer{started, face}
 	}
 	return wait(ctx, started, signals, reloads.drainTimeout, r.logger)
+}
+
+// load loads what must be known before the server is ready: the snapshot, and what a peer of the fleet holds.
+func (r *running) load(ctx context.Context, srv *server.Server, saver *snapshot.Saver) error {
+	if saver != nil {
+		if err := saver.Load(ctx); err != nil {
+			return err
+		}
+	}
+	return r.startFleet(ctx, srv)
+}
+
+func startServer(ctx context.Context, srv *server.Server) error {
+	err := srv.Start(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("stopped before it was ready: %w", cause)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w", err)
+	}
+	return nil
 }
 
 // newServer returns the server, and its Saver if there is one.

@@ -119,8 +119,8 @@ func dumpURL(peer string) (string, error) {
 	return u.JoinPath(dumpPath).String(), nil
 }
 
-// CheckPeer returns ErrConfig for what cannot be a peer of StartConfig.
-func CheckPeer(peer string) error {
+// checkPeer returns ErrConfig for what cannot be a peer of StartConfig.
+func checkPeer(peer string) error {
 	_, err := dumpURL(peer)
 	return err
 }
@@ -128,7 +128,7 @@ func CheckPeer(peer string) error {
 // loadFromPeers loads the dump of the first peer that has one. It fails with ErrConfig or the error of ctx.
 func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 	for _, peer := range cfg.Peers {
-		if err := CheckPeer(peer); err != nil {
+		if err := checkPeer(peer); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ type model struct {
 	mu sync.Mutex
 	// unfed are the holders that no source fills, with the time until which their predictions may count.
 	unfed     map[fleet.ID]time.Time
-	nextSweep time.Time // when unfed holders are looked through again
+	nextSweep time.Time // when unfed holders are dropped next
 }
 
 // modelState is what depends on the block size. It does not change.
@@ -181,8 +181,8 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	return found, nil
 }
 
-// known is find for a model whose block size must be known.
-func (s *Service) known(key ModelKey) (*model, *modelState, error) {
+// findState returns a model, and its state. It fails as find does, or with ErrNoBlockSize.
+func (s *Service) findState(key ModelKey) (*model, *modelState, error) {
 	m, err := s.find(key)
 	if err != nil {
 		return nil, nil, err
@@ -197,7 +197,7 @@ func (s *Service) known(key ModelKey) (*model, *modelState, error) {
 // Fleet returns the fleet of a model and its configuration with the block size, for callers that have their
 // hashes in pieces. It fails with ErrNoModel or ErrNoBlockSize. The Model is not to be changed.
 func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, *Model, error) {
-	_, state, err := s.known(key)
+	_, state, err := s.findState(key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -256,6 +256,17 @@ type ModelStatus struct {
 	Pool       *string // whose store Loadable asks, nil if there is none
 	fleet.Stats
 	Holders []fleet.Status
+}
+
+// NumStale returns the number of holders that count for nothing but what is predicted.
+func (s *ModelStatus) NumStale() int {
+	n := 0
+	for i := range s.Holders {
+		if s.Holders[i].Stale {
+			n++
+		}
+	}
+	return n
 }
 
 // Models returns the state of all models, by tenant and name. The caller owns the result.

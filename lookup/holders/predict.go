@@ -38,8 +38,7 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	return m.predict(state, id, hashes)
 }
 
-// predict predicts blocks of a holder, which is made if there is none. One that is closed meanwhile is made again, but
-// not for ever: it is closed so often by nobody.
+// predict predicts blocks of a holder, which is made if there is none, and again if another goroutine closes it meanwhile.
 func (m *model) predict(state *modelState, id fleet.ID, hashes netproto.Hashes) error {
 	for attempt := 0; ; attempt++ {
 		h, err := m.predicted(state, id, time.Now())
@@ -52,7 +51,7 @@ func (m *model) predict(state *modelState, id fleet.ID, hashes netproto.Hashes) 
 	}
 }
 
-// maxPredictAttempts bounds how often a holder is made anew that another goroutine closes.
+// maxPredictAttempts bounds how often a holder is made again. One that is closed so often is a bug.
 const maxPredictAttempts = 8
 
 // predicted returns a holder for predictions, which is made if there is none.

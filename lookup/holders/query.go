@@ -52,7 +52,7 @@ func (m *model) release(sc *scratch) {
 	m.scratch.Put(sc)
 }
 
-// prompt is one query in flight.
+// prompt is one query that is being answered.
 type prompt struct {
 	state   *modelState
 	scratch *scratch
@@ -63,7 +63,7 @@ type prompt struct {
 // lookup.Service.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
-	m, state, err := s.known(q.ModelKey)
+	m, state, err := s.findState(q.ModelKey)
 	if err == nil {
 		err = state.checkBlockSize(q.BlockSize)
 	}
@@ -86,7 +86,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		err = p.byTokens(ctx, q)
 	}
 	if err == nil && q.Instance != "" {
-		a.keep(q.Instance)
+		a.keepInstance(q.Instance)
 	}
 	return err
 }
@@ -180,16 +180,17 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hash
 	if err != nil {
 		return err
 	}
-	// A store that is late counts as one that has nothing. A caller that gave up is told so.
-	if err := ended(ctx); err != nil {
+	// LookupPrompt answers 0 for a store that is late. If it was late because ctx has ended, the caller gets that error.
+	if err := contextError(ctx); err != nil {
 		return err
 	}
 	p.answer.LoadableTokens = hit.Tokens
 	return nil
 }
 
-// ended is ctx.Err, also for a deadline that has passed and whose timer is late: the lookup may have seen it first.
-func ended(ctx context.Context) error {
+// contextError returns ctx.Err, or DeadlineExceeded if the deadline has passed but the timer of ctx is late: the lookup
+// compares times, so it may be first.
+func contextError(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
@@ -214,8 +215,8 @@ func (c *Model) CheckHashLen(n int) error {
 	return nil
 }
 
-// keep removes the holders of other instances. It swaps them to the end, so that their memory is reused.
-func (a *Answer) keep(instance string) {
+// keepInstance removes the holders of other instances. It swaps them to the end, so that their memory is reused.
+func (a *Answer) keepInstance(instance string) {
 	n := 0
 	for i := range a.Holders {
 		if a.Holders[i].Instance == instance {

@@ -459,10 +459,10 @@ func TestStartErrors(t *testing.T) {
 	require.Len(t, two.Status(), 1)
 
 	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y"} {
-		require.ErrorIs(t, CheckPeer(peer), ErrConfig, peer)
+		require.ErrorIs(t, checkPeer(peer), ErrConfig, peer)
 		require.ErrorIs(t, newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}}), ErrConfig)
 	}
-	require.NoError(t, CheckPeer("https://hitline-0.hitline:8557/"))
+	require.NoError(t, checkPeer("https://hitline-0.hitline:8557/"))
 }
 
 // A source of a dump whose engine is away is waited for until PeerTimeout.

@@ -25,15 +25,9 @@ func fleetGauge(name, help string, value func(st *holders.ModelStatus) float64) 
 var fleetMetrics = []fleetMetric{
 	fleetGauge("holders", "Ranks of engines that are known.", func(st *holders.ModelStatus) float64 { return float64(len(st.Holders)) }),
 	fleetGauge("stale_holders", "Those that count for nothing but what is predicted: events may be missing, or no source fills them.", func(st *holders.ModelStatus) float64 {
-		n := 0
-		for i := range st.Holders {
-			if st.Holders[i].Stale {
-				n++
-			}
-		}
-		return float64(n)
+		return float64(st.NumStale())
 	}),
-	fleetGauge("blocks", "Different blocks that holders have, in each group.", func(st *holders.ModelStatus) float64 { return float64(st.Blocks) }),
+	fleetGauge("blocks", "Different block hashes that holders have.", func(st *holders.ModelStatus) float64 { return float64(st.Blocks) }),
 	fleetGauge("entries", "Blocks of each holder and medium, predicted ones included.", func(st *holders.ModelStatus) float64 { return float64(st.Entries) }),
 	fleetGauge("holder_sets", "Different sets of holders that have a block.", func(st *holders.ModelStatus) float64 { return float64(st.Sets) }),
 	fleetGauge("bytes", "Memory that this takes.", func(st *holders.ModelStatus) float64 { return float64(st.Bytes) }),

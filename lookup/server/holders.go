@@ -19,7 +19,7 @@ import (
 // fleet as they arrive, and the answer is encoded in steps, so that many holders do not make a turn
 // long. It belongs to one request from beginHolders to release.
 type holdersRequest struct {
-	asked  api.HoldersQuery
+	params api.HoldersQuery
 	model  *holders.Model
 	query  fleet.Query
 	wanted bool // further hashes can change the answer of the query
@@ -76,10 +76,10 @@ func (s *session) beginHolders(q *netproto.Request) (*holdersRequest, error) {
 
 // begin decodes the query and finds the model.
 func (r *holdersRequest) begin(s *session, q *netproto.Request) error {
-	if err := decodeHoldersQuery(q.HoldersQuery, &r.asked); err != nil {
+	if err := decodeHoldersQuery(q.HoldersQuery, &r.params); err != nil {
 		return err
 	}
-	f, model, err := s.server.cfg.Holders.Fleet(holders.ModelKey{Tenant: r.asked.Tenant, Name: r.asked.Model})
+	f, model, err := s.server.cfg.Holders.Fleet(holders.ModelKey{Tenant: r.params.Tenant, Name: r.params.Model})
 	if err == nil {
 		r.model = model
 	}
@@ -89,7 +89,7 @@ func (r *holdersRequest) begin(s *session, q *netproto.Request) error {
 	if err != nil {
 		return err
 	}
-	if r.asked.Loadable {
+	if r.params.Loadable {
 		if err := r.checkStore(s, q); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func decodeHoldersQuery(text []byte, query *api.HoldersQuery) error {
 // checkHolders returns an error unless the peer may ask this now: a tenant only about models of its
 // pools, and about the store only with the permission for lookups.
 func (s *session) checkHolders(r *holdersRequest) error {
-	if r.asked.Loadable && !s.permissions.Allows(netproto.TagLookup) {
+	if r.params.Loadable && !s.permissions.Allows(netproto.TagLookup) {
 		return s.notAllowed(netproto.TagLookup)
 	}
 	if s.credential.IsTenant() && (r.model == nil || r.model.Service == nil || !s.credential.MayUse(r.model.Pool)) {
@@ -145,7 +145,7 @@ func (r *holdersRequest) checkStore(s *session, q *netproto.Request) error {
 // loadTokens returns how many tokens the lookup in the store is about, and whether they are unaligned:
 // see lookup.Service.LookupPrompt.
 func (r *holdersRequest) loadTokens(numHashes int) (n uint64, unaligned bool) {
-	n = uint64(r.asked.NumTokens)
+	n = uint64(r.params.NumTokens)
 	if n == 0 {
 		n = uint64(numHashes) * uint64(r.model.Fleet.BlockSize)
 	}
@@ -187,8 +187,8 @@ func (r *holdersRequest) encode(numHashes int, workLeft *int) (done bool) {
 		*workLeft--
 		p := &r.result.Holders[r.next]
 		switch {
-		case r.asked.Instance != "" && p.Instance != r.asked.Instance:
-		case r.leftOut > 0 || r.asked.Limit > 0 && r.listed == r.asked.Limit || !r.appendHolder(p):
+		case r.params.Instance != "" && p.Instance != r.params.Instance:
+		case r.leftOut > 0 || r.params.Limit > 0 && r.listed == r.params.Limit || !r.appendHolder(p):
 			r.leftOut++
 		default:
 			*workLeft -= holderTextWork
@@ -266,7 +266,7 @@ func (r *holdersRequest) held() int {
 
 // release returns the request to the pool.
 func (r *holdersRequest) release() {
-	r.asked, r.model, r.wanted, r.ended = api.HoldersQuery{}, nil, false, false
+	r.params, r.model, r.wanted, r.ended = api.HoldersQuery{}, nil, false, false
 	r.next, r.listed, r.leftOut, r.text = 0, 0, 0, r.text[:0]
 	if r.held() <= keptHoldersBytes {
 		holdersRequests.Put(r)
@@ -288,7 +288,7 @@ func (h *memoryHandler) beginHolders(q *netproto.Request) (wanted bool, err erro
 		return false, err
 	}
 	wanted = h.holders.wanted
-	if h.holders.asked.Loadable {
+	if h.holders.params.Loadable {
 		h.newQuery(h.holders.model.Service)
 		tokens, unaligned := h.holders.loadTokens(q.NumHashes)
 		if h.loadWanted, err = h.query.Begin(tokens, unaligned, q.HashLen, q.NumHashes); err != nil {
@@ -315,7 +315,7 @@ func (h *memoryHandler) replyHolders(q *netproto.Request) (done bool, err error)
 		return false, nil
 	}
 	var loadable *int64
-	if r.asked.Loadable {
+	if r.params.Loadable {
 		hit, done, err := h.query.FinishSome()
 		if err != nil || !done {
 			return done, err
@@ -332,7 +332,7 @@ func (h *memoryHandler) replyHolders(q *netproto.Request) (done bool, err error)
 // lookup in the store needs.
 func (r *remoteRequest) prepareHolders(q *netproto.Request) (err error) {
 	r.pool = nil // that of the connection does not matter
-	if r.holders, err = r.handler.session.beginHolders(q); err != nil || !r.holders.asked.Loadable {
+	if r.holders, err = r.handler.session.beginHolders(q); err != nil || !r.holders.params.Loadable {
 		return err
 	}
 	model := r.holders.model

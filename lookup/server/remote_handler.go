@@ -37,7 +37,7 @@ type remoteHandler struct {
 	waking        bool                      // in handleWake
 	sharedStats   map[statKey][]byte        // payloads of the stats that this wake has answered
 	envelopeBytes int                       // of the envelopes of unanswered requests
-	promptBytes   int                       // of the prompts of unanswered requests that have ended
+	endedBytes    int                       // of the prompts and holders of unanswered requests that have ended
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -207,8 +207,8 @@ func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
-		r.promptHeld = r.promptBytes()
-		h.promptBytes += r.promptHeld
+		r.endedBytes = r.held()
+		h.endedBytes += r.endedBytes
 		h.enqueue(r)
 	}
 }
@@ -354,7 +354,7 @@ const requestBytes = 512
 
 // held implements requestHandler.
 func (h *remoteHandler) held() int {
-	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.promptBytes + h.current.promptBytes()
+	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.endedBytes + h.current.held()
 	if h.masks != nil {
 		n += h.masks.held()
 	}

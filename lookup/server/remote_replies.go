@@ -67,7 +67,7 @@ func (h *remoteHandler) finish(r *remoteRequest) {
 func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s := h.session
 	h.envelopeBytes -= len(r.envelope)
-	h.promptBytes -= r.promptHeld
+	h.endedBytes -= r.endedBytes
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {

@@ -38,7 +38,7 @@ type remoteRequest struct {
 	deadline    time.Time       // zero until it is dispatched or pending
 
 	prompt     *lookup.PromptWriter // of a store of a prompt, otherwise nil
-	promptHeld int                  // its bytes that remoteHandler.promptBytes counts
+	endedBytes int                  // those of it that remoteHandler.endedBytes counts
 
 	holders  *holdersRequest // of a holders request until it has ended, otherwise nil
 	text     []byte          // of a holders request that has ended: the JSON without its end, nil once it is answered
@@ -109,13 +109,13 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 // wantsHashes reports whether the holders of a request depend on further hashes.
 func (r *remoteRequest) wantsHashes() bool { return r.holders != nil && r.holders.wanted }
 
-// isLookedUp reports whether the request has a hit of 0 if the backend does not answer.
-func (r *remoteRequest) isLookedUp() bool { return r.isLookup() || r.tag == netproto.TagHolders }
+// answersMiss reports whether the request is answered with a hit of 0 if the backend does not answer.
+func (r *remoteRequest) answersMiss() bool { return r.isLookup() || r.tag == netproto.TagHolders }
 
 // reject ends a request without a call of the backend: one that has a hit with 0, others with err.
 func (r *remoteRequest) reject(err error) {
 	r.pool.remote.CountRejected()
-	if r.isLookedUp() {
+	if r.answersMiss() {
 		r.skipped = true
 		r.countMiss()
 		return
@@ -126,7 +126,7 @@ func (r *remoteRequest) reject(err error) {
 // expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
 	r.pool.remote.CountTimeout()
-	if r.isLookedUp() {
+	if r.answersMiss() {
 		r.countMiss()
 		return
 	}

@@ -90,8 +90,8 @@ func (r *remoteRequest) storePrompt(ctx context.Context, hashes netproto.Hashes)
 	return r.prompt.Err()
 }
 
-// promptBytes returns the memory of the request's PromptWriter, or of its holders.
-func (r *remoteRequest) promptBytes() int {
+// held returns the bytes of memory of the request's PromptWriter, or of its holders.
+func (r *remoteRequest) held() int {
 	switch {
 	case r == nil:
 		return 0

@@ -41,14 +41,8 @@ type fleetSources struct {
 func currentFleet(service *holders.Service) *fleetStatus {
 	st := &fleetStatus{Models: []fleetModel{}}
 	for _, m := range service.Models() {
-		stale := 0
-		for i := range m.Holders {
-			if m.Holders[i].Stale {
-				stale++
-			}
-		}
 		st.Models = append(st.Models, fleetModel{
-			Name: m.Name, Tenant: m.Tenant, Configured: m.Configured, BlockSize: m.BlockSize, Pool: m.Pool, Holders: len(m.Holders), StaleHolders: stale,
+			Name: m.Name, Tenant: m.Tenant, Configured: m.Configured, BlockSize: m.BlockSize, Pool: m.Pool, Holders: len(m.Holders), StaleHolders: m.NumStale(),
 			Blocks: m.Blocks, Entries: m.Entries, HolderSets: m.Sets, Bytes: m.Bytes, MaxBytes: m.MaxBytes,
 		})
 	}

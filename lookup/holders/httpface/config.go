@@ -23,8 +23,8 @@ type Config struct {
 	Configure func(*holders.Source)
 	// Dump answers GET /dump for administrators. nil: there is none.
 	Dump http.Handler
-	// Ready says what the server still waits for, nil if for nothing. It is not called concurrently with itself only
-	// if the caller sees to it. nil: always ready.
+	// Ready returns what the server still waits for, nil if for nothing. It must be safe for concurrent use. nil: always
+	// ready.
 	Ready  func() error
 	Logger *slog.Logger // of registrations and of what is refused; nil discards
 }

@@ -65,6 +65,15 @@ var endpoints = [...]endpoint{
 	{path: "/openapi.yaml", method: http.MethodGet, answer: (*call).openapi},
 }
 
+// Paths returns the paths that a Handler serves. The caller owns the result.
+func Paths() []string {
+	list := make([]string, len(endpoints))
+	for i := range endpoints {
+		list[i] = endpoints[i].path
+	}
+	return list
+}
+
 // find returns the number of the endpoint of a path, len(endpoints) if there is none.
 func find(path string) int {
 	for i := range endpoints {
