@@ -142,6 +142,12 @@ func TestManagerAllows(t *testing.T) {
 	require.ErrorIs(t, m.Register(Config{Connect: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
 	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
 	require.ErrorIs(t, m.Register(Config{Bind: ok}, newSet), ErrNotAllowed)
+	for _, malformed := range []string{"", "tcp://", "tcp://127.0.0.1", "127.0.0.1:1", "http://127.0.0.1:1", "nonsense"} {
+		require.ErrorIs(t, m.Register(Config{Connect: malformed}, newSet), ErrConfig, malformed)
+		if malformed != "" {
+			require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: malformed}, newSet), ErrConfig, malformed)
+		}
+	}
 	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}, newSet))
 }
 

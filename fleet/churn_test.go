@@ -232,3 +232,36 @@ func TestMaxBytesDropsPredictions(t *testing.T) {
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 26)) }
 
 func hashesOf(blob []byte, hashLen int) netproto.Hashes { return netproto.NewHashes(blob, hashLen) }
+
+// What is predicted never keeps out what events say, in memory or in a holder's entries: a router that predicts too much
+// would make holders lose what they have.
+func TestEventsDropPredictions(t *testing.T) {
+	for name, cfg := range map[string]Config{"memory": {MaxBytes: 2 << 20}, "entries": {MaxBlocks: 50_000}} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 14))
+			now := time.Unix(0, 0)
+			cfg.PredictTTL, cfg.now = time.Minute, func() time.Time { return now }
+			f, holders := newTestFleet(t, cfg, 2)
+			h, kept := holders[0], randomHashes(rng, 1000)
+			storeAll(t, h, kept)
+			for err := error(nil); err == nil; {
+				if err = h.Predict(randomHashes(rng, 1000)); err != nil {
+					require.ErrorIs(t, err, ErrFull)
+				}
+			}
+			stored := randomHashes(rng, 20_000)
+			storeAll(t, h, stored)
+			require.EqualValues(t, 1000*16, tokens(t, f, h, kept))
+			require.EqualValues(t, 20_000*16, tokens(t, f, h, stored))
+			require.Equal(t, 21_000, h.Len())
+			checkCore(t, f)
+
+			more := randomHashes(rng, 10)
+			require.ErrorIs(t, h.Predict(more), ErrFull)
+			now = now.Add(15 * time.Second) // the next quarter
+			require.NoError(t, h.Predict(more))
+			require.EqualValues(t, 10*16, tokens(t, f, h, more))
+			checkCore(t, f)
+		})
+	}
+}

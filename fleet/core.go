@@ -8,7 +8,7 @@ import (
 // errNoMemory says that a change needs more memory than the bound leaves.
 var errNoMemory = errors.New("fleet: out of memory")
 
-// core is who holds what. Fleet.mu guards it.
+// core has the blocks and who holds them. Fleet.mu guards it.
 type core struct {
 	log    recordLog
 	table  table

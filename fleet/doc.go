@@ -1,4 +1,4 @@
-// Package fleet keeps which engine holds which KV cache blocks, and says who holds the longest prefix of a
+// Package fleet records which engine holds which KV cache blocks, and finds who holds the longest prefix of a
 // prompt: for a router that chooses an engine. An [events.Follower] fills one [Holder] for each engine, or data-parallel
 // rank of it; a router without events calls [Holder.Predict].
 //
@@ -74,8 +74,8 @@
 //
 // A block takes 12 bytes in the log and 10 to 20 in the table: 25 in all at 10 million blocks. A set takes 128 bytes and
 // 18 a pair. Config.MaxBytes bounds all of it, as [Stats] counts it. A change that needs more first collects what can be
-// freed, then drops the oldest predictions, and then fails with ErrFull. A removal may need a new set, so it can fail,
-// too; an events.Follower then clears the holder.
+// freed, then drops the oldest predictions, those of the current epoch only for events, and then fails with ErrFull. A
+// removal may need a new set, so it can fail, too; an events.Follower then clears the holder.
 //
 // Clear and Close cost the same whatever the holder has: they retire its slot. What it leaves is freed by steps of
 // bounded length, one with each later step of a change: sets are swept, unheld records are removed, and the records of

@@ -12,7 +12,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Fleet is who holds what of one model: engines whose block hashes can be compared. Safe for
+// Fleet records which blocks the holders of one model have: engines whose block hashes can be compared. Safe for
 // concurrent use.
 type Fleet struct {
 	cfg   Config
@@ -132,8 +132,8 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
-// Lookup finds out what the holders have of a prompt with these hashes, which are of 8 bytes or longer: it
-// reads their short form. It fails with ErrHashLen. hashes is only borrowed.
+// Lookup sets r to what the holders have of a prompt. hashes are those of its whole blocks, of 8 bytes or longer:
+// their short form is read. It fails with ErrHashLen. hashes is only borrowed.
 func (f *Fleet) Lookup(r *Result, hashes netproto.Hashes) error {
 	if err := r.query.Begin(f, hashes.HashLen()); err != nil {
 		return err

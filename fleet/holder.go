@@ -61,7 +61,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if err := checkHashLen(b.Hashes.HashLen()); err != nil {
 		return err
 	}
-	return h.fleet.inSteps(b.Hashes, func(from int, part netproto.Hashes) (int, error) {
+	return h.fleet.inSteps(b.Hashes, true, func(from int, part netproto.Hashes) (int, error) {
 		ch, err := h.beginStore(b)
 		if err != nil {
 			return 0, err
@@ -71,8 +71,9 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 }
 
 // inSteps calls do with the lock, for at most maxStep hashes at a time and the index of the first. do returns how many it
-// has changed. If memory is short, garbage is collected and do called again for the rest.
-func (f *Fleet) inSteps(hashes netproto.Hashes, do func(from int, part netproto.Hashes) (int, error)) error {
+// has changed. If memory is short, garbage is collected and do called again for the rest. isEvent says that the change is
+// that of an event, for which all predictions are dropped if need be.
+func (f *Fleet) inSteps(hashes netproto.Hashes, isEvent bool, do func(from int, part netproto.Hashes) (int, error)) error {
 	n, blob, collected := hashes.HashLen(), hashes.Bytes(), false
 	for from := 0; from < hashes.Len(); {
 		end := min(from+maxStep, hashes.Len())
@@ -83,7 +84,7 @@ func (f *Fleet) inSteps(hashes netproto.Hashes, do func(from int, part netproto.
 		collected = collected && done == 0
 		from += done
 		switch {
-		case errors.Is(err, errNoMemory) && (!collected || f.dropPredictions()):
+		case errors.Is(err, errNoMemory) && (!collected || f.dropPredictions(isEvent)):
 			f.collect()
 			collected = true
 		case errors.Is(err, errNoMemory):
@@ -199,13 +200,13 @@ func (h *Holder) account(out *outcome, ch *change) {
 	}
 }
 
-// dropOldest drops the predictions of the oldest epoch, but not of the current one. It returns false if there are
-// none.
+// dropOldest drops the predictions of the oldest epoch, for those of events also of the current one. It returns false if
+// there are none.
 func (h *Holder) dropOldest(ch *change) bool {
 	f, c := h.fleet, h.fleet.core
 	now := f.epoch(f.cfg.now())
 	epoch, ok := h.predicted.first(max(ch.oldest, c.slots.minimum(h.slot)))
-	if !ok || epoch >= now {
+	if !ok || epoch > now || epoch == now && ch.action == actionPredict {
 		return false
 	}
 	c.slots.setMinimum(h.slot, epoch+1)
@@ -223,7 +224,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 		return err
 	}
 	var places []uint32
-	return h.fleet.inSteps(b.Hashes, func(_ int, part netproto.Hashes) (int, error) {
+	return h.fleet.inSteps(b.Hashes, true, func(_ int, part netproto.Hashes) (int, error) {
 		if h.closed {
 			return 0, ErrClosed
 		}
@@ -273,7 +274,8 @@ func (h *Holder) removeStep(hashes netproto.Hashes, ch *change) (int, error) {
 // count in all groups, in the medium Predicted, until PredictTTL has passed, Clear is called, or an event says that they
 // were removed. Time is counted in quarters of PredictTTL since New: a block counts in the quarter in which it was
 // predicted last, and in the three that follow. It fails with ErrFull, ErrHashLen or ErrClosed; to avoid ErrFull the
-// predictions of the oldest quarter are dropped. hashes is only borrowed.
+// predictions of the oldest quarter are dropped. What events say goes first: if they need the memory, all predictions are
+// dropped, and no block can be predicted until the next quarter. hashes is only borrowed.
 func (h *Holder) Predict(hashes netproto.Hashes) error {
 	if hashes.Len() == 0 {
 		return nil
@@ -282,12 +284,15 @@ func (h *Holder) Predict(hashes netproto.Hashes) error {
 		return err
 	}
 	f := h.fleet
-	return f.inSteps(hashes, func(_ int, part netproto.Hashes) (int, error) {
+	return f.inSteps(hashes, false, func(_ int, part netproto.Hashes) (int, error) {
 		if h.closed {
 			return 0, ErrClosed
 		}
 		c, epoch := f.core, f.epoch(f.cfg.now())
 		oldest := c.expire(epoch)
+		if epoch < max(oldest, c.slots.minimum(h.slot)) {
+			return 0, fmt.Errorf("%w: events have taken the place of predictions", ErrFull)
+		}
 		c.firstPredicted, c.lastPredicted = min(cmp.Or(c.firstPredicted, epoch), epoch), max(c.lastPredicted, epoch)
 		c.slots.list[h.slot].isUsed = true
 		ch := &change{action: actionPredict, slot: h.slot, place: predictedIn | epoch, oldest: oldest}
@@ -315,6 +320,13 @@ func (h *Holder) clear() {
 	c.slots.retire(h.slot)
 	h.slot = c.slots.alloc(h)
 	h.places, h.noGroup, h.entries, h.predicted = h.places[:0], false, 0, epochCounts{}
+}
+
+// IsStale reports whether the holder counts for nothing but what is predicted.
+func (h *Holder) IsStale() bool {
+	h.fleet.mu.RLock()
+	defer h.fleet.mu.RUnlock()
+	return h.stale
 }
 
 // SetStale implements events.Holder.

@@ -90,17 +90,18 @@ func (f *Fleet) collect() {
 	f.workSteps(n, true)
 }
 
-// dropPredictions drops the predictions of the oldest epoch, but not of the current one. It returns false if there are
-// none.
-func (f *Fleet) dropPredictions() bool {
+// dropPredictions drops the predictions of the oldest epoch, but those of the current one only if current is set: then
+// nothing is predicted until it has passed. It returns false if there are none.
+func (f *Fleet) dropPredictions(current bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, now := f.core, f.epoch(f.cfg.now())
 	c.oldest = c.oldestAt(now)
-	if c.firstPredicted == 0 || max(c.oldest, c.firstPredicted) >= now {
+	first := max(c.oldest, c.firstPredicted)
+	if c.firstPredicted == 0 || first > now || first == now && !current {
 		return false
 	}
-	c.oldest = max(c.oldest, c.firstPredicted) + 1
+	c.oldest = first + 1
 	return true
 }
 

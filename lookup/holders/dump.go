@@ -38,7 +38,7 @@ type modelInfo struct {
 	FirstBytes bool   `json:"first_bytes"`
 }
 
-func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name} }
+func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name}.withDefaults() }
 
 // sourceInfo tells of a source. It names the holder that it fills.
 type sourceInfo struct {
@@ -54,6 +54,8 @@ type sourceInfo struct {
 	ExactCopies bool   `json:"exact_copies"`
 	BlockSize   int    `json:"block_size"`
 	Engine      string `json:"engine"`
+	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
+	Stale bool `json:"stale,omitempty"`
 }
 
 func infoOf(a *activeSource) sourceInfo {
@@ -69,7 +71,7 @@ func infoOf(a *activeSource) sourceInfo {
 func (i *sourceInfo) source() Source {
 	return Source{
 		Config:   events.Config{Name: i.Name, Connect: i.Connect, Replay: i.Replay, Topic: i.Topic, ExactCopies: i.ExactCopies},
-		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}, ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
+		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
 		BlockSize: i.BlockSize, Engine: i.Engine,
 	}
 }
@@ -130,7 +132,9 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 		}
 		for _, c := range checkpoints {
 			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
-				d.sources = append(d.sources, dumpedSource{infoOf(a), c})
+				info := infoOf(a)
+				info.Stale = a.holder.IsStale() && !s.replica.awaits(c.Name)
+				d.sources = append(d.sources, dumpedSource{info, c})
 			}
 		}
 	})

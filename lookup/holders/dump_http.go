@@ -22,6 +22,8 @@ const (
 	busyPause = 500 * time.Millisecond
 	// maxErrorBody bounds, in bytes, what is read of the reply of a peer that refuses.
 	maxErrorBody = 4 << 10
+	// maxPeerHeader bounds the header of a reply, in bytes.
+	maxPeerHeader = 64 << 10
 )
 
 // Codes of the errors of DumpHandler.
@@ -105,7 +107,7 @@ var errPeerBusy = errors.New("holders: the peer is busy")
 // would go with them.
 func newPeerClient() *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true},
+		Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxPeerHeader},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -11,10 +11,14 @@ import (
 )
 
 const (
+	// maxDumpModels bounds the models of a dump: each that does not suit is a line in the log.
+	maxDumpModels = 1024
 	// maxDumpSources bounds the sources of a dump: as many as 16 models have holders by default.
 	maxDumpSources = 1 << 16
 	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have some 5 KiB each.
 	maxDumpCheckpoints = 1 << 30
+	// maxSourceName bounds the name of a source, in bytes. Without one it is its endpoint.
+	maxSourceName = 4096
 )
 
 // holderKey names a holder of a service.
@@ -75,7 +79,7 @@ func (s *Service) readDump(in io.Reader, d *loadedDump) error {
 			return err
 		}
 		switch {
-		case kind == partModel:
+		case kind == partModel && models < maxDumpModels:
 			models++
 			err = s.readModel(r, payload, d)
 		case kind == partSource && sources < maxDumpSources:
@@ -95,7 +99,7 @@ func (s *Service) readDump(in io.Reader, d *loadedDump) error {
 // readModel reads the holders of a model, or skips them if they do not suit s.
 func (s *Service) readModel(r *partReader, payload []byte, d *loadedDump) error {
 	var info modelInfo
-	if json.Unmarshal(payload, &info) != nil || d.models[info.key()] != nil {
+	if json.Unmarshal(payload, &info) != nil || checkModelKey(info.key()) != nil || d.models[info.key()] != nil {
 		return errDamaged
 	}
 	m, err := s.newLoadedModel(&info, len(d.models))
@@ -143,7 +147,7 @@ func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, err
 // readSource reads where a source is.
 func readSource(r *partReader, payload []byte, d *loadedDump) error {
 	var info sourceInfo
-	if json.Unmarshal(payload, &info) != nil {
+	if json.Unmarshal(payload, &info) != nil || len(info.Name) > maxSourceName {
 		return errDamaged
 	}
 	encoded, err := io.ReadAll(io.LimitReader(r, events.MaxCheckpointLen+1))
@@ -159,7 +163,7 @@ func readSource(r *partReader, payload []byte, d *loadedDump) error {
 	}
 	src := info.source()
 	key := holderKey{src.ModelKey, src.ID}
-	if d.sources[key] != nil {
+	if checkModelKey(key.ModelKey) != nil || checkID(key.ID) != nil || d.sources[key] != nil {
 		return errDamaged
 	}
 	d.sources[key] = &loadedSource{info, c}

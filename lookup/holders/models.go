@@ -57,7 +57,7 @@ type modelState struct {
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
-	if err := errors.Join(checkName("model", cfg.Name), checkName("tenant", cfg.Tenant)); err != nil {
+	if err := checkModelKey(cfg.ModelKey); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if cfg.Service != nil {
@@ -291,6 +291,11 @@ func (s *Service) Models() []ModelStatus {
 
 // maxName bounds the names of models, tenants and instances, in bytes: they are in logs and metrics.
 const maxName = 256
+
+// checkModelKey returns ErrName unless both names of a model are some.
+func checkModelKey(k ModelKey) error {
+	return errors.Join(checkName("model", k.Name), checkName("tenant", k.Tenant))
+}
 
 // checkName returns ErrName for what cannot name a model, a tenant or an instance.
 func checkName(what, name string) error {

@@ -92,7 +92,7 @@ func (s *Service) loadedSources() []sourceInfo {
 
 // Ready returns nil once Start has returned and each source that goes on from a dump was not stale at some time since,
 // or PeerTimeout has passed. Otherwise it fails with ErrLoading or ErrCatchingUp. Sources that begin anew are not waited
-// for. Without Start the service is ready.
+// for, nor are those that were stale at the peer, unless that was catching up itself. Without Start the service is ready.
 func (s *Service) Ready() error {
 	if waiting, err := s.replica.waiting(); !waiting {
 		return err
@@ -151,6 +151,14 @@ func (r *replicaState) addResumed(name string) {
 		r.resumed = map[string]struct{}{}
 	}
 	r.resumed[name] = struct{}{}
+}
+
+// awaits reports whether a source has not caught up that is waited for.
+func (r *replicaState) awaits(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.resumed[name]
+	return ok
 }
 
 // waiting reports whether sources may not have caught up yet. It fails with ErrLoading until Start has returned.

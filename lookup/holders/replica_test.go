@@ -465,10 +465,12 @@ func TestStartErrors(t *testing.T) {
 	require.NoError(t, checkPeer("https://hitline-0.hitline:8557/"))
 }
 
-// A source of a dump whose engine is away is waited for until PeerTimeout.
+// A source of a dump whose engine went away since is waited for until PeerTimeout.
 func TestReadyWaits(t *testing.T) {
 	e := newEngines(t)
-	good := serve(t, e.service().DumpHandler())
+	var dump bytes.Buffer
+	require.NoError(t, e.service().WriteDump(t.Context(), &dump))
+	good := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump.Bytes()) }))
 	e.b.Close()
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
 	require.NoError(t, two.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{good}, PeerTimeout: time.Hour}))
@@ -478,6 +480,29 @@ func TestReadyWaits(t *testing.T) {
 	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
 	require.NoError(t, two.replica.update(map[string]bool{"b/1": true}, two.replica.until))
 	require.NoError(t, two.Ready())
+}
+
+// A source that is stale at the peer is not waited for: an engine that went without a word would delay each start. One that
+// the peer waits for itself is.
+func TestReadyDoesNotWaitForStaleSources(t *testing.T) {
+	e := newEngines(t)
+	one := e.service()
+	e.b.Close()
+	eventually(t, func() bool { return status(t, one, "b/1").Stale })
+	start := func(peer *Service) *Service {
+		s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+		require.NoError(t, s.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{serve(t, peer.DumpHandler())}, PeerTimeout: time.Hour}))
+		require.Len(t, s.Status(), 2)
+		return s
+	}
+	two := start(one)
+	eventually(t, func() bool { return two.Ready() == nil })
+	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
+
+	one.replica.addResumed("b/1")
+	three := start(one)
+	eventually(t, func() bool { return !status(t, three, "a/0").Stale })
+	require.ErrorIs(t, three.Ready(), ErrCatchingUp)
 }
 
 // The handler answers GET alone.

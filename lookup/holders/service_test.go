@@ -343,6 +343,21 @@ func TestPredictThenSource(t *testing.T) {
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 
+// Predictions do not take the places of holders from sources: those of one instance go for each.
+func TestSourcesTakePlacesOfPredictions(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 3}}}})
+	prompt := chain("p", 5)
+	for _, instance := range []string{"p1", "p2", "p3"} {
+		require.NoError(t, s.Predict(llama, fleet.ID{Instance: instance}, &Query{Hashes: prompt}))
+	}
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "p4"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
+	require.Equal(t, "p2/0=80(predicted=80) p3/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
+	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
+	require.NoError(t, s.Add(source(t, llama, "c", 0, 0)))
+	require.ErrorIs(t, s.Add(source(t, llama, "d", 0, 0)), fleet.ErrTooMany)
+}
+
 func TestRegister(t *testing.T) {
 	s := newService(t, Config{
 		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, MaxModels: 2,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
@@ -96,8 +97,11 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 	if loaded := s.takeLoaded(&src); loaded != nil {
 		src.Resume = loaded.checkpoint
 		err := s.begin(src, registered, start)
-		if err != nil {
+		switch {
+		case err != nil:
 			s.returnLoaded(loaded)
+		case !loaded.info.Stale:
+			s.replica.addResumed(src.Config.Name)
 		}
 		if !errors.Is(err, events.ErrCheckpoint) {
 			return err
@@ -118,10 +122,7 @@ func (s *Service) begin(src Source, registered bool, start func(events.Config, e
 		s.releaseHolder(a)
 		return err
 	}
-	if a.source.Resume != nil {
-		s.replica.addResumed(src.Config.Name)
-		a.source.Resume = nil // it may be large
-	}
+	a.source.Resume = nil // it may be large
 	s.active[src.Config.Name] = a
 	return nil
 }
@@ -166,7 +167,31 @@ func (m *model) claim(state *modelState, src *Source) (*fleet.Holder, error) {
 			return h, nil
 		}
 	}
-	return state.fleet.Add(id)
+	h, err := state.fleet.Add(id)
+	if errors.Is(err, fleet.ErrTooMany) && m.dropUnfed(state) {
+		h, err = state.fleet.Add(id)
+	}
+	return h, err
+}
+
+// dropUnfed drops the holder without a source that was predicted for longest ago: those that engines fill go first. It
+// returns false if there is none. m.mu is held.
+func (m *model) dropUnfed(state *modelState) bool {
+	var first fleet.ID
+	var until time.Time
+	for id, t := range m.unfed {
+		if until.IsZero() || t.Before(until) {
+			first, until = id, t
+		}
+	}
+	if until.IsZero() {
+		return false
+	}
+	delete(m.unfed, first)
+	if h := state.fleet.Get(first); h != nil {
+		h.Close()
+	}
+	return true
 }
 
 // releaseHolder closes what newHolder has made. s.mu is held.

@@ -26,12 +26,12 @@ func (c *call) json(reply any) error {
 	return json.NewEncoder(&c.reply).Encode(reply)
 }
 
-// checkModel refuses a model that there is not for the sender.
+// checkModel refuses models that the sender may not ask about: for the sender they do not exist.
 func (c *call) checkModel() error {
 	_, m, err := c.cfg.Service.Fleet(c.body.key())
 	switch {
 	case c.access.Pools == nil:
-		return nil // what is wrong with the model the request will tell
+		return nil // the request fails if there is no such model
 	case err != nil || !c.access.mayUse(m):
 		return refuse(http.StatusNotFound, "no_model", "there is no such model for %q", c.access.Name)
 	}
@@ -52,8 +52,12 @@ func (r *request) serviceQuery(q *holders.Query) {
 	}
 }
 
-// checkPrompt refuses a body without tokens or hashes, or with both.
+// checkPrompt refuses a body without tokens or hashes, or with both, and an adapter without its name: the hashes would be
+// those of the base model.
 func (r *request) checkPrompt(fields fieldSet) error {
+	if r.loraPath != "" && r.lora == "" {
+		return fmt.Errorf("%w lora_name: it is missing beside lora_path", errField)
+	}
 	switch r.seen & (fieldTokens | fieldHashes) {
 	case fieldTokens | fieldHashes:
 		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)
@@ -67,7 +71,7 @@ func (r *request) checkPrompt(fields fieldSet) error {
 	return nil
 }
 
-// answers are those that are not used.
+// answers pools the answers of requests.
 var answers = sync.Pool{New: func() any { return new(holders.Answer) }}
 
 // query answers /query and /query_by_hash.

@@ -20,7 +20,7 @@
 //	access.go   what a sender may do, by the rules of a listener
 //	handler.go  Handler: the endpoints, and what is checked before one answers
 //	request.go  bodies: fields, and how each is read
-//	decode.go   JSON from a stream, without an allocation a number
+//	decode.go   JSON of the body, token by token (jsontext), with bounds
 //	answer.go   queries and predictions
 //	register.go sources that come and go; services.go the state of all
 //	errors.go   the status and code of each error; counters.go

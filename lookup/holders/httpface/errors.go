@@ -67,7 +67,6 @@ var refusals = []struct {
 	{errSyntax, http.StatusBadRequest, "bad_json"},
 	{errMany, http.StatusRequestEntityTooLarge, "too_large"},
 	{errField, http.StatusBadRequest, "bad_field"},
-	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, "slow_body"}, // of the connection
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
 
 	{holders.ErrNoModel, http.StatusNotFound, "no_model"},
@@ -101,6 +100,9 @@ var refusals = []struct {
 	{events.ErrFull, http.StatusServiceUnavailable, "full"}, // fleet.ErrFull too
 }
 
+// isKnown reports whether refusalOf has a reply for an error.
+func isKnown(err error) bool { return refusalOf(err).code != "unanswerable" }
+
 // refusalOf returns the reply for an error.
 func refusalOf(err error) *refusal {
 	var r *refusal
@@ -110,6 +112,8 @@ func refusalOf(err error) *refusal {
 		return r
 	case errors.As(err, &large):
 		return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body has more than %d bytes", large.Limit)}
+	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection, whose addresses its text has
+		return &refusal{http.StatusRequestTimeout, "slow_body", "the body did not arrive in time"}
 	}
 	for _, known := range refusals {
 		if errors.Is(err, known.err) {

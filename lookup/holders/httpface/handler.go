@@ -166,9 +166,10 @@ func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, 
 	}
 	e := &endpoints[number]
 	c.endpoint = e
-	if r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet) {
+	head := e.method == http.MethodGet && e.answer != nil // a dump has no length before it is written
+	if r.Method != e.method && (r.Method != http.MethodHead || !head) {
 		allow := e.method
-		if allow == http.MethodGet {
+		if head {
 			allow = "GET, HEAD"
 		}
 		w.Header().Set("Allow", allow)
@@ -231,22 +232,22 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
 	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
-	if err == nil {
-		// Otherwise the deadline would end the request while it is answered.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if err != nil && !isKnown(err) {
+		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
 	}
 	return err
 }
 
 // limitBody makes a body arrive within BodyTimeout. That holds for a request that is refused, too: http.Server reads the rest
-// of its body. Setting a deadline does not fail with a connection of http.Server; others, of tests, have none.
+// of its body. http.Server clears the deadline at the end of a body. Setting a deadline does not fail with a connection of
+// http.Server; others, of tests, have none.
 func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.Limits.BodyTimeout))
 	}
 }
 
-// serveDump answers GET /dump.
+// serveDump answers GET /dump. http.Server has cleared the write deadline of an earlier reply; Config.Dump sets its own.
 func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) {
 	c := &call{Handler: h, http: r}
 	_, err := h.admit(w, c, number)
@@ -257,8 +258,6 @@ func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) 
 		h.writeError(w, number, err)
 		return
 	}
-	// That of an earlier reply on the connection may still be set. Config.Dump sets its own.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	counted := &statusWriter{ResponseWriter: w}
 	defer func() { h.counters.count(number, cmp.Or(counted.status, http.StatusOK)) }()
 	h.cfg.Dump.ServeHTTP(counted, r)

@@ -200,7 +200,7 @@ func TestHostileBodies(t *testing.T) {
 		not  string
 	}{
 		"right":              {post(length(len(body))+"\r\nConnection: close", body), []string{"200 OK", `{"default":{}}`}, "error"},
-		"too long a length":  {post(length(len(body)+5), body), []string{"408 Request Timeout", "slow_body", "Connection: close"}, "200 OK"},
+		"too long a length":  {post(length(len(body)+5), body), []string{"408 Request Timeout", "slow_body", "Connection: close"}, "127.0.0.1"},
 		"too short a length": {post(length(len(body)-5), body), []string{"400 Bad Request", "bad_json"}, "200 OK"},
 		"a huge length":      {post(length(1<<40), body), []string{"413 Request Entity Too Large", "too_large", "Connection: close"}, "200 OK"},
 		"a negative length":  {post(length(-1), body), []string{"400 Bad Request"}, "200 OK"},
@@ -208,7 +208,7 @@ func TestHostileBodies(t *testing.T) {
 		"chunks for ever": {
 			post("Transfer-Encoding: chunked", strings.Repeat("64\r\n"+strings.Repeat(" ", 100)+"\r\n", 20)), []string{"413 Request", "too_large"}, "200 OK",
 		},
-		"bad chunks":    {post("Transfer-Encoding: chunked", "zz\r\n"), []string{"HTTP/1.1 4"}, "200 OK"},
+		"bad chunks":    {post("Transfer-Encoding: chunked", "zz\r\n"), []string{"400 Bad Request", "bad_json"}, "200 OK"},
 		"compressed":    {post(length(len(body))+"\r\nContent-Encoding: gzip", body), []string{"415 Unsupported", "media_type"}, "200 OK"},
 		"nothing comes": {post(length(100), ""), []string{"408 Request Timeout", "slow_body"}, "200 OK"},
 		"trailing data": {post(length(len(body)+2), body+"{}"), []string{"400 Bad Request", "bad_json", "something follows"}, "200 OK"},
@@ -390,7 +390,27 @@ func TestOrigins(t *testing.T) {
 	}
 	status, reply := do(t, h, "HEAD", "/health", "")
 	require.Equal(t, 200, status, reply)
+	status, reply = do(t, h, "HEAD", "/dump", "")
+	require.Equal(t, 405, status, reply)
+	require.Contains(t, reply, "/dump takes GET\"")
+	status, reply = do(t, h, "POST", "/query", `{"token_ids": [1], "lora_path": "/adapters/a"}`)
+	require.Equal(t, 400, status, reply)
+	require.Contains(t, reply, "lora_name")
 	require.Contains(t, h.Requests(), RequestCount{"other", 404, 6})
+}
+
+// What is no endpoint is a wrong field, whatever is allowed. An endpoint that is not allowed is refused as such.
+func TestRegisterEndpoints(t *testing.T) {
+	s := newService(t, holders.Config{Models: []holders.Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, Allow: []string{"tcp://127.0.0.1:*"}})
+	h := New(Config{Service: s})
+	for endpoints, code := range map[string]string{
+		`"endpoint": "nonsense"`: "bad_field", `"endpoint": "http://127.0.0.1:1"`: "bad_field", `"endpoint": "tcp://127.0.0.1"`: "bad_field",
+		`"endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "nonsense"`: "bad_field", `"endpoint": "tcp://192.0.2.1:1"`: "not_allowed",
+	} {
+		status, reply := do(t, h, "POST", "/register", `{"modelname": "llama", "instance_id": "a", `+endpoints+`}`)
+		require.Equal(t, map[string]int{"bad_field": 400, "not_allowed": 403}[code], status, reply)
+		require.Contains(t, reply, `"code":"`+code+`"`)
+	}
 }
 
 // /unregister without a rank is about all ranks that were registered.

@@ -2,11 +2,15 @@ package httpface
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/netproto"
@@ -19,12 +23,17 @@ type request struct {
 
 	seen fieldSet // fields that were there and not null
 
+	fieldValues
+	tokens  []int64
+	hashes  []byte // joined
+	hashLen int    // of each, 0 if there is none
+}
+
+// fieldValues are the values of all fields but lists.
+type fieldValues struct {
 	endpoint, replay, engine, model, tenant, instance, lora, loraPath, salt, extraSalt string
 	blockSize, rank, numTokens                                                         int64
 	loadable                                                                           bool
-	tokens                                                                             []int64
-	hashes                                                                             []byte // joined
-	hashLen                                                                            int    // of each, 0 if there is none
 }
 
 // Errors of a body that is JSON.
@@ -98,7 +107,7 @@ var fieldRules = map[string]fieldRule{
 func textField(f fieldSet, name string, of func(*request) *string) fieldRule {
 	return fieldRule{f, name, func(r *request) error {
 		text, err := r.decoder.readText()
-		*of(r) = string(text)
+		*of(r) = text
 		return err
 	}}
 }
@@ -123,12 +132,19 @@ const maxKept = 2 << 20
 // newRequest returns an empty request, to be released.
 func newRequest(limits *Limits) *request {
 	r := requests.Get().(*request)
-	*r = request{decoder: r.decoder, limits: limits, tokens: r.tokens[:0], hashes: r.hashes[:0]}
+	r.clear()
+	r.limits = limits
 	return r
 }
 
+// clear drops what was read. It keeps the memory.
+func (r *request) clear() {
+	r.seen, r.fieldValues = 0, fieldValues{}
+	r.tokens, r.hashes, r.hashLen = r.tokens[:0], r.hashes[:0], 0
+}
+
 func (r *request) release() {
-	r.decoder.r = nil
+	r.decoder.release()
 	if 8*cap(r.tokens) > maxKept {
 		r.tokens = nil
 	}
@@ -140,22 +156,14 @@ func (r *request) release() {
 
 // read reads a body with these fields. It fails with errSyntax, errField, errMany or as the body does.
 func (r *request) read(body io.Reader, fields fieldSet) error {
-	d := &r.decoder
-	d.reset(body)
-	if c, err := d.peek(); err == nil && c != '{' {
-		return d.fail("the body must be an object")
-	}
-	err := d.object(func(name []byte) error {
-		rule, ok := fieldRules[string(name)]
+	r.decoder.reset(body)
+	return r.decoder.object(func(name string) error {
+		rule, ok := fieldRules[name]
 		if !ok || fields&rule.field == 0 {
-			return d.skip(1)
+			return r.decoder.skip()
 		}
 		return r.readField(&rule)
 	})
-	if err != nil {
-		return err
-	}
-	return d.finish()
 }
 
 // readField reads the value of a field. null is as if it were not there.
@@ -182,44 +190,29 @@ func (r *request) readLoadable() (err error) {
 	return err
 }
 
-// isList fails with errType unless a list follows.
-func (r *request) isList() error {
-	c, err := r.decoder.peek()
-	if err == nil && c != '[' {
-		return r.decoder.otherType(c)
-	}
-	return err
-}
-
 func (r *request) readTokens() error {
-	if err := r.isList(); err != nil {
-		return err
-	}
-	return r.decoder.elements('[', ']', func() error {
-		v, err := r.decoder.readInt()
+	return r.decoder.list(func(token jsontext.Token) error {
+		v, err := integer(token)
 		switch {
 		case err != nil:
 			return fmt.Errorf("element %d: %w", len(r.tokens), err)
 		case len(r.tokens) == r.limits.MaxTokens:
 			return fmt.Errorf("%w: at most %d token ids", errMany, r.limits.MaxTokens)
 		}
-		r.tokens = r.decoder.appendInts(append(r.tokens, v), r.limits.MaxTokens)
+		r.tokens = append(r.tokens, v)
 		return nil
 	})
 }
 
 // readHashes reads hashes: numbers of 64 bits, with a sign or without, or digests in hex, all of one length.
 func (r *request) readHashes() error {
-	if err := r.isList(); err != nil {
-		return err
-	}
 	n := 0
-	return r.decoder.elements('[', ']', func() error {
+	return r.decoder.list(func(token jsontext.Token) error {
 		if n == r.limits.MaxHashes {
 			return fmt.Errorf("%w: at most %d hashes", errMany, r.limits.MaxHashes)
 		}
 		from := len(r.hashes)
-		if err := r.readHash(); err != nil {
+		if err := r.appendHash(token); err != nil {
 			return fmt.Errorf("element %d: %w", n, err)
 		}
 		length := len(r.hashes) - from
@@ -235,52 +228,37 @@ func (r *request) readHashes() error {
 // shortHashLen is the length of a hash that is a number, in bytes.
 const shortHashLen = 8
 
-// readHash appends one hash.
-func (r *request) readHash() error {
-	c, err := r.decoder.peek()
-	if err != nil {
-		return err
+// appendHash appends one hash.
+func (r *request) appendHash(token jsontext.Token) (err error) {
+	text := token.String()
+	switch token.Kind() {
+	case jsontext.KindString:
+		return r.appendHex(text)
+	case jsontext.KindNumber:
+	default:
+		return errType
 	}
-	if c == '"' {
-		return r.readHex()
-	}
-	negative, v, err := r.decoder.readInteger()
-	switch {
-	case err != nil:
-		return err
-	case negative && v > 1<<63:
-		return errRange
-	case negative:
-		v = -v
+	var v uint64
+	if text[0] == '-' {
+		var signed int64
+		signed, err = strconv.ParseInt(text, 10, 64)
+		v = uint64(signed) //nolint:gosec // the same 64 bits
+	} else {
+		v, err = strconv.ParseUint(text, 10, 64)
 	}
 	r.hashes = binary.BigEndian.AppendUint64(r.hashes, v)
-	return nil
+	return integerError(err)
 }
 
-// readHex appends a hash that is a text in hex.
-func (r *request) readHex() error {
-	d := &r.decoder
-	d.at++ // the quote
-	for n := 0; ; n++ {
-		high, err := d.next()
-		if err != nil {
-			return err
-		}
-		if high == '"' && n >= shortHashLen {
-			return nil
-		}
-		if n == netproto.MaxHashLen || high == '"' {
-			return fmt.Errorf("%w: a hash in hex has %d to %d bytes", errRange, shortHashLen, netproto.MaxHashLen)
-		}
-		low, err := d.next()
-		if err != nil {
-			return err
-		}
-		if hexValue(high) > 15 || hexValue(low) > 15 {
-			return fmt.Errorf("%w: a hash that is no number must be in hex", errType)
-		}
-		r.hashes = append(r.hashes, hexValue(high)<<4|hexValue(low))
+// appendHex appends a hash that is a text in hex.
+func (r *request) appendHex(text string) (err error) {
+	if n := len(text); n < 2*shortHashLen || n > 2*netproto.MaxHashLen {
+		return fmt.Errorf("%w: a hash in hex has %d to %d bytes", errRange, shortHashLen, netproto.MaxHashLen)
 	}
+	if r.hashes, err = hex.AppendDecode(r.hashes, []byte(text)); err != nil {
+		return fmt.Errorf("%w: a hash that is no number must be in hex", errType)
+	}
+	return nil
 }
 
 // key returns the model that a request is about.

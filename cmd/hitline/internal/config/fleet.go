@@ -99,7 +99,7 @@ func defaultFleet() Fleet {
 	return Fleet{
 		Models: []FleetModel{}, Sources: []FleetSource{}, Register: []string{}, Peers: []string{},
 		MaxModels: holders.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: events.DefaultMaxBlocks,
-		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(30 * time.Second),
+		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(holders.DefaultPeerTimeout),
 	}
 }
 
