@@ -17,6 +17,7 @@ type run struct {
 type hybridScan struct {
 	checked  *holderSet // the last set at a block of the full group
 	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
+	first    []uint64   // slots by word that have some hash of the first block of the full group; in fine-grained mode
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [4]uint64 // bits of the media that the holder has, by number
@@ -33,6 +34,8 @@ func (q *Query) recordRuns(blob []byte) {
 	}
 	if q.n == 0 {
 		q.hybrid.checked, q.hybrid.wantedTo = nil, -1
+		q.hybrid.first = slices.Grow(q.hybrid.first[:0], int(q.scan.words))[:q.scan.words]
+		clear(q.hybrid.first)
 	}
 	var cur cursor
 	for ; len(blob) >= q.hashLen; blob = blob[q.hashLen:] {
@@ -41,6 +44,9 @@ func (q *Query) recordRuns(blob []byte) {
 			q.runs[last].end++
 		} else {
 			q.runs = append(q.runs, run{set, q.n + 1})
+		}
+		if q.isPartOfFirst(stride) {
+			q.addFull(q.hybrid.first, set)
 		}
 		if stride > 0 && q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
 			q.checkFull(set, stride)
@@ -57,13 +63,13 @@ func (q *Query) checkFull(set *holderSet, stride int) {
 	s := &q.scan
 	q.work += setWork + 2*len(set.pairs) + len(s.alive)
 	q.hybrid.checked = set
-	for i := range set.pairs {
-		if p := &set.pairs[i]; p.word < s.words && q.isOfGroup(p, q.rules.full) {
-			s.seen[p.word] |= q.counting(p)
-		}
-	}
+	q.addFull(s.seen, set)
 	at := q.n
-	q.n = at + 1 - uint32(stride) // where the block begins
+	if q.rules.coordinator.FineGrained() {
+		q.n = at + 1 // a prefix may end inside of the block
+	} else {
+		q.n = at + 1 - uint32(stride) // where the block begins
+	}
 	if s.begun {
 		q.endMissing()
 	} else {
@@ -72,6 +78,7 @@ func (q *Query) checkFull(set *holderSet, stride int) {
 			if s.seen[word] != 0 {
 				s.alive = append(s.alive, aliveWord{word, allMedia, s.seen[word]})
 			}
+			q.end(word, allMedia, q.hybrid.first[word]&^s.seen[word])
 		}
 	}
 	if len(s.alive) == 0 {
@@ -80,6 +87,20 @@ func (q *Query) checkFull(set *holderSet, stride int) {
 	}
 	q.n = at
 	clear(s.seen[:s.words])
+}
+
+// isPartOfFirst reports whether the next hash is one of the first block of the full group and a prefix may end with it.
+func (q *Query) isPartOfFirst(stride int) bool {
+	return int(q.n) < stride && q.rules.coordinator.FineGrained()
+}
+
+// addFull adds to words the slots that a set has in the first group of full attention.
+func (q *Query) addFull(words []uint64, set *holderSet) {
+	for i := range set.pairs {
+		if p := &set.pairs[i]; p.word < q.scan.words && q.isOfGroup(p, q.rules.full) {
+			words[p.word] |= q.counting(p)
+		}
+	}
 }
 
 // isOfGroup reports whether a pair is of a store group. What is predicted is of all.
@@ -112,6 +133,11 @@ func (q *Query) beginHits() {
 			q.end(a.word, allMedia, a.bits)
 		}
 		q.scan.alive = q.scan.alive[:0]
+		if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
+			for word, slots := range q.hybrid.first {
+				q.end(uint32(word), allMedia, slots)
+			}
+		}
 		q.order = append(q.order, q.ends...)
 	} else {
 		q.appendSlots()

@@ -39,7 +39,7 @@ const maxPiece = 4096
 // Held returns the bytes of memory that the query holds, for servers that bound what their clients hold. With one group
 // of full attention it does not grow with the hashes.
 func (q *Query) Held() int {
-	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen))*8 + cap(q.scan.alive)*16
+	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen)+cap(q.hybrid.first))*8 + cap(q.scan.alive)*16
 	for _, words := range q.hybrid.presence.Bits {
 		n += cap(words) * 8
 	}
