@@ -92,7 +92,7 @@ func (m *model) counts(e *modelEntry) bool {
 		return false
 	}
 	quarter := m.ttl / 4
-	begin := m.start.Add(e.predicted.Sub(m.start) / quarter * quarter)
+	begin := m.start.Add(e.predicted.Sub(m.start).Truncate(quarter))
 	return m.now.Before(begin.Add(4 * quarter))
 }
 

@@ -230,7 +230,7 @@ func TestFleetListener(t *testing.T) {
 	defer client.CloseIdleConnections()
 	ask := func(path, body, token string) (int, string) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+s.fleet+path, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.fleet+path, strings.NewReader(body))
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		if token != "" {

@@ -2,6 +2,7 @@ package holders
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -113,7 +114,7 @@ func (s *Service) readModel(r *partReader, payload []byte, d *loadedDump) error 
 		s.log.Warn("holders: a model of the dump is left out", "model", info.Name, "tenant", info.Tenant, "reason", err)
 		return nil
 	}
-	if n, err := r.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+	if n, err := r.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
 		return errDamaged
 	}
 	d.models[info.key()] = m

@@ -43,9 +43,9 @@ func TestFleetHTTP(t *testing.T) {
 	got, _ := scrape(t, h)
 	require.Empty(t, got)
 	for _, path := range []string{"/query", "/query?a", "/x", "/y"} {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", path, nil))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
 	}
-	require.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/dump", nil)) })
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/dump", nil)) })
 	counts = []httpface.RequestCount{{Path: "/query", Status: 200, Count: 2}, {Path: "other", Status: 404, Count: 3}}
 	got, names := scrape(t, h)
 	require.Equal(t, namesOfFleetHTTP, names)

@@ -257,6 +257,7 @@ func TestKeepAlive(t *testing.T) {
 		require.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
 		require.Equal(t, 200, response.StatusCode, string(body))
 		return string(body)
 	}
@@ -308,6 +309,7 @@ func TestBusy(t *testing.T) {
 		require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
 		require.Equal(t, http.StatusOK, response.StatusCode)
 	}
 	lookuptest.Eventually(t, "the places are free", func() bool { return len(h.requests) == 0 })
@@ -337,6 +339,7 @@ func TestSlowBodiesGiveWay(t *testing.T) {
 		require.NoError(t, slow[n].SetDeadline(time.Now().Add(30*time.Second)))
 		response, err := http.ReadResponse(bufio.NewReader(slow[n]), nil)
 		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
 		require.Equal(t, want, response.StatusCode)
 	}
 	lookuptest.Eventually(t, "the places are free", func() bool { return len(h.requests) == 0 })
