@@ -15,6 +15,7 @@ import (
 var (
 	errNotBearer = errors.New("the Authorization header must be: Bearer TOKEN")
 	errToken     = errors.New("no such token")
+	errNoTokens  = errors.New("this listener has no tokens; leave out the Authorization header")
 	errExpired   = errors.New("the credential has expired")
 )
 
@@ -46,11 +47,13 @@ func credentialOf(rules *access.Rules, r *http.Request) (*access.Credential, err
 		if !strings.EqualFold(scheme, "Bearer") || token == "" {
 			return nil, errNotBearer
 		}
-		c := rules.FindToken([]byte(token))
-		if c == nil {
-			return nil, errToken
+		if c := rules.FindToken([]byte(token)); c != nil {
+			return c, nil
 		}
-		return c, nil
+		if !rules.HasTokens() {
+			return nil, errNoTokens
+		}
+		return nil, errToken
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil, nil

@@ -62,9 +62,13 @@ func TestByRules(t *testing.T) {
 	}
 	anybody, err := access.NewRules(access.All, nil)
 	require.NoError(t, err)
-	got, err := ByRules(func() *access.Rules { return anybody })(httptest.NewRequest(http.MethodGet, "/", nil))
+	authorize, r := ByRules(func() *access.Rules { return anybody }), httptest.NewRequest(http.MethodGet, "/", nil)
+	got, err := authorize(r)
 	require.NoError(t, err)
 	require.True(t, got.Admin, "on loopback without credentials")
+	r.Header.Set("Authorization", "Bearer all")
+	_, err = authorize(r)
+	require.ErrorIs(t, err, errNoTokens)
 }
 
 // somePermissions returns none, each alone, pairs of them, all but one, and all.

@@ -32,7 +32,8 @@
 //
 // So nothing of a body is read for a sender who may not ask, and a client that does not read its reply holds no place. A
 // body is decoded as it arrives: it takes the memory of its token ids and hashes, not that of its text. /health, /ready and
-// /openapi.yaml need no place. A dump is sent as it is made.
+// /openapi.yaml need no place. A dump is sent as it is made. If all places are taken, the body that has been arriving for
+// longest, and for a second at least, is ended for the next request: see arrivals.go.
 //
 // # Ownership
 //

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -28,7 +29,8 @@ type Handler struct {
 	cfg      Config
 	log      *slog.Logger
 	guard    statuspage.Guard
-	requests chan struct{}  // one element for each request that is read or answered
+	requests chan struct{} // one element for each request that is read or answered
+	arrivals arrivals
 	refusals loglimit.Limit // of the log
 	counters counters
 }
@@ -39,7 +41,7 @@ func New(cfg Config) *Handler {
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Handler{
 		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), guard: statuspage.Guard{Local: cfg.Local},
-		requests: make(chan struct{}, cfg.Limits.MaxRequests), counters: make(counters, len(endpoints)+1),
+		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(), counters: make(counters, len(endpoints)+1),
 	}
 }
 
@@ -135,12 +137,10 @@ func (h *Handler) answer(w http.ResponseWriter, c *call, number int) error {
 		return err
 	}
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
-		select {
-		case h.requests <- struct{}{}:
-			defer func() { <-h.requests }()
-		default:
+		if !h.takePlace() {
 			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.Limits.MaxRequests)
 		}
+		defer func() { <-h.requests }()
 	}
 	if e.method == http.MethodPost {
 		c.body = newRequest(&h.cfg.Limits)
@@ -231,7 +231,11 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 	if c.http.ContentLength > limit {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
+	arrival := h.arrivals.begin(w)
 	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
+	if !h.arrivals.end(arrival) && err == nil {
+		err = os.ErrDeadlineExceeded // the deadline that ended it ends the connection, too
+	}
 	if err != nil && !isKnown(err) {
 		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
 	}

@@ -286,6 +286,7 @@ func TestRefusedBody(t *testing.T) {
 // served meanwhile.
 func TestBusy(t *testing.T) {
 	h, address := serve(t, Limits{MaxRequests: 2, BodyTimeout: time.Minute})
+	h.arrivals.min = time.Hour
 	var slow []net.Conn
 	for range 2 {
 		conn, err := net.Dial("tcp", address)
@@ -312,6 +313,34 @@ func TestBusy(t *testing.T) {
 	lookuptest.Eventually(t, "the places are free", func() bool { return len(h.requests) == 0 })
 	status, _ = do(t, h, "POST", "/query", `{"token_ids": []}`)
 	require.Equal(t, http.StatusOK, status)
+}
+
+// If all places are taken, the body that has been arriving for longest is ended for another request.
+func TestSlowBodiesGiveWay(t *testing.T) {
+	h, address := serve(t, Limits{MaxRequests: 2, BodyTimeout: time.Minute})
+	h.arrivals.min, h.arrivals.wait = 0, time.Minute
+	var slow []net.Conn
+	for n := range 2 {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = io.WriteString(conn, post("Content-Length: 17", `{"token_ids":`))
+		require.NoError(t, err)
+		slow = append(slow, conn)
+		lookuptest.Eventually(t, "it has a place", func() bool { return h.arrivals.len() == n+1 })
+	}
+	status, reply := do(t, h, "POST", "/query", `{"token_ids": []}`)
+	require.Equal(t, http.StatusOK, status, reply)
+	_, err := io.WriteString(slow[1], ` []}`)
+	require.NoError(t, err)
+	for n, want := range []int{http.StatusRequestTimeout, http.StatusOK} {
+		require.NoError(t, slow[n].SetDeadline(time.Now().Add(30*time.Second)))
+		response, err := http.ReadResponse(bufio.NewReader(slow[n]), nil)
+		require.NoError(t, err)
+		require.Equal(t, want, response.StatusCode)
+	}
+	lookuptest.Eventually(t, "the places are free", func() bool { return len(h.requests) == 0 })
+	require.Zero(t, h.arrivals.len())
 }
 
 // A client that does not read its reply holds no place.
