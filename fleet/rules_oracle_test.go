@@ -34,6 +34,7 @@ type plainHolder struct {
 	predicted map[uint64]int // epoch by key
 	noGroup   bool
 	stale     bool
+	full      int // epoch in which nothing more can be predicted, -1: none
 }
 
 // plainFleet is a fleet of described groups of all kinds, and what it must answer by FindHit over plain bits.
@@ -106,7 +107,7 @@ func newPlainFleet(t *testing.T, seed uint64) *plainFleet {
 func (p *plainFleet) add(id ID) {
 	h, err := p.f.Add(id)
 	require.NoError(p.t, err)
-	p.holders[id] = &plainHolder{h: h, blocks: map[plainBlock]bool{}, predicted: map[uint64]int{}, stale: true}
+	p.holders[id] = &plainHolder{h: h, blocks: map[plainBlock]bool{}, predicted: map[uint64]int{}, stale: true, full: -1}
 	if p.rng.IntN(8) > 0 {
 		h.SetStale(false)
 		p.holders[id].stale = false
@@ -158,19 +159,23 @@ func (p *plainFleet) len(m *plainHolder) int {
 	return n
 }
 
-// makeRoom reports whether an entry fits, after dropping the oldest predictions if need be.
-func (p *plainFleet) makeRoom(m *plainHolder) bool {
+// makeRoom reports whether an entry fits, after dropping the oldest predictions if need be: those of the current epoch
+// only for events.
+func (p *plainFleet) makeRoom(m *plainHolder, isEvent bool) bool {
 	if p.cfg.MaxBlocks == 0 || p.len(m) < p.cfg.MaxBlocks {
 		return true
 	}
-	oldest := p.epoch()
+	oldest := math.MaxInt
 	for _, e := range m.predicted {
 		if p.counts(e) {
 			oldest = min(oldest, e)
 		}
 	}
-	if oldest == p.epoch() {
+	if oldest == math.MaxInt || oldest == p.epoch() && !isEvent {
 		return false
+	}
+	if oldest == p.epoch() {
+		m.full = oldest
 	}
 	for k, e := range m.predicted {
 		if e == oldest {
@@ -208,7 +213,7 @@ func (p *plainFleet) step() {
 		m.h.Clear()
 		clear(m.blocks)
 		clear(m.predicted)
-		m.noGroup = false
+		m.noGroup, m.full = false, -1
 	case n < 88:
 		m.stale = !m.stale
 		m.h.SetStale(m.stale)
@@ -235,7 +240,7 @@ func (p *plainFleet) storeBlocks(m *plainHolder) {
 	m.noGroup = m.noGroup || b.Group < 0
 	for i, k := range keys {
 		at := plainBlock{max(0, b.Group), b.Tier, k}
-		if !m.blocks[at] && !p.makeRoom(m) {
+		if !m.blocks[at] && !p.makeRoom(m, true) {
 			require.ErrorIs(p.t, err, events.ErrFull)
 			return
 		}
@@ -266,8 +271,12 @@ func (p *plainFleet) removeBlocks(m *plainHolder) {
 func (p *plainFleet) predictBlocks(m *plainHolder) {
 	keys := p.chain(true)
 	err := m.h.Predict(p.hashes(keys))
+	if m.full == p.epoch() {
+		require.ErrorIs(p.t, err, ErrFull)
+		return
+	}
 	for _, k := range keys {
-		if e, ok := m.predicted[k]; (!ok || !p.counts(e)) && !p.makeRoom(m) {
+		if e, ok := m.predicted[k]; (!ok || !p.counts(e)) && !p.makeRoom(m, false) {
 			require.ErrorIs(p.t, err, events.ErrFull)
 			return
 		}
@@ -350,6 +359,7 @@ func (p *plainFleet) reload() {
 	for id, m := range p.holders {
 		m.h = f.Get(id)
 		clear(m.predicted)
+		m.full = -1
 		m.h.SetStale(m.stale)
 	}
 }

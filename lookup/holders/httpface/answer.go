@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -186,20 +187,11 @@ func (i *instanceAnswer) append(b []byte) []byte {
 		b = strconv.AppendInt(b, p.Tokens, 10)
 	}
 	b = append(b, '}')
-	for _, medium := range sortedKeys(i.others) {
+	for _, medium := range slices.Sorted(maps.Keys(i.others)) {
 		b = append(appendText(append(b, ','), medium), ':')
 		b = strconv.AppendInt(b, i.others[medium], 10)
 	}
 	return append(b, '}')
-}
-
-func sortedKeys(m map[string]int64) []string {
-	list := make([]string, 0, len(m))
-	for k := range m {
-		list = append(list, k)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // appendText appends a text in JSON.

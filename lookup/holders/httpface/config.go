@@ -1,6 +1,7 @@
 package httpface
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -66,18 +67,11 @@ const (
 
 // withDefaults returns the limits with those set that are zero.
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.MaxBody, DefaultMaxBody)
-	setDefault(&l.MaxTokens, DefaultMaxTokens)
-	setDefault(&l.MaxHashes, DefaultMaxHashes)
-	setDefault(&l.MaxRequests, DefaultMaxRequests)
-	setDefault(&l.BodyTimeout, DefaultBodyTimeout)
-	setDefault(&l.ReplyTimeout, DefaultReplyTimeout)
+	l.MaxBody = cmp.Or(l.MaxBody, DefaultMaxBody)
+	l.MaxTokens = cmp.Or(l.MaxTokens, DefaultMaxTokens)
+	l.MaxHashes = cmp.Or(l.MaxHashes, DefaultMaxHashes)
+	l.MaxRequests = cmp.Or(l.MaxRequests, DefaultMaxRequests)
+	l.BodyTimeout = cmp.Or(l.BodyTimeout, DefaultBodyTimeout)
+	l.ReplyTimeout = cmp.Or(l.ReplyTimeout, DefaultReplyTimeout)
 	return l
-}
-
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
 }
