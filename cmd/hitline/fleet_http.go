@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/holders/httpface"
@@ -21,6 +23,21 @@ import (
 // maxFleetConns bounds the HTTP connections of routers. Each takes a file descriptor; further ones close those that
 // wait for a request.
 const maxFleetConns = 1024
+
+// fleetConns returns how many of them may be open with a limit of open files: half of what limits.max_connections leaves,
+// a quarter, so that routers do not keep out the clients of listen.
+func fleetConns(openFiles uint64) int {
+	return int(max(1, min(maxFleetConns, openFiles/8)))
+}
+
+// openFileLimit returns the limit of open files, a high one if it cannot be told.
+func openFileLimit() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1 << 20
+	}
+	return limit.Cur
+}
 
 // fleetHTTP serves who holds what over HTTP.
 type fleetHTTP struct {
@@ -56,7 +73,7 @@ func (r *running) openFleetHTTP(srv *server.Server) (*fleetHTTP, error) {
 	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, httpface.Paths())
 	f.httpServer = newHTTPServer(f.FleetHTTP, r.logger)
 	f.httpServer.ReadTimeout, f.httpServer.WriteTimeout = 0, 0 // the handler has its own
-	var listener net.Listener = newEvictingListener(f.listener, maxFleetConns, minConnAge, r.logger)
+	var listener net.Listener = newEvictingListener(f.listener, fleetConns(openFileLimit()), minConnAge, r.logger)
 	if read.Settings.TLS != nil {
 		listener = tls.NewListener(listener, &tls.Config{
 			MinVersion:         tls.VersionTLS13,

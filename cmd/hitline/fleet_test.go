@@ -351,3 +351,10 @@ func TestFleetDrains(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, exitDone, <-o.code)
 }
+
+// The HTTP connections of routers leave file descriptors to the clients of listen.
+func TestFleetConns(t *testing.T) {
+	for openFiles, want := range map[uint64]int{0: 1, 300: 37, 1024: 128, 65536: 1024, 1<<64 - 1: 1024} {
+		require.Equal(t, want, fleetConns(openFiles), openFiles)
+	}
+}

@@ -297,10 +297,13 @@ func checkModelKey(k ModelKey) error {
 	return errors.Join(checkName("model", k.Name), checkName("tenant", k.Tenant))
 }
 
-// checkName returns ErrName for what cannot name a model, a tenant or an instance.
+// checkName returns ErrName for what cannot name a model, a tenant or an instance. Names are shown to people, so what is not
+// visible or turns the direction of the text is refused, too.
 func checkName(what, name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, isHidden) {
 		return fmt.Errorf("%w: %s %.40q", ErrName, what, name)
 	}
 	return nil
 }
+
+func isHidden(r rune) bool { return !unicode.IsPrint(r) }

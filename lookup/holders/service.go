@@ -25,7 +25,7 @@ var (
 	ErrOtherBlock  = errors.New("holders: another block size than the model's")
 	ErrOtherEngine = errors.New("holders: an engine of another type than the model's")
 	ErrNoBlockSize = errors.New("holders: the block size of the model is not known yet; configure it, or name it with the first source")
-	ErrName        = errors.New("holders: a name has 1 to 256 bytes of UTF-8 without control characters")
+	ErrName        = errors.New("holders: a name has 1 to 256 bytes of printable UTF-8")
 	ErrRank        = errors.New("holders: a data-parallel rank is 0 to 65535")
 	ErrToken       = errors.New("holders: no token id")
 	// ErrAdapter refuses tokens with an adapter whose hashes cannot be known.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -323,7 +324,9 @@ func TestPredict(t *testing.T) {
 	require.Equal(t, "a/0=48(predicted=48) ", ask(t, s, Query{Hashes: prompt}))
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
 	require.ErrorIs(t, s.Predict(ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{}, &Query{Hashes: prompt}), ErrName)
+	for _, name := range []string{"", "a\nb", "\x7f", "a\u202eb", "a\u200bb", "\u2028", "\xff", strings.Repeat("a", 257)} {
+		require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: name}, &Query{Hashes: prompt}), ErrName, "%q", name)
+	}
 	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "a", Rank: -1}, &Query{Hashes: prompt}), ErrRank)
 	require.NoError(t, s.Predict(llama, fleet.ID{Instance: "nothing"}, &Query{}))
 	require.Len(t, s.Models()[0].Holders, 1)
