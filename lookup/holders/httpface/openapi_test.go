@@ -210,6 +210,7 @@ func (f *face) ask(x exchange) reply {
 	require.NoError(f.t, err)
 	body, err := io.ReadAll(response.Body)
 	require.NoError(f.t, err)
+	require.NoError(f.t, response.Body.Close())
 	return reply{response.StatusCode, response.Header, body}
 }
 
