@@ -64,7 +64,7 @@ func (f *Fleet) remove(h *Holder) {
 	f.byName = slices.Delete(f.byName, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
 	f.core.slots.retire(h.slot)
-	if len(f.holders) == 0 && f.core.copying == 0 {
+	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}
 }

@@ -60,3 +60,20 @@ func TestStaleDuringQuery(t *testing.T) {
 		require.EqualValues(t, 3*16, tokens(t, f, hs[0], all), "%v: the next query", kinds)
 	}
 }
+
+// Groups are learned anew once no holder is left, also if a snapshot is being copied then.
+func TestGroupsEndDuringSnapshot(t *testing.T) {
+	f, hs := newTestFleet(t, Config{BlockSize: 16}, 1)
+	hashes := randomHashes(newRand(1), 16)
+	storeOf(t, hs[0], 0, hashes, "full_attention", 0)
+	f.core.copying++ // as Snapshot does
+	copied := f.core
+	hs[0].Close()
+	h, err := f.Add(ID{Instance: "other"})
+	require.NoError(t, err)
+	h.SetStale(false)
+	storeOf(t, h, 0, hashes, "sliding_window", 64)
+	copied.copying--
+	require.EqualValues(t, 16*16, tokens(t, f, h, hashes))
+	checkCore(t, f)
+}

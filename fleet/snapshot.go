@@ -55,7 +55,6 @@ func (f *Fleet) Snapshot() *Snapshot {
 	f.mu.Lock()
 	c.copying--
 	defer f.mu.Unlock()
-	s.specs, s.places = c.groups.specs, slices.Clone(c.places.list)
 	s.index = make([]int32, len(c.slots.list))
 	for i := range s.index {
 		s.index[i] = -1
@@ -63,6 +62,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	if c != f.core {
 		return s // all holders were closed
 	}
+	s.specs, s.places = c.groups.specs, slices.Clone(c.places.list)
 	for i, h := range f.byName {
 		s.holders = append(s.holders, snapshotHolder{h.id, h.noGroup})
 		s.index[h.slot] = int32(i)
