@@ -88,7 +88,7 @@ func (f *Fleet) inSteps(hashes netproto.Hashes, isEvent bool, do func(from int, 
 			f.collect()
 			collected = true
 		case errors.Is(err, errNoMemory):
-			return fmt.Errorf("%w: %d bytes", ErrFull, f.cfg.MaxBytes)
+			return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, f.cfg.MaxBytes)
 		case err != nil:
 			return err
 		case hasWork:

@@ -57,7 +57,7 @@ type loader struct {
 
 func (l *loader) failFull() {
 	if l.in.err == nil {
-		l.in.err = fmt.Errorf("%w: %d bytes", ErrFull, l.fleet.cfg.MaxBytes)
+		l.in.err = fmt.Errorf("%w: it needs more than the %d bytes of max_bytes", ErrFull, l.fleet.cfg.MaxBytes)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/holders/httpface"
+	"github.com/hitline/hitline/lookup/holders/httpapi"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -66,11 +66,11 @@ func (r *running) openFleetHTTP(srv *server.Server) (*fleetHTTP, error) {
 	if f.listener, err = net.Listen("tcp", address); err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for fleet: %w", err))
 	}
-	handler := httpface.New(httpface.Config{
-		Service: r.fleet, Authorize: httpface.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Fleet.Listen.IsLocal(),
+	handler := httpapi.New(httpapi.Config{
+		Service: r.fleet, Authorize: httpapi.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Fleet.Listen.IsLocal(),
 		Configure: r.completeSource, Dump: r.fleet.DumpHandler(), Ready: srv.Ready, Logger: r.logger,
 	})
-	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, httpface.Paths())
+	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, httpapi.Paths())
 	f.httpServer = newHTTPServer(f.FleetHTTP, r.logger)
 	f.httpServer.ReadTimeout, f.httpServer.WriteTimeout = 0, 0 // the handler has its own
 	var listener net.Listener = newEvictingListener(f.listener, fleetConns(openFileLimit()), minConnAge, r.logger)

@@ -88,15 +88,15 @@ engine-0  0     32      32
 		{Instance: "engine-0", Tokens: 32, Media: map[string]int64{"GPU": 32}},
 	}}, answer)
 
-	face := &metricsServer{metrics: s.fleet}
+	api := &metricsServer{metrics: s.fleet}
 	const asJSON = "Content-Type: application/json"
-	code, reply := face.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
+	code, reply := api.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
 	assert.Equal(t, 200, code, reply)
 	assert.JSONEq(t, `{"default": {"engine-0": {"longest_matched": 48, "GPU": 48, "CPU": 0, "DISK": 0, "DP": {"0": 32, "1": 48}},
 		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}}`, reply)
-	code, reply = face.get(t, "GET", "/ready")
+	code, reply = api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, code, reply)
-	code, _ = face.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
+	code, _ = api.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
 	assert.Equal(t, 403, code)
 
 	o := &metricsServer{address: s.address, metrics: s.metrics}
@@ -200,14 +200,14 @@ func TestFleetLoading(t *testing.T) {
 		code <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--config", file}, nil, io.Discard, &log)
 	}()
 	<-asked
-	face, o := &metricsServer{metrics: free}, &metricsServer{metrics: metricsAddr}
-	status, body := face.send(t, "POST", "/query_by_hash", `{"model": "m", "seq_hashes": []}`, "Content-Type: application/json")
+	api, o := &metricsServer{metrics: free}, &metricsServer{metrics: metricsAddr}
+	status, body := api.send(t, "POST", "/query_by_hash", `{"model": "m", "seq_hashes": []}`, "Content-Type: application/json")
 	assert.Equal(t, 503, status)
 	assert.Contains(t, body, `{"error":{"code":"not_ready"`)
-	status, body = face.get(t, "GET", "/ready")
+	status, body = api.get(t, "GET", "/ready")
 	assert.Equal(t, 503, status)
 	assert.Contains(t, body, "loading what a peer of the fleet holds")
-	status, _ = face.get(t, "GET", "/health")
+	status, _ = api.get(t, "GET", "/health")
 	assert.Equal(t, 200, status)
 	status, body = o.get(t, "GET", "/readyz")
 	assert.Equal(t, 503, status)
@@ -322,8 +322,8 @@ func TestHoldersPredicted(t *testing.T) {
 	ids, _ := fleetPrompt(t, 100)
 	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
 	require.Len(t, hashes, 3)
-	face := &metricsServer{metrics: s.fleet}
-	status, body := face.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
+	api := &metricsServer{metrics: s.fleet}
+	status, body := api.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
 	require.Equal(t, 200, status, body)
 	got := hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-")
 	assert.Equal(t, result{exitDone, "instance  rank  tokens  predicted\ni         2     96      96\n", ""}, got)
@@ -333,8 +333,8 @@ func TestHoldersPredicted(t *testing.T) {
 func TestFleetDrains(t *testing.T) {
 	o := startWithMetrics(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
 	require.NotEmpty(t, o.fleet)
-	face := &metricsServer{metrics: o.fleet}
-	status, _ := face.get(t, "GET", "/ready")
+	api := &metricsServer{metrics: o.fleet}
+	status, _ := api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, status)
 	conn := beginPing(t, o.address)
 	o.stop()

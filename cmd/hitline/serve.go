@@ -268,17 +268,17 @@ func (r *running) run(ctx context.Context) error {
 	if sources != nil {
 		defer sources.Close() // after draining
 	}
-	face, err := r.openFleetHTTP(srv)
+	fleetListener, err := r.openFleetHTTP(srv)
 	if err != nil {
 		return err
 	}
-	defer face.close()
+	defer fleetListener.close()
 	var readyAttrs []any
-	if face != nil {
-		readyAttrs = []any{"fleet", face.address()}
+	if fleetListener != nil {
+		readyAttrs = []any{"fleet", fleetListener.address()}
 	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources, face), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources, fleetListener), r.logger)
 		if err != nil {
 			return err
 		}
@@ -299,12 +299,12 @@ func (r *running) run(ctx context.Context) error {
 	if err := startServer(ctx, srv); err != nil {
 		return err
 	}
-	face.setLoaded()
+	fleetListener.setLoaded()
 	logAccess(r.listeners, r.logger)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
-	reloads.fleet = face
+	reloads.fleet = fleetListener
 	defer reloads.start(r.hangups)()
 	var started runningServer = srv
 	if saver != nil {
@@ -312,8 +312,8 @@ func (r *running) run(ctx context.Context) error {
 		defer saver.Stop()
 		started = savingServer{srv, saver}
 	}
-	if face != nil {
-		started = fleetServer{started, face}
+	if fleetListener != nil {
+		started = fleetServer{started, fleetListener}
 	}
 	return wait(ctx, started, signals, reloads.drainTimeout, r.logger)
 }
@@ -353,14 +353,14 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver, sources and face may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources, face *fleetHTTP) endpointOptions {
+// endpointOptions returns what is served over HTTP. saver, sources and fleetListener may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources, fleetListener *fleetHTTP) endpointOptions {
 	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.newSourceEndpoints(sources)}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}
-	if options.fleet = r.fleet; face != nil {
-		options.fleetHTTP = face.FleetHTTP
+	if options.fleet = r.fleet; fleetListener != nil {
+		options.fleetHTTP = fleetListener.FleetHTTP
 	}
 	return options
 }

@@ -25,7 +25,7 @@
 //	dump_parts.go, dump_load.go   the bytes of a dump; LoadDump
 //	dump_http.go   GET /dump, and reading it from a peer
 //	replica.go  Start from the dump of a peer, and Ready
-//	httpface/   the same over HTTP
+//	httpapi/   the same over HTTP
 //
 // # What is promised
 //

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hitline/hitline/lookup/holders/httpface"
+	"github.com/hitline/hitline/lookup/holders/httpapi"
 )
 
 // otherPath stands for paths that are not served.
@@ -18,15 +18,15 @@ const otherPath = "other"
 type FleetHTTP struct {
 	handler  http.Handler
 	paths    []string
-	requests func() []httpface.RequestCount
+	requests func() []httpapi.RequestCount
 	duration *prometheus.HistogramVec
 }
 
 var fleetRequests = describe("fleet_http_requests_total", "Requests over HTTP that were answered, by path and status.", "path", "code")
 
-// NewFleetHTTP returns handler with metrics. requests returns the counts of an httpface.Handler, paths are those that
+// NewFleetHTTP returns handler with metrics. requests returns the counts of an httpapi.Handler, paths are those that
 // it serves.
-func NewFleetHTTP(handler http.Handler, requests func() []httpface.RequestCount, paths []string) *FleetHTTP {
+func NewFleetHTTP(handler http.Handler, requests func() []httpapi.RequestCount, paths []string) *FleetHTTP {
 	return &FleetHTTP{
 		handler: handler, paths: paths, requests: requests,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/holders"
-	"github.com/hitline/hitline/lookup/holders/httpface"
+	"github.com/hitline/hitline/lookup/holders/httpapi"
 )
 
 // Each figure of a model is in the metric of its name.
@@ -33,20 +33,20 @@ func TestFleet(t *testing.T) {
 // Requests have their counts by path and status, and durations by path. What is no path has one name, so that clients make
 // no metrics.
 func TestFleetHTTP(t *testing.T) {
-	face := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/dump" {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	var counts []httpface.RequestCount
-	h := NewFleetHTTP(face, func() []httpface.RequestCount { return counts }, []string{"/query", "/dump"})
+	var counts []httpapi.RequestCount
+	h := NewFleetHTTP(handler, func() []httpapi.RequestCount { return counts }, []string{"/query", "/dump"})
 	got, _ := scrape(t, h)
 	require.Empty(t, got)
 	for _, path := range []string{"/query", "/query?a", "/x", "/y"} {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
 	}
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/dump", nil)) })
-	counts = []httpface.RequestCount{{Path: "/query", Status: 200, Count: 2}, {Path: "other", Status: 404, Count: 3}}
+	counts = []httpapi.RequestCount{{Path: "/query", Status: 200, Count: 2}, {Path: "other", Status: 404, Count: 3}}
 	got, names := scrape(t, h)
 	require.Equal(t, namesOfFleetHTTP, names)
 	for name, value := range map[string]float64{

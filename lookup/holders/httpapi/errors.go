@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type refusal struct {
 }
 
 // errRefused is wrapped by refusals.
-var errRefused = errors.New("httpface: refused")
+var errRefused = errors.New("httpapi: refused")
 
 // Error implements error.
 func (r *refusal) Error() string { return r.message }

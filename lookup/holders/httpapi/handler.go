@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 //go:embed openapi.yaml
 var OpenAPI []byte
 
-// Handler is the HTTP face of a holders.Service. It is an http.Handler, safe for concurrent use.
+// Handler is the HTTP API of a holders.Service. It is an http.Handler, safe for concurrent use.
 type Handler struct {
 	cfg      Config
 	log      *slog.Logger

@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"errors"

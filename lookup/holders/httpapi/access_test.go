@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"crypto/tls"
@@ -17,6 +17,7 @@ import (
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 func TestByRules(t *testing.T) {
@@ -121,6 +122,25 @@ func TestPermissions(t *testing.T) {
 		sender = Access{}
 		status, _ := do(t, h, test.method, test.path, test.body)
 		require.Equal(t, test.needs != 0 || test.admin, status == http.StatusUnauthorized, "%s: a token may help", test.path)
+	}
+}
+
+// Where engines publish, and what answered there, only an administrator sees.
+func TestServicesHideEndpoints(t *testing.T) {
+	s := newService(t, holders.Config{Models: []holders.Model{{ModelKey: holders.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
+	src := holders.Source{ModelKey: holders.ModelKey{Name: "m"}, ID: fleet.ID{Instance: "i"}}
+	src.Connect = deadEndpoint(t)
+	require.NoError(t, s.Add(src))
+	lookuptest.Eventually(t, "the connection fails", func() bool { return s.Status()[0].LastError != "" })
+	admin := false
+	h := New(Config{Service: s, Authorize: func(*http.Request) (Access, error) {
+		return Access{Name: "x", Permissions: access.All, Admin: admin}, nil
+	}})
+	for _, admin = range []bool{false, true} {
+		_, services := do(t, h, "GET", "/services", "")
+		require.Contains(t, services, `"instance":"i"`)
+		require.Equal(t, admin, strings.Contains(services, src.Connect), services)
+		require.Equal(t, admin, strings.Contains(services, "last_error\":"), services)
 	}
 }
 

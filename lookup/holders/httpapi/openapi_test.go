@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"bufio"
@@ -29,8 +29,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// face is a service with all that is needed for each documented reply, and servers of it with different limits.
-type face struct {
+// testAPI is a service with all that is needed for each documented reply, and servers of it with different limits.
+type testAPI struct {
 	t        *testing.T
 	service  *holders.Service
 	endpoint string // that may be registered and nobody listens at
@@ -55,8 +55,8 @@ func tokenRules(t testing.TB) *access.Rules {
 	return rules
 }
 
-func newFace(t *testing.T) *face {
-	f := &face{t: t, endpoint: deadEndpoint(t)}
+func newTestAPI(t *testing.T) *testAPI {
+	f := &testAPI{t: t, endpoint: deadEndpoint(t)}
 	models, gate := f.models()
 	t.Cleanup(func() { close(gate.Open) })
 	cfg := holders.Config{Models: models, Allow: []string{f.endpoint, "tcp://127.0.0.1:1"}, MaxModels: len(models) + 1}
@@ -125,7 +125,7 @@ func serveTestDump(w http.ResponseWriter, r *http.Request) {
 }
 
 // models returns the models, and the gate that holds the store of the slow one.
-func (f *face) models() ([]holders.Model, *lookuptest.Gate) {
+func (f *testAPI) models() ([]holders.Model, *lookuptest.Gate) {
 	pool := newPool(f.t, 7)
 	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(gate, "exists", "")
@@ -151,7 +151,7 @@ func (f *face) models() ([]holders.Model, *lookuptest.Gate) {
 }
 
 // source is one that may be registered.
-func (f *face) source(instance string, rank int) holders.Source {
+func (f *testAPI) source(instance string, rank int) holders.Source {
 	src := holders.Source{ModelKey: llama, ID: fleet.ID{Instance: instance, Rank: rank}}
 	src.Config.Name, src.Connect = fmt.Sprint(instance, rank), f.endpoint
 	return src
@@ -175,7 +175,7 @@ type reply struct {
 	body   []byte
 }
 
-func (f *face) ask(x exchange) reply {
+func (f *testAPI) ask(x exchange) reply {
 	f.t.Helper()
 	if x.server == nil {
 		x.server = f.normal
@@ -215,7 +215,7 @@ func (f *face) ask(x exchange) reply {
 }
 
 // right has a request with the status 200 for each operation.
-func (f *face) right() map[string]exchange {
+func (f *testAPI) right() map[string]exchange {
 	return map[string]exchange{
 		"/query":         {body: `{"model": "llama", "tenant_id": "default", "block_size": 16, "token_ids": [1, 2, 3], "lora_name": "a", "lora_path": "/a", "cache_salt": "s", "loadable": true}`},
 		"/query_by_hash": {body: `{"modelname": "llama", "block_size": 16, "seq_hashes": ` + hexOf(chain(20)) + `, "loadable": true}`},
@@ -228,7 +228,7 @@ func (f *face) right() map[string]exchange {
 
 // wrong has for each error code what provokes it, from a request that is right. Codes that need another body in each
 // operation are in wrongBodies.
-func (f *face) wrong() map[string]func(*exchange) {
+func (f *testAPI) wrong() map[string]func(*exchange) {
 	return map[string]func(*exchange){
 		"unauthorized":       func(x *exchange) { x.token = "unknown" },
 		"forbidden":          func(x *exchange) { x.token = "none" },
@@ -258,7 +258,7 @@ func (f *face) wrong() map[string]func(*exchange) {
 }
 
 // wrongBodies has for an operation and an error code the body that provokes it.
-func (f *face) wrongBodies() map[string]string {
+func (f *testAPI) wrongBodies() map[string]string {
 	full, short := hexOf(chain(20)), `[1, 2, 3]`
 	sixteen := `[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]`
 	register := func(fields string) string { return `{"modelname": "llama", "instance_id": "new", ` + fields + `}` }
@@ -307,7 +307,7 @@ func (f *face) wrongBodies() map[string]string {
 }
 
 // prepare brings about what some errors need.
-func (f *face) prepare() {
+func (f *testAPI) prepare() {
 	t := f.t
 	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an instance
 	require.NoError(t, f.service.Add(holders.Source{ModelKey: llama, ID: fleet.ID{Instance: "fixed"}, Config: f.source("fixed", 0).Config}))
@@ -339,7 +339,7 @@ func operationsOf(t *testing.T, d document) (list []operation) {
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	d := parseOpenAPI(t)
-	f := newFace(t)
+	f := newTestAPI(t)
 	f.prepare()
 	operations := operationsOf(t, d)
 	var documented, served []string
@@ -365,7 +365,7 @@ func TestOpenAPI(t *testing.T) {
 }
 
 // checkOperation asks an operation for all that is documented. For /unregister, what is right comes last.
-func (f *face) checkOperation(d document, o operation, right exchange) {
+func (f *testAPI) checkOperation(d document, o operation, right exchange) {
 	t := f.t
 	responses := o.spec["responses"].(map[string]any)
 	succeed := func() {
@@ -404,7 +404,7 @@ func (f *face) checkOperation(d document, o operation, right exchange) {
 }
 
 // checkReply compares a reply with its description.
-func (f *face) checkReply(d document, o operation, spec any, r reply, status int, code string) {
+func (f *testAPI) checkReply(d document, o operation, spec any, r reply, status int, code string) {
 	t, what := f.t, fmt.Sprintf("%s %d %s: %.300s", o.path, status, code, r.body)
 	require.Equal(t, status, r.status, what)
 	for name := range headersOf(spec) {

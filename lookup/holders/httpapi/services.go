@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"net/http"
@@ -52,10 +52,21 @@ func (c *call) services() error {
 	}
 	for _, s := range c.cfg.Service.Status() {
 		if visible[holders.ModelKey{Tenant: s.Tenant, Name: s.Model}] {
+			if !c.access.Admin {
+				hideEndpoint(&s)
+			}
 			reply.Sources = append(reply.Sources, s)
 		}
 	}
 	return c.json(reply)
+}
+
+// hideEndpoint removes where an engine publishes, and what answered there: that is for administrators.
+func hideEndpoint(s *holders.SourceStatus) {
+	if s.Name == s.Endpoint { // a source without a name
+		s.Name = ""
+	}
+	s.Endpoint, s.LastError = "", ""
 }
 
 // health answers /health: the server lives.

@@ -1,4 +1,4 @@
-// Package httpface answers over HTTP who holds the longest prefix of a prompt, in the shape that routers know from other
+// Package httpapi answers over HTTP who holds the longest prefix of a prompt, in the shape that routers know from other
 // indexers of KV events.
 //
 //	POST /query          who holds most of a prompt of these token ids
@@ -38,4 +38,4 @@
 // # Ownership
 //
 // Requests and answers are pooled. Nothing of a request is used after its answer is in memory.
-package httpface
+package httpapi

@@ -1,4 +1,4 @@
-package httpface
+package httpapi
 
 import (
 	"bytes"
@@ -384,7 +384,7 @@ func TestDecodeAllocations(t *testing.T) {
 
 func BenchmarkDecode(b *testing.B) {
 	body := manyTokens(1 << 17)
-	b.Run("impl=httpface/tokens=131072", func(b *testing.B) {
+	b.Run("impl=httpapi/tokens=131072", func(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(body)))
 		reader := bytes.NewReader(body)
