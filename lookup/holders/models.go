@@ -20,8 +20,8 @@ import (
 // Model configures a model.
 type Model struct {
 	ModelKey
-	// Fleet bounds and describes what is held. BlockSize 0 is that of Service, or of the first source or
-	// prediction. FirstBytes is set if Hash is SGLang's.
+	// Fleet bounds and describes what is held. BlockSize 0 is that of Service, or of the first source.
+	// FirstBytes is set if Hash is SGLang's.
 	Fleet fleet.Config
 	// Service is that of the pool whose store the model's engines load from, nil if there is none.
 	Service *lookup.Service

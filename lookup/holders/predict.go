@@ -11,15 +11,15 @@ import (
 // Predict says that an instance will soon have the blocks of a prompt, as a request with it was sent there. Of q only
 // BlockSize, Hashes, Tokens and Keys count. A holder that no source fills is made, and dropped when its predictions
 // have expired. It fails as Query does, or with the errors of fleet.Holder.Predict and fleet.Fleet.Add.
+// The block size of the model must be known: only the configuration and sources decide it.
 func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	m, err := s.find(key)
-	if err != nil {
-		return err
+	m, state, err := s.findState(key)
+	if err == nil {
+		err = state.checkBlockSize(q.BlockSize)
 	}
-	state, err := m.needBlockSize(q.BlockSize)
 	if err != nil {
 		return err
 	}

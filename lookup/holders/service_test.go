@@ -316,10 +316,11 @@ func TestTokensRefused(t *testing.T) {
 }
 
 func TestPredict(t *testing.T) {
-	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{PredictTTL: 300 * time.Millisecond, MaxHolders: 2}}}})
 	prompt, a := chain("p", 5), fleet.ID{Instance: "a"}
-	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt}), ErrNoBlockSize)
+	s := newService(t, Config{Models: []Model{{ModelKey: llama}}})
+	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 16}), ErrNoBlockSize, "a prediction decides no block size")
 	require.ErrorIs(t, s.Query(t.Context(), &Query{Hashes: prompt, BlockSize: 16}, new(Answer)), ErrNoBlockSize)
+	s = newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: 300 * time.Millisecond, MaxHolders: 2}}}})
 	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3), BlockSize: 16}))
 	require.Equal(t, "a/0=48(predicted=48) ", ask(t, s, Query{Hashes: prompt}))
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)

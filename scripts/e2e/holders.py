@@ -328,6 +328,14 @@ class Holders:
         )  # fmt: skip
         self.histories[name] = History()
         self.stage.restart(name)
+        self.wait_followed()
+
+    def wait_followed(self):
+        """Waits until hitline follows all engines: one that had sent more batches than can be replayed would lack blocks."""
+        processes.timed(
+            lambda: not any(source["stale"] for source in self.stage.hitline.sources().values()),
+            SETTLE_TIMEOUT, "hitline does not follow the engines",
+        )  # fmt: skip
 
 
 def numbers(output):
@@ -341,6 +349,7 @@ def one_row(row, found, folder):
     with contextlib.ExitStack() as stack:
         holders = Holders(row, found, stack, folder)
         holders.stage.register()
+        holders.wait_followed()
         for number in range(ROUNDS):
             if number in RESETS:
                 holders.clear(RESETS[number])
