@@ -32,7 +32,7 @@ func (c *Config) readFlags(flags Flags) error {
 	}
 	if flags.Backend != nil {
 		at := origin{name: "--backend"}
-		if err := checkBackends("backend", []string{*flags.Backend}); err != nil {
+		if err := checkBackendName(*flags.Backend); err != nil {
 			return &problem{at: at, text: err.Error(), err: err}
 		}
 		c.setBackend(*flags.Backend, at)
