@@ -63,6 +63,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --interval 1s", "--interval is of no use without --requests", "hitline ping"},
 		{"ping -n 1 --interval -1s", "--interval is -1s, must not be negative", "hitline ping"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
+		{"reset", "--yes is required, as there is no terminal to ask at", "hitline reset"},
 		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
