@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -25,7 +26,7 @@ a backend the server refuses that.
 
 With --json: {"reset": true}`,
 		Example: "  hitline reset --connect tcp://10.0.0.1:7557\n  hitline reset --tp-rank 3",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	rank, check := anyRankFlags(cmd)

@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -31,7 +32,7 @@ With --json: {"round_trip_ns": nanoseconds}. With --count one line at the end:
 {"sent": n, "lost": n, "round_trip_ns": {"min", "avg", "p50", "p99", "max"} or
 null if all were lost, "error": text if any was lost, "exit": code}`,
 		Example: "  hitline ping --timeout 1s\n  hitline ping --count 10 --interval 100ms",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	count := cmd.Flags().Uint("count", 1, "`number` of round trips, 0 for no end\n(default one, printed alone)")
@@ -95,7 +96,7 @@ func (t *target) pingRepeatedly(cmd *cobra.Command, count uint, interval time.Du
 		}
 		line := fmt.Sprintf("%d  %v", stats.sent, roundTrip)
 		if err != nil {
-			line = fmt.Sprintf("%d  lost: %s", stats.sent, printable(err.Error()))
+			line = fmt.Sprintf("%d  lost: %s", stats.sent, cli.Printable(err.Error()))
 		}
 		if err := printText(cmd, line); err != nil {
 			return err
@@ -159,7 +160,7 @@ func (p *pingStats) print(cmd *cobra.Command, asJSON bool) error {
 	}
 	var err error
 	if p.lost > 0 {
-		err = classifiedError{fmt.Errorf("%d of %d round trips lost", p.lost, p.sent), errReported}
+		err = cli.WithClass(fmt.Errorf("%d of %d round trips lost", p.lost, p.sent), cli.ErrReported)
 	}
 	if result.Exit = exitCode(err); err != nil {
 		result.Error = err.Error()
