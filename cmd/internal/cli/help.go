@@ -54,7 +54,6 @@ func Prepare(root *cobra.Command) {
 	root.SetHelpCommand(newHelpCmd(root.Name()))
 	root.AddCommand(newCompletionCmd(root))
 	for _, cmd := range append(root.Commands(), root) {
-		cmd.Flags().SortFlags = false
 		completeFlags(cmd)
 	}
 }
@@ -95,7 +94,11 @@ func newHelpCmd(program string) *cobra.Command {
 // printUsage prints what help has below the text of a command. It is for cobra.Command.SetUsageFunc.
 func printUsage(cmd *cobra.Command) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+	use := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", use)
 	if cmd.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
 	}
@@ -125,6 +128,7 @@ func printCommands(b *strings.Builder, cmd *cobra.Command) {
 func printFlags(b *strings.Builder, cmd *cobra.Command) {
 	var titles []string
 	groups := map[string]*pflag.FlagSet{}
+	cmd.Flags().SortFlags = false
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		title := "Flags:"
 		if group := f.Annotations[groupAnnotation]; len(group) > 0 {

@@ -25,11 +25,14 @@ type Program struct {
 	Input []error
 	// Lost are further classes of connections and servers that are lost.
 	Lost []error
+	// Signals says that the end of the context of Run is an interruption, as by NotifyContext. An
+	// error after it is "interrupted", with ExitFailed.
+	Signals bool
 }
 
 // Run runs one command line, without the program's name, and returns the exit code. An error is
 // one line on standard error, and with --json another one on standard output:
-// {"error": …, "exit": …}. After the end of ctx an error is "interrupted", with ExitFailed.
+// {"error": …, "exit": …}.
 func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p.Root.SetArgs(args)
 	p.Root.SetIn(stdin)
@@ -43,7 +46,7 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 		return ExitDone
 	case !started: // cobra refused the command line
 		err = WithClass(err, ErrUsage)
-	case ctx.Err() != nil: // whatever else failed, failed of it
+	case p.Signals && ctx.Err() != nil: // whatever else failed, failed of it
 		err = classified{errInterrupted, err}
 	}
 	return p.report(cmd, args, err)
