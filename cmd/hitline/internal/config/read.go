@@ -33,7 +33,6 @@ func (r *reader) document(dst reflect.Value, text []byte, path string) error {
 	if err != nil {
 		return r.syntax(err)
 	}
-	r.origins.drop(path) // once: it looks at all of them
 	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	switch len(docs) {
 	case 0:
@@ -95,6 +94,12 @@ func start(node ast.Node) *token.Token {
 
 // value reads node, the value of path, into dst.
 func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
+	switch dst.Kind() {
+	case reflect.Slice, reflect.Map, reflect.Pointer:
+		if !dst.IsZero() { // of an earlier source: only then, as drop looks at all of them
+			r.origins.drop(path)
+		}
+	}
 	r.origins[path] = r.at(start(node))
 	return r.located(node, path, r.decode(dst, node, path))
 }
