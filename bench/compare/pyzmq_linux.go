@@ -92,7 +92,7 @@ func (c *pyzmqClient) prepare() error {
 	if c.servers.python == nil {
 		p, err := c.servers.startClient(c.ctx, c.load)
 		if err != nil {
-			return lost(err)
+			return err
 		}
 		c.servers.python = p
 	}

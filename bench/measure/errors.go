@@ -1,9 +1,6 @@
 package measure
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Errors of all measurements. A command's exit code hangs on them.
 var (
@@ -17,13 +14,3 @@ var (
 	// ErrRefused marks an answer that says "not served", after which the connection is still good.
 	ErrRefused = errors.New("refused")
 )
-
-// Lost marks an error with [ErrLost], unless it is nil or one of this package's already.
-func Lost(err error) error {
-	for _, known := range []error{ErrOptions, ErrLost, ErrAnswer, ErrRefused} {
-		if err == nil || errors.Is(err, known) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
-}

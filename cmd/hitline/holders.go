@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -48,7 +49,7 @@ hashes must be whole digests, and not those of SGLang.
 With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 "tokens": …, "media": {"GPU": …}}], "left_out": …, "loadable_tokens": …}`,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlagsWithoutPool(cmd)
 	f.add(cmd)
@@ -68,10 +69,10 @@ With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 // add defines the flags.
 func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default: the only one)")
+	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default the only one)")
 	flags.StringVar(&f.query.Tenant, "tenant", "", "`name` of its tenant (default \"default\")")
 	flags.StringVar(&f.query.Instance, "instance", "", "ask about the engine of this `name` alone")
-	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default: all)")
+	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default all)")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
 	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable\n(default that of --tokens-file or of all blocks)")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes,\nall of one length; - is standard input")
@@ -219,12 +220,12 @@ func formatHolders(answer *api.HoldersAnswer) string {
 		media := mediaOf(answer)
 		fmt.Fprint(w, "instance\trank\ttokens")
 		for _, medium := range media {
-			fmt.Fprintf(w, "\t%s", printable(medium))
+			fmt.Fprintf(w, "\t%s", cli.Printable(medium))
 		}
 		fmt.Fprintln(w)
 		for i := range answer.Holders {
 			h := &answer.Holders[i]
-			fmt.Fprintf(w, "%s\t%d\t%d", printable(h.Instance), h.Rank, h.Tokens)
+			fmt.Fprintf(w, "%s\t%d\t%d", cli.Printable(h.Instance), h.Rank, h.Tokens)
 			for _, medium := range media {
 				fmt.Fprintf(w, "\t%d", h.Media[medium])
 			}

@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
+		{"", "no command given; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
@@ -56,12 +56,14 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
-		{"stat --watch 1", `invalid argument "1" for "--watch" flag: time: missing unit in duration "1"`, "hitline stat"},
-		{"stat --watch 0s", "--watch is 0s, must be more than 0", "hitline stat"},
-		{"stat --count 1", "--count is of no use without --watch", "hitline stat"},
-		{"ping --interval 1s", "--interval is of no use without --count", "hitline ping"},
-		{"ping --count 1 --interval -1s", "--interval is -1s, must not be negative", "hitline ping"},
+		{"stat --watch -i 1", `invalid argument "1" for "-i, --interval" flag: time: missing unit in duration "1"`, "hitline stat"},
+		{"stat --watch --interval 0s", "--interval is 0s, must be more than 0", "hitline stat"},
+		{"stat --requests 1", "--requests is of no use without --watch", "hitline stat"},
+		{"stat -i 1s", "--interval is of no use without --watch", "hitline stat"},
+		{"ping --interval 1s", "--interval is of no use without --requests", "hitline ping"},
+		{"ping -n 1 --interval -1s", "--interval is -1s, must not be negative", "hitline ping"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
+		{"reset", "--yes is required, as there is no terminal to ask at", "hitline reset"},
 		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
@@ -81,6 +83,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
+		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			got := hitline(t, "", strings.Fields(test.line)...)
@@ -99,13 +102,11 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
 	}
-	got := hitline(t, "", "serve", "--bogus", "--json")
-	assert.Empty(t, got.stdout, "it has no --json")
 }
 
 func TestHelp(t *testing.T) {
@@ -138,7 +139,7 @@ func TestHelp(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
 		return true
 	}
 	return false
