@@ -1388,7 +1388,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
         if host and (bracketed or ":" not in host) and digits and 0 < int(port) < 1 << 16:
             return host, int(port)
     raise ValueError(
-        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path or ipc://@name"
+        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path, ipc://@name"
     )
 
 
