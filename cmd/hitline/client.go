@@ -13,13 +13,12 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
 // target is the flags that all commands with a client share.
 type target struct {
-	connect string
+	connect string // address of the server, set by check
 	pool    string // name of the pool at the server, "" for its own
 	timeout time.Duration
 	json    bool
@@ -45,7 +44,7 @@ func (t *target) addFlagsWithoutPool(cmd *cobra.Command) {
 // addConnectionFlags defines the flags of the connection under a title, and those that more defines.
 func (t *target) addConnectionFlags(cmd *cobra.Command, title string, more func(group *pflag.FlagSet)) {
 	cli.FlagGroup(cmd.Flags(), title, func(group *pflag.FlagSet) {
-		group.StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port, host:port, tls://host:port, ipc:///path or ipc://@name")
+		t.secure.AddAddress(group)
 		if more != nil {
 			more(group)
 		}
@@ -59,14 +58,20 @@ func addJSONFlag(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print one line of JSON")
 }
 
-// check returns an error for invalid flags. Commands call it before they read a file.
+// check finds the address of the server, and returns an error for invalid flags. Commands call it
+// before they read a file.
 func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	if err := config.CheckAddress(t.connect); err != nil {
-		return usagef("--connect: %v", err)
+	address, source, err := t.secure.Address()
+	if err != nil {
+		return usagef("%v", err)
 	}
+	if err := config.CheckAddress(address); err != nil {
+		return usagef("%s: %v", source, err)
+	}
+	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {
 		return usagef("%v", err)
 	}
