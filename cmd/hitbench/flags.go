@@ -73,9 +73,6 @@ func jsonFlag(flags *pflag.FlagSet, p *bool) {
 // coresFlags are --client-cores and --server-cores.
 type coresFlags struct{ client, server string }
 
-// anyCore has a side run on any core.
-const anyCore = "any"
-
 // add defines the flags; the details are as those of the other flags.
 func (f *coresFlags) add(flags *pflag.FlagSet, clientDetail, serverDetail string) {
 	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program by the system's numbers, such as 0,2-3, or any"+clientDetail)
@@ -85,13 +82,17 @@ func (f *coresFlags) add(flags *pflag.FlagSet, clientDetail, serverDetail string
 // given reports whether one of the flags is not empty.
 func (f *coresFlags) given() bool { return f.client != "" || f.server != "" }
 
-// parse returns the cores of both sides, nil for a side that may run on any. No core is in both.
+// parse returns the cores of both sides, nil for a flag that was not given. No core is in both,
+// unless one side has any.
 func (f *coresFlags) parse() (client, server []int, err error) {
 	if client, err = parseCores("client-cores", f.client); err != nil {
 		return nil, nil, err
 	}
 	if server, err = parseCores("server-cores", f.server); err != nil {
 		return nil, nil, err
+	}
+	if f.client == process.AnyCore || f.server == process.AnyCore {
+		return client, server, nil
 	}
 	for _, core := range server {
 		if slices.Contains(client, core) {
@@ -102,7 +103,7 @@ func (f *coresFlags) parse() (client, server []int, err error) {
 }
 
 func parseCores(flag, list string) ([]int, error) {
-	if list == "" || list == anyCore {
+	if list == "" {
 		return nil, nil
 	}
 	cores, err := process.ParseCores(list)

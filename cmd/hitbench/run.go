@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
@@ -186,7 +188,7 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.anchored {
 		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
 	}
-	f.o.Dialect, f.o.MissAt = load.Dialect(f.dialect), load.MissAt(f.missAt)
+	f.o.Dialect, f.o.MissAt = wire.Dialect(f.dialect), load.MissAt(f.missAt)
 	var err error
 	if f.o.Pool, err = f.pool.pool(); err != nil {
 		return err
@@ -207,7 +209,7 @@ func (f *runFlags) chooseCores() error {
 		flag, list string
 		cores      *[]int
 	}{{"client-cores", f.client, &f.o.ClientCores}, {"server-cores", f.server, &f.o.ServerCores}} {
-		if side.list == "" || side.list == anyCore {
+		if side.list == "" || side.list == process.AnyCore {
 			continue
 		}
 		var err error
