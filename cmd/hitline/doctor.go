@@ -49,7 +49,7 @@ log and hitline stat name them.
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
-		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
+		Example: "  hitline doctor --block-size 16\n  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    cli.NoArgs,
 	}
 	var t target
