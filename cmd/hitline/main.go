@@ -42,7 +42,7 @@ configuration; 3 no connection or lost.`,
 		Example: "  hitline serve --block-size 16\n  hitline ping",
 		Version: buildVersion(),
 	}
-	cli.AddGroup(root, "Serve", newServeCmd())
+	cli.AddGroup(root, "Serve", newServeCmd(), newInitCmd())
 	cli.AddGroup(root, "Ask", newLookupCmd(), newPlanCmd(), newMasksCmd(), newHoldersCmd(), newPingCmd(), newStatCmd())
 	cli.AddGroup(root, "Change", newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd())
 	cli.AddGroup(root, "Examine", newDoctorCmd(), newEventsCmd(), newHashCmd(), newSnapshotCmd(), newTokenCmd())

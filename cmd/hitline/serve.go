@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
@@ -65,9 +66,12 @@ it follows from other values. With --json too: [{"path", "value", "origin"}, …
 	source := configFlags(cmd)
 	owner := ownerFlags(cmd)
 	var checks checkOptions
-	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
-	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
-	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
+	var check *bool
+	cli.FlagGroup(cmd.Flags(), "Check", func(f *pflag.FlagSet) {
+		check = f.Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+		f.BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
+		f.BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
+	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		switch {
@@ -92,13 +96,18 @@ type checkOptions struct{ explain, asJSON bool }
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
-	f := cmd.Flags()
-	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable. They replace listen of\nthe file with its allow, tokens and TLS\n(default tcp://127.0.0.1:7557)")
-	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
-	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
-	engine := f.String("events", "", "`endpoint` of an engine's KV events, which fill the\npool: tcp://host:5557, and optionally\n,replay=tcp://host:5558 (default: none)")
-	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
+	var file, engine, backendName *string
+	var listen *[]string
+	var loops, blockSize *int
+	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
+		file = f.String("config", "", "YAML `file` to read (default none)")
+		listen = f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, host:port, port 0 for any, ipc:///path or ipc://@name; repeatable. They replace listen of the file with its allow, tokens and TLS (default tcp://127.0.0.1:7557)")
+		loops = f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
+		blockSize = f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
+		engine = f.String("events", "", "`endpoint` of an engine's KV events, which fill the pool: tcp://host:5557, and optionally ,replay=tcp://host:5558 (default: none)")
+		backendName = f.String("backend", "", "`name` of the backend: memory, redis or mooncake (default: the one that is configured, or memory)")
+	})
+	cli.Complete(cmd, "backend", "memory", "redis", "mooncake")
 	return func() (config.Source, error) {
 		src := config.Source{File: *file, Environ: os.Environ()}
 		src.Flags.Listen = *listen
@@ -106,7 +115,7 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		src.Flags.BlockSize = flagValue(cmd, "block-size", blockSize)
 		src.Flags.Backend = flagValue(cmd, "backend", backendName)
 		src.Flags.Events = flagValue(cmd, "events", engine)
-		if f.Changed("config") && *file == "" {
+		if cmd.Flags().Changed("config") && *file == "" {
 			return src, usagef("--config names no file")
 		}
 		return src, nil
