@@ -5,23 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/api"
 )
-
-// maxDescribed is how many mismatches and how many refusals are described: enough
-// to see a pattern without flooding a terminal.
-const maxDescribed = 10
 
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
-	connect         string
 	secure          connectflags.Flags
 	trace           string
 	hashBlockTokens int
@@ -37,8 +33,8 @@ type replayFlags struct {
 	json            bool
 }
 
-// replayCommand returns the command, which leaves its error in failed.
-func (a *app) replayCommand(failed *error) *cobra.Command {
+// replayCommand returns the command.
+func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay --trace FILE",
@@ -63,28 +59,28 @@ else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.replay(cmd.Context(), f)
+		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 --json",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.replay(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.connect, "connect", api.DefaultListen, "`address` of the\nserver")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", workload.BlockTokens, "tokens a hash covers; divides 512")
-	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with\nhashes of its own")
-	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of\nmaking one each")
-	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and\ncount the bytes of both; one connection")
-	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100\ncompressed; 0 for flat out")
-	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the\nmodel")
+	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
+	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of making one each")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
+	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
+	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an\nanswer")
-	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses\none that makes at most 100")
-	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`,\nas CSV")
-	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram\npercentiles in microseconds")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an answer")
+	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses one that makes at most 100")
+	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
+	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
-	f.secure.Add(flags)
+	serverFlags(flags, &f.secure)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
 }
@@ -92,10 +88,10 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 // replay runs the command and prints the report, be it a partial one.
 func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.conns < 1 {
-		return fmt.Errorf("%w: %d connections; give --conns 1 or more", errUsage, f.conns)
+		return cli.Usagef("%d connections; give --conns 1 or more", f.conns)
 	}
 	if f.anchored && f.conns > 1 {
-		return fmt.Errorf("%w: --anchored compares two answers, between which no other connection may store; give --conns 1", errUsage)
+		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give --conns 1")
 	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
@@ -106,7 +102,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
-	secure, err := a.connection(&f.secure, f.connect)
+	addr, secure, err := a.server(&f.secure)
 	if err != nil {
 		return err
 	}
@@ -114,15 +110,13 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.anchored {
 		dial = dialBothWays
 	}
-	conns, err := dialAll(ctx, dial, f.connect, secure, f.conns, f.timeout)
+	conns, err := dialAll(ctx, dial, addr, secure, f.conns, f.timeout)
 	if err != nil {
 		return err
 	}
 	defer closeAll(conns)
-	report, err := a.watch(ctx, o, conns, total)
-	fileErr := files.write(report)
-	printErr := a.show(report, f.json)
-	return cmp.Or(err, fileErr, printErr, verdict(report))
+	report, err := a.watchReplay(ctx, o, conns, total)
+	return a.finish(report, f.json, cmp.Or(err, files.write(report)), answers{report.Mismatches, report.Errors, report.Requests})
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
@@ -150,34 +144,35 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.ReplayOpti
 	return o, n * replays, err
 }
 
-// watch replays with a progress bar and describes the first problems.
-func (a *app) watch(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
-	bar := newProgress(a.stderr, total)
-	defer bar.finish()
-	o.OnRequest = bar.step
-	described := map[bool]int{} // by whether it is a mismatch
-	o.OnProblem = func(problem error) {
-		_, mismatch := errors.AsType[*replay.MismatchError](problem)
-		described[mismatch]++
-		switch n := described[mismatch]; {
-		case n <= maxDescribed:
-			bar.line("hitbench: " + problem.Error())
-		case n == maxDescribed+1:
-			bar.line("hitbench: further problems of this kind are counted, not described")
-		}
-	}
+// watchReplay replays with a progress bar and describes the first problems.
+func (a *app) watchReplay(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
 	targets := make([]replay.Target, len(conns))
 	for i, c := range conns {
 		targets[i] = c
 	}
-	return replay.Replay(ctx, o, targets...)
+	return watch(a, func(p *progress) (replay.Report, error) {
+		var done atomic.Int64
+		o.OnRequest = func(at time.Duration) {
+
+			p.step("replay", int(done.Add(1)), total)
+			p.describe(replayPhase(at))
+		}
+		o.OnProblem = func(problem error) {
+			kind := "refused"
+			if _, wrong := errors.AsType[*replay.MismatchError](problem); wrong {
+				kind = "wrong"
+			}
+			p.problem(kind, problem.Error())
+		}
+		return replay.Replay(ctx, o, targets...)
+	})
 }
 
-// verdict returns an error if, in a replay that came to its end, an answer was
-// wrong or refused.
-func verdict(r replay.Report) error {
-	if r.Mismatches == 0 && r.Errors == 0 {
-		return nil
+// replayPhase says where in the trace a replay is, in hours, minutes and seconds.
+func replayPhase(at time.Duration) string {
+	if at == 0 {
+		return "replay"
 	}
-	return fmt.Errorf("%d of %d answers contradict the model, %d requests were refused", r.Mismatches, r.Requests, r.Errors)
+	s := int(at.Seconds())
+	return fmt.Sprintf("replay, at %d:%02d:%02d", s/3600, s/60%60, s%60)
 }
