@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"time"
 
@@ -166,18 +167,22 @@ func (m *measurement) batch(s *sampler) int {
 
 // collectIfMuch collects the garbage once there is much of it.
 func (m *measurement) collectIfMuch() {
-	var now runtime.MemStats
-	runtime.ReadMemStats(&now)
-	if now.HeapAlloc > m.live+garbage {
+	if heapBytes() > m.live+garbage {
 		m.collect()
 	}
 }
 
 func (m *measurement) collect() {
 	runtime.GC()
-	var now runtime.MemStats
-	runtime.ReadMemStats(&now)
-	m.live = now.HeapAlloc
+	m.live = heapBytes()
+}
+
+// heapBytes returns the size of all objects, dead ones included. Unlike runtime.ReadMemStats it
+// does not stop the world.
+func heapBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // rows makes the report's rows: one way after the other.
