@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // measurement is that of one number of hashes.
 type measurement struct {
 	o        Options
-	load     *workload
+	load     *chainSet
 	samplers []*sampler
 	live     uint64 // bytes of the heap after the last collection
 }
@@ -100,7 +100,7 @@ func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	}
 	m.collectIfMuch()
 	slices.Sort(times)
-	median := max(figure.Percentile(times, 50), 1) // one slow request would dominate the mean
+	median := max(measure.Percentile(times, 50), 1) // one slow request would dominate the mean
 	s.perRound = int(min(max(perRound/median, 1), maxPerRound))
 	return nil
 }

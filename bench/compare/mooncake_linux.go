@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/hitline/hitline/backend/mooncake"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -49,7 +51,7 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 	}
 	prepared, usual := r, r
 	prepared.way, prepared.client = Prepared, rawSocket
-	prepared.connect = func(ctx context.Context, w *workload) (client, error) {
+	prepared.connect = func(ctx context.Context, w *chainSet) (client, error) {
 		conn, err := dialRaw(ctx, addr, s.o.Timeout)
 		if err != nil {
 			return nil, err
@@ -57,7 +59,7 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 		return oneByOne{&masterRawClient{rawConn: conn, ctx: ctx, addr: addr, load: w, timeout: s.o.Timeout}}, nil
 	}
 	usual.way, usual.client = Usual, usualClients[MooncakeExists]
-	usual.connect = func(_ context.Context, w *workload) (client, error) {
+	usual.connect = func(_ context.Context, w *chainSet) (client, error) {
 		return oneByOne{&masterClient{client: master, load: w, timeout: s.o.Timeout}}, nil
 	}
 	return []*rival{&prepared, &usual}, nil
@@ -73,7 +75,7 @@ type masterKeys struct {
 	key []byte // reused
 }
 
-func newMasterKeys(w *workload) (*masterKeys, error) {
+func newMasterKeys(w *chainSet) (*masterKeys, error) {
 	c, err := coordinator.New(coordinator.Pool{ModelName: "m", HashBlockSize: w.hashTokens})
 	return &masterKeys{c: c}, err
 }
@@ -84,7 +86,7 @@ func (k *masterKeys) of(hash []byte) string {
 }
 
 // ofChain returns the keys of a chain.
-func (k *masterKeys) ofChain(w *workload, chain int) []string {
+func (k *masterKeys) ofChain(w *chainSet, chain int) []string {
 	hashes := netproto.NewHashes(w.chain(chain), hashLen)
 	keys := make([]string, w.hashes)
 	for block := range keys {
@@ -96,7 +98,7 @@ func (k *masterKeys) ofChain(w *workload, chain int) []string {
 // masterClient asks a master whether keys exist, by the client of this module.
 type masterClient struct {
 	client  *mooncake.Client
-	load    *workload
+	load    *chainSet
 	timeout time.Duration
 	maker   *masterKeys
 	keys    [][]string // of each chain
@@ -120,7 +122,7 @@ func (c *masterClient) askOne(ctx context.Context, r request) (answer, error) {
 	start := time.Now()
 	there, err := c.client.Exists(ctx, keys)
 	if err == nil && len(there) != len(keys) {
-		err = fmt.Errorf("%w: %d answers to %d keys", ErrAnswer, len(there), len(keys))
+		err = fmt.Errorf("%w: %d answers to %d keys", measure.ErrAnswer, len(there), len(keys))
 	}
 	if err != nil {
 		return answer{}, lost(err)
@@ -141,7 +143,7 @@ type masterRawClient struct {
 	*rawConn
 	ctx      context.Context // that of the connection; for prepare alone
 	addr     string
-	load     *workload
+	load     *chainSet
 	timeout  time.Duration
 	requests *requestSet
 	absent   []byte // the reply if nothing is there
@@ -172,7 +174,7 @@ func (c *masterRawClient) prepare() error {
 }
 
 // findHashes returns where the hashes of the first chain are in a request, in hex.
-func findHashes(request []byte, w *workload) (first, stride int, err error) {
+func findHashes(request []byte, w *chainSet) (first, stride int, err error) {
 	at := func(block int) int { return bytes.Index(request, []byte(hex.EncodeToString(w.hash(0, block)))) }
 	last := w.hashes - 1
 	first = at(0)
@@ -180,7 +182,7 @@ func findHashes(request []byte, w *workload) (first, stride int, err error) {
 		stride = (at(last) - first) / last
 	}
 	if first < 0 || at(last) != first+last*stride || at(last/2) != first+last/2*stride {
-		return 0, 0, fmt.Errorf("%w: the recorded request to the master has no hashes at equal distances", ErrAnswer)
+		return 0, 0, fmt.Errorf("%w: the recorded request to the master has no hashes at equal distances", measure.ErrAnswer)
 	}
 	return first, stride, nil
 }
@@ -194,7 +196,7 @@ func (c *masterRawClient) askOne(_ context.Context, r request) (answer, error) {
 		reply, err = c.readReply(c.reply, len(c.absent), c.absent[:1])
 	}
 	if err == nil && !bytes.Equal(reply, c.absent) {
-		err = fmt.Errorf("%w: another than if all keys are absent", ErrAnswer)
+		err = fmt.Errorf("%w: another than if all keys are absent", measure.ErrAnswer)
 	}
 	took := time.Since(start)
 	if err != nil {
@@ -228,11 +230,11 @@ func recordExists(ctx context.Context, addr string, keys []string) (request, rep
 		return nil, nil, err
 	}
 	if slices.Max(there) != 0 {
-		return nil, nil, fmt.Errorf("%w: a key is there that nobody stored", ErrAnswer)
+		return nil, nil, fmt.Errorf("%w: a key is there that nobody stored", measure.ErrAnswer)
 	}
 	request, reply = p.recorded([]byte(keys[0]))
 	if request == nil {
-		return nil, nil, fmt.Errorf("%w: no request with the keys was sent", ErrAnswer)
+		return nil, nil, fmt.Errorf("%w: no request with the keys was sent", measure.ErrAnswer)
 	}
 	return request, reply, nil
 }

@@ -1,21 +1,12 @@
 package compare
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-)
-
-// Errors of Run. Wrong options wrap bench.ErrOptions.
-var (
-	// ErrLost says that a server could not be started or reached, or was lost.
-	ErrLost = errors.New("compare: no connection")
-	// ErrAnswer says that a server sent what is no answer to a lookup.
-	ErrAnswer = errors.New("compare: bad answer")
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Names of the rivals, as the report has them.
@@ -125,7 +116,7 @@ const (
 	MaxRotate = 4 << 30
 )
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o Options) Validate() error {
 	in := func(n, least, most int) bool { return n >= least && n <= most }
@@ -162,7 +153,7 @@ func (o Options) Validate() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s", bench.ErrOptions, text)
+	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
 }
 
 // wants tells whether a rival is to be measured in one of some ways.

@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/rivals/python"
 )
 
@@ -45,7 +47,7 @@ func (s *servers) usualPyzmq(ctx context.Context, r rival, addr string) (*rival,
 	if r.client == "" {
 		r.client = usualClients[r.name]
 	}
-	r.connect = func(ctx context.Context, w *workload) (client, error) {
+	r.connect = func(ctx context.Context, w *chainSet) (client, error) {
 		return &pyzmqClient{servers: s, ctx: ctx, addr: addr, load: w}, nil
 	}
 	return &r, nil
@@ -70,7 +72,7 @@ type pythonReply struct {
 }
 
 // startClient starts the process on the client's core and gives it the chains.
-func (s *servers) startClient(ctx context.Context, w *workload) (*pythonProcess, error) {
+func (s *servers) startClient(ctx context.Context, w *chainSet) (*pythonProcess, error) {
 	path, _, err := s.findPython(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ type pyzmqClient struct {
 	servers *servers
 	ctx     context.Context // that of the connection; for prepare alone
 	addr    string
-	load    *workload
+	load    *chainSet
 	process *pythonProcess
 	socket  int // its number there
 }
@@ -166,7 +168,7 @@ func (c *pyzmqClient) ask(ctx context.Context, requests []request, answers []ans
 		return answers, err
 	}
 	if len(reply.Hits) != len(requests) || len(reply.Ns) != len(requests) {
-		return answers, fmt.Errorf("%w: the Python client has %d answers to %d requests", ErrLost, len(reply.Hits), len(requests))
+		return answers, fmt.Errorf("%w: the Python client has %d answers to %d requests", measure.ErrLost, len(reply.Hits), len(requests))
 	}
 	for i, hit := range reply.Hits {
 		answers = append(answers, answer{hit, time.Duration(reply.Ns[i])})
@@ -194,16 +196,16 @@ func (c *pyzmqClient) do(ctx context.Context, requests int, command any) (reply 
 	case ctx.Err() != nil:
 		return reply, context.Cause(ctx)
 	case err != nil:
-		return reply, fmt.Errorf("%w: the Python client: %w", ErrLost, err)
+		return reply, fmt.Errorf("%w: the Python client: %w", measure.ErrLost, err)
 	}
 	if err := json.Unmarshal(line, &reply); err != nil {
-		return reply, fmt.Errorf("%w: the Python client says %q", ErrLost, line)
+		return reply, fmt.Errorf("%w: the Python client says %q", measure.ErrLost, line)
 	}
 	switch {
 	case reply.Bad:
-		return reply, fmt.Errorf("%w: %s", ErrAnswer, reply.Error)
+		return reply, fmt.Errorf("%w: %s", measure.ErrAnswer, reply.Error)
 	case reply.Error != "":
-		return reply, fmt.Errorf("%w: the Python client: %s", ErrLost, reply.Error)
+		return reply, fmt.Errorf("%w: the Python client: %s", measure.ErrLost, reply.Error)
 	}
 	return reply, nil
 }

@@ -9,14 +9,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // rawConn is a connection that is used by raw system calls. It ends with a context.
 type rawConn struct {
-	blocking.Socket
+	wire.Socket
 	vector [2]unix.Iovec
 
 	stopWatching func() bool // the context
@@ -26,9 +28,9 @@ type rawConn struct {
 
 // dialRaw connects to addr. A call that is under way ends with ctx, and after timeout.
 func dialRaw(ctx context.Context, addr string, timeout time.Duration) (*rawConn, error) {
-	s, err := blocking.Dial(ctx, addr, timeout)
+	s, err := wire.Dial(ctx, addr, timeout)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	c := &rawConn{Socket: s}
 	c.stopWatching = context.AfterFunc(ctx, c.interrupt)
@@ -88,36 +90,36 @@ func (c *rawConn) readReply(b []byte, size int, prefix []byte) ([]byte, error) {
 			return nil, lost(err)
 		}
 		have += n
-		if !blocking.StartsLike(b[:have], prefix) {
-			return nil, fmt.Errorf("%w: it begins with %x", ErrAnswer, b[:min(have, len(prefix)+64)])
+		if !wire.StartsLike(b[:have], prefix) {
+			return nil, fmt.Errorf("%w: it begins with %x", measure.ErrAnswer, b[:min(have, len(prefix)+64)])
 		}
 	}
 	if have > size {
-		return nil, fmt.Errorf("%w: %x, of which %d bytes are one", ErrAnswer, b[max(0, size-8):have], size)
+		return nil, fmt.Errorf("%w: %x, of which %d bytes are one", measure.ErrAnswer, b[max(0, size-8):have], size)
 	}
 	return b[:size], nil
 }
 
 // lost marks an error of a connection.
 func lost(err error) error {
-	if err == nil || errors.Is(err, ErrAnswer) || errors.Is(err, ErrLost) {
+	if err == nil || errors.Is(err, measure.ErrAnswer) || errors.Is(err, measure.ErrLost) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
+	return fmt.Errorf("%w: %w", measure.ErrLost, err)
 }
 
 // dialectClient asks a server in a dialect whose reply is a fixed prefix and the hit.
 type dialectClient struct {
 	*rawConn
 	dialect dialect
-	load    *workload
+	load    *chainSet
 	before  []byte // the hashes of a request
 	reply   []byte // room for one and a little
 }
 
 // connectRaw returns how a server at addr is asked in a dialect.
-func connectRaw(addr string, d dialect, timeout time.Duration) func(context.Context, *workload) (client, error) {
-	return func(ctx context.Context, w *workload) (client, error) {
+func connectRaw(addr string, d dialect, timeout time.Duration) func(context.Context, *chainSet) (client, error) {
+	return func(ctx context.Context, w *chainSet) (client, error) {
 		c, err := dialDialect(ctx, addr, d, w, timeout)
 		if err != nil {
 			return nil, err
@@ -128,7 +130,7 @@ func connectRaw(addr string, d dialect, timeout time.Duration) func(context.Cont
 
 // fillRaw returns how the chains are stored with a server at addr in a dialect.
 func fillRaw(addr string, d dialect, timeout time.Duration) *data {
-	return &data{fill: func(ctx context.Context, w *workload) error {
+	return &data{fill: func(ctx context.Context, w *chainSet) error {
 		c, err := dialDialect(ctx, addr, d, w, timeout)
 		if err != nil {
 			return err
@@ -138,7 +140,7 @@ func fillRaw(addr string, d dialect, timeout time.Duration) *data {
 	}}
 }
 
-func dialDialect(ctx context.Context, addr string, d dialect, w *workload, timeout time.Duration) (*dialectClient, error) {
+func dialDialect(ctx context.Context, addr string, d dialect, w *chainSet, timeout time.Duration) (*dialectClient, error) {
 	conn, err := dialRaw(ctx, addr, timeout)
 	if err != nil {
 		return nil, err
@@ -168,7 +170,7 @@ func (c *dialectClient) handshake() error {
 		return err
 	}
 	if greeting[0] != 0xFF || greeting[9] != 0x7F || greeting[10] < 3 {
-		return fmt.Errorf("%w: it is not one of ZMTP 3: %x", ErrAnswer, greeting[:12])
+		return fmt.Errorf("%w: it is not one of ZMTP 3: %x", measure.ErrAnswer, greeting[:12])
 	}
 	header := make([]byte, 2)
 	if err := c.readFull(header); err != nil {
@@ -176,14 +178,14 @@ func (c *dialectClient) handshake() error {
 	}
 	const shortCommand = 4
 	if header[0] != shortCommand {
-		return fmt.Errorf("%w: a frame %x in place of READY", ErrAnswer, header)
+		return fmt.Errorf("%w: a frame %x in place of READY", measure.ErrAnswer, header)
 	}
 	body := make([]byte, header[1])
 	if err := c.readFull(body); err != nil {
 		return err
 	}
 	if !bytes.HasPrefix(body, []byte("\x05READY")) {
-		return fmt.Errorf("%w: %q in place of READY", ErrAnswer, body)
+		return fmt.Errorf("%w: %q in place of READY", measure.ErrAnswer, body)
 	}
 	return nil
 }
@@ -200,7 +202,7 @@ func (c *dialectClient) fill() error {
 			return err
 		}
 		if !bytes.Equal(reply, right) {
-			return fmt.Errorf("%w: chain %d: %x", ErrAnswer, i, reply)
+			return fmt.Errorf("%w: chain %d: %x", measure.ErrAnswer, i, reply)
 		}
 	}
 	return nil

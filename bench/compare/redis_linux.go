@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // redisPart is how many keys are stored with one command.
@@ -60,8 +62,8 @@ func (s *servers) startRedisLike(ctx context.Context, path, setRow, keysRow stri
 		return nil, err
 	}
 	r := redisRivals{addr: addr, version: version, timeout: s.o.Timeout}
-	set := &data{fill: func(ctx context.Context, w *workload) error { return r.fill(ctx, w, storeMembers) }}
-	keys := &data{fill: func(ctx context.Context, w *workload) error { return r.fill(ctx, w, storeKeys) }}
+	set := &data{fill: func(ctx context.Context, w *chainSet) error { return r.fill(ctx, w, storeMembers) }}
+	keys := &data{fill: func(ctx context.Context, w *chainSet) error { return r.fill(ctx, w, storeKeys) }}
 	return append(
 		r.both(setRow, "one set; SMISMEMBER of all hashes", set, prepareMembers, newSetClient),
 		r.both(keysRow, "a key a hash; EXISTS of each, in one pipeline", keys, prepareExists, newKeysClient)...,
@@ -77,14 +79,14 @@ type redisRivals struct {
 
 // both returns a rival for each way.
 func (r redisRivals) both(name, note string, stored *data, prepared func(*respClient), usual func(redisClient) single) []*rival {
-	connectPrepared := func(ctx context.Context, w *workload) (client, error) {
+	connectPrepared := func(ctx context.Context, w *chainSet) (client, error) {
 		conn, err := dialRaw(ctx, r.addr, r.timeout)
 		if err != nil {
 			return nil, err
 		}
 		return oneByOne{&respClient{rawConn: conn, load: w, setForm: prepared}}, nil
 	}
-	connectUsual := func(_ context.Context, w *workload) (client, error) {
+	connectUsual := func(_ context.Context, w *chainSet) (client, error) {
 		return oneByOne{usual(redisClient{load: w, client: r.dial()})}, nil
 	}
 	return []*rival{
@@ -102,7 +104,7 @@ func (r redisRivals) dial() *goredis.Client {
 }
 
 // fill stores all hashes, so many with a command.
-func (r redisRivals) fill(ctx context.Context, w *workload, store func(ctx context.Context, c *goredis.Client, hashes []string) error) error {
+func (r redisRivals) fill(ctx context.Context, w *chainSet, store func(ctx context.Context, c *goredis.Client, hashes []string) error) error {
 	c := r.dial()
 	defer func() { _ = c.Close() }() // nothing is lost with it
 	for i := range w.len() {
@@ -138,7 +140,7 @@ func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 // reply.
 type respClient struct {
 	*rawConn
-	load     *workload
+	load     *chainSet
 	setForm  func(*respClient) // fills in what follows, but for reply
 	requests *requestSet
 	head     []byte // of a reply, before the integers
@@ -189,7 +191,7 @@ func (c *respClient) askOne(_ context.Context, r request) (answer, error) {
 // redisClient asks by go-redis.
 type redisClient struct {
 	client *goredis.Client
-	load   *workload
+	load   *chainSet
 }
 
 func (c *redisClient) close() { _ = c.client.Close() } // nothing is lost with it
@@ -221,7 +223,7 @@ func (c *setClient) askOne(ctx context.Context, r request) (answer, error) {
 	start := time.Now()
 	there, err := c.client.SMIsMember(ctx, redisSet, c.members[r.chain]...).Result()
 	if err == nil && len(there) != c.load.hashes {
-		err = fmt.Errorf("%w: %d members of %d", ErrAnswer, len(there), c.load.hashes)
+		err = fmt.Errorf("%w: %d members of %d", measure.ErrAnswer, len(there), c.load.hashes)
 	}
 	if err != nil {
 		return answer{}, lost(err)

@@ -6,21 +6,21 @@ import (
 	"io"
 	"strings"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // Report is the result of Run.
 type Report struct {
-	Setup       bench.Setup `json:"setup"`
-	Hashes      []int       `json:"hashes"`
-	HashTokens  int         `json:"hash_block_tokens"`
-	Chains      []int       `json:"chains"`       // that the requests rotate over, of each number of hashes
-	Entries     int         `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
-	RotateBytes int64       `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
-	HitShare    float64     `json:"hit_share"`
-	MissAt      string      `json:"miss_at"`
-	Rounds      int         `json:"rounds"`
+	Setup       measure.Setup `json:"setup"`
+	Hashes      []int         `json:"hashes"`
+	HashTokens  int           `json:"hash_block_tokens"`
+	Chains      []int         `json:"chains"`       // that the requests rotate over, of each number of hashes
+	Entries     int           `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
+	RotateBytes int64         `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
+	HitShare    float64       `json:"hit_share"`
+	MissAt      string        `json:"miss_at"`
+	Rounds      int           `json:"rounds"`
 
 	process.Placement
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // small returns options that are good and quick.

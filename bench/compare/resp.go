@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // redisSet is the name of the set of all hashes.
@@ -56,7 +58,7 @@ func leadingOnes(reply []byte) (int, error) {
 			continue
 		}
 		if string(word) != ":0\r\n" {
-			return 0, fmt.Errorf("%w: %q is no 0 or 1", ErrAnswer, word)
+			return 0, fmt.Errorf("%w: %q is no 0 or 1", measure.ErrAnswer, word)
 		}
 		if leading < 0 {
 			leading = i / integerLen

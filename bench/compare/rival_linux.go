@@ -18,17 +18,17 @@ type rival struct {
 
 	data *data // what is stored with it; shared by the rivals that find it there
 	// connect makes a client. The chains are stored, and cut afterwards.
-	connect func(ctx context.Context, w *workload) (client, error)
+	connect func(ctx context.Context, w *chainSet) (client, error)
 }
 
 // data is what a server holds.
 type data struct {
-	fill func(ctx context.Context, w *workload) error
+	fill func(ctx context.Context, w *chainSet) error
 	done bool
 }
 
 // open stores the chains, unless another rival has stored them, and connects.
-func (r *rival) open(ctx context.Context, w *workload) (client, error) {
+func (r *rival) open(ctx context.Context, w *chainSet) (client, error) {
 	if r.data != nil && !r.data.done {
 		if err := r.data.fill(ctx, w); err != nil {
 			return nil, fmt.Errorf("storing: %w", err)

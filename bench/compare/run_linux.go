@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // goVersion is what this program, and the servers in it, were built with.
@@ -32,7 +32,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
 	r := &runner{o: o, report: emptyReport(o, placement)}
 	if placement.Shared {
@@ -51,7 +51,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // emptyReport returns the report before the first row.
 func emptyReport(o Options, placement process.Placement) Report {
 	r := Report{
-		Setup: bench.NewSetup(o.Seed), Hashes: o.Hashes, HashTokens: o.HashTokens, RotateBytes: o.Rotate, HitShare: o.HitShare, MissAt: o.MissAt,
+		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, HashTokens: o.HashTokens, RotateBytes: o.Rotate, HitShare: o.HitShare, MissAt: o.MissAt,
 		Rounds: o.Rounds, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
 	}
 	for _, hashes := range o.Hashes {

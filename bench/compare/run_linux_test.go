@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/backend/mooncake"
-	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/floor"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
@@ -349,17 +349,17 @@ func TestRunFaults(t *testing.T) {
 		is   error
 		text string
 	}{
-		"refuses":           {ErrAnswer, "python-zmq (prepared), 20 hashes: compare: bad answer: it begins with 010000"},
-		"refuses to store":  {ErrAnswer, "python-zmq (prepared), 20 hashes: storing: compare: bad answer: chain 0: 0100000100"},
-		"chatters":          {ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
-		"old":               {ErrAnswer, "it is not one of ZMTP 3: ff"},
-		"not ready":         {ErrAnswer, "in place of READY"},
-		"no command":        {ErrAnswer, "a frame 0006 in place of READY"},
-		"closes":            {ErrLost, "closed by the server"},
-		"silent":            {ErrLost, "greeting: compare: no connection: no answer in time"},
-		"silent at lookups": {ErrLost, "python-zmq (prepared), 20 hashes: compare: no connection: no answer in time"},
-		"ends":              {ErrLost, "ended (exit status 1): no luck"},
-		"hangs":             {ErrLost, "is not ready"},
+		"refuses":           {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: bad answer: it begins with 010000"},
+		"refuses to store":  {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: storing: bad answer: chain 0: 0100000100"},
+		"chatters":          {measure.ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
+		"old":               {measure.ErrAnswer, "it is not one of ZMTP 3: ff"},
+		"not ready":         {measure.ErrAnswer, "in place of READY"},
+		"no command":        {measure.ErrAnswer, "a frame 0006 in place of READY"},
+		"closes":            {measure.ErrLost, "closed by the server"},
+		"silent":            {measure.ErrLost, "greeting: no connection: no answer in time"},
+		"silent at lookups": {measure.ErrLost, "python-zmq (prepared), 20 hashes: no connection: no answer in time"},
+		"ends":              {measure.ErrLost, "ended (exit status 1): no luck"},
+		"hangs":             {measure.ErrLost, "is not ready"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			o := faked(t, fault)
@@ -429,12 +429,12 @@ func TestRunMissing(t *testing.T) {
 
 	o.Only = []string{RedisExists}
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 	require.ErrorContains(t, err, "redis-exists: missing: redis-server is not on PATH")
 
 	o.RedisServer = "/no/such"
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 
 	broken := filepath.Join(t.TempDir(), "python")
 	require.NoError(t, os.WriteFile(broken, []byte("#!/bin/sh\necho 'No module named zmq' >&2\nexit 1\n"), 0o700))
@@ -449,11 +449,11 @@ func TestRunBadHitline(t *testing.T) {
 	o := faked(t, "none")
 	o.Hitline = "/no/such"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 	noChildren(t)
 	o.Hashes = nil
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 // Cancelling must not wait for an answer that does not come, and what was measured

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // sampler asks one rival for the requests of a workload and keeps what that took.
 type sampler struct {
 	rival  *rival
 	client client
-	load   *workload
+	load   *chainSet
 
 	next     int // number of the next request of the rotation
 	perRound int // requests
@@ -77,7 +77,7 @@ func (s *sampler) askBatch(ctx context.Context, n int) error {
 func (s *sampler) endRound() {
 	s.all = append(s.all, s.round...)
 	slices.Sort(s.round)
-	s.medians = append(s.medians, figure.PercentileUs(s.round, 50))
+	s.medians = append(s.medians, measure.PercentileUs(s.round, 50))
 	s.round = s.round[:0]
 }
 
@@ -87,8 +87,8 @@ func (s *sampler) row(hitline, zmtp *sampler) Row {
 	slices.Sort(s.all)
 	r := Row{
 		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.hashes,
-		P50us: figure.PercentileUs(s.all, 50), P50usMin: slices.Min(s.medians), P50usMax: slices.Max(s.medians),
-		P99us: figure.PercentileUs(s.all, 99), MaxUs: figure.PercentileUs(s.all, 100), Requests: len(s.all), Wrong: s.wrong,
+		P50us: measure.PercentileUs(s.all, 50), P50usMin: slices.Min(s.medians), P50usMax: slices.Max(s.medians),
+		P99us: measure.PercentileUs(s.all, 99), MaxUs: measure.PercentileUs(s.all, 100), Requests: len(s.all), Wrong: s.wrong,
 	}
 	r.UsPerHash = math.Round(1e5*r.P50us/float64(s.load.hashes)) / 1e5
 	r.Ratio, r.RatioMin, r.RatioMax = s.ratio(hitline)
@@ -103,7 +103,7 @@ func (s *sampler) row(hitline, zmtp *sampler) Row {
 func (s *sampler) ratio(to *sampler) (median, least, most float64) {
 	ratios := make([]float64, len(s.medians))
 	for i, m := range s.medians {
-		ratios[i] = figure.Round3(m / to.medians[i])
+		ratios[i] = measure.Round3(m / to.medians[i])
 	}
-	return figure.Spread(ratios)
+	return measure.Range(ratios)
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/rivals/python"
 )
 
@@ -53,7 +53,7 @@ var serverKinds = []serverKind{
 // all would take much memory.
 type servers struct {
 	o           Options
-	load        *workload
+	load        *chainSet
 	clientCores []int // nil: not pinned
 	serverCores []int // likewise
 	available   int64 // bytes of memory for all; 0 if unknown
@@ -119,10 +119,10 @@ func (s *servers) startKind(ctx context.Context, kind serverKind, names []string
 		for _, name := range names {
 			s.skip(name, "", err)
 		}
-	case errors.Is(err, bench.ErrOptions):
+	case errors.Is(err, measure.ErrOptions):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %s: %w", ErrLost, names[0], err)
+		return fmt.Errorf("%w: %s: %w", measure.ErrLost, names[0], err)
 	}
 	for _, r := range rivals {
 		if slices.Contains(names, r.name) && s.o.wants(r.name, r.way) {
@@ -197,7 +197,7 @@ func findProgram(named, name, todo string) (string, error) {
 	}
 	path, err := exec.LookPath(named)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		return "", fmt.Errorf("%w: %w", measure.ErrOptions, err)
 	}
 	return path, nil
 }

@@ -17,13 +17,13 @@ import (
 // hitlineClient asks hitline by the client of this module.
 type hitlineClient struct {
 	client *hitline.Client
-	load   *workload
+	load   *chainSet
 }
 
 // connectHitline returns how hitline at addr is asked by its own client, on one
 // connection.
-func connectHitline(addr string, timeout time.Duration) func(context.Context, *workload) (client, error) {
-	return func(ctx context.Context, w *workload) (client, error) {
+func connectHitline(addr string, timeout time.Duration) func(context.Context, *chainSet) (client, error) {
+	return func(ctx context.Context, w *chainSet) (client, error) {
 		c, err := hitline.Dial(ctx, addr, hitline.WithConnections(1), hitline.WithTimeout(timeout))
 		if err != nil {
 			return nil, lost(err)
@@ -35,7 +35,7 @@ func connectHitline(addr string, timeout time.Duration) func(context.Context, *w
 // fillHitline returns how the chains are stored with hitline: as chains, so that they
 // can be looked up by anchors, which its client does with long prompts.
 func fillHitline(addr string, timeout time.Duration) *data {
-	return &data{fill: func(ctx context.Context, w *workload) error {
+	return &data{fill: func(ctx context.Context, w *chainSet) error {
 		c, err := hitline.Dial(ctx, addr, hitline.WithConnections(1), hitline.WithTimeout(timeout))
 		if err != nil {
 			return lost(err)
@@ -71,15 +71,15 @@ func (c *hitlineClient) askOne(ctx context.Context, r request) (answer, error) {
 type netClient struct {
 	conn    net.Conn
 	out     *bufio.Writer
-	load    *workload
+	load    *chainSet
 	timeout time.Duration
 
 	stopWatching func() bool // the context
 }
 
 // connectNet returns how a ServeMap at addr is asked by a net.Conn.
-func connectNet(addr string, timeout time.Duration) func(context.Context, *workload) (client, error) {
-	return func(ctx context.Context, w *workload) (client, error) {
+func connectNet(addr string, timeout time.Duration) func(context.Context, *chainSet) (client, error) {
+	return func(ctx context.Context, w *chainSet) (client, error) {
 		dialer := net.Dialer{Timeout: timeout}
 		conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "tcp://"))
 		if err != nil {

@@ -5,13 +5,13 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/hitline/hitline/bench/internal/rotation"
+	"github.com/hitline/hitline/bench/workload"
 )
 
-// workload holds the chains of one number of hashes and their right answers. The same
+// chainSet holds the chains of one number of hashes and their right answers. The same
 // seed makes the same ones. Not safe for concurrent use: a request changes the hash at
 // which its chain misses, wherever that is held.
-type workload struct {
+type chainSet struct {
 	seed       uint64
 	hashes     int // a chain
 	hashTokens int
@@ -36,13 +36,13 @@ const (
 )
 
 // numChains returns how many chains of so many hashes the requests rotate over.
-func (o Options) numChains(hashes int) int { return rotation.Chains(hashes, o.Entries, o.Rotate) }
+func (o Options) numChains(hashes int) int { return workload.Chains(hashes, o.Entries, o.Rotate) }
 
 // newWorkload makes chains of random hashes for one number of hashes. The chains hit
 // whole until cut.
-func newWorkload(o Options, hashes int) *workload {
+func newWorkload(o Options, hashes int) *chainSet {
 	n := o.numChains(hashes)
-	w := &workload{
+	w := &chainSet{
 		seed: o.Seed, hashes: hashes, hashTokens: o.HashTokens, tokens: uint32(hashes * o.HashTokens),
 		blob: make([]byte, n*hashes*hashLen), missing: make([]int, n), requests: map[string]*requestSet{},
 	}
@@ -55,7 +55,7 @@ func newWorkload(o Options, hashes int) *workload {
 }
 
 // chacha returns a source of bytes for one use.
-func (w *workload) chacha(stream byte) *rand.ChaCha8 {
+func (w *chainSet) chacha(stream byte) *rand.ChaCha8 {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], w.seed)
 	binary.LittleEndian.PutUint64(key[8:], uint64(w.hashes))
@@ -64,14 +64,14 @@ func (w *workload) chacha(stream byte) *rand.ChaCha8 {
 }
 
 // random returns a source for one use.
-func (w *workload) random(stream uint64) *rand.Rand {
+func (w *chainSet) random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, stream<<32|uint64(w.hashes)))
 }
 
 // cut makes all but a share of the chains leave, from a block on, what has been stored:
 // as prompts do that differ there. An equal hash after another one would not be a chain,
 // and lookups by anchors rely on chains.
-func (w *workload) cut(share float64, at string) {
+func (w *chainSet) cut(share float64, at string) {
 	random, fill := w.random(streamCuts), w.chacha(streamAbsent)
 	cuts := int(math.Ceil((1-share)*float64(w.len()) - 1e-9)) // 0.1 of 10 is 1
 	for _, i := range random.Perm(w.len())[:cuts] {
@@ -99,7 +99,7 @@ type request struct {
 
 // request returns the n-th request of the rotation. No two have the same absent hash:
 // one that had been asked for before could be in a cache.
-func (w *workload) request(n int) request {
+func (w *chainSet) request(n int) request {
 	chain := w.order[n%w.len()]
 	r := request{chain: chain, block: w.missing[chain]}
 	if r.block == w.hashes {
@@ -113,30 +113,30 @@ func (w *workload) request(n int) request {
 }
 
 // put writes the request's absent hash into its chain.
-func (w *workload) put(r request) {
+func (w *chainSet) put(r request) {
 	if r.block < w.hashes {
 		copy(w.hash(r.chain, r.block), r.absent[:])
 	}
 }
 
 // want returns the right answer to a request, in tokens.
-func (w *workload) want(r request) uint32 { return uint32(r.block * w.hashTokens) }
+func (w *chainSet) want(r request) uint32 { return uint32(r.block * w.hashTokens) }
 
 // hitOf returns the tokens of so many leading blocks.
-func (w *workload) hitOf(blocks int) uint32 { return uint32(blocks * w.hashTokens) }
+func (w *chainSet) hitOf(blocks int) uint32 { return uint32(blocks * w.hashTokens) }
 
-func (w *workload) len() int { return len(w.missing) }
+func (w *chainSet) len() int { return len(w.missing) }
 
 // chain returns the hashes of a chain, joined.
-func (w *workload) chain(i int) []byte {
+func (w *chainSet) chain(i int) []byte {
 	size := w.hashes * hashLen
 	return w.blob[i*size:][:size:size]
 }
 
-func (w *workload) hash(i, block int) []byte { return w.chain(i)[block*hashLen:][:hashLen:hashLen] }
+func (w *chainSet) hash(i, block int) []byte { return w.chain(i)[block*hashLen:][:hashLen:hashLen] }
 
 // strings returns the hashes of a chain, one by one.
-func (w *workload) strings(i int) []string {
+func (w *chainSet) strings(i int) []string {
 	all := make([]string, w.hashes)
 	for block := range all {
 		all[block] = string(w.hash(i, block))
@@ -146,7 +146,7 @@ func (w *workload) strings(i int) []string {
 
 // asMembers returns the hashes of all chains as go-redis takes members of a set. They
 // share the memory of the chains.
-func (w *workload) asMembers() [][]any {
+func (w *chainSet) asMembers() [][]any {
 	for i := len(w.members); i < w.len(); i++ {
 		members := make([]any, w.hashes)
 		for block := range members {
@@ -159,7 +159,7 @@ func (w *workload) asMembers() [][]any {
 
 // asKeys returns the hashes of all chains as go-redis takes keys: copies, into which a
 // client puts the absent hash itself.
-func (w *workload) asKeys() [][]string {
+func (w *chainSet) asKeys() [][]string {
 	for i := len(w.keys); i < w.len(); i++ {
 		w.keys = append(w.keys, w.strings(i))
 	}
@@ -181,7 +181,7 @@ func plainHash(to, hash []byte) { copy(to, hash) }
 
 // prepared returns the requests in a form. The first call makes them from a template, a
 // request with any hashes, in which a hash is its encoding.
-func (w *workload) prepared(form string, template []byte, first, stride int, encode func(to, hash []byte)) *requestSet {
+func (w *chainSet) prepared(form string, template []byte, first, stride int, encode func(to, hash []byte)) *requestSet {
 	if set := w.requests[form]; set != nil {
 		return set
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // workloadOf returns a workload with so many entries.
-func workloadOf(hashes, entries int, seed uint64) *workload {
+func workloadOf(hashes, entries int, seed uint64) *chainSet {
 	return newWorkload(Options{HashTokens: 16, Entries: entries, Seed: seed}, hashes)
 }
 
@@ -148,7 +148,7 @@ func TestLeadingOnes(t *testing.T) {
 	}
 	for _, reply := range []string{":2\r\n", ":1\r", ":1\r\n:0\r\n-no\r\n"} {
 		_, err := leadingOnes([]byte(reply))
-		require.ErrorIs(t, err, ErrAnswer, reply)
+		require.ErrorIs(t, err, measure.ErrAnswer, reply)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestValidate(t *testing.T) {
 		o := small()
 		break_(&o)
 		err := o.Validate()
-		require.ErrorIs(t, err, bench.ErrOptions, want)
+		require.ErrorIs(t, err, measure.ErrOptions, want)
 		assert.ErrorContains(t, err, want)
 	}
 	o := small()

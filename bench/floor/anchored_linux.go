@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // DialBlocking is a dialer for the client that an Anchorer is made of: like the other
@@ -17,7 +17,7 @@ import (
 // most timeout a call.
 func DialBlocking(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := blocking.DialConn(ctx, network, address, timeout)
+		c, err := wire.DialConn(ctx, network, address, timeout)
 		if err != nil {
 			return nil, err // no nil pointer in an interface
 		}
@@ -29,7 +29,7 @@ func DialBlocking(timeout time.Duration) func(ctx context.Context, network, addr
 // for concurrent use.
 type anchoredPeer struct {
 	conn   Anchorer
-	load   *workload
+	load   *chainSet
 	order  []int
 	tokens uint32 // of a prompt
 	asked  int
@@ -45,7 +45,7 @@ func (p *anchoredPeer) roundTrip(ctx context.Context) (took time.Duration, left 
 	hit, err := p.conn.Lookup(ctx, p.tokens, p.load.hashes(at), hashLen)
 	took = time.Since(start)
 	if err != nil {
-		return 0, false, fmt.Errorf("%w: lookup %d by anchors: %w", ErrLost, p.asked, err)
+		return 0, false, fmt.Errorf("%w: lookup %d by anchors: %w", measure.ErrLost, p.asked, err)
 	}
 	if hit != p.load.tokens(at) {
 		p.wrong++
@@ -75,7 +75,7 @@ func (m *meter) anchoredRounds(ctx context.Context) error {
 			continue // in which lookups confirm what was stored
 		}
 		for server := range after {
-			cpu[server] = append(cpu[server], figure.Micros((after[server]-before[server])/time.Duration(len(read))))
+			cpu[server] = append(cpu[server], measure.Micros((after[server]-before[server])/time.Duration(len(read))))
 		}
 		floor.add(read)
 		hits.add(whole)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/measure"
+
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -12,7 +14,7 @@ import (
 const maxAuthReply = 64 << 10
 
 // authenticate sends the token, if there is one, and waits for the reply.
-func (o Options) authenticate(s blocking.Socket) error {
+func (o Options) authenticate(s wire.Socket) error {
 	token := ""
 	if o.Token != nil {
 		token = o.Token()
@@ -21,26 +23,26 @@ func (o Options) authenticate(s blocking.Socket) error {
 		return nil
 	}
 	if err := s.Write(netproto.AppendRequest(nil, nil, netproto.TagAuth, []byte(token))); err != nil {
-		return fmt.Errorf("%w: auth: %w", ErrLost, err)
+		return fmt.Errorf("%w: auth: %w", measure.ErrLost, err)
 	}
 	buffer, have := make([]byte, maxAuthReply), 0
 	for {
 		n, err := s.Read(buffer[have:])
 		if err != nil {
-			return fmt.Errorf("%w: auth: %w", ErrLost, err)
+			return fmt.Errorf("%w: auth: %w", measure.ErrLost, err)
 		}
 		have += n
 		frames, _, err := netproto.ParseMessage(buffer[:have], netproto.Limits{}, nil)
 		switch {
 		case errors.Is(err, netproto.ErrShort) && have < len(buffer):
 		case err != nil:
-			return fmt.Errorf("%w: auth: %w", ErrAnswer, err)
+			return fmt.Errorf("%w: auth: %w", measure.ErrAnswer, err)
 		case len(frames[0]) == 1 && frames[0][0] == netproto.StatusDone:
 			return nil
 		case len(frames) > 1:
-			return fmt.Errorf("%w: auth was refused: %.200q", ErrAnswer, frames[1])
+			return fmt.Errorf("%w: auth was refused: %.200q", measure.ErrAnswer, frames[1])
 		default:
-			return fmt.Errorf("%w: auth was answered %x", ErrAnswer, frames[0])
+			return fmt.Errorf("%w: auth was answered %x", measure.ErrAnswer, frames[0])
 		}
 	}
 }

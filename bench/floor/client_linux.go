@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // peer asks one server for the requests of a workload, one after the other. Not
 // safe for concurrent use.
 type peer struct {
 	name   string
-	socket blocking.Socket
-	load   *workload
+	socket wire.Socket
+	load   *chainSet
 	order  []int
 	asked  int // number of the next request
 	judged int // number of the next answer
@@ -31,21 +33,21 @@ type peer struct {
 }
 
 // floorPeer expects 4 zero bytes for everything.
-func floorPeer(s blocking.Socket, w *workload, order []int) *peer {
+func floorPeer(s wire.Socket, w *chainSet, order []int) *peer {
 	zeros := make([]byte, floorReply)
 	return newPeer("floor server", s, w, order, floorReply, zeros, func(int) []byte { return zeros })
 }
 
 // hitlinePeer begins half-way, so that no request is still in a cache because the
 // floor server has just been asked the same.
-func hitlinePeer(s blocking.Socket, w *workload, order []int) *peer {
+func hitlinePeer(s wire.Socket, w *chainSet, order []int) *peer {
 	p := newPeer("hitline", s, w, order, replySize, w.answers[:replySize-4], w.answer)
 	p.asked = len(order) / 2
 	p.judged = p.asked
 	return p
 }
 
-func newPeer(name string, s blocking.Socket, w *workload, order []int, size int, prefix []byte, answer func(int) []byte) *peer {
+func newPeer(name string, s wire.Socket, w *chainSet, order []int, size int, prefix []byte, answer func(int) []byte) *peer {
 	return &peer{
 		name: name, socket: s, load: w, order: order, size: size, prefix: prefix, answer: answer,
 		buffer: make([]byte, size*MaxPipeline), vector: make([]unix.Iovec, MaxPipeline),
@@ -109,8 +111,8 @@ func (p *peer) read() error {
 		return err
 	}
 	p.replies = p.buffer[:have+n]
-	if !blocking.StartsLike(p.replies, p.prefix) { // waiting for the rest of a refusal could be for ever
-		return fmt.Errorf("%w: it begins with %x", ErrAnswer, p.replies[:min(len(p.replies), 64)])
+	if !wire.StartsLike(p.replies, p.prefix) { // waiting for the rest of a refusal could be for ever
+		return fmt.Errorf("%w: it begins with %x", measure.ErrAnswer, p.replies[:min(len(p.replies), 64)])
 	}
 	return nil
 }
@@ -119,11 +121,11 @@ func (p *peer) read() error {
 func (p *peer) judge() error {
 	for len(p.replies) >= p.size {
 		if p.judged == p.asked {
-			return p.failed(fmt.Errorf("%w: it was not asked for", ErrAnswer))
+			return p.failed(fmt.Errorf("%w: it was not asked for", measure.ErrAnswer))
 		}
 		got := p.replies[:p.size]
-		if !blocking.StartsLike(got, p.prefix) {
-			return p.failed(fmt.Errorf("%w: it begins with %x", ErrAnswer, got))
+		if !wire.StartsLike(got, p.prefix) {
+			return p.failed(fmt.Errorf("%w: it begins with %x", measure.ErrAnswer, got))
 		}
 		if !bytes.Equal(got, p.answer(p.order[p.judged%len(p.order)])) {
 			p.wrong++
@@ -137,8 +139,8 @@ func (p *peer) judge() error {
 
 // failed says which request met err; what is no bad answer is a lost connection.
 func (p *peer) failed(err error) error {
-	if !errors.Is(err, ErrAnswer) {
-		err = fmt.Errorf("%w: %w", ErrLost, err)
+	if !errors.Is(err, measure.ErrAnswer) {
+		err = fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	return fmt.Errorf("answer %d of %s: %w", p.judged+1, p.name, err)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/figure"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // idleCPU returns the milliseconds of CPU that a server uses in a second without
@@ -21,14 +21,14 @@ func idleCPU(ctx context.Context, p *process.Process) (*float64, error) {
 	select {
 	case <-time.After(time.Second):
 	case <-p.Exited():
-		return nil, fmt.Errorf("%w: %s ended (%s)", ErrLost, p.Path(), p.Ended())
+		return nil, fmt.Errorf("%w: %s ended (%s)", measure.ErrLost, p.Path(), p.Ended())
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	after, err := p.CPU()
 	if err != nil {
-		return nil, errors.Join(ErrLost, err)
+		return nil, errors.Join(measure.ErrLost, err)
 	}
-	used := figure.Round3(float64(after-before) / float64(time.Since(start)) * 1000)
+	used := measure.Round3(float64(after-before) / float64(time.Since(start)) * 1000)
 	return &used, nil
 }

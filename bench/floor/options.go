@@ -2,21 +2,12 @@ package floor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/rotation"
-)
-
-// Errors of Run. Wrong options wrap bench.ErrOptions.
-var (
-	// ErrLost says that a server could not be started or reached, or was lost.
-	ErrLost = errors.New("floor: no connection")
-	// ErrAnswer says that a server sent what is no answer to a lookup.
-	ErrAnswer = errors.New("floor: bad answer")
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // Storer is the connection that fills the index.
@@ -75,12 +66,12 @@ const (
 	MaxEntries = 100_000_000
 	// MinChains is the least number of chains that requests rotate over; a multiple
 	// of ten, of which one is cut.
-	MinChains = rotation.MinChains
+	MinChains = workload.MinChains
 	// maxTimes bounds the round trips of all rounds, whose times are kept: 8 bytes each.
 	maxTimes = 50_000_000
 )
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o Options) Validate() error {
 	in := func(n, least, most int) bool { return n >= least && n <= most }
@@ -113,7 +104,7 @@ func (o Options) Validate() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s", bench.ErrOptions, text)
+	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
 }
 
 // requests returns the number of requests a round and server: by default a GiB of

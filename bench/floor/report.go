@@ -8,15 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Report is the result of Run. Latencies are of the round trips of all rounds, and to
 // 0.01 us. Ratios, rates and CPU times are medians of the rounds; the fields that end
 // in Min and Max are the least and the largest of a round.
 type Report struct {
-	Setup bench.Setup `json:"setup"`
+	Setup measure.Setup `json:"setup"`
 
 	Dialect string `json:"dialect"`
 	Connect string `json:"connect,omitempty"` // the server that Run did not start
@@ -86,14 +85,14 @@ type times struct {
 func (t *times) add(round []time.Duration) {
 	slices.Sort(round)
 	t.all = append(t.all, round...)
-	t.p50 = append(t.p50, figure.PercentileUs(round, 50))
-	t.p99 = append(t.p99, figure.PercentileUs(round, 99))
+	t.p50 = append(t.p50, measure.PercentileUs(round, 50))
+	t.p99 = append(t.p99, measure.PercentileUs(round, 99))
 }
 
 // percentiles returns those of all rounds, and the longest round trip.
 func (t *times) percentiles() (p50, p99, longest float64) {
 	slices.Sort(t.all)
-	return figure.PercentileUs(t.all, 50), figure.PercentileUs(t.all, 99), figure.PercentileUs(t.all, 100)
+	return measure.PercentileUs(t.all, 50), measure.PercentileUs(t.all, 99), measure.PercentileUs(t.all, 100)
 }
 
 // ratio returns the median of the rounds' ratios of hitline's figures to the floor
@@ -101,9 +100,9 @@ func (t *times) percentiles() (p50, p99, longest float64) {
 func ratio(floor, hitline []float64) (median, least, most float64) {
 	ratios := make([]float64, len(floor))
 	for i := range ratios {
-		ratios[i] = figure.Round3(hitline[i] / floor[i])
+		ratios[i] = measure.Round3(hitline[i] / floor[i])
 	}
-	return figure.Spread(ratios)
+	return measure.Range(ratios)
 }
 
 // setTimes fills in what the round trips of both servers say.

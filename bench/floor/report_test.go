@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // A percentile is that of all rounds; a ratio is the median of the rounds' ratios.
@@ -68,7 +68,7 @@ func TestReportKeys(t *testing.T) {
 	assert.Equal(t, always, keys(Report{}))
 	idle, cpu := 0.0, 2.5
 	full := Report{
-		Setup: bench.NewSetup(3), Connect: "tcp://h:1", Pipeline: 8, FloorRPS: 1, HitlineRPS: 2, RPSRatio: 3, RPSRatioMin: 4, RPSRatioMax: 5,
+		Setup: measure.NewSetup(3), Connect: "tcp://h:1", Pipeline: 8, FloorRPS: 1, HitlineRPS: 2, RPSRatio: 3, RPSRatioMin: 4, RPSRatioMax: 5,
 		IdleCPU: &idle, HitlineCPUus: &cpu, Cores: []int{0, 1},
 	}
 	more := []string{"connect", "pipeline", "floor_rps", "hitline_rps", "rps_ratio", "rps_ratio_min", "rps_ratio_max", "idle_cpu_ms_per_s", "hitline_cpu_us"}
@@ -127,7 +127,7 @@ func TestValidate(t *testing.T) {
 		o := small()
 		break_(&o)
 		err := o.Validate()
-		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorIs(t, err, measure.ErrOptions)
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/blocking"
-	"github.com/hitline/hitline/bench/internal/figure"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // Run starts both servers, fills the index, measures, and stops them. A report
@@ -25,9 +24,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
-	setup := bench.NewSetup(o.Seed)
+	setup := measure.NewSetup(o.Seed)
 	allowed, err := process.Cores()
 	if err != nil {
 		return Report{}, fmt.Errorf("floor: %w", err)
@@ -71,13 +70,13 @@ func capped(cache, most int64) int64 {
 type meter struct {
 	o      Options
 	cores  []int // of the client and the servers; nil: not pinned
-	load   *workload
+	load   *chainSet
 	report Report
 
 	floor, hitline *process.Process // hitline is nil with Connect
 	peers          [2]*peer         // of the floor server and of hitline
 	anchored       *anchoredPeer    // in place of the second; nil without
-	sockets        []blocking.Socket
+	sockets        []wire.Socket
 }
 
 // notes says what limits the meaning of the figures.
@@ -118,11 +117,11 @@ func (m *meter) start(ctx context.Context) error {
 	order := m.load.order()
 	for i, server := range []struct {
 		addr string
-		peer func(blocking.Socket, *workload, []int) *peer
+		peer func(wire.Socket, *chainSet, []int) *peer
 	}{{m.floor.Addr(), floorPeer}, {addr, hitlinePeer}} {
-		s, err := blocking.Dial(ctx, server.addr, m.o.Timeout)
+		s, err := wire.Dial(ctx, server.addr, m.o.Timeout)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrLost, err)
+			return fmt.Errorf("%w: %w", measure.ErrLost, err)
 		}
 		m.sockets = append(m.sockets, s)
 		if server.addr == m.o.Connect {
@@ -143,7 +142,7 @@ func (m *meter) launch(ctx context.Context, cmd *exec.Cmd) (*process.Process, er
 	}
 	p, err := process.Start(ctx, cmd, o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	return p, nil
 }
@@ -179,10 +178,10 @@ func (m *meter) fill(ctx context.Context, addr string) error {
 		storeCtx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 		err := store(storeCtx, m.load.hashes(i), hashLen)
 		cancel()
-		if errors.Is(err, bench.ErrRefused) {
+		if errors.Is(err, measure.ErrRefused) {
 			return fmt.Errorf("storing chain %d: %w", i, err)
 		} else if err != nil {
-			return fmt.Errorf("%w: storing chain %d: %w", ErrLost, i, err)
+			return fmt.Errorf("%w: storing chain %d: %w", measure.ErrLost, i, err)
 		}
 		m.o.OnStep("fill", i+1, m.load.len())
 	}
@@ -264,16 +263,16 @@ func (m *meter) rounds(ctx context.Context) error {
 		m.o.OnStep("pipelined", round+1, m.o.Rounds+1)
 	}
 	r := &m.report
-	r.FloorRPS, r.HitlineRPS = figure.Median(rates[0]), figure.Median(rates[1])
+	r.FloorRPS, r.HitlineRPS = measure.Median(rates[0]), measure.Median(rates[1])
 	r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax = ratio(rates[0], rates[1])
 	return nil
 }
 
 // setCPU fills in the CPU time a request, of which each round has one.
 func (m *meter) setCPU(cpu [2][]float64) {
-	m.report.FloorCPUus = figure.Median(cpu[0])
+	m.report.FloorCPUus = measure.Median(cpu[0])
 	if m.hitline != nil {
-		used := figure.Median(cpu[1])
+		used := measure.Median(cpu[1])
 		m.report.HitlineCPUus = &used
 	}
 }
@@ -305,7 +304,7 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, servers [2]*times, 
 	after, err := m.cpuTimes()
 	for server, round := range took {
 		servers[server].add(round)
-		cpu[server] = append(cpu[server], figure.Micros((after[server]-before[server])/time.Duration(n)))
+		cpu[server] = append(cpu[server], measure.Micros((after[server]-before[server])/time.Duration(n)))
 	}
 	return err
 }
@@ -337,7 +336,7 @@ func (m *meter) streams(ctx context.Context, counts bool, rates *[2][]float64) e
 		return err
 	}
 	for server := range took {
-		rates[server] = append(rates[server], figure.Round3(float64(n)/took[server].Seconds()))
+		rates[server] = append(rates[server], measure.Round3(float64(n)/took[server].Seconds()))
 	}
 	return nil
 }

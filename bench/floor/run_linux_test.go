@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/blocking"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -212,12 +212,12 @@ func TestRunFaults(t *testing.T) {
 		is   error
 		text string
 	}{
-		"refuses":       {ErrAnswer, "answer 20 of hitline: floor: bad answer: it begins with 000100"},
-		"chatters":      {ErrAnswer, "it was not asked for"},
-		"closes":        {ErrLost, "answer 20 of hitline: floor: no connection: closed by the server"},
-		"silent":        {ErrLost, "no answer in time"},
-		"ends":          {ErrLost, "ended (exit status 1): cannot listen"},
-		"hangs":         {ErrLost, "is not ready"},
+		"refuses":       {measure.ErrAnswer, "answer 20 of hitline: bad answer: it begins with 000100"},
+		"chatters":      {measure.ErrAnswer, "it was not asked for"},
+		"closes":        {measure.ErrLost, "answer 20 of hitline: no connection: closed by the server"},
+		"silent":        {measure.ErrLost, "no answer in time"},
+		"ends":          {measure.ErrLost, "ended (exit status 1): cannot listen"},
+		"hangs":         {measure.ErrLost, "is not ready"},
 		"refuses store": {client.ErrRefused, "storing chain 0"},
 	} {
 		t.Run(fault, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestRunBadServers(t *testing.T) {
 	o := faulty(t, "none")
 	o.Hitline = "/no/such"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 	noChildren(t)
 
 	o = faulty(t, "none")
@@ -284,7 +284,7 @@ func TestRunBadServers(t *testing.T) {
 
 	o.Hashes = 0
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 // Cancelling must not wait for an answer that does not come.
@@ -362,7 +362,7 @@ func TestRoundTripDoesNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	defer p.Stop()
 	w := newWorkload(1, 20, 50, 16)
-	s, err := blocking.Dial(t.Context(), p.Addr(), o.Timeout)
+	s, err := wire.Dial(t.Context(), p.Addr(), o.Timeout)
 	require.NoError(t, err)
 	defer s.Close()
 	require.Equal(t, 1627, w.size)

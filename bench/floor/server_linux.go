@@ -6,7 +6,7 @@ import (
 	"net"
 	"runtime"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // floorReply is the size of the floor server's answer in bytes.
@@ -33,7 +33,7 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 		if err != nil {
 			return err
 		}
-		s, err := blocking.Take(conn)
+		s, err := wire.Take(conn)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 }
 
 // answerAll serves a connection until it ends.
-func answerAll(s blocking.Socket, size int, b []byte) {
+func answerAll(s wire.Socket, size int, b []byte) {
 	answers := make([]byte, floorReply*(len(b)/size+1))
 	for have := 0; ; {
 		n, err := s.Read(b)

@@ -9,10 +9,10 @@ import (
 	"net"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
-var errLinux = fmt.Errorf("%w: the floor is measured on Linux only", bench.ErrOptions)
+var errLinux = fmt.Errorf("%w: the floor is measured on Linux only", measure.ErrOptions)
 
 // Run fails: pinning is not to be had here.
 func Run(context.Context, Options) (Report, error) { return Report{}, errLinux }

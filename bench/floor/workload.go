@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"github.com/hitline/hitline/bench/internal/rotation"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/netproto"
 )
 
-// workload holds the requests that are rotated over, ready to be written, and
+// chainSet holds the requests that are rotated over, ready to be written, and
 // their right answers. Read-only once it is made.
-type workload struct {
+type chainSet struct {
 	seed    uint64 // decides all that is drawn
 	size    int    // bytes a request
 	head    int    // of which come before the hashes
@@ -27,12 +27,12 @@ const replySize = 2 + 4
 const cutEvery = 10
 
 // random returns the numbers that are drawn for a purpose.
-func (w *workload) random(purpose uint64) *rand.Rand {
+func (w *chainSet) random(purpose uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, purpose))
 }
 
 // bytesFor returns the bytes that are drawn for a purpose.
-func (w *workload) bytesFor(purpose uint64) *rand.ChaCha8 {
+func (w *chainSet) bytesFor(purpose uint64) *rand.ChaCha8 {
 	var seed [32]byte
 	binary.BigEndian.PutUint64(seed[:], w.seed)
 	binary.BigEndian.PutUint64(seed[8:], purpose)
@@ -40,10 +40,10 @@ func (w *workload) bytesFor(purpose uint64) *rand.ChaCha8 {
 }
 
 // newWorkload makes chains of random hashes. All of them are whole until cut.
-func newWorkload(seed uint64, chains, hashes, hashTokens int) *workload {
+func newWorkload(seed uint64, chains, hashes, hashTokens int) *chainSet {
 	tokens := uint32(hashes * hashTokens)
 	head := netproto.AppendLookup(nil, nil, tokens, hashLen, hashes*hashLen)
-	w := &workload{seed: seed, size: len(head) + hashes*hashLen, head: len(head)}
+	w := &chainSet{seed: seed, size: len(head) + hashes*hashLen, head: len(head)}
 	w.bytes = make([]byte, chains*w.size)
 	random := w.bytesFor(1)
 	for i := range chains {
@@ -56,7 +56,7 @@ func newWorkload(seed uint64, chains, hashes, hashTokens int) *workload {
 
 // cut changes a hash at a random block of a tenth of the chains, which have been
 // stored by then, and their answers with it.
-func (w *workload) cut(hashTokens int) {
+func (w *chainSet) cut(hashTokens int) {
 	random := w.random(2)
 	hashes := (w.size - w.head) / hashLen
 	for _, i := range random.Perm(w.len())[:w.len()/cutEvery] {
@@ -68,7 +68,7 @@ func (w *workload) cut(hashTokens int) {
 
 // leave makes half of the chains leave what was stored at a random block: all
 // their hashes from there on are others, as when prompts differ there.
-func (w *workload) leave(hashTokens int) {
+func (w *chainSet) leave(hashTokens int) {
 	random, fill := w.random(4), w.bytesFor(5)
 	w.left = make([]bool, w.len())
 	for _, i := range random.Perm(w.len())[:w.len()/2] {
@@ -80,20 +80,20 @@ func (w *workload) leave(hashTokens int) {
 }
 
 // tokens returns the right answer of a chain.
-func (w *workload) tokens(i int) uint32 {
+func (w *chainSet) tokens(i int) uint32 {
 	return binary.BigEndian.Uint32(w.answer(i)[replySize-4:])
 }
 
-func (w *workload) len() int             { return len(w.bytes) / w.size }
-func (w *workload) request(i int) []byte { return w.bytes[i*w.size:][:w.size:w.size] }
-func (w *workload) hashes(i int) []byte  { return w.request(i)[w.head:] }
-func (w *workload) answer(i int) []byte  { return w.answers[i*replySize:][:replySize:replySize] }
+func (w *chainSet) len() int             { return len(w.bytes) / w.size }
+func (w *chainSet) request(i int) []byte { return w.bytes[i*w.size:][:w.size:w.size] }
+func (w *chainSet) hashes(i int) []byte  { return w.request(i)[w.head:] }
+func (w *chainSet) answer(i int) []byte  { return w.answers[i*replySize:][:replySize:replySize] }
 
 // order returns the chains in the order in which they are asked for.
-func (w *workload) order() []int { return w.random(3).Perm(w.len()) }
+func (w *chainSet) order() []int { return w.random(3).Perm(w.len()) }
 
 // numChains returns how many chains make at least so many entries, and more than
 // so many bytes of cache when each hash is there twice: a multiple of ten.
 func numChains(hashes, entries int, cache int64) int {
-	return rotation.Chains(hashes, entries, cache/2)
+	return workload.Chains(hashes, entries, cache/2)
 }

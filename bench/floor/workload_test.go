@@ -55,12 +55,12 @@ func TestWorkload(t *testing.T) {
 
 // The seed decides what is asked, and in which order.
 func TestWorkloadSeed(t *testing.T) {
-	ask := func(seed uint64, change func(*workload)) (requests []byte, order []int) {
+	ask := func(seed uint64, change func(*chainSet)) (requests []byte, order []int) {
 		w := newWorkload(seed, 40, 10, 16)
 		change(w)
 		return w.bytes, w.order()
 	}
-	for _, change := range []func(*workload){func(w *workload) { w.cut(16) }, func(w *workload) { w.leave(16) }} {
+	for _, change := range []func(*chainSet){func(w *chainSet) { w.cut(16) }, func(w *chainSet) { w.leave(16) }} {
 		requests, order := ask(1, change)
 		again, orderAgain := ask(1, change)
 		assert.Equal(t, requests, again)

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
-// ErrLost says that llm-d's program did not start, or ended.
+// measure.ErrLost says that llm-d's program did not start, or ended.
 var ErrLost = errors.New("holders: llm-d is lost")
 
 // startTimeout is the longest wait until the program has started: it is a large one.
@@ -43,16 +43,16 @@ func startTheirs(ctx context.Context, o Options, cores []int) (*theirs, error) {
 	cmd := exec.Command(o.LLMD, "--holders", strconv.Itoa(o.Holders))
 	commands, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	replies, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	ready := func(line []byte) (string, bool) { return "", string(line) == "llmd: ready" }
 	p, err := process.Start(ctx, cmd, process.Options{Cores: cores, Timeout: startTimeout, Ready: ready})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	s := &theirs{process: p, commands: json.NewEncoder(commands), replies: json.NewDecoder(replies), timeout: o.Timeout}
 	if s.before, _, err = s.memory(ctx); err != nil {
@@ -70,7 +70,7 @@ func versionOf(ctx context.Context, o Options) (string, error) {
 	defer cancel()
 	text, err := exec.CommandContext(ctx, o.LLMD, "--version").Output()
 	if err != nil {
-		return "", fmt.Errorf("%w: %s --version: %w", bench.ErrOptions, o.LLMD, err)
+		return "", fmt.Errorf("%w: %s --version: %w", measure.ErrOptions, o.LLMD, err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }
@@ -78,7 +78,7 @@ func versionOf(ctx context.Context, o Options) (string, error) {
 // send sends a command that has no answer.
 func (s *theirs) send(command any) error {
 	if err := s.commands.Encode(command); err != nil {
-		return fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	return nil
 }
@@ -95,11 +95,11 @@ func (s *theirs) ask(ctx context.Context, command any) (reply, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return r, fmt.Errorf("%w: %w", ErrLost, context.Cause(ctx))
+		return r, fmt.Errorf("%w: %w", measure.ErrLost, context.Cause(ctx))
 	case errors.Is(err, io.EOF):
-		return r, fmt.Errorf("%w: it ended", ErrLost)
-	case err != nil && !errors.Is(err, ErrLost):
-		return r, fmt.Errorf("%w: %w", ErrLost, err)
+		return r, fmt.Errorf("%w: it ended", measure.ErrLost)
+	case err != nil && !errors.Is(err, measure.ErrLost):
+		return r, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	return r, err
 }
@@ -129,7 +129,7 @@ func (s *theirs) measure(ctx context.Context, side string, first, count int, d t
 		"first": first, "count": count, "ns": d.Nanoseconds(), "score": side == LLMD,
 	}})
 	if err == nil && (r.Sample.Lookups == 0 || r.Sample.Ns <= 0) {
-		err = fmt.Errorf("%w: it measured nothing", ErrLost)
+		err = fmt.Errorf("%w: it measured nothing", measure.ErrLost)
 	}
 	return r.Sample, err
 }

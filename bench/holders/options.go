@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Options says what to measure.
@@ -36,7 +36,7 @@ const (
 	maxBlocks = 200_000_000
 )
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make sense.
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
 func (o Options) Validate() error {
 	in := func(n, least, most int) bool { return n >= least && n <= most }
 	wrong := func(n int) bool { return !in(n, 8, maxHashes) }
@@ -65,5 +65,5 @@ func (o Options) Validate() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s", bench.ErrOptions, text)
+	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
 }

@@ -7,21 +7,20 @@ import (
 	"math"
 	"strings"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Report is the result of Run.
 type Report struct {
-	Setup      bench.Setup `json:"setup"`
-	Holders    int         `json:"holders"`
-	Hashes     []int       `json:"hashes"`
-	HashTokens int         `json:"hash_block_tokens"`
-	Blocks     int         `json:"blocks"`  // different ones, without those of the shared prompts
-	Entries    int         `json:"entries"` // these blocks of each holder
-	Rounds     int         `json:"rounds"`
-	Cores      []int       `json:"cores"`          // the one that all ran on; empty: not pinned
-	LLMD       string      `json:"llmd,omitempty"` // what llm-d's program says of itself; empty: left out
+	Setup      measure.Setup `json:"setup"`
+	Holders    int           `json:"holders"`
+	Hashes     []int         `json:"hashes"`
+	HashTokens int           `json:"hash_block_tokens"`
+	Blocks     int           `json:"blocks"`  // different ones, without those of the shared prompts
+	Entries    int           `json:"entries"` // these blocks of each holder
+	Rounds     int           `json:"rounds"`
+	Cores      []int         `json:"cores"`          // the one that all ran on; empty: not pinned
+	LLMD       string        `json:"llmd,omitempty"` // what llm-d's program says of itself; empty: left out
 
 	Memory  []Memory `json:"memory"`
 	Rows    []Row    `json:"rows"`
@@ -66,7 +65,7 @@ type Row struct {
 // emptyReport returns the report before the first row.
 func emptyReport(o Options) Report {
 	return Report{
-		Setup: bench.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, HashTokens: o.HashTokens, Rounds: o.Rounds,
+		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, HashTokens: o.HashTokens, Rounds: o.Rounds,
 		Cores: []int{}, Memory: []Memory{}, Rows: []Row{},
 	}
 }
@@ -94,14 +93,14 @@ func (b *batch) row(side string) Row {
 		allocs += of.Allocs
 		bytes += of.Bytes
 	}
-	r.PerSecond, r.PerSecondMin, r.PerSecondMax = figure.Spread(rates)
-	r.Ratio, r.RatioMin, r.RatioMax = figure.Spread(ratios)
-	r.NsPerBlock = figure.Median(times)
+	r.PerSecond, r.PerSecondMin, r.PerSecondMax = measure.Range(rates)
+	r.Ratio, r.RatioMin, r.RatioMax = measure.Range(ratios)
+	r.NsPerBlock = measure.Median(times)
 	for _, x := range []*float64{&r.PerSecond, &r.PerSecondMin, &r.PerSecondMax} {
 		*x = round1(*x)
 	}
 	for _, x := range []*float64{&r.Ratio, &r.RatioMin, &r.RatioMax, &r.NsPerBlock} {
-		*x = figure.Round3(*x)
+		*x = measure.Round3(*x)
 	}
 	r.Allocs, r.AllocBytes = round1(float64(allocs)/float64(r.Lookups)), round1(float64(bytes)/float64(r.Lookups))
 	return r

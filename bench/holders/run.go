@@ -7,8 +7,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // Run fills both indexes, compares their answers and measures them. A report with wrong answers
@@ -23,7 +23,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("holders: %w", err)
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
 	r := &runner{o: o, report: emptyReport(o)}
 	if len(allowed) > 0 {
@@ -114,7 +114,7 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // fill stores the prompts in an index, and measures its memory before those that all share.
-func (r *runner) fill(ctx context.Context, name string, x index) (*workload, error) {
+func (r *runner) fill(ctx context.Context, name string, x index) (*chainSet, error) {
 	w := newWorkload(r.o)
 	stores := 0
 	put := func(holder int, keys []byte) error {
@@ -143,7 +143,7 @@ func (r *runner) fill(ctx context.Context, name string, x index) (*workload, err
 }
 
 // addQueries makes the queries and gives them to all.
-func (r *runner) addQueries(w *workload) error {
+func (r *runner) addQueries(w *chainSet) error {
 	n := 0
 	for _, a := range w.apps {
 		for _, kind := range Kinds() {

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // asLLMD names the variable that makes this test binary llm-d's program, with what it does wrong.
@@ -178,7 +178,7 @@ func TestLost(t *testing.T) {
 			o.Timeout = time.Second
 		}
 		r, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, ErrLost, fault)
+		require.ErrorIs(t, err, measure.ErrLost, fault)
 		assert.ErrorContains(t, err, text)
 		assert.True(t, r.Partial)
 		assert.Empty(t, r.Rows)
@@ -186,7 +186,7 @@ func TestLost(t *testing.T) {
 	o := small()
 	o.LLMD = "/bin/false"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 func TestInterrupted(t *testing.T) {
@@ -228,7 +228,7 @@ func TestOptions(t *testing.T) {
 		if o := small(); runtime.GOOS == "linux" || !strings.HasPrefix(text, "core") {
 			change(&o)
 			_, err := Run(t.Context(), o)
-			require.ErrorIs(t, err, bench.ErrOptions, text)
+			require.ErrorIs(t, err, measure.ErrOptions, text)
 			assert.ErrorContains(t, err, text)
 		}
 	}
@@ -241,7 +241,7 @@ func TestWorkload(t *testing.T) {
 	o.Hashes = []int{16, 1000}
 	type stored map[int]map[uint64]bool
 	pieces := map[int]int{} // how many of so many blocks
-	fill := func() (*workload, stored, stored) {
+	fill := func() (*chainSet, stored, stored) {
 		w, held, all := newWorkload(o), stored{}, stored{}
 		put := func(holder int, keys []byte) error {
 			require.LessOrEqual(t, len(keys), pieceBlocks*keyLen)

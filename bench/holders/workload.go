@@ -74,8 +74,8 @@ func (q *query) keys() []uint64 {
 	return keys
 }
 
-// workload draws the prompts. The same options make the same ones. Not safe for concurrent use.
-type workload struct {
+// chainSet draws the prompts. The same options make the same ones. Not safe for concurrent use.
+type chainSet struct {
 	o      Options
 	random *rand.Rand
 	nextID uint64
@@ -107,8 +107,8 @@ type part struct {
 // borrowed.
 type store func(holder int, keys []byte) error
 
-func newWorkload(o Options) *workload {
-	w := &workload{o: o, random: rand.New(rand.NewPCG(o.Seed, 1))}
+func newWorkload(o Options) *chainSet {
+	w := &chainSet{o: o, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	for _, hashes := range o.Hashes {
 		a := &app{hashes: hashes}
 		tail := hashes - hashes/8 - hashes/8*3
@@ -125,13 +125,13 @@ func newWorkload(o Options) *workload {
 	return w
 }
 
-func (w *workload) segment(blocks int) segment {
+func (w *chainSet) segment(blocks int) segment {
 	w.nextID++
 	return segment{w.nextID, blocks}
 }
 
 // putHash writes the hash of a block, or the last bytes of it.
-func (w *workload) putHash(to []byte, s segment, block int) {
+func (w *chainSet) putHash(to []byte, s segment, block int) {
 	random := rand.NewPCG(w.o.Seed^s.id<<24, s.id<<32|uint64(block))
 	for i := 0; i < len(to); i += 8 {
 		binary.BigEndian.PutUint64(to[len(to)-8-i:], random.Uint64())
@@ -159,7 +159,7 @@ func (j *job) piece() int {
 }
 
 // fill draws prompts until there are enough blocks of each length, and stores them.
-func (w *workload) fill(put store) error {
+func (w *chainSet) fill(put store) error {
 	for _, a := range w.apps {
 		var jobs []*job
 		for want := w.blocks + w.o.Blocks/len(w.apps); w.blocks < want || len(jobs) > 0; {
@@ -180,7 +180,7 @@ func (w *workload) fill(put store) error {
 }
 
 // draw returns the next prompt as a job: what its holder has not yet.
-func (w *workload) draw(a *app) *job {
+func (w *chainSet) draw(a *app) *job {
 	number := int(a.popular.Uint64())
 	system, prefix := &a.systems[number%numSystems], &a.prefixes[number]
 	holder := w.random.IntN(w.o.Holders)
@@ -209,7 +209,7 @@ func (w *workload) draw(a *app) *job {
 }
 
 // storePiece stores the next blocks of a job.
-func (w *workload) storePiece(j *job, put store) error {
+func (w *chainSet) storePiece(j *job, put store) error {
 	s := j.rest[0]
 	n := j.piece()
 	keys := make([]byte, n*keyLen)
@@ -224,7 +224,7 @@ func (w *workload) storePiece(j *job, put store) error {
 }
 
 // share draws prompts that all holders have, and stores them with one after the other.
-func (w *workload) share(put store) error {
+func (w *chainSet) share(put store) error {
 	for _, a := range w.apps {
 		for range sharedPrompts {
 			p := &prompt{shared: true}
@@ -243,7 +243,7 @@ func (w *workload) share(put store) error {
 }
 
 // queries makes those of one kind. share has been called.
-func (w *workload) queries(a *app, kind string) []query {
+func (w *chainSet) queries(a *app, kind string) []query {
 	first := len(a.prompts) - sharedPrompts
 	from := a.prompts[:first]
 	if kind == Shared {
@@ -262,7 +262,7 @@ func (w *workload) queries(a *app, kind string) []query {
 }
 
 // query makes one that misses from a block on.
-func (w *workload) query(p *prompt, miss int) query {
+func (w *chainSet) query(p *prompt, miss int) query {
 	q := query{hashes: make([]byte, 0, p.hashes()*hashLen)}
 	nowhere := w.segment(p.hashes())
 	for _, s := range p.parts {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/index"
 )
 
@@ -64,8 +64,8 @@ func (o ReplayOptions) boundedHits(ctx context.Context, capacity int64) (int64, 
 	r := x.reader(traceHashLen)
 	hits := int64(0)
 	var hashes []byte
-	err = o.Trace.Each(ctx, bench.BlockTokens, 0, func(_ int, ids []uint64) error {
-		hashes = bench.AppendHashes(hashes[:0], ids, bench.BlockTokens)
+	err = o.Trace.Each(ctx, workload.BlockTokens, 0, func(_ int, ids []uint64) error {
+		hashes = workload.AppendHashes(hashes[:0], ids, workload.BlockTokens)
 		hits += int64(r.leading(hashes))
 		return x.store(new(index.Writer), hashes, traceHashLen)
 	})
@@ -77,14 +77,14 @@ func (o ReplayOptions) boundedHits(ctx context.Context, capacity int64) (int64, 
 
 // nodesOf reads a trace as numbers of blocks in their context: equal numbers mean
 // equal prefixes.
-func nodesOf(ctx context.Context, t bench.Trace) ([][]uint32, error) {
+func nodesOf(ctx context.Context, t workload.Trace) ([][]uint32, error) {
 	type edge struct {
 		id     uint64
 		parent uint32
 	}
 	known := map[edge]uint32{}
 	var requests [][]uint32
-	err := t.Each(ctx, bench.BlockTokens, 0, func(_ int, ids []uint64) error {
+	err := t.Each(ctx, workload.BlockTokens, 0, func(_ int, ids []uint64) error {
 		nodes := make([]uint32, len(ids))
 		parent := uint32(0)
 		for i, id := range ids {

@@ -11,8 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/wait"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/index"
 )
 
@@ -36,10 +35,10 @@ type ChurnOptions struct {
 	Progress Progress // may be nil
 
 	open opener              // newPool, but for tests
-	nap  func(time.Duration) // wait.Nap, but for tests
+	nap  func(time.Duration) // measure.Nap, but for tests
 }
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o ChurnOptions) Validate() error {
 	if err := checkKeys(o.Entries, MinChurnEntries, o.HashLen, o.Seed); err != nil {
@@ -47,24 +46,24 @@ func (o ChurnOptions) Validate() error {
 	}
 	switch {
 	case o.Rate < 1 || o.Rate > 1e8:
-		return fmt.Errorf("%w: a rate of %d entries a second; give 1 to 100000000", bench.ErrOptions, o.Rate)
+		return fmt.Errorf("%w: a rate of %d entries a second; give 1 to 100000000", measure.ErrOptions, o.Rate)
 	case o.LookupRate < 1 || o.LookupRate > 1e6:
-		return fmt.Errorf("%w: a rate of %d lookups a second; give 1 to 1000000", bench.ErrOptions, o.LookupRate)
+		return fmt.Errorf("%w: a rate of %d lookups a second; give 1 to 1000000", measure.ErrOptions, o.LookupRate)
 	case o.Phase < time.Millisecond || o.Phase > time.Hour:
-		return fmt.Errorf("%w: phases of %v; give 1ms to 1h", bench.ErrOptions, o.Phase)
+		return fmt.Errorf("%w: phases of %v; give 1ms to 1h", measure.ErrOptions, o.Phase)
 	case o.Phase.Seconds()*float64(o.LookupRate) > maxLookupsDue:
-		return fmt.Errorf("%w: %d lookups a second for %v; at most %d fit a phase", bench.ErrOptions, o.LookupRate, o.Phase, maxLookupsDue)
+		return fmt.Errorf("%w: %d lookups a second for %v; at most %d fit a phase", measure.ErrOptions, o.LookupRate, o.Phase, maxLookupsDue)
 	}
 	return checkPasses(o.Rounds)
 }
 
 // ChurnReport is what [Churn] measured.
 type ChurnReport struct {
-	Setup      bench.Setup `json:"setup"`
-	Entries    int         `json:"entries"`
-	HashLen    int         `json:"hash_len"`
-	Rounds     int         `json:"rounds"`
-	LookupRate int         `json:"lookup_rate"` // lookups of ChainLen hashes that fell due a second
+	Setup      measure.Setup `json:"setup"`
+	Entries    int           `json:"entries"`
+	HashLen    int           `json:"hash_len"`
+	Rounds     int           `json:"rounds"`
+	LookupRate int           `json:"lookup_rate"` // lookups of ChainLen hashes that fell due a second
 
 	Quiet Waits `json:"quiet"` // without stores
 	Churn Waits `json:"churn"` // beside them
@@ -99,7 +98,7 @@ type churn struct {
 	report         ChurnReport
 }
 
-// Churn measures lookups beside stores. Errors wrap [bench.ErrOptions] or
+// Churn measures lookups beside stores. Errors wrap [measure.ErrOptions] or
 // [ErrWrong], or are the cause of ctx being done.
 func Churn(ctx context.Context, o ChurnOptions) (ChurnReport, error) {
 	if err := o.Validate(); err != nil {
@@ -107,11 +106,11 @@ func Churn(ctx context.Context, o ChurnOptions) (ChurnReport, error) {
 	}
 	setDefaults(&o.Progress, &o.open)
 	if o.nap == nil {
-		o.nap = wait.Nap
+		o.nap = measure.Nap
 	}
 	c := &churn{ChurnOptions: o, ctx: ctx}
 	c.report = ChurnReport{
-		Setup: bench.NewSetup(o.Seed), Entries: o.Entries, HashLen: o.HashLen, Rounds: o.Rounds, LookupRate: o.LookupRate,
+		Setup: measure.NewSetup(o.Seed), Entries: o.Entries, HashLen: o.HashLen, Rounds: o.Rounds, LookupRate: o.LookupRate,
 	}
 	if err := c.fill(); err != nil {
 		return ChurnReport{}, err
@@ -227,7 +226,7 @@ func (c *churn) phase(ctx context.Context, into *waits) error {
 	var round roundWaits
 	i := 0
 	for now := start; now.Before(end) && due(i).Before(end); i++ {
-		if err := wait.Until(ctx, due(i), c.nap); err != nil {
+		if err := measure.Until(ctx, due(i), c.nap); err != nil {
 			return err
 		}
 		if err := c.lookup(); err != nil {

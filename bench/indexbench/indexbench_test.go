@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/index"
 )
 
@@ -201,7 +202,7 @@ func TestFeedEvictsEveryOtherChain(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
-	r, err := Replay(t.Context(), ReplayOptions{Trace: bench.FileTrace(excerpt), Passes: 1, Capacities: []int64{50_000, 100}})
+	r, err := Replay(t.Context(), ReplayOptions{Trace: workload.FileTrace(excerpt), Passes: 1, Capacities: []int64{50_000, 100}})
 	require.NoError(t, err)
 	got := fields(t, r.WriteJSON)
 	positive(t, got, "trace_ns_per_hit_hash", "gomap_trace_ns_per_hit_hash")
@@ -227,7 +228,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestReplayFindsWrongAnswers(t *testing.T) {
-	o := ReplayOptions{Trace: bench.FileTrace(excerpt), Passes: 1}
+	o := ReplayOptions{Trace: workload.FileTrace(excerpt), Passes: 1}
 	calls := 0
 	o.open = lying(func(_ []byte, n int) int {
 		if calls++; calls == 700 {
@@ -259,7 +260,7 @@ func (o ReplayOptions) withDefaults() ReplayOptions {
 }
 
 func TestWrongOptions(t *testing.T) {
-	trace := bench.FileTrace(excerpt)
+	trace := workload.FileTrace(excerpt)
 	speed := func(change func(*SpeedOptions)) SpeedOptions {
 		o := SpeedOptions{Entries: 1, HashLen: 32, Passes: 1, Seed: 1}
 		change(&o)
@@ -288,7 +289,7 @@ func TestWrongOptions(t *testing.T) {
 		"no trace":          ReplayOptions{Passes: 1},
 		"no passes, traces": ReplayOptions{Trace: trace},
 	} {
-		require.ErrorIs(t, o.Validate(), bench.ErrOptions, name)
+		require.ErrorIs(t, o.Validate(), measure.ErrOptions, name)
 	}
 	require.NoError(t, speed(func(*SpeedOptions) {}).Validate())
 	require.NoError(t, churn(func(*ChurnOptions) {}).Validate())
@@ -301,7 +302,7 @@ func TestInterrupted(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = Churn(ctx, churnOptions())
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = Replay(ctx, ReplayOptions{Trace: bench.FileTrace(excerpt), Passes: 1})
+	_, err = Replay(ctx, ReplayOptions{Trace: workload.FileTrace(excerpt), Passes: 1})
 	require.ErrorIs(t, err, context.Canceled)
 
 	for _, phase := range []string{"fill", "fill map", "measure", "single stores"} {

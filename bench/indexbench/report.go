@@ -6,18 +6,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // passes are the values of one figure, one of each pass or round.
 type passes []float64
 
 // median is the median of the passes.
-func (p passes) median() float64 { return figure.Round3(figure.Median(p)) }
+func (p passes) median() float64 { return measure.Round3(measure.Median(p)) }
 
 // spread is the least and the largest value.
 func (p passes) spread() Spread {
-	return Spread{figure.Round3(slices.Min(p)), figure.Round3(slices.Max(p))}
+	return Spread{measure.Round3(slices.Min(p)), measure.Round3(slices.Max(p))}
 }
 
 // Spread is the least and the largest of the values of a figure.
@@ -28,7 +28,7 @@ func over(a, b float64) float64 {
 	if b == 0 {
 		return 0
 	}
-	return figure.Round3(a / b)
+	return measure.Round3(a / b)
 }
 
 // cell formats a figure and, if there is one, its spread.

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/index"
 )
 
@@ -47,7 +47,7 @@ func setDefaults(p *Progress, o *opener) {
 	}
 }
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o SpeedOptions) Validate() error {
 	if err := checkKeys(o.Entries, 1, o.HashLen, o.Seed); err != nil {
@@ -59,18 +59,18 @@ func (o SpeedOptions) Validate() error {
 func checkKeys(entries, least, hashLen int, seed uint64) error {
 	switch {
 	case entries < least || entries > maxEntries:
-		return fmt.Errorf("%w: %d entries; give %d to %d", bench.ErrOptions, entries, least, maxEntries)
+		return fmt.Errorf("%w: %d entries; give %d to %d", measure.ErrOptions, entries, least, maxEntries)
 	case hashLen < minHashLen || hashLen > maxHashLen:
-		return fmt.Errorf("%w: hashes of %d bytes; give %d to %d", bench.ErrOptions, hashLen, minHashLen, maxHashLen)
+		return fmt.Errorf("%w: hashes of %d bytes; give %d to %d", measure.ErrOptions, hashLen, minHashLen, maxHashLen)
 	case seed == 0:
-		return fmt.Errorf("%w: a seed of 0; give another number", bench.ErrOptions)
+		return fmt.Errorf("%w: a seed of 0; give another number", measure.ErrOptions)
 	}
 	return nil
 }
 
 func checkPasses(passes int) error {
 	if passes < 1 || passes > 1000 {
-		return fmt.Errorf("%w: %d passes; give 1 to 1000", bench.ErrOptions, passes)
+		return fmt.Errorf("%w: %d passes; give 1 to 1000", measure.ErrOptions, passes)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func checkPasses(passes int) error {
 type speed struct {
 	SpeedOptions
 	ctx                                            context.Context
-	setup                                          bench.Setup
+	setup                                          measure.Setup
 	seed                                           seed
 	x                                              subject
 	r                                              reader
@@ -91,7 +91,7 @@ type speed struct {
 	bytes, peak, mapped, rivalBytes, bytesAsStated float64 // per entry
 }
 
-// Speed measures lookups and memory. Errors wrap [bench.ErrOptions] or [ErrWrong],
+// Speed measures lookups and memory. Errors wrap [measure.ErrOptions] or [ErrWrong],
 // or are the cause of ctx being done.
 func Speed(ctx context.Context, o SpeedOptions) (SpeedReport, error) {
 	if err := o.Validate(); err != nil {
@@ -101,7 +101,7 @@ func Speed(ctx context.Context, o SpeedOptions) (SpeedReport, error) {
 	if o.misses == 0 {
 		o.misses = missRequests
 	}
-	s := &speed{SpeedOptions: o, ctx: ctx, setup: bench.NewSetup(o.Seed), seed: seed(o.Seed)}
+	s := &speed{SpeedOptions: o, ctx: ctx, setup: measure.NewSetup(o.Seed), seed: seed(o.Seed)}
 	for _, step := range []func() error{s.fill, s.fillRival, s.measure, s.storeSingly} {
 		if err := step(); err != nil {
 			return SpeedReport{}, err

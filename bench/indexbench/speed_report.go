@@ -6,18 +6,17 @@ import (
 	"io"
 	"strings"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // SpeedReport is what [Speed] measured: medians of the passes, nanoseconds a hash but for
 // a miss, which is nanoseconds a request. What is about the map is nil if there is none
 // for the length of the hashes.
 type SpeedReport struct {
-	Setup   bench.Setup `json:"setup"`
-	Entries int         `json:"entries"`
-	HashLen int         `json:"hash_len"`
-	Passes  int         `json:"passes"`
+	Setup   measure.Setup `json:"setup"`
+	Entries int           `json:"entries"`
+	HashLen int           `json:"hash_len"`
+	Passes  int           `json:"passes"`
 
 	ChainNs       float64  `json:"chain_ns"`
 	RandomNs      float64  `json:"random_ns"`
@@ -54,11 +53,11 @@ func (s *speed) report() SpeedReport {
 		ChainNs: s.chain.median(), ChainSpread: s.chain.spread(),
 		RandomNs: s.random.median(), RandomSpread: s.random.spread(),
 		MissNs: s.miss.median(), MissSpread: s.miss.spread(),
-		BytesPerEntry: figure.Round3(s.bytes), PeakBytesPerEntry: figure.Round3(s.peak),
-		MappedBytesPerEntry: figure.Round3(s.mapped), StatsBytesPerEntry: figure.Round3(s.bytesAsStated),
+		BytesPerEntry: measure.Round3(s.bytes), PeakBytesPerEntry: measure.Round3(s.peak),
+		MappedBytesPerEntry: measure.Round3(s.mapped), StatsBytesPerEntry: measure.Round3(s.bytesAsStated),
 	}
 	r.SingleStoresPerS, r.SingleStoresSpread = s.single.median(), s.single.spread()
-	r.SingleStatsBytesPerEntry = figure.Round3(s.singleBytes)
+	r.SingleStatsBytesPerEntry = measure.Round3(s.singleBytes)
 	if s.rival == nil {
 		return r
 	}
@@ -67,7 +66,7 @@ func (s *speed) report() SpeedReport {
 	r.ChainRatio = new(over(*r.GomapChainNs, r.ChainNs))
 	r.RandomRatio = new(over(*r.GomapRandomNs, r.RandomNs))
 	r.MissInMapAccesses = new(over(r.MissNs, *r.GomapRandomNs))
-	r.GomapBytesPerEntry = new(figure.Round3(s.rivalBytes))
+	r.GomapBytesPerEntry = new(measure.Round3(s.rivalBytes))
 	return r
 }
 

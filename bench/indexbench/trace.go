@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/index"
 )
 
@@ -25,25 +26,25 @@ const (
 
 // ReplayOptions says what to walk.
 type ReplayOptions struct {
-	Trace      bench.Trace // is read several times
-	Passes     int         // the median of so many is reported
-	Capacities []int64     // bounds, in blocks, to count hits under; may be empty
+	Trace      workload.Trace // is read several times
+	Passes     int            // the median of so many is reported
+	Capacities []int64        // bounds, in blocks, to count hits under; may be empty
 
 	Progress Progress // may be nil
 
 	open opener // newPool, but for tests
 }
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o ReplayOptions) Validate() error {
 	for _, c := range o.Capacities {
 		if c < 1 || c > maxEntries {
-			return fmt.Errorf("%w: a capacity of %d blocks; give 1 to %d", bench.ErrOptions, c, maxEntries)
+			return fmt.Errorf("%w: a capacity of %d blocks; give 1 to %d", measure.ErrOptions, c, maxEntries)
 		}
 	}
 	if o.Trace.Open == nil {
-		return fmt.Errorf("%w: no trace", bench.ErrOptions)
+		return fmt.Errorf("%w: no trace", measure.ErrOptions)
 	}
 	return checkPasses(o.Passes)
 }
@@ -51,12 +52,12 @@ func (o ReplayOptions) Validate() error {
 // ReplayReport is what [Replay] measured: medians of the passes, nanoseconds of all
 // lookups for each hash that hit.
 type ReplayReport struct {
-	Setup     bench.Setup `json:"setup"`
-	Trace     string      `json:"trace"`
-	Passes    int         `json:"passes"`
-	Requests  int         `json:"requests"`
-	Hashes    int64       `json:"hashes"`
-	HitHashes int64       `json:"hit_hashes"`
+	Setup     measure.Setup `json:"setup"`
+	Trace     string        `json:"trace"`
+	Passes    int           `json:"passes"`
+	Requests  int           `json:"requests"`
+	Hashes    int64         `json:"hashes"`
+	HitHashes int64         `json:"hit_hashes"`
 
 	NsPerHit      float64 `json:"trace_ns_per_hit_hash"`
 	GomapNsPerHit float64 `json:"gomap_trace_ns_per_hit_hash"`
@@ -69,14 +70,14 @@ type ReplayReport struct {
 }
 
 // Replay walks a trace with the index and with a map, in hashes of 16 tokens, and
-// counts hits under the capacities. Errors wrap [bench.ErrOptions],
-// [bench.ErrTrace] or [ErrWrong], or are the cause of ctx being done.
+// counts hits under the capacities. Errors wrap [measure.ErrOptions],
+// [workload.ErrTrace] or [ErrWrong], or are the cause of ctx being done.
 func Replay(ctx context.Context, o ReplayOptions) (ReplayReport, error) {
 	if err := o.Validate(); err != nil {
 		return ReplayReport{}, err
 	}
 	setDefaults(&o.Progress, &o.open)
-	r := ReplayReport{Trace: o.Trace.Name, Passes: o.Passes, Setup: bench.NewSetup(0)}
+	r := ReplayReport{Trace: o.Trace.Name, Passes: o.Passes, Setup: measure.NewSetup(0)}
 	var ours, rivals passes
 	for pass := range o.Passes {
 		o.Progress("walk", pass, o.Passes)
@@ -122,11 +123,11 @@ func (w *walk) nsPerHit() float64 {
 
 // each makes the walk: lookup is timed, store is not. Hashes are generated request
 // by request, so only one request's are held.
-func (w *walk) each(ctx context.Context, t bench.Trace, lookup func([]byte) int, store func([]byte) error) error {
+func (w *walk) each(ctx context.Context, t workload.Trace, lookup func([]byte) int, store func([]byte) error) error {
 	runtime.GC()
 	var hashes []byte
 	return t.Each(ctx, traceTokens, 0, func(_ int, ids []uint64) error {
-		hashes = bench.AppendHashes(hashes[:0], ids, traceTokens)
+		hashes = workload.AppendHashes(hashes[:0], ids, traceTokens)
 		start := time.Now()
 		n := lookup(hashes)
 		w.took += time.Since(start)
@@ -149,7 +150,7 @@ func (o ReplayOptions) walkIndex(ctx context.Context) (*walk, error) {
 	stats := x.stats()
 	if w.entries = stats.Entries; err == nil && stats.Evicted > 0 {
 		err = fmt.Errorf("%w: %s has more different hashes than an index for %d holds",
-			bench.ErrTrace, o.Trace.Name, maxTraceHashes)
+			workload.ErrTrace, o.Trace.Name, maxTraceHashes)
 	}
 	return w, err
 }
@@ -183,7 +184,7 @@ func (r ReplayReport) WriteTable(w io.Writer) error {
 		cell(&r.GomapNsPerHit, &r.GomapSpread), suffixed(&r.Ratio, "x"))
 	if len(r.Capacities) > 0 {
 		const columns = "%12v %10v %10v %10v %10v\n"
-		fmt.Fprintf(&text, "\nhit blocks of %d tokens:\n\n", bench.BlockTokens)
+		fmt.Fprintf(&text, "\nhit blocks of %d tokens:\n\n", workload.BlockTokens)
 		fmt.Fprintf(&text, columns, "capacity", "hitline", "lru", "tail lru", "belady")
 		for _, c := range r.Capacities {
 			fmt.Fprintf(&text, columns, c.Capacity, c.Hitline, c.LRU, c.TailLRU, c.Belady)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Waits are how long lookups took, counted from when each was due, in microseconds. A
@@ -48,9 +48,9 @@ func (w *waits) add(round roundWaits) {
 	w.all.done = append(w.all.done, round.done...)
 	w.all.unbegun = append(w.all.unbegun, round.unbegun...)
 	sorted := round.sorted()
-	w.p50 = append(w.p50, figure.PercentileUs(sorted, 50))
-	w.p99 = append(w.p99, figure.PercentileUs(sorted, 99))
-	w.longest = append(w.longest, figure.PercentileUs(sorted, 100))
+	w.p50 = append(w.p50, measure.PercentileUs(sorted, 50))
+	w.p99 = append(w.p99, measure.PercentileUs(sorted, 99))
+	w.longest = append(w.longest, measure.PercentileUs(sorted, 100))
 }
 
 func (r roundWaits) sorted() []time.Duration {
@@ -69,8 +69,8 @@ func (w *waits) summarize() Waits {
 	// The lookups not begun would have taken longer than they count. That can raise only
 	// percentiles from the least of them on.
 	percentile := func(p float64) (us float64, atLeast bool) {
-		d := figure.Percentile(sorted, p)
-		return figure.Micros(d), d >= least
+		d := measure.Percentile(sorted, p)
+		return measure.Micros(d), d >= least
 	}
 	r := Waits{
 		Lookups: len(sorted), Unbegun: len(w.all.unbegun),

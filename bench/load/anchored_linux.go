@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -35,7 +35,7 @@ func (r *runner) startAnchorWorkers(ctx context.Context, sources []*mix) error {
 		conn, err := r.o.Anchored(dialCtx, r.o.Connect)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("%w: connection %d of %d to %s: %w", ErrLost, i+1, len(sources), r.o.Connect, err)
+			return fmt.Errorf("%w: connection %d of %d to %s: %w", measure.ErrLost, i+1, len(sources), r.o.Connect, err)
 		}
 		r.anchorWorkers = append(r.anchorWorkers, &anchorWorker{number: i, run: r, conn: conn, mix: m, budget: r.share(i)})
 	}
@@ -74,7 +74,7 @@ func (a *anchorWorker) work(ctx context.Context, s stage) error {
 				a.window = r.collector.roll(a.window, now, s.end, s.window)
 				a.window.abandoned(&s, start, now)
 			}
-			return fmt.Errorf("%w: request %d on connection %d to %s: %w", ErrLost, a.made, a.number, r.o.Connect, err)
+			return fmt.Errorf("%w: request %d on connection %d to %s: %w", measure.ErrLost, a.made, a.number, r.o.Connect, err)
 		}
 		now = r.clock()
 		a.window = r.collector.roll(a.window, now, s.end, s.window)
@@ -104,7 +104,7 @@ func (a *anchorWorker) ask(ctx context.Context) (start int64, n int, err error) 
 	a.made++
 	start = a.run.clock()
 	hit, err := a.conn.Lookup(ctx, c.shape.tokens, hashes, hashLen)
-	refused := errors.Is(err, bench.ErrRefused)
+	refused := errors.Is(err, measure.ErrRefused)
 	if err != nil && !refused {
 		return start, 0, err
 	}

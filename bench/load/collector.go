@@ -6,7 +6,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // window is what one worker measured in a stretch of time; ns of the run.
@@ -224,7 +224,7 @@ func (w *window) sample(begin int64, closed bool) Sample {
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
 		P50us:             micros(w.interval()),
-		P99us:             micros(figure.OfHistogram(w.seen(closed), 99)),
+		P99us:             micros(measure.OfHistogram(w.seen(closed), 99)),
 	}
 }
 
@@ -244,7 +244,7 @@ func (w *window) asked() *hdrhistogram.Histogram {
 }
 
 // interval is the median of all lookups, ns: that often a closed loop asks.
-func (w *window) interval() int64 { return figure.OfHistogram(w.asked(), 50) }
+func (w *window) interval() int64 { return measure.OfHistogram(w.asked(), 50) }
 
 // seen returns the latencies that count, in a closed loop those that a clock sees.
 func (w *window) seen(closed bool) *hdrhistogram.Histogram {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/netproto"
@@ -132,7 +134,7 @@ type judged struct {
 func (c *conn) judge(now int64, timeout time.Duration, take func(*conn, judged)) error {
 	for len(c.in) > 0 {
 		if c.underWay() == 0 {
-			return fmt.Errorf("%w: bytes that were not asked for: %x", ErrAnswer, clipped(c.in))
+			return fmt.Errorf("%w: bytes that were not asked for: %x", measure.ErrAnswer, clipped(c.in))
 		}
 		a := judged{slot: &c.slots[c.answered%int64(len(c.slots))], number: c.answered}
 		n, err := c.check(&a)
@@ -165,7 +167,7 @@ func (c *conn) overdue(now int64, timeout time.Duration) error {
 }
 
 func tooLate(waited int64) error {
-	return fmt.Errorf("%w: no answer for %v", ErrLost, time.Duration(waited).Round(time.Millisecond))
+	return fmt.Errorf("%w: no answer for %v", measure.ErrLost, time.Duration(waited).Round(time.Millisecond))
 }
 
 // check compares the answer at the front of what has come with the one that is
@@ -202,7 +204,7 @@ func (c *conn) inspect(a *judged) (int, error) {
 		frames, err = unwrapped(frames, len(c.hit) > len(hitPrefix))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %x: %w", ErrAnswer, clipped(c.in), err)
+		return 0, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, clipped(c.in), err)
 	}
 	if got, ok := tailHit(frames); ok && a.slot.tag == netproto.TagLookup {
 		if got != a.slot.expect {

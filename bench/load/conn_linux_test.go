@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +33,7 @@ func TestJudgeLate(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, measure.ErrLost)
 		require.ErrorContains(t, err, "no answer for 1s")
 	}
 }
@@ -56,7 +58,7 @@ func TestJudgePieces(t *testing.T) {
 			assert.Empty(t, got[1].problem)
 			assert.Zero(t, c.underWay())
 			c.in = append(c.buffer[:0], 0)
-			require.ErrorIs(t, c.judge(2000, time.Second, take), ErrAnswer)
+			require.ErrorIs(t, c.judge(2000, time.Second, take), measure.ErrAnswer)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -34,13 +34,13 @@ type control struct {
 func dialControl(ctx context.Context, o Options) (*control, error) {
 	network, address, err := api.SplitAddress(o.Connect)
 	if err != nil {
-		return nil, fmt.Errorf("%w: address %w", bench.ErrOptions, err)
+		return nil, fmt.Errorf("%w: address %w", measure.ErrOptions, err)
 	}
 	ctx, cancel := o.deadlineIn(ctx)
 	defer cancel()
 	conn, err := o.dial(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	c := &control{conn: conn, envelope: o.envelope(), timeout: o.Timeout}
 	if o.Dialect == ZMTP {
@@ -88,7 +88,7 @@ func (c *control) ask(ctx context.Context, request ...[]byte) ([][]byte, error) 
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if errors.Is(err, ErrAnswer) {
+	if errors.Is(err, measure.ErrAnswer) {
 		return nil, err
 	}
 	return nil, lost(err)
@@ -105,11 +105,11 @@ func (c *control) read() ([][]byte, error) {
 		frames, used, parsed := netproto.ParseMessage(c.buffer, replyLimits, nil)
 		switch {
 		case parsed == nil && used < len(c.buffer):
-			return nil, fmt.Errorf("%w: bytes that were not asked for: %x", ErrAnswer, clipped(c.buffer[used:]))
+			return nil, fmt.Errorf("%w: bytes that were not asked for: %x", measure.ErrAnswer, clipped(c.buffer[used:]))
 		case parsed == nil:
 			return unwrapped(frames, len(c.envelope) > 0)
 		case !errors.Is(parsed, netproto.ErrShort):
-			return nil, fmt.Errorf("%w: %x: %w", ErrAnswer, clipped(c.buffer), parsed)
+			return nil, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, clipped(c.buffer), parsed)
 		case errors.Is(err, io.EOF) && len(c.buffer) > 0:
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
@@ -127,7 +127,7 @@ func unwrapped(frames [][]byte, enveloped bool) ([][]byte, error) {
 		return frames, nil
 	}
 	if len(frames) < 2 || len(frames[0]) > 0 {
-		return nil, fmt.Errorf("%w: no empty frame in front of it: %x", ErrAnswer, clipped(frames[0]))
+		return nil, fmt.Errorf("%w: no empty frame in front of it: %x", measure.ErrAnswer, clipped(frames[0]))
 	}
 	return frames[1:], nil
 }
@@ -146,7 +146,7 @@ func (c *control) done(ctx context.Context, what string, request ...[]byte) ([]b
 	case len(frames[0]) == 1 && frames[0][0] == netproto.StatusDone:
 		return frames[1], nil
 	}
-	return nil, fmt.Errorf("%w: %s was answered %s", ErrAnswer, what, describe(frames))
+	return nil, fmt.Errorf("%w: %s was answered %s", measure.ErrAnswer, what, describe(frames))
 }
 
 // tailHit returns the hit of a reply with tail boundaries: those of pools from vLLM 0.29.0 on.
@@ -180,7 +180,7 @@ var pingPayload = []byte("hitbench")
 func (c *control) ping(ctx context.Context) error {
 	echo, err := c.done(ctx, "ping", netproto.AppendRequest(nil, c.envelope, netproto.TagPing, pingPayload))
 	if err == nil && string(echo) != string(pingPayload) {
-		err = fmt.Errorf("%w: a ping came back as %q", ErrAnswer, clipped(echo))
+		err = fmt.Errorf("%w: a ping came back as %q", measure.ErrAnswer, clipped(echo))
 	}
 	return err
 }

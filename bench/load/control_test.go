@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -41,13 +43,13 @@ func TestPing(t *testing.T) {
 		"right":       {Raw, [][]byte{pong}, nil, ""},
 		"in pieces":   {Raw, [][]byte{pong[:1], pong[1:4], pong[4:]}, nil, ""},
 		"zmtp":        {ZMTP, [][]byte{enveloped}, nil, ""},
-		"extra":       {Raw, [][]byte{append(pong, 7)}, ErrAnswer, "bytes that were not asked for: 07"},
-		"no envelope": {ZMTP, [][]byte{pong}, ErrAnswer, "no empty frame in front of it"},
-		"refused":     {Raw, [][]byte{netproto.AppendFailed(nil, nil, "why")}, ErrAnswer, `ping was answered a refusal (00): "why"`},
-		"another":     {Raw, [][]byte{netproto.AppendFrame([]byte{1, 1, 1}, []byte("x"), false)}, ErrAnswer, `a ping came back as "x"`},
-		"garbage":     {Raw, [][]byte{[]byte("HTTP")}, ErrAnswer, "48545450"},
-		"closed":      {Raw, nil, ErrLost, "closed by the server"},
-		"cut":         {Raw, [][]byte{pong[:3]}, ErrLost, "closed by the server"},
+		"extra":       {Raw, [][]byte{append(pong, 7)}, measure.ErrAnswer, "bytes that were not asked for: 07"},
+		"no envelope": {ZMTP, [][]byte{pong}, measure.ErrAnswer, "no empty frame in front of it"},
+		"refused":     {Raw, [][]byte{netproto.AppendFailed(nil, nil, "why")}, measure.ErrAnswer, `ping was answered a refusal (00): "why"`},
+		"another":     {Raw, [][]byte{netproto.AppendFrame([]byte{1, 1, 1}, []byte("x"), false)}, measure.ErrAnswer, `a ping came back as "x"`},
+		"garbage":     {Raw, [][]byte{[]byte("HTTP")}, measure.ErrAnswer, "48545450"},
+		"closed":      {Raw, nil, measure.ErrLost, "closed by the server"},
+		"cut":         {Raw, [][]byte{pong[:3]}, measure.ErrLost, "closed by the server"},
 	} {
 		err := answering(t, Options{Dialect: tt.dialect}, tt.answer...).ping(t.Context())
 		if tt.err == nil {

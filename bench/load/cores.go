@@ -3,7 +3,7 @@ package load
 import (
 	"fmt"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // ParseCores returns the cores of a list such as "0,2-3", by the system's numbers. If it

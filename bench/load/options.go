@@ -3,24 +3,13 @@ package load
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
-)
-
-// Errors of Run. Wrong options wrap bench.ErrOptions.
-var (
-	// ErrLost says that a server could not be reached, was lost, or did not answer
-	// in time.
-	ErrLost = errors.New("load: no connection")
-	// ErrAnswer says that a server sent what is no answer, or one that was not
-	// asked for, or refused what the run cannot do without.
-	ErrAnswer = errors.New("load: bad answer")
 )
 
 // Dialect is how a connection speaks.
@@ -184,7 +173,7 @@ func (o Options) withDefaults() Options {
 		o.Threads = len(o.ClientCores)
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
@@ -195,13 +184,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	for _, check := range []func() string{o.wrongShape, o.wrongMix, o.wrongTime, o.wrongAnchored} {
 		if text := check(); text != "" {
-			return fmt.Errorf("%w: %s", bench.ErrOptions, text)
+			return fmt.Errorf("%w: %s", measure.ErrOptions, text)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -27,12 +27,12 @@ func learnPool(ctx context.Context, c *control, o Options) (coordinator.Pool, er
 			return o.Pool, err
 		}
 		if !plain(kinds) {
-			return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", bench.ErrOptions, kinds)
+			return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", measure.ErrOptions, kinds)
 		}
 		block, err := blockTokens(ctx, c, o)
 		return coordinator.Pool{HashBlockSize: block}, err
 	}
-	if errors.Is(err, ErrAnswer) { // it does not explain, and need not
+	if errors.Is(err, measure.ErrAnswer) { // it does not explain, and need not
 		return o.Pool, nil
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func plain(kinds []coordinator.Kind) bool {
 func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coordinator.Kind, error) {
 	tokens := uint32(commonTokens)
 	if coord, err := coordinator.New(pool); err != nil {
-		return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrOptions, err)
 	} else if !reflect.DeepEqual(pool, coordinator.Pool{}) {
 		tokens = uint32(coord.Alignment())
 	}
@@ -63,7 +63,7 @@ func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coord
 		Groups []struct{ Kind coordinator.Kind }
 	}
 	if err := json.Unmarshal(text, &explained); err != nil {
-		return nil, fmt.Errorf("%w: explain: %w", ErrAnswer, err)
+		return nil, fmt.Errorf("%w: explain: %w", measure.ErrAnswer, err)
 	}
 	kinds := make([]coordinator.Kind, len(explained.Groups))
 	for i, g := range explained.Groups {
@@ -76,21 +76,21 @@ func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coord
 func samePool(ctx context.Context, c *control, o Options, kinds []coordinator.Kind) error {
 	coord, err := coordinator.New(o.Pool)
 	if err != nil {
-		return fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		return fmt.Errorf("%w: %w", measure.ErrOptions, err)
 	}
 	var ours []coordinator.Kind
 	for g := range coord.NumGroups() {
 		ours = append(ours, coord.Group(g).Kind)
 	}
 	if !reflect.DeepEqual(ours, kinds) {
-		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", bench.ErrOptions, kinds, ours)
+		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", measure.ErrOptions, kinds, ours)
 	}
 	if !plain(kinds) || coord.Stride(0) != 1 {
 		return nil
 	}
 	block, err := blockTokens(ctx, c, o)
 	if have := coord.Pool().HashBlockSize; err == nil && block != have {
-		err = fmt.Errorf("%w: a hash covers %d tokens at the server and %d here; describe the server's pool", bench.ErrOptions, block, have)
+		err = fmt.Errorf("%w: a hash covers %d tokens at the server and %d here; describe the server's pool", measure.ErrOptions, block, have)
 	}
 	return err
 }
@@ -114,7 +114,7 @@ func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
 		hit, frames[0] = uint64(tokens), frames[0][:4]
 	}
 	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
-		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", ErrAnswer, hashes, describe(frames))
+		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, describe(frames))
 	}
 	head = netproto.AppendKeys(nil, c.envelope, netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
 	_, err = c.done(ctx, "evict", head, blob)

@@ -11,26 +11,25 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
 // evicts that were answered while measuring. Wrong and Errors count all answers.
 type Report struct {
-	Setup       bench.Setup `json:"setup"`
-	Connect     string      `json:"connect"`
-	Dialect     Dialect     `json:"dialect"`
-	Mode        string      `json:"mode"` // closed or open
-	Connections int         `json:"connections"`
-	Pipeline    int         `json:"pipeline"`
-	Threads     int         `json:"threads"` // that served the connections
-	Anchored    bool        `json:"anchored,omitempty"`
-	Hashes      string      `json:"hashes"` // of a lookup, as given
-	HitShare    float64     `json:"hit_share"`
-	MissAt      MissAt      `json:"miss_at"`
-	Entries     int         `json:"entries"` // hashes stored beforehand
-	Cores       Cores       `json:"cores"`
+	Setup       measure.Setup `json:"setup"`
+	Connect     string        `json:"connect"`
+	Dialect     Dialect       `json:"dialect"`
+	Mode        string        `json:"mode"` // closed or open
+	Connections int           `json:"connections"`
+	Pipeline    int           `json:"pipeline"`
+	Threads     int           `json:"threads"` // that served the connections
+	Anchored    bool          `json:"anchored,omitempty"`
+	Hashes      string        `json:"hashes"` // of a lookup, as given
+	HitShare    float64       `json:"hit_share"`
+	MissAt      MissAt        `json:"miss_at"`
+	Entries     int           `json:"entries"` // hashes stored beforehand
+	Cores       Cores         `json:"cores"`
 
 	Seconds  float64 `json:"seconds"` // measured
 	Requests int64   `json:"requests"`
@@ -282,8 +281,8 @@ func deviation(figures []float64) float64 {
 
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{
-		P50us: micros(figure.OfHistogram(h, 50)), P90us: micros(figure.OfHistogram(h, 90)),
-		P99us: micros(figure.OfHistogram(h, 99)), P999us: micros(figure.OfHistogram(h, 99.9)),
+		P50us: micros(measure.OfHistogram(h, 50)), P90us: micros(measure.OfHistogram(h, 90)),
+		P99us: micros(measure.OfHistogram(h, 99)), P999us: micros(measure.OfHistogram(h, 99.9)),
 		Maxus: micros(h.Max()), Meanus: round(h.Mean()/1e3, 10),
 	}
 }

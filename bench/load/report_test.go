@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -254,7 +254,7 @@ func TestValidate(t *testing.T) {
 		o := good
 		change(&o)
 		err := o.Validate()
-		require.ErrorIs(t, err, bench.ErrOptions, text)
+		require.ErrorIs(t, err, measure.ErrOptions, text)
 		assert.ErrorContains(t, err, text)
 	}
 	o := Options{Duration: 3 * time.Second, Pool: coordinator.Pool{}}

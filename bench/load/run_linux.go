@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -22,7 +22,7 @@ import (
 // are counted, told to OnProblem, and are no error.
 //
 // On an error the report covers what was measured until then, and is partial if
-// anything was. The error wraps [bench.ErrOptions], [ErrLost] or [ErrAnswer], or it
+// anything was. The error wraps [measure.ErrOptions], [measure.ErrLost] or [measure.ErrAnswer], or it
 // is the cause of ctx being done. Everything that Run has started has ended when it
 // returns.
 func Run(ctx context.Context, o Options) (Report, error) {
@@ -39,7 +39,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.over(o.dial, o.TLS)
 	r.report = Report{
-		Setup: bench.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
+		Setup: measure.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
 		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
 	}
 	defer r.close()
@@ -151,7 +151,7 @@ func enoughFiles(connections int) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %d connections need %d open files and this process may have %d; raise its limit (ulimit -n)",
-		bench.ErrOptions, connections, connections+others, limit.Cur)
+		measure.ErrOptions, connections, connections+others, limit.Cur)
 }
 
 // connect makes all connections, a few at a time, and sees that the server answers
@@ -279,7 +279,7 @@ func (r *runner) store(context.Context) error {
 	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
 	if err == nil && r.refused > 0 {
-		err = fmt.Errorf("%w: the server refused %d of %d stores", ErrAnswer, r.refused, total)
+		err = fmt.Errorf("%w: the server refused %d of %d stores", measure.ErrAnswer, r.refused, total)
 	}
 	return err
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load/loadtest"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -206,7 +206,7 @@ func TestClientCores(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Cores{Client: allowed}, r.Cores)
 	_, err = ParseCores("9999")
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 func TestRunManyConnections(t *testing.T) {
@@ -217,7 +217,7 @@ func TestRunManyConnections(t *testing.T) {
 	assert.Zero(t, r.Wrong)
 	assert.GreaterOrEqual(t, service.Stat().Lookups, int64(5000))
 	err = enoughFiles(1 << 40)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "raise its limit (ulimit -n)")
 }
 
@@ -246,18 +246,18 @@ func TestFaults(t *testing.T) {
 		loadtest.Long:      {text: "tokens, got a frame of 5 bytes"},
 		loadtest.Frames:    {text: "tokens, got 2 frames"},
 		loadtest.Done:      {text: "tokens, got a frame of 1 bytes, 01"},
-		loadtest.Garbage:   {err: ErrAnswer, text: "485454502f312e31"},
+		loadtest.Garbage:   {err: measure.ErrAnswer, text: "485454502f312e31"},
 		loadtest.Refuses:   {text: "got a refusal (00): \"tired\"", refused: true},
 		loadtest.Extra:     {},
 		loadtest.Twice:     {},
-		loadtest.Silent:    {err: ErrLost, text: noAnswer},
-		loadtest.Late:      {err: ErrLost, text: noAnswer},
-		loadtest.Closes:    {err: ErrLost, text: "closed by the server"},
-		loadtest.Half:      {err: ErrLost, text: "closed by the server"},
+		loadtest.Silent:    {err: measure.ErrLost, text: noAnswer},
+		loadtest.Late:      {err: measure.ErrLost, text: noAnswer},
+		loadtest.Closes:    {err: measure.ErrLost, text: "closed by the server"},
+		loadtest.Half:      {err: measure.ErrLost, text: "closed by the server"},
 		loadtest.Forgets:   {text: "below what was stored; does the server evict?"},
 		loadtest.Keeps:     {text: "tokens, got "},
-		loadtest.NoStore:   {err: ErrAnswer, text: "the server refused "},
-		loadtest.LastTwice: {err: ErrAnswer, text: "bytes that were not asked for"},
+		loadtest.NoStore:   {err: measure.ErrAnswer, text: "the server refused "},
+		loadtest.LastTwice: {err: measure.ErrAnswer, text: "bytes that were not asked for"},
 	} {
 		for loop, o := range loops {
 			t.Run(fmt.Sprintf("%s/%s", fault, loop), func(t *testing.T) {
@@ -395,7 +395,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 			defer s.Close()
 			o.Connect, o.Count, o.Entries, o.Timeout = addr, 500, 500, timeout
 			r, err := Run(t.Context(), o)
-			require.ErrorIs(t, err, ErrLost)
+			require.ErrorIs(t, err, measure.ErrLost)
 			require.Len(t, r.Steps, 1)
 			assert.GreaterOrEqual(t, r.Steps[0].Maxus, 1e6*timeout.Seconds())
 			assert.Positive(t, r.Steps[0].AtLeast)
@@ -409,7 +409,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 		o := Options{Connect: addr, Count: 5, Timeout: timeout}
 		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
 		r, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, measure.ErrLost)
 		assert.GreaterOrEqual(t, r.Maxus, 1e6*timeout.Seconds())
 		assert.Positive(t, r.AtLeast)
 	})
@@ -500,11 +500,11 @@ func TestRunCancelled(t *testing.T) {
 func TestRunUnreachable(t *testing.T) {
 	o := Options{Connect: "tcp://127.0.0.1:1", Count: 1}
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 	for addr, text := range map[string]string{"udp://h:1": "unknown scheme", "": "has no host and port"} {
 		o.Connect = addr
 		_, err = Run(t.Context(), o)
-		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorIs(t, err, measure.ErrOptions)
 		require.ErrorContains(t, err, text)
 	}
 }
@@ -514,21 +514,21 @@ func TestRunOtherPool(t *testing.T) {
 	o := Options{Count: 1}
 	o.Connect, _ = serve(t, hybrid(), anywhere)
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "the server's groups are [full_attention sliding_window mamba full_attention]; describe its pool")
 	o.Pool = coordinator.Pool{HashBlockSize: 64}
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "those to measure [full_attention]")
 	plain := o
 	plain.Connect, _ = serve(t, coordinator.Pool{HashBlockSize: 32}, anywhere)
 	_, err = Run(t.Context(), plain)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "a hash covers 32 tokens at the server and 64 here")
 	o.Pool = hybrid()
 	o.Hashes = Lengths{Least: 3, Most: 3}
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "3 hashes of 16 tokens; a lookup takes a multiple of 64 tokens")
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"testing"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -62,16 +64,16 @@ func TestRunWithToken(t *testing.T) {
 		}
 		o := Options{Connect: addr, Count: 1, Timeout: patience, TLS: &tls.Config{RootCAs: ca.Pool()}}
 		_, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, ErrAnswer)
+		require.ErrorIs(t, err, measure.ErrAnswer)
 		require.ErrorContains(t, err, "not allowed")
 		o.Token = func() string { return "wrong-horse-battery" }
 		_, err = Run(t.Context(), o)
-		require.ErrorIs(t, err, ErrAnswer)
+		require.ErrorIs(t, err, measure.ErrAnswer)
 		require.ErrorContains(t, err, "auth was answered a refusal (00)")
 		require.NotContains(t, err.Error(), "wrong-horse")
 	}
 	_, err := Run(t.Context(), Options{Connect: secure, Count: 1, Timeout: patience})
-	require.ErrorIs(t, err, ErrLost, "the system's roots do not have this CA")
+	require.ErrorIs(t, err, measure.ErrLost, "the system's roots do not have this CA")
 }
 
 // In ZMTP the token goes by the PLAIN mechanism.
@@ -81,7 +83,7 @@ func TestRunWithTokenByPLAIN(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Connect, o.Dialect, o.Count, o.Timeout = plain, ZMTP, 100, patience
 			_, err := Run(t.Context(), o)
-			require.ErrorIs(t, err, ErrAnswer, "nothing is allowed without a token")
+			require.ErrorIs(t, err, measure.ErrAnswer, "nothing is allowed without a token")
 			o.Token = func() string { return theToken }
 			r, err := Run(t.Context(), o)
 			require.NoError(t, err)
@@ -89,7 +91,7 @@ func TestRunWithTokenByPLAIN(t *testing.T) {
 			assert.Zero(t, r.Wrong+r.Errors)
 			o.Token = func() string { return "wrong-horse-battery" }
 			_, err = Run(t.Context(), o)
-			require.ErrorIs(t, err, ErrAnswer)
+			require.ErrorIs(t, err, measure.ErrAnswer)
 			require.ErrorContains(t, err, `no WELCOME, but "\x05ERROR\x03400"`)
 		})
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+
+	"github.com/hitline/hitline/bench/process"
 )
 
 // ServerOptions says how to start a server to put load on.
@@ -26,7 +28,7 @@ type Server struct{ process *process.Process }
 
 // StartServer starts a server and waits until it is ready. What it is, beside the
 // options, is its defaults: variables that configure hitline are not passed on. An
-// error wraps [ErrLost].
+// error wraps [measure.ErrLost].
 func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	more := []string{"--backend", "memory"}
 	if o.Config != "" {
@@ -39,7 +41,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	cmd.Env = append(cmd.Env, process.ConnectionLimit(o.Connections))
 	p, err := process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	return &Server{p}, nil
 }

@@ -3,7 +3,7 @@ package load
 import (
 	"fmt"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -57,7 +57,7 @@ type shaper struct {
 func newShaper(pool coordinator.Pool, envelope []byte) (*shaper, error) {
 	coord, err := coordinator.New(pool)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+		return nil, fmt.Errorf("%w: %w", measure.ErrOptions, err)
 	}
 	return &shaper{coord: coord, envelope: envelope, shapes: map[int]*shape{}}, nil
 }
@@ -71,7 +71,7 @@ func (s *shaper) shape(n int) (*shape, error) {
 	tokens := int64(n) * block / align * align
 	if tokens == 0 || tokens > 1<<32-1 {
 		return nil, fmt.Errorf("%w: %d hashes of %d tokens; a lookup takes a multiple of %d tokens, and less than 2^32",
-			bench.ErrOptions, n, block, align)
+			measure.ErrOptions, n, block, align)
 	}
 	sh := &shape{hashes: n, tokens: uint32(tokens), misses: map[int]uint32{}}
 	sh.head = netproto.AppendLookup(nil, s.envelope, sh.tokens, hashLen, n*hashLen)
@@ -149,7 +149,7 @@ func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	}
 	hit, err := s.coord.Answer(&p, int64(sh.tokens), &s.scratch)
 	if err != nil {
-		return 0, fmt.Errorf("%w: a lookup of %d hashes has no answer in this pool: %w", bench.ErrOptions, sh.hashes, err)
+		return 0, fmt.Errorf("%w: a lookup of %d hashes has no answer in this pool: %w", measure.ErrOptions, sh.hashes, err)
 	}
 	return uint32(hit.Tokens), nil
 }

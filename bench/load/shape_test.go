@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
@@ -108,7 +108,7 @@ func TestShapeTooSmall(t *testing.T) {
 	s, err := newShaper(coordinator.Pool{SchedulerBlockSize: 64}, nil)
 	require.NoError(t, err)
 	_, err = s.shape(3)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	_, err = newShaper(coordinator.Pool{TPSize: -1}, nil)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // socket is a connection on which a worker makes raw system calls: the Go scheduler
@@ -31,7 +33,7 @@ var errAgain = errors.New("nothing for now")
 // takeSocket takes over conn, which nobody may use any more. If it blocks, it does
 // so for a tick.
 func takeSocket(conn net.Conn, blocks bool) (socket, error) {
-	fd, err := blocking.Descriptor(conn)
+	fd, err := wire.Descriptor(conn)
 	if err != nil {
 		return socket{}, lost(err)
 	}
@@ -70,7 +72,7 @@ func (s socket) close() { _ = unix.Close(s.fd) } // nothing is lost with it
 func (s socket) receive(b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), s.flags, 0, 0)
 	if errno == 0 && n == 0 {
-		return 0, fmt.Errorf("%w: closed by the server", ErrLost)
+		return 0, fmt.Errorf("%w: closed by the server", measure.ErrLost)
 	}
 	return int(n), failure(errno)
 }
@@ -98,9 +100,9 @@ func failure(errno unix.Errno) error {
 	case unix.EAGAIN, unix.EINTR: // the worker asks again
 		return errAgain
 	case unix.EPIPE, unix.ECONNRESET:
-		return fmt.Errorf("%w: closed by the server: %w", ErrLost, errno)
+		return fmt.Errorf("%w: closed by the server: %w", measure.ErrLost, errno)
 	}
-	return fmt.Errorf("%w: %w", ErrLost, errno)
+	return fmt.Errorf("%w: %w", measure.ErrLost, errno)
 }
 
 // vectorOf points to b, which is not empty.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // ZMTP, as far as a client under the NULL or the PLAIN mechanism needs it.
@@ -83,7 +85,7 @@ func exchange(conn net.Conn, ours []byte, mechanism string) error {
 	}
 	want := greeting(mechanism)[len(signature):][:mechanismLen]
 	if theirs[0] != 0xFF || theirs[9] != 0x7F || !bytes.Equal(theirs[len(signature):][:mechanismLen], want) {
-		return fmt.Errorf("%w: no ZMTP greeting under the %s mechanism, but %x", ErrAnswer, mechanism, theirs)
+		return fmt.Errorf("%w: no ZMTP greeting under the %s mechanism, but %x", measure.ErrAnswer, mechanism, theirs)
 	}
 	return nil
 }
@@ -95,14 +97,14 @@ func expectCommand(conn net.Conn, name string) error {
 		return lost(err)
 	}
 	if header[0] != shortCommand {
-		return fmt.Errorf("%w: no %s, but a frame of flags %x", ErrAnswer, name[1:], header[0])
+		return fmt.Errorf("%w: no %s, but a frame of flags %x", measure.ErrAnswer, name[1:], header[0])
 	}
 	command := make([]byte, header[1])
 	if _, err := io.ReadFull(conn, command); err != nil {
 		return lost(err)
 	}
 	if !bytes.HasPrefix(command, []byte(name)) {
-		return fmt.Errorf("%w: no %s, but %q", ErrAnswer, name[1:], command)
+		return fmt.Errorf("%w: no %s, but %q", measure.ErrAnswer, name[1:], command)
 	}
 	return nil
 }
@@ -115,5 +117,5 @@ func lost(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("no answer in time: %w", err)
 	}
-	return fmt.Errorf("%w: %w", ErrLost, err)
+	return fmt.Errorf("%w: %w", measure.ErrLost, err)
 }

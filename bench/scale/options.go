@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Options says what to measure. Hitline, Rounds, Hashes, Pipeline, Entries and
@@ -55,7 +55,7 @@ const (
 	manyRuns = 100
 )
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o Options) Validate() error {
 	for _, list := range []struct {
@@ -65,18 +65,18 @@ func (o Options) Validate() error {
 	}{{"loops", o.Loops, 1024}, {"connections", o.Connections, load.MaxConnections}} {
 		for _, n := range list.numbers {
 			if n < 1 || n > list.most {
-				return fmt.Errorf("%w: %d %s; give 1 to %d", bench.ErrOptions, n, list.what, list.most)
+				return fmt.Errorf("%w: %d %s; give 1 to %d", measure.ErrOptions, n, list.what, list.most)
 			}
 		}
 	}
 	if o.Rounds < 1 || o.Rounds > MaxRounds {
-		return fmt.Errorf("%w: %d rounds; give 1 to %d", bench.ErrOptions, o.Rounds, MaxRounds)
+		return fmt.Errorf("%w: %d rounds; give 1 to %d", measure.ErrOptions, o.Rounds, MaxRounds)
 	}
 	if o.Duration < 0 {
-		return fmt.Errorf("%w: a duration of %v; it may not be negative", bench.ErrOptions, o.Duration)
+		return fmt.Errorf("%w: a duration of %v; it may not be negative", measure.ErrOptions, o.Duration)
 	}
 	if o.Timeout <= 0 {
-		return fmt.Errorf("%w: a timeout of %v; it must be positive", bench.ErrOptions, o.Timeout)
+		return fmt.Errorf("%w: a timeout of %v; it must be positive", measure.ErrOptions, o.Timeout)
 	}
 	return plan{each: time.Second}.load(o, "", 1).Validate()
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // plan is what is measured, and where.

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 func upTo(n int) []int {
@@ -124,7 +124,7 @@ func TestValidate(t *testing.T) {
 		o := good
 		spoil(&o)
 		err := o.Validate()
-		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorIs(t, err, measure.ErrOptions)
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -209,7 +209,7 @@ func TestPeaksAndSlope(t *testing.T) {
 func TestReport(t *testing.T) {
 	slope, least, most := 0.81, 0.7, 0.9
 	r := Report{
-		Setup:  bench.NewSetup(5),
+		Setup:  measure.NewSetup(5),
 		Hashes: 64, Pipeline: 1, Client: []int{0, 1}, Server: []int{2, 3}, Rounds: 3, Seconds: 1, Slope: &slope, SlopeMin: &least, SlopeMax: &most, Wrong: 3,
 		Points: []Point{{Loops: 1, Connections: 1, RequestsPerSecond: 10}, {Loops: 1, Connections: 2, RequestsPerSecond: 30.4}, {Loops: 2, Connections: 1, RequestsPerSecond: 12}},
 		Peaks: []Peak{{

@@ -11,21 +11,20 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Report is the result of Run. Rates, speed-ups and the slope are medians of the
 // rounds; the fields beside them that end in Min and Max are the least and the
 // largest of a round.
 type Report struct {
-	Setup    bench.Setup `json:"setup"`
-	Mode     string      `json:"mode"` // closed
-	Dialect  string      `json:"dialect"`
-	Hashes   int         `json:"hashes"`   // a lookup
-	Pipeline int         `json:"pipeline"` // lookups under way on a connection
-	Entries  int         `json:"entries"`  // hashes in the index, at least
+	Setup    measure.Setup `json:"setup"`
+	Mode     string        `json:"mode"` // closed
+	Dialect  string        `json:"dialect"`
+	Hashes   int           `json:"hashes"`   // a lookup
+	Pipeline int           `json:"pipeline"` // lookups under way on a connection
+	Entries  int           `json:"entries"`  // hashes in the index, at least
 
 	Client  []int   `json:"client_cores"`
 	Server  []int   `json:"server_cores"`
@@ -115,15 +114,15 @@ func (t *tally) pool(latency *hdrhistogram.Histogram) {
 // summarize returns the point.
 func (t *tally) summarize() Point {
 	p := t.point
-	p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax = figure.Spread(p.rates)
-	p.ServerCPU = figure.Median(t.cpu)
+	p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax = measure.Range(p.rates)
+	p.ServerCPU = measure.Median(t.cpu)
 	if h := t.latency; h != nil {
-		p.P50us, p.P99us, p.Maxus = micros(figure.OfHistogram(h, 50)), micros(figure.OfHistogram(h, 99)), micros(h.Max())
+		p.P50us, p.P99us, p.Maxus = micros(measure.OfHistogram(h, 50)), micros(measure.OfHistogram(h, 99)), micros(h.Max())
 	}
 	return p
 }
 
-func micros(ns int64) float64 { return figure.Micros(time.Duration(ns)) }
+func micros(ns int64) float64 { return measure.Micros(time.Duration(ns)) }
 
 // addPeaks adds the best of the points of each number of loops. All points have all
 // rounds.
@@ -151,10 +150,10 @@ func (r *Report) addPeak(points []Point) {
 	}
 	if !r.Shared && slices.Min(first.rates) > 0 {
 		for round, rate := range best.rates {
-			p.speedups = append(p.speedups, figure.Round3(rate/first.rates[round]))
+			p.speedups = append(p.speedups, measure.Round3(rate/first.rates[round]))
 		}
-		p.Speedup, p.SpeedupMin, p.SpeedupMax = figure.Spread(p.speedups)
-		p.Efficiency = figure.Round3(p.Speedup * float64(first.Loops) / float64(p.Loops))
+		p.Speedup, p.SpeedupMin, p.SpeedupMax = measure.Range(p.speedups)
+		p.Efficiency = measure.Round3(p.Speedup * float64(first.Loops) / float64(p.Loops))
 	}
 	r.Peaks = append(r.Peaks, p)
 }
@@ -180,7 +179,7 @@ func (r *Report) fit() {
 	for round := range slopes {
 		slopes[round] = slope(peaks, round)
 	}
-	median, least, most := figure.Spread(slopes)
+	median, least, most := measure.Range(slopes)
 	r.Slope, r.SlopeMin, r.SlopeMax = &median, &least, &most
 }
 
@@ -192,7 +191,7 @@ func slope(peaks []Peak, round int) float64 {
 		loops := float64(p.Loops) / float64(peaks[0].Loops)
 		x, y, xx, xy = x+loops, y+p.speedups[round], xx+loops*loops, xy+loops*p.speedups[round]
 	}
-	return figure.Round3((n*xy - x*y) / (n*xx - x*x))
+	return measure.Round3((n*xy - x*y) / (n*xx - x*x))
 }
 
 // WriteJSON writes the report as one line of JSON.

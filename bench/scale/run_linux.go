@@ -8,10 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
-	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // Run measures all points in each round, against servers that it starts for the
@@ -24,12 +23,12 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
 	if o.run == nil {
 		o.run = load.Run
 	}
-	setup := bench.NewSetup(o.Seed)
+	setup := measure.NewSetup(o.Seed)
 	cores, err := process.Cores()
 	if err != nil {
 		return Report{}, fmt.Errorf("scale: %w", err)
@@ -118,7 +117,7 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 	for _, loops := range s.plan.loops {
 		p, err := s.start(ctx, loops)
 		if err != nil {
-			return fmt.Errorf("%w: %w", load.ErrLost, err)
+			return fmt.Errorf("%w: %w", measure.ErrLost, err)
 		}
 		servers[loops] = p
 	}
@@ -197,5 +196,5 @@ func (b *busyness) cores() float64 {
 	if !b.lastTime.After(b.firstTime) {
 		return 0
 	}
-	return figure.Round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
+	return measure.Round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
 }

@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -249,7 +251,7 @@ func noServers(t *testing.T) {
 func TestRunFaults(t *testing.T) {
 	o := quick(t, "ends")
 	r, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, load.ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 	assert.ErrorContains(t, err, "cannot listen")
 	assert.Empty(t, r.Points)
 

@@ -6,10 +6,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Run fails: package load runs on Linux only.
 func Run(context.Context, Options) (Report, error) {
-	return Report{}, fmt.Errorf("%w: scale is measured on Linux only", bench.ErrOptions)
+	return Report{}, fmt.Errorf("%w: scale is measured on Linux only", measure.ErrOptions)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -119,7 +121,7 @@ func (c *cell) run(ctx context.Context) error {
 // hit of 0: where that is the answer, nothing else shows it, and the times are of no use.
 func (c *cell) checkStore() error {
 	if n := c.after.failed() - c.before.failed(); n > 0 {
-		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", ErrLost, n)
+		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)
 	}
 	return nil
 }

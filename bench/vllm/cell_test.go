@@ -3,6 +3,8 @@ package vllm
 import (
 	"testing"
 
+	"github.com/hitline/hitline/bench/measure"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +22,7 @@ func TestCheckStore(t *testing.T) {
 	} {
 		err := (&cell{before: c.before, after: c.after}).checkStore()
 		if c.fails {
-			require.ErrorIs(t, err, ErrLost, c)
+			require.ErrorIs(t, err, measure.ErrLost, c)
 		} else {
 			require.NoError(t, err, c)
 		}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 )
 
-// ErrLost says that a process could not be started, ended, or did not answer in time. Wrong
-// options wrap [bench.ErrOptions] in place of it.
+// measure.ErrLost says that a process could not be started, ended, or did not answer in time. Wrong
+// options wrap [measure.ErrOptions] in place of it.
 var ErrLost = errors.New("vllm: lost")
 
 // Options says what to measure. OnNote and OnStep must be set, and Master may be empty.
@@ -32,7 +32,7 @@ type Options struct {
 	OnStep  func(phase string, done, total int) // called before each shape
 }
 
-// Validate returns an error that wraps [bench.ErrOptions] unless the options make sense.
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
 func (o Options) Validate() error {
 	text := ""
 	switch {
@@ -55,5 +55,5 @@ func (o Options) Validate() error {
 	if text == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", bench.ErrOptions, text)
+	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
 }

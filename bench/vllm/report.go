@@ -7,18 +7,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Report is the result of Run.
 type Report struct {
-	Setup   bench.Setup `json:"setup"`
-	Release string      `json:"vllm_release"`
-	Python  string      `json:"python"` // versions of Python and its packages
-	Rounds  int         `json:"rounds"`
-	Rows    []Row       `json:"rows"`
-	Partial bool        `json:"partial,omitempty"`
+	Setup   measure.Setup `json:"setup"`
+	Release string        `json:"vllm_release"`
+	Python  string        `json:"python"` // versions of Python and its packages
+	Rounds  int           `json:"rounds"`
+	Rows    []Row         `json:"rows"`
+	Partial bool          `json:"partial,omitempty"`
 }
 
 // Row is one shape and presence.
@@ -78,13 +77,13 @@ func (c *cell) row() Row {
 func times(rounds []round) Times {
 	var medians, all []float64
 	for _, r := range rounds {
-		medians = append(medians, figure.Percentile(r.micros, 50))
+		medians = append(medians, measure.Percentile(r.micros, 50))
 		all = append(all, r.micros...)
 	}
 	slices.Sort(all)
 	return Times{
-		P50: figure.Percentile(all, 50), P50Min: slices.Min(medians), P50Max: slices.Max(medians),
-		P99: figure.Percentile(all, 99), Max: all[len(all)-1], Requests: len(all),
+		P50: measure.Percentile(all, 50), P50Min: slices.Min(medians), P50Max: slices.Max(medians),
+		P99: measure.Percentile(all, 99), Max: all[len(all)-1], Requests: len(all),
 	}
 }
 
@@ -93,9 +92,9 @@ func times(rounds []round) Times {
 func ratio(theirs, ours []round, p float64) (median, least, most float64) {
 	ratios := make([]float64, len(theirs))
 	for i := range ratios {
-		ratios[i] = figure.Percentile(theirs[i].micros, p) / figure.Percentile(ours[i].micros, p)
+		ratios[i] = measure.Percentile(theirs[i].micros, p) / measure.Percentile(ours[i].micros, p)
 	}
-	return figure.Spread(ratios)
+	return measure.Range(ratios)
 }
 
 // Wrong returns how many chains of a round had answers that differ, in all rows.

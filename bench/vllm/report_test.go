@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Percentiles are those of all lookups, also the median.
@@ -50,6 +50,6 @@ func TestSeed(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var text bytes.Buffer
-	require.NoError(t, Report{Setup: bench.NewSetup(4), Release: "0.32.0"}.WriteTable(&text))
+	require.NoError(t, Report{Setup: measure.NewSetup(4), Release: "0.32.0"}.WriteTable(&text))
 	assert.Contains(t, text.String(), ", --seed 4\n")
 }

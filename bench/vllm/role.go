@@ -13,7 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+
+	"github.com/hitline/hitline/bench/process"
 )
 
 // role is a Python process in one of the roles of over_master.py. It takes one request at a
@@ -44,7 +46,7 @@ func (m *meter) startRole(ctx context.Context, name string) (*role, error) {
 	}
 	r.replies = bufio.NewReader(output)
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%w: cannot start %s: %w", ErrLost, m.o.Python, err)
+		return nil, fmt.Errorf("%w: cannot start %s: %w", measure.ErrLost, m.o.Python, err)
 	}
 	m.roles = append(m.roles, r)
 	return r, r.read(ctx, r.timeout, &struct{}{})
@@ -72,7 +74,7 @@ func (r *role) read(ctx context.Context, timeout time.Duration, reply any) error
 		line, err := r.replies.ReadBytes('\n')
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: the Python process %s gave no answer: %w", ErrLost, r.name, context.Cause(ctx))
+			return fmt.Errorf("%w: the Python process %s gave no answer: %w", measure.ErrLost, r.name, context.Cause(ctx))
 		case err != nil:
 			return r.lost(err)
 		case line[0] != '{':
@@ -88,7 +90,7 @@ func (r *role) lost(err error) error {
 	if line := r.log.last(); line != "" {
 		err = errors.New(line)
 	}
-	return fmt.Errorf("%w: the Python process %s ended: %w", ErrLost, r.name, err)
+	return fmt.Errorf("%w: the Python process %s ended: %w", measure.ErrLost, r.name, err)
 }
 
 // stop ends the process, by SIGKILL after 5 s. It may be called again.

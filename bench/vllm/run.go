@@ -6,8 +6,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // Run starts a master, hitline and the release's processes, measures, and stops them. Answers
@@ -18,9 +18,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if o.Seed == 0 {
-		o.Seed = bench.RandomSeed()
+		o.Seed = measure.RandomSeed()
 	}
-	m := &meter{o: o, report: Report{Setup: bench.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
+	m := &meter{o: o, report: Report{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
 	defer m.stop()
 	err := m.prepare(ctx)
 	for i, shape := range o.Shapes {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -82,11 +82,11 @@ func TestRunFails(t *testing.T) {
 	o := options(t)
 	o.Python = "/bin/false"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "pip install pyzmq mooncake-transfer-engine-non-cuda")
 
 	o = options(t)
 	o.Master = "/bin/false"
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, measure.ErrLost)
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend/mooncake"
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 	python "github.com/hitline/hitline/clients/python"
 	"github.com/hitline/hitline/scripts/reference"
 )
@@ -77,7 +77,7 @@ func (m *meter) checkPython(ctx context.Context) error {
 			why = cmp.Or(stderr.last(), why)
 		}
 		return fmt.Errorf("%w: %s cannot be used: %s; name with --python one in which "+
-			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", bench.ErrOptions, m.o.Python, why)
+			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", measure.ErrOptions, m.o.Python, why)
 	}
 	if m.o.Master == "" {
 		m.o.Master = lines[len(lines)-2]
@@ -95,7 +95,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	ready := func([]byte) (string, bool) { return addr, true } // any line; awaitMaster waits for an answer
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	m.servers = append(m.servers, p)
 	m.masterAddr = addr
@@ -110,7 +110,7 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }() // it always returns nil
 	if _, err := process.AwaitMaster(ctx, client, m.o.Timeout); err != nil {
-		return fmt.Errorf("%w: %s does not answer: %w", ErrLost, m.o.Master, err)
+		return fmt.Errorf("%w: %s does not answer: %w", measure.ErrLost, m.o.Master, err)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (m *meter) startHitline(ctx context.Context) error {
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
 	m.servers = append(m.servers, p)
 	return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 func TestShapes(t *testing.T) {
@@ -45,7 +45,7 @@ func TestValidate(t *testing.T) {
 		o := good
 		change(&o)
 		err := o.Validate()
-		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorIs(t, err, measure.ErrOptions)
 		require.ErrorContains(t, err, text)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
@@ -17,7 +18,7 @@ import (
 
 // conn is one connection to a server.
 type conn interface {
-	bench.Target
+	replay.Target
 	Close() error
 }
 
@@ -54,7 +55,7 @@ func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) 
 	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
 }
 
-// clientConn makes a bench.Target of a client: group 0, rank 0, and refusals by
+// clientConn makes a replay.Target of a client: group 0, rank 0, and refusals by
 // the name that bench knows.
 type clientConn struct{ *client.Client }
 
@@ -69,7 +70,7 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 
 func refusal(err error) error {
 	if errors.Is(err, client.ErrRefused) {
-		return fmt.Errorf("%w: %w", bench.ErrRefused, err)
+		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
 	}
 	return err
 }

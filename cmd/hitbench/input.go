@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // input is a trace together with how it can be read.
 type input struct {
-	trace bench.Trace
+	trace workload.Trace
 	once  bool // it streams, and can be read through only once
 }
 
@@ -26,7 +26,7 @@ func (a *app) openInput(ctx context.Context, path string, readers int) (input, e
 	} else if regular, err := isRegular(path); err != nil {
 		return input{}, err
 	} else if regular {
-		return input{trace: bench.FileTrace(path)}, nil
+		return input{trace: workload.FileTrace(path)}, nil
 	}
 	stream := func() (io.ReadCloser, error) {
 		src, err := open()
@@ -36,13 +36,13 @@ func (a *app) openInput(ctx context.Context, path string, readers int) (input, e
 		return interruptible(ctx, src), nil
 	}
 	if readers == 1 {
-		return input{bench.Trace{Name: name, Open: stream}, true}, nil
+		return input{workload.Trace{Name: name, Open: stream}, true}, nil
 	}
 	text, err := readAll(stream)
 	if err != nil {
-		return input{}, fmt.Errorf("%w: %s: %w", bench.ErrTrace, name, err)
+		return input{}, fmt.Errorf("%w: %s: %w", workload.ErrTrace, name, err)
 	}
-	return input{trace: bench.Trace{Name: name, Open: func() (io.ReadCloser, error) {
+	return input{trace: workload.Trace{Name: name, Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(text)), nil
 	}}}, nil
 }
@@ -52,10 +52,10 @@ func (a *app) openInput(ctx context.Context, path string, readers int) (input, e
 func isRegular(path string) (bool, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", bench.ErrTrace, err)
+		return false, fmt.Errorf("%w: %w", workload.ErrTrace, err)
 	}
 	if info.IsDir() {
-		return false, fmt.Errorf("%w: %s is a directory; name a file of JSON lines", bench.ErrTrace, path)
+		return false, fmt.Errorf("%w: %s is a directory; name a file of JSON lines", workload.ErrTrace, path)
 	}
 	return info.Mode().IsRegular(), nil
 }

@@ -20,13 +20,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/compare"
-	"github.com/hitline/hitline/bench/floor"
-	"github.com/hitline/hitline/bench/holders"
-	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/picture"
-	"github.com/hitline/hitline/bench/vllm"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -108,10 +104,10 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil: // whatever else failed, failed of it
 		err = errors.New("interrupted")
-	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace), errors.Is(err, picture.ErrInput),
+	case errors.Is(err, errUsage), errors.Is(err, measure.ErrOptions), errors.Is(err, workload.ErrTrace), errors.Is(err, picture.ErrInput),
 		errors.Is(err, client.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, holders.ErrLost), errors.Is(err, vllm.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, measure.ErrLost), errors.Is(err, measure.ErrLost), errors.Is(err, measure.ErrLost), errors.Is(err, measure.ErrLost), errors.Is(err, measure.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
 	text := err.Error()

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -107,10 +108,10 @@ func runWith(ctx context.Context, s *fakeServer, stdin io.Reader, args ...string
 	return result{code, stdout.String(), stderr.String()}
 }
 
-func report(t *testing.T, r result) bench.Report {
+func report(t *testing.T, r result) replay.Report {
 	t.Helper()
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
-	var got bench.Report
+	var got replay.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	return got
 }
@@ -275,7 +276,7 @@ func TestRefusal(t *testing.T) {
 	other := errors.New("x")
 	assert.Equal(t, other, refusal(other))
 	err := refusal(fmt.Errorf("%w: full", client.ErrRefused))
-	require.ErrorIs(t, err, bench.ErrRefused)
+	require.ErrorIs(t, err, measure.ErrRefused)
 	require.ErrorIs(t, err, client.ErrRefused)
 }
 

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -71,7 +72,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.SortFlags = false
 	flags.StringVar(&f.connect, "connect", api.DefaultListen, "`address` of the\nserver")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
-	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens a hash covers; divides 512")
+	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", workload.BlockTokens, "tokens a hash covers; divides 512")
 	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with\nhashes of its own")
 	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of\nmaking one each")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and\ncount the bytes of both; one connection")
@@ -126,16 +127,16 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
 // the trace can be read only once. A bad trace else shows before anything is stored.
-func (a *app) replayInput(ctx context.Context, f replayFlags) (bench.ReplayOptions, int, error) {
+func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.ReplayOptions, int, error) {
 	readers, replays := f.conns, f.conns
 	if f.split { // the trace is read twice, whatever the connections
 		readers, replays = 2, 1
 	}
 	in, err := a.openInput(ctx, f.trace, readers)
 	if err != nil {
-		return bench.ReplayOptions{}, 0, err
+		return replay.ReplayOptions{}, 0, err
 	}
-	o := bench.ReplayOptions{
+	o := replay.ReplayOptions{
 		Trace: in.trace, HashBlockTokens: f.hashBlockTokens, Limit: f.limit, Timeout: f.timeout, AllowEvicted: f.allowEvicted,
 		Speed: f.speed, Split: f.split, Interval: f.interval,
 	}
@@ -150,13 +151,13 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (bench.ReplayOptio
 }
 
 // watch replays with a progress bar and describes the first problems.
-func (a *app) watch(ctx context.Context, o bench.ReplayOptions, conns []conn, total int) (bench.Report, error) {
+func (a *app) watch(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
 	bar := newProgress(a.stderr, total)
 	defer bar.finish()
 	o.OnRequest = bar.step
 	described := map[bool]int{} // by whether it is a mismatch
 	o.OnProblem = func(problem error) {
-		_, mismatch := errors.AsType[*bench.MismatchError](problem)
+		_, mismatch := errors.AsType[*replay.MismatchError](problem)
 		described[mismatch]++
 		switch n := described[mismatch]; {
 		case n <= maxDescribed:
@@ -165,16 +166,16 @@ func (a *app) watch(ctx context.Context, o bench.ReplayOptions, conns []conn, to
 			bar.line("hitbench: further problems of this kind are counted, not described")
 		}
 	}
-	targets := make([]bench.Target, len(conns))
+	targets := make([]replay.Target, len(conns))
 	for i, c := range conns {
 		targets[i] = c
 	}
-	return bench.Replay(ctx, o, targets...)
+	return replay.Replay(ctx, o, targets...)
 }
 
 // verdict returns an error if, in a replay that came to its end, an answer was
 // wrong or refused.
-func verdict(r bench.Report) error {
+func verdict(r replay.Report) error {
 	if r.Mismatches == 0 && r.Errors == 0 {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/replay"
 )
 
 // replayFiles are the files beside the report; nil where none was asked for.
@@ -59,7 +59,7 @@ func create(path, trace string) (*os.File, error) {
 }
 
 // write writes the report's parts and closes the files.
-func (s replayFiles) write(r bench.Report) error {
+func (s replayFiles) write(r replay.Report) error {
 	for _, part := range []struct {
 		file  *os.File
 		write func(io.Writer) error

@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
 
-	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -104,18 +104,18 @@ func (a *app) traceLengths(ctx context.Context, path string, blockTokens int) ([
 	if blockTokens == 0 {
 		blockTokens = coordinator.DefaultHashBlockSize
 	}
-	if blockTokens > bench.BlockTokens || bench.BlockTokens%blockTokens != 0 {
-		return nil, fmt.Errorf("%w: hash blocks of %d tokens; those of a trace divide %d", errUsage, blockTokens, bench.BlockTokens)
+	if blockTokens > workload.BlockTokens || workload.BlockTokens%blockTokens != 0 {
+		return nil, fmt.Errorf("%w: hash blocks of %d tokens; those of a trace divide %d", errUsage, blockTokens, workload.BlockTokens)
 	}
 	var lengths []int
 	err = in.trace.Each(ctx, blockTokens, maxTraceLengths, func(_ int, ids []uint64) error {
 		if len(ids) > 0 {
-			lengths = append(lengths, len(ids)*(bench.BlockTokens/blockTokens))
+			lengths = append(lengths, len(ids)*(workload.BlockTokens/blockTokens))
 		}
 		return nil
 	})
 	if err == nil && len(lengths) == 0 {
-		err = fmt.Errorf("%w: %s: no requests", bench.ErrTrace, path)
+		err = fmt.Errorf("%w: %s: no requests", workload.ErrTrace, path)
 	}
 	return lengths, err
 }

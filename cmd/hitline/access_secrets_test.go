@@ -103,7 +103,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "token")
 			replaceFile(t, file, strings.ReplaceAll(tokenOf(token), " ", "\n\x00")+"\n")
 			for j, listener := range []string{"tokens", "public tokens", "loopback", "tls tokens", "mutual names"} {
-				for _, command := range []string{"ping", "stat", "reset", "doctor --pool llama"} {
+				for _, command := range []string{"ping", "stat", "reset --yes", "doctor --pool llama"} {
 					args := append(strings.Fields(command), "--connect", s.address[listener], "--token-file", file, "--timeout", "10s")
 					if strings.Contains(s.address[listener], "tls:") {
 						args = append(args, "--tls-ca", s.files.caFile)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -23,12 +24,16 @@ With --group or a rank it removes only what the ranks hold that match, as those
 of a worker that has died. What is left out stands for every group or rank. Over
 a backend the server refuses that.
 
+It asks first, and exits with 1 if the answer is not y or yes. Where there is no
+terminal to ask at, it needs --yes.
+
 With --json: {"reset": true}`,
-		Example: "  hitline reset --connect tcp://10.0.0.1:7557\n  hitline reset --tp-rank 3",
+		Example: "  hitline reset --yes\n  hitline reset --tp-rank 3 --yes",
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
 	rank, check := anyRankFlags(cmd)
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask first")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -40,6 +45,11 @@ With --json: {"reset": true}`,
 		if !rank.IsAny() {
 			reset = func(c *client.Client, ctx context.Context) error { return c.ResetRank(ctx, *rank) }
 		}
+		if !*yes {
+			if err := confirm(cmd, t.resetQuestion(cmd)); err != nil {
+				return err
+			}
+		}
 		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return reset(c, ctx) })
 		if err != nil {
 			return err
@@ -47,6 +57,25 @@ With --json: {"reset": true}`,
 		return printResult(cmd, t.json, map[string]bool{"reset": true}, "done")
 	}
 	return cmd
+}
+
+// resetQuestion asks whether to forget the blocks that the flags describe.
+func (t *target) resetQuestion(cmd *cobra.Command) string {
+	of := "the server's own pool"
+	if t.pool != "" {
+		of = fmt.Sprintf("pool %q", t.pool)
+	}
+	visitRanks(cmd, func(f *pflag.Flag) { of = f.Name + " " + f.Value.String() + " of " + of })
+	return fmt.Sprintf("Forget all blocks of %s at %s?", of, t.connect)
+}
+
+// visitRanks calls visit with each flag of anyRankFlags that was given.
+func visitRanks(cmd *cobra.Command, visit func(*pflag.Flag)) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "uint16" {
+			visit(f)
+		}
+	})
 }
 
 // anyRankFlags adds the flags of a group and its ranks. What is not given is AnyRank; check
@@ -67,8 +96,8 @@ func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() er
 		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero
 	}
 	return rank, func() (err error) {
-		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if f.Value.Type() == "uint16" && f.Value.String() == strconv.Itoa(int(netproto.AnyRank)) {
+		visitRanks(cmd, func(f *pflag.Flag) {
+			if f.Value.String() == strconv.Itoa(int(netproto.AnyRank)) {
 				err = usagef("--%s %s: ranks are below it", f.Name, f.Value)
 			}
 		})

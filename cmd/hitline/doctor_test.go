@@ -204,7 +204,7 @@ func TestServeFromRedis(t *testing.T) {
 	left, err := client.TTL(t.Context(), fmt.Sprintf("m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@%064x", 1)).Result()
 	require.NoError(t, err)
 	assert.InDelta(t, time.Hour.Seconds(), left.Seconds(), 60)
-	assert.Equal(t, exitDone, do("reset").code)
+	assert.Equal(t, exitDone, do("reset --yes").code)
 	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
 }
 

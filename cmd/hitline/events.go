@@ -35,15 +35,15 @@ its own. What goes wrong with the connection is printed on standard error.
 Lines of stored blocks have the group, its kind and its window in tokens, as the
 pool of a server must have them; with --json the tokens of a block, too. Hashes
 are printed by their last 64 bits, with --json whole.`,
-		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind --count 10 --json",
+		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind -n 10 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return usagef("no endpoint given; give that of the publisher, such as tcp://127.0.0.1:5557")
 			case len(args) > 1:
 				return usagef("unexpected argument %q", args[1])
-			case m.count < 0:
-				return usagef("--count %d is negative", m.count)
+			case m.batches < 0:
+				return usagef("--batches %d is negative", m.batches)
 			case timeout < 0:
 				return usagef("--timeout %v is negative", timeout)
 			}
@@ -56,22 +56,22 @@ are printed by their last 64 bits, with --json whole.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Replay, "replay", "", "`endpoint` of the replay socket (default: none)")
+	f.StringVar(&cfg.Replay, "replay", "", "`endpoint` of the replay socket (default none)")
 	f.BoolVar(&bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
-	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default: all)")
+	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default all)")
 	f.BoolVar(&m.json, "json", false, "print JSON, one line for each batch")
-	f.IntVar(&m.count, "count", 0, "end after this `number` of batches (default 0: do not)")
-	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default 0:\nwait for ever)")
+	f.IntVarP(&m.batches, "batches", "n", 0, "end after this `number` of batches\n(default no end)")
+	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default\nwait for ever)")
 	return cmd
 }
 
 // monitor prints batches. Its fields below the blank line belong to the goroutine of observe.
 type monitor struct {
-	out   io.Writer
-	json  bool
-	count int           // of batches after which it ends; 0: it goes on
-	seen  chan struct{} // of capacity 1: there was a batch
-	ended chan error    // of capacity 1: why it ends, nil after count batches
+	out     io.Writer
+	json    bool
+	batches int           // after which it ends; 0: it goes on
+	seen    chan struct{} // of capacity 1: there was a batch
+	ended   chan error    // of capacity 1: why it ends, nil after so many batches
 
 	decoder events.Decoder
 	printed int
@@ -79,7 +79,7 @@ type monitor struct {
 	over    bool
 }
 
-// run follows a source until ctx ends, count batches are printed, or there is none for the timeout.
+// run follows a source until ctx ends, all batches are printed, or there is none for the timeout.
 func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Duration) error {
 	m.seen, m.ended = make(chan struct{}, 1), make(chan error, 1)
 	cfg.Observe = m.observe
@@ -127,7 +127,7 @@ func (m *monitor) observe(seq uint64, payload []byte) {
 	}
 	m.next = seq + 1
 	m.printed++
-	if m.over = err != nil || m.printed == m.count; m.over {
+	if m.over = err != nil || m.printed == m.batches; m.over {
 		m.ended <- err
 	}
 	select {

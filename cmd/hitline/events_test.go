@@ -31,14 +31,14 @@ func TestEventsCommand(t *testing.T) {
 	p.Publish(false, eventstest.Stored(nil, a...))
 	p.Publish(false, eventstest.Removed(a[2]), eventstest.Cleared())
 	p.Publish(false, map[string]any{"type": "New\x1b"})
-	got := hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "3")
+	got := hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "-n", "3")
 	assert.Equal(t, exitDone, got.code, got.stderr)
 	assert.Equal(t, strings.Join([]string{
 		"#0 00:00:00.000 rank 0: stored 3 group 0 GPU 6161616161616100 to 6161616161616102",
 		"#1 00:00:01.000 rank 0: removed 1 group 0 GPU 6161616161616102; cleared",
 		"#2 00:00:02.000 rank 0: unknown", "",
 	}, "\n"), got.stdout)
-	got = hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "1", "--json")
+	got = hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "-n", "1", "--json")
 	full := strings.Repeat("61", 31)
 	assert.Equal(t, `{"sequence":0,"time":0,"rank":0,"events":[{"type":"stored","blocks":3,"block_size":16,"group":0,"medium":"GPU","first":"`+full+`00","last":"`+full+`02"}]}`+"\n", got.stdout)
 }
@@ -49,15 +49,15 @@ func TestEventsCommandGroups(t *testing.T) {
 	event := eventstest.Stored(nil, eventKeys("a", 1)...)
 	event["kv_cache_spec_kind"], event["kv_cache_spec_sliding_window"] = "sliding_window", 128
 	p.Publish(false, event)
-	got := hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "1")
+	got := hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--batches", "1")
 	assert.Equal(t, "#0 00:00:00.000 rank 0: stored 1 group 0 sliding_window 128 GPU 6161616161616100\n", got.stdout)
-	got = hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "1", "--json")
+	got = hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--batches", "1", "--json")
 	assert.Contains(t, got.stdout, `"group":0,"kind":"sliding_window","sliding_window":128,"medium":"GPU"`)
 }
 
 func TestEventsCommandGap(t *testing.T) {
 	var out bytes.Buffer
-	m := &monitor{out: &out, ended: make(chan error, 1), seen: make(chan struct{}, 1), count: 3}
+	m := &monitor{out: &out, ended: make(chan error, 1), seen: make(chan struct{}, 1), batches: 3}
 	for _, seq := range []uint64{7, 10, 3} {
 		m.observe(seq, []byte{0xc0})
 	}
@@ -98,7 +98,7 @@ func TestEventsCommandErrors(t *testing.T) {
 	got := hitline(t, "", "events", p.Endpoint, "--timeout", "50ms")
 	assert.Equal(t, exitNoConnection, got.code)
 	assert.Contains(t, got.stderr, "no batch for 50ms")
-	for _, args := range [][]string{{}, {"a", "b"}, {"nowhere"}, {p.Endpoint, "--count", "-1"}, {p.Endpoint, "--timeout", "-1s"}, {p.Endpoint, "--replay", "x"}} {
+	for _, args := range [][]string{{}, {"a", "b"}, {"nowhere"}, {p.Endpoint, "--batches", "-1"}, {p.Endpoint, "--timeout", "-1s"}, {p.Endpoint, "--replay", "x"}} {
 		assert.Equal(t, exitUsage, hitline(t, "", append([]string{"events"}, args...)...).code, args)
 	}
 }

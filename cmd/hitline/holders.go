@@ -68,10 +68,10 @@ With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 // add defines the flags.
 func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default: the only one)")
+	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default the only one)")
 	flags.StringVar(&f.query.Tenant, "tenant", "", "`name` of its tenant (default \"default\")")
 	flags.StringVar(&f.query.Instance, "instance", "", "ask about the engine of this `name` alone")
-	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default: all)")
+	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default all)")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
 	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable\n(default that of --tokens-file or of all blocks)")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes,\nall of one length; - is standard input")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,8 +32,8 @@ func TestServeIPC(t *testing.T) {
 	info, err := os.Lstat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.ModeSocket|0o660, info.Mode())
-	for _, command := range []string{"ping", "stat", "reset"} {
-		got := hitline(t, "", command, "--connect", address)
+	for _, command := range []string{"ping", "stat", "reset --yes"} {
+		got := hitline(t, "", append(strings.Fields(command), "--connect", address)...)
 		assert.Equal(t, exitDone, got.code, got.stderr)
 	}
 	twice := hitline(t, "", "serve", "--listen", address)

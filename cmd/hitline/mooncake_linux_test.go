@@ -75,7 +75,7 @@ func testServeFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 	}
 	assert.Equal(t, result{exitDone, "320\n", ""}, ask(fresh), "what both ranks have")
 	assert.Empty(t, s.warnings())
-	for _, args := range []string{"store --hashes-file -", "evict --hashes-file -", "reset"} {
+	for _, args := range []string{"store --hashes-file -", "evict --hashes-file -", "reset --yes"} {
 		got := hitline(t, strings.Join(hashes, "\n"), append(strings.Fields(args), "--connect", s.address)...)
 		assert.Equal(t, exitFailed, got.code)
 		assert.Contains(t, got.stderr, "a Mooncake store")

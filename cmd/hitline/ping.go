@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"time"
@@ -21,34 +22,33 @@ func newPingCmd() *cobra.Command {
 		Short: "Measure round trips to the server",
 		Long: `ping prints how long the server took to answer, connecting not included.
 
-With --count it makes several round trips, a line each, over one connection. At
-the end, or at an interrupt (Ctrl-C), it prints how many were lost, and the
-least, average, median, 99th percentile and most time of the others, to three
+With --requests it makes several round trips, a line each, over one connection.
+At the end, or at an interrupt (Ctrl-C), it prints how many were lost, and the
+least, mean, median, 99th percentile and most time of the others, to three
 digits. Lost are those without a connection, or without an answer within
 --timeout; it then connects anew. It exits with 1 if any was lost.
 
-With --json: {"round_trip_ns": nanoseconds}. With --count one line at the end:
-{"sent": n, "lost": n, "round_trip_ns": {"min", "avg", "p50", "p99", "max"} or
-null if all were lost, "error": text if any was lost, "exit": code}`,
-		Example: "  hitline ping --timeout 1s\n  hitline ping --count 10 --interval 100ms",
+With --json: {"round_trip_us": microseconds}. With --requests one line at the
+end: {"requests": n, "lost": n, "min_us": …, "mean_us": …, "p50_us": …,
+"p99_us": …, "max_us": …, "error": text if any was lost, "exit": code}. The
+times are left out if all were lost.`,
+		Example: "  hitline ping --timeout 1s\n  hitline ping -n 10 -i 100ms",
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
-	count := cmd.Flags().Uint("count", 1, "`number` of round trips, 0 for no end\n(default one, printed alone)")
-	cmd.Flags().Lookup("count").DefValue = "0" // pflag prints no default then; the text has it
-	interval := cmd.Flags().Duration("interval", time.Second, "with --count: `time` from one to the next, if the\nanswer has come by then")
+	requests := requestsFlag(cmd, "`number` of round trips, 0 for no end\n(default one, printed alone)")
+	interval := intervalFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		repeat := cmd.Flags().Changed("count")
 		switch {
 		case *interval < 0:
 			return usagef("--interval is %v, must not be negative", *interval)
-		case repeat:
-			return t.pingRepeatedly(cmd, *count, *interval)
+		case cmd.Flags().Changed("requests"):
+			return t.pingRepeatedly(cmd, *requests, *interval)
 		case cmd.Flags().Changed("interval"):
-			return usagef("--interval is of no use without --count")
+			return usagef("--interval is of no use without --requests")
 		}
 		s := session{target: &t}
 		defer s.close()
@@ -56,9 +56,20 @@ null if all were lost, "error": text if any was lost, "exit": code}`,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]int64{"round_trip_ns": roundTrip.Nanoseconds()}, roundTrip.String())
+		return printResult(cmd, t.json, map[string]float64{"round_trip_us": inMicroseconds(roundTrip.Nanoseconds())}, roundTrip.String())
 	}
 	return cmd
+}
+
+// requestsFlag defines the flag of how many requests a command makes that repeats one. 0 is for no
+// end.
+func requestsFlag(cmd *cobra.Command, usage string) *uint {
+	return cmd.Flags().UintP("requests", "n", 0, usage)
+}
+
+// intervalFlag defines the flag of the time between such requests.
+func intervalFlag(cmd *cobra.Command) *time.Duration {
+	return cmd.Flags().DurationP("interval", "i", time.Second, "`time` from one request to the next, if the answer\nhas come by then")
 }
 
 // ping returns the time of one round trip.
@@ -72,15 +83,15 @@ func (s *session) ping(ctx context.Context) (roundTrip time.Duration, err error)
 	return roundTrip, err
 }
 
-// pingRepeatedly pings count times, or for ever if count is 0, and prints the round trips and a
-// summary.
-func (t *target) pingRepeatedly(cmd *cobra.Command, count uint, interval time.Duration) error {
+// pingRepeatedly pings as often as requests says, or for ever if that is 0, and prints the round
+// trips and a summary.
+func (t *target) pingRepeatedly(cmd *cobra.Command, requests uint, interval time.Duration) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 	defer stop()
 	s := session{target: t}
 	defer s.close()
 	stats := newPingStats()
-	for next := time.Now(); (count == 0 || stats.sent < count) && waitUntil(ctx, next); {
+	for next := time.Now(); (requests == 0 || stats.requests < requests) && waitUntil(ctx, next); {
 		next = time.Now().Add(interval)
 		roundTrip, err := s.ping(ctx)
 		if err != nil && ctx.Err() != nil {
@@ -93,9 +104,9 @@ func (t *target) pingRepeatedly(cmd *cobra.Command, count uint, interval time.Du
 		if t.json {
 			continue
 		}
-		line := fmt.Sprintf("%d  %v", stats.sent, roundTrip)
+		line := fmt.Sprintf("%d  %v", stats.requests, roundTrip)
 		if err != nil {
-			line = fmt.Sprintf("%d  lost: %s", stats.sent, printable(err.Error()))
+			line = fmt.Sprintf("%d  lost: %s", stats.requests, printable(err.Error()))
 		}
 		if err := printText(cmd, line); err != nil {
 			return err
@@ -106,8 +117,8 @@ func (t *target) pingRepeatedly(cmd *cobra.Command, count uint, interval time.Du
 
 // pingStats sums up round trips. Its memory does not grow with their number.
 type pingStats struct {
-	sent, lost uint
-	times      *hdrhistogram.Histogram // nanoseconds
+	requests, lost uint
+	times          *hdrhistogram.Histogram // nanoseconds
 }
 
 // newPingStats returns the summary of no round trips.
@@ -118,7 +129,7 @@ func newPingStats() *pingStats {
 
 // add counts one round trip, which is lost if err is not nil.
 func (p *pingStats) add(roundTrip time.Duration, err error) {
-	p.sent++
+	p.requests++
 	if err != nil {
 		p.lost++
 		return
@@ -126,40 +137,43 @@ func (p *pingStats) add(roundTrip time.Duration, err error) {
 	_ = p.times.RecordValue(min(max(int64(roundTrip), 1), p.times.HighestTrackableValue())) // in range
 }
 
-// pingTimes are round trips in nanoseconds.
+// pingTimes are round trips in microseconds.
 type pingTimes struct {
-	Min int64 `json:"min"`
-	Avg int64 `json:"avg"`
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-	Max int64 `json:"max"`
+	Min  float64 `json:"min_us"`
+	Mean float64 `json:"mean_us"`
+	P50  float64 `json:"p50_us"`
+	P99  float64 `json:"p99_us"`
+	Max  float64 `json:"max_us"`
 }
 
 // summary returns the times, nil if there was no answer.
 func (p *pingStats) summary() *pingTimes {
-	if p.sent == p.lost {
+	if p.requests == p.lost {
 		return nil
 	}
-	at := p.times.ValueAtQuantile
-	return &pingTimes{p.times.Min(), int64(p.times.Mean()), at(50), at(99), p.times.Max()}
+	at := func(percentile float64) float64 { return inMicroseconds(p.times.ValueAtQuantile(percentile)) }
+	return &pingTimes{inMicroseconds(p.times.Min()), inMicroseconds(int64(p.times.Mean())), at(50), at(99), inMicroseconds(p.times.Max())}
 }
+
+// inMicroseconds converts nanoseconds.
+func inMicroseconds(ns int64) float64 { return float64(ns) / 1e3 }
 
 // print prints the summary and returns an error if any was lost.
 func (p *pingStats) print(cmd *cobra.Command, asJSON bool) error {
 	result := struct {
-		Sent      uint       `json:"sent"`
-		Lost      uint       `json:"lost"`
-		RoundTrip *pingTimes `json:"round_trip_ns"` // null if there was no answer
-		Error     string     `json:"error,omitempty"`
-		Exit      int        `json:"exit"`
-	}{Sent: p.sent, Lost: p.lost, RoundTrip: p.summary()}
-	text := fmt.Sprintf("%d sent, %d lost", p.sent, p.lost)
-	if r := result.RoundTrip; r != nil {
-		text += fmt.Sprintf(": min %v, avg %v, p50 %v, p99 %v, max %v", shortDuration(r.Min), shortDuration(r.Avg), shortDuration(r.P50), shortDuration(r.P99), shortDuration(r.Max))
+		Requests   uint   `json:"requests"`
+		Lost       uint   `json:"lost"`
+		*pingTimes        // nil, and left out, if there was no answer
+		Error      string `json:"error,omitempty"`
+		Exit       int    `json:"exit"`
+	}{Requests: p.requests, Lost: p.lost, pingTimes: p.summary()}
+	text := fmt.Sprintf("%d requests, %d lost", p.requests, p.lost)
+	if r := result.pingTimes; r != nil {
+		text += fmt.Sprintf(": min %v, mean %v, p50 %v, p99 %v, max %v", shortDuration(r.Min), shortDuration(r.Mean), shortDuration(r.P50), shortDuration(r.P99), shortDuration(r.Max))
 	}
 	var err error
 	if p.lost > 0 {
-		err = classifiedError{fmt.Errorf("%d of %d round trips lost", p.lost, p.sent), errReported}
+		err = classifiedError{fmt.Errorf("%d of %d round trips lost", p.lost, p.requests), errReported}
 	}
 	if result.Exit = exitCode(err); err != nil {
 		result.Error = err.Error()
@@ -170,9 +184,9 @@ func (p *pingStats) print(cmd *cobra.Command, asJSON bool) error {
 	return err
 }
 
-// shortDuration returns nanoseconds as a duration of three digits.
-func shortDuration(ns int64) time.Duration {
-	unit := int64(1)
+// shortDuration returns microseconds as a duration of three digits.
+func shortDuration(us float64) time.Duration {
+	ns, unit := int64(math.Round(us*1e3)), int64(1)
 	for ns/unit >= 1000 {
 		unit *= 10
 	}

@@ -56,35 +56,35 @@ func startWatchedScript(t *testing.T, script ...string) (address string, reached
 
 const (
 	someTime    = `[0-9.]+(ns|µs|ms|s)`
-	summaryText = `: min ` + someTime + `, avg ` + someTime + `, p50 ` + someTime + `, p99 ` + someTime + `, max ` + someTime + "\n$"
+	summaryText = `: min ` + someTime + `, mean ` + someTime + `, p50 ` + someTime + `, p99 ` + someTime + `, max ` + someTime + "\n$"
 )
 
 func TestPingCount(t *testing.T) {
-	got := runClient(t, startScript(t, replyDone), "ping --count 3 --interval 0s")
+	got := runClient(t, startScript(t, replyDone), "ping -n 3 -i 0s")
 	assert.Equal(t, exitDone, got.code)
 	assert.Empty(t, got.stderr)
-	assert.Regexp(t, "^1  "+someTime+"\n2  "+someTime+"\n3  "+someTime+"\n3 sent, 0 lost"+summaryText, got.stdout)
+	assert.Regexp(t, "^1  "+someTime+"\n2  "+someTime+"\n3  "+someTime+"\n3 requests, 0 lost"+summaryText, got.stdout)
 
-	got = runClient(t, startScript(t, replyDone), "ping --count 2 --interval 1ms --json")
+	got = runClient(t, startScript(t, replyDone), "ping --requests 2 --interval 1ms --json")
 	assert.Equal(t, exitDone, got.code)
-	assert.Regexp(t, `^\{"sent":2,"lost":0,"round_trip_ns":\{"min":\d+,"avg":\d+,"p50":\d+,"p99":\d+,"max":\d+\},"exit":0\}\n$`, got.stdout)
+	assert.Regexp(t, `^\{"requests":2,"lost":0,"min_us":[\d.]+,"mean_us":[\d.]+,"p50_us":[\d.]+,"p99_us":[\d.]+,"max_us":[\d.]+,"exit":0\}\n$`, got.stdout)
 }
 
 // A lost ping is a line, and the next one connects anew.
 func TestPingLost(t *testing.T) {
-	got := runClient(t, startScript(t, replyDone, hangUp, replyDone, hangUp, replyDone), "ping --count 5 --interval 0s")
+	got := runClient(t, startScript(t, replyDone, hangUp, replyDone, hangUp, replyDone), "ping --requests 5 --interval 0s")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Regexp(t, "^1  "+someTime+"\n2  lost: tcp://.*\n3  "+someTime+"\n4  lost: tcp://.*\n5  "+someTime+"\n5 sent, 2 lost"+summaryText, got.stdout)
+	assert.Regexp(t, "^1  "+someTime+"\n2  lost: tcp://.*\n3  "+someTime+"\n4  lost: tcp://.*\n5  "+someTime+"\n5 requests, 2 lost"+summaryText, got.stdout)
 	assert.Equal(t, "hitline: 2 of 5 round trips lost\n", got.stderr)
 
-	got = runClient(t, startScript(t, hangUp), "ping --count 1 --json")
+	got = runClient(t, startScript(t, hangUp), "ping --requests 1 --json")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Equal(t, `{"sent":1,"lost":1,"round_trip_ns":null,"error":"1 of 1 round trips lost","exit":1}`+"\n", got.stdout)
+	assert.Equal(t, `{"requests":1,"lost":1,"error":"1 of 1 round trips lost","exit":1}`+"\n", got.stdout)
 }
 
 // A server that refuses would refuse again.
 func TestPingCountRefused(t *testing.T) {
-	got := runClient(t, startScript(t, replyDone, replyRefused), "ping --count 0 --interval 0s --json")
+	got := runClient(t, startScript(t, replyDone, replyRefused), "ping --requests 0 --interval 0s --json")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Regexp(t, `^\{"error":".*reason","exit":1\}\n$`, got.stdout)
 }
@@ -93,10 +93,10 @@ func TestPingCountRefused(t *testing.T) {
 func TestPingInterrupted(t *testing.T) {
 	for _, test := range interruptions("0s") {
 		t.Run(test.name, func(t *testing.T) {
-			lines, stderr, code := test.run(t, replyDone, "ping", "--count", "0", "--interval", test.interval)
+			lines, stderr, code := test.run(t, replyDone, "ping", "--requests", "0", "--interval", test.interval)
 			require.Len(t, lines, 2)
 			assert.Regexp(t, "^1  "+someTime+"$", lines[0])
-			assert.Regexp(t, "^1 sent, 0 lost"+summaryText, lines[1]+"\n")
+			assert.Regexp(t, "^1 requests, 0 lost"+summaryText, lines[1]+"\n")
 			assert.Equal(t, exitDone, code)
 			assert.Empty(t, stderr)
 		})
@@ -168,13 +168,13 @@ func TestPingStats(t *testing.T) {
 		stats.add(took, nil)
 	}
 	stats.add(0, io.EOF)
-	assert.Equal(t, [2]uint{5, 1}, [2]uint{stats.sent, stats.lost})
+	assert.Equal(t, [2]uint{5, 1}, [2]uint{stats.requests, stats.lost})
 	got := stats.summary()
-	assert.EqualValues(t, 1, got.Min)
+	assert.Equal(t, 0.001, got.Min)
 	assert.Equal(t, 10*time.Microsecond, shortDuration(got.P50))
-	assert.InEpsilon(t, time.Hour, got.Max, 0.001)
+	assert.InEpsilon(t, time.Hour.Microseconds(), got.Max, 0.001)
 	assert.Equal(t, got.Max, got.P99)
-	for ns, want := range map[int64]string{0: "0s", 999: "999ns", 123456: "123µs", 1999999: "2ms", 61_234_567_890: "1m1.2s"} {
-		assert.Equal(t, want, fmt.Sprint(shortDuration(ns)))
+	for us, want := range map[float64]string{0: "0s", 0.999: "999ns", 123.456: "123µs", 1999.999: "2ms", 61_234_567.890: "1m1.2s"} {
+		assert.Equal(t, want, fmt.Sprint(shortDuration(us)))
 	}
 }

@@ -40,7 +40,7 @@ func TestPools(t *testing.T) {
 	got = ask("lookup --pool nobody --tokens 128 --hashes-file -")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, `no pool of this name: "nobody"`)
-	require.Equal(t, exitDone, ask("reset --pool big").code)
+	require.Equal(t, exitDone, ask("reset --yes --pool big").code)
 	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
 }
 

@@ -179,13 +179,13 @@ func TestEndToEnd(t *testing.T) {
 		{find, all, result{exitDone, "64\n", ""}},
 		{"evict --tp-rank 0 --hashes-file -", all[2*65 : 3*65], result{exitDone, "evicted 1\n", ""}},
 		{find, all, result{exitDone, "32\n", ""}},
-		{"reset --tp-rank 1", "", result{exitDone, "done\n", ""}},
+		{"reset --yes --tp-rank 1", "", result{exitDone, "done\n", ""}},
 		{find, all, result{exitDone, "0\n", ""}},
 		{"store --tp-rank 1 --hashes-file -", half, result{exitDone, "stored 4\n", ""}},
 		{find, all, result{exitDone, "32\n", ""}},
 		{find, "", result{exitDone, "0\n", ""}},
 		{find + " --json", all, result{exitDone, `{"hit_tokens":32,"num_tokens":128,"hashes":8}` + "\n", ""}},
-		{"reset", "", result{exitDone, "done\n", ""}},
+		{"reset --yes", "", result{exitDone, "done\n", ""}},
 		{find, all, result{exitDone, "0\n", ""}},
 	} {
 		assert.Equal(t, step.want, do(step.line, step.stdin), step.line)
@@ -196,8 +196,8 @@ func TestEndToEnd(t *testing.T) {
 		"store --group 1 --hashes-file -":               all,
 		"store --tp-rank 2 --hashes-file -":             all,
 		"evict --pp-rank 1 --hashes-file -":             all,
-		"reset --tp-rank 2":                             "",
-		"reset --group 1 --json":                        "",
+		"reset --yes --tp-rank 2":                       "",
+		"reset --yes --group 1 --json":                  "",
 		"store --group 65535 --hashes-file - --json":    all,
 		"evict --pcp-rank 65535 --hashes-file - --json": all,
 	} {

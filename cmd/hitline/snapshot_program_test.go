@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -69,9 +69,9 @@ func (p *keptProgram) stop(t *testing.T, sig os.Signal) {
 func (p *keptProgram) depth(t *testing.T, keys []byte) int {
 	t.Helper()
 	hashes := netproto.NewHashes(keys, 32)
-	hit, err := p.Lookup(t.Context(), int64(hashes.Len()*bench.BlockTokens), hashes)
+	hit, err := p.Lookup(t.Context(), int64(hashes.Len()*workload.BlockTokens), hashes)
 	require.NoError(t, err)
-	return int(hit.Tokens / bench.BlockTokens)
+	return int(hit.Tokens / workload.BlockTokens)
 }
 
 // store stores a chain.
@@ -85,9 +85,9 @@ func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
 	t.Helper()
 	for _, keys := range requests {
 		hashes := netproto.NewHashes(keys, 32)
-		e, err := p.Explain(t.Context(), int64(hashes.Len()*bench.BlockTokens), hashes)
+		e, err := p.Explain(t.Context(), int64(hashes.Len()*workload.BlockTokens), hashes)
 		require.NoError(t, err)
-		depths = append(depths, int(e.HitTokens/bench.BlockTokens))
+		depths = append(depths, int(e.HitTokens/workload.BlockTokens))
 	}
 	return depths
 }
@@ -95,9 +95,9 @@ func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
 // conversation returns the hashes of the requests of a recorded trace.
 func conversation(t *testing.T) (requests [][]byte) {
 	t.Helper()
-	trace := bench.FileTrace("../../bench/testdata/conversation_excerpt.jsonl")
-	require.NoError(t, trace.Each(t.Context(), bench.BlockTokens, 0, func(_ int, ids []uint64) error {
-		requests = append(requests, bench.AppendHashes(nil, ids, bench.BlockTokens))
+	trace := workload.FileTrace("../../bench/testdata/conversation_excerpt.jsonl")
+	require.NoError(t, trace.Each(t.Context(), workload.BlockTokens, 0, func(_ int, ids []uint64) error {
+		requests = append(requests, workload.AppendHashes(nil, ids, workload.BlockTokens))
 		return nil
 	}))
 	return requests

@@ -23,32 +23,35 @@ func newStatCmd() *cobra.Command {
 		Short: "Print the counters of the server, once or again and again",
 		Long: `stat prints what the server counts, one key a line.
 
-With --watch it prints the counters that have changed since the time before,
-with their increase a second, and the gauges; the first time the counters since
-the start of the server. On a terminal it redraws them in place. If the server
-has answered and no longer does, it says so and tries again at each interval; a
-restarted server begins anew. It ends after --count times, or at an interrupt
-(Ctrl-C) with 0.
+With --watch it asks again and again, and prints the counters that have changed
+since the time before, with their increase a second, and the gauges; the first
+time the counters since the start of the server. On a terminal it redraws them
+in place. If the server has answered and no longer does, it says so and tries
+again at each interval; a restarted server begins anew. It ends after --requests
+answers, or at an interrupt (Ctrl-C) with 0.
 
 With --json: the server's own JSON; with --watch one line each time.`,
-		Example: "  hitline stat\n  hitline stat --watch 1s\n  hitline stat --json | jq .entries",
+		Example: "  hitline stat\n  hitline stat --watch\n  hitline stat --json | jq .entries",
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
-	watch := cmd.Flags().Duration("watch", 0, "`interval` to print at, for instance 1s\n(default: print once)")
-	count := cmd.Flags().Uint("count", 0, "with --watch: end after this `number` of times\n(default no end)")
+	watch := cmd.Flags().BoolP("watch", "w", false, "ask again and again")
+	requests := requestsFlag(cmd, "with --watch: end after this `number` of answers\n(default no end)")
+	interval := intervalFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		watching := cmd.Flags().Changed("watch")
 		switch {
-		case watching && *watch <= 0:
-			return usagef("--watch is %v, must be more than 0", *watch)
-		case watching:
-			return watchStat(cmd, &t, *watch, *count)
-		case cmd.Flags().Changed("count"):
-			return usagef("--count is of no use without --watch")
+		case *interval <= 0:
+			return usagef("--interval is %v, must be more than 0", *interval)
+		case *watch:
+			return watchStat(cmd, &t, *requests, *interval)
+		}
+		for _, name := range []string{"requests", "interval"} {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s is of no use without --watch", name)
+			}
 		}
 		s := session{target: &t}
 		defer s.close()

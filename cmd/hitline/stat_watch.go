@@ -13,15 +13,15 @@ import (
 	"golang.org/x/term"
 )
 
-// watchStat prints the counters of a server at an interval, count times, or until an interrupt if
-// count is 0. It waits for a server that goes away.
-func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint) error {
+// watchStat prints the counters of a server at an interval, until it has answered as many requests,
+// or until an interrupt if that is 0. It waits for a server that goes away.
+func watchStat(cmd *cobra.Command, t *target, requests uint, interval time.Duration) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 	defer stop()
 	s := session{target: t}
 	defer s.close()
 	display := newStatDisplay(cmd.OutOrStdout(), t)
-	for next, shown := time.Now(), uint(0); (count == 0 || shown < count) && waitUntil(ctx, next); {
+	for next, shown := time.Now(), uint(0); (requests == 0 || shown < requests) && waitUntil(ctx, next); {
 		next = time.Now().Add(interval)
 		ok, err := watchOnce(ctx, &s, display)
 		if err != nil && ctx.Err() == nil { // not interrupted

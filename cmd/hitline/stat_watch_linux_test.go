@@ -32,7 +32,7 @@ func TestStatWatchOnTerminal(t *testing.T) {
 	controller, terminal := openTerminal(t)
 	address := startScript(t, replyStat(`{"instance":"a","lookups":5}`), hangUp, replyStat(`{"instance":"b","pools":2}`))
 	var stderr strings.Builder
-	code := run(context.Background(), []string{"stat", "--watch", "1ms", "--count", "2", "--connect", address}, nil, terminal, &stderr)
+	code := run(context.Background(), []string{"stat", "--watch", "--interval", "1ms", "-n", "2", "--connect", address}, nil, terminal, &stderr)
 	assert.Equal(t, exitDone, code, stderr.String())
 	require.NoError(t, terminal.Close())
 	text, _ := io.ReadAll(controller) // it ends with EIO
@@ -57,7 +57,7 @@ func TestStatWatchOnSmallTerminal(t *testing.T) {
 	require.NoError(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 5, Col: 15}))
 	address := startScript(t, replyStat(`{"a":1,"b":2,"c":3,"d":4,"e":5}`))
 	var stderr strings.Builder
-	code := run(context.Background(), []string{"stat", "--watch", "1ms", "--count", "1", "--connect", address}, nil, terminal, &stderr)
+	code := run(context.Background(), []string{"stat", "--watch", "--interval", "1ms", "-n", "1", "--connect", address}, nil, terminal, &stderr)
 	assert.Equal(t, exitDone, code, stderr.String())
 	require.NoError(t, terminal.Close())
 	text, _ := io.ReadAll(controller)

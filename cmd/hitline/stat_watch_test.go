@@ -34,7 +34,7 @@ func blockBodies(t *testing.T, text string) (bodies []string) {
 
 func TestStatWatch(t *testing.T) {
 	s := startServe(t, "")
-	got := runClient(t, s.address, "stat --watch 1ms --count 3")
+	got := runClient(t, s.address, "stat --watch -i 1ms --requests 3")
 	require.Equal(t, exitDone, got.code, got.stderr)
 	assert.Empty(t, got.stderr)
 	bodies := blockBodies(t, got.stdout)
@@ -44,7 +44,7 @@ func TestStatWatch(t *testing.T) {
 	}
 
 	other := startServe(t, "") // the first may not have noticed the end of the connection yet
-	got = runClient(t, other.address, "stat --watch 1ms --count 3 --json")
+	got = runClient(t, other.address, "stat --watch -i 1ms --requests 3 --json")
 	assert.Equal(t, exitDone, got.code)
 	for line := range strings.Lines(got.stdout) {
 		var stat api.Stat
@@ -58,7 +58,7 @@ func TestStatWatch(t *testing.T) {
 func TestStatWatchRestart(t *testing.T) {
 	first, second := `{"instance":"a","lookups":5,"pools":1}`, `{"instance":"b","lookups":7,"pools":2}`
 	script := []string{replyStat(first), hangUp, hangUp, replyStat(second), hangUp, replyStat(second)}
-	got := runClient(t, startScript(t, script...), "stat --watch 1ms --count 3")
+	got := runClient(t, startScript(t, script...), "stat --watch -i 1ms --requests 3")
 	require.Equal(t, exitDone, got.code)
 	assert.Equal(t, []string{
 		"counter  total  a second\nlookups  5\ngauge    now\npools    1",
@@ -67,7 +67,7 @@ func TestStatWatchRestart(t *testing.T) {
 	}, blockBodies(t, got.stdout))
 	assert.Regexp(t, `^hitline: tcp://.*; trying again\nhitline: the server was restarted\nhitline: tcp://.*; trying again\nhitline: the server answers again\n$`, got.stderr)
 
-	got = runClient(t, startScript(t, script...), "stat --watch 1ms --count 3 --json")
+	got = runClient(t, startScript(t, script...), "stat --watch -i 1ms --requests 3 --json")
 	require.Equal(t, exitDone, got.code)
 	assert.Equal(t, first+"\n"+second+"\n"+second+"\n", got.stdout)
 	assert.Contains(t, got.stderr, "the server was restarted\n")
@@ -84,7 +84,7 @@ func TestStatWatchFails(t *testing.T) {
 		{[]string{replyStat("{}"), replyRefused}, exitFailed, "reason"},
 		{[]string{replyStat("{}"), replyStat("[]")}, exitFailed, "bad answer to stat"},
 	} {
-		got := runClient(t, startScript(t, test.script...), "stat --watch 1ms --json")
+		got := runClient(t, startScript(t, test.script...), "stat --watch -i 1ms --json")
 		assert.Equal(t, test.code, got.code, test)
 		assert.Contains(t, got.stdout, `"exit":`)
 		assert.Contains(t, got.stderr, test.want)
@@ -94,7 +94,7 @@ func TestStatWatchFails(t *testing.T) {
 func TestStatWatchInterrupted(t *testing.T) {
 	for _, test := range interruptions("1ms") {
 		t.Run(test.name, func(t *testing.T) {
-			lines, stderr, code := test.run(t, replyStat("{}"), "stat", "--watch", test.interval, "--json")
+			lines, stderr, code := test.run(t, replyStat("{}"), "stat", "--watch", "--interval", test.interval, "--json")
 			assert.Equal(t, []string{"{}"}, lines)
 			assert.Equal(t, exitDone, code)
 			assert.Empty(t, stderr)
@@ -105,7 +105,7 @@ func TestStatWatchInterrupted(t *testing.T) {
 // Nothing that a server sends controls the terminal.
 func TestStatIsPrintable(t *testing.T) {
 	document := replyStat(`{"a\u001b[2J":1,"version":"\u001b[31m","pool":"\u009b"}`)
-	for _, line := range []string{"stat", "stat --watch 1ms --count 1"} {
+	for _, line := range []string{"stat", "stat --watch -i 1ms --requests 1"} {
 		got := runClient(t, startScript(t, document), line)
 		assert.Equal(t, exitDone, got.code)
 		assert.Contains(t, got.stdout, "a.[2J ")
@@ -166,7 +166,7 @@ func TestGauges(t *testing.T) {
 func TestStatWatchSIGINT(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self, "stat", "--watch", "1h", "--connect", startScript(t, replyStat("{}")))
+	cmd := exec.Command(self, "stat", "--watch", "--interval", "1h", "--connect", startScript(t, replyStat("{}")))
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // loadRow is a load that hitbench and the generator make in turn.
@@ -29,12 +29,12 @@ func loadRows() (rows []loadRow) {
 
 // loadReport is the result of comparing the two generators.
 type loadReport struct {
-	Setup       bench.Setup  `json:"setup"`
-	Pairs       int          `json:"pairs"`
-	Seconds     float64      `json:"seconds"` // of each run
-	Tolerance   float64      `json:"tolerance"`
-	SharedCore  bool         `json:"shared_core,omitempty"` // of server and clients, for want of a second one
-	Comparisons []comparison `json:"comparisons"`
+	Setup       measure.Setup `json:"setup"`
+	Pairs       int           `json:"pairs"`
+	Seconds     float64       `json:"seconds"` // of each run
+	Tolerance   float64       `json:"tolerance"`
+	SharedCore  bool          `json:"shared_core,omitempty"` // of server and clients, for want of a second one
+	Comparisons []comparison  `json:"comparisons"`
 }
 
 // comparison is one figure, measured in two ways.
@@ -61,7 +61,7 @@ type pair struct{ hitbench, generator, openHitbench, openGenerator, spinning res
 
 // measureLoads runs the rows.
 func measureLoads(ctx context.Context, b *bed, rows []loadRow) (report, error) {
-	r := &loadReport{Setup: bench.NewSetup(b.o.seed), Pairs: b.o.pairs, Seconds: b.o.seconds, Tolerance: b.o.tolerance, SharedCore: b.shared}
+	r := &loadReport{Setup: measure.NewSetup(b.o.seed), Pairs: b.o.pairs, Seconds: b.o.seconds, Tolerance: b.o.tolerance, SharedCore: b.shared}
 	for _, row := range rows {
 		var pairs []pair
 		for i := range b.o.pairs {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // bareRows returns the rows of --bare. Latency is what counts, so there is one connection.
@@ -24,7 +24,7 @@ func bareRows() []loadRow { return []loadRow{{1, 64}, {1, 512}, {1, 8192}} }
 // measureBare runs the generator at hitline and at the bare server in turn. Both run all the time,
 // on the same cores: the one that is not asked sleeps.
 func measureBare(ctx context.Context, b *bed, rows []loadRow) (report, error) {
-	r := &loadReport{Setup: bench.NewSetup(b.o.seed), Pairs: b.o.pairs, Seconds: b.o.seconds, Tolerance: b.o.tolerance, SharedCore: b.shared}
+	r := &loadReport{Setup: measure.NewSetup(b.o.seed), Pairs: b.o.pairs, Seconds: b.o.seconds, Tolerance: b.o.tolerance, SharedCore: b.shared}
 	self, err := os.Executable()
 	if err != nil {
 		return r, fmt.Errorf("agree: %w", err)

@@ -30,7 +30,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 func main() {
@@ -140,7 +140,7 @@ func parseFlags(args []string, stderr io.Writer) (o options, err error) {
 		return o, fmt.Errorf("%w: --seed %d; at most 2^53", errUsage, o.seed)
 	}
 	if o.seed == 0 {
-		o.seed = bench.RandomSeed()
+		o.seed = measure.RandomSeed()
 	}
 	return o, nil
 }

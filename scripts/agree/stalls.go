@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -61,7 +61,7 @@ func stallRows() (rows []stallRow) {
 
 // stallReport is the result of the rows with stalls.
 type stallReport struct {
-	Setup     bench.Setup   `json:"setup"`
+	Setup     measure.Setup `json:"setup"`
 	Seconds   float64       `json:"seconds"`
 	Tolerance float64       `json:"tolerance"`
 	Stalls    []stallResult `json:"stalls"`
@@ -88,7 +88,7 @@ type interval struct{ from, to int64 }
 
 // measureStalls runs the rows.
 func measureStalls(ctx context.Context, b *bed, rows []stallRow) (report, error) {
-	r := &stallReport{Setup: bench.NewSetup(b.o.seed), Seconds: b.o.seconds, Tolerance: b.o.tolerance}
+	r := &stallReport{Setup: measure.NewSetup(b.o.seed), Seconds: b.o.seconds, Tolerance: b.o.tolerance}
 	rates := map[int]float64{} // of the closed loops, by connections
 	for _, row := range rows {
 		l := load{connections: row.connections, hashes: stallHashes}

@@ -1,0 +1,68 @@
+package measure
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Percentile returns the p-th percentile of sorted figures. There must be one.
+func Percentile[T cmp.Ordered](sorted []T, p float64) T {
+	rank := int(math.Ceil(p/100*float64(len(sorted)) - 1e-9)) // less rounding errors: 99 % of 200 is rank 198
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// OfHistogram returns the p-th percentile of the values in a histogram, to its precision,
+// or 0 if it is empty. The histogram's own percentiles round ranks to the nearest, which
+// may be the one below.
+func OfHistogram(h *hdrhistogram.Histogram, p float64) int64 {
+	n := float64(h.TotalCount())
+	rank := max(math.Ceil(p/100*n-1e-9), 1)
+	return h.ValueAtPercentile(100 * rank / max(n, 1))
+}
+
+// Median returns the median of figures in any order. There must be one.
+func Median(figures []float64) float64 {
+	return Percentile(slices.Sorted(slices.Values(figures)), 50)
+}
+
+// Spread is the median of figures that each round has one of, with the least and the largest.
+// In JSON it is an object.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// SpreadOf returns the spread of figures in any order, of which there must be one, each
+// rounded to three digits behind the point.
+func SpreadOf(figures []float64) Spread {
+	return Spread{Round3(Median(figures)), Round3(slices.Min(figures)), Round3(slices.Max(figures))}
+}
+
+// Ratios returns the ratios of figures to others, round by round. Both have the same number.
+func Ratios(figures, others []float64) []float64 {
+	ratios := make([]float64, len(figures))
+	for i := range ratios {
+		ratios[i] = figures[i] / others[i]
+	}
+	return ratios
+}
+
+// Range returns the median of figures in any order, the least and the largest. There
+// must be one.
+func Range(figures []float64) (median, least, most float64) {
+	return Median(figures), slices.Min(figures), slices.Max(figures)
+}
+
+// PercentileUs returns the p-th percentile of sorted times, in microseconds.
+func PercentileUs(sorted []time.Duration, p float64) float64 { return Micros(Percentile(sorted, p)) }
+
+// Micros returns d in microseconds, to 0.01.
+func Micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }
+
+// Round3 keeps three digits behind the point.
+func Round3(x float64) float64 { return math.Round(x*1000) / 1000 }

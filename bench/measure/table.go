@@ -1,0 +1,91 @@
+package measure
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Report is what a command has measured. Its JSON is that of its fields.
+type Report interface {
+	// WriteTable writes the report for people.
+	WriteTable(w io.Writer) error
+}
+
+// WriteJSON writes a report as one line of JSON.
+func WriteJSON(w io.Writer, report any) error { return json.NewEncoder(w).Encode(report) }
+
+// Table is a report for people: lines of a name and a value, and columns under heads. The
+// zero value is empty and ready.
+type Table struct {
+	text  strings.Builder
+	cells *tabwriter.Writer // of the columns under way; nil without
+}
+
+// Line adds a line of a name and a value.
+func (t *Table) Line(name, format string, values ...any) {
+	t.end()
+	fmt.Fprintf(&t.text, "%-12s %s\n", name, fmt.Sprintf(format, values...))
+}
+
+// Text adds a line.
+func (t *Table) Text(format string, values ...any) {
+	t.end()
+	fmt.Fprintf(&t.text, format+"\n", values...)
+}
+
+// Heads begins columns with these heads, the first of which is of names and so to the left.
+func (t *Table) Heads(heads ...string) {
+	t.end()
+	t.cells = tabwriter.NewWriter(&t.text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	t.row(heads)
+}
+
+// Row adds a row of cells below the last heads: strings as they are, counts with a comma
+// before every three digits, all else by %v.
+func (t *Table) Row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		switch v := cell.(type) {
+		case int:
+			texts[i] = Grouped(int64(v))
+		case int64:
+			texts[i] = Grouped(v)
+		default:
+			texts[i] = fmt.Sprint(v)
+		}
+	}
+	t.row(texts)
+}
+
+// row adds cells, the first one padded behind and not in front.
+func (t *Table) row(cells []string) {
+	fmt.Fprintf(t.cells, "%s\t\n", strings.Join(cells, "\t"))
+}
+
+// end ends the columns under way.
+func (t *Table) end() {
+	if t.cells != nil {
+		_ = t.cells.Flush() // a strings.Builder does not fail
+		t.cells = nil
+	}
+}
+
+// Write writes the table.
+func (t *Table) Write(w io.Writer) error {
+	t.end()
+	_, err := io.WriteString(w, t.text.String())
+	return err
+}
+
+// Grouped formats n, which is not negative, with a comma before every three digits.
+func Grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}

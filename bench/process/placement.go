@@ -1,0 +1,142 @@
+package process
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hitline/hitline/bench/measure"
+)
+
+// Placement says which cores the two sides of a measurement have, by the system's
+// numbers.
+type Placement struct {
+	Client []int `json:"client_cores"`
+	Server []int `json:"server_cores"`
+	Shared bool  `json:"shared_cores"` // both sides have the same cores
+}
+
+// SystemCPUs returns the directory in which Linux describes its CPUs, for [Halves].
+func SystemCPUs() fs.FS { return os.DirFS("/sys/devices/system/cpu") }
+
+// Halves gives each side half of the cores, which are those that this process may run
+// on; of an odd number the server has one more. Hyper-threads of one core share its
+// units, so they stay on one side, unless there is no other core. A single processor
+// is shared, and so is everything if no cores are known.
+//
+// In the directory cpus, cpuN/topology/thread_siblings_list names the hyper-threads that
+// share a core with N. Without that file N counts as a core of its own.
+func Halves(cores []int, cpus fs.FS) Placement {
+	if len(cores) < 2 {
+		return Placement{Client: cores, Server: cores, Shared: true}
+	}
+	first := map[int]int{} // by core: the least of its hyper-threads
+	for _, core := range cores {
+		first[core] = firstSibling(core, cpus)
+	}
+	sorted := slices.Clone(cores)
+	slices.SortFunc(sorted, func(a, b int) int { return cmp.Or(cmp.Compare(first[a], first[b]), cmp.Compare(a, b)) })
+	half := len(sorted) / 2
+	at, distance := half, len(sorted)
+	for i := 1; i < len(sorted); i++ {
+		if d := max(2*i-len(sorted), len(sorted)-2*i); first[sorted[i-1]] != first[sorted[i]] && d < distance {
+			at, distance = i, d
+		}
+	}
+	return Placement{Client: sorted[:at:at], Server: sorted[at:]}
+}
+
+// firstSibling returns the least of the hyper-threads that share a core with this one.
+func firstSibling(core int, cpus fs.FS) int {
+	text, err := fs.ReadFile(cpus, fmt.Sprintf("cpu%d/topology/thread_siblings_list", core))
+	if err != nil {
+		return core
+	}
+	number, _, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(string(text), "-", ",")), ",")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return core
+	}
+	return n
+}
+
+// maxCore is the largest number of a core that the kernel's call for pinning takes.
+const maxCore = 1023
+
+// ParseCores returns the cores of a list such as "0,2-3", the way that taskset(1)
+// takes it, sorted and without repetitions. They are the system's numbers, and need
+// not be there; see [CheckCores]. An error wraps [measure.ErrOptions].
+func ParseCores(list string) ([]int, error) {
+	var cores []int
+	for part := range strings.SplitSeq(list, ",") {
+		least, most, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(strings.TrimSpace(least))
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(strings.TrimSpace(most))
+		}
+		if err != nil || from < 0 || to < from || to > maxCore {
+			return nil, fmt.Errorf("%w: cores %q; give a list of numbers from 0 to %d such as 0,2-3", measure.ErrOptions, list, maxCore)
+		}
+		for core := from; core <= to; core++ {
+			cores = append(cores, core)
+		}
+	}
+	slices.Sort(cores)
+	return slices.Compact(cores), nil
+}
+
+// CheckCores returns an error that wraps [measure.ErrOptions] if one of the cores is
+// not among the allowed ones. The kernel ignores such cores without an error.
+func CheckCores(cores, allowed []int) error {
+	for _, core := range cores {
+		if !slices.Contains(allowed, core) {
+			return fmt.Errorf("%w: core %d is not among those that this process may run on, %v", measure.ErrOptions, core, allowed)
+		}
+	}
+	return nil
+}
+
+// PinClient lets this process run on the client's cores only, with as many threads
+// of Go code, until undo is called. With shared cores it does nothing.
+func (p Placement) PinClient() (undo func(), err error) {
+	if p.Shared {
+		return func() {}, nil
+	}
+	before, err := Cores()
+	if err != nil {
+		return nil, err
+	}
+	if err := Pin(p.Client...); err != nil {
+		return nil, err
+	}
+	procs := runtime.GOMAXPROCS(len(p.Client))
+	return func() {
+		_ = Pin(before...) // it was allowed before
+		runtime.GOMAXPROCS(procs)
+	}, nil
+}
+
+// ServerCores returns the cores for [Options.Cores]: none if they are shared.
+func (p Placement) ServerCores() []int {
+	if p.Shared {
+		return nil
+	}
+	return p.Server
+}
+
+// String returns one line for people.
+func (p Placement) String() string {
+	switch {
+	case p.Shared && len(p.Server) == 0:
+		return "not pinned"
+	case p.Shared:
+		return fmt.Sprintf("client and server share %v", p.Server)
+	}
+	return fmt.Sprintf("client %v, server %v", p.Client, p.Server)
+}

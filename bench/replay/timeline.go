@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/hitline/hitline/bench/measure"
+)
+
+// Window is what happened in one stretch of a replay. Its percentiles are exact to
+// 1 %, and 0 without an answer.
+type Window struct {
+	StartS    float64 `json:"start_s"` // seconds, see [Report.Windows]
+	Requests  int64   `json:"requests"`
+	Blocks    int64   `json:"blocks"`     // hash blocks in those requests
+	HitBlocks int64   `json:"hit_blocks"` // whole ones in the sum of the answers
+	HitRatio  float64 `json:"hit_ratio"`  // HitBlocks / Blocks, 0 without blocks
+	P50us     float64 `json:"p50_us"`     // microseconds a lookup took
+	P99us     float64 `json:"p99_us"`
+}
+
+const (
+	// autoWindows bounds the number of windows whose length is chosen here, and
+	// maxWindows that of a length that was asked for. A window takes 40 KB.
+	autoWindows = 100
+	maxWindows  = 1000
+	// tableWindows bounds the windows of a table, for a screen.
+	tableWindows = 12
+)
+
+// sample is what a timeline is told of one lookup.
+type sample struct {
+	at       time.Duration // since the replay's first request
+	blocks   int64
+	answered bool  // and not refused, else what follows means nothing
+	tokens   int64 // of the answer
+	took     time.Duration
+}
+
+// timeline counts by windows of equal length. It need not know how long the replay
+// will be: when there are too many windows it joins them, some neighbours into one.
+// Safe for concurrent use.
+type timeline struct {
+	tokens int64 // a hash block
+	auto   bool  // the length was chosen here
+
+	mu      sync.Mutex // guards what follows
+	length  time.Duration
+	joined  int // how often windows have been joined
+	windows []*tally
+}
+
+// tally counts one window.
+type tally struct {
+	requests, blocks, tokens int64
+	latency                  *hdrhistogram.Histogram // nanoseconds
+}
+
+func newTally() *tally { return &tally{latency: hdrhistogram.New(1, maxLatency, 2)} }
+
+// newTimeline returns a timeline of windows of the given length, or of one that
+// grows with the replay if length is 0, for hash blocks of so many tokens.
+func newTimeline(length time.Duration, blockTokens int) *timeline {
+	if length == 0 {
+		return &timeline{tokens: int64(blockTokens), auto: true, length: time.Millisecond}
+	}
+	return &timeline{tokens: int64(blockTokens), length: length}
+}
+
+// add counts a lookup.
+func (t *timeline) add(s sample) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	limit := maxWindows
+	if t.auto {
+		limit = autoWindows
+	}
+	for s.at/t.length >= time.Duration(limit) {
+		t.join()
+	}
+	at := int(s.at / t.length)
+	for len(t.windows) <= at {
+		t.windows = append(t.windows, nil)
+	}
+	if t.windows[at] == nil {
+		t.windows[at] = newTally()
+	}
+	t.windows[at].count(s)
+}
+
+// join makes longer windows: of 1, 2, 10, 20, 100 … milliseconds, which are easy
+// to read, or of twice the length that was asked for. The caller holds mu.
+func (t *timeline) join() {
+	by := 2
+	if t.auto && t.joined%2 == 1 {
+		by = 5
+	}
+	t.joined++
+	t.length *= time.Duration(by)
+	t.windows = joinBy(t.windows, by)
+}
+
+// joinBy returns windows of by neighbours each, built in the first of them.
+func joinBy(windows []*tally, by int) []*tally {
+	var joined []*tally
+	for i, w := range windows {
+		if i%by == 0 {
+			joined = append(joined, w)
+			continue
+		}
+		last := &joined[len(joined)-1]
+		if *last == nil {
+			*last = w
+		} else if w != nil {
+			(*last).merge(w)
+		}
+	}
+	return joined
+}
+
+func (y *tally) count(s sample) {
+	y.requests++
+	y.blocks += s.blocks
+	if s.answered {
+		y.tokens += s.tokens
+		record(y.latency, s.took)
+	}
+}
+
+func (y *tally) merge(other *tally) {
+	y.requests += other.requests
+	y.blocks += other.blocks
+	y.tokens += other.tokens
+	y.latency.Merge(other.latency)
+}
+
+// record counts how long a lookup took.
+func record(h *hdrhistogram.Histogram, took time.Duration) {
+	// Within bounds, RecordValue cannot fail.
+	_ = h.RecordValue(min(max(int64(took), 1), maxLatency))
+}
+
+// addWindows fills in the windows of a replay that has ended, and with it ends the
+// timeline: for the table, windows are joined to be few.
+func (r *Report) addWindows(t *timeline) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.IntervalS = seconds(t.length)
+	r.Windows = t.list(t.windows, t.length)
+	by := max(1, (len(t.windows)+tableWindows-1)/tableWindows)
+	r.rows = t.list(joinBy(t.windows, by), t.length*time.Duration(by))
+}
+
+// list returns the windows that have requests. The caller holds mu.
+func (t *timeline) list(windows []*tally, length time.Duration) []Window {
+	all := []Window{} // not null in JSON
+	for i, y := range windows {
+		if y == nil {
+			continue
+		}
+		hits := y.tokens / t.tokens
+		all = append(all, Window{
+			StartS:   seconds(time.Duration(i) * length),
+			Requests: y.requests, Blocks: y.blocks, HitBlocks: hits, HitRatio: share(hits, y.blocks),
+			P50us: micros(measure.OfHistogram(y.latency, 50)), P99us: micros(measure.OfHistogram(y.latency, 99)),
+		})
+	}
+	return all
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// askAtTerminal runs a command line with a terminal as standard input and standard error, and
+// types answer when the question is there. It returns the question and what followed it.
+func askAtTerminal(t *testing.T, answer string, args ...string) (question, rest, stdout string, code int) {
+	t.Helper()
+	controller, terminal := openTerminal(t)
+	var out strings.Builder
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(context.Background(), args, terminal, &out, terminal)
+		terminal.Close()
+	}()
+	in := bufio.NewReader(controller)
+	for !strings.HasSuffix(question, "[y/N] ") {
+		c, err := in.ReadByte()
+		require.NoError(t, err, question)
+		question += string(c)
+	}
+	_, err := io.WriteString(controller, answer)
+	require.NoError(t, err)
+	code = <-ended
+	text, _ := io.ReadAll(in) // it ends with EIO
+	return question, string(text), out.String(), code
+}
+
+// On a terminal reset asks, and does nothing unless the answer is yes.
+func TestResetAsks(t *testing.T) {
+	server := startServe(t, "pool: {model_name: a}\npools: {big: {model_name: b}}\n")
+	fill := func() { require.Equal(t, exitDone, runClient(t, server.address, "store --hashes-file -").code) }
+	entries := func() string {
+		got := runClient(t, server.address, "stat --json")
+		_, after, _ := strings.Cut(got.stdout, `"entries":`)
+		return after[:1]
+	}
+	fill()
+	for _, answer := range []string{"\n", "n\n", "yep\n", "\x04"} { // Control-D ends the input
+		question, rest, stdout, code := askAtTerminal(t, answer, "reset", "--connect", server.address)
+		assert.Equal(t, "Forget all blocks of the server's own pool at "+server.address+"? [y/N] ", question)
+		assert.Equal(t, exitFailed, code, answer)
+		assert.Empty(t, stdout)
+		assert.Contains(t, rest, "hitline: nothing was changed")
+		assert.Equal(t, "2", entries(), answer)
+	}
+	_, _, stdout, code := askAtTerminal(t, "n\n", "reset", "--json", "--connect", server.address)
+	assert.Equal(t, exitFailed, code)
+	assert.Regexp(t, `^\{"error":"nothing was changed.*","exit":1\}\n$`, stdout)
+
+	for _, answer := range []string{"y\n", "Y\n", " Yes \n"} {
+		_, _, stdout, code := askAtTerminal(t, answer, "reset", "--connect", server.address)
+		assert.Equal(t, exitDone, code, answer)
+		assert.Equal(t, "done\n", stdout)
+		assert.Equal(t, "0", entries(), answer)
+		fill()
+	}
+	question, _, _, _ := askAtTerminal(t, "n\n", "reset", "--pool", "big", "--tp-rank", "3", "--group", "1", "--connect", server.address)
+	assert.Equal(t, `Forget all blocks of tp-rank 3 of group 1 of pool "big" at `+server.address+"? [y/N] ", question)
+	fill()
+	assert.Equal(t, result{exitDone, "done\n", ""}, runClient(t, server.address, "reset -y"))
+	assert.Equal(t, "0", entries())
+}
+
+// The end of the command's context ends a question.
+func TestResetInterrupted(t *testing.T) {
+	controller, terminal := openTerminal(t)
+	defer terminal.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"reset"}, terminal, io.Discard, terminal) }()
+	_, err := bufio.NewReader(controller).ReadString('?')
+	require.NoError(t, err)
+	stop()
+	assert.Equal(t, exitNoConnection, <-ended)
+	_, err = io.WriteString(controller, "n\n") // the read of the answer ends
+	require.NoError(t, err)
+}
