@@ -36,7 +36,7 @@ const (
 )
 
 // numChains returns how many chains of so many hashes the requests rotate over.
-func (o Options) numChains(hashes int) int { return workload.Chains(hashes, o.Entries, o.Rotate) }
+func (o Options) numChains(hashes int) int { return workload.NumChains(hashes, o.Entries, o.Rotate) }
 
 // newWorkload makes chains of random hashes for one number of hashes. The chains hit
 // whole until cut.

@@ -95,5 +95,5 @@ func (w *chainSet) order() []int { return w.random(3).Perm(w.len()) }
 // numChains returns how many chains make at least so many entries, and more than
 // so many bytes of cache when each hash is there twice: a multiple of ten.
 func numChains(hashes, entries int, cache int64) int {
-	return workload.Chains(hashes, entries, cache/2)
+	return workload.NumChains(hashes, entries, cache/2)
 }

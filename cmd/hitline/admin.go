@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -29,7 +30,7 @@ terminal to ask at, it needs --yes.
 
 With --json: {"reset": true}`,
 		Example: "  hitline reset --yes\n  hitline reset --tp-rank 3 --yes",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	rank, check := anyRankFlags(cmd)

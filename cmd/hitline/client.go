@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -133,9 +134,9 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case timedOut && errors.Is(err, client.ErrNoAnswer):
-		return classifiedError{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer}
+		return cli.WithClass(fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
 	case timedOut:
-		return classifiedError{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect}
+		return cli.WithClass(fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect)
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }

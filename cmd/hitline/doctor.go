@@ -13,6 +13,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -50,7 +51,7 @@ It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	source := configFlags(cmd)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
@@ -151,7 +152,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool st
 	} else {
 		result.Report, err = diagnosis.Examine(ctx, rules, store.forDiagnosis(), prompt)
 		if err != nil {
-			err = classifiedError{err, client.ErrConnect}
+			err = cli.WithClass(err, client.ErrConnect)
 		}
 		_ = store.Close()
 	}
@@ -161,7 +162,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool st
 	}
 	result.Exit = exitCode(err)
 	if err != nil {
-		result.Error, err = err.Error(), classifiedError{err, errReported}
+		result.Error, err = err.Error(), cli.WithClass(err, cli.ErrReported)
 	}
 	if printErr := printResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
 		return printErr

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/events"
 )
 
@@ -167,7 +168,7 @@ func (m *monitor) print(v any, text func() string) error {
 		}
 		line = escapeControls(string(encoded))
 	} else {
-		line = printable(text())
+		line = cli.Printable(text())
 	}
 	if _, err := fmt.Fprintln(m.out, line); err != nil {
 		return fmt.Errorf("cannot write: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -73,7 +74,7 @@ made of, which without --salt are also the keys in a storage of HiCache.
 With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …,
 "num_tokens": …, "hashes": [hash, …]}`,
 		Example: "  seq 64 | hitline hash --block-size 16\n  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline hash --engine sglang --block-size 64 --short --tokens-file ids.json",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	o.addFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

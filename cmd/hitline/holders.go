@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -48,7 +49,7 @@ hashes must be whole digests, and not those of SGLang.
 With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 "tokens": …, "media": {"GPU": …}}], "left_out": …, "loadable_tokens": …}`,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlagsWithoutPool(cmd)
 	f.add(cmd)
@@ -219,12 +220,12 @@ func formatHolders(answer *api.HoldersAnswer) string {
 		media := mediaOf(answer)
 		fmt.Fprint(w, "instance\trank\ttokens")
 		for _, medium := range media {
-			fmt.Fprintf(w, "\t%s", printable(medium))
+			fmt.Fprintf(w, "\t%s", cli.Printable(medium))
 		}
 		fmt.Fprintln(w)
 		for i := range answer.Holders {
 			h := &answer.Holders[i]
-			fmt.Fprintf(w, "%s\t%d\t%d", printable(h.Instance), h.Rank, h.Tokens)
+			fmt.Fprintf(w, "%s\t%d\t%d", cli.Printable(h.Instance), h.Rank, h.Tokens)
 			for _, medium := range media {
 				fmt.Fprintf(w, "\t%d", h.Media[medium])
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -67,7 +68,7 @@ With --json: {"evicted": number of keys}`
 func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var t target
 	var rank netproto.GroupRank
-	cmd := &cobra.Command{Args: refuseArgs}
+	cmd := &cobra.Command{Args: cli.NoArgs}
 	t.addFlags(cmd)
 	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default 0)")

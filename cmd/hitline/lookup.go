@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -44,7 +45,7 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 {"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_start": …,
 "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
 		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")

@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
+		{"", "no command given; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},

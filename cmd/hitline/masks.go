@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -31,7 +32,7 @@ With --json: {"hit_tokens": …, "tail_boundaries": […], "masks": [{"group": �
 chunks from start to end-1. The group is null if it is not kept in the store.
 The runs are empty if all is true.`,
 		Example: "  hitline plan --tokens 128 --hashes-file prompt.hex",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")

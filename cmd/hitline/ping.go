@@ -11,6 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -33,7 +34,7 @@ end: {"requests": n, "lost": n, "min_us": …, "mean_us": …, "p50_us": …,
 "p99_us": …, "max_us": …, "error": text if any was lost, "exit": code}. The
 times are left out if all were lost.`,
 		Example: "  hitline ping --timeout 1s\n  hitline ping -n 10 -i 100ms",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	requests := requestsFlag(cmd, "`number` of round trips, 0 for no end\n(default one, printed alone)")
@@ -106,7 +107,7 @@ func (t *target) pingRepeatedly(cmd *cobra.Command, requests uint, interval time
 		}
 		line := fmt.Sprintf("%d  %v", stats.requests, roundTrip)
 		if err != nil {
-			line = fmt.Sprintf("%d  lost: %s", stats.requests, printable(err.Error()))
+			line = fmt.Sprintf("%d  lost: %s", stats.requests, cli.Printable(err.Error()))
 		}
 		if err := printText(cmd, line); err != nil {
 			return err
@@ -173,7 +174,7 @@ func (p *pingStats) print(cmd *cobra.Command, asJSON bool) error {
 	}
 	var err error
 	if p.lost > 0 {
-		err = classifiedError{fmt.Errorf("%d of %d round trips lost", p.lost, p.requests), errReported}
+		err = cli.WithClass(fmt.Errorf("%d of %d round trips lost", p.lost, p.requests), cli.ErrReported)
 	}
 	if result.Exit = exitCode(err); err != nil {
 		result.Error = err.Error()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/feed"
@@ -54,7 +55,7 @@ limits, the log and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
 files and certificates it also reads again by itself when they change.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	source := configFlags(cmd)
 	owner := ownerFlags(cmd)
@@ -428,7 +429,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 var errSecondSignal = errors.New("stopped at once")
 
 func secondSignal(s os.Signal) error {
-	return classifiedError{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal}
+	return cli.WithClass(fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal)
 }
 
 // untilSignal runs load, which is done before the server is ready. A signal stops it, and is logged. It returns an error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/snapshot"
 )
 
@@ -56,7 +57,7 @@ func formatSnapshot(info *snapshot.Info, now time.Time) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "created\t%s\nage\t%v\nversion\t%s\nbytes\t%d\nentries\t%d\n\n", info.Created.Format(time.RFC3339),
-		now.Sub(info.Created).Round(time.Second), printable(info.Version), info.Bytes, info.Entries)
+		now.Sub(info.Created).Round(time.Second), cli.Printable(info.Version), info.Bytes, info.Entries)
 	fmt.Fprintf(w, "pool\tmodel\tentries\tdescribed\tdigest\n")
 	for _, p := range info.Pools {
 		fmt.Fprintf(w, "%q\t%q\t%d\t%t\t%.8q\n", p.Name, p.Model, p.Entries, p.Described, p.Digest)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -32,7 +33,7 @@ answers, or at an interrupt (Ctrl-C) with 0.
 
 With --json: the server's own JSON; with --watch one line each time.`,
 		Example: "  hitline stat\n  hitline stat --watch\n  hitline stat --json | jq .entries",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	watch := cmd.Flags().BoolP("watch", "w", false, "ask again and again")
@@ -132,15 +133,15 @@ func flattenObject(object json.RawMessage) (map[string]string, error) {
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
-		key = prefix + printable(key)
+		key = prefix + cli.Printable(key)
 		switch v := value.(type) {
 		case map[string]any:
 			flatten(flat, key+".", v)
 		case string:
-			flat[key] = printable(v)
+			flat[key] = cli.Printable(v)
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[key] = printable(string(text))
+			flat[key] = cli.Printable(string(text))
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // watchStat prints the counters of a server at an interval, until it has answered as many requests,
@@ -102,7 +104,7 @@ func (d *statDisplay) showSample(now *statSample, document string) error {
 func (d *statDisplay) reportLost(err error) error {
 	if !d.isLost {
 		d.isLost = true
-		d.notify(printable(err.Error()) + "; trying again")
+		d.notify(cli.Printable(err.Error()) + "; trying again")
 	}
 	if d.terminal != nil {
 		return d.redraw()

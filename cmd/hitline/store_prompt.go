@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -37,7 +38,7 @@ Without one for each mamba group the prompt is refused.
 
 With --json: {"stored": [chunks of each group]}`,
 		Example: "  hitline store-prompt --tokens 128 --hashes-file prompt.hex\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	t.addFlags(cmd)
 	f.add(cmd)

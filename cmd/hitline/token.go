@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -34,7 +35,7 @@ the server may have that, as sha256, in place of the token.
 
 With --json: {"token": token} or {"sha256": digest}`,
 		Example: "  (umask 077; hitline token > engines.token)\n  hitline token --digest engines.token",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	cmd.Flags().StringVar(&digest, "digest", "", "print the digest of the token in the first line of\nthis `file`; - is standard input")

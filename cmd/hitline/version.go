@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/simd"
 )
@@ -18,14 +18,7 @@ var version string
 
 // buildVersion returns the version of this program, "devel" if it is unknown.
 func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "devel"
-	}
-	return info.Main.Version
+	return cli.ReadBuild(version).Version
 }
 
 // newVersionCmd returns the command that prints the version and the kernels.
@@ -40,7 +33,7 @@ and the default revision.
 
 With --json: {"version", "go", "platform", "kernel", "kernels", "revision"}`,
 		Example: "  hitline version\n  HITLINE_KERNEL=generic hitline version",
-		Args:    refuseArgs,
+		Args:    cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

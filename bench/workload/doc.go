@@ -1,0 +1,9 @@
+// Package workload makes what a measurement asks for and knows what must be answered:
+//
+//   - [Chains]: chains of random hashes that are stored, then looked up in rotation.
+//   - [Conversations]: prompts as schedulers send them, which share prefixes and grow.
+//   - [Trace] and [Model]: the requests of a recorded trace, and what is stored of them.
+//   - [Arrivals]: when requests fall due.
+//
+// All that is drawn depends on a [Seed] alone: the same seed makes the same requests.
+package workload

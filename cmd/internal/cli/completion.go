@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// shells are those that newCompletionCmd writes scripts for.
+var shells = []string{"bash", "zsh", "fish"}
+
+// newCompletionCmd returns the command that prints the script of a shell that completes command
+// lines of the program.
+func newCompletionCmd(root *cobra.Command) *cobra.Command {
+	program := root.Name()
+	return &cobra.Command{
+		Use:   "completion " + strings.Join(shells, "|"),
+		Short: "Print a script that completes command lines in a shell",
+		Long: fmt.Sprintf(`completion prints a script by which a shell completes commands, flags and their
+values on the tabulator key. To have it in each new shell, write it to
+  bash  ~/.local/share/bash-completion/completions/%[1]s
+        (it needs the package bash-completion)
+  zsh   _%[1]s in a directory of $fpath, with compinit loaded
+  fish  ~/.config/fish/completions/%[1]s.fish`, program),
+		Example:   fmt.Sprintf("  source <(%[1]s completion bash)\n  %[1]s completion fish | source", program),
+		ValidArgs: shells,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(shells, args[0]) {
+				return Usagef("give one shell: %s", strings.Join(shells, ", "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write := map[string]func() error{
+				"bash": func() error { return root.GenBashCompletionV2(cmd.OutOrStdout(), true) },
+				"zsh":  func() error { return root.GenZshCompletion(cmd.OutOrStdout()) },
+				"fish": func() error { return root.GenFishCompletion(cmd.OutOrStdout(), true) },
+			}[args[0]]
+			if err := write(); err != nil {
+				return fmt.Errorf("cannot print the script: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// Complete has shells complete the values of a flag of cmd by a list. It panics if there is no
+// such flag.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+// completeFlags has shells offer files only where a file is meant: for flags whose text quotes
+// `file` or `path` as the name of the value, and for commands that take arguments.
+func completeFlags(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		value, _ := pflag.UnquoteUsage(f)
+		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && value != "file" && value != "path" {
+			Complete(cmd, f.Name)
+		}
+	})
+	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}

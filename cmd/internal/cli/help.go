@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// columns is the width of help: that of the narrowest usual terminal.
+const columns = 80
+
+// groupAnnotation is the annotation of a flag that names its group.
+const groupAnnotation = "group"
+
+// AddGroup adds commands to root, which help lists under a title.
+func AddGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+	}
+	root.AddCommand(commands...)
+}
+
+// FlagGroup adds the flags that define defines to those of a command. Help lists them under a
+// title, behind the flags of no group.
+func FlagGroup(flags *pflag.FlagSet, title string, define func(group *pflag.FlagSet)) {
+	group := pflag.NewFlagSet(title, pflag.ContinueOnError)
+	group.SortFlags = false
+	define(group)
+	group.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[groupAnnotation] = []string{title}
+		flags.AddFlag(f)
+	})
+}
+
+// Prepare completes a root command to which all commands were added: help, a help command,
+// completion, refusals of unknown commands and flags, and --version if root has a Version. Flags
+// are listed in the order of their definition.
+func Prepare(root *cobra.Command) {
+	root.Args = refuseUnknown
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		return Usagef("no command given; one of %s", strings.Join(commandNames(cmd), ", "))
+	}
+	root.SilenceErrors, root.SilenceUsage = true, true // Program prints them
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(suggestFlag)
+	root.SetUsageFunc(printUsage)
+	root.SetHelpCommand(newHelpCmd(root.Name()))
+	root.AddCommand(newCompletionCmd(root))
+	for _, cmd := range append(root.Commands(), root) {
+		completeFlags(cmd)
+	}
+}
+
+// newHelpCmd replaces cobra's help command, which exits with 0 for an unknown topic.
+func newHelpCmd(program string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Explain a command",
+		Long:    "help prints what " + program + ", or one of its commands, does.",
+		Example: "  " + program + " help completion",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return WithClass(err, ErrUsage)
+			case topic == cmd.Root():
+				err = refuseUnknown(topic, rest)
+			default:
+				err = NoArgs(topic, rest)
+			}
+			if err != nil {
+				return err
+			}
+			topic.InitDefaultHelpFlag()
+			topic.InitDefaultVersionFlag()
+			return topic.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return commandNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// printUsage prints what help has below the text of a command. It is for cobra.Command.SetUsageFunc.
+func printUsage(cmd *cobra.Command) error {
+	var b strings.Builder
+	use := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", use)
+	if cmd.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	printCommands(&b, cmd)
+	printFlags(&b, cmd)
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n%s help COMMAND explains a command.\n", cmd.CommandPath())
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	return err
+}
+
+// printCommands prints the commands below cmd by groups, and last those of none.
+func printCommands(b *strings.Builder, cmd *cobra.Command) {
+	for _, group := range append(cmd.Groups(), &cobra.Group{Title: "Other:"}) {
+		title := "\n" + group.Title + "\n"
+		for _, child := range cmd.Commands() {
+			if child.GroupID == group.ID && child.IsAvailableCommand() {
+				fmt.Fprintf(b, "%s  %-*s %s\n", title, child.NamePadding(), child.Name(), child.Short)
+				title = ""
+			}
+		}
+	}
+}
+
+// printFlags prints the flags of cmd, and then those of each group.
+func printFlags(b *strings.Builder, cmd *cobra.Command) {
+	var titles []string
+	groups := map[string]*pflag.FlagSet{}
+	cmd.Flags().SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		title := "Flags:"
+		if group := f.Annotations[groupAnnotation]; len(group) > 0 {
+			title = group[0] + ":"
+		}
+		group := groups[title]
+		if group == nil {
+			group = pflag.NewFlagSet(title, pflag.ContinueOnError)
+			group.SortFlags = false
+			groups[title] = group
+			titles = append(titles, title)
+		}
+		shown := *f
+		shown.Usage = strings.Join(strings.Fields(f.Usage), " ") // wrapped below
+		group.AddFlag(&shown)
+	})
+	for _, title := range titles {
+		if groups[title].HasAvailableFlags() {
+			fmt.Fprintf(b, "\n%s\n%s", title, groups[title].FlagUsagesWrapped(columns))
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/lookup/client"
+)
+
+// Program is a program of several commands. An error of a command ends it with ExitFailed, or with
+// the exit code of its class: the classes of this package, those of package client, the end of a
+// deadline, which is ExitLost, and those of the program itself.
+type Program struct {
+	// Root is the root command, prepared by Prepare. A program runs it once.
+	Root *cobra.Command
+	// Usage are further classes of wrong usage, for which --help helps.
+	Usage []error
+	// Input are further classes of wrong configuration or input.
+	Input []error
+	// Lost are further classes of connections and servers that are lost.
+	Lost []error
+	// Signals says that the end of the context of Run is an interruption, as by NotifyContext. An
+	// error after it is "interrupted", with ExitFailed.
+	Signals bool
+}
+
+// Run runs one command line, without the program's name, and returns the exit code. An error is
+// one line on standard error, and with --json another one on standard output:
+// {"error": …, "exit": …}.
+func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p.Root.SetArgs(args)
+	p.Root.SetIn(stdin)
+	p.Root.SetOut(stdout)
+	p.Root.SetErr(stderr)
+	started := false
+	observeStart(p.Root, &started)
+	cmd, err := p.Root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return ExitDone
+	case !started: // cobra refused the command line
+		err = WithClass(err, ErrUsage)
+	case p.Signals && ctx.Err() != nil: // whatever else failed, failed of it
+		err = classified{errInterrupted, err}
+	}
+	return p.report(cmd, args, err)
+}
+
+// observeStart makes the commands below cmd set started when they begin. cobra has no hook behind
+// all of its own checks.
+func observeStart(cmd *cobra.Command, started *bool) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return run(cmd, args)
+		}
+	}
+	for _, child := range cmd.Commands() {
+		observeStart(child, started)
+	}
+}
+
+// report prints the error of a command and returns the exit code.
+func (p Program) report(cmd *cobra.Command, args []string, err error) int {
+	code := p.ExitCode(err)
+	if wantsJSON(cmd, args) && !errors.Is(err, ErrReported) {
+		line, _ := json.Marshal(struct { // has no value that cannot be encoded
+			Error string `json:"error"`
+			Exit  int    `json:"exit"`
+		}{err.Error(), code})
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), Printable(err.Error()))
+	if code == ExitUsage && p.isUsage(err) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s --help\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// ExitCode returns the exit code for an error, or for none.
+func (p Program) ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, errInterrupted):
+		return ExitFailed
+	case p.isUsage(err), isAny(err, p.Input), errors.Is(err, ErrConfig), errors.Is(err, client.ErrRequest):
+		return ExitUsage
+	case isAny(err, p.Lost), errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ExitLost
+	}
+	return ExitFailed
+}
+
+func (p Program) isUsage(err error) bool {
+	return errors.Is(err, ErrUsage) || isAny(err, p.Usage)
+}
+
+// isAny reports whether err is of one of the classes.
+func isAny(err error, classes []error) bool {
+	return slices.ContainsFunc(classes, func(class error) bool { return errors.Is(err, class) })
+}
+
+// wantsJSON reports whether --json is given. Parsing stops at a wrong flag, so args after it count
+// too; and where no command is found it may be meant for one.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	asJSON, err := cmd.Flags().GetBool("json")
+	mayMean := cmd.HasSubCommands() || err == nil && !cmd.Flags().Changed("json")
+	return asJSON || mayMean && slices.Contains(args, "--json")
+}

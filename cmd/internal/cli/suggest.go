@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Nearest returns the name that a mistyped one probably means: the one that the fewest edits lead
+// to, or that begins as it does; the first of equals. It returns "" if none is near: beyond a third
+// of the letters a guess would mislead more than help.
+func Nearest(mistyped string, names []string) string {
+	if mistyped == "" {
+		return ""
+	}
+	candidates := &cobra.Command{}
+	for _, name := range names {
+		candidates.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	for edits := range max(1, len(mistyped)/3) + 1 {
+		candidates.SuggestionsMinimumDistance = edits
+		if near := candidates.SuggestionsFor(mistyped); len(near) > 0 {
+			return near[0]
+		}
+	}
+	return ""
+}
+
+// suggestFlag adds to the error of an unknown flag which one may be meant. A root command without
+// an action refuses the command that the flag is for instead.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	if args := cmd.Flags().Args(); !cmd.HasParent() && len(args) > 0 {
+		return refuseUnknown(cmd, args)
+	}
+	mistyped := unknown.GetSpecifiedName()
+	if letters := unknown.GetSpecifiedShortnames(); letters != "" { // as in -duration
+		mistyped = strings.TrimLeft(letters, "-")
+	}
+	if len(mistyped) < 2 {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := Nearest(mistyped, names); near != "" {
+		return Usagef("%w; did you mean --%s?", err, near)
+	}
+	return err
+}
+
+// refuseUnknown returns an error for arguments of the root command: they name no command.
+func refuseUnknown(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	names := commandNames(root)
+	if near := Nearest(args[0], names); near != "" {
+		return Usagef("unknown command %q; did you mean %s?", args[0], near)
+	}
+	return Usagef("unknown command %q; one of %s", args[0], strings.Join(names, ", "))
+}
+
+// commandNames returns the names of the commands that help lists.
+func commandNames(root *cobra.Command) []string {
+	var names []string
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
+			names = append(names, cmd.Name())
+		}
+	}
+	return names
+}
+
+// NoArgs returns an error for any argument. It is for cobra.Command.Args.
+func NoArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
