@@ -24,6 +24,7 @@ func TestExamples(t *testing.T) {
 	for _, page := range pages(t) {
 		all = append(all, pageExamples(t, page)...)
 	}
+	p.checkFlags(t, all)
 	ok := t.Run("run", func(t *testing.T) {
 		for _, e := range all {
 			if plan := makePlan(e); plan != nil {
@@ -82,6 +83,9 @@ func (p *programs) helpExamples(t *testing.T, above string, path ...string) []ex
 	if help == above { // an argument and not a command
 		return nil
 	}
+	for _, flag := range flagName.FindAllString(help, -1) {
+		p.flags[flag] = true
+	}
 	where := strings.Join(path, " ") + " --help"
 	var examples []example
 	if _, after, ok := strings.Cut(help, "\nExamples:\n"); ok {
@@ -116,6 +120,25 @@ func (p *programs) subcommands(t *testing.T, path []string) []string {
 	return names
 }
 
+var (
+	flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+	flagSpan = regexp.MustCompile(`^--[a-z]`)
+)
+
+// checkFlags checks that the flags that pages name by themselves are flags of some command of either program.
+func (p *programs) checkFlags(t *testing.T, all []example) {
+	t.Helper()
+	for _, e := range all {
+		if !e.inline || !flagSpan.MatchString(e.text) || isHistory(e.where) {
+			continue
+		}
+		for _, flag := range flagName.FindAllString(e.text, -1) {
+			assert.True(t, p.flags[flag] || foreignFlags[flag],
+				"%s: no command has the flag %s. Mend the page; if it is another program's, add it to foreignFlags in internal/examples/table_test.go", e.where, flag)
+		}
+	}
+}
+
 // A plan is what to do with an example.
 type plan struct {
 	example
@@ -141,6 +164,8 @@ func makePlan(e example) *plan {
 			name, _, _ := strings.Cut(c, " ")
 			reason := reasonOf(c)
 			switch {
+			case notCommand.MatchString(c):
+				return nil
 			case reason != "" || isReference(e, c):
 				run = false
 			case name != "hitline" && name != "hitbench" && !tools[name]:

@@ -25,6 +25,9 @@ func (p *programs) lookUp(t *testing.T, where, command string) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(p.bin, args[0]), append(args[1:], "--help")...)
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s: %s: %s", where, command, out)
+		if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+			assert.Contains(t, string(out), "\n  "+args[0]+" "+args[1], "%s: %s has no command %s", where, args[0], args[1])
+		}
 	case "make":
 		lookUpMake(t, where, args[1:])
 	case "go":

@@ -63,13 +63,14 @@ type programs struct {
 	bin    string
 	files  map[string][]byte // by name
 	hashes [][]byte          // of the prompt
+	flags  map[string]bool   // that any help names
 }
 
 // build builds both programs, and those that a comparison takes its rivals from.
 func build(t *testing.T) *programs {
 	t.Helper()
 	watchSources(t)
-	p := &programs{bin: filepath.Join(t.TempDir(), "bin"), files: map[string][]byte{}}
+	p := &programs{bin: filepath.Join(t.TempDir(), "bin"), files: map[string][]byte{}, flags: map[string]bool{}}
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", p.bin+"/", root+"/cmd/hitline", root+"/cmd/hitbench").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
@@ -82,6 +83,7 @@ func build(t *testing.T) *programs {
 	}
 	p.files["ids.txt"] = []byte(ids.String())
 	p.files["ids.json"] = []byte("[" + strings.Join(strings.Fields(ids.String()), ",") + "]")
+	p.files["index.snapshot"] = p.snapshot(t)
 	p.files["prompt.hex"], p.hashes = p.prompt(t, ids.String())
 	p.files["hashes"] = p.files["prompt.hex"]
 	p.files["engines.token"] = []byte("0Wk3vQ9hZJ2mT7xYp0Wk3vQ9hZJ2mT7xYp012345678\n")
@@ -121,6 +123,17 @@ func (p *programs) prompt(t *testing.T, ids string) (text []byte, hashes [][]byt
 	return text, hashes
 }
 
+// snapshot returns a snapshot that a server has written as it stopped.
+func (p *programs) snapshot(t *testing.T) []byte {
+	t.Helper()
+	s := &sandbox{dir: t.TempDir(), env: []string{"PATH=" + p.bin + ":" + os.Getenv("PATH"), "HITLINE_BACKEND_MEMORY_SNAPSHOT_PATH=index.snapshot"}}
+	output, err := s.run("start_server hitline serve --listen tcp://127.0.0.1:0")
+	require.NoError(t, err, output)
+	content, err := os.ReadFile(filepath.Join(s.dir, "index.snapshot"))
+	require.NoError(t, err)
+	return content
+}
+
 // A sandbox is the folder that an example runs in, with what stands behind the addresses that it names.
 type sandbox struct {
 	dir       string
@@ -144,11 +157,11 @@ func newSandbox(t *testing.T, p *programs, startsServer bool, config string) *sa
 	if config == "" {
 		config = defaultConfig
 	}
-	engine := publish(t, p.hashes)
+	engines := [2]*eventstest.Publisher{publish(t, p.hashes), publish(t, p.hashes)}
 	if startsServer {
-		s.freePorts(t, engine)
+		s.freePorts(t, engines)
 	} else {
-		s.startServer(t, p, engine)
+		s.startServer(t, p, engines)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "hitline.yaml"), []byte(s.addresses.Replace(config)), 0o600))
 	s.env = append(s.env, "PATH="+p.bin+":"+os.Getenv("PATH"), "HOME="+s.dir, "TMPDIR="+s.dir, "HITLINE_ADDRESS="+s.address)
@@ -177,7 +190,7 @@ func publish(t *testing.T, hashes [][]byte) *eventstest.Publisher {
 
 // freePorts chooses the addresses of a server that the example starts. Its configuration and flags name them, and
 // HITLINE_LISTEN is the default.
-func (s *sandbox) freePorts(t *testing.T, engine *eventstest.Publisher) {
+func (s *sandbox) freePorts(t *testing.T, engines [2]*eventstest.Publisher) {
 	t.Helper()
 	var free [4]string
 	for i := range free {
@@ -185,7 +198,7 @@ func (s *sandbox) freePorts(t *testing.T, engine *eventstest.Publisher) {
 	}
 	s.address = "tcp://" + free[0]
 	s.env = append(s.env, "HITLINE_LISTEN="+s.address)
-	s.replaceAddresses(engine, free[0], free[1], free[2], free[3])
+	s.replaceAddresses(engines, free[0], free[1], free[2], free[3])
 }
 
 // freeAddress returns an address of loopback whose port nobody listens on. It lies below those that the system gives
@@ -204,10 +217,10 @@ func freeAddress(t *testing.T) string {
 }
 
 // startServer starts a server that serves all that pages speak of.
-func (s *sandbox) startServer(t *testing.T, p *programs, engine *eventstest.Publisher) {
+func (s *sandbox) startServer(t *testing.T, p *programs, engines [2]*eventstest.Publisher) {
 	t.Helper()
 	path := filepath.Join(s.dir, "server.yaml")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, serverConfig, engine.Endpoint, engine.Replay), 0o600))
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, serverConfig, engines[0].Endpoint, engines[0].Replay), 0o600))
 	cmd := exec.Command(filepath.Join(p.bin, "hitline"), "serve", "--config", path)
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -244,7 +257,7 @@ func (s *sandbox) startServer(t *testing.T, p *programs, engine *eventstest.Publ
 		require.FailNow(t, "the server of the sandbox did not start in time")
 	}
 	s.address = ready.Listen[0]
-	s.replaceAddresses(engine, strings.TrimPrefix(s.address, "tcp://"), freeAddress(t), ready.Metrics, ready.Fleet)
+	s.replaceAddresses(engines, strings.TrimPrefix(s.address, "tcp://"), freeAddress(t), ready.Metrics, ready.Fleet)
 }
 
 // run runs a script and returns what it printed. It and its programs are ended if it takes too long.

@@ -31,23 +31,23 @@ metrics: 127.0.0.1:9557
 `
 
 // replaceAddresses has the addresses of the pages and of help stand for those of the sandbox.
-func (s *sandbox) replaceAddresses(engine *eventstest.Publisher, server, other, metrics, fleet string) {
+func (s *sandbox) replaceAddresses(engines [2]*eventstest.Publisher, server, other, metrics, fleet string) {
 	s.addresses = strings.NewReplacer(
 		"127.0.0.1:7557", server,
 		"10.0.0.1:7557", server,
 		"127.0.0.1:7559", other,
 		"127.0.0.1:9557", metrics,
 		"127.0.0.1:8557", fleet,
-		"tcp://127.0.0.1:5557", engine.Endpoint,
-		"tcp://127.0.0.1:5558", engine.Replay,
-		"tcp://10.0.0.5:5557", engine.Endpoint,
-		"tcp://10.0.0.5:5558", engine.Replay,
-		"tcp://10.0.0.10:5557", engine.Endpoint,
-		"tcp://10.0.0.10:5558", engine.Replay,
-		"tcp://10.0.0.11:5557", engine.Endpoint,
-		"tcp://10.0.0.11:5558", engine.Replay,
-		"tcp://10.0.0.12:5557", engine.Endpoint,
-		"tcp://10.0.0.12:5558", engine.Replay,
+		"tcp://127.0.0.1:5557", engines[0].Endpoint,
+		"tcp://127.0.0.1:5558", engines[0].Replay,
+		"tcp://10.0.0.5:5557", engines[0].Endpoint,
+		"tcp://10.0.0.5:5558", engines[0].Replay,
+		"tcp://10.0.0.10:5557", engines[0].Endpoint,
+		"tcp://10.0.0.10:5558", engines[0].Replay,
+		"tcp://10.0.0.11:5557", engines[1].Endpoint,
+		"tcp://10.0.0.11:5558", engines[1].Replay,
+		"tcp://10.0.0.12:5557", engines[1].Endpoint,
+		"tcp://10.0.0.12:5558", engines[1].Replay,
 		"backend: {mooncake: {masters: [10.0.0.5:50051]}} ", "#", // left out, as that page says
 	)
 }
@@ -59,6 +59,12 @@ var withoutExamples = map[string]bool{"help": true, "completion": true}
 var tools = map[string]bool{
 	"curl": true, "echo": true, "jq": true, "kill": true, "printf": true, "seq": true, "sleep": true, "umask": true,
 }
+
+// notCommand matches a code span that begins like a command and is a line of a log.
+var notCommand = regexp.MustCompile(`^hitline at `)
+
+// foreignFlags are the flags of other programs that the pages name.
+var foreignFlags = map[string]bool{}
 
 // A rule changes how a simple command runs, or says why it does not.
 type rule struct {
@@ -76,11 +82,23 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`ENDPOINT|ADDRESS|NAME`), replace: []string{
 		"ENDPOINT", "tcp://127.0.0.1:5557", "http://ADDRESS", "http://127.0.0.1:9557", "ADDRESS", "tcp://127.0.0.1:7557", "NAME", "engine-1",
 	}},
+	{command: regexp.MustCompile(`^hitline lookup --explain$`), flags: "--tokens 64 --hashes-file hashes"},
+	{command: regexp.MustCompile(`^hitline snapshot .* FILE`), replace: []string{"FILE", "index.snapshot"}},
+	{command: regexp.MustCompile(`^hitline serve .* FILE`), replace: []string{"FILE", "hitline.yaml"}},
+	{command: regexp.MustCompile(`^hitline token .* FILE`), replace: []string{"FILE", "engines.token"}},
+	{command: regexp.MustCompile(`^hitline snapshot`), replace: []string{"/var/lib/hitline/", ""}},
 
 	// Commands that would go on.
-	{command: regexp.MustCompile(`^hitline events`), flags: "--count 2 --timeout 30s"},
-	{command: regexp.MustCompile(`^hitline stat .*--watch`), flags: "--count 2 --watch 10ms"},
-	{command: regexp.MustCompile(`^hitline ping .*--count`), flags: "--count 2 --interval 1ms"},
+	{command: regexp.MustCompile(`^hitline events`), flags: "-n 2 --timeout 30s"},
+	{command: regexp.MustCompile(`^hitline stat .*--watch`), flags: "-n 2 -i 10ms"},
+	{command: regexp.MustCompile(`^hitline ping .*-n`), flags: "-n 2 -i 1ms"},
+
+	// Measurements.
+	{command: regexp.MustCompile(`^hitbench run`), flags: "--duration 50ms --warmup 10ms --entries 2000"},
+	{command: regexp.MustCompile(`^hitbench floor`), flags: "--entries 2000 --rounds 1 --requests 20 --max-cache 1"},
+	{command: regexp.MustCompile(`^hitbench .*\bN$`), replace: []string{" N", " 64"}},
+	{command: regexp.MustCompile(`^hitbench compare(?:$|.*[^0-9]$)`), flags: "--seconds 0.01 --rounds 1 --entries 1000 --rotate 1 --only go-net-map"},
+	{command: regexp.MustCompile(`^hitbench compare .*--holders`), flags: "--llmd none --entries 20000 --rounds 1 --seconds 0.01"},
 
 	// Not for a test on an ordinary machine.
 	{command: regexp.MustCompile(`^make `), reason: "the targets build, test, or measure for minutes; they are looked up in the Makefile"},
