@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"os"
 	"os/exec"
 	"regexp"
@@ -132,7 +133,7 @@ func (c *pyzmqClient) prepare() error {
 	if c.servers.python == nil {
 		p, err := c.servers.startClient(c.ctx, c.load)
 		if err != nil {
-			return lost(err)
+			return wire.Lost(err)
 		}
 		c.servers.python = p
 	}

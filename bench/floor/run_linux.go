@@ -119,16 +119,19 @@ func (m *meter) start(ctx context.Context) error {
 		addr string
 		peer func(wire.Socket, *chainSet, []int) *peer
 	}{{m.floor.Addr(), floorPeer}, {addr, hitlinePeer}} {
-		s, err := wire.Dial(ctx, server.addr, m.o.Timeout)
+		at := wire.Server{Address: server.addr, Timeout: m.o.Timeout}
+		if server.addr == m.o.Connect {
+			at.Dialect, at.Token = wire.Raw, m.o.Token
+		}
+		control, err := wire.Dial(ctx, at)
 		if err != nil {
-			return fmt.Errorf("%w: %w", measure.ErrLost, err)
+			return err
+		}
+		s, err := control.Socket(wire.Wait{Bound: m.o.Timeout})
+		if err != nil {
+			return err
 		}
 		m.sockets = append(m.sockets, s)
-		if server.addr == m.o.Connect {
-			if err := m.o.authenticate(s); err != nil {
-				return err
-			}
-		}
 		m.peers[i] = server.peer(s, m.load, order)
 	}
 	return nil

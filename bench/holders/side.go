@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hitline/hitline/bench/indexbench"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/netproto"
@@ -51,7 +51,7 @@ type ours struct {
 	holders []*fleet.Holder
 	tokens  int64 // of a hash
 	held    []bool
-	before  indexbench.Memory
+	before  measure.Memory
 	queries []netproto.Hashes
 	result  fleet.Result
 }
@@ -60,7 +60,7 @@ type ours struct {
 const noBound = 1 << 40
 
 func newOurs(o Options) (*ours, error) {
-	before := indexbench.SettledMemory()
+	before := measure.SettledMemory()
 	f, err := fleet.New(fleet.Config{BlockSize: o.HashTokens, MaxBytes: noBound, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *ours) add(q query) error {
 }
 
 func (s *ours) memory(context.Context) (used, stated int64, err error) {
-	return indexbench.SettledMemory().Since(s.before), s.fleet.Stats().Bytes, nil
+	return measure.SettledMemory().Since(s.before), s.fleet.Stats().Bytes, nil
 }
 
 func (s *ours) answer(_ context.Context, query int) (map[string]int, error) {

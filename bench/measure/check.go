@@ -26,15 +26,20 @@ func CheckRange[N ~int | ~int64 | ~float64](what string, n, least, most N) error
 // CheckHashes wants at least one number of hashes, each of them within bounds and there
 // once.
 func CheckHashes(numbers []int, least, most int) error {
+	return CheckList("hashes", numbers, least, most)
+}
+
+// CheckList is CheckHashes for numbers of anything else; what is its plural.
+func CheckList(what string, numbers []int, least, most int) error {
 	if len(numbers) == 0 {
-		return BadOptions("no number of hashes")
+		return BadOptions("no number of %s", what)
 	}
 	for i, n := range numbers {
-		if err := CheckRange("hashes", n, least, most); err != nil {
+		if err := CheckRange(what, n, least, most); err != nil {
 			return err
 		}
 		if slices.Contains(numbers[:i], n) {
-			return BadOptions("hashes %v: one of them is there twice", numbers)
+			return BadOptions("%s %v: one of them is there twice", what, numbers)
 		}
 	}
 	return nil

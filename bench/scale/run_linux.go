@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // Run measures all points in each round, against servers that it starts for the
@@ -84,7 +85,7 @@ func (s *sweep) note(text string) {
 // report returns what was measured until now, without peaks.
 func (s *sweep) report() Report {
 	r := Report{
-		Mode: "closed", Dialect: string(load.Raw), Hashes: s.o.Hashes, Pipeline: s.o.Pipeline, Entries: s.o.Entries,
+		Mode: "closed", Dialect: string(wire.Raw), Hashes: s.o.Hashes, Pipeline: s.o.Pipeline, Entries: s.o.Entries,
 		Client: s.plan.Client, Server: s.plan.Server, Shared: s.plan.Shared, Rounds: s.plan.rounds, Seconds: s.plan.each.Seconds(),
 		Points: []Point{}, Peaks: []Peak{}, Wrong: s.wrong, Errors: s.errors,
 	}

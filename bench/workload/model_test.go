@@ -30,7 +30,12 @@ func TestModel(t *testing.T) {
 			var m Model
 			for i, s := range steps {
 				assert.Equal(t, s.known, m.Known(s.ids), "step %d", i)
-				m.Add(s.ids)
+				numbers := m.Number(s.ids)
+				assert.Len(t, numbers, len(s.ids))
+				for at, number := range numbers {
+					assert.Equal(t, m.Number(s.ids[:at+1])[at], number, "equal prefixes")
+					assert.LessOrEqual(t, int(number), len(m.nodes))
+				}
 				assert.Equal(t, len(s.ids), m.Known(s.ids), "after step %d", i)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -185,7 +186,7 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.anchored {
 		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
 	}
-	f.o.Dialect, f.o.MissAt = load.Dialect(f.dialect), load.MissAt(f.missAt)
+	f.o.Dialect, f.o.MissAt = wire.Dialect(f.dialect), load.MissAt(f.missAt)
 	var err error
 	if f.o.Pool, err = f.pool.pool(); err != nil {
 		return err

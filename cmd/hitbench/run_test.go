@@ -19,6 +19,7 @@ import (
 
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/load/loadtest"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // faulty starts a server and returns its address.
@@ -46,7 +47,7 @@ func TestRun(t *testing.T) {
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.EqualValues(t, 300, got.Requests)
-	assert.Equal(t, []any{addr, load.Raw, "closed", 2, 1, "4-20", 0.9, load.MissRandom}, []any{
+	assert.Equal(t, []any{addr, wire.Raw, "closed", 2, 1, "4-20", 0.9, load.MissRandom}, []any{
 		got.Connect, got.Dialect, got.Mode, got.Connections, got.Pipeline, got.Hashes, got.HitShare, got.MissAt,
 	})
 	text, err := os.ReadFile(hdr)

@@ -83,6 +83,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
+		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			got := hitline(t, "", strings.Fields(test.line)...)
@@ -101,13 +102,11 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
 	}
-	got := hitline(t, "", "serve", "--bogus", "--json")
-	assert.Empty(t, got.stdout, "it has no --json")
 }
 
 func TestHelp(t *testing.T) {
@@ -140,7 +139,7 @@ func TestHelp(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
 		return true
 	}
 	return false

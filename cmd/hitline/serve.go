@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,26 +54,40 @@ minutes more.
 SIGHUP makes it read its configuration again: permissions, tokens, certificates,
 limits, the log and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
-files and certificates it also reads again by itself when they change.`,
-		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check",
+files and certificates it also reads again by itself when they change.
+
+With --check --explain it prints behind each value where it came from: a place
+in the file (hitline.yaml:7:16), a variable, a flag, "default", or "derived" if
+it follows from other values. With --json too: [{"path", "value", "origin"}, …]`,
+		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check\n  hitline serve --check --explain",
 		Args:    cli.NoArgs,
 	}
 	source := configFlags(cmd)
 	owner := ownerFlags(cmd)
+	var checks checkOptions
 	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
+	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
+	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if *check {
-			return serve(cmd, src, true)
+		case checks.explain && !*check:
+			return usagef("--explain is of no use without --check")
+		case checks.asJSON && !checks.explain:
+			return usagef("--json is of no use without --check --explain")
+		case *check:
+			return serve(cmd, src, &checks)
 		}
 		defer owner.follow(cmd)()
-		return serve(cmd, src, false)
+		return serve(cmd, src, nil)
 	}
 	return cmd
 }
+
+// checkOptions are those of --check.
+type checkOptions struct{ explain, asJSON bool }
 
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
@@ -106,15 +121,15 @@ func flagValue[T any](cmd *cobra.Command, flag string, value *T) *T {
 	return nil
 }
 
-// serve runs the service that src describes, or only checks the configuration.
-func serve(cmd *cobra.Command, src config.Source, check bool) error {
+// serve runs the service that src describes, or only checks the configuration if check is not nil.
+func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 	if err := simd.ForceFromEnv(); err != nil {
 		return configError(err)
 	}
 	// Before the configuration is read: a change behind it is not missed, and the signal ends no
 	// server that starts.
 	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
-	if !check {
+	if check == nil {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
@@ -123,7 +138,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 		return configError(err)
 	}
 	logger, log := slog.New(slog.DiscardHandler), newLogSettings(cfg.Log)
-	if !check {
+	if check == nil {
 		var closeLog func()
 		logger, closeLog = openLog(cmd.ErrOrStderr(), log)
 		defer closeLog()
@@ -142,7 +157,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 }
 
 // serveFrom runs the service of r over its store, or only checks the configuration.
-func serveFrom(cmd *cobra.Command, r *running, check bool) error {
+func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	cfg, store, logger := r.cfg, r.store, r.logger
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -181,7 +196,7 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 		warnings = append(warnings, l.warnings...)
 	}
 	if err := r.checkSnapshot(); err != nil {
-		if !check {
+		if check == nil {
 			return configError(err)
 		}
 		warnings = append(warnings, err.Error()) // the folder may be there when it is served
@@ -189,11 +204,11 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	if r.store == nil {
 		warnings = append(warnings, cfg.SnapshotWarnings()...)
 	}
-	if check {
+	if check != nil {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)
 		}
-		return printConfig(cmd, cfg)
+		return printConfig(cmd, cfg, *check)
 	}
 	for _, warning := range warnings {
 		logger.Warn(warning)
@@ -201,16 +216,20 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	return r.run(cmd.Context())
 }
 
-// printConfig writes the configuration in effect as YAML that serve can read.
-func printConfig(cmd *cobra.Command, cfg *config.Config) error {
-	text, err := cfg.YAML()
-	if err == nil {
-		_, err = cmd.OutOrStdout().Write(text)
+// printConfig writes the configuration in effect as YAML that serve can read, or its values as JSON.
+func printConfig(cmd *cobra.Command, cfg *config.Config, options checkOptions) error {
+	var values []config.Value
+	var text []byte
+	var err error
+	if options.explain {
+		values, text, err = cfg.Explain()
+	} else {
+		text, err = cfg.YAML()
 	}
 	if err != nil {
 		return fmt.Errorf("cannot print the configuration: %w", err)
 	}
-	return nil
+	return printResult(cmd, options.asJSON, values, strings.TrimSuffix(string(text), "\n"))
 }
 
 // serverLimits translates the limits for the server. Its memory is that of a memoryAccount.

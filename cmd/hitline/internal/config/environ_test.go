@@ -145,7 +145,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; the nearest is HITLINE_BACKEND_REDIS_URL`},
 		{"HITLINE_BACKEND_REDIS_TTL=1s", `HITLINE_BACKEND_REDIS_TTL: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
 		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS`},
-		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:27: backend: both redis and memory; a process has one backend, remove the others`},
+		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:2: backend: both memory and redis; a process has one backend, remove the others`},
 		{"HITLINE_BACKEND_ETCD_URL=x", `HITLINE_BACKEND_ETCD_URL: unknown backend "etcd"; use memory, redis or mooncake`},
 	} {
 		t.Run(test.entry, func(t *testing.T) {

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 )
@@ -10,6 +12,38 @@ import (
 func tagOf(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 	return name
+}
+
+// isLeaf reports whether a value of type t is written as one text.
+func isLeaf(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Pointer:
+		return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	}
+	return true
+}
+
+// isSection reports whether a value of type t has fields of its own.
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isLeaf(t) }
+
+// fieldsBelow returns the fields of a struct by their paths, in order. A section comes before its fields.
+// A list, a map or an optional section is one value.
+func fieldsBelow(parent reflect.Value, path string) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) { walkFields(parent, path, yield) }
+}
+
+func walkFields(parent reflect.Value, path string, yield func(string, reflect.Value) bool) bool {
+	for i := range parent.NumField() {
+		name := tagOf(parent.Type().Field(i))
+		if name == "" {
+			continue
+		}
+		below, field := join(path, name), parent.Field(i)
+		if !yield(below, field) || isSection(field.Type()) && !walkFields(field, below, yield) {
+			return false
+		}
+	}
+	return true
 }
 
 // fieldNamed returns the field of a struct that has the name in configurations.
