@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
 
 // asProgram makes the test binary run main, for tests that need a process of their own.
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	os.Unsetenv(connectflags.AddressVariable) // the developer's server is not asked
 	// The network library starts worker pools when the program starts.
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
@@ -56,7 +59,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
-		{"stat --watch -i 1", `invalid argument "1" for "-i, --interval" flag: time: missing unit in duration "1"`, "hitline stat"},
+		{"stat --watch -i often", `invalid argument "often" for "-i, --interval" flag: write seconds, such as 10, or a duration, such as 500ms or 2m`, "hitline stat"},
 		{"stat --watch --interval 0s", "--interval is 0s, must be more than 0", "hitline stat"},
 		{"stat --requests 1", "--requests is of no use without --watch", "hitline stat"},
 		{"stat -i 1s", "--interval is of no use without --watch", "hitline stat"},

@@ -229,7 +229,7 @@ func printConfig(cmd *cobra.Command, cfg *config.Config, options checkOptions) e
 	if err != nil {
 		return fmt.Errorf("cannot print the configuration: %w", err)
 	}
-	return printResult(cmd, options.asJSON, values, strings.TrimSuffix(string(text), "\n"))
+	return cli.PrintResult(cmd, options.asJSON, values, strings.TrimSuffix(string(text), "\n"))
 }
 
 // serverLimits translates the limits for the server. Its memory is that of a memoryAccount.

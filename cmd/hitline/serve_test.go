@@ -123,7 +123,7 @@ func TestConfigurationErrors(t *testing.T) {
 	assert.Equal(t, result{exitUsage, "", "hitline: cannot read the configuration: open /no/such.yaml: no such file or directory\n"}, got)
 	t.Setenv("HITLINE_LIMITS_MAX_FRAME", "1")
 	got = hitline(t, "", "serve")
-	assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_LIMITS_MAX_FRAME: no such variable; the nearest is HITLINE_LIMITS_MAX_FRAMES\n"}, got)
+	assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_LIMITS_MAX_FRAME: no such variable; did you mean HITLINE_LIMITS_MAX_FRAMES?\n"}, got)
 }
 
 func TestBindFailure(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // prefix begins the names of all variables.
@@ -119,8 +121,11 @@ func refuseVariable(name string, known map[string]variable) error {
 				return &problem{at: origin{name: name}, text: err.Error(), err: err}
 			}
 		}
-		best, _ := nearest(name, slices.Sorted(maps.Keys(known)))
-		return &problem{at: origin{name: name}, text: "no such variable; the nearest is " + best}
+		text := "no such variable"
+		if near := cli.Nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+			text += "; did you mean " + near + "?"
+		}
+		return &problem{at: origin{name: name}, text: text}
 	}
 	return nil
 }

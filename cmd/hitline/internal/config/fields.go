@@ -6,6 +6,8 @@ import (
 	"iter"
 	"reflect"
 	"strings"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // tagOf returns the name of a struct field in configurations, "" if it has none.
@@ -78,43 +80,8 @@ func join(path, name string) string {
 // unknownField words the refusal of a name that parent does not have.
 func unknownField(parent reflect.Type, name string) string {
 	names := fieldNames(parent)
-	// Beyond a third of the letters a guess would mislead more than help.
-	if best, distance := nearest(name, names); distance <= max(1, len(name)/3) {
-		return fmt.Sprintf("unknown field; did you mean %s?", best)
+	if near := cli.Nearest(name, names); near != "" {
+		return fmt.Sprintf("unknown field; did you mean %s?", near)
 	}
 	return "unknown field; known are " + strings.Join(names, ", ")
-}
-
-// nearest returns the candidate with the smallest edit distance from name, the
-// first of equals, and that distance.
-func nearest(name string, candidates []string) (best string, distance int) {
-	distance = -1
-	for _, candidate := range candidates {
-		if d := editDistance(name, candidate); distance < 0 || d < distance {
-			best, distance = candidate, d
-		}
-	}
-	return best, distance
-}
-
-// editDistance counts the insertions, deletions and replacements of bytes that
-// turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
