@@ -49,16 +49,16 @@ log and hitline stat name them.
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
-		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
+		Example: "  hitline doctor --block-size 16\n  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    cli.NoArgs,
 	}
 	var t target
-	source := configFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
 	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "examine the store for the pool of this `name` of a running server, as its engine has described it")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
 	addJSONFlag(cmd, &t.json)
+	source := configFlags(cmd)
 	t.addConnectionFlags(cmd, "Connection to the server of --pool", nil)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()

@@ -44,7 +44,7 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 "end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":
 {"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_start": …,
 "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
-		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
+		Example: "  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    cli.NoArgs,
 	}
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")

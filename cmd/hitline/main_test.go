@@ -7,10 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -54,6 +51,9 @@ func TestUsageErrors(t *testing.T) {
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
 		{"ping --nope", "unknown flag: --nope", "hitline ping"},
+		{"stat --wach", "unknown flag: --wach; did you mean --watch?", "hitline stat"},
+		{"lookup --hashes-fil x", "unknown flag: --hashes-fil; did you mean --hashes-file?", "hitline lookup"},
+		{"stor-promt", `unknown command "stor-promt"; did you mean store-prompt?`, "hitline"},
 		{"ping now", `unexpected argument "now"`, "hitline ping"},
 		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
@@ -112,42 +112,6 @@ func TestJSONBehindWrongFlag(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
-	root := newRootCmd()
-	for _, cmd := range append(root.Commands(), root) {
-		t.Run(cmd.Name(), func(t *testing.T) {
-			assert.NotEmpty(t, cmd.Short)
-			assert.Greater(t, len(cmd.Long), 40)
-			assert.Contains(t, cmd.Example, "  hitline ")
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
-			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
-
-			var args []string
-			if cmd != root {
-				args = []string{cmd.Name()}
-			}
-			viaFlag := hitline(t, "", append(args, "--help")...)
-			assert.Equal(t, exitDone, viaFlag.code)
-			assert.Empty(t, viaFlag.stderr)
-			assert.Contains(t, viaFlag.stdout, cmd.Long)
-			assert.Contains(t, viaFlag.stdout, cmd.Example)
-			for line := range strings.Lines(viaFlag.stdout) {
-				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-			}
-			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
-		})
-	}
-}
-
-// takesJSON reports whether a command has --json.
-func takesJSON(cmd *cobra.Command) bool {
-	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
-		return true
-	}
-	return false
-}
-
 func TestVersion(t *testing.T) {
 	got := hitline(t, "", "version")
 	assert.Equal(t, exitDone, got.code)
@@ -169,6 +133,7 @@ func TestVersionOfTheBuild(t *testing.T) {
 	defer func() { version = "" }()
 	assert.Equal(t, "v1.2.3", buildVersion())
 	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
+	assert.Equal(t, result{exitDone, "hitline v1.2.3\n", ""}, hitline(t, "", "--version"))
 }
 
 func TestKernelOfTheEnvironment(t *testing.T) {

@@ -31,7 +31,7 @@ With --json: {"hit_tokens": …, "tail_boundaries": […], "masks": [{"group": �
 "first": …, "end": …, "all": …, "runs": [[start, end], …]}]}. A run is the
 chunks from start to end-1. The group is null if it is not kept in the store.
 The runs are empty if all is true.`,
-		Example: "  hitline plan --tokens 128 --hashes-file prompt.hex",
+		Example: "  seq 64 | hitline hash | hitline plan --tokens 64 --hashes-file -\n  hitline plan --tokens 128 --hashes-file prompt.hex",
 		Args:    cli.NoArgs,
 	}
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
