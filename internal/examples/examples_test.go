@@ -121,7 +121,7 @@ func (p *programs) subcommands(t *testing.T, path []string) []string {
 }
 
 var (
-	flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+	flagName = regexp.MustCompile(`--[a-z][a-z_-]*`)
 	flagSpan = regexp.MustCompile(`^--[a-z]`)
 )
 
@@ -222,7 +222,7 @@ func (p *programs) try(t *testing.T, plan *plan) {
 		return
 	}
 	startsServer := slices.ContainsFunc(plan.lines, func(line string) bool { return servers.MatchString(line) })
-	s := newSandbox(t, p, startsServer, plan.config)
+	s := newSandbox(t, p, plan.example, startsServer)
 	var script strings.Builder
 	for _, line := range plan.lines {
 		script.WriteString(s.addresses.Replace(edit(line)) + "\n")

@@ -44,6 +44,7 @@ func TestSimpleCommands(t *testing.T) {
 		"A=1 B='x y' hitline version":                                {"hitline version"},
 		"chrt -r 10 bin/hitbench compare --holders 64":               {"hitbench compare --holders 64"},
 		`curl --json "{\"h\": \"$(tr '\n' ' ' <hashes)\"}" http://a`: {`curl --json "{\"h\": \"$(tr '\n' ' ' <hashes)\"}" http://a`},
+		`cp bin/hitline "$(dirname "$(command -v python3)")"`:        {`cp bin/hitline "$(dirname "$(command -v python3)")"`},
 		"jq . hashes 2>&1 | tr a b":                                  {"jq . hashes", "tr a b"},
 		"printf 1 2 >hashes":                                         {"printf 1 2"},
 	} {

@@ -22,16 +22,30 @@ func (p *programs) lookUp(t *testing.T, where, command string) {
 	args := words(t, command)
 	switch args[0] {
 	case "hitline", "hitbench":
-		cmd := exec.CommandContext(t.Context(), filepath.Join(p.bin, args[0]), append(args[1:], "--help")...)
-		out, err := cmd.CombinedOutput()
-		assert.NoError(t, err, "%s: %s: %s", where, command, out)
-		if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
-			assert.Contains(t, string(out), "\n  "+args[0]+" "+args[1], "%s: %s has no command %s", where, args[0], args[1])
-		}
+		p.lookUpProgram(t, where, args)
 	case "make":
 		lookUpMake(t, where, args[1:])
 	case "go":
 		lookUpGo(t, where, args[1:])
+	}
+}
+
+// lookUpProgram has a program parse its flags, and say that it has the command. Where a page tells of flags without
+// their values, they are looked up in the help.
+func (p *programs) lookUpProgram(t *testing.T, where string, args []string) {
+	t.Helper()
+	path := filepath.Join(p.bin, args[0])
+	var flags []string
+	if isHistory(where) {
+		flags = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+		args = args[:min(2, len(args))]
+	}
+	out, err := exec.CommandContext(t.Context(), path, append(args[1:], "--help")...).CombinedOutput()
+	if assert.NoError(t, err, "%s: %s: %s", where, strings.Join(args, " "), out) && len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+		assert.Contains(t, string(out), "\n  "+args[0]+" "+args[1], "%s: %s has no command %s", where, args[0], args[1])
+	}
+	for _, flag := range flags {
+		assert.Regexp(t, `(?m)^ .*`+flag+` `, string(out), "%s: %s has no flag %s", where, strings.Join(args, " "), flag)
 	}
 }
 

@@ -3,16 +3,19 @@ package examples
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,7 +43,9 @@ const (
 // of its own. The functions keep what they replace, but let it fail where a reader would see that it has.
 const preamble = `set -eE -o pipefail
 trap 'echo "failed with $?: $BASH_COMMAND" >&2' ERR
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 curl() { command curl -fsS --max-time 60 "$@"; }
+source() { if [ $# = 0 ]; then cat >/dev/null; else builtin source "$@"; fi; } # fish reads its input
 servers=
 start_server() {
 	"$@" 2>server.log &
@@ -143,7 +148,7 @@ type sandbox struct {
 }
 
 // newSandbox makes a sandbox with a publisher of KV events, and with a server unless the example starts one.
-func newSandbox(t *testing.T, p *programs, startsServer bool, config string) *sandbox {
+func newSandbox(t *testing.T, p *programs, e example, startsServer bool) *sandbox {
 	t.Helper()
 	s := &sandbox{dir: t.TempDir()}
 	for name, content := range p.files {
@@ -154,15 +159,17 @@ func newSandbox(t *testing.T, p *programs, startsServer bool, config string) *sa
 	for name, target := range map[string]string{"bin": p.bin, "bench": absolute + "/bench", "scripts": absolute + "/scripts"} {
 		require.NoError(t, os.Symlink(target, filepath.Join(s.dir, name)))
 	}
-	if config == "" {
-		config = defaultConfig
-	}
 	engines := [2]*eventstest.Publisher{publish(t, p.hashes), publish(t, p.hashes)}
 	if startsServer {
 		s.freePorts(t, engines)
 	} else {
-		s.startServer(t, p, engines)
+		i := slices.IndexFunc(pools, func(r poolRule) bool { return r.text.MatchString(e.text) })
+		s.startServer(t, p, pools[i].pool, engines)
 	}
+	if strings.Contains(e.text, "--bind") {
+		connectPublisher(t, engines[0], strings.TrimPrefix(s.addresses.Replace("127.0.0.1:7559"), "tcp://"))
+	}
+	config := cmp.Or(e.config, defaultConfig)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "hitline.yaml"), []byte(s.addresses.Replace(config)), 0o600))
 	s.env = append(s.env, "PATH="+p.bin+":"+os.Getenv("PATH"), "HOME="+s.dir, "TMPDIR="+s.dir, "HITLINE_ADDRESS="+s.address)
 	return s
@@ -186,6 +193,32 @@ func publish(t *testing.T, hashes [][]byte) *eventstest.Publisher {
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 	return p
+}
+
+// connectPublisher has the publisher connect to an address as soon as something listens there.
+func connectPublisher(t *testing.T, p *eventstest.Publisher, address string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			follower, err := net.Dial("tcp", address)
+			if err != nil {
+				time.Sleep(10 * time.Millisecond) // until it listens, or the test ends
+				continue
+			}
+			publisher, err := net.Dial("tcp", strings.TrimPrefix(p.Endpoint, "tcp://"))
+			if err == nil {
+				context.AfterFunc(ctx, func() { _ = publisher.Close() })
+				go io.Copy(publisher, follower)     //nolint:errcheck // ends with either connection
+				_, _ = io.Copy(follower, publisher) // until either ends
+				_ = publisher.Close()
+			}
+			_ = follower.Close()
+		}
+	}()
+	t.Cleanup(func() { stop(); <-ended })
 }
 
 // freePorts chooses the addresses of a server that the example starts. Its configuration and flags name them, and
@@ -217,10 +250,10 @@ func freeAddress(t *testing.T) string {
 }
 
 // startServer starts a server that serves all that pages speak of.
-func (s *sandbox) startServer(t *testing.T, p *programs, engines [2]*eventstest.Publisher) {
+func (s *sandbox) startServer(t *testing.T, p *programs, pool string, engines [2]*eventstest.Publisher) {
 	t.Helper()
 	path := filepath.Join(s.dir, "server.yaml")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, serverConfig, engines[0].Endpoint, engines[0].Replay), 0o600))
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, serverConfig, pool, engines[0].Endpoint, engines[0].Replay), 0o600))
 	cmd := exec.Command(filepath.Join(p.bin, "hitline"), "serve", "--config", path)
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)

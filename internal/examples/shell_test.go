@@ -73,6 +73,8 @@ func scan(text string) scanned {
 	for i := 0; i < len(code); i++ {
 		c := code[i]
 		switch {
+		case c == '$' && quote != '\'' && i+1 < len(code) && code[i+1] == '(':
+			i += substitution(code[i:]) - 1
 		case quote != 0:
 			if c == '\\' && quote == '"' {
 				i++
@@ -101,6 +103,22 @@ func scan(text string) scanned {
 	s.open = s.open || quote != 0
 	s.code = string(code)
 	return s
+}
+
+// substitution returns the length of the command substitution that a text begins with.
+func substitution(text []byte) int {
+	depth := 0
+	for i, c := range text {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(text)
 }
 
 var (

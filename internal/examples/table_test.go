@@ -7,10 +7,11 @@ import (
 	"github.com/hitline/hitline/internal/eventstest"
 )
 
-// serverConfig is that of the server of a sandbox. Its arguments are where an engine publishes, and replays.
+// serverConfig is that of the server of a sandbox. Its arguments are the pool, and where an engine publishes and
+// replays.
 const serverConfig = `
 listen: [tcp://127.0.0.1:0]
-pool: {vllm: "0.33.0"}
+pool: %s
 accept_pools: true
 pools: {engine-1: {vllm: "0.33.0", hash_len: 32}}
 metrics: 127.0.0.1:0
@@ -23,6 +24,19 @@ fleet:
   sources: [{instance: engine-0, connect: %q, replay: %q}]
 log: {format: json}
 `
+
+// A poolRule has an example ask a server with a pool that has what the example names.
+type poolRule struct {
+	text *regexp.Regexp
+	pool string
+}
+
+// pools are tried in turn.
+var pools = []poolRule{
+	{regexp.MustCompile(`--state`), `{vllm: "0.33.0", groups: [{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16}]}`},
+	{regexp.MustCompile(`--tp-rank`), `{vllm: "0.33.0", tp_size: 8, num_kv_head: 8}`},
+	{regexp.MustCompile(``), `{vllm: "0.33.0"}`},
+}
 
 // defaultConfig is hitline.yaml where a page shows none.
 const defaultConfig = `
@@ -38,6 +52,7 @@ func (s *sandbox) replaceAddresses(engines [2]*eventstest.Publisher, server, oth
 		"127.0.0.1:7559", other,
 		"127.0.0.1:9557", metrics,
 		"127.0.0.1:8557", fleet,
+		"tcp://*:5557", "tcp://"+other,
 		"tcp://127.0.0.1:5557", engines[0].Endpoint,
 		"tcp://127.0.0.1:5558", engines[0].Replay,
 		"tcp://10.0.0.5:5557", engines[0].Endpoint,
@@ -57,14 +72,19 @@ var withoutExamples = map[string]bool{"help": true, "completion": true}
 
 // tools are the programs, beside ours, that examples may use: what they do stays in the sandbox.
 var tools = map[string]bool{
-	"curl": true, "echo": true, "jq": true, "kill": true, "printf": true, "seq": true, "sleep": true, "umask": true,
+	"curl": true, "echo": true, "jq": true, "kill": true, "printf": true, "seq": true, "sleep": true, "source": true, "umask": true,
 }
 
 // notCommand matches a code span that begins like a command and is a line of a log.
 var notCommand = regexp.MustCompile(`^hitline at `)
 
 // foreignFlags are the flags of other programs that the pages name.
-var foreignFlags = map[string]bool{}
+var foreignFlags = map[string]bool{
+	"--prefix-caching-hash-algo": true, "--kv-events-config": true, // vLLM
+	"--page-size": true, // SGLang
+	// Mooncake
+	"--rpc_port": true, "--rpc_address": true, "--default_kv_lease_ttl": true, "--metrics_port": true, "--metrics_host": true, "--rpc_conn_timeout_seconds": true, "--client_ttl": true, "--rpc_enable_tcp_no_delay": true,
+}
 
 // A rule changes how a simple command runs, or says why it does not.
 type rule struct {
@@ -93,7 +113,12 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`^hitline stat .*--watch`), flags: "-n 2 -i 10ms"},
 	{command: regexp.MustCompile(`^hitline ping .*-n`), flags: "-n 2 -i 1ms"},
 
+	{command: regexp.MustCompile(`^curl .*/query`), replace: []string{"3, …", "3"}},
+
 	// Measurements.
+	{command: regexp.MustCompile(`^hitbench replay .*FILE`), replace: []string{"FILE", "conversation_trace.jsonl"}},
+	{command: regexp.MustCompile(`^hitbench replay`), flags: "--trace conversation_trace.jsonl --speed 0"},
+	{command: regexp.MustCompile(`…`), replace: []string{"--capacities …", "--capacities 100,1000"}},
 	{command: regexp.MustCompile(`^hitbench run`), flags: "--duration 50ms --warmup 10ms --entries 2000"},
 	{command: regexp.MustCompile(`^hitbench floor`), flags: "--entries 2000 --rounds 1 --requests 20 --max-cache 1"},
 	{command: regexp.MustCompile(`^hitbench .*\bN$`), replace: []string{" N", " 64"}},
