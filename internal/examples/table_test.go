@@ -115,15 +115,16 @@ var rules = []*rule{
 
 	{command: regexp.MustCompile(`^curl .*/query`), replace: []string{"3, …", "3"}},
 
-	// Measurements.
-	{command: regexp.MustCompile(`^hitbench replay .*FILE`), replace: []string{"FILE", "conversation_trace.jsonl"}},
-	{command: regexp.MustCompile(`^hitbench replay`), flags: "--trace conversation_trace.jsonl --speed 0"},
-	{command: regexp.MustCompile(`…`), replace: []string{"--capacities …", "--capacities 100,1000"}},
-	{command: regexp.MustCompile(`^hitbench run`), flags: "--duration 50ms --warmup 10ms --entries 2000"},
-	{command: regexp.MustCompile(`^hitbench floor`), flags: "--entries 2000 --rounds 1 --requests 20 --max-cache 1"},
+	// Measurements, with what a page leaves to the reader, made short.
+	{command: regexp.MustCompile(`^hitbench run`), flags: "-d 50ms --warmup 10ms --entries 2000"},
+	{command: regexp.MustCompile(`^hitbench run .*--sweep`), flags: "--connections 1,2 --rounds 1"},
+	{command: regexp.MustCompile(`^hitbench floor`), flags: "--entries 1000 --rounds 1 -d 10ms"},
 	{command: regexp.MustCompile(`^hitbench .*\bN$`), replace: []string{" N", " 64"}},
-	{command: regexp.MustCompile(`^hitbench compare(?:$|.*[^0-9]$)`), flags: "--seconds 0.01 --rounds 1 --entries 1000 --rotate 1 --only go-net-map"},
-	{command: regexp.MustCompile(`^hitbench compare .*--holders`), flags: "--llmd none --entries 20000 --rounds 1 --seconds 0.01"},
+	{command: regexp.MustCompile(`^hitbench .*\bPATH`), replace: []string{"PATH", "python3"}},
+	{command: regexp.MustCompile(`^hitbench .*\bFILE`), replace: []string{"FILE", "conversation_trace.jsonl"}},
+	{command: regexp.MustCompile(`^hitbench replay .*--speed`), flags: "--speed 0"},
+	{command: regexp.MustCompile(`^hitbench compare`), flags: "-d 10ms --rounds 1 --entries 1000"},
+	{command: regexp.MustCompile(`^hitbench compare .*--holders`), flags: "--llmd none --entries 20000 --hashes 512"},
 
 	// Not for a test on an ordinary machine.
 	{command: regexp.MustCompile(`^make `), reason: "the targets build, test, or measure for minutes; they are looked up in the Makefile"},
