@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,9 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	})
+	if testing.Short() {
+		return
+	}
 	if whole := flag.Lookup("test.run").Value.String() == ""; whole && ok {
 		for _, r := range rules {
 			assert.True(t, r.used, "rules of table_test.go: no example has a command that matches %q; delete it", r.command)
@@ -46,7 +50,7 @@ func TestExamples(t *testing.T) {
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "clients/*/*.md", "bench/testdata/*.md", "deploy/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "clients/*/*.md", "bench/testdata/*.md", "deploy/*"} {
 		matches, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range matches {
@@ -59,11 +63,17 @@ func pages(t *testing.T) []string {
 	return found
 }
 
+// notComment matches the lines of a file that are no comments, and the beginnings of those that are.
+var notComment = regexp.MustCompile(`(?m)^(?:[^#\n].*|#!.*|# ?)`)
+
 // pageExamples returns the examples of a page. Where they name hitline.yaml, that is the first YAML of the page.
 func pageExamples(t *testing.T, page string) []example {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
+	if strings.HasPrefix(page, "deploy/") {
+		text = notComment.ReplaceAll(text, nil)
+	}
 	examples, yaml := readPage(page, string(text))
 	for i := range examples {
 		if len(yaml) > 0 && strings.Contains(examples[i].text, "hitline.yaml") {
@@ -151,6 +161,9 @@ var programName = regexp.MustCompile(`\bhit(?:line|bench) [a-z-]`)
 
 // makePlan returns what to do with an example, or nil if it has no command.
 func makePlan(e example) *plan {
+	if e.inline && !spanNames.MatchString(e.text) {
+		return nil
+	}
 	p := &plan{example: e}
 	known := false
 	lines := commandLines(e.text)
@@ -162,13 +175,14 @@ func makePlan(e example) *plan {
 		run := !isHistory(e.where)
 		for _, c := range commands {
 			name, _, _ := strings.Cut(c, " ")
+			_, isTool := tools[name]
 			reason := reasonOf(c)
 			switch {
 			case notCommand.MatchString(c):
 				return nil
 			case reason != "" || isReference(e, c):
 				run = false
-			case name != "hitline" && name != "hitbench" && !tools[name]:
+			case name != "hitline" && name != "hitbench" && !isTool:
 				p.unknown = append(p.unknown, name)
 				continue
 			}
@@ -218,7 +232,7 @@ func (p *programs) try(t *testing.T, plan *plan) {
 	for _, command := range plan.lookUp {
 		p.lookUp(t, plan.where, command)
 	}
-	if len(plan.lines) == 0 {
+	if len(plan.lines) == 0 || !plan.runnable(t, p) {
 		return
 	}
 	startsServer := slices.ContainsFunc(plan.lines, func(line string) bool { return servers.MatchString(line) })
@@ -230,6 +244,43 @@ func (p *programs) try(t *testing.T, plan *plan) {
 	output, err := s.run(script.String())
 	require.NoError(t, err, "%s does not work:\n%s\nIt was run as:\n%s\nand printed:\n%s\nMend the page or the program, or "+
 		"say in internal/examples/table_test.go how it is run here.", plan.where, plan.text, &script, output)
+}
+
+// runnable says whether the lines of a plan run here. Otherwise their flags are parsed.
+func (plan *plan) runnable(t *testing.T, p *programs) bool {
+	t.Helper()
+	why := ""
+	for _, command := range commandsOf(plan.lines) {
+		name, _, _ := strings.Cut(command, " ")
+		_, missing := exec.LookPath(name)
+		switch {
+		case name == "hitbench" && runtime.GOOS != "linux":
+			why = "hitbench measures on Linux only"
+		case tools[name] && missing != nil:
+			why = "it takes " + name
+			require.NotEqual(t, "true", os.Getenv("CI"), "%s: with CI=true nothing is skipped: %s", plan.where, why)
+		}
+	}
+	if testing.Short() {
+		why = "-short"
+	}
+	if why == "" {
+		return true
+	}
+	for _, command := range commandsOf(plan.lines) {
+		if !strings.ContainsAny(command, "N…") { // a number that the reader gives
+			p.lookUp(t, plan.where, command)
+		}
+	}
+	t.Log("only looked up: " + why)
+	return false
+}
+
+func commandsOf(lines []string) (commands []string) {
+	for _, line := range lines {
+		commands = append(commands, simpleCommands(line)...)
+	}
+	return commands
 }
 
 // servers matches a command that serves.

@@ -92,6 +92,10 @@ func build(t *testing.T) *programs {
 	p.files["prompt.hex"], p.hashes = p.prompt(t, ids.String())
 	p.files["hashes"] = p.files["prompt.hex"]
 	p.files["engines.token"] = []byte("0Wk3vQ9hZJ2mT7xYp0Wk3vQ9hZJ2mT7xYp012345678\n")
+	for name, report := range reports {
+		p.files[name], err = os.ReadFile(root + "/bench/picture/testdata/" + report)
+		require.NoError(t, err)
+	}
 	p.files["operator.token"] = p.files["engines.token"]
 	return p
 }

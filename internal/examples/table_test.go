@@ -70,10 +70,19 @@ func (s *sandbox) replaceAddresses(engines [2]*eventstest.Publisher, server, oth
 // withoutExamples are the commands whose help needs no example.
 var withoutExamples = map[string]bool{"help": true, "completion": true}
 
-// tools are the programs, beside ours, that examples may use: what they do stays in the sandbox.
-var tools = map[string]bool{
-	"curl": true, "echo": true, "jq": true, "kill": true, "printf": true, "seq": true, "sleep": true, "source": true, "umask": true,
+// reports are what examples of hitbench picture draw: by name, which of its own tests.
+var reports = map[string]string{
+	"run.json": "run-one.json", "old.json": "steps.json", "new.json": "steps.json",
 }
+
+// tools are the programs, beside ours, that examples may use, as what they do stays in the sandbox: whether a machine
+// may lack them.
+var tools = map[string]bool{
+	"curl": true, "echo": false, "jq": true, "kill": false, "printf": false, "seq": false, "sleep": false, "source": false, "umask": false,
+}
+
+// spanNames are the programs that a command line in back quotes begins with. Others are words.
+var spanNames = regexp.MustCompile(`\b(?:hitline|hitbench) |^(?:make|go|curl|pip|vllm|docker) `)
 
 // notCommand matches a code span that begins like a command and is a line of a log.
 var notCommand = regexp.MustCompile(`^hitline at `)
@@ -108,10 +117,12 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`^hitline token .* FILE`), replace: []string{"FILE", "engines.token"}},
 	{command: regexp.MustCompile(`^hitline snapshot`), replace: []string{"/var/lib/hitline/", ""}},
 
+	{command: regexp.MustCompile(`^hitline init$`), replace: []string{"hitline", "rm hitline.yaml; hitline"}}, // it overwrites nothing
+
 	// Commands that would go on.
 	{command: regexp.MustCompile(`^hitline events`), flags: "-n 2 --timeout 30s"},
 	{command: regexp.MustCompile(`^hitline stat .*--watch`), flags: "-n 2 -i 10ms"},
-	{command: regexp.MustCompile(`^hitline ping .*-n`), flags: "-n 2 -i 1ms"},
+	{command: regexp.MustCompile(`^hitline ping .*(?:-n|--requests)`), flags: "-n 2 -i 1ms"},
 
 	{command: regexp.MustCompile(`^curl .*/query`), replace: []string{"3, …", "3"}},
 
