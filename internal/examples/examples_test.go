@@ -149,6 +149,47 @@ func (p *programs) checkFlags(t *testing.T, all []example) {
 	}
 }
 
+// TestFiguresHaveCommands checks that each table and picture of a measurement stands below a command that makes it, or
+// has one, in the same section.
+func TestFiguresHaveCommands(t *testing.T) {
+	for _, page := range []string{"docs/performance.md", "docs/measurements.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		assert.Empty(t, figuresWithoutCommand(page, string(text)), "figures whose section shows no command that makes them")
+	}
+}
+
+// figuresWithoutCommand returns where sections have figures and no command in front of their end.
+func figuresWithoutCommand(page, text string) []string {
+	var missing []string
+	figure, command := 0, false
+	endFigure := func() {
+		if figure > 0 && !command {
+			missing = append(missing, position(page, figure))
+		}
+		figure = 0
+	}
+	for i, line := range strings.Split(text, "\n") {
+		command = command || makesFigures.MatchString(line)
+		switch {
+		case strings.HasPrefix(line, "#"):
+			endFigure()
+			command = false
+		case strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "<picture>"):
+			if figure == 0 {
+				figure = i + 1
+			}
+		case line == "":
+			endFigure()
+		}
+	}
+	endFigure()
+	return missing
+}
+
+// makesFigures matches a command that measures.
+var makesFigures = regexp.MustCompile("`[^`]*(?:hitbench [a-z]|go (?:test|run) |make (?:agree|attack|pictures|bench))")
+
 // A plan is what to do with an example.
 type plan struct {
 	example

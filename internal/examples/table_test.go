@@ -33,7 +33,6 @@ type poolRule struct {
 
 // pools are tried in turn.
 var pools = []poolRule{
-	{regexp.MustCompile(`--state`), `{vllm: "0.33.0", groups: [{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16}]}`},
 	{regexp.MustCompile(`--tp-rank`), `{vllm: "0.33.0", tp_size: 8, num_kv_head: 8}`},
 	{regexp.MustCompile(``), `{vllm: "0.33.0"}`},
 }
