@@ -3,39 +3,35 @@ package compare
 import (
 	"encoding/binary"
 
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
 // dialect is how a rival is spoken to on a socket. A reply to a lookup is a fixed
 // prefix and the hit as u32.
 type dialect struct {
-	zmtp   bool                                     // greetings go first
-	lookup func(tokens uint32, blobLen int) []byte  // what comes before the hashes
-	prefix []byte                                   // of a reply to a lookup
-	store  func(blobLen int) (before, reply []byte) // nil: nothing is stored
+	framing wire.Dialect                             // "": what is not hitline's
+	lookup  func(tokens uint32, blobLen int) []byte  // what comes before the hashes
+	prefix  []byte                                   // of a reply to a lookup
+	store   func(blobLen int) (before, reply []byte) // nil: nothing is stored
 }
 
 // raw is hitline's own.
-var raw = framed(nil)
+var raw = framed(wire.Raw)
 
 // zmtp is that of a REQ socket, by which an engine asks.
-var zmtp = func() dialect {
-	d := framed(netproto.AppendFrame(nil, nil, true)) // the delimiter
-	d.zmtp = true
-	return d
-}()
+var zmtp = framed(wire.ZMTP)
 
-// framed is the dialect of ZeroMQ's frames, in an envelope or without.
-func framed(envelope []byte) dialect {
-	reply := netproto.AppendHit(nil, envelope, 0)
+// framed is a dialect of hitline's.
+func framed(d wire.Dialect) dialect {
 	return dialect{
+		framing: d,
 		lookup: func(tokens uint32, blobLen int) []byte {
-			return netproto.AppendLookup(nil, envelope, tokens, hashLen, blobLen)
+			return netproto.AppendLookup(nil, d.Envelope(), tokens, hashLen, blobLen)
 		},
-		prefix: reply[:len(reply)-4],
+		prefix: d.HitPrefix(),
 		store: func(blobLen int) (before, reply []byte) {
-			before = netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.GroupRank{}, hashLen, blobLen)
-			return before, netproto.AppendDone(nil, envelope, nil)
+			return netproto.AppendKeys(nil, d.Envelope(), netproto.TagStore, netproto.GroupRank{}, hashLen, blobLen), d.Done()
 		},
 	}
 }
@@ -61,9 +57,3 @@ func appendPlainHead(b []byte, op byte, tokens uint32, blobLen int) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(mapHead+blobLen))
 	return binary.BigEndian.AppendUint32(append(b, op), tokens)
 }
-
-// zmtpGreeting and zmtpReady are what a REQ socket sends before its first request.
-var (
-	zmtpGreeting = append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"), make([]byte, 48)...)
-	zmtpReady    = []byte("\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00")
-)

@@ -27,7 +27,7 @@ func servePyzmq(args []string) error {
 		return 0
 	}
 	chains, hashes, tokens := number("--chains"), number("--hashes"), number("--tokens")
-	fmt.Fprintln(os.Stderr, `{"msg":"ready","listen":["stdin"]}`)
+	fmt.Println(`{"ready":true}`)
 	in := bufio.NewReader(os.Stdin)
 	blob := make([]byte, chains*hashes*hashLen)
 	if _, err := io.ReadFull(in, blob); err != nil {
@@ -200,3 +200,9 @@ func fakeRedis(set, keys map[string]bool, command []string) string {
 	}
 	return "-ERR unknown\r\n"
 }
+
+// zmtpGreeting and zmtpReady are what a server sends before the first request.
+var (
+	zmtpGreeting = append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"), make([]byte, 48)...)
+	zmtpReady    = []byte("\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00")
+)

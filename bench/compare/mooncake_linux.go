@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"io"
 	"net"
 	"slices"
@@ -52,7 +53,7 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 	prepared, usual := r, r
 	prepared.way, prepared.client = Prepared, rawSocket
 	prepared.connect = func(ctx context.Context, w *chainSet) (client, error) {
-		conn, err := dialRaw(ctx, addr, s.o.Timeout)
+		conn, err := dialRaw(ctx, addr, "", s.o.Timeout)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +126,7 @@ func (c *masterClient) askOne(ctx context.Context, r request) (answer, error) {
 		err = fmt.Errorf("%w: %d answers to %d keys", measure.ErrAnswer, len(there), len(keys))
 	}
 	if err != nil {
-		return answer{}, lost(err)
+		return answer{}, wire.Lost(err)
 	}
 	blocks := slices.IndexFunc(there, func(a int) bool { return a != 1 })
 	if blocks < 0 {
@@ -140,7 +141,7 @@ func (c *masterClient) close() {}
 // reply to keys that are all absent, from one call of the client of this module. All
 // keys have the same length, so other requests differ in their hashes only.
 type masterRawClient struct {
-	*rawConn
+	rawConn
 	ctx      context.Context // that of the connection; for prepare alone
 	addr     string
 	load     *chainSet
@@ -190,10 +191,10 @@ func findHashes(request []byte, w *chainSet) (first, stride int, err error) {
 func (c *masterRawClient) askOne(_ context.Context, r request) (answer, error) {
 	request := c.requests.put(r, c.load.hashes)
 	start := time.Now()
-	err := lost(c.Write(request))
+	_, err := c.Write(request)
 	var reply []byte
 	if err == nil {
-		reply, err = c.readReply(c.reply, len(c.absent), c.absent[:1])
+		reply, err = c.ReadReply(c.reply, len(c.absent), c.absent[:1])
 	}
 	if err == nil && !bytes.Equal(reply, c.absent) {
 		err = fmt.Errorf("%w: another than if all keys are absent", measure.ErrAnswer)

@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"net"
 	"os"
 	"os/exec"
@@ -80,7 +81,7 @@ type redisRivals struct {
 // both returns a rival for each way.
 func (r redisRivals) both(name, note string, stored *data, prepared func(*respClient), usual func(redisClient) single) []*rival {
 	connectPrepared := func(ctx context.Context, w *chainSet) (client, error) {
-		conn, err := dialRaw(ctx, r.addr, r.timeout)
+		conn, err := dialRaw(ctx, r.addr, "", r.timeout)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +113,7 @@ func (r redisRivals) fill(ctx context.Context, w *chainSet, store func(ctx conte
 		for len(hashes) > 0 {
 			n := min(redisPart, len(hashes))
 			if err := store(ctx, c, hashes[:n]); err != nil {
-				return lost(err)
+				return wire.Lost(err)
 			}
 			hashes = hashes[n:]
 		}
@@ -125,7 +126,7 @@ func storeMembers(ctx context.Context, c *goredis.Client, hashes []string) error
 	for i, h := range hashes {
 		members[i] = h
 	}
-	return c.SAdd(ctx, redisSet, members...).Err()
+	return c.SAdd(ctx, wire.RedisSet, members...).Err()
 }
 
 func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
@@ -139,7 +140,7 @@ func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 // respClient sends prepared bytes of RESP, and finds the hit in the integers of the
 // reply.
 type respClient struct {
-	*rawConn
+	rawConn
 	load     *chainSet
 	setForm  func(*respClient) // fills in what follows, but for reply
 	requests *requestSet
@@ -150,36 +151,36 @@ type respClient struct {
 
 // prepareMembers sets the form with one SMISMEMBER a request.
 func prepareMembers(c *respClient) {
-	template, first, stride := memberTemplate(c.load.hashes)
+	template, first, stride := wire.MemberTemplate(c.load.hashes)
 	c.requests = c.load.prepared("SMISMEMBER", template, first, stride, plainHash)
-	c.head = memberHead(c.load.hashes)
+	c.head = wire.MemberHead(c.load.hashes)
 	c.prefix = c.head
 }
 
 // prepareExists sets the form with an EXISTS for each hash.
 func prepareExists(c *respClient) {
-	template, first, stride := existsTemplate(c.load.hashes)
+	template, first, stride := wire.ExistsTemplate(c.load.hashes)
 	c.requests = c.load.prepared("EXISTS", template, first, stride, plainHash)
 	c.prefix = []byte(":")
 }
 
 func (c *respClient) prepare() error {
 	c.setForm(c)
-	c.reply = make([]byte, len(c.head)+integerLen*c.load.hashes+64)
+	c.reply = make([]byte, len(c.head)+wire.IntegerLen*c.load.hashes+64)
 	return nil
 }
 
 func (c *respClient) askOne(_ context.Context, r request) (answer, error) {
 	bytes := c.requests.put(r, c.load.hashes)
 	start := time.Now()
-	err := lost(c.Write(bytes))
+	_, err := c.Write(bytes)
 	var reply []byte
 	if err == nil {
-		reply, err = c.readReply(c.reply, len(c.head)+integerLen*c.load.hashes, c.prefix)
+		reply, err = c.ReadReply(c.reply, len(c.head)+wire.IntegerLen*c.load.hashes, c.prefix)
 	}
 	blocks := 0
 	if err == nil {
-		blocks, err = leadingOnes(reply[len(c.head):])
+		blocks, err = wire.LeadingOnes(reply[len(c.head):])
 	}
 	took := time.Since(start)
 	if err != nil {
@@ -221,12 +222,12 @@ func (c *setClient) prepare() error {
 func (c *setClient) askOne(ctx context.Context, r request) (answer, error) {
 	c.load.put(r) // the members are slices of the chains
 	start := time.Now()
-	there, err := c.client.SMIsMember(ctx, redisSet, c.members[r.chain]...).Result()
+	there, err := c.client.SMIsMember(ctx, wire.RedisSet, c.members[r.chain]...).Result()
 	if err == nil && len(there) != c.load.hashes {
 		err = fmt.Errorf("%w: %d members of %d", measure.ErrAnswer, len(there), c.load.hashes)
 	}
 	if err != nil {
-		return answer{}, lost(err)
+		return answer{}, wire.Lost(err)
 	}
 	hit := c.hit(func(block int) bool { return there[block] })
 	return answer{hit, time.Since(start)}, nil
@@ -257,7 +258,7 @@ func (c *keysClient) askOne(ctx context.Context, r request) (answer, error) {
 		answers[block] = pipeline.Exists(ctx, key)
 	}
 	if _, err := pipeline.Exec(ctx); err != nil {
-		return answer{}, lost(err)
+		return answer{}, wire.Lost(err)
 	}
 	hit := c.hit(func(block int) bool { return answers[block].Val() == 1 })
 	return answer{hit, time.Since(start)}, nil

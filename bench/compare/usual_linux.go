@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"io"
 	"net"
 	"strings"
@@ -26,7 +27,7 @@ func connectHitline(addr string, timeout time.Duration) func(context.Context, *c
 	return func(ctx context.Context, w *chainSet) (client, error) {
 		c, err := hitline.Dial(ctx, addr, hitline.WithConnections(1), hitline.WithTimeout(timeout))
 		if err != nil {
-			return nil, lost(err)
+			return nil, wire.Lost(err)
 		}
 		return oneByOne{&hitlineClient{client: c, load: w}}, nil
 	}
@@ -38,12 +39,12 @@ func fillHitline(addr string, timeout time.Duration) *data {
 	return &data{fill: func(ctx context.Context, w *chainSet) error {
 		c, err := hitline.Dial(ctx, addr, hitline.WithConnections(1), hitline.WithTimeout(timeout))
 		if err != nil {
-			return lost(err)
+			return wire.Lost(err)
 		}
 		defer func() { _ = c.Close() }() // nothing is lost with it
 		for i := range w.len() {
 			if err := c.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(w.chain(i), hashLen)); err != nil {
-				return lost(err)
+				return wire.Lost(err)
 			}
 		}
 		return nil
@@ -61,7 +62,7 @@ func (c *hitlineClient) askOne(ctx context.Context, r request) (answer, error) {
 	hit, err := c.client.Lookup(ctx, int64(c.load.tokens), netproto.NewHashes(hashes, hashLen))
 	took := time.Since(start)
 	if err != nil {
-		return answer{}, lost(err)
+		return answer{}, wire.Lost(err)
 	}
 	return answer{uint32(hit.Tokens), took}, nil
 }
@@ -83,7 +84,7 @@ func connectNet(addr string, timeout time.Duration) func(context.Context, *chain
 		dialer := net.Dialer{Timeout: timeout}
 		conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "tcp://"))
 		if err != nil {
-			return nil, lost(err)
+			return nil, wire.Lost(err)
 		}
 		c := &netClient{conn: conn, out: bufio.NewWriter(conn), load: w, timeout: timeout}
 		c.stopWatching = context.AfterFunc(ctx, func() { conn.Close() })
@@ -105,7 +106,7 @@ func (c *netClient) askOne(_ context.Context, r request) (answer, error) {
 	hit, err := c.lookup(c.load.tokens, hashes)
 	took := time.Since(start)
 	if err != nil {
-		return answer{}, lost(err)
+		return answer{}, wire.Lost(err)
 	}
 	return answer{hit, took}, nil
 }

@@ -3,6 +3,7 @@ package compare
 import (
 	"bytes"
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"slices"
 	"testing"
 
@@ -91,7 +92,7 @@ func bytesSent(seed uint64) []byte {
 	w := workloadOf(30, 600, seed)
 	sent := slices.Clone(w.blob)
 	w.cut(0.5, MissRandom)
-	template, first, stride := memberTemplate(30)
+	template, first, stride := wire.MemberTemplate(30)
 	members := w.prepared("members", template, first, stride, plainHash)
 	for n := range 2 * w.len() {
 		r := w.request(n)
@@ -117,10 +118,10 @@ func TestPrepared(t *testing.T) {
 	const hashes = 30
 	w := workloadOf(hashes, 600, 1)
 	w.cut(0, MissRandom)
-	member, first, stride := memberTemplate(hashes)
+	member, first, stride := wire.MemberTemplate(hashes)
 	members := w.prepared("SMISMEMBER", member, first, stride, plainHash)
 	assert.Same(t, members, w.prepared("SMISMEMBER", nil, 0, 0, nil), "made once")
-	exist, first, stride := existsTemplate(hashes)
+	exist, first, stride := wire.ExistsTemplate(hashes)
 	exists := w.prepared("EXISTS", exist, first, stride, plainHash)
 	keys, asMembers := w.asKeys(), w.asMembers()
 	for n := range 2 * w.len() {
@@ -142,12 +143,12 @@ func TestPrepared(t *testing.T) {
 
 func TestLeadingOnes(t *testing.T) {
 	for reply, want := range map[string]int{"": 0, ":1\r\n": 1, ":0\r\n": 0, ":1\r\n:1\r\n:0\r\n:1\r\n:0\r\n": 2, ":1\r\n:1\r\n": 2} {
-		got, err := leadingOnes([]byte(reply))
+		got, err := wire.LeadingOnes([]byte(reply))
 		require.NoError(t, err)
 		assert.Equal(t, want, got, reply)
 	}
 	for _, reply := range []string{":2\r\n", ":1\r", ":1\r\n:0\r\n-no\r\n"} {
-		_, err := leadingOnes([]byte(reply))
+		_, err := wire.LeadingOnes([]byte(reply))
 		require.ErrorIs(t, err, measure.ErrAnswer, reply)
 	}
 }

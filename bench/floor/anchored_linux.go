@@ -16,13 +16,7 @@ import (
 // connections here, it blocks in the kernel, without telling the Go scheduler, for at
 // most timeout a call.
 func DialBlocking(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := wire.DialConn(ctx, network, address, timeout)
-		if err != nil {
-			return nil, err // no nil pointer in an interface
-		}
-		return c, nil
-	}
+	return wire.Dialer(timeout)
 }
 
 // anchoredPeer asks hitline for the requests of a workload by anchors. Not safe

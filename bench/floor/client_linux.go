@@ -2,7 +2,6 @@ package floor
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,7 +58,7 @@ func (p *peer) roundTrip() (time.Duration, error) {
 	request := p.load.request(p.order[p.asked%len(p.order)])
 	p.asked++
 	start := time.Now()
-	err := p.socket.Write(request)
+	_, err := p.socket.Write(request)
 	for err == nil && len(p.replies) < p.size {
 		err = p.read()
 	}
@@ -139,8 +138,5 @@ func (p *peer) judge() error {
 
 // failed says which request met err; what is no bad answer is a lost connection.
 func (p *peer) failed(err error) error {
-	if !errors.Is(err, measure.ErrAnswer) {
-		err = fmt.Errorf("%w: %w", measure.ErrLost, err)
-	}
-	return fmt.Errorf("answer %d of %s: %w", p.judged+1, p.name, err)
+	return fmt.Errorf("answer %d of %s: %w", p.judged+1, p.name, wire.Lost(err))
 }

@@ -33,7 +33,7 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 		if err != nil {
 			return err
 		}
-		s, err := wire.Take(conn)
+		s, err := wire.Take(conn, wire.Wait{})
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func answerAll(s wire.Socket, size int, b []byte) {
 		have += n
 		if whole := have / size; whole > 0 {
 			have -= whole * size
-			if s.Write(answers[:whole*floorReply]) != nil {
+			if _, err := s.Write(answers[:whole*floorReply]); err != nil {
 				return
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ import (
 // asked returns a connection with one lookup under way, sent at 1000 ns, whose answer
 // is 48 tokens.
 func asked(o Options) *conn {
-	c := newConn(0, o.withDefaults(), socket{})
+	c := newConn(0, o.withDefaults(), wire.Socket{})
 	c.slots[0] = slot{tag: netproto.TagLookup, sent: 1000, expect: 48}
 	c.asked = 1
 	return c
@@ -40,13 +41,13 @@ func TestJudgeLate(t *testing.T) {
 
 // An answer may come byte by byte, and two at once.
 func TestJudgePieces(t *testing.T) {
-	for _, o := range []Options{{Pipeline: 2}, {Pipeline: 2, Dialect: ZMTP}} {
+	for _, o := range []Options{{Pipeline: 2}, {Pipeline: 2, Dialect: wire.ZMTP}} {
 		for _, expect := range []uint32{48, 49} {
 			c := asked(o)
 			c.slots[0].expect = expect
 			c.slots[1] = slot{tag: netproto.TagStore}
 			c.asked = 2
-			answers := netproto.AppendDone(netproto.AppendHit(nil, o.envelope(), 48), o.envelope(), nil)
+			answers := netproto.AppendDone(netproto.AppendHit(nil, o.Dialect.Envelope(), 48), o.Dialect.Envelope(), nil)
 			var got []judged
 			take := func(_ *conn, a judged) { got = append(got, a) }
 			for _, b := range answers {

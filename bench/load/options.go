@@ -9,16 +9,8 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/coordinator"
-)
-
-// Dialect is how a connection speaks.
-type Dialect string
-
-// The dialects.
-const (
-	Raw  Dialect = "raw"
-	ZMTP Dialect = "zmtp"
 )
 
 // MissAt says where a lookup that misses leaves its chain.
@@ -50,10 +42,10 @@ const (
 // Options says what to measure. The zero value of a field means its default, where
 // one is named; Connect, and Duration or Count, are required.
 type Options struct {
-	Connect     string  // tcp://host:port, tls://host:port or ipc:///path of the server
-	Dialect     Dialect // default Raw
-	Connections int     // default 1
-	Pipeline    int     // requests under way on a connection; default 1
+	Connect     string       // tcp://host:port, tls://host:port or ipc:///path of the server
+	Dialect     wire.Dialect // default Raw
+	Connections int          // default 1
+	Pipeline    int          // requests under way on a connection; default 1
 
 	// Threads is how many threads serve the connections at most. The default is the number
 	// of ClientCores. Without these it is GOMAXPROCS if each connection of a closed loop
@@ -111,7 +103,7 @@ type Options struct {
 	OnPhase func(phase string, total int)
 
 	// dial replaces net.Dialer in tests.
-	dial dialFunc
+	dial wire.DialFunc
 }
 
 // Anchorer is a connection that looks up by anchors.
@@ -156,7 +148,7 @@ func (l Lengths) bounds() (least, most int) {
 // withDefaults fills in what is zero and has a default.
 func (o Options) withDefaults() Options {
 	if o.Dialect == "" {
-		o.Dialect = Raw
+		o.Dialect = wire.Raw
 	}
 	if o.MissAt == "" {
 		o.MissAt = MissRandom
@@ -178,9 +170,6 @@ func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
-	if o.dial == nil {
-		o.dial = dialNet
-	}
 	return o
 }
 
@@ -200,7 +189,7 @@ func (o Options) wrongShape() string {
 	least, most := o.Hashes.bounds()
 	in := func(n, least, most int) bool { return n >= least && n <= most }
 	switch {
-	case o.Dialect != Raw && o.Dialect != ZMTP:
+	case o.Dialect != wire.Raw && o.Dialect != wire.ZMTP:
 		return fmt.Sprintf("dialect %q; give raw or zmtp", o.Dialect)
 	case !in(o.Connections, 1, MaxConnections):
 		return fmt.Sprintf("%d connections; give 1 to %d", o.Connections, MaxConnections)
@@ -251,7 +240,7 @@ func (o Options) wrongAnchored() string {
 	switch {
 	case o.Anchored == nil:
 		return ""
-	case o.Dialect != Raw:
+	case o.Dialect != wire.Raw:
 		return "lookups by anchors go over the raw dialect"
 	case o.Pipeline > 1:
 		return "lookups by anchors are not pipelined"
@@ -280,23 +269,12 @@ func (o Options) window() time.Duration {
 	return min(max(o.Duration/10, 50*time.Millisecond), time.Second)
 }
 
-// token returns the token to send, "" for none.
-func (o Options) token() string {
-	if o.Token == nil {
-		return ""
-	}
-	return o.Token()
+// server says how to reach the server.
+func (o Options) server() wire.Server {
+	return wire.Server{Address: o.Connect, Dialect: o.Dialect, Pipelined: o.Pipeline > 1, Timeout: o.Timeout, Dial: o.dial, Token: o.Token}
 }
 
 // deadlineIn returns a context that ends after the timeout.
 func (o Options) deadlineIn(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, o.Timeout)
-}
-
-// envelope is what comes in front of every request, and of its reply.
-func (o Options) envelope() []byte {
-	if o.Dialect == ZMTP {
-		return delimiter
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -20,8 +21,8 @@ const commonTokens = 1 << 14 * 9 * 5 * 7
 // full-attention group whose blocks are one hash each: then the server is shown two
 // hashes and asked how many tokens they are. What is described is compared with
 // what the server tells.
-func learnPool(ctx context.Context, c *control, o Options) (coordinator.Pool, error) {
-	kinds, err := groupKinds(ctx, c, o.Pool)
+func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Pool, error) {
+	kinds, err := groupKinds(ctx, c, o)
 	if reflect.DeepEqual(o.Pool, coordinator.Pool{}) {
 		if err != nil {
 			return o.Pool, err
@@ -48,14 +49,14 @@ func plain(kinds []coordinator.Kind) bool {
 
 // groupKinds asks the server for the kinds of its groups: its explanation of any
 // lookup names them.
-func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coordinator.Kind, error) {
+func groupKinds(ctx context.Context, c *wire.Control, o Options) ([]coordinator.Kind, error) {
 	tokens := uint32(commonTokens)
-	if coord, err := coordinator.New(pool); err != nil {
+	if coord, err := coordinator.New(o.Pool); err != nil {
 		return nil, fmt.Errorf("%w: %w", measure.ErrOptions, err)
-	} else if !reflect.DeepEqual(pool, coordinator.Pool{}) {
+	} else if !reflect.DeepEqual(o.Pool, coordinator.Pool{}) {
 		tokens = uint32(coord.Alignment())
 	}
-	text, err := c.done(ctx, "explain", netproto.AppendExplain(nil, c.envelope, tokens, hashLen, 0))
+	text, err := c.Done(ctx, "explain", netproto.AppendExplain(nil, o.Dialect.Envelope(), tokens, hashLen, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coord
 }
 
 // samePool refuses a pool that is not the server's, as far as the server tells.
-func samePool(ctx context.Context, c *control, o Options, kinds []coordinator.Kind) error {
+func samePool(ctx context.Context, c *wire.Control, o Options, kinds []coordinator.Kind) error {
 	coord, err := coordinator.New(o.Pool)
 	if err != nil {
 		return fmt.Errorf("%w: %w", measure.ErrOptions, err)
@@ -97,26 +98,26 @@ func samePool(ctx context.Context, c *control, o Options, kinds []coordinator.Ki
 
 // blockTokens stores two hashes at the server, asks how many tokens they are, and
 // evicts them.
-func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
+func blockTokens(ctx context.Context, c *wire.Control, o Options) (int, error) {
 	const hashes = 2
 	keys := (&chains{seed: seedOf(o.Seed)}).derived(2)
 	blob := append(keys[:], make([]byte, hashLen)...)
-	head := netproto.AppendKeys(nil, c.envelope, netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
-	if _, err := c.done(ctx, "store", head, blob); err != nil {
+	head := netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
+	if _, err := c.Done(ctx, "store", head, blob); err != nil {
 		return 0, err
 	}
-	frames, err := c.ask(ctx, netproto.AppendLookup(nil, c.envelope, commonTokens, hashLen, len(blob)), blob)
+	frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), commonTokens, hashLen, len(blob)), blob)
 	if err != nil {
 		return 0, fmt.Errorf("lookup: %w", err)
 	}
 	hit := netproto.ParseInt(frames[0])
-	if tokens, ok := tailHit(frames); ok {
+	if tokens, ok := wire.TailHit(frames); ok {
 		hit, frames[0] = uint64(tokens), frames[0][:4]
 	}
 	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
-		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, describe(frames))
+		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, wire.Describe(frames))
 	}
-	head = netproto.AppendKeys(nil, c.envelope, netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
-	_, err = c.done(ctx, "evict", head, blob)
+	head = netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
+	_, err = c.Done(ctx, "evict", head, blob)
 	return int(hit / hashes), err
 }

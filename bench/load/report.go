@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
@@ -19,7 +20,7 @@ import (
 type Report struct {
 	Setup       measure.Setup `json:"setup"`
 	Connect     string        `json:"connect"`
-	Dialect     Dialect       `json:"dialect"`
+	Dialect     wire.Dialect  `json:"dialect"`
 	Mode        string        `json:"mode"` // closed or open
 	Connections int           `json:"connections"`
 	Pipeline    int           `json:"pipeline"`

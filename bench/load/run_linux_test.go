@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -74,8 +75,8 @@ func TestRun(t *testing.T) {
 		"closed, a thread": {full, Options{Count: 500, Connections: min(2, runtime.GOMAXPROCS(0)), Pipeline: 3}},
 		"pipelined":        {full, Options{Count: 2000, Connections: 9, Pipeline: 7, Hashes: Lengths{Least: 1, Most: 300}}},
 		"long":             {full, Options{Count: 100, Connections: 3, Pipeline: 4, Hashes: Lengths{Least: 20_000, Most: 20_000}}},
-		"zmtp":             {full, Options{Count: 500, Connections: 3, Dialect: ZMTP, Stores: 0.1}},
-		"zmtp pipelined":   {full, Options{Count: 500, Connections: 3, Pipeline: 5, Dialect: ZMTP}},
+		"zmtp":             {full, Options{Count: 500, Connections: 3, Dialect: wire.ZMTP, Stores: 0.1}},
+		"zmtp pipelined":   {full, Options{Count: 500, Connections: 3, Pipeline: 5, Dialect: wire.ZMTP}},
 		"open":             {full, Options{Count: 500, Connections: 3, Rates: []float64{5000, 10000}}},
 		"open, few":        {full, Options{Count: 3, Connections: 5, Rates: []float64{1000}}},
 		"open, too fast":   {full, Options{Count: 3000, Connections: 2, Rates: []float64{1e8}}},
@@ -226,7 +227,7 @@ var loops = map[string]Options{
 	"blocking": {Connections: 1},
 	"epoll":    {Connections: runtime.GOMAXPROCS(0) + 3, Pipeline: 4},
 	"open":     {Connections: 2, Pipeline: 8, Rates: []float64{20_000}},
-	"zmtp":     {Connections: 1, Pipeline: 3, Dialect: ZMTP},
+	"zmtp":     {Connections: 1, Pipeline: 3, Dialect: wire.ZMTP},
 }
 
 // noAnswer is what is said of a request that has waited for too long.
@@ -334,7 +335,7 @@ func TestLongRequests(t *testing.T) {
 			defer s.Close()
 			o.Connect, o.Count, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
 			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dialNet(ctx, network, address)
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				if err == nil {
 					err = conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
 				}
@@ -585,7 +586,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	w := &worker{run: &runner{}, stage: stage{end: 10}, window: newCollector(1).fresh(0, 1)}
 	w.taking = w.take
-	one := newConn(0, o, socket{})
+	one := newConn(0, o, wire.Socket{})
 	one.begin(m, -1)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		one.ask(1, 1, true)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -81,7 +82,7 @@ func TestRunWithTokenByPLAIN(t *testing.T) {
 	plain, _ := serveTokens(t, &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("load").Leaf("127.0.0.1")}})
 	for name, o := range map[string]Options{"req": {}, "dealer": {Pipeline: 4}} {
 		t.Run(name, func(t *testing.T) {
-			o.Connect, o.Dialect, o.Count, o.Timeout = plain, ZMTP, 100, patience
+			o.Connect, o.Dialect, o.Count, o.Timeout = plain, wire.ZMTP, 100, patience
 			_, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrAnswer, "nothing is allowed without a token")
 			o.Token = func() string { return theToken }

@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // Run measures all points in each round, against servers that it starts for the
@@ -84,7 +85,7 @@ func (s *sweep) note(text string) {
 // report returns what was measured until now, without peaks.
 func (s *sweep) report() Report {
 	r := Report{
-		Mode: "closed", Dialect: string(load.Raw), Hashes: s.o.Hashes, Pipeline: s.o.Pipeline, Entries: s.o.Entries,
+		Mode: "closed", Dialect: string(wire.Raw), Hashes: s.o.Hashes, Pipeline: s.o.Pipeline, Entries: s.o.Entries,
 		Client: s.plan.Client, Server: s.plan.Server, Shared: s.plan.Shared, Rounds: s.plan.rounds, Seconds: s.plan.each.Seconds(),
 		Points: []Point{}, Peaks: []Peak{}, Wrong: s.wrong, Errors: s.errors,
 	}
@@ -117,7 +118,7 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 	for _, loops := range s.plan.loops {
 		p, err := s.start(ctx, loops)
 		if err != nil {
-			return fmt.Errorf("%w: %w", measure.ErrLost, err)
+			return err
 		}
 		servers[loops] = p
 	}

@@ -1,11 +1,10 @@
 package wire
 
 import (
-	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"net"
-	"strings"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -13,34 +12,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a blocking socket, used by raw system calls: the Go scheduler is not
-// told that the thread blocks, which would cost a microsecond here and there. It
-// costs the collector, which would wait for the call to return, so nothing that a
-// call waits for may run in this process.
+// Wait says how long a call on a socket waits.
+type Wait struct {
+	Bound time.Duration // longest for one call; 0: for ever, or not at all with Again
+	Again bool          // what is over without a byte is ErrAgain, not the end of the connection
+}
+
+// Socket is a socket that is used by raw system calls: the Go scheduler is not told that
+// the thread blocks, which would cost a microsecond here and there. It costs the
+// collector, which would wait for the call to return, so nothing that a call waits for
+// may run in this process unless the wait is short. Not safe for concurrent use, but for
+// Shutdown.
 type Socket struct {
-	fd   int
-	wait time.Duration // longest for one call; 0: for ever
+	fd    int
+	wait  Wait
+	flags uintptr // of every call: MSG_DONTWAIT, or 0 to block
+}
+
+// Vector is a piece of what is written.
+type Vector = unix.Iovec
+
+// VectorOf points to b, which is not empty.
+func VectorOf(b []byte) Vector {
+	v := Vector{Base: &b[0]}
+	v.SetLen(len(b))
+	return v
 }
 
 // Take takes over conn, a connection of TCP or of a unix socket, which nobody may
-// use any more. An *os.File of it would stay with the runtime's poller, whose
-// thread would wake up with each answer.
-func Take(conn net.Conn) (Socket, error) {
-	fd, err := Descriptor(conn)
+// use any more, and closes it also on an error. An *os.File of it would stay with the
+// runtime's poller, whose thread would wake up with each answer.
+func Take(conn net.Conn, wait Wait) (Socket, error) {
+	fd, err := descriptor(conn)
 	if err != nil {
 		return Socket{}, err
 	}
-	s := Socket{fd: fd}
-	if err := unix.SetNonblock(fd, false); err != nil {
+	s := Socket{fd: fd, wait: wait}
+	if wait.Again && wait.Bound == 0 {
+		s.flags = unix.MSG_DONTWAIT
+		return s, nil
+	}
+	if err := s.block(); err != nil {
 		s.Close()
 		return Socket{}, err
 	}
 	return s, nil
 }
 
-// Descriptor takes conn apart: it returns a descriptor of its socket, to be closed,
+// descriptor takes conn apart: it returns a descriptor of its socket, to be closed,
 // and closes conn.
-func Descriptor(conn net.Conn) (fd int, err error) {
+func descriptor(conn net.Conn) (fd int, err error) {
 	defer conn.Close()
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -53,33 +74,12 @@ func Descriptor(conn net.Conn) (fd int, err error) {
 	return fd, err
 }
 
-// Dial connects to addr, tcp://host:port or ipc://path; waits on the socket end
-// after timeout.
-func Dial(ctx context.Context, addr string, timeout time.Duration) (Socket, error) {
-	dialer := net.Dialer{Timeout: timeout}
-	network, target := "tcp", strings.TrimPrefix(addr, "tcp://")
-	if path, ok := strings.CutPrefix(addr, "ipc://"); ok {
-		network, target = "unix", path
+// block has calls wait.
+func (s Socket) block() error {
+	if err := unix.SetNonblock(s.fd, false); err != nil {
+		return err
 	}
-	conn, err := dialer.DialContext(ctx, network, target)
-	if err != nil {
-		return Socket{}, err
-	}
-	s, err := Take(conn)
-	if err != nil {
-		return Socket{}, err
-	}
-	if err := s.limit(timeout); err != nil {
-		s.Close()
-		return Socket{}, err
-	}
-	return s, nil
-}
-
-// limit bounds the time of each call.
-func (s *Socket) limit(timeout time.Duration) error {
-	s.wait = timeout
-	limit := unix.NsecToTimeval(int64(timeout))
+	limit := unix.NsecToTimeval(int64(s.wait.Bound))
 	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, option, &limit); err != nil {
 			return err
@@ -88,25 +88,25 @@ func (s *Socket) limit(timeout time.Duration) error {
 	return nil
 }
 
+// Waits tells whether calls wait at all.
+func (s Socket) Waits() bool { return s.flags == 0 }
+
 // Close closes the socket.
 func (s Socket) Close() { _ = unix.Close(s.fd) } // nothing is lost with it
 
 // Shutdown ends a call that is under way on the socket.
 func (s Socket) Shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
-// errEnd says that the peer has closed the connection.
-var errEnd = errors.New("closed by the server")
-
 // Read reads once.
 func (s Socket) Read(b []byte) (int, error) {
 	for first := (time.Time{}); ; {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), s.flags, 0, 0)
 		switch {
-		case errno == unix.EINTR && s.patient(&first):
+		case errno == unix.EINTR && !s.wait.Again && s.patient(&first):
 		case errno != 0:
-			return 0, failure(errno)
+			return 0, s.failure(errno)
 		case n == 0:
-			return 0, errEnd
+			return 0, Lost(errClosed)
 		default:
 			return int(n), nil
 		}
@@ -114,29 +114,40 @@ func (s Socket) Read(b []byte) (int, error) {
 }
 
 // Write writes all of b.
-func (s Socket) Write(b []byte) error {
-	for first := (time.Time{}); len(b) > 0; {
-		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-		if errno == unix.EINTR && s.patient(&first) {
-			continue
-		}
-		if errno != 0 {
-			return failure(errno)
-		}
-		b = b[n:]
+func (s Socket) Write(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
 	}
-	return nil
+	v := [1]Vector{VectorOf(b)}
+	if err := s.WriteAll(v[:]); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // WriteAll writes all buffers of v and uses v up.
-func (s Socket) WriteAll(v []unix.Iovec) error {
-	for first := (time.Time{}); len(v) > 0; {
-		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(s.fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
-		if errno == unix.EINTR && s.patient(&first) {
+func (s Socket) WriteAll(v []Vector) (err error) {
+	for len(v) > 0 && err == nil {
+		v, err = s.WriteOnce(v)
+	}
+	return err
+}
+
+// maxVectors is how many vectors one call takes.
+const maxVectors = 1024
+
+// WriteOnce writes once, and returns what is left of v, which it may change.
+func (s Socket) WriteOnce(v []Vector) ([]Vector, error) {
+	message := unix.Msghdr{Iov: &v[0]}
+	message.SetIovlen(min(len(v), maxVectors))
+	for first := (time.Time{}); ; {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&message)), s.flags|unix.MSG_NOSIGNAL)
+		if errno == unix.EINTR && (s.wait.Again || s.patient(&first)) {
+			runtime.Gosched() // the collector may be waiting for this thread, and nothing else here would notice
 			continue
 		}
 		if errno != 0 {
-			return failure(errno)
+			return v, s.failure(errno)
 		}
 		for len(v) > 0 && n >= uintptr(v[0].Len) {
 			n -= uintptr(v[0].Len)
@@ -146,8 +157,8 @@ func (s Socket) WriteAll(v []unix.Iovec) error {
 			v[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(v[0].Base), n))
 			v[0].SetLen(int(v[0].Len) - int(n))
 		}
+		return v, nil
 	}
-	return nil
 }
 
 // patient tells whether to call again after a signal; first is when the first one
@@ -157,20 +168,30 @@ func (s Socket) patient(first *time.Time) bool {
 	if first.IsZero() {
 		*first = time.Now()
 	}
-	return s.wait == 0 || time.Since(*first) < s.wait
+	return s.wait.Bound == 0 || time.Since(*first) < s.wait.Bound
 }
 
-// failure words what a timeout is reported as.
-func failure(errno unix.Errno) error {
-	if errno == unix.EAGAIN || errno == unix.EINTR {
-		return errors.New("no answer in time")
+// failure says what an error of a call means.
+func (s Socket) failure(errno unix.Errno) error {
+	switch errno {
+	case unix.EAGAIN, unix.EINTR:
+		if s.wait.Again {
+			return ErrAgain
+		}
+		return Lost(errLate)
+	case unix.EPIPE, unix.ECONNRESET:
+		return Lost(fmt.Errorf("%w: %w", errClosed, errno))
 	}
-	return errno
+	return Lost(errno)
 }
 
-// StartsLike tells whether have can be the beginning of an answer that begins
-// with prefix.
-func StartsLike(have, prefix []byte) bool {
-	n := min(len(have), len(prefix))
-	return bytes.Equal(have[:n], prefix[:n])
+// newConn takes over conn.
+func newConn(ctx context.Context, conn net.Conn, timeout time.Duration) (*Conn, error) {
+	c := &Conn{local: conn.LocalAddr(), remote: conn.RemoteAddr(), stop: func() bool { return true }}
+	var err error
+	if c.Socket, err = Take(conn, Wait{Bound: timeout}); err != nil {
+		return nil, err
+	}
+	c.stop = context.AfterFunc(ctx, c.interrupt)
+	return c, nil
 }

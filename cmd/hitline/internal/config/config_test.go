@@ -200,7 +200,7 @@ func TestFileErrors(t *testing.T) {
 		{"tenant", "backend:\n  mooncake: {masters: [a:1], tenant: ''}\n", `c.yaml:2:38: backend.mooncake.tenant: is empty; leave it out for default`},
 		{"conns", "backend:\n  mooncake: {masters: [a:1], conns: 100000}\n", `c.yaml:2:37: backend.mooncake.conns: 100000 is too large, must be at most 65536`},
 		{"unknown in mooncake", "backend:\n  mooncake: {master: a:1}\n", `c.yaml:2:14: backend.mooncake.master: unknown field; did you mean masters?`},
-		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory, redis or mooncake`},
+		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend.etcd: unknown field; known are memory, redis, mooncake`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
 		{"page alone", "status_page: true\n", `c.yaml:1:14: status_page: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
@@ -247,16 +247,6 @@ func TestListenErrors(t *testing.T) {
 	} {
 		t.Run(test.list, func(t *testing.T) { assert.Equal(t, test.want, fails(t, "listen: "+test.list+"\n")) })
 	}
-}
-
-func TestCheckAddress(t *testing.T) {
-	assert.NoError(t, CheckAddress("tcp://localhost:7557"))
-	assert.NoError(t, CheckAddress("tcp://[fe80::1%eth0]:7557"))
-	assert.EqualError(t, CheckAddress("tcp://a:0"), `"tcp://a:0" has port 0; give the port of the server, 1 to 65535`)
-	assert.NoError(t, CheckAddress("a:1"))
-	assert.NoError(t, CheckAddress("[::1]:1"))
-	assert.ErrorContains(t, CheckAddress("a"), "missing port")
-	assert.ErrorContains(t, CheckAddress("a:0"), "port 0")
 }
 
 // What is printed reads back to the same, whatever a string looks like.

@@ -1,4 +1,4 @@
-package load
+package wire
 
 import (
 	"testing"
@@ -8,11 +8,11 @@ import (
 
 func TestTailHit(t *testing.T) {
 	boundary := []byte{0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 48}
-	tokens, ok := tailHit([][]byte{boundary})
+	tokens, ok := TailHit([][]byte{boundary})
 	assert.True(t, ok)
 	assert.EqualValues(t, 40, tokens)
 	for _, frames := range [][][]byte{{boundary[:4]}, {boundary[:11]}, {boundary, nil}, {{}}} {
-		_, ok := tailHit(frames)
+		_, ok := TailHit(frames)
 		assert.False(t, ok, "%x", frames)
 	}
 }

@@ -2,10 +2,10 @@ package load
 
 import (
 	"fmt"
+	"github.com/hitline/hitline/bench/wire"
 	"math"
 	"runtime"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -28,13 +28,16 @@ func (s *stage) answeredWithin(now int64) bool {
 	return s.end < math.MaxInt64 && now >= s.begin && now <= s.end
 }
 
+// tick is how long a worker waits for anything before it looks around: at its
+// deadlines, and whether to stop.
+const tick = 20 * time.Millisecond
+
 // worker serves some connections from one thread. Not safe for concurrent use.
 type worker struct {
 	number int
 	run    *runner
 	conns  []*conn
-	poll   int // epoll; -1: the only connection blocks
-	events []unix.EpollEvent
+	poller *wire.Poller        // nil: the only connection blocks
 	taking func(*conn, judged) // w.take, made once
 
 	stage    stage
@@ -49,40 +52,26 @@ type worker struct {
 // newWorker returns a worker of these connections, which watches them unless the
 // only one blocks. The caller closes it.
 func newWorker(number int, r *runner, conns []*conn) (*worker, error) {
-	w := &worker{number: number, run: r, conns: conns, poll: -1}
+	w := &worker{number: number, run: r, conns: conns}
 	w.taking = w.take
-	if conns[0].socket.blocks() {
+	if conns[0].socket.Waits() {
 		return w, nil
 	}
-	w.events = make([]unix.EpollEvent, min(len(conns), 256))
 	var err error
-	if w.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("load: epoll: %w", err)
+	w.poller, err = wire.NewPoller(min(len(conns), 256))
+	for i := 0; i < len(conns) && err == nil; i++ {
+		err = w.poller.Add(i, conns[i].socket)
 	}
-	for i, c := range conns {
-		if err := w.register(unix.EPOLL_CTL_ADD, i, c); err != nil {
-			w.close()
-			return nil, err
-		}
+	if err != nil {
+		w.close()
+		return nil, err
 	}
 	return w, nil
 }
 
-// register tells the kernel what to wait for on a connection.
-func (w *worker) register(operation, i int, c *conn) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)} // what is in Fd is ours to choose
-	if c.waiting {
-		event.Events |= unix.EPOLLOUT
-	}
-	if err := unix.EpollCtl(w.poll, operation, c.socket.fd, &event); err != nil {
-		return fmt.Errorf("load: epoll: %w", err)
-	}
-	return nil
-}
-
 func (w *worker) close() {
-	if w.poll >= 0 {
-		_ = unix.Close(w.poll)
+	if w.poller != nil {
+		w.poller.Close()
 	}
 }
 
@@ -129,7 +118,7 @@ func (w *worker) begin(s stage) {
 		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
 	}
 	if s.period > 0 {
-		setTimerSlack()
+		wire.SetTimerSlack()
 	}
 }
 
@@ -246,9 +235,9 @@ func (w *worker) fill(i int) error {
 	if err := c.send(); err != nil {
 		return w.failed(c, err)
 	}
-	if c.waiting != c.unsent() && w.poll >= 0 {
+	if c.waiting != c.unsent() && w.poller != nil {
 		c.waiting = c.unsent()
-		return w.register(unix.EPOLL_CTL_MOD, i, c)
+		return w.poller.Watch(i, c.socket, c.waiting)
 	}
 	return nil
 }
@@ -257,17 +246,17 @@ func (w *worker) fill(i int) error {
 // request falls due, and serves it.
 func (w *worker) serveReady() error {
 	switch {
-	case w.poll < 0 && w.underWay > 0:
+	case w.poller == nil && w.underWay > 0:
 		return w.serve(0)
-	case w.poll < 0: // an open loop
+	case w.poller == nil: // an open loop
 		w.sleepUntilDue()
 		return nil
 	}
 	patience, precise := w.patience()
-	ready := watch(w.poll, w.events, patience, precise)
+	ready := w.poller.Wait(patience, precise)
 	w.now = w.run.clock()
-	for _, event := range w.events[:ready] {
-		if err := w.serve(int(event.Fd)); err != nil {
+	for _, i := range ready {
+		if err := w.serve(i); err != nil {
 			return err
 		}
 	}
@@ -304,8 +293,7 @@ func (w *worker) awake() int64 {
 // at most.
 func (w *worker) sleepUntilDue() {
 	if left := min(w.dueAt(w.arrivals)-w.now-awakeIdle, int64(tick)); left > 0 {
-		limit := unix.NsecToTimespec(left)
-		_ = unix.Nanosleep(&limit, nil) // cut short by a signal at worst
+		wire.Sleep(left)
 	}
 	w.now = w.run.clock()
 }
@@ -314,7 +302,7 @@ func (w *worker) sleepUntilDue() {
 func (w *worker) serve(i int) error {
 	c := w.conns[i]
 	var err error
-	if !c.unsent() || w.poll >= 0 { // else waiting for an answer would only hold the request up
+	if !c.unsent() || w.poller != nil { // else waiting for an answer would only hold the request up
 		err = c.receive()
 	}
 	w.now = w.run.clock()

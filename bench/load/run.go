@@ -15,6 +15,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -37,7 +38,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	defer unpin()
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
-	r.o.dial = r.relays.over(o.dial, o.TLS)
+	r.o.dial = r.relays.Over(o.dial, o.TLS)
 	r.report = Report{
 		Setup: measure.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
 		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
@@ -82,7 +83,7 @@ type runner struct {
 	anchorWorkers []*anchorWorker // in place of the workers while measuring; nil but by anchors
 	collector     *collector
 	report        Report
-	relays        relays
+	relays        wire.Relays
 
 	processors int // that were added
 
@@ -118,13 +119,13 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err := enoughFiles(r.o.Connections); err != nil {
 		return err
 	}
-	c, err := dialControl(ctx, r.o)
+	c, err := wire.Dial(ctx, r.o.server())
 	if err != nil {
 		return err
 	}
-	defer c.conn.Close()
+	defer c.Close()
 	if r.o.Reset {
-		if _, err := c.done(ctx, "reset", netproto.AppendRequest(nil, c.envelope, netproto.TagReset)); err != nil {
+		if _, err := c.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.shaper, err = newShaper(pool, c.envelope); err != nil {
+	if r.shaper, err = newShaper(pool, r.o.Dialect.Envelope()); err != nil {
 		return err
 	}
 	r.shaper.numbered = r.o.Anchored != nil
@@ -179,16 +180,20 @@ func (r *runner) connect(ctx context.Context) error {
 	return r.startWorkers(threads)
 }
 
-func (r *runner) dial(ctx context.Context, blocking bool) (socket, error) {
-	c, err := dialControl(ctx, r.o)
+func (r *runner) dial(ctx context.Context, blocking bool) (wire.Socket, error) {
+	c, err := wire.Dial(ctx, r.o.server())
 	if err != nil {
-		return socket{}, err
+		return wire.Socket{}, err
 	}
-	if err := c.ping(ctx); err != nil {
-		c.conn.Close()
-		return socket{}, err
+	if err := c.Ping(ctx); err != nil {
+		c.Close()
+		return wire.Socket{}, err
 	}
-	return takeSocket(c.conn, blocking)
+	wait := wire.Wait{Again: true}
+	if blocking {
+		wait.Bound = tick
+	}
+	return c.Socket(wait)
 }
 
 // threads returns how many workers serve so many connections. A connection has a
@@ -247,10 +252,10 @@ func (r *runner) close() {
 	}
 	for _, c := range r.conns {
 		if c != nil {
-			c.socket.close()
+			c.socket.Close()
 		}
 	}
-	r.relays.running.Wait()
+	r.relays.Wait()
 }
 
 // work has all workers do a stage. The first to fail ends the others.
@@ -370,7 +375,7 @@ func (r *runner) sampled(step int, s *Sample) {
 
 // part pings on every connection: nothing may come before the echo.
 func (r *runner) part(context.Context) error {
-	request := netproto.AppendRequest(nil, r.o.envelope(), netproto.TagPing, pingPayload)
+	request := netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagPing, wire.PingPayload)
 	for _, c := range r.conns {
 		c.begin(&closing{request: request}, -1)
 	}

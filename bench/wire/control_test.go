@@ -1,4 +1,4 @@
-package load
+package wire
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // answering returns a connection whose other end reads once and writes this.
-func answering(t *testing.T, o Options, answer ...[]byte) *control {
+func answering(t *testing.T, d Dialect, answer ...[]byte) *Control {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	done := make(chan struct{})
@@ -28,11 +28,11 @@ func answering(t *testing.T, o Options, answer ...[]byte) *control {
 		theirs.Close()
 	}()
 	t.Cleanup(func() { ours.Close(); <-done })
-	return &control{conn: ours, envelope: o.envelope(), timeout: 10 * time.Second}
+	return &Control{conn: ours, server: Server{Dialect: d, Timeout: 10 * time.Second}}
 }
 
 func TestPing(t *testing.T) {
-	pong := netproto.AppendFrame([]byte{1, 1, 1}, pingPayload, false)
+	pong := netproto.AppendFrame([]byte{1, 1, 1}, PingPayload, false)
 	enveloped := append([]byte{1, 0}, pong...)
 	for name, tt := range map[string]struct {
 		dialect Dialect
@@ -51,7 +51,7 @@ func TestPing(t *testing.T) {
 		"closed":      {Raw, nil, measure.ErrLost, "closed by the server"},
 		"cut":         {Raw, [][]byte{pong[:3]}, measure.ErrLost, "closed by the server"},
 	} {
-		err := answering(t, Options{Dialect: tt.dialect}, tt.answer...).ping(t.Context())
+		err := answering(t, tt.dialect, tt.answer...).Ping(t.Context())
 		if tt.err == nil {
 			require.NoError(t, err, name)
 			continue
@@ -70,11 +70,11 @@ func TestHandshakeInterrupted(t *testing.T) {
 		_, _ = theirs.Read(make([]byte, 1000))
 		stop()
 	}()
-	o := Options{Connect: "tcp://127.0.0.1:1", Dialect: ZMTP, Timeout: time.Hour}
-	o.dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+	s := Server{Address: "tcp://127.0.0.1:1", Dialect: ZMTP, Timeout: time.Hour}
+	s.Dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
 	done := make(chan error, 1)
 	go func() {
-		_, err := dialControl(ctx, o)
+		_, err := Dial(ctx, s)
 		done <- err
 	}()
 	select {

@@ -1,18 +1,15 @@
-package load
+package wire
 
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// ZMTP, as far as a client under the NULL or the PLAIN mechanism needs it.
+// ZMTP 3, as far as a client under the NULL or the PLAIN mechanism needs it.
 const (
 	greetingLen  = 64
 	mechanismLen = 20
@@ -28,13 +25,9 @@ const (
 	longCommand  = 6 // its length has 8 bytes
 )
 
-// delimiter is the empty frame in front of a request of a ZMTP connection, and of
-// its reply.
-var delimiter = []byte{1, 0}
-
 // handshake makes a ZMTP connection of conn, as a REQ socket or, for more requests
 // under way than one, a DEALER. A token goes by the PLAIN mechanism.
-func handshake(conn net.Conn, pipelined bool, token string) error {
+func handshake(conn io.ReadWriter, pipelined bool, token string) error {
 	socket := "REQ"
 	if pipelined {
 		socket = "DEALER"
@@ -52,7 +45,7 @@ func handshake(conn net.Conn, pipelined bool, token string) error {
 	hello := "\x05HELLO\x00" + string([]byte{byte(len(token))}) + token
 	for _, step := range []struct{ command, answer string }{{hello, "\x07WELCOME"}, {"\x08INITIATE" + metadata, readyName}} {
 		if _, err := conn.Write(appendCommand(nil, step.command)); err != nil {
-			return lost(err)
+			return Lost(err)
 		}
 		if err := expectCommand(conn, step.answer); err != nil {
 			return err
@@ -75,47 +68,36 @@ func appendCommand(dst []byte, command string) []byte {
 }
 
 // exchange writes a greeting, and what follows it, and reads that of the server.
-func exchange(conn net.Conn, ours []byte, mechanism string) error {
+func exchange(conn io.ReadWriter, ours []byte, mechanism string) error {
 	if _, err := conn.Write(ours); err != nil {
-		return lost(err)
+		return Lost(err)
 	}
 	theirs := make([]byte, greetingLen)
 	if _, err := io.ReadFull(conn, theirs); err != nil {
-		return lost(err)
+		return Lost(err)
 	}
 	want := greeting(mechanism)[len(signature):][:mechanismLen]
-	if theirs[0] != 0xFF || theirs[9] != 0x7F || !bytes.Equal(theirs[len(signature):][:mechanismLen], want) {
+	if theirs[0] != 0xFF || theirs[9] != 0x7F || theirs[10] < 3 || !bytes.Equal(theirs[len(signature):][:mechanismLen], want) {
 		return fmt.Errorf("%w: no ZMTP greeting under the %s mechanism, but %x", measure.ErrAnswer, mechanism, theirs)
 	}
 	return nil
 }
 
 // expectCommand reads a command and returns an error unless it begins with a name.
-func expectCommand(conn net.Conn, name string) error {
+func expectCommand(conn io.Reader, name string) error {
 	header := make([]byte, 2)
 	if _, err := io.ReadFull(conn, header); err != nil {
-		return lost(err)
+		return Lost(err)
 	}
 	if header[0] != shortCommand {
 		return fmt.Errorf("%w: no %s, but a frame of flags %x", measure.ErrAnswer, name[1:], header[0])
 	}
 	command := make([]byte, header[1])
 	if _, err := io.ReadFull(conn, command); err != nil {
-		return lost(err)
+		return Lost(err)
 	}
 	if !bytes.HasPrefix(command, []byte(name)) {
 		return fmt.Errorf("%w: no %s, but %q", measure.ErrAnswer, name[1:], command)
 	}
 	return nil
-}
-
-// lost words the end of a connection.
-func lost(err error) error {
-	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		err = errors.New("closed by the server")
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("no answer in time: %w", err)
-	}
-	return fmt.Errorf("%w: %w", measure.ErrLost, err)
 }

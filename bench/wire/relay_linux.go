@@ -1,4 +1,4 @@
-package load
+package wire
 
 import (
 	"context"
@@ -11,15 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relays carry what workers, which make raw system calls, exchange with TLS connections. A worker
-// has one end of a socket pair. Two goroutines copy between the other end and the TLS connection;
-// they end when one of both is closed.
-type relays struct{ running sync.WaitGroup }
+// Relays carry what sockets, which are used by raw system calls, exchange with TLS connections. A
+// socket is one end of a pair. Two goroutines copy between the other end and the TLS connection;
+// they end when one of both is closed. Wait waits for all of them.
+type Relays struct{ sync.WaitGroup }
 
-// over returns dial with TLS for the network "tls".
-func (r *relays) over(dial dialFunc, cfg *tls.Config) dialFunc {
+// Over returns dial with TLS for the network "tls".
+func (r *Relays) Over(dial DialFunc, cfg *tls.Config) DialFunc {
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS13}
+	}
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
 	}
 	dialer := tls.Dialer{Config: cfg}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -34,8 +37,8 @@ func (r *relays) over(dial dialFunc, cfg *tls.Config) dialFunc {
 	}
 }
 
-// start returns the worker's end for a TLS connection.
-func (r *relays) start(secured *tls.Conn) (net.Conn, error) {
+// start returns our end for a TLS connection.
+func (r *Relays) start(secured *tls.Conn) (net.Conn, error) {
 	below := secured.NetConn() // whose Close does not wait for the server
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -43,12 +46,12 @@ func (r *relays) start(secured *tls.Conn) (net.Conn, error) {
 		return nil, err
 	}
 	relay := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from) // the worker sees that its end is closed
+		_, _ = io.Copy(to, from) // the other sees that its end is closed
 		theirs.Close()
 		below.Close()
 	}
-	r.running.Go(func() { relay(theirs, secured) })
-	r.running.Go(func() { relay(secured, theirs) })
+	r.Go(func() { relay(theirs, secured) })
+	r.Go(func() { relay(secured, theirs) })
 	return ours, nil
 }
 

@@ -8,30 +8,26 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-
-	"golang.org/x/sys/unix"
+	"github.com/hitline/hitline/bench/wire"
 
 	"github.com/hitline/hitline/netproto"
 )
 
-// hitPrefix is the answer to a lookup up to the tokens, without an envelope.
-var hitPrefix = []byte{0, 4}
-
 // conn is a connection that is measured. Not safe for concurrent use.
 type conn struct {
-	number int
-	socket socket
-	source source
-	ended  bool // the source has no more
+	number  int
+	dialect wire.Dialect
+	socket  wire.Socket
+	source  source
+	ended   bool // the source has no more
 
 	slots    []slot // a ring
 	asked    int64  // number of the next request
 	answered int64  // number of the next answer
 	parts    [][]byte
-	vector   []unix.Iovec // of requests
-	sent     int          // vectors that the kernel has taken
-	in       []byte       // read and not yet judged
-	buffer   []byte       // backing of in
+	vector   []wire.Vector // of requests
+	in       []byte        // read and not yet judged
+	buffer   []byte        // backing of in
 
 	taken   int64 // requests of an open loop that were made
 	budget  int64 // requests that may still count; negative: any number
@@ -44,15 +40,13 @@ type conn struct {
 // replySize is how much a reply may take, a refusal with its reason included.
 const replySize = 4096
 
-func newConn(number int, o Options, s socket) *conn {
+func newConn(number int, o Options, s wire.Socket) *conn {
 	c := &conn{
-		number: number, socket: s, slots: make([]slot, o.Pipeline), budget: -1,
+		number: number, dialect: o.Dialect, socket: s, slots: make([]slot, o.Pipeline), budget: -1,
 		buffer: make([]byte, max(2*replySize, 16*o.Pipeline)),
 	}
-	envelope := o.envelope()
-	c.hit = append(bytes.Clone(envelope), hitPrefix...)
-	c.done = netproto.AppendDone(nil, envelope, nil)
-	c.pong = netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, pingPayload, false))
+	c.hit, c.done = o.Dialect.HitPrefix(), o.Dialect.Done()
+	c.pong = netproto.AppendDone(nil, o.Dialect.Envelope(), netproto.AppendFrame(nil, wire.PingPayload, false))
 	return c
 }
 
@@ -81,28 +75,22 @@ func (c *conn) ask(start, now int64, counts bool) bool {
 	}
 	c.asked++
 	for _, part := range parts {
-		c.vector = append(c.vector, vectorOf(part))
+		c.vector = append(c.vector, wire.VectorOf(part))
 	}
 	return true
 }
 
 // send hands to the kernel what it takes.
 func (c *conn) send() error {
-	for c.sent < len(c.vector) {
-		n, err := c.socket.send(c.vector[c.sent:])
-		if errors.Is(err, errAgain) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		c.sent = len(c.vector) - len(after(c.vector[c.sent:], n))
+	rest, err := c.vector, error(nil)
+	for len(rest) > 0 && err == nil {
+		rest, err = c.socket.WriteOnce(rest)
 	}
-	if c.sent > 0 {
-		c.vector = c.vector[:copy(c.vector, c.vector[c.sent:])]
-		c.sent = 0
+	c.vector = c.vector[:copy(c.vector, rest)]
+	if errors.Is(err, wire.ErrAgain) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // unsent tells whether the kernel has not taken all.
@@ -110,8 +98,8 @@ func (c *conn) unsent() bool { return len(c.vector) > 0 }
 
 // receive reads once; nothing if nothing has come.
 func (c *conn) receive() error {
-	n, err := c.socket.receive(c.buffer[len(c.in):])
-	if errors.Is(err, errAgain) {
+	n, err := c.socket.Read(c.buffer[len(c.in):])
+	if errors.Is(err, wire.ErrAgain) {
 		return nil
 	}
 	if err != nil {
@@ -134,7 +122,7 @@ type judged struct {
 func (c *conn) judge(now int64, timeout time.Duration, take func(*conn, judged)) error {
 	for len(c.in) > 0 {
 		if c.underWay() == 0 {
-			return fmt.Errorf("%w: bytes that were not asked for: %x", measure.ErrAnswer, clipped(c.in))
+			return fmt.Errorf("%w: bytes that were not asked for: %x", measure.ErrAnswer, wire.Clip(c.in))
 		}
 		a := judged{slot: &c.slots[c.answered%int64(len(c.slots))], number: c.answered}
 		n, err := c.check(&a)
@@ -201,19 +189,19 @@ func (c *conn) inspect(a *judged) (int, error) {
 		return 0, nil
 	}
 	if err == nil {
-		frames, err = unwrapped(frames, len(c.hit) > len(hitPrefix))
+		frames, err = c.dialect.Unwrap(frames)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, clipped(c.in), err)
+		return 0, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, wire.Clip(c.in), err)
 	}
-	if got, ok := tailHit(frames); ok && a.slot.tag == netproto.TagLookup {
+	if got, ok := wire.TailHit(frames); ok && a.slot.tag == netproto.TagLookup {
 		if got != a.slot.expect {
 			a.problem, a.low = fmt.Sprintf("%d tokens", got), got < a.slot.expect
 		}
 		return n, nil
 	}
-	a.problem = describe(frames)
-	a.refused = len(frames[0]) == 1 && frames[0][0] == netproto.StatusFailed
+	a.problem = wire.Describe(frames)
+	a.refused = wire.Refused(frames)
 	return n, nil
 }
 
