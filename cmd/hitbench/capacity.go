@@ -31,9 +31,8 @@ server is needed.
 
 Exit codes: 0 done; 1 the index exceeded what is possible, or interrupted;
 2 wrong usage or a bad trace.`,
-		Example: `  hitbench capacity --trace bench/testdata/conversation_excerpt.jsonl
-  hitbench capacity --trace trace.jsonl --entries 1000,10000,100000 --json`,
-		Args: cli.NoArgs,
+		Example: "  hitbench capacity --trace trace.jsonl\n  hitbench capacity --trace trace.jsonl --max-entries 1000,10000 --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.capacity(cmd.Context(), f)
 		},
@@ -41,7 +40,7 @@ Exit codes: 0 done; 1 the index exceeded what is possible, or interrupted;
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	traceFlag(flags, &f.trace)
-	flags.IntSliceVar(&f.entries, "entries", []int{1000, 10_000, 30_000, 50_000, 100_000}, "`entries` that an index may hold, a number or a list")
+	flags.IntSliceVar(&f.entries, "max-entries", []int{1000, 10_000, 30_000, 50_000, 100_000}, "`entries` that an index may hold, a number or a list")
 	jsonFlag(flags, &f.json)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd

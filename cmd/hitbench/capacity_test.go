@@ -13,7 +13,7 @@ import (
 )
 
 func TestCapacity(t *testing.T) {
-	r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "capacity", "--trace", "-", "--entries", "2,3", "--json")
+	r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "capacity", "--trace", "-", "--max-entries", "2,3", "--json")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Empty(t, r.stderr, "no terminal, no bar")
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
@@ -33,7 +33,7 @@ func TestCapacity(t *testing.T) {
 func TestCapacityWrongUsage(t *testing.T) {
 	for _, args := range []string{
 		"", "--trace=", "--trace /no/such/file", "--trace " + excerpt + " extra",
-		"--trace " + excerpt + " --entries 0", "--trace " + excerpt + " --entries x", "--trace " + excerpt + " --entries 5,5",
+		"--trace " + excerpt + " --max-entries 0", "--trace " + excerpt + " --max-entries x", "--trace " + excerpt + " --max-entries 5,5",
 	} {
 		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"capacity"}, strings.Fields(args)...)...)
 		assert.Equal(t, exitUsage, r.code, args)

@@ -54,9 +54,8 @@ else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Example: `  hitbench replay --trace bench/testdata/conversation_excerpt.jsonl
-  hitbench replay --trace trace.jsonl --speed 100 -c 4 --split`,
-		Args: cli.NoArgs,
+		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 -c 4 --split",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.replay(cmd.Context(), f)
 		},
@@ -78,10 +77,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 		flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
 		jsonFlag(flags, &f.json)
 	})
-	cli.FlagGroup(flags, "Server", func(flags *pflag.FlagSet) {
-		f.server.AddAddress(flags)
-		f.server.Add(flags)
-	})
+	serverFlags(flags, &f.server)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
 }
@@ -99,10 +95,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.anchored && f.connections > 1 {
 		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give one connection")
 	}
-	address, err := f.server.Address()
-	if err != nil {
-		return cli.WithClass(err, cli.ErrUsage)
-	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
@@ -112,7 +104,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
-	secure, err := a.connection(&f.server, address)
+	address, secure, err := a.server(&f.server)
 	if err != nil {
 		return err
 	}
