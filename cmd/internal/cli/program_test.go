@@ -169,6 +169,8 @@ func TestNearest(t *testing.T) {
 	} {
 		assert.Equal(t, want, Nearest(mistyped, names), mistyped)
 	}
+	long := strings.Repeat("x", 65)
+	assert.Empty(t, Nearest(long, []string{long[1:]}), "the search would take long, and no name is this long")
 }
 
 func TestVersion(t *testing.T) {
