@@ -82,7 +82,10 @@ func lookUpGo(t *testing.T, where string, args []string) {
 			directories = append(directories, directory)
 		}
 	}
-	if len(args) < 2 || args[0] != "test" && args[0] != "run" || len(directories) == 0 {
+	if len(args) < 2 || args[0] != "test" && args[0] != "run" {
+		return
+	}
+	if !assert.NotEmpty(t, directories, "%s: go %s names no package", where, strings.Join(args, " ")) {
 		return
 	}
 	if args[0] == "run" {

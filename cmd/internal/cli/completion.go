@@ -58,7 +58,7 @@ func completeFlags(cmd *cobra.Command) {
 			Complete(cmd, f.Name)
 		}
 	})
-	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
+	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 }
