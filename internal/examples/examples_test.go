@@ -187,8 +187,8 @@ func figuresWithoutCommand(page, text string) []string {
 	return missing
 }
 
-// makesFigures matches a command that measures.
-var makesFigures = regexp.MustCompile("`[^`]*(?:hitbench [a-z]|go (?:test|run) |make (?:agree|attack|pictures|bench))")
+// makesFigures matches a line with a command that measures, in back quotes or in a block.
+var makesFigures = regexp.MustCompile("(?:`[^`]*|^    .*)(?:hitbench [a-z]|go (?:test|run) |make (?:agree|attack|pictures|bench))")
 
 // A plan is what to do with an example.
 type plan struct {

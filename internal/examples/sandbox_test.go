@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -81,7 +83,13 @@ func build(t *testing.T) *programs {
 
 	trace, err := os.ReadFile(root + "/bench/testdata/conversation_excerpt.jsonl")
 	require.NoError(t, err)
-	p.files["conversation_trace.jsonl"] = bytes.Join(bytes.SplitAfterN(trace, []byte("\n"), 41)[:40], nil)
+	short := bytes.Join(bytes.SplitAfterN(trace, []byte("\n"), 41)[:40], nil)
+	p.files["trace.jsonl"], p.files["conversation_trace.jsonl"] = short, short
+	var compressed bytes.Buffer
+	w := gzip.NewWriter(&compressed)
+	_, err = w.Write(short)
+	require.NoError(t, errors.Join(err, w.Close()))
+	p.files["trace.jsonl.gz"] = compressed.Bytes()
 	var ids strings.Builder
 	for i := range promptTokens {
 		fmt.Fprintln(&ids, i+1)

@@ -34,6 +34,8 @@ type poolRule struct {
 // pools are tried in turn.
 var pools = []poolRule{
 	{regexp.MustCompile(`--tp-rank`), `{vllm: "0.33.0", tp_size: 8, num_kv_head: 8}`},
+	{regexp.MustCompile(`--block-size 16`), `{vllm: "0.33.0"}`},
+	{regexp.MustCompile(`hitbench replay`), `{hash_block_size: 512}`}, // its default
 	{regexp.MustCompile(``), `{vllm: "0.33.0"}`},
 }
 
