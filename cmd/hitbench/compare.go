@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/bench/compare"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // compareFlags are the flags of hitbench compare; written by cobra.
@@ -30,8 +29,8 @@ type compareFlags struct {
 // compareServer is the hidden command that is a Go map behind a socket.
 const compareServer = "compare-server"
 
-// compareCommand returns the command, which leaves its error in failed.
-func (a *app) compareCommand(failed *error) *cobra.Command {
+// compareCommand returns the command.
+func (a *app) compareCommand() *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use:   "compare",
@@ -82,47 +81,47 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
+		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
-				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
-				return
+				return a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
 			}
-			if *failed = unusedVLLM(cmd.Flags().Changed); *failed != nil {
-				return
+			if err := unusedVLLM(cmd.Flags().Changed); err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("holders") {
-				*failed = a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
-				return
+				return a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
 			}
-			if *failed = unusedHolders(cmd.Flags().Changed); *failed == nil {
-				*failed = a.compare(cmd.Context(), f)
+			if err := unusedHolders(cmd.Flags().Changed); err != nil {
+				return err
 			}
+			return a.compare(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072, with\n--holders 512,8192)\n")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of\nhashes, about (with --vllm 3)")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of hashes, about (with --vllm 3)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of\nhashes; --rotate needs 2 million (with --holders\nin all, 1 million)")
-	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes\nexceed together")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one,\nwhich the report has")
+	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
+	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one, which the report has")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
-	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or\nrandom")
+	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or random")
 	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
-	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual\n(default both)")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also\nwith Mooncake (default python3 on PATH)")
-	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this\nprogram, then on PATH)")
+	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual (default both)")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3 on PATH)")
+	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this program, then on PATH)")
 	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
-	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default\n(with --vllm that of the Python)")
-	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may\nrun on)")
+	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
+	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may run on)")
 	flags.Lookup("client-core").DefValue = "0" // help does not show a zero
-	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3\n(default all but the client's and its\nhyper-threads)")
+	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3 (default all but the client's and its hyper-threads)")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
-	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an answer (with --vllm 3m)")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	f.vllm.add(flags)
 	f.holders.add(flags)
@@ -130,19 +129,18 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 }
 
 // compareServerCommand returns the command that compare runs as a server.
-func (a *app) compareServerCommand(failed *error) *cobra.Command {
+func (a *app) compareServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    compareServer + " TOKENS",
 		Short:  "Serve a Go map of hashes that cover so many tokens",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
-		Run: func(_ *cobra.Command, args []string) {
+		RunE: func(_ *cobra.Command, args []string) error {
 			tokens, err := strconv.Atoi(args[0])
 			if err != nil || tokens < 1 {
-				*failed = fmt.Errorf("%w: %q is no number of tokens", errUsage, args[0])
-				return
+				return cli.Usagef("%q is no number of tokens", args[0])
 			}
-			*failed = compare.ServeMap(a.stderr, tokens)
+			return compare.ServeMap(a.stderr, tokens)
 		},
 	}
 }
@@ -176,26 +174,12 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	o.FloorServer = []string{self, floorServer}
 	o.MapServer = []string{self, compareServer}
 	redis.DiscardDriverLog() // what it logs is in its errors
-	report, err := a.watchCompare(ctx, o)
+	report, err := watch(a, func(p *progress) (compare.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return compare.Run(ctx, o)
+	})
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), compareVerdict(report))
-}
-
-// watchCompare measures with a progress bar.
-func (a *app) watchCompare(ctx context.Context, o compare.Options) (compare.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return compare.Run(ctx, o)
-}
-
-// compareVerdict returns an error if an answer was wrong.
-func compareVerdict(r compare.Report) error {
-	if r.Wrong == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong", r.Wrong)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong)})
 }

@@ -3,13 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os/exec"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/vllm"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // vllmFlags are the flags of hitbench compare that count only with --vllm, and --vllm itself.
@@ -20,10 +20,10 @@ type vllmFlags struct {
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only\nrival; its modules are fetched from PyPI, 1 MB")
-	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
-	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at\na time\n")
-	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
+	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
+	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
+	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at a time")
+	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
 }
 
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
@@ -39,7 +39,7 @@ const vllmTimeout = 3 * time.Minute
 func unusedVLLM(changed func(flag string) bool) error {
 	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s needs --vllm", errUsage, name)
+			return cli.Usagef("--%s needs --vllm", name)
 		}
 	}
 	return nil
@@ -62,7 +62,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		"client-core", "server-cores", "hash-block-tokens", "rotate", "ways",
 	} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
+			return cli.Usagef("--%s does not go with --vllm", name)
 		}
 	}
 	o := vllm.Options{
@@ -82,28 +82,14 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		return err
 	}
 	if o.Python, err = exec.LookPath(cmp.Or(o.Python, "python3")); err != nil {
-		return fmt.Errorf("%w: no Python: %w", errUsage, err)
+		return cli.Usagef("no Python: %w", err)
 	}
-	report, err := a.watchVLLM(ctx, o)
+	report, err := watch(a, func(p *progress) (vllm.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return vllm.Run(ctx, o)
+	})
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), vllmVerdict(report))
-}
-
-// watchVLLM measures with a progress bar.
-func (a *app) watchVLLM(ctx context.Context, o vllm.Options) (vllm.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return vllm.Run(ctx, o)
-}
-
-// vllmVerdict returns an error if answers differ.
-func vllmVerdict(r vllm.Report) error {
-	if r.Wrong() == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers differ, of hitline, vLLM %s or two engines", r.Wrong(), r.Release)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong())})
 }

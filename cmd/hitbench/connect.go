@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
@@ -156,20 +157,22 @@ func dialAll(ctx context.Context, dial dialFunc, addr string, secure connectflag
 	return conns, nil
 }
 
-// connection returns the token and TLS for a server, and warns of a token that can be read on the
-// network.
-func (a *app) connection(flags *connectflags.Flags, addr string) (connectflags.Connection, error) {
-	if err := flags.Check(addr); err != nil {
-		return connectflags.Connection{}, fmt.Errorf("%w: %w", errUsage, err)
+// server returns the address of the server to ask, which --connect or the environment names, and
+// what the flags say of connections to it. It warns of a token that can be read on the network.
+func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Connection, err error) {
+	if addr, err = flags.Address(); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrUsage)
 	}
-	c, err := flags.Load(addr)
-	if err != nil {
-		return c, fmt.Errorf("%w: %w", errUsage, err)
+	if err := flags.Check(addr); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrUsage)
+	}
+	if c, err = flags.Load(addr); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrConfig)
 	}
 	if c.Warning != "" {
 		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)
 	}
-	return c, nil
+	return addr, c, nil
 }
 
 // closeAll closes connections that nobody waits on, so errors have no meaning.

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -30,8 +30,8 @@ type floorFlags struct {
 // floorServer is the hidden command that is the server to compare with.
 const floorServer = "floor-server"
 
-// floorCommand returns the command, which leaves its error in failed.
-func (a *app) floorCommand(failed *error) *cobra.Command {
+// floorCommand returns the command.
+func (a *app) floorCommand() *cobra.Command {
 	var f floorFlags
 	cmd := &cobra.Command{
 		Use:   "floor",
@@ -51,51 +51,53 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.floor(cmd.Context(), f)
+		Example: "  hitbench floor\n  hitbench floor --hashes 8192 --anchored --json",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.floor(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&f.o.Hashes, "hashes", 512, "hashes a request")
-	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the\nchains need it")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the chains need it")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their\nsize")
+	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their size")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests in flight in further rounds; 0 for none")
-	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are\ncut at a random block")
+	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are cut at a random block")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted from 0 among those\nit may run on (default 0)")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted from 0 among those it may run on (default 0)")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, likewise")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of\nstarting one")
-	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has\nit")
-	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most;\nvirtual machines report the host's")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the\nreport has")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
-	f.secure.Add(flags)
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has it")
+	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report the host's")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the report has")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
+		group.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of starting one")
+		f.secure.Add(group)
+	})
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }
 
 // floorServerCommand returns the command that floor runs as the server.
-func (a *app) floorServerCommand(failed *error) *cobra.Command {
+func (a *app) floorServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    floorServer + " BYTES [BUFFER]",
 		Short:  "Answer 4 bytes for each so many bytes",
 		Hidden: true,
 		Args:   cobra.RangeArgs(1, 2),
-		Run: func(_ *cobra.Command, args []string) {
+		RunE: func(_ *cobra.Command, args []string) error {
 			numbers := [2]int{0, floor.ReadBuffer}
 			for i, text := range args {
 				n, err := strconv.Atoi(text)
 				if err != nil || n < 1 {
-					*failed = fmt.Errorf("%w: %q is no size in bytes", errUsage, text)
-					return
+					return cli.Usagef("%q is no size in bytes", text)
 				}
 				numbers[i] = n
 			}
-			*failed = floor.ServeFloor(a.stderr, numbers[0], numbers[1])
+			return floor.ServeFloor(a.stderr, numbers[0], numbers[1])
 		},
 	}
 }
@@ -103,7 +105,7 @@ func (a *app) floorServerCommand(failed *error) *cobra.Command {
 // floor runs the command and prints the report.
 func (a *app) floor(ctx context.Context, f floorFlags) error {
 	if f.dialect != "raw" {
-		return fmt.Errorf("%w: dialect %q; only raw is measured", errUsage, f.dialect)
+		return cli.Usagef("dialect %q; only raw is measured", f.dialect)
 	}
 	o := f.o
 	o.MaxCache = f.cache << 20
@@ -122,12 +124,12 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 	}
 	var secure connectflags.Connection // of a server that is started here: none
 	if o.Connect != "" {
-		if secure, err = a.connection(&f.secure, o.Connect); err != nil {
+		if o.Connect, secure, err = a.server(&f.secure); err != nil {
 			return err
 		}
 		o.Token = secure.Token
 	} else if given := f.secure.Given(); given != "" {
-		return fmt.Errorf("%w: --%s is of no use without --connect", errUsage, given)
+		return cli.Usagef("--%s is of no use without --connect", given)
 	}
 	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) {
 		if o.Anchored {
@@ -135,20 +137,14 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 		}
 		return a.dial(ctx, addr, secure)
 	}
-	report, err := a.watchFloor(ctx, o)
+	report, err := watch(a, func(p *progress) (floor.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return floor.Run(ctx, o)
+	})
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(report, f.json), floorVerdict(report))
-}
-
-// watchFloor measures with a progress bar.
-func (a *app) watchFloor(ctx context.Context, o floor.Options) (floor.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return floor.Run(ctx, o)
+	return a.finish(report, f.json, nil, answers{wrong: int64(report.Wrong)})
 }
 
 // executable returns the path of this program.
@@ -166,7 +162,7 @@ func findHitline(named, self string) (string, error) {
 	if named != "" {
 		path, err := exec.LookPath(named)
 		if err != nil {
-			return "", fmt.Errorf("%w: --hitline: %w", errUsage, err)
+			return "", cli.Usagef("--hitline: %w", err)
 		}
 		return path, nil
 	}
@@ -176,31 +172,5 @@ func findHitline(named, self string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: there is no hitline at %s, nor on PATH; build it, or name it with --hitline", errUsage, beside)
-}
-
-// shown is what a command has measured.
-type shown interface {
-	WriteTable(w io.Writer) error
-	WriteJSON(w io.Writer) error
-}
-
-// show writes a report on standard output.
-func (a *app) show(report shown, json bool) error {
-	write := report.WriteTable
-	if json {
-		write = report.WriteJSON
-	}
-	if err := write(a.stdout); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
-	}
-	return nil
-}
-
-// floorVerdict returns an error if an answer was wrong.
-func floorVerdict(r floor.Report) error {
-	if r.Wrong == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong", r.Wrong)
+	return "", cli.Usagef("there is no hitline at %s, nor on PATH; build it, or name it with --hitline", beside)
 }

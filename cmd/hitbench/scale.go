@@ -1,14 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/scale"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // scaleFlags are the flags of hitbench scale; written by cobra.
@@ -17,8 +16,8 @@ type scaleFlags struct {
 	json bool
 }
 
-// scaleCommand returns the command, which leaves its error in failed.
-func (a *app) scaleCommand(failed *error) *cobra.Command {
+// scaleCommand returns the command.
+func (a *app) scaleCommand() *cobra.Command {
 	var f scaleFlags
 	cmd := &cobra.Command{
 		Use:   "scale",
@@ -41,23 +40,24 @@ a minute. Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.scale(cmd.Context(), f)
+		Example: "  hitbench scale",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.scale(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096,\nor what the limit of open files allows; with many\nloops 1, 4, 16, …)")
-	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all\ncores of the server)")
+	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096, or what the limit of open files allows; with many loops 1, 4, 16, …)")
+	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all cores of the server)")
 	flags.IntVar(&f.o.Rounds, "rounds", 3, "measurements of each point")
 	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes a lookup; all hit")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "lookups in flight on each connection")
-	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups\nneed it")
-	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured in a round; 0: so\nthat all take about 40 s")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests and of the order of the points;\n0 for a random one, which the report has")
+	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups need it")
+	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured in a round; 0: so that all take about 40 s")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests and of the order of the points; 0 for a random one, which the report has")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }
@@ -75,31 +75,12 @@ func (a *app) scale(ctx context.Context, f scaleFlags) error {
 	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
 		return err
 	}
-	report, err := a.watchScale(ctx, o)
+	report, err := watch(a, func(p *progress) (scale.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return scale.Run(ctx, o)
+	})
 	if len(report.Points) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.printScale(report, f.json))
-}
-
-// printScale prints the report, and returns an error if an answer was not right.
-func (a *app) printScale(r scale.Report, json bool) error {
-	return cmp.Or(a.show(r, json), scaleVerdict(r))
-}
-
-// watchScale measures with a progress bar.
-func (a *app) watchScale(ctx context.Context, o scale.Options) (scale.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return scale.Run(ctx, o)
-}
-
-// scaleVerdict returns an error if an answer was wrong or refused.
-func scaleVerdict(r scale.Report) error {
-	if r.Wrong == 0 && r.Errors == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong, %d requests were refused", r.Wrong, r.Errors)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong), refused: int64(report.Errors)})
 }

@@ -29,7 +29,7 @@ It asks first, and exits with 1 if the answer is not y or yes. Where there is no
 terminal to ask at, it needs --yes.
 
 With --json: {"reset": true}`,
-		Example: "  hitline reset --yes\n  hitline reset --tp-rank 3 --yes",
+		Example: "  hitline reset --yes\n  hitline reset --tp-rank 0 --yes",
 		Args:    cli.NoArgs,
 	}
 	rank, check := anyRankFlags(cmd)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
@@ -64,12 +63,9 @@ func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	address, source, err := t.secure.Address()
+	address, err := t.secure.Address()
 	if err != nil {
 		return usagef("%v", err)
-	}
-	if err := config.CheckAddress(address); err != nil {
-		return usagef("%s: %v", source, err)
 	}
 	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {
@@ -91,6 +87,15 @@ func (t *target) do(ctx context.Context, request func(context.Context, *client.C
 	s := session{target: t}
 	defer s.close()
 	return s.do(ctx, request)
+}
+
+// ask makes a request over a connection of its own and returns its answer.
+func ask[T any](ctx context.Context, t *target, request func(context.Context, *client.Client) (T, error)) (answer T, err error) {
+	err = t.do(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = request(ctx, c)
+		return err
+	})
+	return answer, err
 }
 
 // dial connects. It reads the files of the token and TLS, so they may change between two calls.

@@ -16,7 +16,6 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // doctorResult is what doctor prints: with --json as one line.
@@ -49,16 +48,16 @@ log and hitline stat name them.
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
-		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
+		Example: "  hitline doctor --block-size 16\n  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    cli.NoArgs,
 	}
 	var t target
-	source := configFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
 	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "examine the store for the pool of this `name` of a running server, as its engine has described it")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
 	addJSONFlag(cmd, &t.json)
+	source := configFlags(cmd)
 	t.addConnectionFlags(cmd, "Connection to the server of --pool", nil)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
@@ -123,13 +122,13 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 		return diagnosis.Prompt{}, nil
 	}
 	list, err := loadHashes(cmd, file)
-	if err == nil && list.count() == 0 {
-		err = configError(fmt.Errorf("%s holds no hashes; give those of a prompt that is stored", file))
+	if err == nil {
+		err = list.requireSome(file)
 	}
 	if err != nil {
 		return diagnosis.Prompt{}, err
 	}
-	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: netproto.NewHashes(list.blob, list.hashLen)}, nil
+	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: list.forRequest()}, nil
 }
 
 // doctor examines the store of cfg and prints the report. pool names a server's pool, if it is

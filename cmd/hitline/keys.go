@@ -46,7 +46,7 @@ ranks and 2 KV heads there are the shards 0 and 1. A shard that the group does
 not have is refused.
 
 With --json: {"stored": number of keys}`
-	cmd.Example = "  hitline store --group 0 --hashes-file prompt.hex"
+	cmd.Example = "  seq 64 | hitline hash | hitline store --hashes-file -\n  hitline store --group 0 --hashes-file prompt.hex"
 	return cmd
 }
 
@@ -59,7 +59,7 @@ func newEvictCmd() *cobra.Command {
 mistake.
 
 With --json: {"evicted": number of keys}`
-	cmd.Example = "  hitline evict --group 0 --tp-rank 1 --hashes-file prompt.hex"
+	cmd.Example = "  seq 64 | hitline hash | hitline evict --hashes-file -\n  hitline evict --group 0 --tp-rank 0 --hashes-file prompt.hex"
 	return cmd
 }
 
@@ -80,14 +80,14 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 			return err
 		}
 		keys, err := loadHashes(cmd, *file)
+		if err == nil {
+			err = keys.requireSome(*file)
+		}
 		if err != nil {
 			return err
 		}
-		if keys.count() == 0 {
-			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
-		}
 		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			return send(c, ctx, rank, netproto.NewHashes(keys.blob, keys.hashLen))
+			return send(c, ctx, rank, keys.forRequest())
 		})
 		if err != nil {
 			return err

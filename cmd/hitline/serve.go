@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
@@ -62,12 +64,12 @@ it follows from other values. With --json too: [{"path", "value", "origin"}, …
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check\n  hitline serve --check --explain",
 		Args:    cli.NoArgs,
 	}
-	source := configFlags(cmd)
-	owner := ownerFlags(cmd)
 	var checks checkOptions
-	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
+	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
 	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
 	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
+	owner := ownerFlags(cmd)
+	source := configFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		switch {
@@ -92,21 +94,26 @@ type checkOptions struct{ explain, asJSON bool }
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
-	f := cmd.Flags()
-	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable. They replace listen of\nthe file with its allow, tokens and TLS\n(default tcp://127.0.0.1:7557)")
-	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
-	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
-	engine := f.String("events", "", "`endpoint` of an engine's KV events, which fill the\npool: tcp://host:5557, and optionally\n,replay=tcp://host:5558 (default: none)")
-	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
+	var file, engine, backendName string
+	var listen []string
+	var loops, blockSize int
+	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
+		f.StringVar(&file, "config", "", "YAML `file` to read (default none)")
+		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on: tcp://host:port, host:port, port 0 for any, ipc:///path or ipc://@name; repeatable. They replace listen of the file with its allow, tokens and TLS (default "+api.DefaultListen+")")
+		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS, which follows a container's limit)")
+		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
+		f.StringVar(&engine, "events", "", "`endpoint` of an engine's KV events, which fill the pool: tcp://host:5557, and optionally ,replay=tcp://host:5558 (default none)")
+		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake (default the one that is configured, or memory)")
+	})
+	cli.Complete(cmd, "backend", "memory", "redis", "mooncake")
 	return func() (config.Source, error) {
-		src := config.Source{File: *file, Environ: os.Environ()}
-		src.Flags.Listen = *listen
-		src.Flags.Loops = flagValue(cmd, "loops", loops)
-		src.Flags.BlockSize = flagValue(cmd, "block-size", blockSize)
-		src.Flags.Backend = flagValue(cmd, "backend", backendName)
-		src.Flags.Events = flagValue(cmd, "events", engine)
-		if f.Changed("config") && *file == "" {
+		src := config.Source{File: file, Environ: os.Environ()}
+		src.Flags.Listen = listen
+		src.Flags.Loops = flagValue(cmd, "loops", &loops)
+		src.Flags.BlockSize = flagValue(cmd, "block-size", &blockSize)
+		src.Flags.Backend = flagValue(cmd, "backend", &backendName)
+		src.Flags.Events = flagValue(cmd, "events", &engine)
+		if cmd.Flags().Changed("config") && file == "" {
 			return src, usagef("--config names no file")
 		}
 		return src, nil

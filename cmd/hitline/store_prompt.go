@@ -37,7 +37,7 @@ From vLLM 0.29.0 on no mask has the states of mamba groups: --state names each.
 Without one for each mamba group the prompt is refused.
 
 With --json: {"stored": [chunks of each group]}`,
-		Example: "  hitline store-prompt --tokens 128 --hashes-file prompt.hex\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
+		Example: "  seq 64 | hitline hash | hitline store-prompt --tokens 64 --hashes-file -\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --rank 0",
 		Args:    cli.NoArgs,
 	}
 	file := f.add(cmd)
@@ -48,16 +48,14 @@ With --json: {"stored": [chunks of each group]}`,
 			return err
 		}
 		hashes, err := t.loadPrompt(cmd, *file)
+		if err == nil {
+			err = hashes.requireSome(*file)
+		}
 		if err != nil {
 			return err
 		}
-		if hashes.count() == 0 {
-			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
-		}
-		var stored []int64
-		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			stored, err = c.StorePrompt(ctx, p, netproto.NewHashes(hashes.blob, hashes.hashLen))
-			return err
+		stored, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) ([]int64, error) {
+			return c.StorePrompt(ctx, p, hashes.forRequest())
 		})
 		if err != nil {
 			return err
