@@ -54,7 +54,7 @@ func (p panel) check(source string, c curve) error {
 			value float64
 		}{{p.x, at.x}, {p.y, at.y}} {
 			if v.scale == log && v.value <= 0 || math.IsNaN(v.value) || math.IsInf(v.value, 0) {
-				return fmt.Errorf("%w: %s: %s is %v in point %d of %s; it must be above 0", ErrInput, source, v.label, v.value, i+1, c.name)
+				return fmt.Errorf("%w: %s: %s is %v in point %d; it must be above 0", ErrInput, source, v.label, v.value, i+1)
 			}
 		}
 	}
