@@ -149,7 +149,7 @@ func TestTally(t *testing.T) {
 	}
 	tally := tally{point: Point{Loops: 2, Connections: 8}}
 	for i, rate := range []float64{30, 10, 20} {
-		tally.add(load.Report{Figures: &load.Figures{RequestsPerSecond: rate}, Requests: 5, Wrong: int64(i), Errors: 1}, rate/100)
+		tally.add(load.Report{Figures: &load.Figures{RequestsPerSecond: rate}, Requests: 5, Wrong: int64(i), Refused: 1}, rate/100)
 	}
 	first := latency(1, 1, 1)
 	tally.pool(first)
