@@ -27,7 +27,7 @@ func servePyzmq(args []string) error {
 		return 0
 	}
 	chains, hashes, tokens := number("--chains"), number("--hashes"), number("--tokens")
-	fmt.Fprintln(os.Stderr, `{"msg":"ready","listen":["stdin"]}`)
+	fmt.Println(`{"ready":true}`)
 	in := bufio.NewReader(os.Stdin)
 	blob := make([]byte, chains*hashes*hashLen)
 	if _, err := io.ReadFull(in, blob); err != nil {

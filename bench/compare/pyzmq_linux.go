@@ -1,13 +1,9 @@
 package compare
 
 import (
-	"bufio"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"github.com/hitline/hitline/bench/wire"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -54,16 +50,7 @@ func (s *servers) usualPyzmq(ctx context.Context, r rival, addr string) (*rival,
 	return &r, nil
 }
 
-// pythonProcess is a lookup_client.py: one process for all rivals of a number of
-// hashes, since the chains take much memory in Python.
-type pythonProcess struct {
-	*process.Process
-	in      *os.File
-	out     *os.File
-	replies *bufio.Reader
-}
-
-// pythonReply is the process's reply to any command.
+// pythonReply is the reply of lookup_client.py to any command.
 type pythonReply struct {
 	Socket int
 	Hits   []uint32
@@ -72,49 +59,21 @@ type pythonReply struct {
 	Bad    bool
 }
 
-// startClient starts the process on the client's core and gives it the chains.
-func (s *servers) startClient(ctx context.Context, w *chainSet) (*pythonProcess, error) {
+// startClient starts a lookup_client.py on the client's core and gives it the chains. One process
+// serves all rivals of a number of hashes, since the chains take much memory in Python.
+func (s *servers) startClient(ctx context.Context, w *chainSet) (*process.Child, error) {
 	path, _, err := s.findPython(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(path, "-c", python.LookupClient, "--chains", strconv.Itoa(w.len()), "--hashes", strconv.Itoa(w.hashes),
 		"--tokens", strconv.Itoa(int(w.tokens)), "--timeout", strconv.FormatFloat(s.o.Timeout.Seconds(), 'f', -1, 64))
-	theirIn, in, err := os.Pipe()
+	p, err := process.StartChild(ctx, "the Python client", cmd, process.Options{Cores: s.clientCores, Timeout: s.o.Timeout})
 	if err != nil {
 		return nil, err
 	}
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		theirIn.Close()
-		in.Close()
-		return nil, err
-	}
-	cmd.Stdin, cmd.Stdout = theirIn, theirOut
-	started, err := process.Start(ctx, cmd, process.Options{Cores: s.clientCores, Timeout: s.o.Timeout})
-	theirIn.Close()
-	theirOut.Close()
-	p := &pythonProcess{Process: started, in: in, out: out, replies: bufio.NewReader(out)}
-	if err != nil {
-		p.closePipes()
-		return nil, err
-	}
-	s.closers = append(s.closers, p.stop)
-	defer context.AfterFunc(ctx, p.Stop)()
-	if _, err := in.Write(w.blob); err != nil {
-		return nil, fmt.Errorf("giving chains to %s: %w", path, err)
-	}
-	return p, nil
-}
-
-func (p *pythonProcess) closePipes() {
-	p.in.Close()
-	p.out.Close()
-}
-
-func (p *pythonProcess) stop() {
-	p.Stop()
-	p.closePipes()
+	s.closers = append(s.closers, p.Stop)
+	return p, p.SendBytes(ctx, w.blob)
 }
 
 // pyzmqClient asks one server by pyzmq, from the process that all such clients share.
@@ -123,7 +82,7 @@ type pyzmqClient struct {
 	ctx     context.Context // that of the connection; for prepare alone
 	addr    string
 	load    *chainSet
-	process *pythonProcess
+	process *process.Child
 	socket  int // its number there
 }
 
@@ -133,7 +92,7 @@ func (c *pyzmqClient) prepare() error {
 	if c.servers.python == nil {
 		p, err := c.servers.startClient(c.ctx, c.load)
 		if err != nil {
-			return wire.Lost(err)
+			return err
 		}
 		c.servers.python = p
 	}
@@ -177,30 +136,11 @@ func (c *pyzmqClient) ask(ctx context.Context, requests []request, answers []ans
 	return answers, nil
 }
 
-// do sends a command and reads its reply. The process is killed if there is none for
-// the time that so many requests may take, or if ctx ends.
+// do sends a command and reads its reply, which it awaits for the time that so many requests may
+// take.
 func (c *pyzmqClient) do(ctx context.Context, requests int, command any) (reply pythonReply, err error) {
-	p := c.process
-	defer context.AfterFunc(ctx, p.Stop)()
-	text, err := json.Marshal(command)
-	if err != nil {
+	if err := c.process.Do(ctx, time.Duration(requests)*c.servers.o.Timeout, command, &reply); err != nil {
 		return reply, err
-	}
-	if err = p.out.SetReadDeadline(time.Now().Add(time.Duration(requests+1) * c.servers.o.Timeout)); err == nil {
-		_, err = p.in.Write(append(text, '\n'))
-	}
-	var line []byte
-	if err == nil {
-		line, err = p.replies.ReadBytes('\n')
-	}
-	switch {
-	case ctx.Err() != nil:
-		return reply, context.Cause(ctx)
-	case err != nil:
-		return reply, fmt.Errorf("%w: the Python client: %w", measure.ErrLost, err)
-	}
-	if err := json.Unmarshal(line, &reply); err != nil {
-		return reply, fmt.Errorf("%w: the Python client says %q", measure.ErrLost, line)
 	}
 	switch {
 	case reply.Bad:

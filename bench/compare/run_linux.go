@@ -27,7 +27,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("compare: %w", err)
 	}
-	placement, err := process.OneCore(o.ClientCore, o.ServerCores, allowed, process.SystemCPUs())
+	var client []int
+	if o.ClientCore >= 0 {
+		client = []int{o.ClientCore}
+	}
+	placement, err := process.OneCore(client, o.ServerCores, allowed, process.SystemCPUs())
 	if err != nil {
 		return Report{}, err
 	}

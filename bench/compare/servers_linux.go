@@ -62,7 +62,7 @@ type servers struct {
 	skipped []Skipped
 	running []*process.Process
 	closers []func()
-	python  *pythonProcess // of the clients; nil until there is one
+	python  *process.Child // of the clients; nil until there is one
 }
 
 // stop closes and stops what was started.

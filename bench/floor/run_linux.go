@@ -31,7 +31,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("floor: %w", err)
 	}
-	cores, err := process.ChooseCores(allowed, o.ClientCore, o.ServerCore)
+	cores, err := chooseCores(allowed, o.ClientCore, o.ServerCore)
 	if err != nil {
 		return Report{}, err
 	}
@@ -56,6 +56,18 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
 	return m.report, m.measure(ctx)
+}
+
+// chooseCores returns the cores of the client and of the servers, given as numbers
+// among the allowed ones, from 0; nil if there is only one to choose from.
+func chooseCores(allowed []int, client, servers int) ([]int, error) {
+	if len(allowed) < 2 {
+		return nil, nil
+	}
+	if most := max(client, servers); most >= len(allowed) {
+		return nil, fmt.Errorf("%w: core %d of %d; they count from 0", measure.ErrOptions, most, len(allowed))
+	}
+	return []int{allowed[client], allowed[servers]}, nil
 }
 
 // capped returns the cache to exceed, which is most if the machine's is unknown.
@@ -145,7 +157,7 @@ func (m *meter) launch(ctx context.Context, cmd *exec.Cmd) (*process.Process, er
 	}
 	p, err := process.Start(ctx, cmd, o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
+		return nil, err
 	}
 	return p, nil
 }

@@ -52,7 +52,7 @@ func startTheirs(ctx context.Context, o Options, cores []int) (*theirs, error) {
 	ready := func(line []byte) (string, bool) { return "", string(line) == "llmd: ready" }
 	p, err := process.Start(ctx, cmd, process.Options{Cores: cores, Timeout: startTimeout, Ready: ready})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
+		return nil, err
 	}
 	s := &theirs{process: p, commands: json.NewEncoder(commands), replies: json.NewDecoder(replies), timeout: o.Timeout}
 	if s.before, _, err = s.memory(ctx); err != nil {

@@ -2,10 +2,7 @@ package load
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/hitline/hitline/bench/measure"
 
 	"github.com/hitline/hitline/bench/process"
 )
@@ -41,7 +38,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	cmd.Env = append(cmd.Env, process.ConnectionLimit(o.Connections))
 	p, err := process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
+		return nil, err
 	}
 	return &Server{p}, nil
 }

@@ -1,4 +1,4 @@
-// Package process chooses the cores of a measurement's client and servers, starts the
-// servers on theirs, and ends them with the bench, however that ends. On systems other
-// than Linux nothing is pinned.
+// Package process starts the servers and programs of a measurement, each on its cores, and ends
+// them with the bench, however that ends. On systems other than Linux nothing is pinned to
+// cores.
 package process

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"runtime"
 	"time"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Options says how a server is started.
@@ -18,9 +20,10 @@ type Options struct {
 	Ready func(line []byte) (addr string, ready bool)
 }
 
-// Process is a server that was started.
+// Process is a server or program that was started.
 type Process struct {
 	cmd    *exec.Cmd
+	log    *output
 	addr   string
 	exited chan struct{} // closed when it has been waited for
 }
@@ -28,36 +31,45 @@ type Process struct {
 // Start starts a server and waits until it says where it listens. What it prints is
 // not shown; if the caller has set cmd.Stdout, only standard error is read here. The
 // caller stops the server; should this process be killed, the kernel kills it (on Linux).
+// An error wraps [measure.ErrLost].
 func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
 	if o.Ready == nil {
 		o.Ready = hitlineReady
 	}
-	log := &serverLog{find: o.Ready, ready: make(chan string, 1)}
+	ready := make(chan string, 1)
+	p, err := launch(cmd, o.Cores, &output{find: o.Ready, ready: ready})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	select {
+	case p.addr = <-ready:
+		return p, nil
+	case <-p.exited:
+		err = fmt.Errorf("%w: %s ended (%s): %s", measure.ErrLost, cmd.Path, p.Ended(), p.log.last())
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %s is not ready: %w", measure.ErrLost, cmd.Path, ctx.Err())
+	}
+	p.Stop()
+	return nil, err
+}
+
+// launch starts a program that writes to log whatever has no other place to go.
+func launch(cmd *exec.Cmd, cores []int, log *output) (*Process, error) {
 	cmd.Stderr = log
 	if cmd.Stdout == nil {
 		cmd.Stdout = log
 	}
 	cmd.SysProcAttr = attributes()
-	cmd.WaitDelay = lastWords
-	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	cmd.WaitDelay = outputGrace
+	p := &Process{cmd: cmd, log: log, exited: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(o.Cores, started)
+	go p.live(cores, started)
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
+		return nil, fmt.Errorf("%w: cannot start %s: %w", measure.ErrLost, cmd.Path, err)
 	}
-	var err error
-	select {
-	case p.addr = <-log.ready:
-		return p, nil
-	case <-p.exited:
-		err = fmt.Errorf("%s ended (%v): %s", cmd.Path, cmd.ProcessState, log.last())
-	case <-ctx.Done():
-		err = fmt.Errorf("%s is not ready: %w", cmd.Path, ctx.Err())
-	}
-	p.Stop()
-	return nil, err
+	return p, nil
 }
 
 // live starts the server from a thread on its cores, so that all of its threads
@@ -79,9 +91,9 @@ func (p *Process) live(cores []int, started chan<- error) {
 	}
 }
 
-// lastWords is how long what a server has printed is waited for after its end: a
-// process that it leaves behind may keep its output open for ever.
-const lastWords = time.Second
+// outputGrace is how long the output of a program is waited for after its end: a process that
+// it leaves behind may keep it open for ever.
+const outputGrace = time.Second
 
 // Stop kills the server, with those that it has started itself, and waits for its
 // end. It may be called again.

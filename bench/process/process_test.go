@@ -12,24 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/bench/measure"
+	"go.uber.org/goleak"
 )
 
-func TestChooseCores(t *testing.T) {
-	cores, err := ChooseCores([]int{4, 6, 9}, 2, 0)
-	require.NoError(t, err)
-	assert.Equal(t, []int{9, 4}, cores)
-	_, err = ChooseCores([]int{4, 6}, 2, 0)
-	require.ErrorIs(t, err, measure.ErrOptions)
-	cores, err = ChooseCores([]int{4}, 2, 0)
-	require.NoError(t, err)
-	assert.Nil(t, cores)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) } // gnet's init starts some
 
 // A line may come in pieces; what is not the ready line is passed over.
-func TestServerLog(t *testing.T) {
-	log := &serverLog{find: hitlineReady, ready: make(chan string, 1)}
+func TestOutputLines(t *testing.T) {
+	log := &output{find: hitlineReady, ready: make(chan string, 1)}
 	assert.Equal(t, "it said nothing", log.last())
 	for _, piece := range []string{"one\n{\"msg\":\"read", "y\",\"listen\":[\"a\",\"b\"]}", "\n{\"msg\":\"ready\",\"listen\":[]}\nlast \n"} {
 		select {
@@ -101,7 +91,7 @@ func TestStartOnCores(t *testing.T) {
 		require.NoError(t, err)
 		defer server.Stop()
 		_, list, _ := strings.Cut(server.Addr(), "\t")
-		got, err := ParseCores(list)
+		got, err := parseList(list)
 		require.NoError(t, err)
 		assert.ElementsMatch(t, cores, got)
 	}

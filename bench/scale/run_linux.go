@@ -118,7 +118,7 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 	for _, loops := range s.plan.loops {
 		p, err := s.start(ctx, loops)
 		if err != nil {
-			return fmt.Errorf("%w: %w", measure.ErrLost, err)
+			return err
 		}
 		servers[loops] = p
 	}

@@ -95,7 +95,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	ready := func([]byte) (string, bool) { return addr, true } // any line; awaitMaster waits for an answer
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
-		return fmt.Errorf("%w: %w", measure.ErrLost, err)
+		return err
 	}
 	m.servers = append(m.servers, p)
 	m.masterAddr = addr
@@ -125,7 +125,7 @@ func (m *meter) startHitline(ctx context.Context) error {
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
 	if err != nil {
-		return fmt.Errorf("%w: %w", measure.ErrLost, err)
+		return err
 	}
 	m.servers = append(m.servers, p)
 	return nil

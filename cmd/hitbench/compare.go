@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/bench/compare"
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // compareFlags are the flags of hitbench compare; written by cobra.
@@ -30,8 +29,8 @@ type compareFlags struct {
 // compareServer is the hidden command that is a Go map behind a socket.
 const compareServer = "compare-server"
 
-// compareCommand returns the command, which leaves its error in failed.
-func (a *app) compareCommand(failed *error) *cobra.Command {
+// compareCommand returns the command.
+func (a *app) compareCommand() *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use:   "compare",
@@ -82,22 +81,21 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
-				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
-				return
+				return a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
 			}
-			if *failed = unusedVLLM(cmd.Flags().Changed); *failed != nil {
-				return
+			if err := unusedVLLM(cmd.Flags().Changed); err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("holders") {
-				*failed = a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
-				return
+				return a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
 			}
-			if *failed = unusedHolders(cmd.Flags().Changed); *failed == nil {
-				*failed = a.compare(cmd.Context(), f)
+			if err := unusedHolders(cmd.Flags().Changed); err != nil {
+				return err
 			}
+			return a.compare(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -130,19 +128,18 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 }
 
 // compareServerCommand returns the command that compare runs as a server.
-func (a *app) compareServerCommand(failed *error) *cobra.Command {
+func (a *app) compareServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    compareServer + " TOKENS",
 		Short:  "Serve a Go map of hashes that cover so many tokens",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
-		Run: func(_ *cobra.Command, args []string) {
+		RunE: func(_ *cobra.Command, args []string) error {
 			tokens, err := strconv.Atoi(args[0])
 			if err != nil || tokens < 1 {
-				*failed = fmt.Errorf("%w: %q is no number of tokens", errUsage, args[0])
-				return
+				return cli.Usagef("%q is no number of tokens", args[0])
 			}
-			*failed = compare.ServeMap(a.stderr, tokens)
+			return compare.ServeMap(a.stderr, tokens)
 		},
 	}
 }
@@ -176,26 +173,12 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	o.FloorServer = []string{self, floorServer}
 	o.MapServer = []string{self, compareServer}
 	redis.DiscardDriverLog() // what it logs is in its errors
-	report, err := a.watchCompare(ctx, o)
+	report, err := watch(a, func(p *progress) (compare.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return compare.Run(ctx, o)
+	})
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), compareVerdict(report))
-}
-
-// watchCompare measures with a progress bar.
-func (a *app) watchCompare(ctx context.Context, o compare.Options) (compare.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return compare.Run(ctx, o)
-}
-
-// compareVerdict returns an error if an answer was wrong.
-func compareVerdict(r compare.Report) error {
-	if r.Wrong == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong", r.Wrong)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong)})
 }

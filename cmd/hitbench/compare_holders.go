@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/holders"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // holdersFlags are the flags of hitbench compare that count only with --holders, and --holders
@@ -42,7 +41,7 @@ const (
 func unusedHolders(changed func(flag string) bool) error {
 	for _, name := range []string{"queries", "llmd"} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s needs --holders", errUsage, name)
+			return cli.Usagef("--%s needs --holders", name)
 		}
 	}
 	return nil
@@ -55,7 +54,7 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 		"mooncake-master", "server-cores",
 	} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s does not go with --holders", errUsage, name)
+			return cli.Usagef("--%s does not go with --holders", name)
 		}
 	}
 	o := holders.Options{
@@ -79,11 +78,14 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	if o.LLMD, err = findLLMD(f.holders.llmd); err != nil {
 		return err
 	}
-	report, err := a.watchHolders(ctx, o)
+	report, err := watch(a, func(p *progress) (holders.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return holders.Run(ctx, o)
+	})
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), holdersVerdict(report))
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong)})
 }
 
 // findLLMD returns the path of bench/rivals/llmd, empty if it is to be left out.
@@ -100,24 +102,7 @@ func findLLMD(named string) (string, error) {
 	}
 	path, err := exec.LookPath(named)
 	if err != nil {
-		return "", fmt.Errorf("%w: no llm-d: %w; make rivals builds it, and --llmd %s leaves it out", errUsage, err, noLLMD)
+		return "", cli.Usagef("no llm-d: %w; make rivals builds it, and --llmd %s leaves it out", err, noLLMD)
 	}
 	return path, nil
-}
-
-// watchHolders measures with a progress bar.
-func (a *app) watchHolders(ctx context.Context, o holders.Options) (holders.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return holders.Run(ctx, o)
-}
-
-// holdersVerdict returns an error if an answer was wrong.
-func holdersVerdict(r holders.Report) error {
-	if r.Wrong == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong", r.Wrong)
 }

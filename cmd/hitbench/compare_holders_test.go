@@ -41,16 +41,16 @@ func TestCompareHolders(t *testing.T) {
 func TestCompareHoldersUsage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for text, args := range map[string][]string{
-		"wrong usage: no llm-d: ":                           nil,
-		"wrong usage: no llm-d: exec: \"/no/such\"":         {"--llmd", "/no/such"},
-		"wrong usage: --miss-at does not go with --holders": {"--miss-at", "tail"},
-		"wrong usage: --hitline does not go with --holders": {"--hitline", "/bin/true"},
-		"wrong usage: --tp needs --vllm":                    {"--tp", "8"},
-		"wrong usage: --holders does not go with --vllm":    {"--vllm", "0.33.0"},
-		"bad options: 0 holders; give":                      {"--holders", "0"},
-		"bad options: 0 queries; give":                      {"--queries", "0"},
-		"bad options: 7 hashes; give":                       {"--hashes", "7"},
-		"bad options: /bin/false --version":                 {"--llmd", "/bin/false"},
+		"no llm-d: ":                           nil,
+		"no llm-d: exec: \"/no/such\"":         {"--llmd", "/no/such"},
+		"--miss-at does not go with --holders": {"--miss-at", "tail"},
+		"--hitline does not go with --holders": {"--hitline", "/bin/true"},
+		"--tp needs --vllm":                    {"--tp", "8"},
+		"--holders does not go with --vllm":    {"--vllm", "0.33.0"},
+		"bad options: 0 holders; give":         {"--holders", "0"},
+		"bad options: 0 queries; give":         {"--queries", "0"},
+		"bad options: 7 hashes; give":          {"--hashes", "7"},
+		"bad options: /bin/false --version":    {"--llmd", "/bin/false"},
 	} {
 		r := runHolders(t, args...)
 		assert.Equal(t, exitUsage, r.code, text)

@@ -3,13 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os/exec"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/vllm"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // vllmFlags are the flags of hitbench compare that count only with --vllm, and --vllm itself.
@@ -39,7 +39,7 @@ const vllmTimeout = 3 * time.Minute
 func unusedVLLM(changed func(flag string) bool) error {
 	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s needs --vllm", errUsage, name)
+			return cli.Usagef("--%s needs --vllm", name)
 		}
 	}
 	return nil
@@ -62,7 +62,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		"client-core", "server-cores", "hash-block-tokens", "rotate", "ways",
 	} {
 		if changed(name) {
-			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
+			return cli.Usagef("--%s does not go with --vllm", name)
 		}
 	}
 	o := vllm.Options{
@@ -82,28 +82,14 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		return err
 	}
 	if o.Python, err = exec.LookPath(cmp.Or(o.Python, "python3")); err != nil {
-		return fmt.Errorf("%w: no Python: %w", errUsage, err)
+		return cli.Usagef("no Python: %w", err)
 	}
-	report, err := a.watchVLLM(ctx, o)
+	report, err := watch(a, func(p *progress) (vllm.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return vllm.Run(ctx, o)
+	})
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), vllmVerdict(report))
-}
-
-// watchVLLM measures with a progress bar.
-func (a *app) watchVLLM(ctx context.Context, o vllm.Options) (vllm.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return vllm.Run(ctx, o)
-}
-
-// vllmVerdict returns an error if answers differ.
-func vllmVerdict(r vllm.Report) error {
-	if r.Wrong() == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers differ, of hitline, vLLM %s or two engines", r.Wrong(), r.Release)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong())})
 }

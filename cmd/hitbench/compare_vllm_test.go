@@ -12,12 +12,12 @@ import (
 func TestCompareVLLMUsage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for text, more := range map[string][]string{
-		"wrong usage: --miss-at does not go with --vllm\n": {"--miss-at", "tail"},
-		"bad options: tensor-parallel size 3; give":        {"--tp", "3"},
-		"bad options: 0 engines; give":                     {"--engines", "0"},
-		"wrong usage: no Python: exec: \"python3\"":        nil,
-		"wrong usage: no Python: exec: \"/no/python\"":     {"--python", "/no/python"},
-		"bad options: /bin/false cannot be used":           {"--python", "/bin/false"},
+		"--miss-at does not go with --vllm\n":       {"--miss-at", "tail"},
+		"bad options: tensor-parallel size 3; give": {"--tp", "3"},
+		"bad options: 0 engines; give":              {"--engines", "0"},
+		"no Python: exec: \"python3\"":              nil,
+		"no Python: exec: \"/no/python\"":           {"--python", "/no/python"},
+		"bad options: /bin/false cannot be used":    {"--python", "/bin/false"},
 	} {
 		var stdout, stderr bytes.Buffer
 		a := app{stdout: &stdout, stderr: &stderr, dial: dial}
@@ -29,5 +29,5 @@ func TestCompareVLLMUsage(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
 	assert.Equal(t, exitUsage, a.run(t.Context(), []string{"compare", "--hitline", "/bin/true", "--tp", "8"}))
-	assert.Contains(t, stderr.String(), "wrong usage: --tp needs --vllm\n")
+	assert.Contains(t, stderr.String(), "--tp needs --vllm\n")
 }

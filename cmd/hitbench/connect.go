@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
@@ -160,11 +161,11 @@ func dialAll(ctx context.Context, dial dialFunc, addr string, secure connectflag
 // network.
 func (a *app) connection(flags *connectflags.Flags, addr string) (connectflags.Connection, error) {
 	if err := flags.Check(addr); err != nil {
-		return connectflags.Connection{}, fmt.Errorf("%w: %w", errUsage, err)
+		return connectflags.Connection{}, cli.Usagef("%w", err)
 	}
 	c, err := flags.Load(addr)
 	if err != nil {
-		return c, fmt.Errorf("%w: %w", errUsage, err)
+		return c, cli.Usagef("%w", err)
 	}
 	if c.Warning != "" {
 		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -30,8 +29,8 @@ type floorFlags struct {
 // floorServer is the hidden command that is the server to compare with.
 const floorServer = "floor-server"
 
-// floorCommand returns the command, which leaves its error in failed.
-func (a *app) floorCommand(failed *error) *cobra.Command {
+// floorCommand returns the command.
+func (a *app) floorCommand() *cobra.Command {
 	var f floorFlags
 	cmd := &cobra.Command{
 		Use:   "floor",
@@ -51,9 +50,9 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.floor(cmd.Context(), f)
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.floor(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -79,23 +78,22 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 }
 
 // floorServerCommand returns the command that floor runs as the server.
-func (a *app) floorServerCommand(failed *error) *cobra.Command {
+func (a *app) floorServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    floorServer + " BYTES [BUFFER]",
 		Short:  "Answer 4 bytes for each so many bytes",
 		Hidden: true,
 		Args:   cobra.RangeArgs(1, 2),
-		Run: func(_ *cobra.Command, args []string) {
+		RunE: func(_ *cobra.Command, args []string) error {
 			numbers := [2]int{0, floor.ReadBuffer}
 			for i, text := range args {
 				n, err := strconv.Atoi(text)
 				if err != nil || n < 1 {
-					*failed = fmt.Errorf("%w: %q is no size in bytes", errUsage, text)
-					return
+					return cli.Usagef("%q is no size in bytes", text)
 				}
 				numbers[i] = n
 			}
-			*failed = floor.ServeFloor(a.stderr, numbers[0], numbers[1])
+			return floor.ServeFloor(a.stderr, numbers[0], numbers[1])
 		},
 	}
 }
@@ -103,7 +101,7 @@ func (a *app) floorServerCommand(failed *error) *cobra.Command {
 // floor runs the command and prints the report.
 func (a *app) floor(ctx context.Context, f floorFlags) error {
 	if f.dialect != "raw" {
-		return fmt.Errorf("%w: dialect %q; only raw is measured", errUsage, f.dialect)
+		return cli.Usagef("dialect %q; only raw is measured", f.dialect)
 	}
 	o := f.o
 	o.MaxCache = f.cache << 20
@@ -127,7 +125,7 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 		}
 		o.Token = secure.Token
 	} else if given := f.secure.Given(); given != "" {
-		return fmt.Errorf("%w: --%s is of no use without --connect", errUsage, given)
+		return cli.Usagef("--%s is of no use without --connect", given)
 	}
 	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) {
 		if o.Anchored {
@@ -135,20 +133,14 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 		}
 		return a.dial(ctx, addr, secure)
 	}
-	report, err := a.watchFloor(ctx, o)
+	report, err := watch(a, func(p *progress) (floor.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return floor.Run(ctx, o)
+	})
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(report, f.json), floorVerdict(report))
-}
-
-// watchFloor measures with a progress bar.
-func (a *app) watchFloor(ctx context.Context, o floor.Options) (floor.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return floor.Run(ctx, o)
+	return a.finish(report, f.json, nil, answers{wrong: int64(report.Wrong)})
 }
 
 // executable returns the path of this program.
@@ -166,7 +158,7 @@ func findHitline(named, self string) (string, error) {
 	if named != "" {
 		path, err := exec.LookPath(named)
 		if err != nil {
-			return "", fmt.Errorf("%w: --hitline: %w", errUsage, err)
+			return "", cli.Usagef("--hitline: %w", err)
 		}
 		return path, nil
 	}
@@ -176,31 +168,5 @@ func findHitline(named, self string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: there is no hitline at %s, nor on PATH; build it, or name it with --hitline", errUsage, beside)
-}
-
-// shown is what a command has measured.
-type shown interface {
-	WriteTable(w io.Writer) error
-	WriteJSON(w io.Writer) error
-}
-
-// show writes a report on standard output.
-func (a *app) show(report shown, json bool) error {
-	write := report.WriteTable
-	if json {
-		write = report.WriteJSON
-	}
-	if err := write(a.stdout); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
-	}
-	return nil
-}
-
-// floorVerdict returns an error if an answer was wrong.
-func floorVerdict(r floor.Report) error {
-	if r.Wrong == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong", r.Wrong)
+	return "", cli.Usagef("there is no hitline at %s, nor on PATH; build it, or name it with --hitline", beside)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -83,13 +84,13 @@ func TestFloorWrong(t *testing.T) {
 
 func TestFloorUsage(t *testing.T) {
 	wrong := map[string][]string{
-		"unknown flag: --depth":                               {"--depth", "1"},
-		"bad options: 0 hashes":                               {"--hashes", "0"},
-		"wrong usage: dialect \"zmtp\"; only raw is measured": {"--dialect", "zmtp"},
-		"wrong usage: --hitline: ":                            {"--hitline", "/no/such"},
-		"bad options: a cache of -1048576 bytes":              {"--max-cache", "-1"},
-		"bad options: core 100000 of ":                        {"--client-core", "100000"},
-		"address \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
+		"unknown flag: --depth":                  {"--depth", "1"},
+		"bad options: 0 hashes":                  {"--hashes", "0"},
+		"dialect \"zmtp\"; only raw is measured": {"--dialect", "zmtp"},
+		"--hitline: ":                            {"--hitline", "/no/such"},
+		"bad options: a cache of -1048576 bytes": {"--max-cache", "-1"},
+		"bad options: core 100000 of ":           {"--client-core", "100000"},
+		"address \"udp://h:1\": unknown scheme":  {"--connect", "udp://h:1"},
 	}
 	if runtime.NumCPU() == 1 {
 		delete(wrong, "bad options: core 100000 of ") // no core is chosen
@@ -126,7 +127,7 @@ func TestFindHitline(t *testing.T) {
 	t.Setenv("PATH", path)
 	self := filepath.Join(dir, "hitbench")
 	_, err := findHitline("", self)
-	require.ErrorIs(t, err, errUsage)
+	require.ErrorIs(t, err, cli.ErrUsage)
 	require.ErrorContains(t, err, "there is no hitline at "+filepath.Join(dir, "hitline"))
 	for _, in := range []string{path, dir} { // that beside the program goes first
 		want := filepath.Join(in, "hitline")

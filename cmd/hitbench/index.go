@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/indexbench"
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -28,8 +29,8 @@ type indexFlags struct {
 	json       bool
 }
 
-// indexCommand returns the command, which leaves its error in failed.
-func (a *app) indexCommand(failed *error) *cobra.Command {
+// indexCommand returns the command.
+func (a *app) indexCommand() *cobra.Command {
 	var f indexFlags
 	cmd := &cobra.Command{
 		Use:   "index",
@@ -53,7 +54,7 @@ orders.
 
 Exit codes: 0 done; 1 an answer was wrong, or interrupted; 2 wrong usage or a
 bad trace.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -68,8 +69,8 @@ bad trace.`,
 	flags.Int64SliceVar(&f.capacities, "capacities", nil, "bounds to count hits under, in blocks, with\n--trace")
 	flags.Uint64Var(&f.seed, "seed", 1, "decides the hashes and the orders; not for\n--trace")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
-	cmd.Run = func(cmd *cobra.Command, _ []string) {
-		*failed = a.index(cmd.Context(), f, flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.index(cmd.Context(), f, flags)
 	}
 	return cmd
 }
@@ -77,10 +78,10 @@ bad trace.`,
 // check refuses flags that have no meaning together.
 func (f indexFlags) check(flags *pflag.FlagSet) error {
 	if f.churn && flags.Changed("trace") {
-		return fmt.Errorf("%w: --churn and --trace are measurements of their own; give one", errUsage)
+		return cli.Usagef("--churn and --trace are measurements of their own; give one")
 	}
 	if flags.Changed("trace") && f.trace == "" {
-		return fmt.Errorf("%w: --trace names no file", errUsage)
+		return cli.Usagef("--trace names no file")
 	}
 	for _, need := range []struct {
 		name, with string
@@ -92,12 +93,12 @@ func (f indexFlags) check(flags *pflag.FlagSet) error {
 		{"capacities", "--trace", f.trace != ""},
 	} {
 		if flags.Changed(need.name) && !need.met {
-			return fmt.Errorf("%w: --%s only has a meaning with %s", errUsage, need.name, need.with)
+			return cli.Usagef("--%s only has a meaning with %s", need.name, need.with)
 		}
 	}
 	for _, name := range []string{"entries", "hash-len", "seed"} {
 		if flags.Changed(name) && f.trace != "" {
-			return fmt.Errorf("%w: --%s has no meaning with --trace", errUsage, name)
+			return cli.Usagef("--%s has no meaning with --trace", name)
 		}
 	}
 	return nil
@@ -109,35 +110,23 @@ func (a *app) index(ctx context.Context, f indexFlags, flags *pflag.FlagSet) err
 		return err
 	}
 	if err := simd.ForceFromEnv(); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return cli.Usagef("%w", err)
 	}
-	bar := newProgress(a.stderr, -1)
-	report, err := a.measureIndex(ctx, f, bar.at)
-	bar.finish()
+	report, err := watch(a, func(p *progress) (measure.Report, error) {
+		report, err := a.measureIndex(ctx, f, p.step)
+		if r, ok := report.(indexbench.SpeedReport); ok && err == nil && r.GomapChainNs == nil {
+			p.line(fmt.Sprintf("no Go map is measured beside hashes of %d bytes, only of 8, 16, 20 and 32", r.HashLen))
+		}
+		return report, err
+	})
 	if err != nil {
 		return err
 	}
-	if r, ok := report.(indexbench.SpeedReport); ok && r.GomapChainNs == nil {
-		bar.line(fmt.Sprintf("hitbench: no Go map is measured beside hashes of %d bytes, only of 8, 16, 20 and 32", r.HashLen))
-	}
-	write := report.WriteTable
-	if f.json {
-		write = report.WriteJSON
-	}
-	if err := write(a.stdout); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
-	}
-	return nil
-}
-
-// indexReport is the report of any of the measurements.
-type indexReport interface {
-	WriteJSON(io.Writer) error
-	WriteTable(io.Writer) error
+	return a.finish(report, f.json, nil, answers{})
 }
 
 // measureIndex makes the measurement that the flags name.
-func (a *app) measureIndex(ctx context.Context, f indexFlags, progress indexbench.Progress) (indexReport, error) {
+func (a *app) measureIndex(ctx context.Context, f indexFlags, progress indexbench.Progress) (measure.Report, error) {
 	switch {
 	case f.trace != "":
 		o := indexbench.ReplayOptions{Passes: f.passes, Capacities: f.capacities, Progress: progress}

@@ -93,7 +93,7 @@ func TestIndexWrongUsage(t *testing.T) {
 		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"index"}, strings.Fields(args)...)...)
 		assert.Equal(t, exitUsage, r.code, args)
 		assert.Empty(t, r.stdout, args)
-		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), "%s: %q", args, r.stderr)
+		assert.Equal(t, 1, strings.Count(withoutHint(r.stderr), "\n"), "%s: %q", args, r.stderr)
 		assert.True(t, strings.HasPrefix(r.stderr, "hitbench: "), r.stderr)
 	}
 }

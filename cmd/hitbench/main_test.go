@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -39,6 +41,13 @@ func TestMain(m *testing.M) {
 }
 
 const excerpt = "../../bench/testdata/conversation_excerpt.jsonl"
+
+const (
+	exitDone  = cli.ExitDone
+	exitBad   = cli.ExitFailed
+	exitUsage = cli.ExitUsage
+	exitLost  = cli.ExitLost
+)
 
 const small = "{\"hash_ids\":[1,2]}\n{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[1]}\n"
 
@@ -99,6 +108,12 @@ func (s *fakeServer) Store(_ context.Context, keys []byte, hashLen int) error {
 type result struct {
 	code           int
 	stdout, stderr string
+}
+
+// withoutHint returns what is on standard error without the last line, if that is the hint of wrong
+// usage.
+func withoutHint(stderr string) string {
+	return regexp.MustCompile(`hint: hitbench( \w+)? --help\n$`).ReplaceAllString(stderr, "")
 }
 
 func runWith(ctx context.Context, s *fakeServer, stdin io.Reader, args ...string) result {
@@ -176,12 +191,12 @@ func TestReplayWrongUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no such command": {[]string{"reply"}, `wrong usage: unknown command "reply" for "hitbench"`},
-		"no trace":        {[]string{"replay"}, `wrong usage: required flag(s) "trace" not set; see hitbench replay --help`},
-		"no such flag":    {[]string{"replay", "--trase", excerpt}, "wrong usage: unknown flag: --trase; see hitbench replay --help"},
-		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `wrong usage: unknown command "x" for "hitbench replay"`},
-		"not a number":    {[]string{"replay", "--trace", excerpt, "--conns", "x"}, "wrong usage: invalid argument"},
-		"no connections":  {[]string{"replay", "--trace", excerpt, "--conns", "0"}, "wrong usage: 0 connections; give --conns 1 or more"},
+		"no such command": {[]string{"reply"}, `unknown command "reply"; did you mean replay?`},
+		"no trace":        {[]string{"replay"}, `required flag(s) "trace" not set`},
+		"no such flag":    {[]string{"replay", "--trase", excerpt}, "unknown flag: --trase; did you mean --trace?"},
+		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
+		"not a number":    {[]string{"replay", "--trace", excerpt, "--conns", "x"}, "invalid argument"},
+		"no connections":  {[]string{"replay", "--trace", excerpt, "--conns", "0"}, "0 connections; give --conns 1 or more"},
 		"tokens":          {[]string{"replay", "--trace", excerpt, "--hash-block-tokens", "24"}, "bad options: hash blocks of 24 tokens; the number must divide 512"},
 		"limit":           {[]string{"replay", "--trace", excerpt, "--limit", "-1"}, "bad options: a limit of -1 requests"},
 		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
@@ -195,7 +210,7 @@ func TestReplayWrongUsage(t *testing.T) {
 			r := runWith(t.Context(), s, nil, tt.args...)
 			assert.Equal(t, exitUsage, r.code)
 			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
-			assert.Equal(t, 1, strings.Count(r.stderr, "\n"), "one line: %q", r.stderr)
+			assert.Equal(t, 1, strings.Count(withoutHint(r.stderr), "\n"), "one line: %q", r.stderr)
 			assert.Empty(t, r.stdout)
 			assert.Zero(t, s.dialed, "nothing is stored before the input is good")
 		})
@@ -226,7 +241,7 @@ func TestReplayMismatch(t *testing.T) {
 	assert.Contains(t, r.stderr, "excerpt.jsonl:2: request 2 on connection 0: expected 512 hit tokens, got 0: below")
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
-	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers contradict the model, 0 requests were refused\n", got.Mismatches))
+	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers are wrong, 0 requests were refused\n", got.Mismatches))
 
 	r = runWith(t.Context(), &fakeServer{answer: lower}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitDone, r.code)
@@ -246,7 +261,7 @@ func TestReplayFailures(t *testing.T) {
 		requests int64
 		stderr   string
 	}{
-		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers contradict the model, 1 requests were refused\n"},
+		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers are wrong, 1 requests were refused\n"},
 		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, "request 2 on connection 0: lookup: reply of 3 bytes\n"},
 		"lost":       {fmt.Errorf("%w: reset by peer", client.ErrConnect), exitLost, 1, ": reset by peer\n"},
 		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},
@@ -293,7 +308,7 @@ func TestReplayNoConnection(t *testing.T) {
 	r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--conns", "3", "--connect", "tcp://h:1", "--json")
 	assert.Equal(t, exitLost, r.code)
 	assert.Contains(t, r.stderr, "hitbench: connection 3 of 3 to tcp://h:1: ")
-	assert.Empty(t, r.stdout)
+	assert.Regexp(t, `^\{"error":"connection 3 of 3 .*","exit":3\}\n$`, r.stdout)
 	assert.Equal(t, 2, s.closed)
 }
 

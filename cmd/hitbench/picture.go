@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/picture"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // pictureFlags are the flags of hitbench picture; written by cobra.
@@ -18,8 +19,8 @@ type pictureFlags struct {
 	o    picture.Options
 }
 
-// pictureCommand returns the command, which leaves its error in failed.
-func (a *app) pictureCommand(failed *error) *cobra.Command {
+// pictureCommand returns the command.
+func (a *app) pictureCommand() *cobra.Command {
 	var f pictureFlags
 	cmd := &cobra.Command{
 		Use:   "picture KIND --from FILE[,FILE...] --out NAME",
@@ -43,8 +44,8 @@ drawn.
 Exit codes: 0 done; 1 a picture could not be written; 2 wrong usage, or a file
 is no such report.`,
 		Args: cobra.ExactArgs(1),
-		Run: func(_ *cobra.Command, args []string) {
-			*failed = a.picture(args[0], f)
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.picture(args[0], f)
 		},
 	}
 	flags := cmd.Flags()
@@ -60,7 +61,7 @@ is no such report.`,
 // picture runs the command and prints the names of the files.
 func (a *app) picture(kind string, f pictureFlags) error {
 	if name := filepath.Base(f.out); f.out == "" || strings.HasSuffix(f.out, "/") || name == "." || name == ".." {
-		return fmt.Errorf("%w: --out %q names no picture; give a path such as docs/pictures/%s", errUsage, f.out, kind)
+		return cli.Usagef("--out %q names no picture; give a path such as docs/pictures/%s", f.out, kind)
 	}
 	sources, err := readSources(f.from)
 	if err != nil {
@@ -93,7 +94,7 @@ func readSources(from []string) ([]picture.Source, error) {
 		}
 		report, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --from: %w", errUsage, err)
+			return nil, cli.Usagef("--from: %w", err)
 		}
 		sources = append(sources, picture.Source{Name: name, JSON: report})
 	}

@@ -11,93 +11,133 @@ import (
 	"golang.org/x/term"
 )
 
-// progress writes lines to w and, below them, a bar if w is a terminal. Safe for
-// concurrent use.
+const (
+	// maxDescribed is how many problems of a kind are described: enough to see a pattern
+	// without flooding a terminal.
+	maxDescribed = 10
+	// statusEvery is how often status changes the last line at most: slower than figures can
+	// be read at.
+	statusEvery = 900 * time.Millisecond
+)
+
+// progress shows how a measurement goes: lines that stay, and below them, if w is a terminal, a
+// bar or a line that changes. Safe for concurrent use.
 type progress struct {
-	mu  sync.Mutex // the bar's own lock does not cover its clearing
-	w   io.Writer
-	bar *progressbar.ProgressBar // nil: none
+	w        io.Writer
+	terminal bool
+	barEvery time.Duration // how often the bar is drawn at most
 
-	phase string // what the bar is about, where it is about one thing after another
+	mu        sync.Mutex
+	bar       *progressbar.ProgressBar // nil before the first step
+	phase     string                   // of the bar
+	shown     string                   // what the bar says it is about
+	status    bool                     // a line of setStatus is shown
+	next      time.Time                // when setStatus may change it
+	described map[string]int           // problems by kind
 }
 
-// newProgress begins a progress of total steps, or of unknown length if total is
-// negative. The caller ends it with finish.
-func newProgress(w io.Writer, total int) *progress {
-	p := &progress{w: w}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(w),
-			progressbar.OptionSetDescription("replay"),
-			progressbar.OptionShowCount(),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetSpinnerChangeInterval(0), // else it starts a goroutine
-			progressbar.OptionClearOnFinish(),
-		)
-	}
-	return p
+// newProgress begins to show a measurement. The caller ends it with finish.
+func newProgress(w io.Writer) *progress {
+	f, ok := w.(*os.File)
+	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), barEvery: 100 * time.Millisecond, described: map[string]int{}}
 }
 
-// step counts one request of a replay, which came at the time at of the trace, and
-// 0 flat out.
-func (p *progress) step(at time.Duration) {
-	if p.bar == nil {
+// step says that so many steps of a phase are done. A negative total is unknown.
+func (p *progress) step(phase string, done, total int) {
+	if !p.terminal {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if phase := replayPhase(at); phase != p.phase { // drawn anew for each, so not for every request
-		p.phase = phase
-		p.bar.Describe(phase)
-	}
-	_ = p.bar.Add(1) // a bar that cannot be drawn is no reason to stop
-}
-
-// replayPhase says where in the trace a replay is, in hours, minutes and seconds.
-func replayPhase(at time.Duration) string {
-	if at == 0 {
-		return "replay"
-	}
-	s := int(at.Seconds())
-	return fmt.Sprintf("replay, at %d:%02d:%02d", s/3600, s/60%60, s%60)
-}
-
-// at says that so many steps of a phase are done.
-func (p *progress) at(phase string, done, total int) {
-	if p.bar == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if phase != p.phase {
-		p.phase = phase
-		p.bar.Reset()
-		p.bar.ChangeMax(total)
-		p.bar.Describe(phase)
+	if p.bar == nil || phase != p.phase {
+		p.clear()
+		p.bar, p.phase, p.shown = p.newBar(phase, total), phase, phase
 	}
 	_ = p.bar.Set(done) // a bar that cannot be drawn is no reason to stop
 }
 
-// line writes a line.
-func (p *progress) line(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
-	fmt.Fprintf(p.w, "%s\n", text)
+func (p *progress) newBar(phase string, total int) *progressbar.ProgressBar {
+	return progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(p.w),
+		progressbar.OptionSetDescription(phase),
+		progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(p.barEvery),
+		progressbar.OptionSetSpinnerChangeInterval(0), // else it starts a goroutine
+		progressbar.OptionClearOnFinish(),
+	)
 }
 
-// note writes what limits the meaning of the figures.
-func (p *progress) note(text string) { p.line("hitbench: note: " + text) }
-
-// finish removes the bar.
-func (p *progress) finish() {
-	if p.bar == nil {
+// describe changes what the bar says of its phase.
+func (p *progress) describe(text string) {
+	if !p.terminal {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.bar.Clear()
-	_ = p.bar.Exit()
+	if p.bar != nil && text != p.shown { // not drawn anew for each request
+		p.bar.Describe(text)
+		p.shown = text
+	}
+}
+
+// setStatus replaces the last line, but not too often. A measurement has this or a bar.
+func (p *progress) setStatus(text string) {
+	if !p.terminal {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Before(p.next) {
+		return
+	}
+	p.next = now.Add(statusEvery)
+	fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+	p.status = true
+}
+
+// line writes a line that stays.
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintf(p.w, "hitbench: %s\n", text)
+}
+
+// note writes what limits the meaning of the figures.
+func (p *progress) note(text string) { p.line("note: " + text) }
+
+// problem describes one of the first problems of a kind.
+func (p *progress) problem(kind, text string) {
+	p.mu.Lock()
+	p.described[kind]++
+	n := p.described[kind]
+	p.mu.Unlock()
+	switch {
+	case n <= maxDescribed:
+		p.line(text)
+	case n == maxDescribed+1:
+		p.line("further problems of this kind are counted, not described")
+	}
+}
+
+// finish removes the bar or the line that changes.
+func (p *progress) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	if p.bar != nil {
+		_ = p.bar.Exit()
+	}
+}
+
+// clear removes what line writes over.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	if p.status {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.status = false
+	}
 }

@@ -5,19 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
-
-// maxDescribed is how many mismatches and how many refusals are described: enough
-// to see a pattern without flooding a terminal.
-const maxDescribed = 10
 
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
@@ -37,8 +35,8 @@ type replayFlags struct {
 	json            bool
 }
 
-// replayCommand returns the command, which leaves its error in failed.
-func (a *app) replayCommand(failed *error) *cobra.Command {
+// replayCommand returns the command.
+func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay --trace FILE",
@@ -63,9 +61,9 @@ else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.replay(cmd.Context(), f)
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.replay(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -92,10 +90,10 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 // replay runs the command and prints the report, be it a partial one.
 func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.conns < 1 {
-		return fmt.Errorf("%w: %d connections; give --conns 1 or more", errUsage, f.conns)
+		return cli.Usagef("%d connections; give --conns 1 or more", f.conns)
 	}
 	if f.anchored && f.conns > 1 {
-		return fmt.Errorf("%w: --anchored compares two answers, between which no other connection may store; give --conns 1", errUsage)
+		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give --conns 1")
 	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
@@ -119,10 +117,8 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer closeAll(conns)
-	report, err := a.watch(ctx, o, conns, total)
-	fileErr := files.write(report)
-	printErr := a.show(report, f.json)
-	return cmp.Or(err, fileErr, printErr, verdict(report))
+	report, err := a.watchReplay(ctx, o, conns, total)
+	return a.finish(report, f.json, cmp.Or(err, files.write(report)), answers{report.Mismatches, report.Errors, report.Requests})
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
@@ -150,34 +146,35 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.ReplayOpti
 	return o, n * replays, err
 }
 
-// watch replays with a progress bar and describes the first problems.
-func (a *app) watch(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
-	bar := newProgress(a.stderr, total)
-	defer bar.finish()
-	o.OnRequest = bar.step
-	described := map[bool]int{} // by whether it is a mismatch
-	o.OnProblem = func(problem error) {
-		_, mismatch := errors.AsType[*replay.MismatchError](problem)
-		described[mismatch]++
-		switch n := described[mismatch]; {
-		case n <= maxDescribed:
-			bar.line("hitbench: " + problem.Error())
-		case n == maxDescribed+1:
-			bar.line("hitbench: further problems of this kind are counted, not described")
-		}
-	}
+// watchReplay replays with a progress bar and describes the first problems.
+func (a *app) watchReplay(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
 	targets := make([]replay.Target, len(conns))
 	for i, c := range conns {
 		targets[i] = c
 	}
-	return replay.Replay(ctx, o, targets...)
+	return watch(a, func(p *progress) (replay.Report, error) {
+		var done atomic.Int64
+		o.OnRequest = func(at time.Duration) {
+
+			p.step("replay", int(done.Add(1)), total)
+			p.describe(replayPhase(at))
+		}
+		o.OnProblem = func(problem error) {
+			kind := "refused"
+			if _, wrong := errors.AsType[*replay.MismatchError](problem); wrong {
+				kind = "wrong"
+			}
+			p.problem(kind, problem.Error())
+		}
+		return replay.Replay(ctx, o, targets...)
+	})
 }
 
-// verdict returns an error if, in a replay that came to its end, an answer was
-// wrong or refused.
-func verdict(r replay.Report) error {
-	if r.Mismatches == 0 && r.Errors == 0 {
-		return nil
+// replayPhase says where in the trace a replay is, in hours, minutes and seconds.
+func replayPhase(at time.Duration) string {
+	if at == 0 {
+		return "replay"
 	}
-	return fmt.Errorf("%d of %d answers contradict the model, %d requests were refused", r.Mismatches, r.Requests, r.Errors)
+	s := int(at.Seconds())
+	return fmt.Sprintf("replay, at %d:%02d:%02d", s/3600, s/60%60, s%60)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // replayFiles are the files beside the report; nil where none was asked for.
@@ -31,7 +32,7 @@ func (f replayFlags) createFiles() (replayFiles, error) {
 		}
 		if err != nil {
 			files.close()
-			return replayFiles{}, fmt.Errorf("%w: %s: %w", errUsage, want.flag, err)
+			return replayFiles{}, cli.Usagef("%s: %w", want.flag, err)
 		}
 		*want.file = file
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -35,8 +37,8 @@ type runFlags struct {
 	json     bool
 }
 
-// runCommand returns the command, which leaves its error in failed.
-func (a *app) runCommand(failed *error) *cobra.Command {
+// runCommand returns the command.
+func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -78,11 +80,11 @@ Linux only. The first wrong or refused answers are described on standard error.
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.`,
 		Example: "  hitbench run\n  hitbench run --connections 8 --pipeline 16 --hashes 64-4096\n  hitbench run --rate 1000,2000,4000 --json",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArgs,
 	}
 	f.addFlags(cmd.Flags())
-	cmd.Run = func(cmd *cobra.Command, _ []string) {
-		*failed = a.load(cmd.Context(), f, cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.load(cmd.Context(), f, cmd.Flags())
 	}
 	return cmd
 }
@@ -145,33 +147,33 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if len(report.Steps) == 0 && err != nil { // nothing was measured
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), writeHDR(report, hdr), loadVerdict(report))
+	return a.finish(report, f.json, cmp.Or(err, writeHDR(report, hdr)), answers{int64(report.Wrong), int64(report.Errors), int64(report.Requests)})
 }
 
 // fill makes options of those flags that are text.
 func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error {
 	if f.start && flags.Changed("connect") {
-		return fmt.Errorf("%w: --start and --connect name two servers; give one", errUsage)
+		return cli.Usagef("--start and --connect name two servers; give one")
 	}
 	if given := f.secure.Given(); f.start && given != "" {
-		return fmt.Errorf("%w: --%s is for --connect; a server of --start needs none", errUsage, given)
+		return cli.Usagef("--%s is for --connect; a server of --start needs none", given)
 	}
 	for name, text := range map[string]string{"hitline": f.hitline, "server-cores": f.server} {
 		if text != "" && !f.start {
-			return fmt.Errorf("%w: --%s only has a meaning with --start", errUsage, name)
+			return cli.Usagef("--%s only has a meaning with --start", name)
 		}
 	}
 	if f.hdr != "" && len(f.o.Rates) > 1 {
-		return fmt.Errorf("%w: --hdr takes the latencies of one rate; give one, not %d", errUsage, len(f.o.Rates))
+		return cli.Usagef("--hdr takes the latencies of one rate; give one, not %d", len(f.o.Rates))
 	}
 	for _, name := range []string{"connections", "pipeline", "entries", "timeout"} {
 		if text := flags.Lookup(name).Value.String(); text == "0" || text == "0s" { // not the library's default
-			return fmt.Errorf("%w: --%s %s; give more than 0", errUsage, name, text)
+			return cli.Usagef("--%s %s; give more than 0", name, text)
 		}
 	}
 	if f.o.Count > 0 {
 		if flags.Changed("duration") {
-			return fmt.Errorf("%w: --count and --duration both say when to end; give one", errUsage)
+			return cli.Usagef("--count and --duration both say when to end; give one")
 		}
 		f.o.Duration = 0
 	}
@@ -195,9 +197,6 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	return err
 }
 
-// anyCore has a side run on any core.
-const anyCore = "any"
-
 // chooseCores chooses the cores of both sides. With --start each gets half of them unless
 // a flag says otherwise; then a side without a flag gets any.
 func (f *runFlags) chooseCores() error {
@@ -210,7 +209,7 @@ func (f *runFlags) chooseCores() error {
 		flag, list string
 		cores      *[]int
 	}{{"client-cores", f.client, &f.o.ClientCores}, {"server-cores", f.server, &f.o.ServerCores}} {
-		if side.list == "" || side.list == anyCore {
+		if side.list == "" || side.list == process.AnyCore {
 			continue
 		}
 		var err error
@@ -220,7 +219,7 @@ func (f *runFlags) chooseCores() error {
 	}
 	for _, core := range f.o.ServerCores {
 		if slices.Contains(f.o.ClientCores, core) {
-			return fmt.Errorf("%w: core %d is in both --client-cores and --server-cores; give each side cores of its own, or \"any\"", errUsage, core)
+			return cli.Usagef("core %d is in both --client-cores and --server-cores; give each side cores of its own, or \"any\"", core)
 		}
 	}
 	return nil
@@ -242,23 +241,23 @@ func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
 	})
 }
 
-// watchLoad runs with a live line and describes the first problems.
+// watchLoad runs with a line that says how it goes, and describes the first problems.
 func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error) {
-	live := newLive(a.stderr)
-	defer live.finish()
-	o.OnPhase = live.phase
-	o.OnSample = live.sample
-	described := map[bool]int{} // by whether it is a refusal
-	o.OnProblem = func(p *load.Problem) {
-		described[p.Refused]++
-		switch n := described[p.Refused]; {
-		case n <= maxDescribed:
-			live.line("hitbench: " + p.Error())
-		case n == maxDescribed+1:
-			live.line("hitbench: further problems of this kind are counted, not described")
+	return watch(a, func(p *progress) (load.Report, error) {
+		o.OnPhase = func(name string, total int) { p.setStatus(fmt.Sprintf("%s: %d", name, total)) }
+		o.OnSample = func(s load.Sample) {
+			p.setStatus(fmt.Sprintf("%5.0f s  %9.0f requests/s  p50 %.1f us  p99 %.1f us  wrong %d",
+				s.Elapsed, s.RequestsPerSecond, s.P50us, s.P99us, s.Wrong+s.Errors))
 		}
-	}
-	return load.Run(ctx, o)
+		o.OnProblem = func(problem *load.Problem) {
+			kind := "wrong"
+			if problem.Refused {
+				kind = "refused"
+			}
+			p.problem(kind, problem.Error())
+		}
+		return load.Run(ctx, o)
+	})
 }
 
 // openHDR opens the file of --hdr before the measuring, which may take hours. What is in
@@ -272,7 +271,7 @@ func (a *app) openHDR(path string) (io.WriteCloser, error) {
 	}
 	file, err := openFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: --hdr: %w", errUsage, err)
+		return nil, cli.Usagef("--hdr: %w", err)
 	}
 	return file, nil
 }
@@ -288,13 +287,4 @@ func writeHDR(r load.Report, to io.WriteCloser) error {
 		return writeFile(file, r.WriteHDR)
 	}
 	return r.WriteHDR(to)
-}
-
-// loadVerdict returns an error if, in a run that came to its end, an answer was
-// wrong or refused.
-func loadVerdict(r load.Report) error {
-	if r.Wrong == 0 && r.Errors == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong and %d requests were refused; %d requests were measured", r.Wrong, r.Errors, r.Requests)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/workload"
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -32,7 +33,7 @@ func (f *poolFlags) addFlags(flags *pflag.FlagSet) {
 func (f *poolFlags) pool() (pool coordinator.Pool, err error) {
 	if f.config != "" {
 		if f.groups != "" || f.blockSize != 0 {
-			return pool, fmt.Errorf("%w: --config describes the whole pool; leave --groups and --block-size out", errUsage)
+			return pool, cli.Usagef("--config describes the whole pool; leave --groups and --block-size out")
 		}
 		return readPool(f.config)
 	}
@@ -41,10 +42,10 @@ func (f *poolFlags) pool() (pool coordinator.Pool, err error) {
 		return pool, nil
 	}
 	if err := yaml.UnmarshalWithOptions([]byte(f.groups), &pool.Groups, yaml.Strict()); err != nil {
-		return pool, fmt.Errorf("%w: --groups: %s", errUsage, firstLine(err))
+		return pool, cli.Usagef("--groups: %s", firstLine(err))
 	}
 	if len(pool.Groups) == 0 {
-		return pool, fmt.Errorf("%w: --groups lists none", errUsage)
+		return pool, cli.Usagef("--groups lists none")
 	}
 	return pool, nil
 }
@@ -54,13 +55,13 @@ func (f *poolFlags) pool() (pool coordinator.Pool, err error) {
 func readPool(path string) (coordinator.Pool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return coordinator.Pool{}, fmt.Errorf("%w: --config: %w", errUsage, err)
+		return coordinator.Pool{}, cli.Usagef("--config: %w", err)
 	}
 	var config struct {
 		Pool coordinator.Pool `yaml:"pool"`
 	}
 	if err := yaml.Unmarshal(text, &config); err != nil {
-		return coordinator.Pool{}, fmt.Errorf("%w: --config: %s: %s", errUsage, path, firstLine(err))
+		return coordinator.Pool{}, cli.Usagef("--config: %s: %s", path, firstLine(err))
 	}
 	return config.Pool, nil
 }
@@ -86,7 +87,7 @@ func (a *app) lengths(ctx context.Context, text string, pool coordinator.Pool) (
 	l.Least, err = strconv.Atoi(least)
 	l.Most, errMost = strconv.Atoi(most)
 	if err != nil || errMost != nil || l.Most == 0 {
-		return l, fmt.Errorf("%w: --hashes %q; write a number such as 64, a spread such as 64-4096, or trace:FILE", errUsage, text)
+		return l, cli.Usagef("--hashes %q; write a number such as 64, a spread such as 64-4096, or trace:FILE", text)
 	}
 	return l, nil
 }
@@ -105,7 +106,7 @@ func (a *app) traceLengths(ctx context.Context, path string, blockTokens int) ([
 		blockTokens = coordinator.DefaultHashBlockSize
 	}
 	if blockTokens > workload.BlockTokens || workload.BlockTokens%blockTokens != 0 {
-		return nil, fmt.Errorf("%w: hash blocks of %d tokens; those of a trace divide %d", errUsage, blockTokens, workload.BlockTokens)
+		return nil, cli.Usagef("hash blocks of %d tokens; those of a trace divide %d", blockTokens, workload.BlockTokens)
 	}
 	var lengths []int
 	err = in.trace.Each(ctx, blockTokens, maxTraceLengths, func(_ int, ids []uint64) error {

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/scale"
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // scaleFlags are the flags of hitbench scale; written by cobra.
@@ -17,8 +16,8 @@ type scaleFlags struct {
 	json bool
 }
 
-// scaleCommand returns the command, which leaves its error in failed.
-func (a *app) scaleCommand(failed *error) *cobra.Command {
+// scaleCommand returns the command.
+func (a *app) scaleCommand() *cobra.Command {
 	var f scaleFlags
 	cmd := &cobra.Command{
 		Use:   "scale",
@@ -41,9 +40,9 @@ a minute. Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			*failed = a.scale(cmd.Context(), f)
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.scale(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -75,31 +74,12 @@ func (a *app) scale(ctx context.Context, f scaleFlags) error {
 	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
 		return err
 	}
-	report, err := a.watchScale(ctx, o)
+	report, err := watch(a, func(p *progress) (scale.Report, error) {
+		o.OnStep, o.OnNote = p.step, p.note
+		return scale.Run(ctx, o)
+	})
 	if len(report.Points) == 0 {
 		return err
 	}
-	return cmp.Or(err, a.printScale(report, f.json))
-}
-
-// printScale prints the report, and returns an error if an answer was not right.
-func (a *app) printScale(r scale.Report, json bool) error {
-	return cmp.Or(a.show(r, json), scaleVerdict(r))
-}
-
-// watchScale measures with a progress bar.
-func (a *app) watchScale(ctx context.Context, o scale.Options) (scale.Report, error) {
-	bar := newProgress(a.stderr, 1)
-	defer bar.finish()
-	o.OnStep = bar.at
-	o.OnNote = bar.note
-	return scale.Run(ctx, o)
-}
-
-// scaleVerdict returns an error if an answer was wrong or refused.
-func scaleVerdict(r scale.Report) error {
-	if r.Wrong == 0 && r.Errors == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d answers are wrong, %d requests were refused", r.Wrong, r.Errors)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong), refused: int64(report.Errors)})
 }

@@ -51,8 +51,8 @@ func TestScaleUsage(t *testing.T) {
 		"bad options: 0 loops; give 1 to": {"--loops", "0"},
 		"bad options: 0 rounds; give 1":   {"--rounds", "0"},
 		"bad options: -1 to -1 hashes":    {"--hashes", "-1"},
-		"wrong usage: --hitline: ":        {"--hitline", "/no/such"},
-		"wrong usage: unknown command":    {"x"},
+		"--hitline: ":                     {"--hitline", "/no/such"},
+		"unexpected argument \"x\"":       {"x"},
 	} {
 		r := runScale(t.Context(), t, args...)
 		assert.Equal(t, exitUsage, r.code, want)
@@ -72,15 +72,4 @@ func TestScaleLostAndInterrupted(t *testing.T) {
 	r = runScale(ctx, t, "--duration", "1h")
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stderr, "hitbench: interrupted\n")
-}
-
-func TestScaleVerdict(t *testing.T) {
-	var stdout bytes.Buffer
-	a := app{stdout: &stdout}
-	require.EqualError(t, a.printScale(scale.Report{Wrong: 2, Errors: 1}, true), "2 answers are wrong, 1 requests were refused")
-	assert.Contains(t, stdout.String(), `"wrong":2`)
-	a.stdout = brokenWriter{}
-	require.ErrorContains(t, a.printScale(scale.Report{}, false), "cannot write the report: disk full")
-	require.NoError(t, scaleVerdict(scale.Report{}))
-	assert.EqualError(t, scaleVerdict(scale.Report{Wrong: 2, Errors: 1}), "2 answers are wrong, 1 requests were refused")
 }

@@ -7,33 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-func TestAfterGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stopped atomic.Bool
-		go afterGrace(func() { stopped.Store(true) })
-		time.Sleep(999 * time.Millisecond)
-		synctest.Wait()
-		assert.False(t, stopped.Load())
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		assert.True(t, stopped.Load())
-	})
-}
+	"github.com/hitline/hitline/cmd/internal/cli"
+)
 
 // With two connections, standard input is read to its end before any is made, so
 // no server is needed.
 func TestSignals(t *testing.T) {
-	for _, signal := range endSignals() { // those of the command are the same: what this process ignores, it ignores
+	for _, signal := range cli.EndSignals() { // those of the command are the same: what this process ignores, it ignores
 		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--conns", "2")
 		cmd.Env = append(os.Environ(), asCommand+"=1")
 		var stderr bytes.Buffer

@@ -99,7 +99,7 @@ func TestTokenAndTLS(t *testing.T) {
 	} {
 		code, stderr := hitbench(strings.Fields(line)...)
 		assert.Equal(t, exitUsage, code, line)
-		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+		assert.Equal(t, 1, strings.Count(withoutHint(stderr), "\n"), stderr)
 	}
 	_, stderr := hitbench("replay", "--trace", "-", "--timeout", "1ms", "--connect", "192.0.2.1:1", "--token-file", path)
 	assert.Contains(t, stderr, "hitbench: warning: the token goes to 192.0.2.1:1 in plain text")

@@ -139,10 +139,12 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		require.NoError(t, err)
 		all.check(t, "stat", string(doc))
 	}
-	got := hitline(t, "", "serve", "--check", "--config", s.config)
-	require.Equal(t, exitDone, got.code, got.stderr)
-	require.Contains(t, got.stdout, "tokens.yaml")
-	all.check(t, "serve --check", got.stdout+got.stderr)
+	for _, options := range [][]string{nil, {"--explain"}, {"--explain", "--json"}} {
+		got := hitline(t, "", append([]string{"serve", "--check", "--config", s.config}, options...)...)
+		require.Equal(t, exitDone, got.code, got.stderr)
+		require.Contains(t, got.stdout, "tokens.yaml")
+		all.check(t, "serve --check", got.stdout+got.stderr)
+	}
 
 	checkBadFiles(t, s, all)
 	require.NotEmpty(t, s.log.String())

@@ -29,12 +29,12 @@ It asks first, and exits with 1 if the answer is not y or yes. Where there is no
 terminal to ask at, it needs --yes.
 
 With --json: {"reset": true}`,
-		Example: "  hitline reset --yes\n  hitline reset --tp-rank 3 --yes",
+		Example: "  hitline reset --yes\n  hitline reset --tp-rank 0 --yes",
 		Args:    cli.NoArgs,
 	}
-	t.addFlags(cmd)
 	rank, check := anyRankFlags(cmd)
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask first")
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -55,7 +55,7 @@ With --json: {"reset": true}`,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]bool{"reset": true}, "done")
+		return cli.PrintResult(cmd, t.json, map[string]bool{"reset": true}, "done")
 	}
 	return cmd
 }
@@ -88,10 +88,10 @@ func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() er
 		field       *uint16
 		name, usage string
 	}{
-		{&rank.Group, "group", "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default all)"},
-		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default all)"},
+		{&rank.Group, "group", "`number` of the store group: of the pool's groups, those kept in the store, from 0 (default all)"},
+		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default all)"},
 		{&rank.PPRank, "pp-rank", "pipeline-parallel `rank`, from 0 (default all)"},
-		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0\n(default all)"},
+		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0 (default all)"},
 	} {
 		cmd.Flags().Uint16Var(f.field, f.name, any, f.usage)
 		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero

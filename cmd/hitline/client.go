@@ -2,24 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
 // target is the flags that all commands with a client share.
 type target struct {
-	connect string
+	connect string // address of the server, set by check
 	pool    string // name of the pool at the server, "" for its own
 	timeout time.Duration
 	json    bool
@@ -28,36 +27,61 @@ type target struct {
 	warned  bool              // of an insecure connection
 }
 
-// addFlags defines the flags.
+// addFlags defines the flags. Commands call it behind their own, which help lists first.
 func (t *target) addFlags(cmd *cobra.Command) {
-	t.addFlagsWithoutPool(cmd)
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+	t.addFlagsWithoutPool(cmd)
 }
 
 // addFlagsWithoutPool defines the flags for a request that is about no pool.
 func (t *target) addFlagsWithoutPool(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, tls://host:port, ipc:///path or\nipc://@name")
-	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer\ntogether")
-	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
-	t.addSecureFlags(cmd)
+	addJSONFlag(cmd, &t.json)
+	t.addConnectionFlags(cmd, "Connection", func(group *pflag.FlagSet) {
+		group.DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer together")
+	})
 }
 
-// addSecureFlags defines the flags of the token and TLS.
-func (t *target) addSecureFlags(cmd *cobra.Command) {
-	t.secure.Add(cmd.Flags())
+// addConnectionFlags defines the flags of the connection under a title, and those that more defines.
+func (t *target) addConnectionFlags(cmd *cobra.Command, title string, more func(group *pflag.FlagSet)) {
+	cli.FlagGroup(cmd.Flags(), title, func(group *pflag.FlagSet) {
+		t.secure.AddAddress(group)
+		if more != nil {
+			more(group)
+		}
+		t.secure.Add(group)
+	})
 	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", text) }
 }
 
-// check returns an error for invalid flags. Commands call it before they read a file.
+// addJSONFlag defines the flag by which a command prints JSON.
+func addJSONFlag(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print one line of JSON")
+}
+
+// check finds the address of the server, and returns an error for invalid flags. Commands call it
+// before they read a file.
 func (t *target) check() error {
-	if t.timeout <= 0 {
-		return usagef("--timeout is %v, must be more than 0", t.timeout)
+	if err := t.checkTimeout(); err != nil {
+		return err
 	}
-	if err := config.CheckAddress(t.connect); err != nil {
-		return usagef("--connect: %v", err)
+	address, source, err := t.secure.Address()
+	if err != nil {
+		return usagef("%v", err)
 	}
+	if err := config.CheckAddress(address); err != nil {
+		return usagef("%s: %v", source, err)
+	}
+	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {
 		return usagef("%v", err)
+	}
+	return nil
+}
+
+// checkTimeout returns an error for a timeout within which nothing is answered.
+func (t *target) checkTimeout() error {
+	if t.timeout <= 0 {
+		return usagef("--timeout is %v, must be more than 0", t.timeout)
 	}
 	return nil
 }
@@ -141,24 +165,9 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", t.connect, err)
 }
 
-// printResult writes value as one line of JSON, or the text, to standard output.
-func printResult(cmd *cobra.Command, asJSON bool, value any, text string) error {
-	if asJSON {
-		line, err := json.Marshal(value)
-		if err != nil {
-			return fmt.Errorf("cannot print the answer: %w", err)
-		}
-		text = string(line)
-	}
-	return printText(cmd, text)
-}
-
 // printText writes text and a newline to standard output.
 func printText(cmd *cobra.Command, text string) error {
-	if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
-		return fmt.Errorf("cannot print the answer: %w", err)
-	}
-	return nil
+	return cli.PrintResult(cmd, false, nil, text)
 }
 
 // waitUntil waits. It returns false if ctx ends before.

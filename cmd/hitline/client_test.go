@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -170,6 +171,37 @@ group  chunks   tail boundary  mask
 	}
 	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, done, "ping").stdout)
 	assert.Regexp(t, `^\{"round_trip_us":[0-9.]+\}\n$`, runClient(t, done, "ping --json").stdout)
+}
+
+// Every command that connects asks the server of HITLINE_ADDRESS, unless --connect names another.
+func TestAddressVariable(t *testing.T) {
+	done, refused := listenAndReply(t, replyDone), listenAndReply(t, replyRefused)
+	commands := append([]string{"doctor --pool p"}, clientCommands...)
+	t.Setenv(connectflags.AddressVariable, refused)
+	for _, line := range commands {
+		got := hitline(t, "00\n01\n", strings.Fields(line)...)
+		assert.Equal(t, exitFailed, got.code, line)
+		assert.Contains(t, got.stderr, refused+": ", line)
+		assert.Contains(t, got.stderr, "reason", line)
+	}
+	assert.Equal(t, exitDone, runClient(t, done, "ping").code, "the flag goes before the variable")
+	assert.Equal(t, exitDone, hitline(t, "", "doctor").code, "it does not connect")
+
+	for value, want := range map[string]string{
+		"udp://a:1": `HITLINE_ADDRESS: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`,
+		"a:0":       `HITLINE_ADDRESS: "a:0" has port 0; give the port of the server, 1 to 65535`,
+		"auto":      "HITLINE_ADDRESS is auto: an engine with that runs a server of its own; give the address in its log by --connect",
+	} {
+		t.Setenv(connectflags.AddressVariable, value)
+		for _, line := range commands {
+			got := hitline(t, "", append(strings.Fields(line), "--json")...)
+			assert.Equal(t, exitUsage, got.code, line)
+			assert.Contains(t, got.stderr, "hitline: "+want+"\n", line)
+			assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
+		}
+	}
+	t.Setenv(connectflags.AddressVariable, "")
+	assert.Contains(t, hitline(t, "", "ping", "--tls-ca", "x").stderr, "this is tcp://127.0.0.1:7557", "an empty variable counts as not set")
 }
 
 func TestRefused(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -50,32 +49,30 @@ log and hitline stat name them.
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
-		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
+		Example: "  hitline doctor --block-size 16\n  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    cli.NoArgs,
 	}
-	source := configFlags(cmd)
-	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
-	asJSON := cmd.Flags().Bool("json", false, "print one line of JSON")
-	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for\nits blocks")
-	pool := cmd.Flags().String("pool", "", "examine the store for the pool of this `name` of a\nrunning server, as its engine has described it")
-	connect := cmd.Flags().String("connect", api.DefaultListen, "`address` of the server of\n--pool")
-	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a\nline; - is standard input")
 	var t target
-	t.addSecureFlags(cmd)
+	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
+	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
+	cmd.Flags().StringVar(&t.pool, "pool", "", "examine the store for the pool of this `name` of a running server, as its engine has described it")
+	cmd.Flags().DurationVar(&t.timeout, "timeout", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
+	addJSONFlag(cmd, &t.json)
+	source := configFlags(cmd)
+	t.addConnectionFlags(cmd, "Connection to the server of --pool", nil)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
 			return err
 		}
-		if *timeout <= 0 {
-			return usagef("--timeout is %v, must be more than 0", *timeout)
+		if err := t.checkTimeout(); err != nil {
+			return err
 		}
 		cfg, err := config.Load(src)
 		if err != nil {
 			return configError(err)
 		}
-		if *pool != "" {
-			t.connect, t.pool, t.timeout = *connect, *pool, *timeout
+		if t.pool != "" {
 			if err := t.check(); err != nil {
 				return err
 			}
@@ -94,9 +91,9 @@ connection.`,
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, *pool, prompt, *asJSON)
+		return doctor(ctx, cmd, cfg, t.pool, prompt, t.json)
 	}
 	return cmd
 }
@@ -164,7 +161,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool st
 	if err != nil {
 		result.Error, err = err.Error(), cli.WithClass(err, cli.ErrReported)
 	}
-	if printErr := printResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
+	if printErr := cli.PrintResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
 		return printErr
 	}
 	return err

@@ -25,6 +25,8 @@ func newEventsCmd() *cobra.Command {
 	var bind bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
+		ValidArgsFunction: cobra.NoFileCompletions,
+
 		Use:   "events ENDPOINT",
 		Short: "Print the KV events of an engine as they come",
 		Long: `events follows the KV events that an engine publishes at ENDPOINT, such as
@@ -57,12 +59,12 @@ are printed by their last 64 bits, with --json whole.`,
 		},
 	}
 	f := cmd.Flags()
+	f.IntVarP(&m.batches, "batches", "n", 0, "end after this `number` of batches (default no end)")
 	f.StringVar(&cfg.Replay, "replay", "", "`endpoint` of the replay socket (default none)")
 	f.BoolVar(&bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
 	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default all)")
 	f.BoolVar(&m.json, "json", false, "print JSON, one line for each batch")
-	f.IntVarP(&m.batches, "batches", "n", 0, "end after this `number` of batches\n(default no end)")
-	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default\nwait for ever)")
+	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default wait for ever)")
 	return cmd
 }
 
@@ -108,10 +110,11 @@ func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Durat
 			timer.Reset(timeout)
 		case <-expired:
 			st := follower.Status()
+			err := fmt.Errorf("no batch for %v", timeout)
 			if st.LastError != "" {
-				return fmt.Errorf("%w: no batch for %v: %s", context.DeadlineExceeded, timeout, st.LastError)
+				err = fmt.Errorf("%w: %s", err, st.LastError)
 			}
-			return fmt.Errorf("%w: no batch for %v", context.DeadlineExceeded, timeout)
+			return cli.WithClass(err, context.DeadlineExceeded)
 		}
 	}
 }

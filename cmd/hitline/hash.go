@@ -26,6 +26,8 @@ const (
 	engineSGLang = "sglang"
 )
 
+var engines = []string{engineVLLM, engineSGLang}
+
 // Block sizes of the engines if they are not configured, in tokens.
 const (
 	defaultVLLMBlock  = 16
@@ -76,7 +78,7 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 		Example: "  seq 64 | hitline hash --block-size 16\n  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline hash --engine sglang --block-size 64 --short --tokens-file ids.json",
 		Args:    cli.NoArgs,
 	}
-	o.addFlags(cmd.Flags())
+	o.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := o.run(cmd)
 		if err != nil {
@@ -85,30 +87,35 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 		if len(result.Hashes) == 0 && !o.json {
 			return nil
 		}
-		return printResult(cmd, o.json, result, strings.Join(result.Hashes, "\n"))
+		return cli.PrintResult(cmd, o.json, result, strings.Join(result.Hashes, "\n"))
 	}
 	return cmd
 }
 
 // addFlags defines the flags of the command hash.
-func (o *hashOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.json, "json", false, "print one line of JSON")
-	flags.StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input\n")
-	o.addEngineFlags(flags, "(16 and 1)")
-	flags.BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
+func (o *hashOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
+	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
+	addJSONFlag(cmd, &o.json)
+	o.addEngineFlags(cmd, "16 for vLLM, 1 for SGLang")
 }
 
 // addEngineFlags defines the flags that say how a prompt is hashed. blockSize words the default block size.
-func (o *hashOptions) addEngineFlags(flags *pflag.FlagSet, blockSize string) {
-	flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: vllm or sglang\n")
-	flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
-	flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: sha256, sha256_cbor,\nxxhash or xxhash_cbor")
-	flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (not set)")
-	flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size,\nSGLang's page size "+blockSize)
-	flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from\nvLLM 0.33.0 on")
-	flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (none)")
-	flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM\n0.31.0 on")
-	flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (none)")
+func (o *hashOptions) addEngineFlags(cmd *cobra.Command, blockSize string) {
+	cli.FlagGroup(cmd.Flags(), "Hashing", func(flags *pflag.FlagSet) {
+		flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: "+strings.Join(engines, " or "))
+		flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
+		flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: "+strings.Join(blockhash.Algorithms(), ", "))
+		flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (default not set)")
+		flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size, SGLang's page size (default "+blockSize+")")
+		flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from vLLM 0.33.0 on")
+		flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (default none)")
+		flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
+		flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (default none)")
+	})
+	cli.Complete(cmd, "engine", engines...)
+	cli.Complete(cmd, "vllm", coordinator.Releases()...)
+	cli.Complete(cmd, "algorithm", blockhash.Algorithms()...)
 }
 
 // run reads the tokens and returns their hashes.
@@ -149,8 +156,8 @@ type promptHasher struct {
 // newHasher returns the hasher that the flags describe. It sets blockSize to its default if its flag is not given.
 func (o *hashOptions) newHasher(cmd *cobra.Command) (promptHasher, error) {
 	switch {
-	case o.engine != engineVLLM && o.engine != engineSGLang:
-		return promptHasher{}, usagef("--engine must be %s or %s", engineVLLM, engineSGLang)
+	case !slices.Contains(engines, o.engine):
+		return promptHasher{}, usagef("--engine is %q, must be %s", o.engine, strings.Join(engines, " or "))
 	case cmd.Flags().Changed("block-size"):
 		// Also 0 is the user's choice then, and refused.
 	case o.engine == engineSGLang:

@@ -64,7 +64,7 @@ func TestHashErrors(t *testing.T) {
 		{"", "[1.5]", "not a JSON array of token ids"},
 		{"", "[1, null]", "null is in it"},
 		{"--engine sglang", "1 -1", "negative token id: -1 at position 1"},
-		{"--engine lmcache", "", "--engine must be vllm or sglang"},
+		{"--engine lmcache", "", "must be vllm or sglang"},
 		{"--engine sglang --lora a", "", "--lora is for vLLM alone"},
 		{"--engine sglang --block-size 0", "", "page size 0, want 1 to"},
 		{"--block-size 0", "", "block size 0, want 1 to"},

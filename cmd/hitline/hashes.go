@@ -30,7 +30,7 @@ func (l hashList) count() int {
 
 // hashesFlag defines the flag that names a hashes file.
 func hashesFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, 1 to 64 bytes,\nall of one length; blank lines and lines that\nbegin with # are skipped; - is standard input\n(required)")
+	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, 1 to 64 bytes, all of one length; blank lines and lines that begin with # are skipped; - is standard input (required)")
 }
 
 // loadHashes reads the file that --hashes-file names.

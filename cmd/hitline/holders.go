@@ -51,8 +51,8 @@ With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
 		Args:    cli.NoArgs,
 	}
-	t.addFlagsWithoutPool(cmd)
 	f.add(cmd)
+	t.addFlagsWithoutPool(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -61,7 +61,7 @@ With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, answer, formatHolders(answer))
+		return cli.PrintResult(cmd, t.json, answer, formatHolders(answer))
 	}
 	return cmd
 }
@@ -74,10 +74,10 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.query.Instance, "instance", "", "ask about the engine of this `name` alone")
 	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default all)")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
-	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable\n(default that of --tokens-file or of all blocks)")
-	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes,\nall of one length; - is standard input")
+	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable (default that of --tokens-file or of all blocks)")
+	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes, all of one length; - is standard input")
 	flags.StringVar(&f.hash.file, "tokens-file", "", "`file` with the token ids; - is standard input")
-	f.hash.addEngineFlags(flags, "(that of the model)")
+	f.hash.addEngineFlags(cmd, "that of the model")
 }
 
 // engineFlags are the flags that say how tokens are hashed.

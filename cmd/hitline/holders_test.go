@@ -19,7 +19,7 @@ func TestHoldersUsage(t *testing.T) {
 		{"--hashes-file -", "abc", `standard input:1: 3 hex digits are not whole bytes`},
 		{"--hashes-file no/such", "", "cannot read the hashes: "},
 		{"--tokens-file -", "1 x", `standard input: "x" is no token id`},
-		{"--tokens-file - --engine trt", "", "--engine must be vllm or sglang"},
+		{"--tokens-file - --engine trt", "", "must be vllm or sglang"},
 		{"--tokens-file - --engine sglang --seed 0", "", "--seed is for vLLM alone"},
 		{"--tokens-file - --block-size 0", "", "block size 0, want 1 to"},
 		{"--tokens-file - --vllm 0.24.0", "", "draws the seed of its hashes at random"},

@@ -27,7 +27,7 @@ func newStoreCmd() *cobra.Command {
 		return c.StoreChain(ctx, rank, chunk, before, keys)
 	}
 	cmd := newKeysCmd(send, "stored")
-	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0;\nonly chunks with numbers can be looked up by\nanchors (default unknown)")
+	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; only chunks with numbers can be looked up by anchors (default unknown)")
 	cmd.Flags().Lookup("chunk").DefValue = "0" // help does not show a zero
 	cmd.Flags().StringVar(&beforeHex, "before", "", "the key in front of the first chunk, in `hex`")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -46,7 +46,7 @@ ranks and 2 KV heads there are the shards 0 and 1. A shard that the group does
 not have is refused.
 
 With --json: {"stored": number of keys}`
-	cmd.Example = "  hitline store --group 0 --hashes-file prompt.hex"
+	cmd.Example = "  seq 64 | hitline hash | hitline store --hashes-file -\n  hitline store --group 0 --hashes-file prompt.hex"
 	return cmd
 }
 
@@ -59,7 +59,7 @@ func newEvictCmd() *cobra.Command {
 mistake.
 
 With --json: {"evicted": number of keys}`
-	cmd.Example = "  hitline evict --group 0 --tp-rank 1 --hashes-file prompt.hex"
+	cmd.Example = "  seq 64 | hitline hash | hitline evict --hashes-file -\n  hitline evict --group 0 --tp-rank 1 --hashes-file prompt.hex"
 	return cmd
 }
 
@@ -69,12 +69,12 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var t target
 	var rank netproto.GroupRank
 	cmd := &cobra.Command{Args: cli.NoArgs}
-	t.addFlags(cmd)
-	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups, those kept in the store, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
 	file := hashesFlag(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -92,7 +92,7 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]int{participle: keys.count()}, fmt.Sprintf("%s %d", participle, keys.count()))
+		return cli.PrintResult(cmd, t.json, map[string]int{participle: keys.count()}, fmt.Sprintf("%s %d", participle, keys.count()))
 	}
 	return cmd
 }

@@ -44,13 +44,13 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 "end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":
 {"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_start": …,
 "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
-		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
+		Example: "  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    cli.NoArgs,
 	}
-	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
-	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	file := hashesFlag(cmd)
+	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		hashes, err := t.loadPrompt(cmd, *file)
 		if err != nil {
@@ -74,7 +74,7 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 	if err != nil {
 		return err
 	}
-	return printResult(cmd, t.json, struct {
+	return cli.PrintResult(cmd, t.json, struct {
 		HitTokens int64  `json:"hit_tokens"`
 		NumTokens uint32 `json:"num_tokens"`
 		Hashes    int    `json:"hashes"`
@@ -102,7 +102,7 @@ func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) e
 	if err != nil {
 		return err
 	}
-	return printResult(cmd, t.json, e, formatExplanation(e))
+	return cli.PrintResult(cmd, t.json, e, formatExplanation(e))
 }
 
 // formatExplanation writes an explanation as a table.

@@ -42,10 +42,10 @@ configuration; 3 no connection or lost.`,
 		Example: "  hitline serve --block-size 16\n  hitline ping",
 		Version: buildVersion(),
 	}
-	cli.AddGroup(root, "Serve", newServeCmd())
-	cli.AddGroup(root, "Ask", newLookupCmd(), newPlanCmd(), newMasksCmd(), newHoldersCmd(), newPingCmd(), newStatCmd())
+	cli.AddGroup(root, "Serve", newServeCmd(), newTokenCmd())
+	cli.AddGroup(root, "Ask", newLookupCmd(), newPlanCmd(), newMasksCmd(), newHoldersCmd())
 	cli.AddGroup(root, "Change", newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd())
-	cli.AddGroup(root, "Examine", newDoctorCmd(), newEventsCmd(), newHashCmd(), newSnapshotCmd(), newTokenCmd())
+	cli.AddGroup(root, "Examine", newPingCmd(), newStatCmd(), newDoctorCmd(), newEventsCmd(), newHashCmd(), newSnapshotCmd())
 	root.AddCommand(newVersionCmd())
 	cli.Prepare(root)
 	return root

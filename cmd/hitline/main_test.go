@@ -7,13 +7,12 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
 
 // asProgram makes the test binary run main, for tests that need a process of their own.
@@ -23,6 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	os.Unsetenv(connectflags.AddressVariable) // the developer's server is not asked
 	// The network library starts worker pools when the program starts.
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
@@ -51,12 +51,15 @@ func TestUsageErrors(t *testing.T) {
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
 		{"ping --nope", "unknown flag: --nope", "hitline ping"},
+		{"stat --wach", "unknown flag: --wach; did you mean --watch?", "hitline stat"},
+		{"lookup --hashes-fil x", "unknown flag: --hashes-fil; did you mean --hashes-file?", "hitline lookup"},
+		{"stor-promt", `unknown command "stor-promt"; did you mean store-prompt?`, "hitline"},
 		{"ping now", `unexpected argument "now"`, "hitline ping"},
 		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
-		{"stat --watch -i 1", `invalid argument "1" for "-i, --interval" flag: time: missing unit in duration "1"`, "hitline stat"},
+		{"stat --watch -i often", `invalid argument "often" for "-i, --interval" flag: write seconds, such as 10, or a duration, such as 500ms or 2m`, "hitline stat"},
 		{"stat --watch --interval 0s", "--interval is 0s, must be more than 0", "hitline stat"},
 		{"stat --requests 1", "--requests is of no use without --watch", "hitline stat"},
 		{"stat -i 1s", "--interval is of no use without --watch", "hitline stat"},
@@ -83,6 +86,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
+		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			got := hitline(t, "", strings.Fields(test.line)...)
@@ -101,49 +105,11 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
 	}
-	got := hitline(t, "", "serve", "--bogus", "--json")
-	assert.Empty(t, got.stdout, "it has no --json")
-}
-
-func TestHelp(t *testing.T) {
-	root := newRootCmd()
-	for _, cmd := range append(root.Commands(), root) {
-		t.Run(cmd.Name(), func(t *testing.T) {
-			assert.NotEmpty(t, cmd.Short)
-			assert.Greater(t, len(cmd.Long), 40)
-			assert.Contains(t, cmd.Example, "  hitline ")
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
-			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
-
-			var args []string
-			if cmd != root {
-				args = []string{cmd.Name()}
-			}
-			viaFlag := hitline(t, "", append(args, "--help")...)
-			assert.Equal(t, exitDone, viaFlag.code)
-			assert.Empty(t, viaFlag.stderr)
-			assert.Contains(t, viaFlag.stdout, cmd.Long)
-			assert.Contains(t, viaFlag.stdout, cmd.Example)
-			for line := range strings.Lines(viaFlag.stdout) {
-				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-			}
-			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
-		})
-	}
-}
-
-// takesJSON reports whether a command has --json.
-func takesJSON(cmd *cobra.Command) bool {
-	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "version":
-		return true
-	}
-	return false
 }
 
 func TestVersion(t *testing.T) {
@@ -167,6 +133,7 @@ func TestVersionOfTheBuild(t *testing.T) {
 	defer func() { version = "" }()
 	assert.Equal(t, "v1.2.3", buildVersion())
 	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
+	assert.Equal(t, result{exitDone, "hitline v1.2.3\n", ""}, hitline(t, "", "--version"))
 }
 
 func TestKernelOfTheEnvironment(t *testing.T) {

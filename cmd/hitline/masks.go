@@ -31,12 +31,12 @@ With --json: {"hit_tokens": …, "tail_boundaries": […], "masks": [{"group": �
 "first": …, "end": …, "all": …, "runs": [[start, end], …]}]}. A run is the
 chunks from start to end-1. The group is null if it is not kept in the store.
 The runs are empty if all is true.`,
-		Example: "  hitline plan --tokens 128 --hashes-file prompt.hex",
+		Example: "  seq 64 | hitline hash | hitline plan --tokens 64 --hashes-file -\n  hitline plan --tokens 128 --hashes-file prompt.hex",
 		Args:    cli.NoArgs,
 	}
-	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
 	file := hashesFlag(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		hashes, err := t.loadPrompt(cmd, *file)
 		if err != nil {
@@ -50,7 +50,7 @@ The runs are empty if all is true.`,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, struct {
+		return cli.PrintResult(cmd, t.json, struct {
 			HitTokens      int64      `json:"hit_tokens"`
 			TailBoundaries []int64    `json:"tail_boundaries,omitempty"`
 			Masks          []jsonMask `json:"masks"`
@@ -95,16 +95,16 @@ With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 		ValidArgs: []string{"load", "store", "lookup"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
-				return usagef("want one of load, store and lookup")
+				return usagef("give one of load, store and lookup")
 			}
 			return nil
 		},
 	}
-	t.addFlags(cmd)
-	cmd.Flags().Uint32Var(&r.tokens, "tokens", 0, "how many leading `tokens` of the prompt it is about\n(required)")
+	cmd.Flags().Uint32Var(&r.tokens, "tokens", 0, "how many leading `tokens` of the prompt it is about (required)")
 	cmd.Flags().Uint32Var(&r.hashes, "hashes", 0, "how many `hashes` the prompt has (required by load)")
 	startFlag(cmd, &r.start)
 	promptFlag(cmd, &r.prompt)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -120,7 +120,7 @@ With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string][]jsonMask{"masks": jsonMasks(masks)}, formatMasks(masks, nil))
+		return cli.PrintResult(cmd, t.json, map[string][]jsonMask{"masks": jsonMasks(masks)}, formatMasks(masks, nil))
 	}
 	return cmd
 }
@@ -156,12 +156,12 @@ func (r *maskRequest) ask(ctx context.Context, c *client.Client, kind string) ([
 
 // startFlag defines the flag of the token where storing begins.
 func startFlag(cmd *cobra.Command, start *uint32) {
-	cmd.Flags().Uint32Var(start, "start-token", 0, "`token` up to which chunks were stored before\n(default 0)")
+	cmd.Flags().Uint32Var(start, "start-token", 0, "`token` up to which chunks were stored before (default 0)")
 }
 
 // promptFlag defines the flag of the prompt's length.
 func promptFlag(cmd *cobra.Command, prompt *int64) {
-	cmd.Flags().Int64Var(prompt, "prompt-tokens", coordinator.NoPrompt, "length of the whole prompt: `n` tokens\n(default unknown)")
+	cmd.Flags().Int64Var(prompt, "prompt-tokens", coordinator.NoPrompt, "length of the whole prompt: `n` tokens (default unknown)")
 	cmd.Flags().Lookup("prompt-tokens").DefValue = "0" // help does not show a zero
 }
 

@@ -36,9 +36,9 @@ times are left out if all were lost.`,
 		Example: "  hitline ping --timeout 1s\n  hitline ping -n 10 -i 100ms",
 		Args:    cli.NoArgs,
 	}
-	t.addFlags(cmd)
-	requests := requestsFlag(cmd, "`number` of round trips, 0 for no end\n(default one, printed alone)")
+	requests := requestsFlag(cmd, "`number` of round trips, 0 for no end (default one, printed alone)")
 	interval := intervalFlag(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
@@ -57,7 +57,7 @@ times are left out if all were lost.`,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]float64{"round_trip_us": inMicroseconds(roundTrip.Nanoseconds())}, roundTrip.String())
+		return cli.PrintResult(cmd, t.json, map[string]float64{"round_trip_us": inMicroseconds(roundTrip.Nanoseconds())}, roundTrip.String())
 	}
 	return cmd
 }
@@ -70,7 +70,9 @@ func requestsFlag(cmd *cobra.Command, usage string) *uint {
 
 // intervalFlag defines the flag of the time between such requests.
 func intervalFlag(cmd *cobra.Command) *time.Duration {
-	return cmd.Flags().DurationP("interval", "i", time.Second, "`time` from one request to the next, if the answer\nhas come by then")
+	interval := new(time.Duration)
+	cli.SecondsVarP(cmd.Flags(), interval, "interval", "i", time.Second, "`time` from one request to the next, if the answer has come by then")
+	return interval
 }
 
 // ping returns the time of one round trip.
@@ -179,7 +181,7 @@ func (p *pingStats) print(cmd *cobra.Command, asJSON bool) error {
 	if result.Exit = exitCode(err); err != nil {
 		result.Error = err.Error()
 	}
-	if printErr := printResult(cmd, asJSON, result, text); printErr != nil {
+	if printErr := cli.PrintResult(cmd, asJSON, result, text); printErr != nil {
 		return printErr
 	}
 	return err

@@ -10,16 +10,19 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
@@ -53,45 +56,64 @@ minutes more.
 SIGHUP makes it read its configuration again: permissions, tokens, certificates,
 limits, the log and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
-files and certificates it also reads again by itself when they change.`,
-		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check",
+files and certificates it also reads again by itself when they change.
+
+With --check --explain it prints behind each value where it came from: a place
+in the file (hitline.yaml:7:16), a variable, a flag, "default", or "derived" if
+it follows from other values. With --json too: [{"path", "value", "origin"}, …]`,
+		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check\n  hitline serve --check --explain",
 		Args:    cli.NoArgs,
 	}
-	source := configFlags(cmd)
+	var checks checkOptions
+	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
+	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
 	owner := ownerFlags(cmd)
-	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
+	source := configFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if *check {
-			return serve(cmd, src, true)
+		case checks.explain && !*check:
+			return usagef("--explain is of no use without --check")
+		case checks.asJSON && !checks.explain:
+			return usagef("--json is of no use without --check --explain")
+		case *check:
+			return serve(cmd, src, &checks)
 		}
 		defer owner.follow(cmd)()
-		return serve(cmd, src, false)
+		return serve(cmd, src, nil)
 	}
 	return cmd
 }
 
+// checkOptions are those of --check.
+type checkOptions struct{ explain, asJSON bool }
+
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
-	f := cmd.Flags()
-	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable. They replace listen of\nthe file with its allow, tokens and TLS\n(default tcp://127.0.0.1:7557)")
-	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
-	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
-	engine := f.String("events", "", "`endpoint` of an engine's KV events, which fill the\npool: tcp://host:5557, and optionally\n,replay=tcp://host:5558 (default: none)")
-	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
+	var file, engine, backendName string
+	var listen []string
+	var loops, blockSize int
+	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
+		f.StringVar(&file, "config", "", "YAML `file` to read (default none)")
+		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on: tcp://host:port, host:port, port 0 for any, ipc:///path or ipc://@name; repeatable. They replace listen of the file with its allow, tokens and TLS (default "+api.DefaultListen+")")
+		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS, which follows a container's limit)")
+		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
+		f.StringVar(&engine, "events", "", "`endpoint` of an engine's KV events, which fill the pool: tcp://host:5557, and optionally ,replay=tcp://host:5558 (default none)")
+		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake (default the one that is configured, or memory)")
+	})
+	cli.Complete(cmd, "backend", "memory", "redis", "mooncake")
 	return func() (config.Source, error) {
-		src := config.Source{File: *file, Environ: os.Environ()}
-		src.Flags.Listen = *listen
-		src.Flags.Loops = flagValue(cmd, "loops", loops)
-		src.Flags.BlockSize = flagValue(cmd, "block-size", blockSize)
-		src.Flags.Backend = flagValue(cmd, "backend", backendName)
-		src.Flags.Events = flagValue(cmd, "events", engine)
-		if f.Changed("config") && *file == "" {
+		src := config.Source{File: file, Environ: os.Environ()}
+		src.Flags.Listen = listen
+		src.Flags.Loops = flagValue(cmd, "loops", &loops)
+		src.Flags.BlockSize = flagValue(cmd, "block-size", &blockSize)
+		src.Flags.Backend = flagValue(cmd, "backend", &backendName)
+		src.Flags.Events = flagValue(cmd, "events", &engine)
+		if cmd.Flags().Changed("config") && file == "" {
 			return src, usagef("--config names no file")
 		}
 		return src, nil
@@ -106,15 +128,15 @@ func flagValue[T any](cmd *cobra.Command, flag string, value *T) *T {
 	return nil
 }
 
-// serve runs the service that src describes, or only checks the configuration.
-func serve(cmd *cobra.Command, src config.Source, check bool) error {
+// serve runs the service that src describes, or only checks the configuration if check is not nil.
+func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 	if err := simd.ForceFromEnv(); err != nil {
 		return configError(err)
 	}
 	// Before the configuration is read: a change behind it is not missed, and the signal ends no
 	// server that starts.
 	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
-	if !check {
+	if check == nil {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
@@ -123,7 +145,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 		return configError(err)
 	}
 	logger, log := slog.New(slog.DiscardHandler), newLogSettings(cfg.Log)
-	if !check {
+	if check == nil {
 		var closeLog func()
 		logger, closeLog = openLog(cmd.ErrOrStderr(), log)
 		defer closeLog()
@@ -142,7 +164,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 }
 
 // serveFrom runs the service of r over its store, or only checks the configuration.
-func serveFrom(cmd *cobra.Command, r *running, check bool) error {
+func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	cfg, store, logger := r.cfg, r.store, r.logger
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -181,7 +203,7 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 		warnings = append(warnings, l.warnings...)
 	}
 	if err := r.checkSnapshot(); err != nil {
-		if !check {
+		if check == nil {
 			return configError(err)
 		}
 		warnings = append(warnings, err.Error()) // the folder may be there when it is served
@@ -189,11 +211,11 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	if r.store == nil {
 		warnings = append(warnings, cfg.SnapshotWarnings()...)
 	}
-	if check {
+	if check != nil {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)
 		}
-		return printConfig(cmd, cfg)
+		return printConfig(cmd, cfg, *check)
 	}
 	for _, warning := range warnings {
 		logger.Warn(warning)
@@ -201,16 +223,20 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	return r.run(cmd.Context())
 }
 
-// printConfig writes the configuration in effect as YAML that serve can read.
-func printConfig(cmd *cobra.Command, cfg *config.Config) error {
-	text, err := cfg.YAML()
-	if err == nil {
-		_, err = cmd.OutOrStdout().Write(text)
+// printConfig writes the configuration in effect as YAML that serve can read, or its values as JSON.
+func printConfig(cmd *cobra.Command, cfg *config.Config, options checkOptions) error {
+	var values []config.Value
+	var text []byte
+	var err error
+	if options.explain {
+		values, text, err = cfg.Explain()
+	} else {
+		text, err = cfg.YAML()
 	}
 	if err != nil {
 		return fmt.Errorf("cannot print the configuration: %w", err)
 	}
-	return nil
+	return cli.PrintResult(cmd, options.asJSON, values, strings.TrimSuffix(string(text), "\n"))
 }
 
 // serverLimits translates the limits for the server. Its memory is that of a memoryAccount.

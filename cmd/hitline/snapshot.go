@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/snapshot"
 )
+
+var snapshotActions = []string{"info", "verify"}
 
 // newSnapshotCmd returns the command that looks at snapshots.
 func newSnapshotCmd() *cobra.Command {
@@ -31,13 +34,22 @@ With --json: {"created", "version", "bytes", "entries", "pools": [{"name",
 "digest", "model", "described", "records", "entries"}]}`,
 		Example: "  hitline snapshot info /var/lib/hitline/index.snapshot\n  hitline snapshot verify /var/lib/hitline/index.snapshot",
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 || args[0] != "info" && args[0] != "verify" {
+			if len(args) != 2 || !slices.Contains(snapshotActions, args[0]) {
 				return usagef("give an action and a file: info FILE, or verify FILE")
 			}
 			return nil
 		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			switch len(args) {
+			case 0:
+				return snapshotActions, cobra.ShellCompDirectiveNoFileComp
+			case 1:
+				return nil, cobra.ShellCompDirectiveDefault // a file
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	addJSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		info, err := snapshot.Inspect(cmd.Context(), args[1])
 		if err != nil {
@@ -47,7 +59,7 @@ With --json: {"created", "version", "bytes", "entries", "pools": [{"name",
 		if args[0] == "info" {
 			text = formatSnapshot(info, time.Now())
 		}
-		return printResult(cmd, asJSON, info, text)
+		return cli.PrintResult(cmd, asJSON, info, text)
 	}
 	return cmd
 }

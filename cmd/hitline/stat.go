@@ -35,10 +35,10 @@ With --json: the server's own JSON; with --watch one line each time.`,
 		Example: "  hitline stat\n  hitline stat --watch\n  hitline stat --json | jq .entries",
 		Args:    cli.NoArgs,
 	}
-	t.addFlags(cmd)
 	watch := cmd.Flags().BoolP("watch", "w", false, "ask again and again")
-	requests := requestsFlag(cmd, "with --watch: end after this `number` of answers\n(default no end)")
+	requests := requestsFlag(cmd, "with --watch: end after this `number` of answers (default no end)")
 	interval := intervalFlag(cmd)
+	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err

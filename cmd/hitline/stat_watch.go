@@ -73,8 +73,8 @@ type statDisplay struct {
 
 func newStatDisplay(out io.Writer, t *target) *statDisplay {
 	d := &statDisplay{out: out, target: t}
-	if file, ok := out.(*os.File); ok && !t.json && term.IsTerminal(int(file.Fd())) {
-		d.terminal = file
+	if !t.json {
+		d.terminal = terminalOf(out)
 	}
 	return d
 }

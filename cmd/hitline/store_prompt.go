@@ -37,12 +37,11 @@ From vLLM 0.29.0 on no mask has the states of mamba groups: --state names each.
 Without one for each mamba group the prompt is refused.
 
 With --json: {"stored": [chunks of each group]}`,
-		Example: "  hitline store-prompt --tokens 128 --hashes-file prompt.hex\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
+		Example: "  seq 64 | hitline hash | hitline store-prompt --tokens 64 --hashes-file -\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
 		Args:    cli.NoArgs,
 	}
+	file := f.add(cmd)
 	t.addFlags(cmd)
-	f.add(cmd)
-	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p, err := f.parse()
 		if err != nil {
@@ -63,19 +62,21 @@ With --json: {"stored": [chunks of each group]}`,
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string][]int64{"stored": stored}, formatStored(stored))
+		return cli.PrintResult(cmd, t.json, map[string][]int64{"stored": stored}, formatStored(stored))
 	}
 	return cmd
 }
 
-// add defines the flags.
-func (f *storePromptFlags) add(cmd *cobra.Command) {
-	cmd.Flags().Uint32Var(&f.tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored\n(required)")
+// add defines the flags. It returns the name of the hashes file.
+func (f *storePromptFlags) add(cmd *cobra.Command) (file *string) {
+	cmd.Flags().Uint32Var(&f.tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored (required)")
+	file = hashesFlag(cmd)
 	startFlag(cmd, &f.start)
 	promptFlag(cmd, &f.prompt)
 	cmd.Flags().IntVar(&f.first, "first-hash", 0, "`number` of the first hash of the file (default 0)")
-	cmd.Flags().StringArrayVar(&f.ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard, pp and pcp may be left out;\nrepeatable (default all)")
-	cmd.Flags().StringArrayVar(&f.states, "state", nil, "a state, as `group:token`: its mamba group, and the\ntoken at which it ends, 0 for none; repeatable")
+	cmd.Flags().StringArrayVar(&f.ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is the KV shard, pp and pcp may be left out; repeatable (default all)")
+	cmd.Flags().StringArrayVar(&f.states, "state", nil, "a state, as `group:token`: its mamba group, and the token at which it ends, 0 for none; repeatable")
+	return file
 }
 
 // parse returns the request that the flags ask for.

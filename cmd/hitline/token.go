@@ -37,18 +37,18 @@ With --json: {"token": token} or {"sha256": digest}`,
 		Example: "  (umask 077; hitline token > engines.token)\n  hitline token --digest engines.token",
 		Args:    cli.NoArgs,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
-	cmd.Flags().StringVar(&digest, "digest", "", "print the digest of the token in the first line of\nthis `file`; - is standard input")
+	cmd.Flags().StringVar(&digest, "digest", "", "print the digest of the token in the first line of this `file`; - is standard input")
+	addJSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed("digest") {
 			token := newToken()
-			return printResult(cmd, asJSON, map[string]string{"token": token}, token)
+			return cli.PrintResult(cmd, asJSON, map[string]string{"token": token}, token)
 		}
 		text, err := digestOf(digest, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, asJSON, map[string]string{"sha256": text}, text)
+		return cli.PrintResult(cmd, asJSON, map[string]string{"sha256": text}, text)
 	}
 	return cmd
 }

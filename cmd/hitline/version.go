@@ -35,7 +35,7 @@ With --json: {"version", "go", "platform", "kernel", "kernels", "revision"}`,
 		Example: "  hitline version\n  HITLINE_KERNEL=generic hitline version",
 		Args:    cli.NoArgs,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	addJSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := simd.ForceFromEnv(); err != nil {
 			return configError(err)
@@ -53,7 +53,7 @@ With --json: {"version", "go", "platform", "kernel", "kernels", "revision"}`,
 		}
 		text := fmt.Sprintf("hitline %s\ngo %s %s\nkernel %s, of %s\nrevision %s by default",
 			result.Version, result.Go, result.Platform, result.Kernel, strings.Join(result.Kernels, ", "), result.Revision)
-		return printResult(cmd, asJSON, result, text)
+		return cli.PrintResult(cmd, asJSON, result, text)
 	}
 	return cmd
 }

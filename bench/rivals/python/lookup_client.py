@@ -15,7 +15,7 @@ line, in JSON; each is answered with a line of JSON on standard output:
 
 Each chain of a batch is sent with the absent hash, in hex, at its block; an empty one
 leaves the chain as it is. What went wrong is {"error": …}, with "bad": true if the
-server sent what is no answer. It says that it is ready as hitline does.
+server sent what is no answer. The first line of output says that it is ready.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=20, help="seconds, the longest wait for an answer")
     args = parser.parse_args()
     connect = connector(args.timeout)
-    print(json.dumps({"msg": "ready", "listen": ["stdin"]}), file=sys.stderr, flush=True)
+    print(json.dumps({"ready": True}), flush=True)
     chains = read_chains(sys.stdin.buffer, args.chains, args.hashes)
     gc.freeze()
     gc.disable()  # as the collector of the clients in Go

@@ -401,7 +401,7 @@ class _Requests:
         token_file: str | os.PathLike[str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc://path,
+        """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc:///path,
         or ipc://@name for an abstract socket. timeout bounds each request in seconds,
         connecting included, but a reset gets 30 s; looking up a host's name is the
         system's and is not bounded. Prompts of anchors_from hashes or more are looked
@@ -1375,7 +1375,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
     scheme, found, rest = address.partition("://")
     if not found:
         scheme, rest = "tcp", address
-    if scheme == "ipc" and rest not in ("", "@"):
+    if scheme == "ipc" and rest[:1] in ("/", "@") and len(rest) > 1:
         if not hasattr(socket, "AF_UNIX"):
             raise ValueError(f"address {address!r}: this system has no unix sockets")
         return "\0" + rest[1:] if rest.startswith("@") else rest
@@ -1388,7 +1388,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
         if host and (bracketed or ":" not in host) and digits and 0 < int(port) < 1 << 16:
             return host, int(port)
     raise ValueError(
-        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc://path or ipc://@name"
+        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path, ipc://@name"
     )
 
 

@@ -324,7 +324,7 @@ class Failures(unittest.TestCase):
     def test_bad_addresses(self) -> None:
         for address in (
             "", "localhost", "tcp://", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x", "tcp://a:-1", "tcp://::1:5",
-            "udp://a:1", "ipc://", "ipc://@", "http://a:1", "tcp://a:１",
+            "udp://a:1", "ipc://", "ipc://@", "ipc:///", "ipc://x", "http://a:1", "tcp://a:１",
         ):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)

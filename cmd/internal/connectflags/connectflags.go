@@ -38,11 +38,11 @@ type Flags struct{ set *pflag.FlagSet }
 // Add defines the flags.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	f.set = set
-	set.String(tokenFile, "", "`file` whose first line is the token to send\n(default $"+variables[tokenFile]+")")
-	set.String(ca, "", "`file` of the CAs to trust at a tls:// address\n(default $"+variables[ca]+", then the system's)")
-	set.String(cert, "", "`file` of the client certificate\n(default $"+variables[cert]+")")
+	set.String(tokenFile, "", "`file` whose first line is the token to send (default $"+variables[tokenFile]+")")
+	set.String(ca, "", "`file` of the CAs to trust at a tls:// address (default $"+variables[ca]+", then the system's)")
+	set.String(cert, "", "`file` of the client certificate (default $"+variables[cert]+")")
 	set.String(key, "", "`file` of its key (default $"+variables[key]+")")
-	set.String(serverName, "", "`name` in the server's certificate\n(default the host of the address)")
+	set.String(serverName, "", "`name` in the server's certificate (default the host of the address)")
 }
 
 // value returns the value of a flag, and the flag or the variable that it is from.

@@ -135,9 +135,8 @@ func (c *Config) choose(source func(at origin) bool) error {
 		if !ok || !source(at) || slices.Contains(named, name) {
 			continue
 		}
-		named = append(named, name)
-		if err := checkBackends("backend", named); err != nil {
-			return &problem{at: at, text: err.Error(), err: err}
+		if named = append(named, name); len(named) > 1 {
+			return &problem{at: at, path: "backend", text: fmt.Sprintf("both %s and %s; a process has one backend, remove the others", named[0], name)}
 		}
 		c.setBackend(name, at)
 	}
@@ -203,17 +202,9 @@ func (c *Config) checkTimeout(path string, value Duration) error {
 	return nil
 }
 
-// checkBackends refuses the backends named below path, unless that is not the
-// backend section.
-func checkBackends(path string, names []string) error {
-	if path != "backend" {
-		return nil
-	}
-	name := names[len(names)-1]
-	switch {
-	case len(names) > 1:
-		return fmt.Errorf("both %s and %s; a process has one backend, remove the others", names[0], name)
-	case !slices.Contains(backendNames, name):
+// checkBackendName refuses a name that is none of a backend.
+func checkBackendName(name string) error {
+	if !slices.Contains(backendNames, name) {
 		return fmt.Errorf("unknown backend %q; use memory, redis or mooncake", name)
 	}
 	return nil

@@ -63,7 +63,7 @@ func TestBackendChoice(t *testing.T) {
 		})
 	}
 	_, err := Load(Source{Environ: []string{"HITLINE_BACKEND_REDIS_URL=redis://v", "HITLINE_BACKEND_MEMORY_MAX_ENTRIES=1"}})
-	require.EqualError(t, err, "HITLINE_BACKEND_REDIS_URL: both memory and redis; a process has one backend, remove the others")
+	require.EqualError(t, err, "HITLINE_BACKEND_REDIS_URL: backend: both memory and redis; a process has one backend, remove the others")
 }
 
 // Only the backend in effect is printed, and it reads back to the same.

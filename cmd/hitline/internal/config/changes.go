@@ -15,26 +15,20 @@ import (
 // the pools, and the backend if another one is chosen.
 func (c *Config) Changes(next *Config) []string {
 	var paths []string
-	var walk func(a, b reflect.Value, path string)
-	walk = func(a, b reflect.Value, path string) {
-		for i := range a.NumField() {
-			name := tagOf(a.Type().Field(i))
-			at := join(path, name)
-			v := variable{path: at, dst: a.Field(i)}
-			switch {
-			case name == "" || at == "pools" || at == "accept_pools" || at == "status_page":
-			case path == "backend" && name != c.Backend.chosen:
-			case at == "backend" && c.Backend.chosen != next.Backend.chosen:
-				paths = append(paths, at)
-			case v.section():
-				walk(v.dst, b.Field(i), at)
-			case !reflect.DeepEqual(v.dst.Interface(), b.Field(i).Interface()):
-				paths = append(paths, at)
-			}
+	values := map[string]reflect.Value{}
+	for path, value := range fieldsBelow(fieldsOf(next), "") {
+		values[path] = value
+	}
+	for path, value := range fieldsBelow(fieldsOf(c), "") {
+		switch {
+		case path == "backend" && c.Backend.chosen != next.Backend.chosen:
+			paths = append(paths, path)
+		case path == "pools" || path == "accept_pools" || path == "status_page" || isSection(value.Type()):
+		case below(path, "backend") && (c.Backend.chosen != next.Backend.chosen || !below(path, "backend."+c.Backend.chosen)):
+		case !reflect.DeepEqual(value.Interface(), values[path].Interface()):
+			paths = append(paths, path)
 		}
 	}
-	a, b := *c, *next // settable, so that section can ask
-	walk(fieldsOf(&a), fieldsOf(&b), "")
 	if c.ServesPool() != next.ServesPool() && !slices.ContainsFunc(paths, func(p string) bool { return below(p, "pool") }) {
 		paths = append(paths, "pool")
 	}

@@ -200,7 +200,7 @@ func TestFileErrors(t *testing.T) {
 		{"tenant", "backend:\n  mooncake: {masters: [a:1], tenant: ''}\n", `c.yaml:2:38: backend.mooncake.tenant: is empty; leave it out for default`},
 		{"conns", "backend:\n  mooncake: {masters: [a:1], conns: 100000}\n", `c.yaml:2:37: backend.mooncake.conns: 100000 is too large, must be at most 65536`},
 		{"unknown in mooncake", "backend:\n  mooncake: {master: a:1}\n", `c.yaml:2:14: backend.mooncake.master: unknown field; did you mean masters?`},
-		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory, redis or mooncake`},
+		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend.etcd: unknown field; known are memory, redis, mooncake`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
 		{"page alone", "status_page: true\n", `c.yaml:1:14: status_page: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},

@@ -1,12 +1,13 @@
 package config
 
 import (
-	"encoding"
 	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // prefix begins the names of all variables.
@@ -18,25 +19,12 @@ type variable struct {
 	dst  reflect.Value
 }
 
-// variables returns every value below root by the name of its variable: the
-// leaves, and the sections too, as mappings.
-func variables(root reflect.Value) map[string]variable {
+// variables returns every value of c by the name of its variable, the sections too.
+func (c *Config) variables() map[string]variable {
 	all := map[string]variable{}
-	var walk func(parent reflect.Value, path string)
-	walk = func(parent reflect.Value, path string) {
-		for i := range parent.NumField() {
-			name := tagOf(parent.Type().Field(i))
-			if name == "" {
-				continue
-			}
-			v := variable{path: join(path, name), dst: parent.Field(i)}
-			all[variableName(v.path)] = v
-			if v.section() {
-				walk(v.dst, v.path)
-			}
-		}
+	for path, dst := range fieldsBelow(fieldsOf(c), "") {
+		all[variableName(path)] = variable{path, dst}
 	}
-	walk(root, "")
 	return all
 }
 
@@ -44,12 +32,6 @@ func variables(root reflect.Value) map[string]variable {
 // underscores.
 func variableName(path string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
-}
-
-// section reports whether the value has fields of its own.
-func (v variable) section() bool {
-	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
-	return v.dst.Kind() == reflect.Struct && !isText
 }
 
 // readEnviron applies the variables among environ. Names are taken in order, so
@@ -61,13 +43,13 @@ func (c *Config) readEnviron(environ []string) error {
 			given[name] = value
 		}
 	}
-	known := variables(fieldsOf(c))
+	known := c.variables()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if v, ok := known[name]; ok {
 			if err := c.readVariable(name, given[name], v); err != nil {
 				return err
 			}
-		} else if err := refuseVariable(name, given[name], known); err != nil {
+		} else if err := refuseVariable(name, known); err != nil {
 			return err
 		}
 	}
@@ -79,28 +61,25 @@ func (c *Config) readEnviron(environ []string) error {
 
 // readVariable sets one value from the text of its variable.
 func (c *Config) readVariable(name, text string, v variable) error {
-	switch list := v.dst.Addr().Interface().(type) {
-	case *[]string:
-		c.origins.set(v.path, origin{name: name})
+	at := origin{name: name}
+	list, isList := v.dst.Addr().Interface().(*[]string)
+	listen, isListen := v.dst.Addr().Interface().(*[]Listener)
+	switch {
+	case isList:
 		*list = splitList(text)
-		return nil
-	case *[]Listener:
-		c.origins.set(v.path, origin{name: name})
-		*list = Listeners(splitList(text)...)
-		return nil
-	}
-	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
-	if v.section() || v.dst.Kind() == reflect.Slice || v.dst.Kind() == reflect.Map || v.dst.Kind() == reflect.Pointer && !isText {
-		if strings.TrimSpace(text) == "" {
-			return &problem{at: origin{name: name}, text: "is empty; unset it for the default"}
+	case isListen:
+		*listen = Listeners(splitList(text)...)
+	case isLeaf(v.dst.Type()):
+		if err := (scalar{text: text}).set(v.dst); err != nil {
+			return &problem{at: at, text: err.Error(), err: err}
 		}
+	case strings.TrimSpace(text) == "":
+		return &problem{at: at, text: "is empty; unset it for the default"}
+	default:
 		r := reader{name: name, origins: c.origins}
 		return r.document(v.dst, []byte(text), v.path)
 	}
-	c.origins.set(v.path, origin{name: name})
-	if err := (scalar{text: text}).set(v.dst); err != nil {
-		return &problem{at: origin{name: name}, text: err.Error(), err: err}
-	}
+	c.origins.set(v.path, at)
 	return nil
 }
 
@@ -125,7 +104,7 @@ const pluginVariable = "HITLINE_POOL_NAME"
 
 // refuseVariable refuses an unknown variable that can only be a mistyped one:
 // its name begins as a section's do. Others are somebody else's.
-func refuseVariable(name, value string, known map[string]variable) error {
+func refuseVariable(name string, known map[string]variable) error {
 	if injected.MatchString(name) || name == pluginVariable {
 		return nil
 	}
@@ -133,17 +112,20 @@ func refuseVariable(name, value string, known map[string]variable) error {
 		return &problem{at: origin{name: name}, text: "no such variable; write the pools as YAML in HITLINE_POOLS, or in the file"}
 	}
 	for _, section := range slices.Sorted(maps.Keys(known)) {
-		if !known[section].section() || !strings.HasPrefix(name, section+"_") {
+		if !isSection(known[section].dst.Type()) || !strings.HasPrefix(name, section+"_") {
 			continue
 		}
 		if known[section].path == "backend" {
 			word, _, _ := strings.Cut(strings.TrimPrefix(name, section+"_"), "_")
-			if err := checkBackends("backend", []string{strings.ToLower(word)}); err != nil {
+			if err := checkBackendName(strings.ToLower(word)); err != nil {
 				return &problem{at: origin{name: name}, text: err.Error(), err: err}
 			}
 		}
-		best, _ := nearest(name, slices.Sorted(maps.Keys(known)))
-		return &problem{at: origin{name: name}, text: "no such variable; the nearest is " + best}
+		text := "no such variable"
+		if near := cli.Nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+			text += "; did you mean " + near + "?"
+		}
+		return &problem{at: origin{name: name}, text: text}
 	}
 	return nil
 }

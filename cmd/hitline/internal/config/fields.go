@@ -1,15 +1,51 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // tagOf returns the name of a struct field in configurations, "" if it has none.
 func tagOf(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 	return name
+}
+
+// isLeaf reports whether a value of type t is written as one text.
+func isLeaf(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Pointer:
+		return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	}
+	return true
+}
+
+// isSection reports whether a value of type t has fields of its own.
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isLeaf(t) }
+
+// fieldsBelow returns the fields of a struct by their paths, in order. A section comes before its fields.
+// A list, a map or an optional section is one value.
+func fieldsBelow(parent reflect.Value, path string) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) { walkFields(parent, path, yield) }
+}
+
+func walkFields(parent reflect.Value, path string, yield func(string, reflect.Value) bool) bool {
+	for i := range parent.NumField() {
+		name := tagOf(parent.Type().Field(i))
+		if name == "" {
+			continue
+		}
+		below, field := join(path, name), parent.Field(i)
+		if !yield(below, field) || isSection(field.Type()) && !walkFields(field, below, yield) {
+			return false
+		}
+	}
+	return true
 }
 
 // fieldNamed returns the field of a struct that has the name in configurations.
@@ -44,43 +80,8 @@ func join(path, name string) string {
 // unknownField words the refusal of a name that parent does not have.
 func unknownField(parent reflect.Type, name string) string {
 	names := fieldNames(parent)
-	// Beyond a third of the letters a guess would mislead more than help.
-	if best, distance := nearest(name, names); distance <= max(1, len(name)/3) {
-		return fmt.Sprintf("unknown field; did you mean %s?", best)
+	if near := cli.Nearest(name, names); near != "" {
+		return fmt.Sprintf("unknown field; did you mean %s?", near)
 	}
 	return "unknown field; known are " + strings.Join(names, ", ")
-}
-
-// nearest returns the candidate with the smallest edit distance from name, the
-// first of equals, and that distance.
-func nearest(name string, candidates []string) (best string, distance int) {
-	distance = -1
-	for _, candidate := range candidates {
-		if d := editDistance(name, candidate); distance < 0 || d < distance {
-			best, distance = candidate, d
-		}
-	}
-	return best, distance
-}
-
-// editDistance counts the insertions, deletions and replacements of bytes that
-// turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -32,7 +32,7 @@ func (c *Config) readFlags(flags Flags) error {
 	}
 	if flags.Backend != nil {
 		at := origin{name: "--backend"}
-		if err := checkBackends("backend", []string{*flags.Backend}); err != nil {
+		if err := checkBackendName(*flags.Backend); err != nil {
 			return &problem{at: at, text: err.Error(), err: err}
 		}
 		c.setBackend(*flags.Backend, at)
@@ -49,7 +49,7 @@ func (c *Config) setBlockSize(tokens int) error {
 	if tokens < 1 {
 		return &problem{at: at, text: fmt.Sprintf("%d is not a number of tokens, must be 1 or more", tokens)}
 	}
-	for _, path := range []string{"pool.hash_block_size", "pool.scheduler_block_size", "pool.groups"} {
+	for _, path := range []string{"pool.hash_block_size", "pool.scheduler_block_size", "pool.groups", "pool.groups[0].kind", "pool.groups[0].block_size"} {
 		c.origins.set(path, at)
 	}
 	c.Pool.HashBlockSize, c.Pool.SchedulerBlockSize = tokens, tokens

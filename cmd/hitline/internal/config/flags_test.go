@@ -66,4 +66,9 @@ func TestOriginIsOfTheLastSource(t *testing.T) {
 	require.EqualError(t, err, `--listen: listen[1]: "b": missing port in address; write tcp://host:port, an IPv6 address in brackets`)
 	_, err = Load(Source{File: file, Environ: []string{"HITLINE_POOL_GROUPS=[{kind: mamba}]"}})
 	require.EqualError(t, err, `HITLINE_POOL_GROUPS:1:2: pool.groups[0]: block_size is 0, want 1 to 2147483647`)
+
+	// A section of a later source leaves the fields that it does not name where they were.
+	file = write(t, "limits: {max_frames: 0}\npool: {tp_size: -1}\n")
+	_, err = Load(Source{File: file, Environ: []string{"HITLINE_LIMITS={max_hashes: 5}"}})
+	require.EqualError(t, err, file+":1:22: limits.max_frames: 0 is too small, must be at least 1")
 }

@@ -56,10 +56,10 @@ type FleetHash struct {
 	Release   string  `yaml:"release,omitempty"` // "": that of the model
 	Algorithm string  `yaml:"algorithm,omitempty"`
 	Seed      *string `yaml:"seed,omitempty"` // PYTHONHASHSEED; nil: not set
-	Lookahead int     `yaml:"lookahead,omitempty"`
+	Lookahead int     `yaml:"lookahead"`
 	// Of SGLang.
-	Bigrams bool `yaml:"bigrams,omitempty"`
-	Dynamo  bool `yaml:"dynamo,omitempty"`
+	Bigrams bool `yaml:"bigrams"`
+	Dynamo  bool `yaml:"dynamo"`
 }
 
 // FleetSource is a publisher of KV events and the holder that it fills.

@@ -1,10 +1,10 @@
 package config
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -33,21 +33,14 @@ func (r *reader) document(dst reflect.Value, text []byte, path string) error {
 	if err != nil {
 		return r.syntax(err)
 	}
-	r.origins.drop(path) // once: it looks at all of them
-	read := false
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil:
-			continue
-		case read:
-			return r.wrong(doc.Body, "", "a second document; only one is read, merge them")
-		}
-		read = true
-		if err := r.value(dst, doc.Body, path); err != nil {
-			return err
-		}
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
+	switch len(docs) {
+	case 0:
+		return nil
+	case 1:
+		return r.value(dst, docs[0].Body, path)
 	}
-	return nil
+	return r.located(docs[1].Body, "", errors.New("a second document; only one is read, merge them"))
 }
 
 // plainLines drops a byte order mark and carriage returns: the parser would
@@ -75,9 +68,14 @@ func (r *reader) at(t *token.Token) origin {
 	return origin{name: r.name, line: t.Position.Line, column: t.Position.Column}
 }
 
-// wrong is a problem of the value at path, which node holds.
-func (r *reader) wrong(node ast.Node, path, format string, args ...any) error {
-	return &problem{at: r.at(start(node)), path: path, text: fmt.Sprintf(format, args...)}
+// located returns err as a problem of the value at path, which node holds. A problem
+// of something below it stays as it is.
+func (r *reader) located(node ast.Node, path string, err error) error {
+	var below *problem
+	if err == nil || errors.As(err, &below) {
+		return err
+	}
+	return &problem{at: r.at(start(node)), path: path, text: err.Error(), err: err}
 }
 
 // start returns the token where a node begins. A block mapping's own token is
@@ -96,154 +94,113 @@ func start(node ast.Node) *token.Token {
 
 // value reads node, the value of path, into dst.
 func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
-	switch node.(type) {
-	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		return r.wrong(node, path, "anchors, aliases and tags are not read here; write the value out")
+	switch dst.Kind() {
+	case reflect.Slice, reflect.Map, reflect.Pointer:
+		if !dst.IsZero() { // of an earlier source: only then, as drop looks at all of them
+			r.origins.drop(path)
+		}
 	}
 	r.origins[path] = r.at(start(node))
-	if short, ok := dst.Addr().Interface().(shorthand); ok {
-		if s, plain := scalarOf(node); plain {
-			return r.refused(node, path, short.setShort(s))
-		}
-	}
-	_, isText := dst.Addr().Interface().(encoding.TextUnmarshaler)
-	switch {
-	case isText:
-		return r.scalar(dst, node, path)
-	case dst.Kind() == reflect.Struct:
-		return r.mapping(dst, node, path)
-	case dst.Kind() == reflect.Slice:
-		return r.sequence(dst, node, path)
-	case dst.Kind() == reflect.Map:
-		return r.named(dst, node, path)
-	case dst.Kind() == reflect.Pointer:
-		return r.optional(dst, node, path)
-	}
-	return r.scalar(dst, node, path)
+	return r.located(node, path, r.decode(dst, node, path))
 }
 
-// optional reads a value that null takes away.
-func (r *reader) optional(dst reflect.Value, node ast.Node, path string) error {
-	if _, null := node.(*ast.NullNode); null {
+// decode is value without the origin, and with errors that do not say where.
+func (r *reader) decode(dst reflect.Value, node ast.Node, path string) error {
+	switch node.(type) {
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
+		return errors.New("anchors, aliases and tags are not read here; write the value out")
+	}
+	s, single := scalarOf(node)
+	short, isShort := dst.Addr().Interface().(shorthand)
+	list, isList := node.(*ast.SequenceNode)
+	fields, isMapping := node.(ast.MapNode)
+	kind := dst.Kind()
+	switch {
+	case isShort && single:
+		return short.setShort(s)
+	case isLeaf(dst.Type()) && single:
+		return s.set(dst)
+	case kind == reflect.Pointer && s.null:
 		dst.SetZero()
 		return nil
-	}
-	fresh := reflect.New(dst.Type().Elem())
-	if err := r.value(fresh.Elem(), node, path); err != nil {
-		return err
-	}
-	dst.Set(fresh)
-	return nil
-}
-
-func (r *reader) scalar(dst reflect.Value, node ast.Node, path string) error {
-	s, ok := scalarOf(node)
-	if !ok {
-		return r.wrong(node, path, "%s where a single value is expected", r.describe(node))
-	}
-	return r.refused(node, path, s.set(dst))
-}
-
-// refused is the problem that err, which may be nil, is at node.
-func (r *reader) refused(node ast.Node, path string, err error) error {
-	if err == nil {
+	case kind == reflect.Pointer:
+		fresh := reflect.New(dst.Type().Elem())
+		dst.Set(fresh)
+		return r.decode(fresh.Elem(), node, path)
+	case kind == reflect.Slice && isList:
+		return r.list(dst, list, path)
+	case kind == reflect.Struct && s.null: // what is left when all its fields are commented out
 		return nil
+	case kind == reflect.Struct && isMapping:
+		return r.section(dst, fields, path)
+	case kind == reflect.Map && isMapping:
+		return r.named(dst, fields, path)
 	}
-	return &problem{at: r.at(start(node)), path: path, text: err.Error(), err: err}
+	return r.wrongKind(node, dst.Type())
 }
 
-// sequence reads a list, which replaces the one before.
-func (r *reader) sequence(dst reflect.Value, node ast.Node, path string) error {
-	list, ok := node.(*ast.SequenceNode)
-	if !ok {
-		return r.wrong(node, path, "%s where a list is expected", r.describe(node))
-	}
-	fresh := reflect.MakeSlice(dst.Type(), len(list.Values), len(list.Values))
+// list reads a list, which replaces the one before.
+func (r *reader) list(dst reflect.Value, list *ast.SequenceNode, path string) error {
+	dst.Set(reflect.MakeSlice(dst.Type(), len(list.Values), len(list.Values)))
 	for i, element := range list.Values {
-		if err := r.value(fresh.Index(i), element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+		if err := r.value(dst.Index(i), element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
 			return err
 		}
 	}
-	dst.Set(fresh)
 	return nil
 }
 
-// mapping reads the fields of a struct. Nothing below a key is an empty mapping:
-// what is left when all fields of a section are commented out. Fields given twice
-// the parser has refused already.
-func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
-	if _, null := node.(*ast.NullNode); null {
-		return nil
-	}
-	fields, ok := node.(ast.MapNode)
-	if !ok {
-		return r.wrong(node, path, "%s where fields are expected: %s", r.describe(node), strings.Join(fieldNames(dst.Type()), ", "))
-	}
-	var seen []string
+// section reads the fields of a struct. Fields given twice the parser has refused already.
+func (r *reader) section(dst reflect.Value, fields ast.MapNode, path string) error {
 	for each := fields.MapRange(); each.Next(); {
 		key := each.Key()
-		name, err := r.fieldName(key, path)
+		name, err := r.fieldName(key)
 		if err != nil {
-			return err
-		}
-		at := r.at(key.GetToken())
-		seen = append(seen, name)
-		if err := checkBackends(path, seen); err != nil {
-			return &problem{at: at, path: path, text: err.Error(), err: err}
+			return r.located(key, path, err)
 		}
 		field, ok := fieldNamed(dst, name)
-		if !ok {
-			return r.unknown(at, path, name, dst.Type())
+		switch {
+		case !ok && r.secret:
+			return r.located(key, path, errors.New("unknown field; known are "+strings.Join(fieldNames(dst.Type()), ", ")))
+		case !ok:
+			return r.located(key, join(path, name), errors.New(unknownField(dst.Type(), name)))
 		}
 		if err := r.value(field, each.Value(), join(path, name)); err != nil {
 			return err
 		}
-		if _, plain := scalarOf(each.Value()); !plain {
-			r.origins[join(path, name)] = at // a section is best found by its name
+		if _, single := scalarOf(each.Value()); !single {
+			r.origins[join(path, name)] = r.at(key.GetToken()) // a section is best found by its name
 		}
 	}
 	return nil
 }
 
 // named reads values by name, which replace those before.
-func (r *reader) named(dst reflect.Value, node ast.Node, path string) error {
-	fields, ok := node.(ast.MapNode)
-	if !ok {
-		return r.wrong(node, path, "%s where names are expected, each with its fields", r.describe(node))
-	}
-	fresh := reflect.MakeMap(dst.Type())
+func (r *reader) named(dst reflect.Value, fields ast.MapNode, path string) error {
+	dst.Set(reflect.MakeMap(dst.Type()))
 	for each := fields.MapRange(); each.Next(); {
-		name, err := r.fieldName(each.Key(), path)
+		name, err := r.fieldName(each.Key())
 		if err != nil {
-			return err
+			return r.located(each.Key(), path, err)
 		}
 		value := reflect.New(dst.Type().Elem()).Elem()
 		if err := r.value(value, each.Value(), join(path, name)); err != nil {
 			return err
 		}
-		fresh.SetMapIndex(reflect.ValueOf(name), value)
+		dst.SetMapIndex(reflect.ValueOf(name), value)
 	}
-	dst.Set(fresh)
 	return nil
 }
 
 // fieldName returns the text of a key, which must be a plain word.
-func (r *reader) fieldName(key ast.MapKeyNode, path string) (string, error) {
+func (r *reader) fieldName(key ast.MapKeyNode) (string, error) {
 	if name, ok := key.(*ast.StringNode); ok {
 		return name.Value, nil
 	}
 	if key.IsMergeKey() {
-		return "", r.wrong(key, path, "merge keys are not read here; write the fields out")
+		return "", errors.New("merge keys are not read here; write the fields out")
 	}
-	return "", r.wrong(key, path, "%s is not the name of a field", r.quote(key.GetToken().Value, "%s"))
-}
-
-// unknown is the problem of a name that the struct at path does not have.
-func (r *reader) unknown(at origin, path, name string, parent reflect.Type) error {
-	if r.secret {
-		return &problem{at: at, path: path, text: "unknown field; known are " + strings.Join(fieldNames(parent), ", ")}
-	}
-	return &problem{at: at, path: join(path, name), text: unknownField(parent, name)}
+	return "", fmt.Errorf("%s is not the name of a field", r.quote(key.GetToken().Value, "%s"))
 }
 
 // quote returns text in the format, unless it may be a secret.
@@ -254,15 +211,28 @@ func (r *reader) quote(text, format string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// describe names what was found where something else was expected.
-func (r *reader) describe(node ast.Node) string {
+// wrongKind names what was found where a value of another kind is expected.
+func (r *reader) wrongKind(node ast.Node, want reflect.Type) error {
+	var found, expected string
 	switch node.(type) {
 	case ast.MapNode:
-		return "fields"
+		found = "fields"
 	case *ast.SequenceNode:
-		return "a list"
+		found = "a list"
 	case *ast.NullNode:
-		return "nothing"
+		found = "nothing"
+	default:
+		found = r.quote(HidePassword(node.GetToken().Value), "%q") // it could be a URL
 	}
-	return r.quote(HidePassword(node.GetToken().Value), "%q") // it could be a URL
+	switch {
+	case isLeaf(want):
+		expected = "a single value is expected"
+	case want.Kind() == reflect.Slice:
+		expected = "a list is expected"
+	case want.Kind() == reflect.Map:
+		expected = "names are expected, each with its fields"
+	default:
+		expected = "fields are expected: " + strings.Join(fieldNames(want), ", ")
+	}
+	return fmt.Errorf("%s where %s", found, expected)
 }

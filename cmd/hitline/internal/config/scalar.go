@@ -46,12 +46,7 @@ func scalarOf(node ast.Node) (scalar, bool) {
 // behind them. The parser takes it for a field where it is in brackets in braces.
 func adjoined(n *ast.MappingValueNode) (scalar, bool) {
 	key, ok := n.Key.(ast.Node)
-	if !ok {
-		return scalar{}, false
-	}
-	switch key.(type) {
-	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
-	default:
+	if !ok || key.Type() == ast.MergeKeyType || key.Type() == ast.MappingKeyType {
 		return scalar{}, false
 	}
 	first, ok := scalarOf(key)
@@ -68,50 +63,46 @@ func adjoined(n *ast.MappingValueNode) (scalar, bool) {
 
 var errNoValue = errors.New("has no value; leave the field out for its default")
 
-// set stores s in dst, whose kind decides how it reads. The errors say what is
+// set stores s in dst, whose type decides how it reads. The errors say what is
 // wrong without saying where.
 func (s scalar) set(dst reflect.Value) error {
-	if s.null {
+	text, isText := dst.Addr().Interface().(encoding.TextUnmarshaler)
+	want := "a whole number"
+	if dst.Kind() == reflect.Bool {
+		want = "true or false"
+	}
+	switch {
+	case s.null:
 		return errNoValue
-	}
-	if text, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	case isText:
 		return text.UnmarshalText([]byte(s.text))
-	}
-	switch dst.Kind() {
-	case reflect.String:
+	case dst.Kind() == reflect.String:
 		dst.SetString(s.text)
 		return nil
-	case reflect.Bool:
-		return s.setBool(dst)
-	default:
-		return s.setInt(dst)
-	}
-}
-
-func (s scalar) setBool(dst reflect.Value) error {
-	switch {
 	case s.quoted:
-		return fmt.Errorf("%q is a string, must be true or false without quotes", s.text)
-	case s.text == "true", s.text == "True", s.text == "TRUE":
-		dst.SetBool(true)
-	case s.text == "false", s.text == "False", s.text == "FALSE":
-		dst.SetBool(false)
-	default:
-		return fmt.Errorf("%q is not true or false", s.text)
+		return fmt.Errorf("%q is a string, must be %s without quotes", s.text, want)
+	case dst.Kind() == reflect.Bool:
+		return setBool(dst, s.text)
 	}
-	return nil
+	return setInt(dst, s.text)
 }
 
-func (s scalar) setInt(dst reflect.Value) error {
-	if s.quoted {
-		return fmt.Errorf("%q is a string, must be a whole number without quotes", s.text)
+func setBool(dst reflect.Value, text string) error {
+	switch text {
+	case "true", "True", "TRUE", "false", "False", "FALSE":
+		dst.SetBool(text[0]|0x20 == 't')
+		return nil
 	}
-	number, err := parseInt(s.text)
+	return fmt.Errorf("%q is not true or false", text)
+}
+
+func setInt(dst reflect.Value, text string) error {
+	number, err := parseInt(text)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && dst.OverflowInt(number):
-		return fmt.Errorf("%s is out of range", s.text)
+		return fmt.Errorf("%s is out of range", text)
 	case err != nil:
-		return fmt.Errorf("%q is not a whole number in decimal", s.text)
+		return fmt.Errorf("%q is not a whole number in decimal", text)
 	}
 	dst.SetInt(number)
 	return nil

@@ -61,18 +61,3 @@ func TestIntOverflow(t *testing.T) {
 	assert.EqualError(t, scalar{text: "128"}.set(reflect.ValueOf(&small).Elem()), "128 is out of range")
 	assert.Equal(t, int8(-128), small)
 }
-
-func TestNearest(t *testing.T) {
-	names := []string{"tp_size", "pp_size", "pcp_size", "groups"}
-	for name, want := range map[string]struct {
-		best     string
-		distance int
-	}{
-		"tp_size": {"tp_size", 0}, "tpsize": {"tp_size", 1}, "pcp_sizes": {"pcp_size", 1}, "group": {"groups", 1},
-		"p_size": {"tp_size", 1}, "": {"groups", 6}, "xgroups": {"groups", 1}, "gruops": {"groups", 2},
-	} {
-		best, distance := nearest(name, names)
-		assert.Equal(t, want.best, best, name)
-		assert.Equal(t, want.distance, distance, name)
-	}
-}

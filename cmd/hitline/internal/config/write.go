@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -19,7 +20,10 @@ var ownPool = regexp.MustCompile(`(?m)^pool:\n(?:  .*\n)+`)
 
 // YAML returns the configuration as a file that reads back to the same, but for
 // the password of a URL: a terminal or a log must not show it.
-func (c *Config) YAML() ([]byte, error) {
+func (c *Config) YAML() ([]byte, error) { return c.marshal() }
+
+// marshal is YAML with further options.
+func (c *Config) marshal(options ...yaml.EncodeOption) ([]byte, error) {
 	named := make(map[string]coordinator.Pool, len(c.Pools))
 	for name, pool := range c.Pools {
 		if rules, err := coordinator.New(pool); err == nil {
@@ -29,7 +33,7 @@ func (c *Config) YAML() ([]byte, error) {
 	shown := *c
 	shown.Pools, shown.AcceptPools = named, new(c.Accepts())
 	shown.StatusPage = new(c.ServesStatusPage())
-	text, err := yaml.MarshalWithOptions(&shown, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
+	text, err := yaml.MarshalWithOptions(&shown, append(options, marshalOptions...)...)
 	if !c.ServesPool() {
 		text = ownPool.ReplaceAll(text, nil)
 	}
@@ -38,6 +42,21 @@ func (c *Config) YAML() ([]byte, error) {
 		text = append([]byte(hidden), text...)
 	}
 	return text, err
+}
+
+var marshalOptions = []yaml.EncodeOption{yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)}
+
+// allFields makes YAML have all fields of a type, also those that are left out while they are empty. options are for
+// what is below it.
+func allFields[T any](options ...yaml.EncodeOption) yaml.EncodeOption {
+	return yaml.CustomMarshaler(func(section T) ([]byte, error) {
+		var fields yaml.MapSlice
+		v := reflect.ValueOf(section)
+		for i := range v.NumField() {
+			fields = append(fields, yaml.MapItem{Key: tagOf(v.Type().Field(i)), Value: v.Field(i).Interface()})
+		}
+		return yaml.MarshalWithOptions(fields, append(options, marshalOptions...)...)
+	})
 }
 
 // withoutRevisions removes the revisions behind a release, which sets them: their name may be

@@ -21,7 +21,7 @@ type Report struct {
 	Blocks     *int64     `json:"blocks,omitempty"` // of the pool; nil if unknown
 	Estimated  bool       `json:"blocks_estimated,omitempty"`
 	Patterns   []string   `json:"key_patterns"` // of the first maxPatterns group ranks
-	GroupRanks int        `json:"places"`       // each has its own key pattern
+	GroupRanks int        `json:"group_ranks"`  // each has its own key pattern
 	Sampled    int        `json:"keys_sampled"`
 	Prompt     *PromptHit `json:"prompt,omitempty"` // nil if no prompt was looked up
 	Findings

@@ -51,6 +51,47 @@ func Halves(cores []int, cpus fs.FS) Placement {
 	return Placement{Client: sorted[:at:at], Server: sorted[at:]}
 }
 
+// OneCore gives the client and the servers the named cores, of those that this process may
+// run on. Without client it is the first core that is not among servers. Without servers they
+// have all cores but the client's and its hyper-threads, or these too if there are no others.
+// Nothing is pinned if one side is named all cores, and the other all or none, or if there are
+// fewer than two. cpus is that of [Halves]. An error wraps [measure.ErrOptions].
+func OneCore(client, servers, cores []int, cpus fs.FS) (Placement, error) {
+	if err := CheckCores(slices.Concat(client, servers), cores); err != nil {
+		return Placement{}, err
+	}
+	most, least := max(len(client), len(servers)), min(len(client), len(servers))
+	if len(cores) < 2 || most == len(cores) && (least == 0 || least == most) {
+		return Placement{Client: cores, Server: cores, Shared: true}, nil
+	}
+	if len(client) == 0 {
+		i := slices.IndexFunc(cores, func(core int) bool { return !slices.Contains(servers, core) })
+		client = cores[max(i, 0):][:1]
+	}
+	for _, core := range client {
+		if slices.Contains(servers, core) {
+			return Placement{}, fmt.Errorf("%w: core %d is the client's and cannot be the servers'", measure.ErrOptions, core)
+		}
+	}
+	if len(servers) == 0 {
+		servers = otherCores(client, cores, cpus)
+	}
+	return Placement{Client: client, Server: servers}, nil
+}
+
+// otherCores returns the cores that are not hyper-threads of the given ones, or all but
+// the given ones if there are none such.
+func otherCores(given, cores []int, cpus fs.FS) []int {
+	others := slices.DeleteFunc(slices.Clone(cores), func(core int) bool { return slices.Contains(given, core) })
+	apart := slices.DeleteFunc(slices.Clone(others), func(core int) bool {
+		return slices.ContainsFunc(given, func(g int) bool { return firstSibling(g, cpus) == firstSibling(core, cpus) })
+	})
+	if len(apart) == 0 {
+		return others
+	}
+	return apart
+}
+
 // firstSibling returns the least of the hyper-threads that share a core with this one.
 func firstSibling(core int, cpus fs.FS) int {
 	text, err := fs.ReadFile(cpus, fmt.Sprintf("cpu%d/topology/thread_siblings_list", core))
@@ -68,10 +109,27 @@ func firstSibling(core int, cpus fs.FS) int {
 // maxCore is the largest number of a core that the kernel's call for pinning takes.
 const maxCore = 1023
 
-// ParseCores returns the cores of a list such as "0,2-3", the way that taskset(1)
-// takes it, sorted and without repetitions. They are the system's numbers, and need
-// not be there; see [CheckCores]. An error wraps [measure.ErrOptions].
+// AnyCore is the list of all cores that this process may run on.
+const AnyCore = "any"
+
+// ParseCores returns the cores of a list such as "0,2-3", by the system's numbers and sorted, or
+// of [AnyCore]. An error, also if this process may not run on one of them, wraps
+// [measure.ErrOptions].
 func ParseCores(list string) ([]int, error) {
+	allowed, err := Cores()
+	if err != nil || list == AnyCore {
+		return allowed, err
+	}
+	cores, err := parseList(list)
+	if err != nil {
+		return nil, err
+	}
+	return cores, CheckCores(cores, allowed)
+}
+
+// parseList returns the numbers of a list, the way that taskset(1) takes it, sorted and without
+// repetitions.
+func parseList(list string) ([]int, error) {
 	var cores []int
 	for part := range strings.SplitSeq(list, ",") {
 		least, most, isRange := strings.Cut(part, "-")
@@ -81,7 +139,7 @@ func ParseCores(list string) ([]int, error) {
 			to, err = strconv.Atoi(strings.TrimSpace(most))
 		}
 		if err != nil || from < 0 || to < from || to > maxCore {
-			return nil, fmt.Errorf("%w: cores %q; give a list of numbers from 0 to %d such as 0,2-3", measure.ErrOptions, list, maxCore)
+			return nil, fmt.Errorf("%w: cores %q; give %s, or a list of numbers from 0 to %d such as 0,2-3", measure.ErrOptions, list, AnyCore, maxCore)
 		}
 		for core := from; core <= to; core++ {
 			cores = append(cores, core)
@@ -122,7 +180,16 @@ func (p Placement) PinClient() (undo func(), err error) {
 	}, nil
 }
 
-// ServerCores returns the cores for [Options.Cores]: none if they are shared.
+// ClientCores returns the cores of programs on the client's side, for [Options.Cores]: none if
+// they are shared.
+func (p Placement) ClientCores() []int {
+	if p.Shared {
+		return nil
+	}
+	return p.Client
+}
+
+// ServerCores is ClientCores of the other side.
 func (p Placement) ServerCores() []int {
 	if p.Shared {
 		return nil

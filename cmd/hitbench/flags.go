@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/cmd/internal/cli"
+)
+
+// The flags that several commands have. detail ends the text of the flag: what it means for the
+// command, and its default where that is not value; it begins with a comma, a semicolon or " (".
+
+func connectionsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVarP(p, "connections", "c", value, "connections"+detail)
+}
+
+func connectionsListFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
+	flags.IntSliceVarP(p, "connections", "c", value, "`connections`, a number or a list"+detail)
+}
+
+func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
+	cli.SecondsVarP(flags, p, "duration", "d", value, "how long to measure, in seconds or as 500ms or 2m"+detail)
+}
+
+func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVarP(p, "requests", "n", value, "`number` of requests"+detail)
+}
+
+func rateFlag(flags *pflag.FlagSet, p *[]float64, detail string) {
+	flags.Float64SliceVarP(p, "rate", "r", nil, "requests a second over all connections, one or more `rates`"+detail)
+}
+
+func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVarP(p, "pipeline", "P", value, "requests under way on each connection"+detail)
+}
+
+func hashesFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
+	flags.IntSliceVar(p, "hashes", value, "`hashes` of a lookup, a number or a list"+detail)
+}
+
+func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVar(p, "entries", value, "hashes to store first, at least"+detail)
+}
+
+func roundsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVar(p, "rounds", value, "rounds, over which figures are medians"+detail)
+}
+
+func blockSizeFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
+	flags.IntVar(p, "block-size", value, "`tokens` that one hash covers"+detail)
+}
+
+func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64, detail string) {
+	flags.Uint64Var(p, "seed", value, "of hashes and order: the same requests again for the same one; 0 for a random one, which the report has"+detail)
+}
+
+func timeoutFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
+	flags.DurationVar(p, "timeout", value, "longest wait for a start, a connection or an answer"+detail)
+}
+
+func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
+	flags.StringVar(p, "hitline", "", "`path` of hitline"+detail+" (default beside this program, then on PATH)")
+}
+
+func jsonFlag(flags *pflag.FlagSet, p *bool) {
+	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
+}
+
+// coresFlags are --client-cores and --server-cores.
+type coresFlags struct{ client, server string }
+
+// add defines the flags; the details are as those of the other flags.
+func (f *coresFlags) add(flags *pflag.FlagSet, clientDetail, serverDetail string) {
+	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program by the system's numbers, such as 0,2-3, or any"+clientDetail)
+	flags.StringVar(&f.server, "server-cores", "", "`cores` for the servers that are started here, or any"+serverDetail)
+}
+
+// given reports whether one of the flags is not empty.
+func (f *coresFlags) given() bool { return f.client != "" || f.server != "" }
+
+// parse returns the cores of both sides, nil for a flag that was not given. No core is in both,
+// unless one side has any.
+func (f *coresFlags) parse() (client, server []int, err error) {
+	if client, err = parseCores("client-cores", f.client); err != nil {
+		return nil, nil, err
+	}
+	if server, err = parseCores("server-cores", f.server); err != nil {
+		return nil, nil, err
+	}
+	if f.client == process.AnyCore || f.server == process.AnyCore {
+		return client, server, nil
+	}
+	for _, core := range server {
+		if slices.Contains(client, core) {
+			return nil, nil, cli.Usagef("core %d is in both --client-cores and --server-cores; give each side cores of its own, or any", core)
+		}
+	}
+	return client, server, nil
+}
+
+func parseCores(flag, list string) ([]int, error) {
+	if list == "" {
+		return nil, nil
+	}
+	cores, err := process.ParseCores(list)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return cores, nil
+}

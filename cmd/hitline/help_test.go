@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+func TestHelp(t *testing.T) {
+	root := newRootCmd()
+	for _, cmd := range append(root.Commands(), root) {
+		t.Run(cmd.Name(), func(t *testing.T) {
+			assert.NotEmpty(t, cmd.Short)
+			assert.Greater(t, len(cmd.Long), 40)
+			assert.Contains(t, cmd.Example, "hitline "+strings.TrimPrefix(cmd.Name(), "hitline"))
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
+			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
+
+			var args []string
+			if cmd != root {
+				args = []string{cmd.Name()}
+			}
+			viaFlag := hitline(t, "", append(args, "--help")...)
+			assert.Equal(t, exitDone, viaFlag.code)
+			assert.Empty(t, viaFlag.stderr)
+			assert.Contains(t, viaFlag.stdout, cmd.Long)
+			assert.Contains(t, viaFlag.stdout, "\nExamples:\n"+cmd.Example+"\n")
+			for line := range strings.Lines(viaFlag.stdout) {
+				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+			}
+			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
+		})
+	}
+}
+
+// The commands are in groups, and so are the flags that many commands have.
+func TestHelpGroups(t *testing.T) {
+	lines := strings.Split(hitline(t, "", "--help").stdout, "\n")
+	groups, title := map[string][]string{}, ""
+	for _, line := range lines {
+		if name, isTitle := strings.CutSuffix(line, ":"); isTitle {
+			title = name
+		} else if fields := strings.Fields(line); len(fields) > 0 && strings.HasPrefix(line, "  ") {
+			groups[title] = append(groups[title], fields[0])
+		}
+	}
+	assert.Subset(t, groups["Serve"], []string{"serve", "token"})
+	assert.Equal(t, []string{"holders", "lookup", "masks", "plan"}, groups["Ask"])
+	assert.Equal(t, []string{"evict", "reset", "store", "store-prompt"}, groups["Change"])
+	assert.Equal(t, []string{"doctor", "events", "hash", "ping", "snapshot", "stat"}, groups["Examine"])
+	assert.Equal(t, []string{"completion", "version"}, groups["Other"])
+
+	connected := 0
+	for _, cmd := range newRootCmd().Commands() {
+		if cmd.Flags().Lookup("connect") == nil {
+			continue
+		}
+		connected++
+		help := hitline(t, "", "help", cmd.Name()).stdout
+		own, connection, _ := strings.Cut(help, "\nConnection")
+		assert.Contains(t, own, "\nFlags:\n", cmd.Name())
+		for _, flag := range []string{"--connect", "--token-file", "--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name"} {
+			assert.Contains(t, connection, "      "+flag+" ", cmd.Name())
+		}
+		assert.NotContains(t, own, "--tls-", cmd.Name())
+	}
+	assert.Equal(t, 11, connected)
+}
+
+// A flag of one name has the same short form, type and value in all commands, and a short form one
+// meaning.
+func TestFlagsAgree(t *testing.T) {
+	shorts := map[string]string{"n": "requests batches", "i": "interval", "w": "watch", "y": "yes", "h": "help", "v": "version"}
+	types := map[string]string{}
+	for _, cmd := range append(newRootCmd().Commands(), newRootCmd()) {
+		cmd.InitDefaultHelpFlag()
+		cmd.InitDefaultVersionFlag()
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Shorthand != "" {
+				assert.Contains(t, strings.Fields(shorts[f.Shorthand]), f.Name, "-%s of %s", f.Shorthand, cmd.Name())
+			} else {
+				assert.NotContains(t, strings.Fields(strings.Join(slices.Collect(maps.Values(shorts)), " ")), f.Name, cmd.Name())
+			}
+			value, usage := pflag.UnquoteUsage(f)
+			value += " " + f.Value.Type()
+			if f.Name != "tokens" { // a count of holders is not that of a lookup
+				assert.Equal(t, value, cmp.Or(types[f.Name], value), "--%s of %s", f.Name, cmd.Name())
+			}
+			types[f.Name] = value
+			assert.NotContains(t, usage, "\n", "help wraps lines: --%s of %s", f.Name, cmd.Name())
+			assert.NotContains(t, usage, "(default:", "--%s of %s", f.Name, cmd.Name())
+		})
+	}
+	for _, other := range []string{"count", "every", "samples", "conns", "seconds"} {
+		assert.NotContains(t, types, other)
+	}
+}
+
+// Each command that takes --json prints one line also if its arguments are refused.
+func TestJSONWhenRefused(t *testing.T) {
+	for _, cmd := range newRootCmd().Commands() {
+		if takesJSON(cmd) {
+			got := hitline(t, "", cmd.Name(), "--json", "x", "y", "z")
+			assert.Equal(t, exitUsage, got.code, cmd.Name())
+			assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, cmd.Name())
+			assert.Regexp(t, `^hitline: .*\nhint: hitline `+cmd.Name()+` --help\n$`, got.stderr)
+		}
+	}
+}
+
+// Shells complete what a flag or an argument may be, and offer files only where one is meant.
+func TestCompletion(t *testing.T) {
+	const noFiles, files = 4, 0
+	for line, want := range map[string]struct {
+		values    string
+		directive int
+	}{
+		"res":                   {"reset", noFiles},
+		"hash --engine ":        {"vllm sglang", noFiles},
+		"hash --algorithm ":     {"sha256 sha256_cbor xxhash xxhash_cbor", noFiles},
+		"holders --vllm ":       {strings.Join(coordinator.Releases(), " "), noFiles},
+		"serve --backend ":      {"memory redis mooncake", noFiles},
+		"doctor --backend ":     {"memory redis mooncake", noFiles},
+		"masks ":                {"load store lookup", noFiles},
+		"snapshot ":             {"info verify", noFiles},
+		"snapshot info ":        {"", files},
+		"lookup --hashes-file ": {"", files},
+		"ping --token-file ":    {"", files},
+		"ping --connect ":       {"", noFiles},
+		"stat ":                 {"", noFiles},
+		"events ":               {"", noFiles},
+		"completion ":           {"bash zsh fish", noFiles},
+	} {
+		got := hitline(t, "", append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
+		assert.Equal(t, exitDone, got.code)
+		lines := strings.Fields(got.stdout)
+		assert.Equal(t, append(strings.Fields(want.values), fmt.Sprintf(":%d", want.directive)), lines, line)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		got := hitline(t, "", "completion", shell)
+		assert.Equal(t, exitDone, got.code, shell)
+		assert.Contains(t, got.stdout, "hitline", shell)
+	}
+}
+
+// takesJSON reports whether a command has --json.
+func takesJSON(cmd *cobra.Command) bool {
+	switch cmd.Name() {
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// Value is a value in effect, and where it came from: an origin, "default", or "derived" if it
+// follows from other values.
+type Value struct {
+	Path   string `json:"path"`
+	Value  any    `json:"value"`
+	Origin string `json:"origin"`
+
+	line int // in the text of Explain, from 0
+}
+
+// originColumn is where the origins begin behind values that leave room: they end within 80 columns.
+const originColumn = 40
+
+// Explain returns the values in effect in the order of YAML, and the text of YAML with each
+// value's origin behind it. Passwords are hidden in both.
+func (c *Config) Explain() (values []Value, text []byte, err error) {
+	group := allFields[coordinator.Group]()
+	if text, err = c.marshal(allFields[coordinator.Pool](group), group); err != nil {
+		return nil, nil, err
+	}
+	all, err := valuesOf(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	usual, err := c.defaults()
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for _, v := range all {
+		if v.Origin = c.explain(v, usual); v.Origin == "" {
+			lines[v.line] = nil
+			continue
+		}
+		values = append(values, v)
+		lines[v.line] = fmt.Appendf(nil, "%-*s  # %s\n", originColumn-2, bytes.TrimRight(lines[v.line], "\n"), v.Origin)
+	}
+	return values, bytes.Join(lines, nil), nil
+}
+
+// explain returns the origin of a value, "" if it is empty and nothing says so. usual are the defaults.
+func (c *Config) explain(v Value, usual map[string]any) string {
+	standard, known := usual[c.defaultPath(v.Path)]
+	value := reflect.ValueOf(v.Value)
+	isEmpty := !value.IsValid() || value.IsZero()
+	at, written := c.setAt(v.Path, isEmpty)
+	switch {
+	case written:
+		return at.String()
+	case known && reflect.DeepEqual(v.Value, standard), value.Kind() == reflect.Slice: // an empty list
+		return "default"
+	case isEmpty:
+		return ""
+	}
+	return "derived"
+}
+
+// setAt returns where the value at path was set. written is false if it was not.
+func (c *Config) setAt(path string, isEmpty bool) (at origin, written bool) {
+	if at, written = c.origins[path]; written {
+		return at, true
+	}
+	parent := path[:max(0, strings.LastIndexAny(path, ".["))]
+	if !isEmpty && isShort(path) && !c.hasFields(parent) {
+		return c.setAt(parent, false)
+	}
+	if strings.HasSuffix(path, "]") { // of a list that a variable or a flag set as a whole
+		at, written = c.origins[parent]
+	}
+	return at, written
+}
+
+// isShort reports whether the text that may stand for an entry or a section gives the field at path.
+func isShort(path string) bool {
+	switch path[strings.LastIndexByte(path, '.')+1:] {
+	case "address", "connect", "replay":
+		return true
+	case "name":
+		return strings.HasPrefix(path, "fleet.models[")
+	}
+	return false
+}
+
+// hasFields reports whether a field of the section at path was set.
+func (c *Config) hasFields(path string) bool {
+	for known := range c.origins {
+		if strings.HasPrefix(known, path+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// defaults returns the values by default by their paths, with one entry in each list.
+func (c *Config) defaults() (map[string]any, error) {
+	d, err := Load(Source{})
+	if err != nil {
+		return nil, err
+	}
+	d.origins["pool"] = origin{} // so that it is printed
+	d.Backend.chosen = c.Backend.chosen
+	d.Events.Sources = []EventSource{EventSource{}.WithDefaults()}
+	d.Fleet.Models = []FleetModel{{Tenant: api.DefaultTenant, Hash: &FleetHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
+	d.Fleet.Sources = []FleetSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
+	text, err := d.marshal()
+	if err != nil {
+		return nil, err
+	}
+	list, err := valuesOf(text)
+	byPath := map[string]any{}
+	for _, v := range list {
+		byPath[v.Path] = v.Value
+	}
+	return byPath, err
+}
+
+// defaultPath returns the path at which defaults has the default of path.
+func (c *Config) defaultPath(path string) string {
+	for name := range c.Pools {
+		if field, ok := strings.CutPrefix(path, join("pools", name)+"."); ok {
+			path = join("pool", field)
+			break
+		}
+	}
+	return listIndex.ReplaceAllString(path, "[0]")
+}
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// valuesOf returns the values of a text of YAML, without their origins.
+func valuesOf(text []byte) (values []Value, err error) {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, err
+	}
+	var walk func(node ast.Node, path string) error
+	walk = func(node ast.Node, path string) error {
+		if fields, ok := node.(ast.MapNode); ok {
+			for each := fields.MapRange(); each.Next(); {
+				if err := walk(each.Value(), join(path, each.Key().GetToken().Value)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if list, ok := node.(*ast.SequenceNode); ok && len(list.Values) > 0 {
+			for i, element := range list.Values {
+				if err := walk(element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		v := Value{Path: path, line: node.GetToken().Position.Line - 1}
+		values = append(values, v)
+		return yaml.NodeToValue(node, &values[len(values)-1].Value)
+	}
+	return values, walk(file.Docs[0].Body, "")
+}
