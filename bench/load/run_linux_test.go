@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -30,6 +31,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if fault := os.Getenv(asServer); fault != "" {
+		serveAsHitline(fault)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
 }
 
