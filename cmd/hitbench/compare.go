@@ -81,7 +81,8 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cli.NoArgs,
+		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
 				return a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
@@ -100,27 +101,27 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072, with\n--holders 512,8192)\n")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of\nhashes, about (with --vllm 3)")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of hashes, about (with --vllm 3)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of\nhashes; --rotate needs 2 million (with --holders\nin all, 1 million)")
-	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes\nexceed together")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one,\nwhich the report has")
+	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
+	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one, which the report has")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
-	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or\nrandom")
+	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or random")
 	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
-	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual\n(default both)")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also\nwith Mooncake (default python3 on PATH)")
-	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this\nprogram, then on PATH)")
+	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual (default both)")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3 on PATH)")
+	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this program, then on PATH)")
 	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
-	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default\n(with --vllm that of the Python)")
-	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may\nrun on)")
+	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
+	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may run on)")
 	flags.Lookup("client-core").DefValue = "0" // help does not show a zero
-	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3\n(default all but the client's and its\nhyper-threads)")
+	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3 (default all but the client's and its hyper-threads)")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
-	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an answer (with --vllm 3m)")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	f.vllm.add(flags)
 	f.holders.add(flags)

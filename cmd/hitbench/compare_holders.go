@@ -20,9 +20,9 @@ type holdersFlags struct {
 }
 
 func (f *holdersFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so\nmany engines")
-	flags.IntVar(&f.queries, "queries", 16, "with --holders: different queries of each kind\nthat are asked in turn")
-	flags.StringVar(&f.llmd, "llmd", "", "with --holders: `path` of hitbench-llmd, or none\nto measure fleet alone (default beside this\nprogram)")
+	flags.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
+	flags.IntVar(&f.queries, "queries", 16, "with --holders: different queries of each kind that are asked in turn")
+	flags.StringVar(&f.llmd, "llmd", "", "with --holders: `path` of hitbench-llmd, or none to measure fleet alone (default beside this program)")
 }
 
 // holdersHashes is the default of --hashes with --holders.

@@ -83,16 +83,16 @@ func TestCompareWrong(t *testing.T) {
 
 func TestCompareUsage(t *testing.T) {
 	wrong := map[string][]string{
-		"unknown flag: --depth":                        {"--depth", "1"},
-		"bad options: 0 hashes":                        {"--hashes", "64,0"},
-		"bad options: no rival is called \"memcache\"": {"--only", "memcache"},
-		"bad options: exec: \"/no/such\"":              {"--python", "/no/such"},
-		"--hitline: ":                                  {"--hitline", "/no/such"},
-		"bad options: 0s for each rival":               {"--seconds", "0"},
-		"bad options: a miss at \"end\"":               {"--miss-at", "end"},
-		"bad options: core 1000 is not among":          {"--client-core", "1000"},
-		"bad options: cores \"0-\"; give any, or a list":       {"--server-cores", "0-"},
-		"bad options: ways [fast]; there are prepared": {"--ways", "fast"},
+		"unknown flag: --depth":                          {"--depth", "1"},
+		"bad options: 0 hashes":                          {"--hashes", "64,0"},
+		"bad options: no rival is called \"memcache\"":   {"--only", "memcache"},
+		"bad options: exec: \"/no/such\"":                {"--python", "/no/such"},
+		"--hitline: ":                                    {"--hitline", "/no/such"},
+		"bad options: 0s for each rival":                 {"--seconds", "0"},
+		"bad options: a miss at \"end\"":                 {"--miss-at", "end"},
+		"bad options: core 1000 is not among":            {"--client-core", "1000"},
+		"bad options: cores \"0-\"; give any, or a list": {"--server-cores", "0-"},
+		"bad options: ways [fast]; there are prepared":   {"--ways", "fast"},
 	}
 	if runtime.NumCPU() == 1 {
 		delete(wrong, "bad options: core 1000 is not among") // no core is chosen

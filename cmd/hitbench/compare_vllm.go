@@ -20,10 +20,10 @@ type vllmFlags struct {
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only\nrival; its modules are fetched from PyPI, 1 MB")
-	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
-	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at\na time\n")
-	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
+	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
+	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
+	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at a time")
+	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
 }
 
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.

@@ -157,20 +157,22 @@ func dialAll(ctx context.Context, dial dialFunc, addr string, secure connectflag
 	return conns, nil
 }
 
-// connection returns the token and TLS for a server, and warns of a token that can be read on the
-// network.
-func (a *app) connection(flags *connectflags.Flags, addr string) (connectflags.Connection, error) {
-	if err := flags.Check(addr); err != nil {
-		return connectflags.Connection{}, cli.Usagef("%w", err)
+// server returns the address of the server to ask, which --connect or the environment names, and
+// what the flags say of connections to it. It warns of a token that can be read on the network.
+func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Connection, err error) {
+	if addr, err = flags.Address(); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrUsage)
 	}
-	c, err := flags.Load(addr)
-	if err != nil {
-		return c, cli.Usagef("%w", err)
+	if err := flags.Check(addr); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrUsage)
+	}
+	if c, err = flags.Load(addr); err != nil {
+		return "", c, cli.WithClass(err, cli.ErrConfig)
 	}
 	if c.Warning != "" {
 		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)
 	}
-	return c, nil
+	return addr, c, nil
 }
 
 // closeAll closes connections that nobody waits on, so errors have no meaning.

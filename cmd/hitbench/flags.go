@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
 
 // The flags that several commands have. detail ends the text of the flag: what it means for the
@@ -68,6 +69,14 @@ func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
 
 func jsonFlag(flags *pflag.FlagSet, p *bool) {
 	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
+}
+
+// serverFlags defines the flags for the address of the server to ask, and for connections to it.
+func serverFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
+	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
+		f.AddAddress(group)
+		f.Add(group)
+	})
 }
 
 // coresFlags are --client-cores and --server-cores.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/cmd/internal/cli"
@@ -50,7 +51,8 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cli.NoArgs,
+		Example: "  hitbench floor\n  hitbench floor --hashes 8192 --anchored --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.floor(cmd.Context(), f)
 		},
@@ -58,21 +60,23 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&f.o.Hashes, "hashes", 512, "hashes a request")
-	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the\nchains need it")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the chains need it")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their\nsize")
+	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their size")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests in flight in further rounds; 0 for none")
-	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are\ncut at a random block")
+	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are cut at a random block")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted from 0 among those\nit may run on (default 0)")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted from 0 among those it may run on (default 0)")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, likewise")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of\nstarting one")
-	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has\nit")
-	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most;\nvirtual machines report the host's")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the\nreport has")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
-	f.secure.Add(flags)
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has it")
+	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report the host's")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the report has")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
+		group.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of starting one")
+		f.secure.Add(group)
+	})
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }
@@ -120,7 +124,7 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 	}
 	var secure connectflags.Connection // of a server that is started here: none
 	if o.Connect != "" {
-		if secure, err = a.connection(&f.secure, o.Connect); err != nil {
+		if o.Connect, secure, err = a.server(&f.secure); err != nil {
 			return err
 		}
 		o.Token = secure.Token

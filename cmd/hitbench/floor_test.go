@@ -84,13 +84,13 @@ func TestFloorWrong(t *testing.T) {
 
 func TestFloorUsage(t *testing.T) {
 	wrong := map[string][]string{
-		"unknown flag: --depth":                  {"--depth", "1"},
-		"bad options: 0 hashes":                  {"--hashes", "0"},
-		"dialect \"zmtp\"; only raw is measured": {"--dialect", "zmtp"},
-		"--hitline: ":                            {"--hitline", "/no/such"},
-		"bad options: a cache of -1048576 bytes": {"--max-cache", "-1"},
-		"bad options: core 100000 of ":           {"--client-core", "100000"},
-		"address \"udp://h:1\": unknown scheme":  {"--connect", "udp://h:1"},
+		"unknown flag: --depth":                    {"--depth", "1"},
+		"bad options: 0 hashes":                    {"--hashes", "0"},
+		"dialect \"zmtp\"; only raw is measured":   {"--dialect", "zmtp"},
+		"--hitline: ":                              {"--hitline", "/no/such"},
+		"bad options: a cache of -1048576 bytes":   {"--max-cache", "-1"},
+		"bad options: core 100000 of ":             {"--client-core", "100000"},
+		"--connect: \"udp://h:1\": unknown scheme": {"--connect", "udp://h:1"},
 	}
 	if runtime.NumCPU() == 1 {
 		delete(wrong, "bad options: core 100000 of ") // no core is chosen

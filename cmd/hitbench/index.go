@@ -54,20 +54,21 @@ orders.
 
 Exit codes: 0 done; 1 an answer was wrong, or interrupted; 2 wrong usage or a
 bad trace.`,
-		Args: cli.NoArgs,
+		Example: "  hitbench index --entries 1000000",
+		Args:    cli.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&f.entries, "entries", 10_000_000, "hashes in the index")
-	flags.IntVar(&f.hashLen, "hash-len", 32, "bytes a hash, 8 to 64; the map is for 8, 16, 20\nand 32")
+	flags.IntVar(&f.hashLen, "hash-len", 32, "bytes a hash, 8 to 64; the map is for 8, 16, 20 and 32")
 	flags.IntVar(&f.passes, "passes", 5, "passes, or rounds of --churn")
 	flags.BoolVar(&f.churn, "churn", false, "lookups while entries are stored and evicted")
-	flags.IntVar(&f.churnRate, "churn-rate", 100_000, "entries stored a second, with\n--churn")
-	flags.IntVar(&f.lookupRate, "lookup-rate", 2000, "lookups that fall due a second, with\n--churn")
-	flags.DurationVar(&f.churnPhase, "churn-phase", 2*time.Second, "length of a phase; each round has two, with\n--churn")
+	flags.IntVar(&f.churnRate, "churn-rate", 100_000, "entries stored a second, with --churn")
+	flags.IntVar(&f.lookupRate, "lookup-rate", 2000, "lookups that fall due a second, with --churn")
+	flags.DurationVar(&f.churnPhase, "churn-phase", 2*time.Second, "length of a phase; each round has two, with --churn")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
-	flags.Int64SliceVar(&f.capacities, "capacities", nil, "bounds to count hits under, in blocks, with\n--trace")
-	flags.Uint64Var(&f.seed, "seed", 1, "decides the hashes and the orders; not for\n--trace")
+	flags.Int64SliceVar(&f.capacities, "capacities", nil, "bounds to count hits under, in blocks, with --trace")
+	flags.Uint64Var(&f.seed, "seed", 1, "decides the hashes and the orders; not for --trace")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.index(cmd.Context(), f, flags)

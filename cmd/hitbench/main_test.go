@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -214,19 +213,6 @@ func TestReplayWrongUsage(t *testing.T) {
 			assert.Empty(t, r.stdout)
 			assert.Zero(t, s.dialed, "nothing is stored before the input is good")
 		})
-	}
-}
-
-func TestHelp(t *testing.T) {
-	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--help")
-	assert.Equal(t, exitDone, r.code)
-	assert.Contains(t, r.stdout, "--allow-evicted")
-	for _, command := range []string{"", "compare", "floor", "index", "picture", "replay", "run", "scale"} {
-		r := runWith(t.Context(), &fakeServer{}, nil, append(strings.Fields(command), "--help")...)
-		assert.Equal(t, exitDone, r.code)
-		for line := range strings.Lines(r.stdout) {
-			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-		}
 	}
 }
 

@@ -43,16 +43,19 @@ drawn.
 
 Exit codes: 0 done; 1 a picture could not be written; 2 wrong usage, or a file
 is no such report.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  hitbench picture latency --from run.json --out latency
+  hitbench picture knee --from before=old.json,after=new.json --out knee`,
+		ValidArgs: picture.Kinds(),
+		Args:      cli.OneArg("kind", picture.Kinds()...),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.picture(args[0], f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `FILE` or NAME=FILE; repeatable,\nor separated by commas")
-	flags.StringVar(&f.out, "out", "", "path of the pictures without their endings; its\ndirectory is made")
-	flags.IntVar(&f.o.Hashes, "hashes", 0, "number of hashes whose rows of a comparison are\ndrawn, with latency; 0 for that of its first row")
+	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `file` or NAME=FILE; repeatable, or separated by commas")
+	flags.StringVar(&f.out, "out", "", "`path` of the pictures without their endings; its directory is made")
+	flags.IntVar(&f.o.Hashes, "hashes", 0, "number of hashes whose rows of a comparison are drawn, with latency; 0 for that of its first row")
 	_ = cmd.MarkFlagRequired("from") // fails for an unknown flag only
 	_ = cmd.MarkFlagRequired("out")
 	return cmd

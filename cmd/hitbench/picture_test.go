@@ -37,12 +37,12 @@ func TestPictureUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(report, []byte(capacities), 0o600))
 	require.NoError(t, os.WriteFile(bad, []byte("{"), 0o600))
 	for want, args := range map[string][]string{
-		"accepts 1 arg(s), received 0":                            {"--from", report, "--out", "x"},
+		"give a kind: capacity, cost, ":                           {"--from", report, "--out", "x"},
 		`required flag(s) "from" not set`:                         {"capacity", "--out", "x"},
 		`required flag(s) "out" not set`:                          {"capacity", "--from", report},
 		"--out \"x/\" names no picture":                           {"capacity", "--from", report, "--out", "x/"},
 		"--from: open /no/such.json: no such file":                {"capacity", "--from", "/no/such.json", "--out", "x"},
-		`bad input: no pictures of "pie"`:                         {"pie", "--from", report, "--out", "x"},
+		`unknown kind "pie"; one of `:                             {"pie", "--from", report, "--out", "x"},
 		"bad input: bad: not a report: unexpected EOF":            {"capacity", "--from", bad, "--out", "x"},
 		"bad input: a has no windows with requests; take what hi": {"replay", "--from", report, "--out", "x"},
 	} {

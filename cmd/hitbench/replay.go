@@ -14,12 +14,10 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
-	connect         string
 	secure          connectflags.Flags
 	trace           string
 	hashBlockTokens int
@@ -61,28 +59,28 @@ else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Args: cli.NoArgs,
+		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.replay(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.connect, "connect", api.DefaultListen, "`address` of the\nserver")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", workload.BlockTokens, "tokens a hash covers; divides 512")
-	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with\nhashes of its own")
-	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of\nmaking one each")
-	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and\ncount the bytes of both; one connection")
-	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100\ncompressed; 0 for flat out")
-	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the\nmodel")
+	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
+	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of making one each")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
+	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
+	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an\nanswer")
-	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses\none that makes at most 100")
-	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`,\nas CSV")
-	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram\npercentiles in microseconds")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an answer")
+	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses one that makes at most 100")
+	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
+	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
-	f.secure.Add(flags)
+	serverFlags(flags, &f.secure)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
 }
@@ -104,7 +102,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
-	secure, err := a.connection(&f.secure, f.connect)
+	addr, secure, err := a.server(&f.secure)
 	if err != nil {
 		return err
 	}
@@ -112,7 +110,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.anchored {
 		dial = dialBothWays
 	}
-	conns, err := dialAll(ctx, dial, f.connect, secure, f.conns, f.timeout)
+	conns, err := dialAll(ctx, dial, addr, secure, f.conns, f.timeout)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // runFlags are the flags of hitbench run; written by cobra.
@@ -91,31 +90,30 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 
 func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "`address` of the\nserver")
-	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the\nend")
-	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside\nthis program, then on PATH)")
-	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program, such as 0,2-3, or \"any\"\n(default with --start half of them, else any)")
-	flags.StringVar(&f.server, "server-cores", "", "`cores` for the server of --start, or \"any\"\n(default the other half)")
+	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
+	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this program, then on PATH)")
+	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program, such as 0,2-3, or \"any\" (default with --start half of them, else any)")
+	flags.StringVar(&f.server, "server-cores", "", "`cores` for the server of --start, or \"any\" (default the other half)")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
 	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests in flight on each connection")
-	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or\nmore `rates`; none: a closed loop")
-	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or\ntrace:FILE, the lengths of a trace")
+	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
+	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or trace:FILE, the lengths of a trace")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
-	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle,\ntail or random")
+	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail or random")
 	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store first, at least")
 	flags.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
-	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is\nstored where there is none")
-	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed\nloop, lookups only, none pipelined")
+	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
 	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
-	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of\n--duration")
+	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of --duration")
 	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
 	f.pool.addFlags(flags)
-	f.secure.Add(flags)
+	serverFlags(flags, &f.secure)
 	flags.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
-	flags.Uint64Var(&f.o.Seed, "seed", 0, "of hashes and order: the same requests again for\nthe same one; 0: random")
-	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as\nplotters of HdrHistogram read it; - for standard\nerror")
+	flags.Uint64Var(&f.o.Seed, "seed", 0, "of hashes and order: the same requests again for the same one; 0: random")
+	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 }
 
@@ -180,7 +178,7 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	var secure connectflags.Connection // of --start: none
 	if !f.start {
 		var err error
-		if secure, err = a.connection(&f.secure, f.o.Connect); err != nil {
+		if f.o.Connect, secure, err = a.server(&f.secure); err != nil {
 			return err
 		}
 		f.o.Token, f.o.TLS = secure.Token, secure.TLS

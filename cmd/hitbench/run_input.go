@@ -24,9 +24,9 @@ type poolFlags struct {
 }
 
 func (f *poolFlags) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.config, "config", "", "the server's configuration `file`, whose pool is\nthe one to measure")
-	flags.StringVar(&f.groups, "groups", "", "the pool's groups as `YAML`, as in a configuration:\n[{kind: full_attention, block_size: 16}, …]")
-	flags.IntVar(&f.blockSize, "block-size", 0, "`tokens` that one hash covers; 0 asks the server,\nwith one full-attention group")
+	flags.StringVar(&f.config, "config", "", "the server's configuration `file`, whose pool is the one to measure")
+	flags.StringVar(&f.groups, "groups", "", "the pool's groups as `YAML`, as in a configuration: [{kind: full_attention, block_size: 16}, …]")
+	flags.IntVar(&f.blockSize, "block-size", 0, "`tokens` that one hash covers; 0 asks the server, with one full-attention group")
 }
 
 // pool returns the pool that the flags describe; its zero value if they do not.

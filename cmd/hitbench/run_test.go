@@ -137,7 +137,7 @@ func TestRunUsage(t *testing.T) {
 		"--groups lists none":                                    {"--groups", "[]"},
 		"those of a trace divide 512":                            {"--hashes", "trace:" + broken, "--block-size", "48"},
 		"broken.yaml:1: ":                                        {"--hashes", "trace:" + broken},
-		"address \"udp://h:1\": unknown scheme":                  {"--connect", "udp://h:1"},
+		"--connect: \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
 		"half of them at most":                                   {"--stores", "0.9"},
 		"misses at \"end\"":                                      {"--miss-at", "end"},
 	} {

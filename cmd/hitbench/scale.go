@@ -40,23 +40,24 @@ a minute. Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Args: cli.NoArgs,
+		Example: "  hitbench scale",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.scale(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096,\nor what the limit of open files allows; with many\nloops 1, 4, 16, …)")
-	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all\ncores of the server)")
+	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096, or what the limit of open files allows; with many loops 1, 4, 16, …)")
+	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all cores of the server)")
 	flags.IntVar(&f.o.Rounds, "rounds", 3, "measurements of each point")
 	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes a lookup; all hit")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "lookups in flight on each connection")
-	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups\nneed it")
-	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured in a round; 0: so\nthat all take about 40 s")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests and of the order of the points;\n0 for a random one, which the report has")
+	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups need it")
+	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured in a round; 0: so that all take about 40 s")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests and of the order of the points; 0 for a random one, which the report has")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }

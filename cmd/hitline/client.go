@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
@@ -64,12 +63,9 @@ func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	address, source, err := t.secure.Address()
+	address, err := t.secure.Address()
 	if err != nil {
 		return usagef("%v", err)
-	}
-	if err := config.CheckAddress(address); err != nil {
-		return usagef("%s: %v", source, err)
 	}
 	t.connect = address
 	if err := t.secure.Check(t.connect); err != nil {

@@ -54,7 +54,7 @@ func TestHelpGroups(t *testing.T) {
 			groups[title] = append(groups[title], fields[0])
 		}
 	}
-	assert.Subset(t, groups["Serve"], []string{"serve", "token"})
+	assert.Subset(t, groups["Serve"], []string{"init", "serve", "token"})
 	assert.Equal(t, []string{"holders", "lookup", "masks", "plan"}, groups["Ask"])
 	assert.Equal(t, []string{"evict", "reset", "store", "store-prompt"}, groups["Change"])
 	assert.Equal(t, []string{"doctor", "events", "hash", "ping", "snapshot", "stat"}, groups["Examine"])
@@ -134,6 +134,8 @@ func TestCompletion(t *testing.T) {
 		"masks ":                {"load store lookup", noFiles},
 		"snapshot ":             {"info verify", noFiles},
 		"snapshot info ":        {"", files},
+		"init ":                 {"", files},
+		"init --backend ":       {"memory redis mooncake", noFiles},
 		"lookup --hashes-file ": {"", files},
 		"ping --token-file ":    {"", files},
 		"ping --connect ":       {"", noFiles},
@@ -156,7 +158,7 @@ func TestCompletion(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "init", "version":
 		return true
 	}
 	return false

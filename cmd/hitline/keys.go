@@ -59,7 +59,7 @@ func newEvictCmd() *cobra.Command {
 mistake.
 
 With --json: {"evicted": number of keys}`
-	cmd.Example = "  seq 64 | hitline hash | hitline evict --hashes-file -\n  hitline evict --group 0 --tp-rank 1 --hashes-file prompt.hex"
+	cmd.Example = "  seq 64 | hitline hash | hitline evict --hashes-file -\n  hitline evict --group 0 --tp-rank 0 --hashes-file prompt.hex"
 	return cmd
 }
 

@@ -42,7 +42,7 @@ configuration; 3 no connection or lost.`,
 		Example: "  hitline serve --block-size 16\n  hitline ping",
 		Version: buildVersion(),
 	}
-	cli.AddGroup(root, "Serve", newServeCmd(), newTokenCmd())
+	cli.AddGroup(root, "Serve", newServeCmd(), newInitCmd(), newTokenCmd())
 	cli.AddGroup(root, "Ask", newLookupCmd(), newPlanCmd(), newMasksCmd(), newHoldersCmd())
 	cli.AddGroup(root, "Change", newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd())
 	cli.AddGroup(root, "Examine", newPingCmd(), newStatCmd(), newDoctorCmd(), newEventsCmd(), newHashCmd(), newSnapshotCmd())

@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
+		{"", "no command given; one of completion, doctor, events, evict, hash, holders, init, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of completion, doctor, events, evict, hash, holders, init, lookup, masks, ping, plan, reset, serve, snapshot, stat, store, store-prompt, token, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
@@ -86,6 +86,9 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
+		{"init a b", `unexpected argument "b"`, "hitline init"},
+		{"init - --backend etcd", `--backend: unknown backend "etcd"; use memory, redis or mooncake`, "hitline init"},
+		{"init - --backend=", "--backend names no backend", "hitline init"},
 		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
@@ -105,7 +108,7 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json", "init - --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)

@@ -37,7 +37,7 @@ From vLLM 0.29.0 on no mask has the states of mamba groups: --state names each.
 Without one for each mamba group the prompt is refused.
 
 With --json: {"stored": [chunks of each group]}`,
-		Example: "  seq 64 | hitline hash | hitline store-prompt --tokens 64 --hashes-file -\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
+		Example: "  seq 64 | hitline hash | hitline store-prompt --tokens 64 --hashes-file -\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --rank 0",
 		Args:    cli.NoArgs,
 	}
 	file := f.add(cmd)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,12 +26,7 @@ values on the tabulator key. To have it in each new shell, write it to
   fish  ~/.config/fish/completions/%[1]s.fish`, program),
 		Example:   fmt.Sprintf("  source <(%[1]s completion bash)\n  %[1]s completion fish | source", program),
 		ValidArgs: shells,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(shells, args[0]) {
-				return Usagef("give one shell: %s", strings.Join(shells, ", "))
-			}
-			return nil
-		},
+		Args:      OneArg("shell", shells...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write := map[string]func() error{
 				"bash": func() error { return root.GenBashCompletionV2(cmd.OutOrStdout(), true) },

@@ -31,15 +31,15 @@ func Nearest(mistyped string, names []string) string {
 // suggestFlag adds to the error of an unknown flag which one may be meant. A root command without
 // an action refuses the command that the flag is for instead.
 func suggestFlag(cmd *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return err
 	}
 	if args := cmd.Flags().Args(); !cmd.HasParent() && len(args) > 0 {
 		return refuseUnknown(cmd, args)
 	}
-	mistyped := unknown.GetSpecifiedName()
-	if letters := unknown.GetSpecifiedShortnames(); letters != "" { // as in -duration
+	mistyped := missing.GetSpecifiedName()
+	if letters := missing.GetSpecifiedShortnames(); letters != "" { // as in -duration
 		mistyped = strings.TrimLeft(letters, "-")
 	}
 	if len(mistyped) < 2 {
@@ -62,11 +62,15 @@ func refuseUnknown(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	names := commandNames(root)
-	if near := Nearest(args[0], names); near != "" {
-		return Usagef("unknown command %q; did you mean %s?", args[0], near)
+	return unknown("command", args[0], commandNames(root))
+}
+
+// unknown returns an error for a name that is not one of those of its kind.
+func unknown(kind, name string, names []string) error {
+	if near := Nearest(name, names); near != "" {
+		return Usagef("unknown %s %q; did you mean %s?", kind, name, near)
 	}
-	return Usagef("unknown command %q; one of %s", args[0], strings.Join(names, ", "))
+	return Usagef("unknown %s %q; one of %s", kind, name, strings.Join(names, ", "))
 }
 
 // commandNames returns the names of the commands that help lists.
@@ -78,12 +82,4 @@ func commandNames(root *cobra.Command) []string {
 		}
 	}
 	return names
-}
-
-// NoArgs returns an error for any argument. It is for cobra.Command.Args.
-func NoArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return Usagef("unexpected argument %q", args[0])
-	}
-	return nil
 }

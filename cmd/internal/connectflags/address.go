@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -28,20 +29,20 @@ func (f *Flags) AddAddress(set *pflag.FlagSet) {
 }
 
 // Address returns the address that --connect names, otherwise that of the variable unless it is
-// empty, otherwise the default. source is the flag or the variable that errors about it name.
-func (f *Flags) Address() (address, source string, err error) {
+// empty, otherwise the default. An error names the flag or the variable.
+func (f *Flags) Address() (string, error) {
 	flag := f.set.Lookup(connect)
-	address, source = flag.Value.String(), "--"+connect
+	text, source := flag.Value.String(), "--"+connect
 	if variable := os.Getenv(AddressVariable); !flag.Changed && variable != "" {
-		address, source = variable, AddressVariable
+		text, source = variable, AddressVariable
 		if variable == engineAddress {
-			return "", source, fmt.Errorf("%s is %s: an engine with that runs a server of its own; give the address in its log by --%s", source, variable, connect)
+			return "", fmt.Errorf("%s is %s: an engine with that runs a server of its own; give the address in its log by --%s", source, variable, connect)
 		}
 	} else if !flag.Changed {
-		address = api.DefaultListen
+		text = api.DefaultListen
 	}
-	if _, _, err := api.SplitAddress(address); err != nil {
-		return "", source, fmt.Errorf("%s: %w", source, err)
+	if err := address.Check(text); err != nil {
+		return "", fmt.Errorf("%s: %w", source, err)
 	}
-	return address, source, nil
+	return text, nil
 }

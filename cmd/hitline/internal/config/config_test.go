@@ -249,16 +249,6 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-func TestCheckAddress(t *testing.T) {
-	assert.NoError(t, CheckAddress("tcp://localhost:7557"))
-	assert.NoError(t, CheckAddress("tcp://[fe80::1%eth0]:7557"))
-	assert.EqualError(t, CheckAddress("tcp://a:0"), `"tcp://a:0" has port 0; give the port of the server, 1 to 65535`)
-	assert.NoError(t, CheckAddress("a:1"))
-	assert.NoError(t, CheckAddress("[::1]:1"))
-	assert.ErrorContains(t, CheckAddress("a"), "missing port")
-	assert.ErrorContains(t, CheckAddress("a:0"), "port 0")
-}
-
 // What is printed reads back to the same, whatever a string looks like.
 func TestYAMLRoundTrip(t *testing.T) {
 	seven := 7

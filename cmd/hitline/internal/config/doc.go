@@ -13,9 +13,18 @@
 // A mistake must not become a setting that is silently not in effect. So unknown
 // and duplicate fields are refused, anchors, aliases, merge keys and tags too, a
 // number is a decimal number, and of two contradictory settings neither wins.
-// The reader walks the syntax tree by itself rather than through the library's
-// decoder, which truncates 1.5 to 1, ignores further documents, and loses the
-// position when a type refuses its text.
+// The reader walks the syntax tree by itself, over the fields of the types. The
+// library's decoder, strict or not, truncates 1.5 to 1, takes "2" for 2 and 0123
+// for 83 (and so for the text "83"), passes over a field without a value and over
+// further documents, names any of several unknown fields, and has no position for
+// what the text of a type is refused for.
+//
+// # Explaining
+//
+// Explain says of each value in effect where it came from. It reads what YAML
+// writes, so both show the same, and looks the origins up that Load recorded.
+// Template is a file to start from; a test compares it with the types, and with
+// the reference, docs/configuration.md.
 //
 // # The environment
 //

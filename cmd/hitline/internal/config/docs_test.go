@@ -2,12 +2,15 @@ package config
 
 import (
 	"encoding"
+	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -95,4 +98,61 @@ func TestReferencePage(t *testing.T) {
 		}
 		assert.Contains(t, rows["Kinds"], string(name), "%s: no row for the kind %s", referencePage, name)
 	}
+}
+
+// The reference shows what --explain prints.
+func TestReferenceOfExplain(t *testing.T) {
+	page, err := os.ReadFile(referencePage)
+	require.NoError(t, err)
+	_, shown, ok := strings.Cut(string(page), "--loops 2 --check --explain\n")
+	require.True(t, ok)
+	shown, _, ok = strings.Cut(shown, "      …\n")
+	require.True(t, ok)
+
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("hitline.yaml", []byte("listen: [tcp://127.0.0.1:7557]\n"), 0o600))
+	c, err := Load(Source{File: "hitline.yaml", Environ: []string{"HITLINE_POOL_TP_SIZE=8"}, Flags: Flags{Loops: new(2)}})
+	require.NoError(t, err)
+	_, text, err := c.Explain()
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(text), strings.ReplaceAll(shown, "\n    ", "\n")[4:]), "%s", text)
+}
+
+// The reference has the defaults that are in effect, wherever it has a single value.
+func TestReferenceDefaults(t *testing.T) {
+	page, err := os.ReadFile(referencePage)
+	require.NoError(t, err)
+	usual := map[string]any{}
+	for _, name := range backendNames {
+		c := Default()
+		c.Backend.chosen = name
+		values, err := c.defaults()
+		require.NoError(t, err)
+		maps.Copy(usual, values)
+	}
+	literal := regexp.MustCompile("^(?:`([^`]*)`|([0-9,]+))$")
+	compared, section, column := 0, "", -1
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		switch m := pageHeading.FindStringSubmatch(strings.TrimRight(line, "\n")); {
+		case m != nil:
+			section = m[1]
+		case cells[0] == "| field":
+			column = slices.Index(cells, "default")
+		case pageRow.MatchString(line) && column > 0 && column < len(cells):
+			field := pageRow.FindStringSubmatch(line)[1]
+			standard, known := usual[strings.ReplaceAll(join(section, field), "[]", "[0]")]
+			written := literal.FindStringSubmatch(cells[column])
+			if !known || written == nil || written[1] == "tp_size" { // the default of num_kv_head is another field
+				continue
+			}
+			compared++
+			want := strings.Trim(written[1]+strings.ReplaceAll(written[2], ",", ""), `"`)
+			if d, err := time.ParseDuration(want); err == nil && want != "0" {
+				want = d.String()
+			}
+			assert.Equal(t, want, strings.ReplaceAll(fmt.Sprint(standard), "<nil>", "null"), join(section, field))
+		}
+	}
+	assert.Greater(t, compared, 60)
 }

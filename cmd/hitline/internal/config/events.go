@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/lookup/feed"
 )
@@ -223,11 +224,11 @@ func checkEndpoint(text string, binds bool) error {
 	if binds {
 		checked = strings.Replace(text, "tcp://*:", "tcp://0.0.0.0:", 1)
 	}
-	a, err := parseAddress(checked)
+	a, err := address.Parse(checked)
 	switch {
 	case err != nil:
 		return err
-	case a.path == "" && a.port == 0:
+	case a.Path == "" && a.Port == 0:
 		return fmt.Errorf("%q has port 0; give the port of the publisher", text)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
@@ -171,16 +172,16 @@ func (c *Config) checkFleetListen() error {
 	if _, written := c.origins[at+".address"]; written {
 		at += ".address"
 	}
-	a, err := parseAddress(f.Listen.Address)
+	a, err := address.Parse(f.Listen.Address)
 	switch {
 	case err != nil:
 		return c.wrong(at, "%v", err)
-	case a.path != "":
+	case a.Path != "":
 		return c.wrong(at, "%q: HTTP is served over TCP alone; write tcp://host:port or tls://host:port", f.Listen.Address)
 	}
 	others := append(c.addresses(), metricsScheme+c.Metrics)
 	for _, other := range others {
-		if b, err := parseAddress(other); err == nil && a.same() == b.same() && a.port != 0 {
+		if b, err := address.Parse(other); err == nil && a.Socket() == b.Socket() && a.Port != 0 {
 			return c.wrong(at, "%q is also in listen or metrics; it needs a port of its own", f.Listen.Address)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/access"
 )
 
@@ -100,12 +101,12 @@ func (l *Listener) Permissions() access.Permissions {
 // IsLocal reports whether only processes of this machine can connect: over a unix socket, or
 // loopback by its IP address or the name localhost. Other names are not looked up.
 func (l *Listener) IsLocal() bool {
-	a, err := parseAddress(l.Address)
+	a, err := address.Parse(l.Address)
 	if err != nil {
 		return false
 	}
-	ip, err := netip.ParseAddr(a.host)
-	return a.path != "" || a.host == "localhost" || err == nil && ip.IsLoopback()
+	ip, err := netip.ParseAddr(a.Host)
+	return a.Path != "" || a.Host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // isDefault reports whether the address says all: as on loopback.
@@ -137,7 +138,7 @@ func (c *Config) checkListen() error {
 	if len(c.Listen) == 0 {
 		return c.wrong("listen", "no address; give one such as tcp://127.0.0.1:7557")
 	}
-	seen := map[address]string{}
+	seen := map[address.Address]string{}
 	for i := range c.Listen {
 		l, path := &c.Listen[i], listenPath(i)
 		at := path
@@ -147,14 +148,14 @@ func (c *Config) checkListen() error {
 		if l.Address == "" && at == path && c.origins[path].line > 0 {
 			return c.wrong(path+".address", "is missing; give one such as tcp://127.0.0.1:7557")
 		}
-		a, err := parseAddress(l.Address)
+		a, err := address.Parse(l.Address)
 		if err != nil {
 			return c.wrong(at, "%v", err)
 		}
-		if before, twice := seen[a.same()]; twice {
+		if before, twice := seen[a.Socket()]; twice {
 			return c.wrong(at, "%q is the same address as %q before it; remove one", l.Address, before)
 		}
-		seen[a.same()] = l.Address
+		seen[a.Socket()] = l.Address
 		if err := c.checkListener(l, path); err != nil {
 			return err
 		}
@@ -172,11 +173,11 @@ func (c *Config) checkListener(l *Listener, path string) error {
 	if err := c.notEmpty(path+".tokens", l.Tokens); err != nil {
 		return err
 	}
-	a, _ := parseAddress(l.Address)
+	a, _ := address.Parse(l.Address)
 	switch {
-	case a.tls && l.TLS == nil:
+	case a.TLS && l.TLS == nil:
 		return c.wrong(path, "%q needs tls: {cert: FILE, key: FILE} in the YAML file", l.Address)
-	case !a.tls && l.TLS != nil:
+	case !a.TLS && l.TLS != nil:
 		return c.wrong(path+".tls", "%q is without TLS; write tls://host:port, or remove tls", l.Address)
 	case l.TLS == nil:
 		return nil

@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/hitline/hitline/cmd/internal/address"
+)
 
 // checkMetrics checks the address of the HTTP endpoints: host:port as for listen,
 // without a scheme, and not an address in use; and that there is one for what is served there.
@@ -15,12 +19,12 @@ func (c *Config) checkMetrics() error {
 	case strings.Contains(c.Metrics, "://"):
 		return c.wrong("metrics", "%q has a scheme; write host:port, such as 127.0.0.1:9557", c.Metrics)
 	}
-	a, err := parseAddress(metricsScheme + c.Metrics)
+	a, err := address.Parse(metricsScheme + c.Metrics)
 	if err != nil {
 		return c.wrong("metrics", "%s", strings.ReplaceAll(err.Error(), metricsScheme, ""))
 	}
 	for i := range c.Listen {
-		if b, err := parseAddress(c.Listen[i].Address); err == nil && a.same() == b.same() && a.port != 0 {
+		if b, err := address.Parse(c.Listen[i].Address); err == nil && a.Socket() == b.Socket() && a.Port != 0 {
 			return c.wrong("metrics", "%q is also in listen; HTTP needs a port of its own", c.Metrics)
 		}
 	}

@@ -2,11 +2,15 @@ package config
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
 )
+
+// maxInt bounds what ends up in an int, whatever its size.
+const maxInt = math.MaxInt
 
 // maxLoops is where the network library stops numbering event loops.
 const maxLoops = 256

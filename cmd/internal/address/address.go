@@ -1,9 +1,9 @@
-package config
+// Package address reads the addresses of servers, as flags, variables and configurations have them.
+package address
 
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -13,59 +13,56 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// maxInt bounds what ends up in an int, whatever its size.
-const maxInt = math.MaxInt
-
-// address is a listen address in a form that makes equal ones equal.
-type address struct {
-	host string
-	port uint16
-	path string // of ipc://
-	tls  bool
+// Address is an address in a form that makes equal ones equal.
+type Address struct {
+	Host string
+	Port uint16
+	Path string // of ipc://, empty otherwise
+	TLS  bool
 }
 
-// same returns what two addresses have in common of which one process can bind only one.
-func (a address) same() address {
-	a.tls = false
+// Socket returns what is equal for addresses of which one process can bind only one.
+func (a Address) Socket() Address {
+	a.TLS = false
 	return a
 }
 
-// CheckAddress refuses what is not tcp://host:port, host:port or tls://host:port with
+// Check refuses what is not tcp://host:port, host:port or tls://host:port with
 // a port other than 0, or ipc://: what a client can connect to.
-func CheckAddress(text string) error {
-	a, err := parseAddress(text)
-	if err == nil && a.path == "" && a.port == 0 {
+func Check(text string) error {
+	a, err := Parse(text)
+	if err == nil && a.Path == "" && a.Port == 0 {
 		return fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
 	}
 	return err
 }
 
-// parseAddress reads what api.SplitAddress does. The host is a name or an IP address.
-func parseAddress(text string) (address, error) {
+// Parse reads what api.SplitAddress does. The host is a name or an IP address.
+func Parse(text string) (Address, error) {
 	network, rest, err := api.SplitAddress(text)
 	switch {
 	case err != nil:
-		return address{}, err
+		return Address{}, err
 	case network == "unix":
 		if strings.HasPrefix(rest, "/") {
 			rest = filepath.Clean(rest)
 		}
-		return address{path: rest}, nil
+		return Address{Path: rest}, nil
 	}
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil {
 		var bad *net.AddrError
 		if errors.As(err, &bad) {
-			return address{}, fmt.Errorf("%q: %s; write %s://host:port, an IPv6 address in brackets", text, bad.Err, network)
+			return Address{}, fmt.Errorf("%q: %s; write %s://host:port, an IPv6 address in brackets", text, bad.Err, network)
 		}
-		return address{}, fmt.Errorf("%q: %w", text, err)
+		return Address{}, fmt.Errorf("%q: %w", text, err)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return address{}, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, port)
+		return Address{}, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, port)
 	}
 	host, err = checkHost(text, host)
-	return address{host: host, port: uint16(number), tls: network == "tls"}, err
+	return Address{Host: host, Port: uint16(number), TLS: network == "tls"}, err
 }
 
 // checkHost returns the host of text in its canonical form.

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/client"
+)
+
+// commands returns the commands that help lists, and the root.
+func commands() []*cobra.Command {
+	root := new(app).rootCommand()
+	all := []*cobra.Command{root}
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() {
+			all = append(all, cmd)
+		}
+	}
+	return all
+}
+
+// arguments returns the command line of a command, without the program's name.
+func arguments(cmd *cobra.Command) []string { return strings.Fields(cmd.CommandPath())[1:] }
+
+// Each command and each flag has a help of lines of 80 columns, and an example.
+func TestHelp(t *testing.T) {
+	for _, cmd := range commands() {
+		t.Run(cmd.Name(), func(t *testing.T) {
+			assert.NotEmpty(t, cmd.Short)
+			assert.Greater(t, len(cmd.Long), 40)
+			assert.Contains(t, cmd.Example, "hitbench "+strings.Join(arguments(cmd), ""))
+			r := runWith(t.Context(), &fakeServer{}, nil, append(arguments(cmd), "--help")...)
+			assert.Equal(t, exitDone, r.code)
+			assert.Empty(t, r.stderr)
+			assert.Contains(t, r.stdout, cmd.Long)
+			assert.Contains(t, r.stdout, "\nExamples:\n"+cmd.Example+"\n")
+			cmd.Flags().VisitAll(func(f *pflag.Flag) {
+				assert.Contains(t, r.stdout, "--"+f.Name, "its help")
+				assert.NotEmpty(t, f.Usage, f.Name)
+				assert.NotContains(t, f.Usage, "\n", "help breaks the lines of --%s", f.Name)
+			})
+			for line := range strings.Lines(r.stdout) {
+				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+			}
+			assert.Equal(t, r, runWith(t.Context(), &fakeServer{}, nil, append([]string{"help"}, arguments(cmd)...)...))
+		})
+	}
+}
+
+// One flag means one thing: where commands have a flag of one name it has one type and one short
+// form, and no short form means two flags.
+func TestFlagsAgree(t *testing.T) {
+	// What a command takes as one value or a list is a list in help.
+	listed := map[string]bool{"connections": true, "hashes": true}
+	types, short := map[string]string{}, map[string]string{}
+	for _, cmd := range commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			where := cmd.Name() + " --" + f.Name
+			if before, ok := types[f.Name]; ok && !listed[f.Name] {
+				assert.Equal(t, before, f.Value.Type(), where)
+			}
+			types[f.Name] = f.Value.Type()
+			if f.Shorthand != "" {
+				if before, ok := short[f.Shorthand]; ok {
+					assert.Equal(t, before, f.Name, where)
+				}
+				short[f.Shorthand] = f.Name
+			}
+		})
+	}
+	for _, cmd := range commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			for letter, name := range short {
+				if f.Name == name {
+					assert.Equal(t, letter, f.Shorthand, cmd.Name()+" --"+name)
+				}
+			}
+		})
+	}
+}
+
+// With --json a failure is one line on standard output, whatever has failed.
+func TestJSONFailure(t *testing.T) {
+	for _, cmd := range commands() {
+		if cmd.Flags().Lookup("json") == nil {
+			continue
+		}
+		t.Run(cmd.Name(), func(t *testing.T) {
+			for _, wrong := range []string{"--bogus", "now"} {
+				for _, args := range [][]string{{wrong, "--json"}, {"--json", wrong}} {
+					r := runWith(t.Context(), &fakeServer{}, nil, append(arguments(cmd), args...)...)
+					assert.Equal(t, exitUsage, r.code, args)
+					assert.Regexp(t, `^\{"error":".*(bogus|now).*","exit":2\}\n$`, r.stdout, args)
+				}
+			}
+		})
+	}
+	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--trace", "/no/such", "--json")
+	assert.Regexp(t, `^\{"error":"bad trace: .*","exit":2\}\n$`, r.stdout)
+	r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--connect", "tcp://127.0.0.1:0", "--json")
+	assert.Regexp(t, `^\{"error":"--connect: .*port 0.*","exit":2\}\n$`, r.stdout)
+}
+
+// refused is what no server at an address makes of a connection.
+func refused(_ context.Context, addr string) error {
+	return fmt.Errorf("%w: %s: connection refused", client.ErrConnect, addr)
+}
+
+func TestAddressOfTheEnvironment(t *testing.T) {
+	t.Setenv("HITLINE_ADDRESS", "tcp://127.0.0.1:1")
+	for _, line := range []string{"replay --trace " + excerpt, "run"} {
+		r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, strings.Fields(line)...)
+		assert.Equal(t, exitLost, r.code, line)
+		assert.Contains(t, r.stderr, "127.0.0.1:1: ", line)
+	}
+	t.Setenv("HITLINE_ADDRESS", "127.0.0.1")
+	for _, line := range []string{"replay --trace " + excerpt, "run"} {
+		r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, strings.Fields(line)...)
+		assert.Equal(t, exitUsage, r.code, line)
+		assert.Contains(t, r.stderr, `hitbench: HITLINE_ADDRESS: "127.0.0.1": missing port`, line)
+	}
+	r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, "run", "--connect", "tcp://127.0.0.1:2")
+	require.Contains(t, r.stderr, "127.0.0.1:2: ", "the flag counts first")
+}
