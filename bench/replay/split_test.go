@@ -76,15 +76,15 @@ func TestSplitTotals(t *testing.T) {
 					o := options(trace)
 					o.Split, o.Speed = true, speed
 					problems := collect(&o)
-					r, err := Replay(t.Context(), o, targets...)
+					r, err := Run(t.Context(), o, targets...)
 					require.NoError(t, err)
 					assert.Empty(t, *problems)
 					want := counters(whole)
-					want.Conns, want.Split, want.Speed = conns, true, speed
+					want.Connections, want.Split, want.Speed = conns, true, speed
 					assert.Equal(t, want, counters(r))
-					require.Len(t, r.ConnRequests, conns)
+					require.Len(t, r.ConnectionRequests, conns)
 					for i, f := range all {
-						assert.EqualValues(t, f.lookups, r.ConnRequests[i])
+						assert.EqualValues(t, f.lookups, r.ConnectionRequests[i])
 						assert.Greater(t, f.lookups, int(whole.Requests)/conns/3, "connection %d", i)
 					}
 				})
@@ -95,7 +95,7 @@ func TestSplitTotals(t *testing.T) {
 
 // Requests that share more than the opening stay together and in order.
 func TestSplitRoutes(t *testing.T) {
-	s := newSplit(ReplayOptions{}, make([]*player, 3), []uint64{1})
+	s := newSplit(Options{}, make([]*player, 3), []uint64{1})
 	for i, tt := range []struct {
 		ids  []uint64
 		want int
@@ -131,7 +131,7 @@ func TestOpening(t *testing.T) {
 			items[i] = `{"hash_ids":` + item + "}\n"
 		}
 		o := options(workload.TextTrace("t.jsonl", strings.Join(items, "")))
-		o.Split, o.Limit = true, 3
+		o.Split, o.Requests = true, 3
 		got, err := o.opening(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, want, got, text)
@@ -156,14 +156,14 @@ func TestSplitLies(t *testing.T) {
 			o := options(workload.FileTrace(excerpt))
 			o.Split = true
 			problems := collect(&o)
-			r, err := Replay(t.Context(), o, targets...)
+			r, err := Run(t.Context(), o, targets...)
 			require.NoError(t, err)
 			assert.Greater(t, lies, 100)
-			assert.EqualValues(t, lies, r.Mismatches)
+			assert.EqualValues(t, lies, r.Wrong)
 			for _, problem := range *problems {
-				wrong, ok := errors.AsType[*MismatchError](problem)
+				wrong, ok := errors.AsType[*WrongError](problem)
 				require.True(t, ok)
-				assert.Equal(t, 1, wrong.Conn)
+				assert.Equal(t, 1, wrong.Connection)
 				assert.Equal(t, lie(wrong.Expected), wrong.Got)
 			}
 		})
@@ -174,15 +174,15 @@ func TestSplitLies(t *testing.T) {
 // notices.
 func TestSplitTwice(t *testing.T) {
 	_, targets := fakes(t, 3)
-	split := func(o *ReplayOptions) { o.Split = true }
-	assert.Zero(t, replayed(t, workload.FileTrace(excerpt), split, targets...).Mismatches)
+	split := func(o *Options) { o.Split = true }
+	assert.Zero(t, replayed(t, workload.FileTrace(excerpt), split, targets...).Wrong)
 	conns := map[int]bool{}
-	replayed(t, workload.FileTrace(excerpt), func(o *ReplayOptions) {
+	replayed(t, workload.FileTrace(excerpt), func(o *Options) {
 		o.Split = true
 		o.OnProblem = func(err error) {
-			wrong, ok := errors.AsType[*MismatchError](err)
+			wrong, ok := errors.AsType[*WrongError](err)
 			assert.True(t, ok)
-			conns[wrong.Conn] = true
+			conns[wrong.Connection] = true
 		}
 	}, targets...)
 	assert.Len(t, conns, 3)
@@ -203,9 +203,9 @@ func TestSplitOpeningRefused(t *testing.T) {
 		}
 		targets = append(targets, gated{f, gate})
 	}
-	r := replayed(t, workload.FileTrace(excerpt), func(o *ReplayOptions) { o.Split = true }, targets...)
-	assert.Zero(t, r.Mismatches)
-	assert.EqualValues(t, 3, r.Errors)
+	r := replayed(t, workload.FileTrace(excerpt), func(o *Options) { o.Split = true }, targets...)
+	assert.Zero(t, r.Wrong)
+	assert.EqualValues(t, 3, r.Refused)
 	assert.EqualValues(t, excerptRequests, r.Requests)
 	assert.False(t, gate.early, "two requests at once")
 }
@@ -258,10 +258,10 @@ func TestSplitConnectionLost(t *testing.T) {
 	}
 	o := options(trees("1,", 500))
 	o.Split = true
-	r, err := Replay(t.Context(), o, targets...)
+	r, err := Run(t.Context(), o, targets...)
 	require.ErrorIs(t, err, lost)
 	assert.ErrorContains(t, err, " on connection 2: cut")
-	assert.EqualValues(t, 1, r.Errors)
+	assert.Zero(t, r.Refused)
 	assert.True(t, r.Partial)
 	assert.Equal(t, 5, all[2].lookups)
 }
@@ -281,7 +281,7 @@ func TestSplitConnectionLostWhileFull(t *testing.T) {
 		}
 		o := options(byTurns(1000))
 		o.Split = true
-		_, err := Replay(t.Context(), o, &stubborn{all[0]}, all[1])
+		_, err := Run(t.Context(), o, &stubborn{all[0]}, all[1])
 		require.ErrorIs(t, err, lost)
 		assert.Equal(t, 2, all[0].lookups)
 	})
@@ -313,10 +313,10 @@ func TestSplitInterrupted(t *testing.T) {
 	hung := &hanging{fake: targets[1].(*fake), after: 3, hung: func() { stop(stopped) }}
 	o := options(workload.FileTrace(excerpt))
 	o.Split = true
-	r, err := Replay(ctx, o, targets[0], hung)
+	r, err := Run(ctx, o, targets[0], hung)
 	require.ErrorIs(t, err, stopped)
-	assert.EqualValues(t, 3, r.ConnRequests[1])
-	assert.Zero(t, r.Errors)
+	assert.EqualValues(t, 3, r.ConnectionRequests[1])
+	assert.Zero(t, r.Refused)
 	assert.True(t, r.Partial)
 }
 
@@ -326,11 +326,11 @@ func TestSplitBadTrace(t *testing.T) {
 	f := newFake(t)
 	o := options(workload.TextTrace("t.jsonl", small+"?"))
 	o.Split = true
-	r, err := Replay(t.Context(), o, f)
+	r, err := Run(t.Context(), o, f)
 	require.ErrorIs(t, err, workload.ErrTrace)
 	assert.ErrorContains(t, err, "t.jsonl:6: not JSON")
 	assert.Zero(t, f.lookups)
-	assert.Equal(t, Report{Trace: "t.jsonl", Conns: 1, Split: true, HashBlockTokens: 512, Partial: true}, counters(r))
+	assert.Equal(t, Report{Trace: "t.jsonl", Connections: 1, Split: true, BlockSize: 512, Partial: true}, counters(r))
 	require.NoError(t, r.WriteHDR(io.Discard), "nothing, but no failure")
 }
 
@@ -341,7 +341,7 @@ func TestSplitReadsNoFurther(t *testing.T) {
 		release := make(chan struct{})
 		done := make(chan Report, 1)
 		go func() {
-			done <- replayed(t, byTurns(1000), func(o *ReplayOptions) { o.Split = true },
+			done <- replayed(t, byTurns(1000), func(o *Options) { o.Split = true },
 				&holding{fake: all[0], release: release}, all[1])
 		}()
 		synctest.Wait()
