@@ -33,6 +33,8 @@ func TestFigures(t *testing.T) {
 			require.Equal(t, Percentile(sorted, p), OfHistogram(h, p), "%v of %d", p, i+1)
 		}
 	}
+	assert.Equal(t, Latency{P50us: 0.1, P90us: 0.18, P99us: 0.2, P999us: 0.2, MaxUs: 0.2, MeanUs: 0.1}, LatencyOf(h))
+	assert.Equal(t, Latency{}, LatencyOf(hdrhistogram.New(1, 10, 3)))
 	assert.InDelta(t, 1.23, Micros(1234), 0)
 	assert.InDelta(t, 0.667, Round3(2.0/3), 0)
 }

@@ -49,16 +49,16 @@ func TestReplayAnchored(t *testing.T) {
 
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	args := []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "--hash-block-tokens", "16", "--allow-evicted", "--anchored"}
+	args := []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "--block-size", "16", "--allow-evicted", "--anchored"}
 	require.Equal(t, exitDone, a.run(t.Context(), append(args, "--json")), stderr.String())
 	got := report(t, result{stdout: stdout.String()})
 	assert.EqualValues(t, 799, got.Requests)
-	assert.Zero(t, got.Mismatches)
+	assert.Zero(t, got.Wrong)
 	require.NotNil(t, got.Anchored)
 	assert.Greater(t, got.Anchored.FullBytes, int64(21951*32*32), "all hashes, and what is around them")
 	assert.Greater(t, got.Anchored.Fewer, 10.0)
 
-	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "--conns", "2")))
+	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "-c", "2")))
 }
 
 func TestRunAnchored(t *testing.T) {

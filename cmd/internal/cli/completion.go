@@ -54,11 +54,12 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value, _ := pflag.UnquoteUsage(f)
-		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && value != "file" && value != "path" {
+		isFile := strings.EqualFold(value, "file") || strings.EqualFold(value, "path")
+		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && !isFile {
 			Complete(cmd, f.Name)
 		}
 	})
-	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
+	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 }

@@ -112,6 +112,6 @@ func isAny(err error, classes []error) bool {
 // too; and where no command is found it may be meant for one.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	asJSON, err := cmd.Flags().GetBool("json")
-	mayMean := cmd.HasSubCommands() || err == nil && !cmd.Flags().Changed("json")
-	return asJSON || mayMean && slices.Contains(args, "--json")
+	takesJSON := err == nil || cmd.HasSubCommands()
+	return asJSON || takesJSON && slices.Contains(args, "--json")
 }

@@ -45,9 +45,6 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	if letters := missing.GetSpecifiedShortnames(); letters != "" { // as in -duration
 		mistyped = strings.TrimLeft(letters, "-")
 	}
-	if len(mistyped) < 2 {
-		return err
-	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
