@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 )
 
 func conversationOptions() ConversationOptions {
@@ -100,22 +100,24 @@ func TestConversationsSeed(t *testing.T) {
 	assert.NotEqual(t, take(1, 0), take(1, 1))
 }
 
+func TestMissAt(t *testing.T) {
+	for _, at := range []MissAt{MissFirst, MissMiddle, MissTail} {
+		require.NoError(t, at.Check())
+	}
+	measuretest.RefusedOptions(t, MissRandom, MissAt.Check, map[string]func(*MissAt){
+		`a miss at "end"; there are first, middle, tail, random`: func(m *MissAt) { *m = "end" },
+	})
+}
+
 func TestConversationOptions(t *testing.T) {
-	require.NoError(t, conversationOptions().Check())
-	for want, spoil := range map[string]func(*ConversationOptions){
+	measuretest.RefusedOptions(t, conversationOptions(), ConversationOptions.Check, map[string]func(*ConversationOptions){
 		"0 prefixes; give 1":                            func(o *ConversationOptions) { o.Prefixes = 0 },
 		"0 turns; give 1":                               func(o *ConversationOptions) { o.Turns = 0 },
 		"0 conversations under way":                     func(o *ConversationOptions) { o.Active = 0 },
 		"a Zipf exponent of 1;":                         func(o *ConversationOptions) { o.Zipf = 1 },
 		"conversations of 15 hashes; give 16 to":        func(o *ConversationOptions) { o.Hashes = []int{40, 15} },
 		"conversations of 2097153 hashes; give 16 to 2": func(o *ConversationOptions) { o.Hashes = []int{MaxHashes + 1} },
-	} {
-		o := conversationOptions()
-		spoil(&o)
-		err := o.Check()
-		require.ErrorIs(t, err, measure.ErrOptions, want)
-		assert.ErrorContains(t, err, want)
-	}
+	})
 	o := conversationOptions()
 	o.Hashes = []int{16} // as short as may be: every turn adds a hash at least
 	require.NoError(t, o.Check())
