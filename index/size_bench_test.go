@@ -107,9 +107,6 @@ func (p *pool) store(hashes []byte) error {
 	return p.Store(new(index.Writer), []int{0}, hashes, hashLen)
 }
 
-// reader returns the same index for another goroutine.
-func (p *pool) reader() *pool { return &pool{Index: p.Index} }
-
 func (p *pool) leading(hashes []byte) int {
 	p.Begin(&p.cursor, hashLen)
 	defer p.End(&p.cursor)

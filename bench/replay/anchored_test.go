@@ -35,7 +35,7 @@ func TestReplayBothWays(t *testing.T) {
 		var problems []error
 		f := &anchoredFake{fake: newFake(t), lie: lie}
 		got, err := Run(t.Context(), Options{
-			Trace: workload.TextTrace("t.jsonl", trace), BlockSize: 512, Timeout: time.Minute,
+			Trace: traceOf(trace), BlockSize: 512, Timeout: time.Minute,
 			OnProblem: func(err error) { problems = append(problems, err) },
 		}, f)
 		require.NoError(t, err)

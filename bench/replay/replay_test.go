@@ -29,14 +29,6 @@ const (
 	excerptHitBlocks = 4144
 )
 
-// small has hits of 0, 2, 1 and 3 blocks and one request without blocks.
-const small = `{"hash_ids":[1,2]}
-{"hash_ids":[1,2,3]}
-{"hash_ids":[1,4]}
-{"hash_ids":[]}
-{"hash_ids":[1,2,3]}
-`
-
 func options(trace workload.Trace) Options {
 	return Options{Trace: trace, BlockSize: workload.BlockTokens, Timeout: time.Minute}
 }
@@ -62,7 +54,7 @@ func TestModelOnExcerpt(t *testing.T) {
 	var m workload.Model
 	blocks, hits := 0, 0
 	requests := 0
-	err := options(workload.FileTrace(excerpt)).each(t.Context(), func(r workload.Request) error {
+	err := options(excerptTrace).each(t.Context(), func(r workload.Request) error {
 		requests++
 		assert.Equal(t, requests, r.Number)
 		blocks += len(r.IDs)
@@ -80,7 +72,7 @@ func TestReplayExcerpt(t *testing.T) {
 	for _, tokens := range []int{512, 16} {
 		for _, conns := range []int{1, 3} {
 			t.Run(fmt.Sprintf("tokens=%d/conns=%d", tokens, conns), func(t *testing.T) {
-				o := options(workload.FileTrace(excerpt))
+				o := options(excerptTrace)
 				o.BlockSize = tokens
 				if tokens == 16 {
 					o.Requests = 100 // the fake's map is slow
@@ -124,7 +116,7 @@ func TestReplayExcerpt(t *testing.T) {
 
 func TestReplaySmall(t *testing.T) {
 	f := newFake(t)
-	r, err := Run(t.Context(), options(workload.TextTrace("t.jsonl", small)), f)
+	r, err := Run(t.Context(), options(traceOf(small)), f)
 	require.NoError(t, err)
 	assert.Equal(t, Report{
 		Trace: "t.jsonl", Connections: 1, BlockSize: 512, Requests: 5, Blocks: 10, HitBlocks: 6, HitTokens: 3072,
@@ -136,7 +128,7 @@ func TestReplaySmall(t *testing.T) {
 
 func TestReplayLimit(t *testing.T) {
 	for limit, want := range map[int]int64{0: 5, 1: 1, 4: 4, 5: 5, 6: 5} {
-		o := options(workload.TextTrace("t.jsonl", small))
+		o := options(traceOf(small))
 		o.Requests = limit
 		count, err := o.CountRequests(t.Context())
 		require.NoError(t, err)
@@ -146,7 +138,7 @@ func TestReplayLimit(t *testing.T) {
 		assert.Equal(t, want, r.Requests, "limit %d", limit)
 	}
 	// What lies past the limit is not read.
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\nrubbish"))
+	o := options(traceOf("{\"hash_ids\":[1]}\nrubbish"))
 	o.Requests = 1
 	_, err := Run(t.Context(), o, newFake(t))
 	require.NoError(t, err)
@@ -190,7 +182,7 @@ func TestReplayLies(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			o.AllowEvicted = tt.bounded
 			problems := collect(&o)
 			f := newFake(t)
@@ -211,7 +203,7 @@ func TestReplayLies(t *testing.T) {
 
 // With hash blocks of 16 tokens, part of an id can be gone.
 func TestReplayPartOfAnID(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
+	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
 	o.BlockSize, o.AllowEvicted = 16, true
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) { return right * 15 / 32, nil }
@@ -228,18 +220,18 @@ func TestWrongErrorText(t *testing.T) {
 }
 
 func TestReplayRefusals(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	problems := collect(&o)
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) {
 		if call == 2 {
-			return 0, fmt.Errorf("%w: not now", measure.ErrRefused)
+			return 0, refusedFor("not now")
 		}
 		return right, nil
 	}
 	f.failStore = func(call int) error {
 		if call == 2 { // so block 3 is not there when request 5 asks for it
-			return fmt.Errorf("%w: full", measure.ErrRefused)
+			return refusedFor("full")
 		}
 		return nil
 	}
@@ -279,7 +271,7 @@ func TestReplayConnectionLost(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			problems := collect(&o)
 			f := newFake(t)
 			tt.spoil(f)
@@ -310,7 +302,7 @@ func TestReplayOneOfThreeLost(t *testing.T) {
 		}
 		targets = append(targets, f)
 	}
-	r, err := Run(t.Context(), options(workload.TextTrace("t.jsonl", small)), targets...)
+	r, err := Run(t.Context(), options(traceOf(small)), targets...)
 	require.ErrorIs(t, err, lost)
 	assert.Zero(t, r.Refused, "it is lost, not refused")
 	assert.True(t, r.Partial)
@@ -338,7 +330,7 @@ func TestReplayInterrupted(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	problems := collect(&o)
 	r, err := Run(ctx, o, &hanging{fake: newFake(t), after: 2, hung: func() { stop(stopped) }})
 	require.ErrorIs(t, err, stopped)
@@ -350,7 +342,7 @@ func TestReplayInterrupted(t *testing.T) {
 
 func TestReplayInterruptedBetweenRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	o.OnRequest = func(time.Duration) { stop() }
 	r, err := Run(ctx, o, newFake(t))
 	require.ErrorIs(t, err, context.Canceled)
@@ -381,7 +373,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReplayTimeout(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	o.Timeout = time.Millisecond
 	r, err := Run(t.Context(), o, &hanging{fake: newFake(t), after: 1})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -396,7 +388,7 @@ func TestReplayTimeout(t *testing.T) {
 }
 
 func TestReplayBadTrace(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
+	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
 	n, err := o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	assert.Equal(t, 1, n)
@@ -411,12 +403,12 @@ func TestReplayTooManyHashes(t *testing.T) {
 	for range 4095 {
 		line += ",1"
 	}
-	o := options(workload.TextTrace("t.jsonl", line+"]}"))
+	o := options(traceOf(line + "]}"))
 	o.BlockSize = 1 // 4,096 ids of 512 hashes are just allowed
 	_, err := o.CountRequests(t.Context())
 	require.NoError(t, err)
 
-	o.Trace = workload.TextTrace("t.jsonl", line+",1]}")
+	o.Trace = traceOf(line + ",1]}")
 	_, err = o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	require.ErrorContains(t, err, "t.jsonl:1: 2097664 hash blocks; a lookup carries at most 2097152")
@@ -436,7 +428,7 @@ func TestOptions(t *testing.T) {
 		"negative limit":   {func(o *Options) { o.Requests = -1 }, "-1 requests; give 0 for all of them"},
 		"no timeout":       {func(o *Options) { o.Timeout = 0 }, "a timeout of 0s; it must be positive"},
 		"negative timeout": {func(o *Options) { o.Timeout = -time.Second }, "a timeout of -1s; it must be positive"},
-		"a speed":          {func(o *Options) { o.Speed = 99.5; o.Trace = workload.TextTrace("t.jsonl", timed) }, ""},
+		"a speed":          {func(o *Options) { o.Speed = 99.5; o.Trace = traceOf(timed) }, ""},
 		"negative speed":   {func(o *Options) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
 		"endless speed":    {func(o *Options) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
 		"no speed":         {func(o *Options) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
@@ -445,7 +437,7 @@ func TestOptions(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			tt.change(&o)
 			_, countErr := o.CountRequests(t.Context())
 			_, err := Run(t.Context(), o, newFake(t))
@@ -458,7 +450,7 @@ func TestOptions(t *testing.T) {
 			assert.EqualError(t, err, "bad options: "+tt.want)
 		})
 	}
-	_, err := Run(t.Context(), options(workload.TextTrace("t.jsonl", small)))
+	_, err := Run(t.Context(), options(traceOf(small)))
 	assert.EqualError(t, err, "bad options: no connections")
 }
 
@@ -466,7 +458,7 @@ func TestOptions(t *testing.T) {
 func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 20 * time.Millisecond
-		o := options(workload.TextTrace("t.jsonl", small))
+		o := options(traceOf(small))
 		o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
 		f := newFake(t)
 		f.failStore = func(int) error { time.Sleep(wait); return nil }
@@ -485,7 +477,7 @@ func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 
 // OnProblem keeps no lock of its own, so calls of three connections must not overlap.
 func TestReplayTellsOneProblemAtATime(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	var inside atomic.Int32
 	problems := 0
 	o.OnProblem = func(error) {
@@ -509,7 +501,7 @@ func TestReplayTellsOneProblemAtATime(t *testing.T) {
 func TestReplayClosesReadings(t *testing.T) {
 	var opened, closed atomic.Int32
 	for _, text := range []string{small, small + "?"} {
-		trace := workload.TextTrace("t.jsonl", text)
+		trace := traceOf(text)
 		trace.Open = func() (io.ReadCloser, error) {
 			opened.Add(1)
 			return closeFunc{strings.NewReader(text), func() { closed.Add(1) }}, nil

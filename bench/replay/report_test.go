@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -105,7 +104,7 @@ func TestReportHDR(t *testing.T) {
 	var out bytes.Buffer
 	require.Error(t, full.WriteHDR(&out), "no histogram in it")
 
-	r := replayed(t, workload.TextTrace("t.jsonl", small), nil)
+	r := replayed(t, traceOf(small), nil)
 	r.latency.Reset()
 	for us := int64(1); us <= 4; us++ {
 		require.NoError(t, r.latency.RecordValue(us*1000))
@@ -128,7 +127,7 @@ func TestReportWriteFails(t *testing.T) {
 	w := writerFunc(func([]byte) (int, error) { return 0, cause })
 	require.ErrorIs(t, full.WriteTable(w), cause)
 	require.ErrorIs(t, full.WriteWindows(w), cause)
-	require.ErrorIs(t, replayed(t, workload.TextTrace("t.jsonl", small), nil).WriteHDR(w), cause)
+	require.ErrorIs(t, replayed(t, traceOf(small), nil).WriteHDR(w), cause)
 }
 
 type writerFunc func([]byte) (int, error)

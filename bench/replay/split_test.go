@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,40 +27,10 @@ func fakes(t *testing.T, n int) ([]*fake, []Target) {
 	return all, targets
 }
 
-// trees returns a trace of random requests under the opening ids, in several trees
-// or, with an empty request, none.
-func trees(opening string, trees int) workload.Trace {
-	random := rand.New(rand.NewPCG(1, 2))
-	var text strings.Builder
-	for range 1000 {
-		if random.IntN(50) == 0 {
-			text.WriteString("{\"timestamp\":1,\"hash_ids\":[]}\n")
-			continue
-		}
-		fmt.Fprintf(&text, "{\"timestamp\":1,\"hash_ids\":[%s%d", opening, random.IntN(trees))
-		for range random.IntN(5) {
-			fmt.Fprintf(&text, ",%d", random.IntN(3))
-		}
-		text.WriteString("]}\n")
-	}
-	return workload.TextTrace("t.jsonl", text.String())
-}
-
-// withTimes is a trace of requests of one time with the lists of ids in text.
-func withTimes(text string) workload.Trace {
-	return workload.TextTrace("t.jsonl", strings.NewReplacer("[", `{"timestamp":1,"hash_ids":[`, "]", "]}").Replace(text))
-}
-
 // Any number of connections that split a trace get the answers that one gets, and
 // each of them does a fair part. In the excerpt, all requests begin with id 0.
 func TestSplitTotals(t *testing.T) {
-	traces := map[string]workload.Trace{
-		"excerpt":           workload.FileTrace(excerpt),
-		"no opening":        trees("", 40),
-		"opening of three":  trees("7,8,9,", 40),
-		"opening and alone": withTimes("[]\n[1]\n" + strings.Repeat("[1]\n[1,2]\n[1,3]\n", 100)),
-	}
-	for name, trace := range traces {
+	for name, trace := range splitTraces() {
 		whole := replayed(t, trace, nil)
 		for _, conns := range []int{1, 2, 5} {
 			for _, speed := range []float64{0, 1e6} {
@@ -130,7 +96,7 @@ func TestOpening(t *testing.T) {
 		for i, item := range items {
 			items[i] = `{"hash_ids":` + item + "}\n"
 		}
-		o := options(workload.TextTrace("t.jsonl", strings.Join(items, "")))
+		o := options(traceOf(strings.Join(items, "")))
 		o.Split, o.Requests = true, 3
 		got, err := o.opening(t.Context())
 		require.NoError(t, err)
@@ -153,7 +119,7 @@ func TestSplitLies(t *testing.T) {
 				}
 				return lie(right), nil
 			}
-			o := options(workload.FileTrace(excerpt))
+			o := options(excerptTrace)
 			o.Split = true
 			problems := collect(&o)
 			r, err := Run(t.Context(), o, targets...)
@@ -175,9 +141,9 @@ func TestSplitLies(t *testing.T) {
 func TestSplitTwice(t *testing.T) {
 	_, targets := fakes(t, 3)
 	split := func(o *Options) { o.Split = true }
-	assert.Zero(t, replayed(t, workload.FileTrace(excerpt), split, targets...).Wrong)
+	assert.Zero(t, replayed(t, excerptTrace, split, targets...).Wrong)
 	conns := map[int]bool{}
-	replayed(t, workload.FileTrace(excerpt), func(o *Options) {
+	replayed(t, excerptTrace, func(o *Options) {
 		o.Split = true
 		o.OnProblem = func(err error) {
 			wrong, ok := errors.AsType[*WrongError](err)
@@ -197,13 +163,13 @@ func TestSplitOpeningRefused(t *testing.T) {
 	for _, f := range all {
 		f.failStore = func(int) error {
 			if gate.total() <= 3 {
-				return fmt.Errorf("%w: full", measure.ErrRefused)
+				return refusedFor("full")
 			}
 			return nil
 		}
 		targets = append(targets, gated{f, gate})
 	}
-	r := replayed(t, workload.FileTrace(excerpt), func(o *Options) { o.Split = true }, targets...)
+	r := replayed(t, excerptTrace, func(o *Options) { o.Split = true }, targets...)
 	assert.Zero(t, r.Wrong)
 	assert.EqualValues(t, 3, r.Refused)
 	assert.EqualValues(t, excerptRequests, r.Requests)
@@ -297,21 +263,12 @@ func (s *stubborn) Lookup(ctx context.Context, numTokens uint32, hashes []byte, 
 	return s.fake.Lookup(ctx, numTokens, hashes, length)
 }
 
-// byTurns is a trace whose requests have one of two blocks, by turns.
-func byTurns(requests int) workload.Trace {
-	var text strings.Builder
-	for i := range requests {
-		fmt.Fprintf(&text, "{\"hash_ids\":[%d]}\n", i%2)
-	}
-	return workload.TextTrace("t.jsonl", text.String())
-}
-
 func TestSplitInterrupted(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	_, targets := fakes(t, 2)
 	hung := &hanging{fake: targets[1].(*fake), after: 3, hung: func() { stop(stopped) }}
-	o := options(workload.FileTrace(excerpt))
+	o := options(excerptTrace)
 	o.Split = true
 	r, err := Run(ctx, o, targets[0], hung)
 	require.ErrorIs(t, err, stopped)
@@ -324,11 +281,10 @@ func TestSplitInterrupted(t *testing.T) {
 // opening.
 func TestSplitBadTrace(t *testing.T) {
 	f := newFake(t)
-	o := options(workload.TextTrace("t.jsonl", small+"?"))
+	o := options(traceOf(small + "?"))
 	o.Split = true
 	r, err := Run(t.Context(), o, f)
-	require.ErrorIs(t, err, workload.ErrTrace)
-	assert.ErrorContains(t, err, "t.jsonl:6: not JSON")
+	require.ErrorContains(t, err, "bad trace: t.jsonl:6: not JSON")
 	assert.Zero(t, f.lookups)
 	assert.Equal(t, Report{Trace: "t.jsonl", Connections: 1, Split: true, BlockSize: 512, Partial: true}, counters(r))
 	require.NoError(t, r.WriteHDR(io.Discard), "nothing, but no failure")

@@ -6,9 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -56,8 +53,8 @@ func TestReplayWindowsFlatOut(t *testing.T) {
 // A refused lookup is a request without an answer.
 func TestReplayWindowsRefused(t *testing.T) {
 	f := newFake(t)
-	f.answer = func(int, uint32) (uint32, error) { return 512, fmt.Errorf("%w: not now", measure.ErrRefused) }
-	r := replayed(t, workload.TextTrace("t.jsonl", "{\"hash_ids\":[1,2]}"), func(o *Options) { o.Interval = time.Hour }, f)
+	f.answer = func(int, uint32) (uint32, error) { return 512, refusedFor("not now") }
+	r := replayed(t, traceOf("{\"hash_ids\":[1,2]}"), func(o *Options) { o.Interval = time.Hour }, f)
 	assert.Equal(t, []Window{{Requests: 1, Blocks: 2}}, r.Windows)
 	assert.Zero(t, r.MaxUs)
 }
@@ -67,7 +64,7 @@ func TestReplayWindowsAddUp(t *testing.T) {
 	for _, interval := range []time.Duration{0, time.Nanosecond, time.Millisecond, 7 * time.Second, 1 << 62} {
 		synctest.Test(t, func(t *testing.T) {
 			index := newFake(t).index
-			r := replayed(t, workload.FileTrace(excerpt), func(o *Options) {
+			r := replayed(t, excerptTrace, func(o *Options) {
 				o.Speed, o.Interval = 1000, interval
 			}, &fake{t: t, index: index}, &fake{t: t, index: index})
 			for _, list := range [][]Window{r.Windows, r.rows} {

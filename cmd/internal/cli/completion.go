@@ -54,7 +54,8 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value, _ := pflag.UnquoteUsage(f)
-		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && value != "file" && value != "path" {
+		isFile := strings.EqualFold(value, "file") || strings.EqualFold(value, "path")
+		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && !isFile {
 			Complete(cmd, f.Name)
 		}
 	})

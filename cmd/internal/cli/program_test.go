@@ -38,6 +38,7 @@ func newTestRoot(err error) *cobra.Command {
 	measure.Flags().String("dialect", "raw", "dialect: raw or zmtp")
 	Complete(measure, "dialect", "raw", "zmtp")
 	measure.Flags().String("out", "", "`file` to write")
+	measure.Flags().String("log", "", "`PATH` of the log")
 	_ = measure.MarkFlagRequired("out")
 	FlagGroup(measure.Flags(), "Connection", func(group *pflag.FlagSet) {
 		group.String("connect", "", "`address`")
