@@ -135,11 +135,11 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 // Shells complete what a flag or an argument may be.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"run --workload ": "random conversations",
-		"run --dialect ":  "raw zmtp",
-		"run --miss-at ":  "first middle tail random",
-		"run --arrivals ": "even poisson",
-		"picture ":        strings.Join(picture.Kinds(), " "),
+		"run --workload ":           "random conversations",
+		"run --dialect ":            "raw zmtp",
+		"run --miss-at ":            "first middle tail random",
+		"run --arrivals ":           "even poisson",
+		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
 	} {
 		r := runWith(t.Context(), &fakeServer{}, nil, strings.Split("__complete "+line, " ")...)
 		assert.Equal(t, strings.Fields(want+" :4"), strings.Fields(r.stdout), line)

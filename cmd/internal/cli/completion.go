@@ -67,3 +67,11 @@ func completeFlags(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 }
+
+// unquoteFlags takes the quotes from the names of values, which only help understands, from the
+// texts of the flags of all commands: shells show these texts.
+func unquoteFlags(root *cobra.Command) {
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	}
+}
