@@ -69,13 +69,13 @@ func TestRunAnchored(t *testing.T) {
 	require.NoError(t, srv.Start(t.Context()))
 	defer func() { _ = srv.Shutdown(context.Background()) }()
 
-	args := []string{"--anchored", "--count", "300", "--connections", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
+	args := []string{"--anchored", "-n", "300", "-c", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
 	r := runLoad(t.Context(), append(args, "--connect", srv.Addrs()[0])...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.True(t, got.Anchored)
-	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Errors})
+	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Refused})
 	assert.GreaterOrEqual(t, srv.Stat().Anchored, int64(300))
 	assert.Positive(t, srv.Stat().AnchoredUndetermined)
 
@@ -83,7 +83,7 @@ func TestRunAnchored(t *testing.T) {
 		loadtest.OffByOne: exitBad, loadtest.Forgets: exitBad, loadtest.Refuses: exitBad, loadtest.Closes: exitLost,
 	} { // servers that do not know anchors, and are asked by all hashes
 		addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5})
-		r := runLoad(t.Context(), "--anchored", "--count", "100", "--hashes", "20", "--connect", addr)
+		r := runLoad(t.Context(), "--anchored", "-n", "100", "--hashes", "20", "--connect", addr)
 		assert.Equal(t, want, r.code, "%s: %s", fault, r.stderr)
 	}
 	for _, more := range [][]string{{"--rate", "10"}, {"--pipeline", "2"}, {"--dialect", "zmtp"}, {"--stores", "0.1"}} {

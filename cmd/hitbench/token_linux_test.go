@@ -59,8 +59,8 @@ func TestTokenAndTLS(t *testing.T) {
 		return a.run(t.Context(), args), errors.String()
 	}
 	commands := map[string]string{
-		"run":           "run --entries 100 --warmup 0s --count 50",
-		"run anchored":  "run --entries 100 --warmup 0s --count 50 --anchored --reset",
+		"run":           "run --entries 100 --warmup 0s -n 50",
+		"run anchored":  "run --entries 100 --warmup 0s -n 50 --anchored --reset",
 		"replay":        "replay --trace - --block-size 16",
 		"both ways":     "replay --trace - --block-size 16 --anchored",
 		"floor":         "floor --hashes 20 --entries 100 --rounds 1 --requests 20",

@@ -1,4 +1,4 @@
-package scale
+package load
 
 import (
 	"context"
@@ -16,9 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -27,22 +25,15 @@ import (
 
 // asServer names the variable that makes this test binary hitline, and says what is
 // wrong with it.
-const asServer = "SCALE_TEST_AS_SERVER"
+const asServer = "LOAD_TEST_AS_SERVER"
 
-func TestMain(m *testing.M) {
-	if fault := os.Getenv(asServer); fault != "" {
-		serve(fault)
-	}
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
-}
-
-// serve is a hitline that is told its loops, and does not evict.
-func serve(fault string) {
+// serveAsHitline is a hitline that is told its loops, and does not evict.
+func serveAsHitline(fault string) {
 	if fault == "ends" {
 		fmt.Fprintln(os.Stderr, "cannot listen")
 		os.Exit(1)
 	}
-	config := lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: blockTokens}}
+	config := lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}}
 	if fault == "evicts" {
 		config.Memory.MaxEntries = 70
 	}
@@ -64,7 +55,7 @@ func serve(fault string) {
 		panic(err)
 	}
 	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
-	if name := os.Getenv("SCALE_TEST_RECORD"); name != "" { // what it was given
+	if name := os.Getenv("LOAD_TEST_RECORD"); name != "" { // what it was given
 		cores, _ := process.Cores()
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -76,11 +67,16 @@ func serve(fault string) {
 	os.Exit(0)
 }
 
-func quick(t *testing.T, fault string) Options {
+func quickSweep(t *testing.T, fault string) SweepOptions {
 	t.Setenv(asServer, fault)
-	return Options{
-		Hitline: os.Args[0], Loops: []int{1, 2}, Connections: []int{1, 3}, Rounds: 2, Hashes: 10, Pipeline: 2, Entries: 100,
-		Timeout: 20 * time.Second, Seed: 1, count: 300,
+	client, server, err := Halves()
+	require.NoError(t, err)
+	return SweepOptions{
+		Load: Options{
+			Hashes: Lengths{Least: 10, Most: 10}, HitShare: 1, Pipeline: 2, Entries: 100, Timeout: patience, Seed: 1, Requests: 300,
+			ClientCores: client, ServerCores: server,
+		},
+		Server: ServerOptions{Hitline: os.Args[0]}, Loops: []int{1, 2}, Connections: []int{1, 3}, Rounds: 2,
 	}
 }
 
@@ -92,20 +88,20 @@ func onOneCore(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, process.Pin(cores...)) })
 }
 
-func TestRun(t *testing.T) {
+func TestSweep(t *testing.T) {
 	set := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(set)
-	t.Run("halves", testRun) // of one core, if there are no more
+	t.Run("halves", testSweep) // of one core, if there are no more
 	t.Run("shared", func(t *testing.T) {
 		onOneCore(t)
-		testRun(t)
+		testSweep(t)
 	})
 }
 
-func testRun(t *testing.T) {
-	o := quick(t, "none")
+func testSweep(t *testing.T) {
+	o := quickSweep(t, "none")
 	record := filepath.Join(t.TempDir(), "servers")
-	t.Setenv("SCALE_TEST_RECORD", record)
+	t.Setenv("LOAD_TEST_RECORD", record)
 	cores, err := process.Cores()
 	require.NoError(t, err)
 	runtime.SetDefaultGOMAXPROCS() // whatever the environment says: that is what Run goes back to
@@ -115,26 +111,26 @@ func testRun(t *testing.T) {
 		assert.Equal(t, 8, total)
 		steps = append(steps, done)
 	}
-	r, err := Run(t.Context(), o)
+	r, err := Sweep(t.Context(), o)
 	require.NoError(t, err)
 	assert.Equal(t, upTo(8), steps)
 	halves := process.Halves(cores, process.SystemCPUs())
-	assert.Equal(t, halves, process.Placement{Client: r.Client, Server: r.Server, Shared: r.Shared})
+	assert.Equal(t, halves, r.Placement)
 	require.Len(t, r.Points, 4)
 	for i, p := range r.Points {
 		assert.Equal(t, []int{1 + i/2, 1 + i%2*2}, []int{p.Loops, p.Connections})
-		assert.GreaterOrEqual(t, p.Requests, 2*o.count)
-		assert.Positive(t, p.RequestsPerSecondMin)
-		assert.LessOrEqual(t, p.RequestsPerSecondMin, p.RequestsPerSecond)
-		assert.LessOrEqual(t, p.RequestsPerSecond, p.RequestsPerSecondMax)
+		assert.GreaterOrEqual(t, p.Requests, 2*o.Load.Requests)
+		assert.Positive(t, p.RequestsPerSecond.Min)
+		assert.LessOrEqual(t, p.RequestsPerSecond.Min, p.RequestsPerSecond.Median)
+		assert.LessOrEqual(t, p.RequestsPerSecond.Median, p.RequestsPerSecond.Max)
 		assert.Positive(t, p.P50us)
 		assert.LessOrEqual(t, p.P50us, p.P99us)
 		assert.LessOrEqual(t, p.P99us, p.Maxus)
 	}
 	require.Len(t, r.Peaks, 2)
-	assert.InDelta(t, max(r.Points[0].RequestsPerSecond, r.Points[1].RequestsPerSecond), r.Peaks[0].RequestsPerSecond, 0)
+	assert.InDelta(t, max(r.Points[0].RequestsPerSecond.Median, r.Points[1].RequestsPerSecond.Median), r.Peaks[0].RequestsPerSecond.Median, 0)
 	assert.Equal(t, len(r.Server) < 2, r.Slope == nil)
-	assert.Zero(t, r.Wrong+r.Errors)
+	assert.Zero(t, r.Wrong+r.Refused)
 	assert.False(t, r.Partial)
 	assert.EqualValues(t, 1, r.Setup.Seed)
 	servers, err := os.ReadFile(record)
@@ -149,23 +145,25 @@ func testRun(t *testing.T) {
 }
 
 // Every round measures every point, in another order, with all cores of the client's.
-func TestRunRounds(t *testing.T) {
-	o := quick(t, "none")
+func TestSweepRounds(t *testing.T) {
+	o := quickSweep(t, "none")
 	o.Rounds, o.Connections = 3, []int{1, 2, 3, 4}
-	var asked []load.Options
-	o.run = func(_ context.Context, l load.Options) (load.Report, error) {
+	var asked []Options
+	o.run = func(_ context.Context, l Options) (Report, error) {
 		rates := []float64{200, 100, 600}
 		asked = append(asked, l)
-		return load.Report{Figures: &load.Figures{RequestsPerSecond: rates[(len(asked)-1)/8] * float64(l.Connections)}, Requests: 1}, nil
+		return Report{Figures: &Figures{RequestsPerSecond: rates[(len(asked)-1)/8] * float64(l.Connections)}, Requests: 1}, nil
 	}
-	r, err := Run(t.Context(), o)
+	r, err := Sweep(t.Context(), o)
 	require.NoError(t, err)
 	require.Len(t, asked, 3*8)
 	var orders [3][]string // of each round
 	for i, l := range asked {
+		assert.True(t, l.Reset)
+		assert.EqualValues(t, 1, l.Seed)
 		orders[i/8] = append(orders[i/8], fmt.Sprint(l.Connect, l.Connections))
 		if !r.Shared {
-			assert.Equal(t, len(r.Client), l.Threads)
+			assert.Equal(t, len(r.Client), l.Threads, "all of the half")
 		}
 	}
 	for _, order := range orders {
@@ -185,7 +183,7 @@ func TestRunRounds(t *testing.T) {
 	require.Len(t, r.Points, 8)
 	for _, p := range r.Points {
 		n := float64(p.Connections)
-		assert.Equal(t, []float64{200 * n, 100 * n, 600 * n}, []float64{p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax})
+		assert.Equal(t, measure.Spread{Median: 200 * n, Min: 100 * n, Max: 600 * n}, p.RequestsPerSecond)
 		assert.EqualValues(t, 3, p.Requests)
 	}
 	noServers(t)
@@ -203,9 +201,9 @@ func TestNoteClient(t *testing.T) {
 		{1.2, 2, false, "at its peak the server kept 1.20 cores busy with 2 loops: the client bounds it"},
 	} {
 		var notes []string
-		s := sweep{plan: plan{Placement: process.Placement{Server: []int{1, 2}, Shared: tt.shared}}}
+		s := sweep{where: process.Placement{Server: []int{1, 2}, Shared: tt.shared}}
 		s.o.OnNote = func(text string) { notes = append(notes, text) }
-		s.noteClient(Report{Peaks: []Peak{{Loops: 1}, {Loops: tt.loops, ServerCPU: tt.busy}}})
+		s.noteClient(SweepReport{Peaks: []Peak{{Loops: 1}, {Loops: tt.loops, ServerCPU: tt.busy}}})
 		assert.Equal(t, tt.note, strings.Join(notes, ""))
 	}
 }
@@ -248,27 +246,27 @@ func noServers(t *testing.T) {
 	}
 }
 
-func TestRunFaults(t *testing.T) {
-	o := quick(t, "ends")
-	r, err := Run(t.Context(), o)
+func TestSweepFaults(t *testing.T) {
+	o := quickSweep(t, "ends")
+	r, err := Sweep(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrLost)
 	assert.ErrorContains(t, err, "cannot listen")
 	assert.Empty(t, r.Points)
 
-	o = quick(t, "evicts")
-	r, err = Run(t.Context(), o)
+	o = quickSweep(t, "evicts")
+	r, err = Sweep(t.Context(), o)
 	require.NoError(t, err)
 	assert.Positive(t, r.Wrong)
 	assert.Positive(t, r.Points[0].Wrong)
 
-	o = quick(t, "none")
-	o.Connections = []int{1, load.MaxConnections}
+	o = quickSweep(t, "none")
+	o.Connections = []int{1, MaxConnections}
 	if o.Connections[1] > mostConnections() { // files are that scarce almost everywhere
-		o.Loops, o.Seed = []int{1}, 1
-		for plan := (plan{loops: o.Loops, connections: o.Connections}); plan.order(o.Seed, 0)[0].connections != 1; {
-			o.Seed++
+		o.Loops = []int{1}
+		for (&sweep{o: o}).order(0)[0].connections != 1 {
+			o.Load.Seed++
 		}
-		r, err = Run(t.Context(), o)
+		r, err = Sweep(t.Context(), o)
 		require.ErrorContains(t, err, "1 loop, 60000 connections: ")
 		assert.True(t, r.Partial)
 		assert.Len(t, r.Points, 1)
@@ -277,12 +275,12 @@ func TestRunFaults(t *testing.T) {
 	noServers(t)
 }
 
-func TestRunCancelled(t *testing.T) {
-	o := quick(t, "none")
-	o.count, o.Duration = 0, time.Hour
+func TestSweepCancelled(t *testing.T) {
+	o := quickSweep(t, "none")
+	o.Load.Requests, o.Load.Duration = 0, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	o.OnStep = func(string, int, int) { time.AfterFunc(100*time.Millisecond, cancel) }
-	r, err := Run(ctx, o)
+	r, err := Sweep(ctx, o)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.True(t, r.Partial)
 	noServers(t)
