@@ -60,7 +60,7 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	o := holders.Options{
 		Holders: f.holders.holders, Hashes: f.o.Hashes, Blocks: f.o.Entries, Queries: f.holders.queries,
 		Rounds: f.o.Rounds, TimePerSide: time.Duration(f.seconds * float64(time.Second)), Seed: f.o.Seed,
-		HashTokens: f.o.HashTokens, Core: f.o.ClientCore, Timeout: f.o.Timeout,
+		BlockSize: f.o.HashTokens, Core: f.o.ClientCore, Timeout: f.o.Timeout,
 	}
 	if !changed("hashes") {
 		o.Hashes = holdersHashes

@@ -35,7 +35,7 @@ func TestCompareHolders(t *testing.T) {
 
 	r = runHolders(t, "--llmd", "none")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "llm-d  left out\n")
+	assert.Contains(t, r.stdout, "llm-d        left out\n")
 }
 
 func TestCompareHoldersUsage(t *testing.T) {

@@ -117,6 +117,10 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 		Args: cli.NoArgs,
 	}
 	f.addFlags(cmd.Flags())
+	cli.Complete(cmd, "workload", randomChains, conversations)
+	cli.Complete(cmd, "arrivals", load.Even, load.Poisson)
+	cli.Complete(cmd, "dialect", wire.Raw, wire.ZMTP)
+	cli.Complete(cmd, "miss-at", workload.MissFirst, workload.MissMiddle, workload.MissTail, workload.MissRandom)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.load(cmd.Context(), f, cmd.Flags())
 	}
