@@ -801,64 +801,6 @@ func TestProbeDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// BenchmarkProbe looks up 8,192 keys an operation among a million, beside a Go
-// map of the same keys.
-func BenchmarkProbe(b *testing.B) {
-	const entries, batch = 1 << 20, 8192
-	stored := make([]byte, entries*32)
-	rng := rand.NewChaCha8([32]byte{})
-	_, _ = rng.Read(stored)
-	x := mustNew(b, onePlace(0))
-	store(b, x, stored, 32)
-	rival := make(map[[32]byte]uint32, entries)
-	for i := range entries {
-		rival[[32]byte(stored[i*32:])] = uint32(i)
-	}
-	for _, order := range []string{"chain", "random", "miss"} {
-		keys := slices.Clone(stored)
-		switch order {
-		case "random":
-			rand.New(rng).Shuffle(entries, func(i, j int) {
-				t := [32]byte(keys[i*32:])
-				copy(keys[i*32:i*32+32], keys[j*32:])
-				copy(keys[j*32:], t[:])
-			})
-		case "miss":
-			_, _ = rng.Read(keys)
-		}
-		var c Cursor
-		var runs [64]Run
-		for name, look := range map[string]func(keys []byte){
-			"hitline": func(piece []byte) {
-				x.Begin(&c, 32)
-				for len(piece) > 0 {
-					_, covered, _ := x.Probe(&c, piece, 1, runs[:], false)
-					piece = piece[covered*32:]
-				}
-			},
-			"gomap": func(piece []byte) {
-				found := uint32(0)
-				for ; len(piece) > 0; piece = piece[32:] {
-					found += rival[[32]byte(piece)]
-				}
-				sink = found
-			},
-		} {
-			b.Run(fmt.Sprintf("order=%s/index=%s", order, name), func(b *testing.B) {
-				n := 0
-				for b.Loop() {
-					at := n % (entries / batch) * batch * 32
-					look(keys[at : at+batch*32])
-					n++
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n)/batch, "ns/hash")
-			})
-		}
-	}
-}
-
-var sink uint32 // keeps the rival's loop from being removed
-
 // TestClassesOfNoEntry lets 32 ranks store the same chunks, each time in another order:
 // every order passes through sets of places of its own, and in the end all ranks hold
 // all entries.

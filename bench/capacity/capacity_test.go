@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 	"github.com/hitline/hitline/bench/workload"
 )
 
@@ -78,20 +79,15 @@ func TestRunFindsWrongAnswers(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	require.NoError(t, options(1).Validate())
-	without := options(1)
-	without.Trace = workload.Trace{}
-	for want, o := range map[string]Options{
-		"no trace":                      without,
-		"no number of entries":          options(),
-		"0 entries; give 1 to":          options(5, 0),
-		"1073741825 entries; give 1 to": options(MaxEntries + 1),
-		"[5 7 5]: one of them is there": options(5, 7, 5),
-	} {
-		_, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, measure.ErrOptions, want)
-		assert.ErrorContains(t, err, want)
-	}
+	measuretest.RefusedOptions(t, options(1), Options.Validate, map[string]func(*Options){
+		"no trace":                      func(o *Options) { o.Trace = workload.Trace{} },
+		"no number of entries":          func(o *Options) { o.Capacities = nil },
+		"0 entries; give 1 to":          func(o *Options) { o.Capacities = []int{5, 0} },
+		"1073741825 entries; give 1 to": func(o *Options) { o.Capacities = []int{MaxEntries + 1} },
+		"[5 7 5]: one of them is there": func(o *Options) { o.Capacities = []int{5, 7, 5} },
+	})
+	_, err := Run(t.Context(), options())
+	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 func TestRunEnds(t *testing.T) {

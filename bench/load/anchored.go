@@ -11,41 +11,35 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// anchorWorker makes the lookups by anchors of one connection. Not safe for concurrent
-// use.
-type anchorWorker struct {
-	number int
-	run    *runner
-	conn   Anchorer
-	mix    *mix
-	budget int64  // requests that may still count; negative: any number
-	made   int64  // requests
-	joined []byte // the hashes of a miss
-	window *window
+// anchored is a worker of one connection that looks up by anchors: its requests are those of
+// its source, asked for by a client, which blocks. It needs no thread of its own.
+type anchored struct {
+	*worker
+	client Anchorer
+	joined []byte // a request of two parts
+	frames [][]byte
 }
 
-// startAnchorWorkers makes the connections of lookups by anchors.
-func (r *runner) startAnchorWorkers(ctx context.Context, sources []*mix) error {
-	if r.o.Anchored == nil {
-		return nil
-	}
-	r.collector = newCollector(len(sources))
-	for i, m := range sources {
-		dialCtx, cancel := r.o.deadlineIn(ctx)
-		conn, err := r.o.Anchored(dialCtx, r.o.Connect)
+// dialAnchored makes the connections of lookups by anchors and their workers.
+func (r *runner) dialAnchored(ctx context.Context) error {
+	r.collector = newCollector(len(r.conns))
+	for i, c := range r.conns {
+		dialCtx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+		client, err := r.o.Anchored(dialCtx, r.o.Connect)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("%w: connection %d of %d to %s: %w", measure.ErrLost, i+1, len(sources), r.o.Connect, err)
+			return fmt.Errorf("%w: connection %d of %d to %s: %w", measure.ErrLost, i+1, len(r.conns), r.o.Connect, err)
 		}
-		r.anchorWorkers = append(r.anchorWorkers, &anchorWorker{number: i, run: r, conn: conn, mix: m, budget: r.share(i)})
+		w := &worker{number: i, run: r, conns: []*conn{c}}
+		r.anchored = append(r.anchored, &anchored{worker: w, client: client})
 	}
 	return nil
 }
 
-// workByAnchors has all anchorWorkers do a stage. The first to fail ends the others.
-func (r *runner) workByAnchors(ctx context.Context, s stage) error {
+// workAnchored has all connections do a stage. The first to fail ends the others.
+func (r *runner) workAnchored(ctx context.Context, s stage) error {
 	var group errgroup.Group
-	for _, a := range r.anchorWorkers {
+	for _, a := range r.anchored {
 		group.Go(func() error {
 			err := a.work(ctx, s)
 			if err != nil {
@@ -58,63 +52,49 @@ func (r *runner) workByAnchors(ctx context.Context, s stage) error {
 }
 
 // work asks until the stage is over.
-func (a *anchorWorker) work(ctx context.Context, s stage) error {
-	r := a.run
-	a.window = r.collector.fresh(s.begin, s.begin+s.window)
-	now := r.clock()
-	defer func() {
-		a.window = r.collector.roll(a.window, now, s.end, s.window)
-		a.window.last, a.window.to = true, min(max(now, a.window.from), s.end)
-		r.collector.full <- a.window
-	}()
-	for now < s.end && a.budget != 0 && !r.stopped.Load() {
-		start, hashes, err := a.ask(ctx)
-		if err != nil {
-			if now = r.clock(); now-max(start, s.begin) >= int64(tick) {
-				a.window = r.collector.roll(a.window, now, s.end, s.window)
-				a.window.abandoned(&s, start, now)
-			}
-			return fmt.Errorf("%w: request %d on connection %d to %s: %w", measure.ErrLost, a.made, a.number, r.o.Connect, err)
-		}
-		now = r.clock()
-		a.window = r.collector.roll(a.window, now, s.end, s.window)
-		counts := start >= s.begin
-		if counts && a.budget > 0 {
-			a.budget--
-		}
-		a.window.answered(&s, start, now)
-		if counts && now <= s.end || s.answeredWithin(now) {
-			a.window.requests++
-			a.window.hashes += int64(hashes)
+func (a *anchored) work(ctx context.Context, s stage) error {
+	a.begin(s)
+	defer a.finish()
+	for c := a.conns[0]; a.now < s.end && c.able() && !a.run.stopped.Load(); {
+		c.ask(a.now, a.now, a.now >= s.begin)
+		a.underWay++
+		if err := a.lookup(ctx, c); err != nil {
+			return a.failed(c, fmt.Errorf("%w: %w", measure.ErrLost, err))
 		}
 	}
 	return nil
 }
 
-// ask makes one lookup and checks the answer.
-func (a *anchorWorker) ask(ctx context.Context) (start int64, n int, err error) {
-	c, absent, expect := a.mix.pick()
-	hashes, stored := c.hashes(), c.shape.hashes-len(absent)/hashLen
-	if len(absent) > 0 {
-		a.joined = append(append(a.joined[:0], hashes[:stored*hashLen]...), absent...)
-		hashes = a.joined
+// lookup makes the lookup that c has made, and checks the answer. A lookup counts from here:
+// the client takes its hashes in one piece.
+func (a *anchored) lookup(ctx context.Context, c *conn) error {
+	request := c.parts[0]
+	if len(c.parts) > 1 {
+		a.joined = append(append(a.joined[:0], c.parts[0]...), c.parts[1]...)
+		request = a.joined
 	}
-	ctx, cancel := a.run.o.deadlineIn(ctx)
+	c.vector = c.vector[:0]
+	frames, _, err := netproto.ParseMessage(request, netproto.Limits{}, a.frames[:0])
+	if err != nil {
+		return err
+	}
+	a.frames = frames
+	answer := judged{slot: &c.slots[0], number: c.answered}
+	ctx, cancel := context.WithTimeout(ctx, a.run.o.Timeout)
 	defer cancel()
-	a.made++
-	start = a.run.clock()
-	hit, err := a.conn.Lookup(ctx, c.shape.tokens, hashes, hashLen)
-	refused := errors.Is(err, measure.ErrRefused)
-	if err != nil && !refused {
-		return start, 0, err
+	answer.slot.start = a.run.clock()
+	hit, err := a.client.Lookup(ctx, uint32(netproto.ParseInt(frames[1])), frames[3], hashLen)
+	a.now = a.run.clock()
+	a.roll()
+	switch {
+	case errors.Is(err, measure.ErrRefused):
+		answer.problem, answer.refused = err.Error(), true
+	case err != nil:
+		return err
+	default:
+		answer.compare(hit)
 	}
-	if refused || hit != expect {
-		s := slot{tag: netproto.TagLookup, hashes: int32(c.shape.hashes), stored: int32(stored), expect: expect}
-		problem := judged{slot: &s, number: a.made - 1, refused: refused, low: hit < expect, problem: fmt.Sprintf("%d tokens", hit)}
-		if refused {
-			problem.problem = err.Error()
-		}
-		a.run.problem(&conn{number: a.number}, problem)
-	}
-	return start, c.shape.hashes, nil
+	c.answered++
+	a.take(c, answer)
+	return nil
 }

@@ -1,9 +1,10 @@
 package load
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
+
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // chain is what lookups ask for. Read-only once it is made.
@@ -17,13 +18,24 @@ type chain struct {
 // hashes returns the hashes of the chain, which are the end of its request.
 func (c *chain) hashes() []byte { return c.request[len(c.shape.head):] }
 
+// piece returns what stores the chain.
+func (c *chain) piece() piece { return piece{c.hashes(), c.shape.parts} }
+
 // chains are all that is stored before the measuring.
 type chains struct {
 	all     []chain
 	unknown []byte // hashes that nobody stores, one after the other; see absent
 	hashes  int    // of all chains
-	seed    [32]byte
+	seed    workload.Seed
 }
+
+// Purposes of random numbers.
+const (
+	forChains = workload.ForOthers + iota
+	forHashes
+	forProbe // of what the server is asked to learn about it
+	forMix   // and for mixes of other connections, by their numbers
+)
 
 // maxShapes bounds how many lengths a spread is cut into: every length costs the
 // heads of its requests, and a few dozen are as good as all.
@@ -32,8 +44,8 @@ const maxShapes = 64
 // newChains makes chains of at least so many hashes in all, ten at least so that a
 // server's caches see more than one, and as many of each length.
 func newChains(o Options, s *shaper) (*chains, error) {
-	c := &chains{seed: seedOf(o.Seed)}
-	random := rand.New(rand.NewChaCha8(c.seed))
+	c := &chains{seed: workload.Seed(o.Seed)}
+	random := c.seed.Rand(forChains, 0)
 	lengths := o.Hashes.quantised()
 	var shapes []*shape
 	const least = 10
@@ -47,15 +59,15 @@ func newChains(o Options, s *shaper) (*chains, error) {
 		c.hashes += sh.hashes
 		size += sh.size()
 	}
-	fresh := rand.NewChaCha8(c.derived(1))
+	fresh := c.seed.Bytes(forHashes, 0)
 	_, most := o.Hashes.bounds()
 	c.unknown = make([]byte, (max(c.hashes, leastAbsent)+most)*hashLen)
-	fill(c.unknown, fresh)
+	_, _ = fresh.Read(c.unknown) // never fails
 	c.all = make([]chain, len(shapes))
 	room := make([]byte, size) // in one piece, for huge pages
 	for i, sh := range shapes {
 		var err error
-		if c.all[i], err = s.chain(sh, room[:sh.size():sh.size()], o.MissAt.leaves(sh.hashes, random), fresh); err != nil {
+		if c.all[i], err = s.chain(sh, room[:sh.size():sh.size()], o.MissAt.Block(sh.hashes, random), fresh); err != nil {
 			return nil, err
 		}
 		room = room[sh.size():]
@@ -77,22 +89,9 @@ func (c *chains) absent(n int, random *rand.Rand) []byte {
 
 // chain makes a chain of fresh hashes in room, which is as large as a request.
 func (s *shaper) chain(sh *shape, room []byte, leaves int, fresh *rand.ChaCha8) (chain, error) {
-	fill(room[copy(room, sh.head):], fresh)
+	_, _ = fresh.Read(room[copy(room, sh.head):]) // never fails
 	miss, err := s.miss(sh, leaves)
 	return chain{shape: sh, request: room, leaves: leaves, miss: miss}, err
-}
-
-// leaves returns after how many of n hashes a miss leaves its chain.
-func (m MissAt) leaves(n int, random *rand.Rand) int {
-	switch m {
-	case MissFirst:
-		return 0
-	case MissMiddle:
-		return n / 2
-	case MissTail:
-		return n - 1
-	}
-	return random.IntN(n)
 }
 
 // quantised returns the lengths to make chains of in turn.
@@ -113,27 +112,11 @@ func (l Lengths) quantised() []int {
 	return lengths
 }
 
-// derived returns a seed for a purpose of its own.
-func (c *chains) derived(purpose uint64) [32]byte {
-	seed := c.seed
-	binary.LittleEndian.PutUint64(seed[24:], purpose)
-	return seed
-}
-
-// seedOf returns the salt of the run's hashes.
-func seedOf(n uint64) (seed [32]byte) {
-	binary.LittleEndian.PutUint64(seed[:], n)
-	return seed
-}
-
-// fill fills b with random bytes.
-func fill(b []byte, source *rand.ChaCha8) { _, _ = source.Read(b) } // never fails
-
-// numParts returns how many requests store all chains.
-func (c *chains) numParts() int {
-	n := 0
+// stored returns what is stored beforehand.
+func (c *chains) stored() []piece {
+	pieces := make([]piece, len(c.all))
 	for i := range c.all {
-		n += len(c.all[i].shape.parts)
+		pieces[i] = c.all[i].piece()
 	}
-	return n
+	return pieces
 }

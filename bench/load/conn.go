@@ -175,10 +175,15 @@ func (c *conn) check(a *judged) (int, error) {
 	if !bytes.HasPrefix(c.in, c.hit) || len(c.in) < n+4 {
 		return c.inspect(a)
 	}
-	if got := binary.BigEndian.Uint32(c.in[n:]); got != a.slot.expect {
-		a.problem, a.low = fmt.Sprintf("%d tokens", got), got < a.slot.expect
-	}
+	a.compare(binary.BigEndian.Uint32(c.in[n:]))
 	return n + 4, nil
+}
+
+// compare sees whether a hit is the right one.
+func (a *judged) compare(hit uint32) {
+	if hit != a.slot.expect {
+		a.problem, a.low = fmt.Sprintf("%d tokens", hit), hit < a.slot.expect
+	}
 }
 
 // inspect is check for what is not of the usual form.
@@ -195,9 +200,7 @@ func (c *conn) inspect(a *judged) (int, error) {
 		return 0, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, wire.Clip(c.in), err)
 	}
 	if got, ok := wire.TailHit(frames); ok && a.slot.tag == netproto.TagLookup {
-		if got != a.slot.expect {
-			a.problem, a.low = fmt.Sprintf("%d tokens", got), got < a.slot.expect
-		}
+		a.compare(got)
 		return n, nil
 	}
 	a.problem = wire.Describe(frames)

@@ -25,40 +25,57 @@ type source interface {
 	// next fills in s and returns parts with the request's bytes appended, which
 	// must stay as they are until its answer has come; false at the end.
 	next(s *slot, parts [][]byte) ([][]byte, bool)
+	// follows tells whether the next request is due as soon as the last one has its answer,
+	// in an open loop, too.
+	follows() bool
 }
 
-// storing stores chains, each request once.
+// storing stores pieces, each request once.
 type storing struct {
-	chains []chain
-	at     int // chain
-	part   int
+	pieces  []piece
+	changes changes
 }
 
 // next implements source.
 func (f *storing) next(s *slot, parts [][]byte) ([][]byte, bool) {
-	for f.at < len(f.chains) && f.part == len(f.chains[f.at].shape.parts) {
-		f.at, f.part = f.at+1, 0
+	for !f.changes.left() && len(f.pieces) > 0 {
+		f.changes.begin(netproto.TagStore, f.pieces[0])
+		f.pieces = f.pieces[1:]
 	}
-	if f.at == len(f.chains) {
+	if !f.changes.left() {
 		return parts, false
 	}
-	c := &f.chains[f.at]
-	f.part++
-	return c.change(s, netproto.TagStore, f.part-1, parts), true
+	return f.changes.next(s, parts), true
 }
 
-// change makes the request that stores or evicts one part of a chain.
-func (c *chain) change(s *slot, tag netproto.Tag, number int, parts [][]byte) [][]byte {
-	p := &c.shape.parts[number]
+// follows implements source.
+func (*storing) follows() bool { return false }
+
+// changes makes the requests that store or evict a piece.
+type changes struct {
+	tag   netproto.Tag
+	piece piece
+	at    int // the next part
+}
+
+func (c *changes) begin(tag netproto.Tag, p piece) { *c = changes{tag: tag, piece: p} }
+
+// left tells whether there is a next request.
+func (c *changes) left() bool { return c.at < len(c.piece.parts) }
+
+// next makes the next request, as source.next does.
+func (c *changes) next(s *slot, parts [][]byte) [][]byte {
+	p := &c.piece.parts[c.at]
+	c.at++
 	head := p.store
-	if tag == netproto.TagEvict {
+	if c.tag == netproto.TagEvict {
 		head = p.evict
 	}
-	keys := p.keys(c.hashes(), s.room[:0])
-	if !p.contiguous() {
+	keys, borrowed := p.keys(c.piece.hashes, s.room[:0])
+	if !borrowed {
 		s.room = keys
 	}
-	s.tag, s.hashes = tag, int32(p.to-p.from)
+	s.tag, s.hashes = c.tag, int32(p.to-p.from)
 	return append(parts, head, keys)
 }
 
@@ -85,9 +102,8 @@ type mix struct {
 
 	own             []ownChain
 	storeAt, freeAt int       // next to be stored, and evicted
-	changing        *ownChain // its parts are being sent, the next one is part
-	tag             netproto.Tag
-	part            int
+	changing        *ownChain // it is being stored or evicted
+	change          changes   // by these requests
 	check           *ownChain // was changed, and is to be looked up
 }
 
@@ -102,7 +118,7 @@ type ownChain struct {
 
 // newMix returns the source of a connection, by its number.
 func newMix(o Options, c *chains, s *shaper, number int) (*mix, error) {
-	fresh := rand.NewChaCha8(c.derived(uint64(number) + 16))
+	fresh := c.seed.Bytes(forMix, uint64(number))
 	m := &mix{
 		chains: c, random: rand.New(rand.NewPCG(fresh.Uint64(), fresh.Uint64())), depth: int64(o.Pipeline),
 		hit: o.HitShare, store: o.Stores, changes: o.Stores + o.Evicts,
@@ -128,14 +144,14 @@ func (m *mix) next(s *slot, parts [][]byte) ([][]byte, bool) {
 	m.made++
 	switch {
 	case m.changing != nil:
-		return m.change(s, parts), true
+		return m.changeOwn(s, parts), true
 	case m.check != nil:
 		c := m.check
 		m.check = nil
 		return m.askOwn(c, s, parts), true
 	}
 	if x := m.random.Float64(); x < m.changes && m.begin(x < m.store) {
-		return m.change(s, parts), true
+		return m.changeOwn(s, parts), true
 	}
 	c, absent, expect := m.pick()
 	return c.ask(s, c.shape.hashes-len(absent)/hashLen, expect, absent, parts), true
@@ -151,6 +167,9 @@ func (m *mix) pick() (c *chain, absent []byte, expect uint32) {
 	return c, m.chains.absent(c.shape.hashes-c.leaves, m.random), c.miss
 }
 
+// follows implements source.
+func (*mix) follows() bool { return false }
+
 // begin begins to store or to evict a chain, the other where there is none for it.
 // It tells whether it did: the hashes of a chain that is to be replaced may be part
 // of a request that is still under way.
@@ -161,10 +180,12 @@ func (m *mix) begin(store bool) bool {
 			return false
 		}
 		m.storeAt = (m.storeAt + 1) % len(m.own)
-		m.changing, m.tag, m.part = c, netproto.TagStore, 0
+		m.changing = c
+		m.change.begin(netproto.TagStore, c.piece())
 		return true
 	}
-	m.changing, m.tag, m.part = &m.own[m.freeAt], netproto.TagEvict, 0
+	m.changing = &m.own[m.freeAt]
+	m.change.begin(netproto.TagEvict, m.changing.piece())
 	m.freeAt = (m.freeAt + 1) % len(m.own)
 	return true
 }
@@ -182,13 +203,13 @@ func (m *mix) renew(c *ownChain) bool {
 	return true
 }
 
-// change makes the next request of a store or an evict.
-func (m *mix) change(s *slot, parts [][]byte) [][]byte {
+// changeOwn makes the next request of a store or an evict.
+func (m *mix) changeOwn(s *slot, parts [][]byte) [][]byte {
 	c := m.changing
-	parts = c.chain.change(s, m.tag, m.part, parts)
+	parts = m.change.next(s, parts)
 	c.used = m.made
-	if m.part++; m.part == len(c.shape.parts) {
-		c.stored = m.tag == netproto.TagStore
+	if !m.change.left() {
+		c.stored = m.change.tag == netproto.TagStore
 		m.changing, m.check = nil, c
 	}
 	return parts
@@ -219,3 +240,6 @@ func (p *closing) next(s *slot, parts [][]byte) ([][]byte, bool) {
 	s.tag = netproto.TagPing
 	return append(parts, p.request), true
 }
+
+// follows implements source.
+func (*closing) follows() bool { return false }

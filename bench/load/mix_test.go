@@ -2,12 +2,12 @@ package load
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
@@ -16,7 +16,7 @@ import (
 func newTestMix(t *testing.T, pool coordinator.Pool, o Options) (*chains, *mix) {
 	t.Helper()
 	o = o.withDefaults()
-	require.NoError(t, Options{Connect: "x", Count: 1, Stores: o.Stores, Evicts: o.Evicts}.Validate())
+	require.NoError(t, Options{Connect: "x", Requests: 1, Stores: o.Stores, Evicts: o.Evicts}.Validate())
 	s, err := newShaper(pool, nil)
 	require.NoError(t, err)
 	c, err := newChains(o, s)
@@ -67,7 +67,7 @@ func TestMixAnswers(t *testing.T) {
 		require.NoError(t, err)
 		c, m := newTestMix(t, pool, o)
 		var s slot
-		all := storing{chains: c.all}
+		all := storing{pieces: c.stored()}
 		for parts, more := all.next(&s, nil); more; parts, more = all.next(&s, nil) {
 			send(t, service, parts)
 		}
@@ -139,7 +139,7 @@ func TestChains(t *testing.T) {
 // Misses ask for another absent hash each, not for one that is hot in every cache.
 func TestAbsentHashes(t *testing.T) {
 	const n = 2000
-	for _, at := range []MissAt{MissFirst, MissMiddle, MissTail} {
+	for _, at := range []workload.MissAt{workload.MissFirst, workload.MissMiddle, workload.MissTail} {
 		_, m := newTestMix(t, coordinator.Pool{}, Options{MissAt: at})
 		seen := map[string]bool{}
 		for range n {
@@ -190,17 +190,5 @@ func TestLengths(t *testing.T) {
 	assert.Equal(t, []int{3, 9}, []int{least, most})
 	for want, l := range map[string]Lengths{"64": {Least: 64, Most: 64}, "1-9": {Least: 1, Most: 9}, "x": {Name: "x"}, "2 lengths": {Each: []int{1, 2}}} {
 		assert.Equal(t, want, l.String())
-	}
-}
-
-func TestMissAt(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 1))
-	for _, n := range []int{1, 2, 7, 64} {
-		assert.Equal(t, []int{0, n / 2, n - 1}, []int{MissFirst.leaves(n, random), MissMiddle.leaves(n, random), MissTail.leaves(n, random)})
-		seen := map[int]bool{}
-		for range 2000 {
-			seen[MissRandom.leaves(n, random)] = true
-		}
-		assert.Len(t, seen, n)
 	}
 }

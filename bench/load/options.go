@@ -1,33 +1,31 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 )
 
-// MissAt says where a lookup that misses leaves its chain.
-type MissAt string
+// Arrivals says when the requests of an open loop fall due.
+type Arrivals string
 
-// The places of a first miss: the first block, the one in the middle, the last, or
-// any of them, another one for each chain.
+// The arrivals: at equal distances, or knowing nothing of each other, as those of many users.
 const (
-	MissFirst  MissAt = "first"
-	MissMiddle MissAt = "middle"
-	MissTail   MissAt = "tail"
-	MissRandom MissAt = "random"
+	Even    Arrivals = "even"
+	Poisson Arrivals = "poisson"
 )
 
 // Bounds of options.
 const (
-	hashLen = 32 // bytes, as vLLM's sha256 hashes have
+	hashLen = workload.HashLen
 
 	// MaxHashes is what fits the 64 MiB that a message may have by default.
 	MaxHashes = 2_000_000
@@ -37,10 +35,12 @@ const (
 	MaxEntries = 100_000_000
 	// MaxConnections bounds the connections of a run.
 	MaxConnections = 60_000
+	// maxArrivals bounds the times that Poisson arrivals of a step take, 8 bytes each.
+	maxArrivals = 100_000_000
 )
 
 // Options says what to measure. The zero value of a field means its default, where
-// one is named; Connect, and Duration or Count, are required.
+// one is named; Connect, and Duration or Requests, are required.
 type Options struct {
 	Connect     string       // tcp://host:port, tls://host:port or ipc:///path of the server
 	Dialect     wire.Dialect // default Raw
@@ -59,17 +59,26 @@ type Options struct {
 
 	// Rates, if there are any, make open loops: requests a second over all
 	// connections, one step for each. None makes one step of a closed loop.
-	Rates []float64
+	Rates    []float64
+	Arrivals Arrivals // of open loops; default Poisson with Conversations, else Even
 
-	Hashes   Lengths // of a lookup; default 64
-	HitShare float64 // of lookups that hit a whole chain, 0 to 1
-	MissAt   MissAt  // of the others; default MissRandom
-	Entries  int     // least number of hashes to store beforehand; default 1
-	Stores   float64 // share of operations that store a chain, 0 to 1
-	Evicts   float64 // share of operations that evict one
+	Hashes   Lengths         // of a lookup; default 64
+	HitShare float64         // of lookups that hit a whole chain, 0 to 1
+	MissAt   workload.MissAt // of the others; default MissRandom
+	Entries  int             // least number of hashes to store beforehand; default 1
+	Stores   float64         // share of operations that store a chain, 0 to 1
+	Evicts   float64         // share of operations that evict one
 
-	Duration time.Duration // of a step; default: until Count
-	Count    int64         // requests of a step; default: until Duration
+	// Conversations, if set, are asked for in place of random chains: each connection is an
+	// engine. Then Hashes are the lengths of conversations, and HitShare, MissAt, Stores and
+	// Evicts have no meaning. Rates are of prompts: an engine stores at once when it has its
+	// answer. Its fields Hashes, Seed and Pipeline are set here, and others that are zero have
+	// defaults: 8 turns, 4 conversations under way on a connection, an exponent of 1.1, and
+	// as many prefixes as Entries needs.
+	Conversations *workload.ConversationOptions
+
+	Duration time.Duration // of a step; default: until Requests
+	Requests int64         // of a step; default: until Duration
 	Warmup   time.Duration // before each step, not measured
 	Timeout  time.Duration // longest wait for a connection or an answer; default 10 s
 
@@ -147,29 +156,22 @@ func (l Lengths) bounds() (least, most int) {
 
 // withDefaults fills in what is zero and has a default.
 func (o Options) withDefaults() Options {
-	if o.Dialect == "" {
-		o.Dialect = wire.Raw
-	}
-	if o.MissAt == "" {
-		o.MissAt = MissRandom
+	o.Dialect = cmp.Or(o.Dialect, wire.Raw)
+	o.MissAt = cmp.Or(o.MissAt, workload.MissRandom)
+	o.Connections, o.Pipeline, o.Entries = cmp.Or(o.Connections, 1), cmp.Or(o.Pipeline, 1), cmp.Or(o.Entries, 1)
+	o.Threads = cmp.Or(o.Threads, len(o.ClientCores))
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	if o.Seed == 0 {
+		o.Seed = measure.RandomSeed()
 	}
 	if o.Hashes.Least == 0 && o.Hashes.Most == 0 && len(o.Hashes.Each) == 0 {
 		o.Hashes.Least, o.Hashes.Most = 64, 64
 	}
-	for _, field := range []*int{&o.Connections, &o.Pipeline, &o.Entries} {
-		if *field == 0 {
-			*field = 1
-		}
+	if o.Conversations != nil {
+		o.Arrivals = cmp.Or(o.Arrivals, Poisson)
+		o.Conversations = o.conversations()
 	}
-	if o.Threads == 0 {
-		o.Threads = len(o.ClientCores)
-	}
-	if o.Seed == 0 {
-		o.Seed = measure.RandomSeed()
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
+	o.Arrivals = cmp.Or(o.Arrivals, Even)
 	return o
 }
 
@@ -177,87 +179,74 @@ func (o Options) withDefaults() Options {
 // sense.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	for _, check := range []func() string{o.wrongShape, o.wrongMix, o.wrongTime, o.wrongAnchored} {
-		if text := check(); text != "" {
-			return fmt.Errorf("%w: %s", measure.ErrOptions, text)
-		}
-	}
-	return nil
-}
-
-func (o Options) wrongShape() string {
 	least, most := o.Hashes.bounds()
-	in := func(n, least, most int) bool { return n >= least && n <= most }
-	switch {
-	case o.Dialect != wire.Raw && o.Dialect != wire.ZMTP:
-		return fmt.Sprintf("dialect %q; give raw or zmtp", o.Dialect)
-	case !in(o.Connections, 1, MaxConnections):
-		return fmt.Sprintf("%d connections; give 1 to %d", o.Connections, MaxConnections)
-	case !in(o.Pipeline, 1, MaxPipeline):
-		return fmt.Sprintf("%d requests under way; give 1 to %d", o.Pipeline, MaxPipeline)
-	case !in(o.Threads, 0, MaxConnections):
-		return fmt.Sprintf("%d threads; give 1 to %d, or 0 for half of the cores", o.Threads, MaxConnections)
-	case !in(least, 1, MaxHashes) || !in(most, least, MaxHashes):
-		return fmt.Sprintf("%d to %d hashes; 1 to %d fit a request, the smaller number first", least, most, MaxHashes)
-	case !in(o.Entries, 1, MaxEntries):
-		return fmt.Sprintf("%d entries; give 1 to %d", o.Entries, MaxEntries)
+	err := cmp.Or(
+		measure.CheckOneOf("a dialect", o.Dialect, wire.Raw, wire.ZMTP),
+		measure.CheckOneOf("arrivals", o.Arrivals, Even, Poisson),
+		measure.CheckRange("connections", o.Connections, 1, MaxConnections),
+		measure.CheckRange("requests under way", o.Pipeline, 1, MaxPipeline),
+		measure.CheckRange("threads", o.Threads, 0, MaxConnections),
+		measure.CheckRange("hashes", least, 1, MaxHashes),
+		measure.CheckRange("hashes at most", most, least, MaxHashes),
+		measure.CheckRange("entries", o.Entries, 1, MaxEntries),
+		measure.CheckShare("of lookups that hit", o.HitShare),
+		measure.CheckShare("of operations that store", o.Stores),
+		measure.CheckShare("of operations that evict", o.Evicts),
+		o.MissAt.Check(), o.checkTime(), o.checkAnchored(),
+	)
+	if err == nil && o.Conversations != nil {
+		err = cmp.Or(o.checkConversations(), o.Conversations.Check())
 	}
-	return ""
+	if err == nil && o.Stores+o.Evicts > 0.5 { // a lookup follows every change, to see whether it took effect
+		err = measure.BadOptions("%v of operations are stores or evicts; half of them at most, as a lookup follows each", o.Stores+o.Evicts)
+	}
+	return err
 }
 
-func (o Options) wrongMix() string {
-	share := func(x float64) bool { return x >= 0 && x <= 1 }
-	switch {
-	case !share(o.HitShare) || !share(o.Stores) || !share(o.Evicts):
-		return fmt.Sprintf("shares of %v hits, %v stores, %v evicts; each is 0 to 1", o.HitShare, o.Stores, o.Evicts)
-	case o.Stores+o.Evicts > 0.5:
-		// A lookup follows every change, to see whether it took effect.
-		return fmt.Sprintf("%v of operations are stores or evicts; half of them at most, as a lookup follows each", o.Stores+o.Evicts)
-	case !strings.Contains(" first middle tail random ", " "+string(o.MissAt)+" "):
-		return fmt.Sprintf("misses at %q; give first, middle, tail or random", o.MissAt)
-	}
-	return ""
-}
-
-func (o Options) wrongTime() string {
+func (o Options) checkTime() error {
 	for _, rate := range o.Rates {
 		if !(rate > 0 && rate <= 1e8) { // NaN is none either
-			return fmt.Sprintf("a rate of %v requests a second; it must be above 0 and at most 100000000", rate)
+			return measure.BadOptions("a rate of %v requests a second; it must be above 0 and at most 100000000", rate)
+		}
+		if n := max(float64(o.Requests), rate*(o.Duration+o.Warmup).Seconds()); o.Arrivals == Poisson && n > maxArrivals {
+			return measure.BadOptions("%.0f requests that arrive by Poisson's law; give %d at most, or even arrivals", n, maxArrivals)
 		}
 	}
 	switch {
 	case o.Duration < 0 || o.Warmup < 0 || o.Timeout < 0:
-		return fmt.Sprintf("a duration of %v, a warm-up of %v, a timeout of %v; none may be negative", o.Duration, o.Warmup, o.Timeout)
-	case o.Count < 0:
-		return fmt.Sprintf("%d requests; give 0 to measure for a time", o.Count)
-	case (o.Duration == 0) == (o.Count == 0):
-		return "give either how long to measure or how many requests"
+		return measure.BadOptions("a duration of %v, a warm-up of %v, a timeout of %v; none may be negative", o.Duration, o.Warmup, o.Timeout)
+	case o.Requests < 0:
+		return measure.BadOptions("%d requests; give 0 to measure for a time", o.Requests)
+	case (o.Duration == 0) == (o.Requests == 0):
+		return measure.BadOptions("give either how long to measure or how many requests")
 	}
-	return ""
+	return nil
 }
 
-func (o Options) wrongAnchored() string {
+func (o Options) checkAnchored() error {
 	switch {
 	case o.Anchored == nil:
-		return ""
+		return nil
 	case o.Dialect != wire.Raw:
-		return "lookups by anchors go over the raw dialect"
+		return measure.BadOptions("lookups by anchors go over the raw dialect")
 	case o.Pipeline > 1:
-		return "lookups by anchors are not pipelined"
+		return measure.BadOptions("lookups by anchors are not pipelined")
 	case len(o.Rates) > 0:
-		return "lookups by anchors are measured in a closed loop, without a rate"
-	case o.Stores+o.Evicts > 0:
-		return "lookups by anchors are measured without stores and evicts"
+		return measure.BadOptions("lookups by anchors are measured in a closed loop, without a rate")
+	case o.Stores+o.Evicts > 0 || o.Conversations != nil:
+		return measure.BadOptions("lookups by anchors are measured without stores and evicts")
 	}
-	return ""
+	return nil
 }
 
-// mode returns how the report calls the loop.
-func (o Options) mode() string {
-	if len(o.Rates) > 0 {
-		return "open"
+func (o Options) checkConversations() error {
+	switch {
+	case o.Pipeline > 1:
+		return measure.BadOptions("an engine of conversations waits for each answer: requests are not pipelined")
+	case o.Stores+o.Evicts > 0:
+		return measure.BadOptions("engines of conversations store what is new: no further stores and evicts")
 	}
-	return "closed"
+	return nil
 }
 
 // window is how long a sample is: a tenth of what is measured, and a second at
@@ -272,9 +261,4 @@ func (o Options) window() time.Duration {
 // server says how to reach the server.
 func (o Options) server() wire.Server {
 	return wire.Server{Address: o.Connect, Dialect: o.Dialect, Pipelined: o.Pipeline > 1, Timeout: o.Timeout, Dial: o.dial, Token: o.Token}
-}
-
-// deadlineIn returns a context that ends after the timeout.
-func (o Options) deadlineIn(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, o.Timeout)
 }

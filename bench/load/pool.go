@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -100,8 +101,8 @@ func samePool(ctx context.Context, c *wire.Control, o Options, kinds []coordinat
 // evicts them.
 func blockTokens(ctx context.Context, c *wire.Control, o Options) (int, error) {
 	const hashes = 2
-	keys := (&chains{seed: seedOf(o.Seed)}).derived(2)
-	blob := append(keys[:], make([]byte, hashLen)...)
+	blob := make([]byte, hashes*hashLen)
+	_, _ = workload.Seed(o.Seed).Bytes(forProbe, 0).Read(blob) // never fails
 	head := netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
 	if _, err := c.Done(ctx, "store", head, blob); err != nil {
 		return 0, err

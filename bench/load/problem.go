@@ -30,5 +30,5 @@ type Sample struct {
 	Elapsed           float64 // seconds since the step's measuring began
 	RequestsPerSecond float64
 	P50us, P99us      float64 // of lookups, as in Figures
-	Wrong, Errors     int64   // since the run began
+	Wrong, Refused    int64   // since the run began
 }

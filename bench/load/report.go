@@ -1,43 +1,46 @@
 package load
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
-// evicts that were answered while measuring. Wrong and Errors count all answers.
+// evicts that were answered while measuring. Wrong and Refused count all answers.
 type Report struct {
-	Setup       measure.Setup `json:"setup"`
-	Connect     string        `json:"connect"`
-	Dialect     wire.Dialect  `json:"dialect"`
-	Mode        string        `json:"mode"` // closed or open
-	Connections int           `json:"connections"`
-	Pipeline    int           `json:"pipeline"`
-	Threads     int           `json:"threads"` // that served the connections
-	Anchored    bool          `json:"anchored,omitempty"`
-	Hashes      string        `json:"hashes"` // of a lookup, as given
-	HitShare    float64       `json:"hit_share"`
-	MissAt      MissAt        `json:"miss_at"`
-	Entries     int           `json:"entries"` // hashes stored beforehand
-	Cores       Cores         `json:"cores"`
+	Setup       measure.Setup   `json:"setup"`
+	Connect     string          `json:"connect"`
+	Dialect     wire.Dialect    `json:"dialect"`
+	Mode        string          `json:"mode"` // closed or open
+	Connections int             `json:"connections"`
+	Pipeline    int             `json:"pipeline"`
+	Threads     int             `json:"threads"` // that served the connections
+	Anchored    bool            `json:"anchored,omitempty"`
+	Hashes      string          `json:"hashes"`             // of a lookup, as given
+	Workload    string          `json:"workload"`           // random or conversations
+	HitShare    float64         `json:"hit_share"`          // of random; with conversations 0
+	MissAt      workload.MissAt `json:"miss_at"`            // of random; with conversations empty
+	Arrivals    Arrivals        `json:"arrivals,omitempty"` // of an open loop
+	Prefixes    int             `json:"prefixes,omitempty"` // of conversations, as are the next two
+	Zipf        float64         `json:"zipf,omitempty"`     // exponent of the popularity of prefixes
+	Turns       int             `json:"turns,omitempty"`
+	Entries     int             `json:"entries"` // hashes stored beforehand
+	Cores       Cores           `json:"cores"`
 
 	Seconds  float64 `json:"seconds"` // measured
 	Requests int64   `json:"requests"`
 	Stores   int64   `json:"stores"`
 	Evicts   int64   `json:"evicts"`
-	Errors   int64   `json:"errors"` // refusals
-	Wrong    int64   `json:"wrong"`
+	Refused  int64   `json:"refused"` // answers that say "not served"
+	Wrong    int64   `json:"wrong"`   // answers that contradict what is right
 
 	// Figures are those of the only step. They are nil after several, whose rates have
 	// figures of their own and none together; reading one of the fields panics then.
@@ -102,12 +105,9 @@ type Step struct {
 	Seconds  float64 `json:"seconds"`
 	Requests int64   `json:"requests"`
 	Figures
-	Errors int64 `json:"errors"`
-	Wrong  int64 `json:"wrong"`
+	Refused int64 `json:"refused"`
+	Wrong   int64 `json:"wrong"`
 }
-
-// WriteJSON writes the report as one line of JSON.
-func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
 // Histogram returns the distribution of lookup latencies in nanoseconds of the last
 // step, as the percentiles have them; nil if nothing was measured, or in a report that
@@ -125,42 +125,47 @@ func (r Report) WriteHDR(w io.Writer) error {
 	return err
 }
 
-// WriteTable writes the report as lines of name and value, for people, and a table
-// of the steps of an open loop.
+// WriteTable writes the report for people: lines of name and value, and the steps of an open loop.
 func (r Report) WriteTable(w io.Writer) error {
-	var text strings.Builder
-	row := func(name, format string, values ...any) {
-		fmt.Fprintf(&text, "%-12s %s\n", name, fmt.Sprintf(format, values...))
+	var t measure.Table
+	partial, perSecond, changes, arrivals := "", "", "", ""
+	if r.Arrivals == Poisson {
+		arrivals = " (Poisson arrivals)"
 	}
-	partial := ""
 	if r.Partial {
 		partial = " (in part)"
 	}
-	row("server", "%s, %s dialect%s", r.Connect, r.Dialect, partial)
-	row("setup", "%v", r.Setup)
-	row("cores", "%v", r.Cores)
-	row("load", "%s loop, %s connections, %d under way on each", r.Mode, grouped(int64(r.Connections)), r.Pipeline)
-	row("lookups", "%s hashes, %.4g %% hit whole, others miss at: %s", r.Hashes, 100*r.HitShare, r.MissAt)
-	row("index", "%s entries stored beforehand", grouped(int64(r.Entries)))
-	row("time", "%.3f s", r.Seconds)
-	perSecond, changes := "", ""
 	if r.Figures != nil {
-		perSecond = fmt.Sprintf(", %s a second", grouped(int64(r.RequestsPerSecond)))
+		perSecond = fmt.Sprintf(", %s a second", measure.Grouped(int64(r.RequestsPerSecond)))
 	}
 	if r.Stores+r.Evicts > 0 {
-		changes = fmt.Sprintf("; %s stores, %s evicts", grouped(r.Stores), grouped(r.Evicts))
+		changes = fmt.Sprintf("; %s stores, %s evicts", measure.Grouped(r.Stores), measure.Grouped(r.Evicts))
 	}
-	row("requests", "%s%s%s", grouped(r.Requests), perSecond, changes)
+	t.Line("server", "%s, %s dialect%s", r.Connect, r.Dialect, partial)
+	t.Line("setup", "%v", r.Setup)
+	t.Line("cores", "%v", r.Cores)
+	t.Line("load", "%s loop%s, %s connections, %d under way on each", r.Mode, arrivals, measure.Grouped(int64(r.Connections)), r.Pipeline)
+	if r.Turns > 0 {
+		t.Line("lookups", "conversations of %s hashes in %d turns; %s prefixes, by Zipf %g", r.Hashes, r.Turns, measure.Grouped(int64(r.Prefixes)), r.Zipf)
+	} else {
+		t.Line("lookups", "%s hashes, %.4g %% hit whole, others miss at: %s", r.Hashes, 100*r.HitShare, r.MissAt)
+	}
+	t.Line("index", "%s entries stored beforehand", measure.Grouped(int64(r.Entries)))
+	t.Line("time", "%.3f s", r.Seconds)
+	t.Line("requests", "%s%s%s", measure.Grouped(r.Requests), perSecond, changes)
 	if r.Figures != nil {
-		r.Figures.writeRows(row)
+		r.Figures.write(&t)
 	}
-	row("wrong", "%s", grouped(r.Wrong))
-	row("errors", "%s", grouped(r.Errors))
+	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
+	t.Line("refused", "%s", measure.Grouped(r.Refused))
 	if r.Mode == "open" {
-		r.writeSteps(&text)
+		t.Text("")
+		t.Heads("rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
+		for _, s := range r.Steps {
+			t.Row(fmt.Sprintf("%.6g", s.Rate), fmt.Sprintf("%.6g", s.RequestsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.Maxus))
+		}
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return t.Write(w)
 }
 
 // String returns one line for people.
@@ -175,52 +180,41 @@ func (c Cores) String() string {
 	return fmt.Sprintf("client %v; %s", c.Client, server)
 }
 
-// writeRows writes the figures, a row each.
-func (f *Figures) writeRows(row func(name, format string, values ...any)) {
-	row("hashes", "%s a second", grouped(int64(f.HashesPerSecond)))
-	bounds, corrected := "", f.Uncorrected != nil
+// write adds the figures, a line each.
+func (f *Figures) write(t *measure.Table) {
+	t.Line("hashes", "%s a second", measure.Grouped(int64(f.HashesPerSecond)))
+	bounds, alone, atLeast := "", "", ""
 	if f.P50usMax > 0 {
 		bounds = fmt.Sprintf(" (%.1f to %.1f)", f.P50usMin, f.P50usMax)
 	}
-	if corrected { // the samples are not
-		row("p50", "%s us", f.us(f.P50us))
-	} else {
-		row("p50", "%s us%s", f.us(f.P50us), bounds)
+	if f.Uncorrected == nil { // else the samples are not of what is shown
+		alone = bounds
 	}
-	row("p90", "%s us", f.us(f.P90us))
-	row("p99", "%s us", f.us(f.P99us))
-	row("p99.9", "%s us", f.us(f.P999us))
-	row("max", "%s us", f.us(f.Maxus))
-	atLeast := ""
 	if f.AtLeast > 0 {
 		atLeast = "≥ "
 	}
-	row("mean", "%s%.1f us", atLeast, f.Meanus)
+	t.Line("p50", "%s us%s", f.us(f.P50us), alone)
+	t.Line("p90", "%s us", f.us(f.P90us))
+	t.Line("p99", "%s us", f.us(f.P99us))
+	t.Line("p99.9", "%s us", f.us(f.P999us))
+	t.Line("max", "%s us", f.us(f.Maxus))
+	t.Line("mean", "%s%.1f us", atLeast, f.Meanus)
 	if u := f.Uncorrected; u != nil {
-		row("uncorrected", "p50 %s us%s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), bounds, f.us(u.P99us))
+		t.Line("uncorrected", "p50 %s us%s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), bounds, f.us(u.P99us))
 	}
 	if f.samples < 2 {
-		row("spread", "not known: it took less than two samples")
+		t.Line("spread", "not known: it took less than two samples")
 	} else {
-		row("spread", "%.1f %%", 100*f.Spread)
+		t.Line("spread", "%.1f %%", 100*f.Spread)
 	}
 }
 
 // us formats a figure of latency, with a mark if it is a lower bound.
 func (f *Figures) us(latency float64) string {
-	mark := ""
 	if f.AtLeast > 0 && latency >= f.AtLeast {
-		mark = "≥ "
+		return fmt.Sprintf("≥ %.1f", latency)
 	}
-	return fmt.Sprintf("%s%.1f", mark, latency)
-}
-
-func (r Report) writeSteps(text *strings.Builder) {
-	fmt.Fprintf(text, "\n%12s %12s %12s %12s %12s %12s %12s\n", "rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
-	for _, s := range r.Steps {
-		fmt.Fprintf(text, "%12.6g %12.6g %12d %12s %12s %12s %12s\n",
-			s.Rate, s.RequestsPerSecond, s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.Maxus))
-	}
+	return fmt.Sprintf("%.1f", latency)
 }
 
 // add adds a step.
@@ -292,12 +286,3 @@ func round(x, parts float64) float64      { return math.Round(x*parts) / parts }
 func micros(ns int64) float64             { return round(float64(ns)/1e3, 10) }
 func seconds(ns int64) float64            { return round(float64(ns)/1e9, 1e6) }
 func perSecond(n int64, ns int64) float64 { return round(float64(n)/(float64(ns)/1e9), 10) }
-
-// grouped formats n with a comma before every three digits.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
-}

@@ -65,7 +65,7 @@ func TestSeveralSteps(t *testing.T) {
 	assert.Nil(t, r.Figures)
 	assert.Equal(t, []any{int64(20), 4.0, 2}, []any{r.Requests, r.Seconds, len(r.Steps)})
 	var text strings.Builder
-	require.NoError(t, r.WriteJSON(&text))
+	require.NoError(t, measure.WriteJSON(&text, r))
 	head, steps, _ := strings.Cut(text.String(), `"steps":`)
 	assert.NotContains(t, head, "p50_us")
 	assert.NotContains(t, head, "requests_per_s")
@@ -233,23 +233,23 @@ func TestDeviation(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := Options{Connect: "x", Count: 1}
+	good := Options{Connect: "x", Requests: 1}
 	require.NoError(t, good.Validate())
 	for text, change := range map[string]func(*Options){
-		"dialect \"tls\"":                  func(o *Options) { o.Dialect = "tls" },
-		"-1 connections":                   func(o *Options) { o.Connections = -1 },
-		"1025 requests under way":          func(o *Options) { o.Pipeline = 1025 },
-		"9 to 3 hashes":                    func(o *Options) { o.Hashes = Lengths{Least: 9, Most: 3} },
-		"0 to 4 hashes":                    func(o *Options) { o.Hashes = Lengths{Each: []int{4, 0}} },
-		"-5 entries":                       func(o *Options) { o.Entries = -5 },
-		"shares of 1.5 hits":               func(o *Options) { o.HitShare = 1.5 },
-		"0.6 of operations are stores":     func(o *Options) { o.Stores, o.Evicts = 0.3, 0.3 },
-		"misses at \"end\"":                func(o *Options) { o.MissAt = "end" },
-		"a rate of 0 requests":             func(o *Options) { o.Rates = []float64{5, 0} },
-		"none may be negative":             func(o *Options) { o.Warmup = -1 },
-		"-1 requests":                      func(o *Options) { o.Count = -1 },
-		"how long to measure or how many ": func(o *Options) { o.Duration = 1 },
-		"how long to measure or":           func(o *Options) { o.Count = 0 },
+		"dialect \"tls\"":                    func(o *Options) { o.Dialect = "tls" },
+		"-1 connections":                     func(o *Options) { o.Connections = -1 },
+		"1025 requests under way":            func(o *Options) { o.Pipeline = 1025 },
+		"3 hashes at most; give 9":           func(o *Options) { o.Hashes = Lengths{Least: 9, Most: 3} },
+		"0 hashes; give 1 to 2000000":        func(o *Options) { o.Hashes = Lengths{Each: []int{4, 0}} },
+		"-5 entries":                         func(o *Options) { o.Entries = -5 },
+		"a share of 1.5 of lookups that hit": func(o *Options) { o.HitShare = 1.5 },
+		"0.6 of operations are stores":       func(o *Options) { o.Stores, o.Evicts = 0.3, 0.3 },
+		"a miss at \"end\"":                  func(o *Options) { o.MissAt = "end" },
+		"a rate of 0 requests":               func(o *Options) { o.Rates = []float64{5, 0} },
+		"none may be negative":               func(o *Options) { o.Warmup = -1 },
+		"-1 requests":                        func(o *Options) { o.Requests = -1 },
+		"how long to measure or how many ":   func(o *Options) { o.Duration = 1 },
+		"how long to measure or":             func(o *Options) { o.Requests = 0 },
 	} {
 		o := good
 		change(&o)

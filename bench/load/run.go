@@ -16,6 +16,7 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -39,10 +40,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.Over(o.dial, o.TLS)
-	r.report = Report{
-		Setup: measure.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
-		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
-	}
+	r.report = o.report()
+	r.report.Cores, r.report.Threads = cores, threads
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
 	err = r.do(ctx)
@@ -50,8 +49,24 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		err = context.Cause(ctx)
 	}
 	r.report.Partial = err != nil
-	r.report.Wrong, r.report.Errors = r.wrong, r.refused
+	r.report.Wrong, r.report.Refused = r.wrong, r.refused
 	return r.report, err
+}
+
+// report returns a report of the options, which have their defaults.
+func (o Options) report() Report {
+	r := Report{
+		Setup: measure.NewSetup(o.Seed), Connect: o.Connect, Dialect: o.Dialect, Mode: "closed", Connections: o.Connections, Pipeline: o.Pipeline,
+		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), Workload: "random", HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
+	}
+	if len(o.Rates) > 0 {
+		r.Mode, r.Arrivals = "open", o.Arrivals
+	}
+	if c := o.Conversations; c != nil {
+		r.Workload, r.HitShare, r.MissAt = "conversations", 0, ""
+		r.Prefixes, r.Zipf, r.Turns = c.Prefixes, c.Zipf, c.Turns
+	}
+	return r
 }
 
 // pin keeps this process to the client's cores, if there are any, until unpin is called,
@@ -76,14 +91,15 @@ type runner struct {
 	epoch   time.Time   // times of the run count from here
 	stopped atomic.Bool // all workers are to end
 
-	shaper        *shaper
-	chains        *chains
-	conns         []*conn
-	workers       []*worker
-	anchorWorkers []*anchorWorker // in place of the workers while measuring; nil but by anchors
-	collector     *collector
-	report        Report
-	relays        wire.Relays
+	shaper    *shaper
+	stored    []piece                        // beforehand
+	source    func(conn int) (source, error) // of what is measured
+	conns     []*conn
+	workers   []*worker
+	anchored  []*anchored // in place of the workers while measuring; nil but by anchors
+	collector *collector
+	report    Report
+	relays    wire.Relays
 
 	processors int // that were added
 
@@ -137,8 +153,22 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	r.shaper.numbered = r.o.Anchored != nil
-	r.chains, err = newChains(r.o, r.shaper)
-	return err
+	if r.o.Conversations == nil {
+		c, err := newChains(r.o, r.shaper)
+		if err != nil {
+			return err
+		}
+		r.report.Entries, r.stored = c.hashes, c.stored()
+		r.source = func(i int) (source, error) { return newMix(r.o, c, r.shaper, i) }
+		return nil
+	}
+	conversations, err := newConversations(r.o, r.shaper)
+	if err != nil {
+		return err
+	}
+	r.report.Entries, r.stored = conversations.entries, conversations.stored()
+	r.source = func(i int) (source, error) { return &engine{c: conversations, engine: conversations.Engine(i)}, nil }
+	return nil
 }
 
 // enoughFiles refuses more connections than this process may have files open.
@@ -158,7 +188,6 @@ func enoughFiles(connections int) error {
 // connect makes all connections, a few at a time, and sees that the server answers
 // on each.
 func (r *runner) connect(ctx context.Context) error {
-	r.report.Entries = r.chains.hashes
 	r.phase("connect", r.o.Connections)
 	threads, blocking := r.o.threads()
 	r.conns = make([]*conn, r.o.Connections)
@@ -247,8 +276,8 @@ func (r *runner) close() {
 	for _, w := range r.workers {
 		w.close()
 	}
-	for _, a := range r.anchorWorkers {
-		_ = a.conn.Close() // nobody waits on it
+	for _, a := range r.anchored {
+		_ = a.client.Close() // nobody waits on it
 	}
 	for _, c := range r.conns {
 		if c != nil {
@@ -274,12 +303,15 @@ func (r *runner) work(s stage) error {
 	return group.Wait()
 }
 
-// store stores all chains, over all connections.
+// store stores what is looked up, over all connections.
 func (r *runner) store(context.Context) error {
-	total := r.chains.numParts()
+	total := 0
+	for _, p := range r.stored {
+		total += len(p.parts)
+	}
 	for i, c := range r.conns {
-		from, to := i*len(r.chains.all)/len(r.conns), (i+1)*len(r.chains.all)/len(r.conns)
-		c.begin(&storing{chains: r.chains.all[from:to]}, -1)
+		from, to := i*len(r.stored)/len(r.conns), (i+1)*len(r.stored)/len(r.conns)
+		c.begin(&storing{pieces: r.stored[from:to]}, -1)
 	}
 	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
@@ -295,10 +327,15 @@ func (r *runner) measure(ctx context.Context) error {
 	if len(rates) == 0 {
 		rates = []float64{0} // closed
 	}
-	sources := make([]*mix, len(r.conns))
+	sources := make([]source, len(r.conns))
 	for i := range sources {
 		var err error
-		if sources[i], err = newMix(r.o, r.chains, r.shaper, i); err != nil {
+		if sources[i], err = r.source(i); err != nil {
+			return err
+		}
+	}
+	if r.o.Anchored != nil {
+		if err := r.dialAnchored(ctx); err != nil {
 			return err
 		}
 	}
@@ -306,9 +343,6 @@ func (r *runner) measure(ctx context.Context) error {
 	for number, rate := range rates {
 		for i, c := range r.conns {
 			c.begin(sources[i], r.share(i))
-		}
-		if err := r.startAnchorWorkers(ctx, sources); err != nil {
-			return err
 		}
 		if err := r.measureStep(ctx, number, rate); err != nil {
 			return err
@@ -323,17 +357,17 @@ func (r *runner) measure(ctx context.Context) error {
 // share returns how many of the requests to count a connection makes; negative:
 // any number.
 func (r *runner) share(i int) int64 {
-	if r.o.Count == 0 {
+	if r.o.Requests == 0 {
 		return -1
 	}
 	n := int64(len(r.conns))
-	return (r.o.Count*int64(i+1))/n - r.o.Count*int64(i)/n
+	return (r.o.Requests*int64(i+1))/n - r.o.Requests*int64(i)/n
 }
 
 // measureStep measures at one rate, 0 in a closed loop.
 func (r *runner) measureStep(ctx context.Context, number int, rate float64) error {
 	start := r.clock()
-	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
+	s := stage{number: number, start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
 	if r.o.Duration > 0 {
 		s.end = s.begin + int64(r.o.Duration)
 	}
@@ -342,8 +376,8 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}
 	wrong, refused := r.wrong, r.refused
 	measurers, work := len(r.workers), r.work
-	if r.anchorWorkers != nil {
-		measurers, work = len(r.anchorWorkers), func(s stage) error { return r.workByAnchors(ctx, s) }
+	if r.anchored != nil {
+		measurers, work = len(r.anchored), func(s stage) error { return r.workAnchored(ctx, s) }
 	}
 	done := make(chan *measured, 1)
 	go func() {
@@ -351,14 +385,29 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}()
 	err := work(s)
 	m := <-done
-	if rate > 0 && r.o.Count > 0 && err == nil && !r.stopped.Load() {
+	if rate > 0 && r.o.Requests > 0 && r.o.Arrivals == Even && r.o.Conversations == nil && err == nil && !r.stopped.Load() {
 		// The last request takes up its period like the others.
-		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Count)*s.period))
+		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Requests)*s.period))
 	}
 	step := m.step(rate)
-	step.Wrong, step.Errors = r.wrong-wrong, r.refused-refused
+	step.Wrong, step.Refused = r.wrong-wrong, r.refused-refused
 	r.report.add(step, m)
 	return err
+}
+
+// arrivals returns when the requests of a worker fall due in a step, with those until its end
+// made already; nil for even steps. Together the workers' are one process of the rate.
+func (r *runner) arrivals(s stage, worker int) *workload.Arrivals {
+	if r.o.Arrivals == Even {
+		return nil
+	}
+	times := workload.PoissonArrivals(1e9/s.period/float64(s.workers), workload.Seed(r.o.Seed), uint64(s.number)<<32|uint64(worker))
+	if s.end < math.MaxInt64 {
+		times.By(time.Duration(s.end - s.start))
+	} else {
+		times.At(r.o.Requests / int64(s.workers))
+	}
+	return times
 }
 
 // sampled passes a sample on.
@@ -368,7 +417,7 @@ func (r *runner) sampled(step int, s *Sample) {
 	}
 	s.Step = step
 	r.mu.Lock()
-	s.Wrong, s.Errors = r.wrong, r.refused
+	s.Wrong, s.Refused = r.wrong, r.refused
 	r.mu.Unlock()
 	r.o.OnSample(*s)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -29,6 +31,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if fault := os.Getenv(asServer); fault != "" {
+		serveAsHitline(fault)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
 }
 
@@ -71,25 +76,25 @@ func TestRun(t *testing.T) {
 		pool coordinator.Pool
 		o    Options
 	}{
-		"closed":           {full, Options{Count: 500}},
-		"closed, a thread": {full, Options{Count: 500, Connections: min(2, runtime.GOMAXPROCS(0)), Pipeline: 3}},
-		"pipelined":        {full, Options{Count: 2000, Connections: 9, Pipeline: 7, Hashes: Lengths{Least: 1, Most: 300}}},
-		"long":             {full, Options{Count: 100, Connections: 3, Pipeline: 4, Hashes: Lengths{Least: 20_000, Most: 20_000}}},
-		"zmtp":             {full, Options{Count: 500, Connections: 3, Dialect: wire.ZMTP, Stores: 0.1}},
-		"zmtp pipelined":   {full, Options{Count: 500, Connections: 3, Pipeline: 5, Dialect: wire.ZMTP}},
-		"open":             {full, Options{Count: 500, Connections: 3, Rates: []float64{5000, 10000}}},
-		"open, few":        {full, Options{Count: 3, Connections: 5, Rates: []float64{1000}}},
-		"open, too fast":   {full, Options{Count: 3000, Connections: 2, Rates: []float64{1e8}}},
-		"few":              {full, Options{Count: 3, Connections: 9}},
+		"closed":           {full, Options{Requests: 500}},
+		"closed, a thread": {full, Options{Requests: 500, Connections: min(2, runtime.GOMAXPROCS(0)), Pipeline: 3}},
+		"pipelined":        {full, Options{Requests: 2000, Connections: 9, Pipeline: 7, Hashes: Lengths{Least: 1, Most: 300}}},
+		"long":             {full, Options{Requests: 100, Connections: 3, Pipeline: 4, Hashes: Lengths{Least: 20_000, Most: 20_000}}},
+		"zmtp":             {full, Options{Requests: 500, Connections: 3, Dialect: wire.ZMTP, Stores: 0.1}},
+		"zmtp pipelined":   {full, Options{Requests: 500, Connections: 3, Pipeline: 5, Dialect: wire.ZMTP}},
+		"open":             {full, Options{Requests: 500, Connections: 3, Rates: []float64{5000, 10000}}},
+		"open, few":        {full, Options{Requests: 3, Connections: 5, Rates: []float64{1000}}},
+		"open, too fast":   {full, Options{Requests: 3000, Connections: 2, Rates: []float64{1e8}}},
+		"few":              {full, Options{Requests: 3, Connections: 9}},
 		"open for a time":  {full, Options{Duration: 200 * time.Millisecond, Rates: []float64{2000}, Warmup: 20 * time.Millisecond}},
 		"for a time":       {full, Options{Duration: 200 * time.Millisecond, Connections: 2, Warmup: 20 * time.Millisecond}},
-		"changes":          {full, Options{Count: 2000, Connections: 3, Pipeline: 6, Stores: 0.2, Evicts: 0.2}},
-		"growing":          {full, Options{Count: 2000, Connections: 5, Pipeline: 6, Stores: 0.5}},
-		"evicts":           {full, Options{Count: 1000, Evicts: 0.3, Rates: []float64{20000}}},
-		"hybrid":           {hybrid(), Options{Count: 2000, Connections: 3, Pipeline: 4, Pool: hybrid(), Hashes: Lengths{Least: 5, Most: 200}, Stores: 0.1, Evicts: 0.1}},
-		"first":            {full, Options{Count: 200, MissAt: MissFirst}},
-		"middle":           {full, Options{Count: 200, MissAt: MissMiddle}},
-		"tail":             {full, Options{Count: 200, MissAt: MissTail}},
+		"changes":          {full, Options{Requests: 2000, Connections: 3, Pipeline: 6, Stores: 0.2, Evicts: 0.2}},
+		"growing":          {full, Options{Requests: 2000, Connections: 5, Pipeline: 6, Stores: 0.5}},
+		"evicts":           {full, Options{Requests: 1000, Evicts: 0.3, Rates: []float64{20000}}},
+		"hybrid":           {hybrid(), Options{Requests: 2000, Connections: 3, Pipeline: 4, Pool: hybrid(), Hashes: Lengths{Least: 5, Most: 200}, Stores: 0.1, Evicts: 0.1}},
+		"first":            {full, Options{Requests: 200, MissAt: workload.MissFirst}},
+		"middle":           {full, Options{Requests: 200, MissAt: workload.MissMiddle}},
+		"tail":             {full, Options{Requests: 200, MissAt: workload.MissTail}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := tt.o
@@ -106,12 +111,12 @@ func TestRun(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, got.all)
 			assert.Zero(t, r.Wrong)
-			assert.Zero(t, r.Errors)
+			assert.Zero(t, r.Refused)
 			assert.False(t, r.Partial)
 			steps := max(1, len(o.Rates))
 			require.Len(t, r.Steps, steps)
-			if o.Count > 0 {
-				assert.EqualValues(t, steps*int(o.Count), r.Requests)
+			if o.Requests > 0 {
+				assert.EqualValues(t, steps*int(o.Requests), r.Requests)
 			}
 			for _, s := range r.Steps {
 				assert.Positive(t, s.RequestsPerSecond)
@@ -126,14 +131,14 @@ func TestRun(t *testing.T) {
 			assert.GreaterOrEqual(t, stat.Lookups, r.Requests-r.Stores-r.Evicts)
 			assert.GreaterOrEqual(t, stat.Entries, int64(100))
 			assert.Positive(t, stat.HitTokens)
-			assert.True(t, stat.MissTokens > 0 || o.Count < 100)
+			assert.True(t, stat.MissTokens > 0 || o.Requests < 100)
 		})
 	}
 }
 
 func TestRunIPC(t *testing.T) {
 	for _, addr := range []string{"ipc://" + filepath.Join(t.TempDir(), "s"), fmt.Sprintf("ipc://@hitline-load-%d", time.Now().UnixNano())} {
-		o := Options{Count: 100, Connections: 3, HitShare: 1, Pipeline: 2}
+		o := Options{Requests: 100, Connections: 3, HitShare: 1, Pipeline: 2}
 		o.Connect, _ = serve(t, coordinator.Pool{}, addr)
 		r, err := Run(t.Context(), o)
 		require.NoError(t, err, addr)
@@ -146,7 +151,7 @@ func TestRunIPC(t *testing.T) {
 // a reset forgets it.
 func TestRunAgain(t *testing.T) {
 	addr, service := serve(t, coordinator.Pool{}, anywhere)
-	o := Options{Connect: addr, Count: 100, Entries: 640, Pipeline: 2}
+	o := Options{Connect: addr, Requests: 100, Entries: 640, Pipeline: 2}
 	for runs := range 3 {
 		r, err := Run(t.Context(), o)
 		require.NoError(t, err)
@@ -163,17 +168,17 @@ func TestRunAgain(t *testing.T) {
 func TestRunSeed(t *testing.T) {
 	addr, service := serve(t, coordinator.Pool{}, anywhere)
 	for range 2 {
-		r, err := Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640, Seed: 7})
+		r, err := Run(t.Context(), Options{Connect: addr, Requests: 100, Entries: 640, Seed: 7})
 		require.NoError(t, err)
 		assert.Zero(t, r.Wrong)
 	}
 	assert.EqualValues(t, 640, service.Stat().Entries)
 
-	r, err := Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640})
+	r, err := Run(t.Context(), Options{Connect: addr, Requests: 100, Entries: 640})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1280, service.Stat().Entries, "a random seed")
 	assert.NotEmpty(t, r.Setup.Command)
-	_, err = Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640, Seed: r.Setup.Seed})
+	_, err = Run(t.Context(), Options{Connect: addr, Requests: 100, Entries: 640, Seed: r.Setup.Seed})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1280, service.Stat().Entries, "the seed of the report")
 }
@@ -191,7 +196,7 @@ func TestClientCores(t *testing.T) {
 	assert.Len(t, client, len(allowed)/2)
 	addr, _ := serve(t, coordinator.Pool{}, anywhere)
 	var during []int
-	o := Options{Connect: addr, Count: 500, Connections: 64, HitShare: 1, ClientCores: client, ServerCores: server, Timeout: patience}
+	o := Options{Connect: addr, Requests: 500, Connections: 64, HitShare: 1, ClientCores: client, ServerCores: server, Timeout: patience}
 	o.OnPhase = func(string, int) { during, _ = process.Cores() }
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
@@ -212,7 +217,7 @@ func TestClientCores(t *testing.T) {
 
 func TestRunManyConnections(t *testing.T) {
 	addr, service := serve(t, coordinator.Pool{}, anywhere)
-	r, err := Run(t.Context(), Options{Connect: addr, Connections: 1000, Count: 5000, HitShare: 0.5, Timeout: patience})
+	r, err := Run(t.Context(), Options{Connect: addr, Connections: 1000, Requests: 5000, HitShare: 0.5, Timeout: patience})
 	require.NoError(t, err)
 	assert.EqualValues(t, 5000, r.Requests)
 	assert.Zero(t, r.Wrong)
@@ -263,7 +268,7 @@ func TestFaults(t *testing.T) {
 		for loop, o := range loops {
 			t.Run(fmt.Sprintf("%s/%s", fault, loop), func(t *testing.T) {
 				t.Parallel()
-				o.Count, o.HitShare, o.Stores, o.Evicts, o.Timeout = 200, 0.6, 0.1, 0.1, patience
+				o.Requests, o.HitShare, o.Stores, o.Evicts, o.Timeout = 200, 0.6, 0.1, 0.1, patience
 				o.Hashes = Lengths{Least: 2, Most: 20}
 				o.Entries = 500
 				if tt.text == noAnswer {
@@ -300,8 +305,8 @@ func TestFaults(t *testing.T) {
 					text = err.Error()
 				} else {
 					require.NotEmpty(t, got.all)
-					require.Positive(t, map[bool]int64{true: r.Errors, false: r.Wrong}[tt.refused])
-					require.Equal(t, len(got.all), int(r.Errors+r.Wrong))
+					require.Positive(t, map[bool]int64{true: r.Refused, false: r.Wrong}[tt.refused])
+					require.Equal(t, len(got.all), int(r.Refused+r.Wrong))
 					text = got.all[0].Error()
 					assert.Contains(t, text, o.Connect+": request ")
 					assert.Equal(t, tt.refused, got.all[0].Refused)
@@ -319,7 +324,7 @@ func TestSwaps(t *testing.T) {
 	addr, err := s.Start()
 	require.NoError(t, err)
 	defer s.Close()
-	r, err := Run(t.Context(), Options{Connect: addr, Count: 500, Pipeline: 8, HitShare: 0.5})
+	r, err := Run(t.Context(), Options{Connect: addr, Requests: 500, Pipeline: 8, HitShare: 0.5})
 	require.NoError(t, err)
 	assert.Positive(t, r.Wrong)
 }
@@ -333,7 +338,7 @@ func TestLongRequests(t *testing.T) {
 			addr, err := s.Start()
 			require.NoError(t, err)
 			defer s.Close()
-			o.Connect, o.Count, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
+			o.Connect, o.Requests, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
 			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				if err == nil {
@@ -356,7 +361,7 @@ func TestCoordinatedOmission(t *testing.T) {
 	addr, err := s.Start()
 	require.NoError(t, err)
 	defer s.Close()
-	o := Options{Connect: addr, Count: 99, Rates: []float64{1000}, HitShare: 1, Timeout: patience}
+	o := Options{Connect: addr, Requests: 99, Rates: []float64{1000}, HitShare: 1, Timeout: patience}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
@@ -377,7 +382,7 @@ func TestStallInClosedLoop(t *testing.T) {
 	addr, err := s.Start()
 	require.NoError(t, err)
 	defer s.Close()
-	r, err := Run(t.Context(), Options{Connect: addr, Count: 999, HitShare: 1, Timeout: patience})
+	r, err := Run(t.Context(), Options{Connect: addr, Requests: 999, HitShare: 1, Timeout: patience})
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
 	assert.Greater(t, r.histogram.TotalCount(), int64(1000), "those that would have waited count, too")
@@ -394,7 +399,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 			addr, err := s.Start()
 			require.NoError(t, err)
 			defer s.Close()
-			o.Connect, o.Count, o.Entries, o.Timeout = addr, 500, 500, timeout
+			o.Connect, o.Requests, o.Entries, o.Timeout = addr, 500, 500, timeout
 			r, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrLost)
 			require.Len(t, r.Steps, 1)
@@ -407,7 +412,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 		addr, err := s.Start()
 		require.NoError(t, err)
 		defer s.Close()
-		o := Options{Connect: addr, Count: 5, Timeout: timeout}
+		o := Options{Connect: addr, Requests: 5, Timeout: timeout}
 		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
 		r, err := Run(t.Context(), o)
 		require.ErrorIs(t, err, measure.ErrLost)
@@ -475,7 +480,7 @@ func TestFewAtARate(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	for count := range int64(3) {
-		r, err := Run(t.Context(), Options{Connect: addr, Count: count + 1, Rates: []float64{50}, HitShare: 1, Timeout: patience})
+		r, err := Run(t.Context(), Options{Connect: addr, Requests: count + 1, Rates: []float64{50}, HitShare: 1, Timeout: patience})
 		require.NoError(t, err)
 		assert.Equal(t, count+1, r.Requests)
 		assert.LessOrEqual(t, r.RequestsPerSecond, 50.0)
@@ -490,7 +495,7 @@ func TestRunCancelled(t *testing.T) {
 			addr, err := s.Start()
 			require.NoError(t, err)
 			defer s.Close()
-			o.Connect, o.Count, o.Timeout = addr, 1_000_000, time.Hour
+			o.Connect, o.Requests, o.Timeout = addr, 1_000_000, time.Hour
 			r, err := Run(ctx, o)
 			require.ErrorIs(t, err, context.Canceled)
 			assert.True(t, r.Partial)
@@ -499,7 +504,7 @@ func TestRunCancelled(t *testing.T) {
 }
 
 func TestRunUnreachable(t *testing.T) {
-	o := Options{Connect: "tcp://127.0.0.1:1", Count: 1}
+	o := Options{Connect: "tcp://127.0.0.1:1", Requests: 1}
 	_, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrLost)
 	for addr, text := range map[string]string{"udp://h:1": "unknown scheme", "": "has no host and port"} {
@@ -512,7 +517,7 @@ func TestRunUnreachable(t *testing.T) {
 
 // What the server says of itself is compared with what is to be measured.
 func TestRunOtherPool(t *testing.T) {
-	o := Options{Count: 1}
+	o := Options{Requests: 1}
 	o.Connect, _ = serve(t, hybrid(), anywhere)
 	_, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrOptions)
@@ -534,7 +539,7 @@ func TestRunOtherPool(t *testing.T) {
 }
 
 func TestRunReport(t *testing.T) {
-	o := Options{Duration: time.Second, Rates: []float64{300, 600}, Entries: 640, HitShare: 0.25, MissAt: MissTail, Pipeline: 2}
+	o := Options{Duration: time.Second, Rates: []float64{300, 600}, Entries: 640, HitShare: 0.25, MissAt: workload.MissTail, Pipeline: 2}
 	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
 	samples, phases := 0, ""
 	o.OnPhase = func(phase string, total int) { phases += fmt.Sprintf("%s %d ", phase, total) }
@@ -544,12 +549,12 @@ func TestRunReport(t *testing.T) {
 	assert.Equal(t, 20, samples)
 	assert.Equal(t, "connect 1 store 10 ", phases)
 	var text bytes.Buffer
-	require.NoError(t, r.WriteJSON(&text))
+	require.NoError(t, measure.WriteJSON(&text, r))
 	assert.Equal(t, 1, strings.Count(text.String(), "\n"))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(text.Bytes(), &got))
 	for _, key := range strings.Fields(`setup connect dialect mode connections pipeline threads cores hashes hit_share miss_at entries seconds requests
-		stores evicts errors wrong steps`) {
+		stores evicts refused wrong steps`) {
 		assert.Contains(t, got, key)
 	}
 	assert.Equal(t, "open", got["mode"])
@@ -560,13 +565,13 @@ func TestRunReport(t *testing.T) {
 		assert.InDelta(t, rate, step["rate"], 0)
 		assert.InDelta(t, 1, step["seconds"], 0)
 		assert.LessOrEqual(t, step["requests"], rate)
-		for _, key := range strings.Fields("requests_per_s hashes_per_s p50_us p90_us p99_us p999_us max_us mean_us unsent spread p50_us_min p50_us_max errors wrong") {
+		for _, key := range strings.Fields("requests_per_s hashes_per_s p50_us p90_us p99_us p999_us max_us mean_us unsent spread p50_us_min p50_us_max refused wrong") {
 			assert.Contains(t, step, key)
 		}
 	}
 	text.Reset()
 	require.NoError(t, r.WriteTable(&text))
-	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "         600 "} {
+	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "\n   600 "} {
 		assert.Contains(t, text.String(), row)
 	}
 	text.Reset()

@@ -54,16 +54,16 @@ func TestRunWithToken(t *testing.T) {
 			"long":      {Hashes: Lengths{Least: 10_000, Most: 10_000}},
 		} {
 			t.Run(name+" "+loop, func(t *testing.T) {
-				o.Connect, o.Count, o.HitShare, o.Timeout = addr, 300, 0.5, patience
+				o.Connect, o.Requests, o.HitShare, o.Timeout = addr, 300, 0.5, patience
 				o.TLS = &tls.Config{RootCAs: ca.Pool()}
 				o.Token = func() string { return theToken }
 				r, err := Run(t.Context(), o)
 				require.NoError(t, err)
-				assert.Zero(t, r.Wrong+r.Errors)
+				assert.Zero(t, r.Wrong+r.Refused)
 				assert.EqualValues(t, 300, r.Requests)
 			})
 		}
-		o := Options{Connect: addr, Count: 1, Timeout: patience, TLS: &tls.Config{RootCAs: ca.Pool()}}
+		o := Options{Connect: addr, Requests: 1, Timeout: patience, TLS: &tls.Config{RootCAs: ca.Pool()}}
 		_, err := Run(t.Context(), o)
 		require.ErrorIs(t, err, measure.ErrAnswer)
 		require.ErrorContains(t, err, "not allowed")
@@ -73,7 +73,7 @@ func TestRunWithToken(t *testing.T) {
 		require.ErrorContains(t, err, "auth was answered a refusal (00)")
 		require.NotContains(t, err.Error(), "wrong-horse")
 	}
-	_, err := Run(t.Context(), Options{Connect: secure, Count: 1, Timeout: patience})
+	_, err := Run(t.Context(), Options{Connect: secure, Requests: 1, Timeout: patience})
 	require.ErrorIs(t, err, measure.ErrLost, "the system's roots do not have this CA")
 }
 
@@ -82,14 +82,14 @@ func TestRunWithTokenByPLAIN(t *testing.T) {
 	plain, _ := serveTokens(t, &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("load").Leaf("127.0.0.1")}})
 	for name, o := range map[string]Options{"req": {}, "dealer": {Pipeline: 4}} {
 		t.Run(name, func(t *testing.T) {
-			o.Connect, o.Dialect, o.Count, o.Timeout = plain, wire.ZMTP, 100, patience
+			o.Connect, o.Dialect, o.Requests, o.Timeout = plain, wire.ZMTP, 100, patience
 			_, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrAnswer, "nothing is allowed without a token")
 			o.Token = func() string { return theToken }
 			r, err := Run(t.Context(), o)
 			require.NoError(t, err)
 			assert.EqualValues(t, 100, r.Requests)
-			assert.Zero(t, r.Wrong+r.Errors)
+			assert.Zero(t, r.Wrong+r.Refused)
 			o.Token = func() string { return "wrong-horse-battery" }
 			_, err = Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrAnswer)

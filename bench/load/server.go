@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/hitline/hitline/bench/process"
@@ -15,6 +16,7 @@ type ServerOptions struct {
 	Groups      string        // of the pool, as the configuration has them, in YAML; may be empty
 	Entries     int           // hashes that it must hold without evicting any
 	Connections int           // that it must take
+	Loops       int           // event loops; 0: its default
 	Cores       []int         // that it runs on; nil leaves that to the system
 	Timeout     time.Duration // longest wait until it is ready
 }
@@ -30,6 +32,9 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	more := []string{"--backend", "memory"}
 	if o.Config != "" {
 		more = append(more, "--config", o.Config)
+	}
+	if o.Loops > 0 {
+		more = append(more, "--loops", strconv.Itoa(o.Loops))
 	}
 	cmd := process.Hitline(o.Hitline, o.BlockTokens, process.HitlineBound(o.Entries), more...)
 	if o.Groups != "" {

@@ -25,24 +25,27 @@ func (s *shape) size() int { return len(s.head) + s.hashes*hashLen }
 // part is one stretch of chunks of a group on one rank: one store or evict.
 type part struct {
 	from, to, stride int    // chunks, and hashes in each
+	skipped          int    // leading hashes of the chain that are not at hand
 	store, evict     []byte // heads, up to the keys
 }
 
-// contiguous tells whether the keys are all hashes of a stretch of the chain, so that
-// they need no gathering.
-func (p part) contiguous() bool { return p.stride == 1 }
-
-// keys returns the part's keys, borrowed from the chain's hashes or appended to
-// room.
-func (p part) keys(hashes, room []byte) []byte {
-	if p.contiguous() {
-		return hashes[p.from*hashLen : p.to*hashLen]
+// keys returns the part's keys, borrowed from the hashes from the first one at hand on, or
+// appended to room.
+func (p part) keys(hashes, room []byte) (keys []byte, borrowed bool) {
+	if p.stride == 1 { // they are all hashes of a stretch
+		return hashes[(p.from-p.skipped)*hashLen : (p.to-p.skipped)*hashLen], true
 	}
 	for i := p.from; i < p.to; i++ {
-		at := netproto.KeyIndex(i, p.stride) * hashLen
+		at := (netproto.KeyIndex(i, p.stride) - p.skipped) * hashLen
 		room = append(room, hashes[at:at+hashLen]...)
 	}
-	return room
+	return room, false
+}
+
+// piece are hashes to store or evict, and the requests for that.
+type piece struct {
+	hashes []byte
+	parts  []part
 }
 
 // shaper makes shapes and knows what a server must answer.
@@ -70,12 +73,13 @@ func (s *shaper) shape(n int) (*shape, error) {
 	block, align := int64(s.coord.Pool().HashBlockSize), s.coord.Alignment()
 	tokens := int64(n) * block / align * align
 	if tokens == 0 || tokens > 1<<32-1 {
-		return nil, fmt.Errorf("%w: %d hashes of %d tokens; a lookup takes a multiple of %d tokens, and less than 2^32",
-			measure.ErrOptions, n, block, align)
+		return nil, measure.BadOptions("%d hashes of %d tokens; a lookup takes a multiple of %d tokens, and less than 2^32", n, block, align)
 	}
 	sh := &shape{hashes: n, tokens: uint32(tokens), misses: map[int]uint32{}}
 	sh.head = netproto.AppendLookup(nil, s.envelope, sh.tokens, hashLen, n*hashLen)
-	sh.parts = s.parts(tokens, n)
+	for g := range s.coord.NumGroups() {
+		sh.parts = s.appendParts(sh.parts, g, 0, s.coord.Positions(g, tokens, n), 0)
+	}
 	var err error
 	if sh.whole, err = s.answer(sh, n); err != nil {
 		return nil, err
@@ -84,40 +88,46 @@ func (s *shaper) shape(n int) (*shape, error) {
 	return sh, nil
 }
 
-// parts lists the stores of a chain: of each group, what a lookup asks for, on
-// every rank that must hold it.
-func (s *shaper) parts(tokens int64, n int) []part {
-	var parts []part
+// stretch returns the requests that store the hashes of a chain between two of them, those
+// before which are stored: of each group the chunks that become whole.
+func (s *shaper) stretch(from, to int) (parts []part) {
 	for g := range s.coord.NumGroups() {
 		stride := s.coord.KeyStride(g)
-		for from, to := range s.asked(g, tokens, n) {
-			for _, r := range s.coord.Ranks(g) {
-				at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
-				p := part{from: from, to: to, stride: stride}
-				size := (to - from) * hashLen
-				p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
-				if s.numbered {
-					p.store = netproto.AppendChunks(nil, s.envelope, at, uint32(from), hashLen, size, false)
-				}
-				p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
-				parts = append(parts, p)
+		parts = s.appendParts(parts, g, from/stride, to/stride, from)
+	}
+	return parts
+}
+
+// appendParts appends the stores of a group's chunks between two, as far as lookups ask for
+// them, on every rank that must hold it.
+func (s *shaper) appendParts(parts []part, g, first, end, skipped int) []part {
+	for from, to := range s.asked(g, first, end) {
+		for _, r := range s.coord.Ranks(g) {
+			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+			p := part{from: from, to: to, stride: s.coord.KeyStride(g), skipped: skipped}
+			size := (to - from) * hashLen
+			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
+			if s.numbered {
+				p.store = netproto.AppendChunks(nil, s.envelope, at, uint32(from), hashLen, size, false)
 			}
+			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
+			parts = append(parts, p)
 		}
 	}
 	return parts
 }
 
-// asked iterates over the stretches of positions of a group that a lookup asks
+// asked iterates over the stretches of positions of a group between two that lookups ask
 // for, half-open.
-func (s *shaper) asked(g int, tokens int64, n int) func(yield func(from, to int) bool) {
+func (s *shaper) asked(g, first, end int) func(yield func(from, to int) bool) {
 	return func(yield func(from, to int) bool) {
-		mask, end := s.coord.KeyMask(g), int64(s.coord.Positions(g, tokens, n))
-		for at := int64(0); at < end; {
+		mask := s.coord.KeyMask(g)
+		for at := int64(first); at < int64(end); {
 			from, to, ok := mask.Next(at)
-			if !ok || from >= end {
+			if !ok || from >= int64(end) {
 				return
 			}
-			at = min(to, end)
+			at = min(to, int64(end))
 			if !yield(int(from), int(at)) {
 				return
 			}
@@ -141,7 +151,7 @@ func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	for g := range p.Bits {
 		stride := s.coord.KeyStride(g)
 		p.Bits[g] = make([]uint64, sh.hashes/stride/64+1)
-		for from, to := range s.asked(g, int64(sh.tokens), sh.hashes) {
+		for from, to := range s.asked(g, 0, s.coord.Positions(g, int64(sh.tokens), sh.hashes)) {
 			for i := from; i < min(to, stored/stride); i++ {
 				p.Bits[g][i/64] |= 1 << (i % 64)
 			}
@@ -149,7 +159,7 @@ func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	}
 	hit, err := s.coord.Answer(&p, int64(sh.tokens), &s.scratch)
 	if err != nil {
-		return 0, fmt.Errorf("%w: a lookup of %d hashes has no answer in this pool: %w", measure.ErrOptions, sh.hashes, err)
+		return 0, measure.BadOptions("a lookup of %d hashes has no answer in this pool: %v", sh.hashes, err)
 	}
 	return uint32(hit.Tokens), nil
 }

@@ -23,6 +23,21 @@ func hybrid() coordinator.Pool {
 	}}
 }
 
+// pools are pools of all kinds.
+func pools() map[string]coordinator.Pool {
+	interval := 0
+	return map[string]coordinator.Pool{
+		"plain":  {},
+		"blocks": {HashBlockSize: 8, Groups: []coordinator.Group{{BlockSize: 32}}},
+		"hybrid": hybrid(),
+		"window": {Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 48}}},
+		"masked": {SchedulerBlockSize: 128, RetentionInterval: &interval, Groups: []coordinator.Group{
+			{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33, IsEagleGroup: true}}},
+		"fine": {Revision: coordinator.Revision20260817, PCPSize: 2, Groups: []coordinator.Group{
+			{BlockSize: 32}, {Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}}},
+	}
+}
+
 // send gives a service the bytes of one request and returns the hit of a lookup.
 func send(t *testing.T, service *lookup.Service, parts [][]byte) uint32 {
 	t.Helper()
@@ -54,17 +69,7 @@ func send(t *testing.T, service *lookup.Service, parts [][]byte) uint32 {
 // What a chain must hit is what the service hits, wherever a lookup leaves it, and
 // after an evict.
 func TestAnswers(t *testing.T) {
-	interval := 0
-	for name, pool := range map[string]coordinator.Pool{
-		"plain":  {},
-		"blocks": {HashBlockSize: 8, Groups: []coordinator.Group{{BlockSize: 32}}},
-		"hybrid": hybrid(),
-		"window": {Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 48}}},
-		"masked": {SchedulerBlockSize: 128, RetentionInterval: &interval, Groups: []coordinator.Group{
-			{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33, IsEagleGroup: true}}},
-		"fine": {Revision: coordinator.Revision20260817, PCPSize: 2, Groups: []coordinator.Group{
-			{BlockSize: 32}, {Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}}},
-	} {
+	for name, pool := range pools() {
 		t.Run(name, func(t *testing.T) {
 			service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 			require.NoError(t, err)
@@ -74,13 +79,13 @@ func TestAnswers(t *testing.T) {
 			require.NoError(t, err)
 			fresh := rand.NewChaCha8([32]byte{9})
 			unknown := make([]byte, 50*hashLen)
-			fill(unknown, fresh)
+			_, _ = fresh.Read(unknown) // never fails
 			hits := map[uint32]bool{}
 			var c chain
 			for leaves := range 50 {
 				c, err = s.chain(sh, make([]byte, sh.size()), leaves, fresh)
 				require.NoError(t, err)
-				all := storing{chains: []chain{c}}
+				all := storing{pieces: []piece{c.piece()}}
 				var sl slot
 				for parts, more := all.next(&sl, nil); more; parts, more = all.next(&sl, nil) {
 					assert.Equal(t, netproto.TagStore, sl.tag)
@@ -94,8 +99,9 @@ func TestAnswers(t *testing.T) {
 			assert.Greater(t, len(hits), 2)
 			assert.Positive(t, sh.whole)
 			var sl slot
-			for i := range sh.parts {
-				send(t, service, c.change(&sl, netproto.TagEvict, i, nil))
+			var evict changes
+			for evict.begin(netproto.TagEvict, c.piece()); evict.left(); {
+				send(t, service, evict.next(&sl, nil))
 			}
 			nothing, err := s.miss(sh, 0)
 			require.NoError(t, err)

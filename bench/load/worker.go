@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"math"
 	"runtime"
 	"time"
@@ -17,6 +18,7 @@ type stage struct {
 	begin   int64   // of the measuring
 	end     int64   // of the asking; math.MaxInt64: when budgets or sources end
 	window  int64   // length of one; 0: nothing is measured
+	number  int     // of a step
 	period  float64 // ns from one arrival to the next, over all workers; 0: closed loop
 	workers int     // that take arrivals in turn
 }
@@ -42,10 +44,11 @@ type worker struct {
 
 	stage    stage
 	now      int64
-	looked   int64 // when all connections were last looked at
-	underWay int   // requests
-	able     int   // connections that may still ask
-	arrivals int64 // that fell due
+	looked   int64              // when all connections were last looked at
+	underWay int                // requests
+	able     int                // connections that may still ask
+	arrivals int64              // that fell due
+	times    *workload.Arrivals // when they fall due; nil: in even steps
 	window   *window
 }
 
@@ -117,8 +120,10 @@ func (w *worker) begin(s stage) {
 	if s.window > 0 {
 		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
 	}
+	w.times = nil
 	if s.period > 0 {
 		wire.SetTimerSlack()
+		w.times = w.run.arrivals(s, w.number)
 	}
 }
 
@@ -153,12 +158,18 @@ func (w *worker) arrive() error {
 
 // dueAt is when a request of an open loop falls due, counted at this worker from 0.
 func (w *worker) dueAt(arrival int64) int64 {
+	if w.times != nil {
+		return w.stage.start + int64(w.times.At(arrival))
+	}
 	turn := float64(w.number) + float64(arrival)*float64(w.stage.workers)
 	return w.stage.start + int64(turn*w.stage.period)
 }
 
 // dueBy returns how many requests have fallen due at this worker by a time.
 func (w *worker) dueBy(now int64) int64 {
+	if w.times != nil {
+		return w.times.By(time.Duration(now - w.stage.start))
+	}
 	turns := float64(now-w.stage.start) / w.stage.period
 	n := max(int64((turns-float64(w.number))/float64(w.stage.workers)), 0)
 	for n > 0 && w.dueAt(n-1) > now { // what rounding has added
@@ -215,7 +226,7 @@ func (w *worker) fill(i int) error {
 	c := w.conns[i]
 	for !c.full() && w.now < w.stage.end {
 		start := w.now
-		if w.stage.period > 0 {
+		if w.stage.period > 0 && !c.source.follows() {
 			if w.backlog(i) <= 0 {
 				break
 			}

@@ -24,6 +24,27 @@ func OfHistogram(h *hdrhistogram.Histogram, p float64) int64 {
 	return h.ValueAtPercentile(100 * rank / max(n, 1))
 }
 
+// OfHistogramUs is OfHistogram of nanoseconds, in microseconds to 0.01.
+func OfHistogramUs(h *hdrhistogram.Histogram, p float64) float64 {
+	return Micros(time.Duration(OfHistogram(h, p)))
+}
+
+// Latency is how long requests took, in microseconds to 0.01; 0 without any.
+type Latency struct {
+	P50us  float64 `json:"p50_us"`
+	P90us  float64 `json:"p90_us"`
+	P99us  float64 `json:"p99_us"`
+	P999us float64 `json:"p999_us"`
+	MaxUs  float64 `json:"max_us"`
+	MeanUs float64 `json:"mean_us"`
+}
+
+// LatencyOf returns the figures of a histogram of nanoseconds.
+func LatencyOf(h *hdrhistogram.Histogram) Latency {
+	us := func(p float64) float64 { return OfHistogramUs(h, p) }
+	return Latency{us(50), us(90), us(99), us(99.9), us(100), Micros(time.Duration(h.Mean()))}
+}
+
 // Median returns the median of figures in any order. There must be one.
 func Median(figures []float64) float64 {
 	return Percentile(slices.Sorted(slices.Values(figures)), 50)

@@ -1,6 +1,11 @@
 package picture
 
-import "math"
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
 
 // figure is what a kind makes of its sources.
 type figure struct {
@@ -9,8 +14,7 @@ type figure struct {
 	panels []panel
 }
 
-// panel is a set of curves over two axes. All panels of a figure have the same
-// horizontal one.
+// panel is a set of curves over two axes. All panels of a figure have the same horizontal one.
 type panel struct {
 	x, y   axis
 	curves []curve
@@ -18,13 +22,13 @@ type panel struct {
 
 // axis is one direction of a panel.
 type axis struct {
-	label string // with the unit
+	label string // with the unit, unless the ticks have it
 	scale scale
 }
 
 // curve is a sequence of points.
 type curve struct {
-	name   string // in the legend
+	name   string
 	points []point
 	role   role
 }
@@ -39,8 +43,40 @@ type role int
 const (
 	measured role = iota // line and markers, in a colour of its own
 	bound                // grey, dashed, without markers: what cannot be beaten
-	rings                // rings around points that other curves have, without a line
+	rings                // rings around points that other curves have, without line and label
 )
+
+// check returns an error if a point has no place on the axes.
+func (p panel) check(source string, c curve) error {
+	for i, at := range c.points {
+		for _, v := range []struct {
+			axis
+			value float64
+		}{{p.x, at.x}, {p.y, at.y}} {
+			if v.scale == log && v.value <= 0 || math.IsNaN(v.value) || math.IsInf(v.value, 0) {
+				return fmt.Errorf("%w: %s: %s is %v in point %d; it must be above 0", ErrInput, source, v.label, v.value, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a curve. If it is to be joined with one of that name, that one gets the points at
+// values that it has not, and all in their order.
+func (p *panel) add(c curve, join bool) {
+	i := slices.IndexFunc(p.curves, func(known curve) bool { return join && known.name == c.name })
+	if i < 0 {
+		p.curves = append(p.curves, c)
+		return
+	}
+	known := &p.curves[i]
+	for _, at := range c.points {
+		if !slices.ContainsFunc(known.points, func(k point) bool { return k.x == at.x }) {
+			known.points = append(known.points, at)
+		}
+	}
+	slices.SortFunc(known.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+}
 
 // extent returns the least and the largest values of the panel.
 func (p panel) extent() (low, high point) {
@@ -56,19 +92,4 @@ func (p panel) extent() (low, high point) {
 		}
 	}
 	return low, high
-}
-
-// styles returns the number of the style of each curve, panel by panel. Only
-// measured curves use styles up.
-func (f figure) styles() [][]int {
-	styles, next := make([][]int, len(f.panels)), 0
-	for i, p := range f.panels {
-		for _, c := range p.curves {
-			styles[i] = append(styles[i], next)
-			if c.role == measured {
-				next++
-			}
-		}
-	}
-	return styles
 }

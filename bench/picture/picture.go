@@ -1,7 +1,6 @@
 package picture
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,7 @@ var ErrInput = errors.New("picture: bad input")
 
 // Source is a report, as a hitbench command printed it with --json.
 type Source struct {
-	Name string // stands in the legend and in errors
+	Name string // stands in labels and in errors
 	JSON []byte // one JSON object
 }
 
@@ -23,18 +22,16 @@ type Options struct {
 	// Hashes picks those rows of comparisons that have so many hashes, for the kind
 	// "latency"; 0 for the number that the first row has.
 	Hashes int
-
-	dpi int // of the PNG; 0: pngDPI, which takes long under the race detector
 }
 
 // File is one rendering of a picture.
 type File struct {
-	Suffix  string // to append to the picture's name: ".svg", ".png", "-dark.svg", "-dark.png"
+	Suffix  string // to append to the picture's name: ".svg" or "-dark.svg"
 	Content []byte
 }
 
-// drawers makes the figure of each kind.
-var drawers = map[string]func([]Source, Options) (figure, error){
+// kinds has what can be drawn, by name.
+var kinds = map[string]kind{
 	"latency":  latency,
 	"knee":     knee,
 	"cost":     cost,
@@ -44,21 +41,21 @@ var drawers = map[string]func([]Source, Options) (figure, error){
 }
 
 // Kinds returns the names of the kinds, sorted.
-func Kinds() []string { return slices.Sorted(maps.Keys(drawers)) }
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Draw draws the sources as a picture of the kind, in four renderings. An error
-// wraps ErrInput if a source, their number or the kind is to blame.
+// Draw draws the sources as a picture of the kind, once for light and once for dark pages. An
+// error wraps ErrInput if a source, their number or the kind is to blame.
 func Draw(kind string, sources []Source, o Options) ([]File, error) {
-	draw, ok := drawers[kind]
+	k, ok := kinds[kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: no pictures of %q; there are %s", ErrInput, kind, strings.Join(Kinds(), ", "))
 	}
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: nothing to draw; name a report", ErrInput)
 	}
-	f, err := draw(sources, o)
+	f, err := k.figure(sources, o)
 	if err != nil {
 		return nil, err
 	}
-	return f.render(cmp.Or(o.dpi, pngDPI))
+	return []File{{".svg", f.draw(light)}, {"-dark.svg", f.draw(dark)}}, nil
 }

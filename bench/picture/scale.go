@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-
-	"gonum.org/v1/plot"
 )
 
-// scale says how values are spread over an axis. The plotting library sees where
-// values stand (see place) on an axis that is linear.
+// scale says how values are spread over an axis: evenly by their place.
 type scale int
 
 const (
@@ -17,10 +14,17 @@ const (
 	log                     // by powers of ten
 	percentile              // of shares below 1, by the share that is above
 	hundred                 // from 0 to 100
+	seconds                 // from 0, with ticks in seconds, minutes or hours
 )
 
 // within is what rounding may add to a figure; ticks at the ends count.
 const within = 1e-9
+
+// tick is a mark on an axis, at a place. Those without a label are small.
+type tick struct {
+	at    float64
+	label string
+}
 
 // place returns where a value stands. On an axis of percentiles 0.9 stands at 1,
 // 0.99 at 2.
@@ -61,45 +65,48 @@ func unitOf(v float64) float64 { return math.Pow10(int(math.Floor(math.Log10(v) 
 func roundDown(v float64) float64 { return math.Floor(v/unitOf(v)+within) * unitOf(v) }
 func roundUp(v float64) float64   { return math.Ceil(v/unitOf(v)-within) * unitOf(v) }
 
-// Ticks implements plot.Ticker. It takes and returns places.
-func (s scale) Ticks(from, to float64) []plot.Tick {
+// ticks returns the marks from a place to another one.
+func (s scale) ticks(from, to float64) []tick {
 	switch s {
 	case log:
 		return logTicks(from, to)
 	case percentile:
-		return percentileTicks(to)
+		ticks := []tick{{percentile.place(0.5), "50"}}
+		for nines := 1; float64(nines) <= to+within; nines++ {
+			ticks = append(ticks, tick{float64(nines), strconv.FormatFloat(100-math.Pow10(2-nines), 'f', max(nines-2, 0), 64)})
+		}
+		return ticks
 	case hundred:
-		return evenTicks(100, 20)
+		return evenTicks(100, 20, 1, "")
+	case seconds:
+		unit, name := 1.0, " s"
+		switch {
+		case to > 3*3600:
+			unit, name = 3600, " h"
+		case to > 600:
+			unit, name = 60, " min"
+		}
+		return evenTicks(to/unit, stepFor(to/unit), unit, name)
 	}
-	return evenTicks(to, stepFor(to))
+	return evenTicks(to, stepFor(to), 1, "")
 }
 
 // logTicks labels each power of ten; where those are few also twice and five times
 // them; and on a short axis all.
-func logTicks(from, to float64) []plot.Tick {
+func logTicks(from, to float64) []tick {
 	few, all := to-from < 3, to-from < 0.7
-	var ticks []plot.Tick
+	var ticks []tick
 	for power := math.Floor(from); power <= to; power++ {
 		for step := 1.0; step < 10; step++ {
-			tick := plot.Tick{Value: power + math.Log10(step)}
-			if tick.Value < from-within || tick.Value > to+within {
+			t := tick{at: power + math.Log10(step)}
+			if t.at < from-within || t.at > to+within {
 				continue
 			}
 			if step == 1 || all || few && (step == 2 || step == 5) {
-				tick.Label = short(step * math.Pow10(int(power)))
+				t.label = short(step * math.Pow10(int(power)))
 			}
-			ticks = append(ticks, tick)
+			ticks = append(ticks, t)
 		}
-	}
-	return ticks
-}
-
-// percentileTicks labels 50, and one more nine at a time.
-func percentileTicks(to float64) []plot.Tick {
-	ticks := []plot.Tick{{Value: percentile.place(0.5), Label: "50"}}
-	for n := 1; float64(n) <= to+within; n++ {
-		digits := max(n-2, 0)
-		ticks = append(ticks, plot.Tick{Value: float64(n), Label: strconv.FormatFloat(100-math.Pow10(2-n), 'f', digits, 64)})
 	}
 	return ticks
 }
@@ -116,10 +123,11 @@ func stepFor(to float64) float64 {
 	return 10 * unit
 }
 
-func evenTicks(to, step float64) []plot.Tick {
-	var ticks []plot.Tick
+// evenTicks labels the multiples of step up to a number of units, which have a name.
+func evenTicks(to, step, unit float64, name string) []tick {
+	var ticks []tick
 	for i := 0.0; i*step <= to*(1+within); i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: short(i * step)})
+		ticks = append(ticks, tick{i * step * unit, short(i*step) + name})
 	}
 	return ticks
 }

@@ -1,86 +1,69 @@
 package picture
 
-import (
-	"image/color"
-
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-)
-
-// theme is the colours of a figure.
+// theme is the colours of a figure, as SVG has them.
 type theme struct {
-	suffix     string // of its files
-	background color.Color
-	ink        color.Color // text and axes
-	faint      color.Color // what is less than ink: the line below the title, bounds
-	grid       color.Color
-	palette    []color.Color
+	background string
+	ink        string // text and axes
+	faint      string // what is less than ink: the line below the title, bounds
+	grid       string
+	palette    []string // of curves and of their labels, so that each can be read as text
 }
 
-// The palette of Okabe and Ito, which people with any kind of colour vision can
-// tell apart, in the order in which its colours stand out from the page.
+// The colours of the pages are GitHub's.
 var (
-	orange     = rgb(0xE69F00)
-	skyBlue    = rgb(0x56B4E9)
-	green      = rgb(0x009E73)
-	yellow     = rgb(0xF0E442)
-	blue       = rgb(0x0072B2)
-	vermillion = rgb(0xD55E00)
-	purple     = rgb(0xCC79A7)
-
 	light = theme{
-		background: color.White, ink: rgb(0x1F2328), faint: rgb(0x59636E), grid: rgb(0xDDE1E6),
-		palette: []color.Color{blue, vermillion, green, purple, orange, skyBlue, rgb(0)},
+		background: "#ffffff", ink: "#1f2328", faint: "#59636e", grid: "#dde1e6",
+		palette: []string{"#0550ae", "#bc4c00", "#1a7f37", "#8250df", "#a40e26", "#0e7490", "#9a6700", "#bf3989"},
 	}
 	dark = theme{
-		suffix:     "-dark",
-		background: rgb(0x0D1117), ink: rgb(0xE6EDF3), faint: rgb(0x9198A1), grid: rgb(0x2A313A),
-		palette: []color.Color{skyBlue, orange, green, purple, yellow, vermillion, color.White},
+		background: "#0d1117", ink: "#e6edf3", faint: "#9198a1", grid: "#2a313a",
+		palette: []string{"#58a6ff", "#f0883e", "#56d364", "#bc8cff", "#ff7b72", "#39c5cf", "#e3b341", "#f778ba"},
 	}
 )
 
-func rgb(hex uint32) color.Color {
-	return color.RGBA{R: byte(hex >> 16), G: byte(hex >> 8), B: byte(hex), A: 0xFF}
+// markers are as many as go with the eight colours to 56 curves that differ. They are paths
+// around 0, 0; those of the upper half are filled.
+var markers = []string{
+	"M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", // circle
+	"M-3 -3h6v6h-6z",                      // square
+	"M0 -4l4 7h-8z",                       // triangle
+	"M0 -4.5l4.5 4.5l-4.5 4.5l-4.5 -4.5z", // diamond
+	"M0 4l4 -7h-8z",                       // triangle on its tip
+	"M-3.5 -3.5l7 7m0 -7l-7 7",            // cross
+	"M-4 0h8m-4 -4v8",                     // plus
 }
 
-// Markers and dashes are as many as go with the seven colours to 56 curves that
-// differ.
-var (
-	markers = []draw.GlyphDrawer{
-		draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, diamond{},
-		draw.RingGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{},
-	}
-	dashes = [][]vg.Length{nil, {6, 2}, {2, 2}, {8, 2, 2, 2}, {4, 4}}
-)
+// ring marks a point that another curve has.
+const ring = "M-7 0a7 7 0 1 0 14 0a7 7 0 1 0 -14 0z"
 
-const (
-	lineWidth  = vg.Length(1.6)
-	gridWidth  = vg.Length(0.6)
-	markerSize = vg.Length(2.8) // radius
-)
-
-// line returns the style of the i-th curve's line.
-func (t theme) line(i int, r role) draw.LineStyle {
-	if r == bound {
-		return draw.LineStyle{Color: t.faint, Width: lineWidth, Dashes: []vg.Length{3, 3}}
-	}
-	return draw.LineStyle{Color: t.palette[i%len(t.palette)], Width: lineWidth, Dashes: dashes[i%len(dashes)]}
+// style is how a curve is drawn.
+type style struct {
+	colour string
+	width  float64
+	dashes string
+	marker string // a path; empty: none
 }
 
-// marker returns the style of the i-th curve's points.
-func (t theme) marker(i int, r role) draw.GlyphStyle {
-	if r == rings {
-		return draw.GlyphStyle{Color: t.ink, Radius: 2 * markerSize, Shape: draw.RingGlyph{}}
+// styles returns the styles of curves. Only measured ones use a colour and a marker up. The
+// first of all is drawn bolder.
+func (t theme) styles(panels []panel) [][]style {
+	styles, next := make([][]style, len(panels)), 0
+	for i, p := range panels {
+		for _, c := range p.curves {
+			s := style{t.palette[next%len(t.palette)], 1.6, "", markers[next%len(markers)]}
+			switch {
+			case c.role == bound:
+				s = style{t.faint, 1.6, "5 4", ""}
+			case c.role == rings:
+				s = style{t.ink, 1.2, "", ring}
+			case next == 0:
+				s.width = 2.6
+				fallthrough
+			default:
+				next++
+			}
+			styles[i] = append(styles[i], s)
+		}
 	}
-	return draw.GlyphStyle{Color: t.palette[i%len(t.palette)], Radius: markerSize, Shape: markers[i%len(markers)]}
-}
-
-// write returns the style of text of a size in points, aligned at its top left.
-func (t theme) write(size vg.Length, colour color.Color) text.Style {
-	return text.Style{
-		Color: colour, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size),
-		XAlign: text.XLeft, YAlign: text.YTop, Handler: handler,
-	}
+	return styles
 }

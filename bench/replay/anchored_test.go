@@ -34,8 +34,8 @@ func TestReplayBothWays(t *testing.T) {
 	for _, lie := range []int{0, 1, 3} {
 		var problems []error
 		f := &anchoredFake{fake: newFake(t), lie: lie}
-		got, err := Replay(t.Context(), ReplayOptions{
-			Trace: workload.TextTrace("t.jsonl", trace), HashBlockTokens: 512, Timeout: time.Minute,
+		got, err := Run(t.Context(), Options{
+			Trace: traceOf(trace), BlockSize: 512, Timeout: time.Minute,
 			OnProblem: func(err error) { problems = append(problems, err) },
 		}, f)
 		require.NoError(t, err)
@@ -44,10 +44,10 @@ func TestReplayBothWays(t *testing.T) {
 		require.NotNil(t, got.Anchored)
 		assert.Equal(t, AnchoredReport{SentBytes: 1000, FullBytes: 12_345, Fewer: 12.35}, *got.Anchored)
 		if lie == 0 {
-			assert.Zero(t, got.Mismatches)
+			assert.Zero(t, got.Wrong)
 			continue
 		}
-		assert.EqualValues(t, 1, got.Mismatches)
+		assert.EqualValues(t, 1, got.Wrong)
 		require.Len(t, problems, 1)
 		assert.Contains(t, problems[0].Error(), "by anchors")
 	}

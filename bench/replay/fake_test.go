@@ -84,3 +84,6 @@ func (f *fake) Store(ctx context.Context, keys []byte, length int) error {
 	}
 	return nil
 }
+
+// refusedFor is the error of a server that does not serve.
+func refusedFor(reason string) error { return fmt.Errorf("%w: %s", measure.ErrRefused, reason) }

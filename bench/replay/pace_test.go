@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,15 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timed is a trace of four requests at 0, 100, 100 and 400 ms after the first.
-const timed = `{"timestamp":1000,"hash_ids":[1]}
-{"timestamp":1100,"hash_ids":[1,2]}
-{"timestamp":1100,"hash_ids":[1,2]}
-{"timestamp":1400.0,"hash_ids":[1,3]}
-`
-
 // replayed replays trace over targets, or over one new fake, and wants no error.
-func replayed(t *testing.T, trace workload.Trace, change func(*ReplayOptions), targets ...Target) Report {
+func replayed(t *testing.T, trace workload.Trace, change func(*Options), targets ...Target) Report {
 	t.Helper()
 	o := options(trace)
 	o.nap = time.Sleep // the exact wait spins, which does not move a clock that stands
@@ -33,7 +25,7 @@ func replayed(t *testing.T, trace workload.Trace, change func(*ReplayOptions), t
 	if len(targets) == 0 {
 		targets = []Target{newFake(t)}
 	}
-	r, err := Replay(t.Context(), o, targets...)
+	r, err := Run(t.Context(), o, targets...)
 	require.NoError(t, err)
 	return r
 }
@@ -80,18 +72,18 @@ func TestReplaySpeed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSlow(t, func(call int) time.Duration { return tt.took[call-1] })
 				var at []time.Duration
-				r := replayed(t, workload.TextTrace("t.jsonl", timed), func(o *ReplayOptions) {
+				r := replayed(t, traceOf(timed), func(o *Options) {
 					o.Speed = tt.speed
 					o.OnRequest = func(d time.Duration) { at = append(at, d) }
 				}, s)
 				assert.Equal(t, tt.came, s.came)
 				assert.Equal(t, tt.speed, r.Speed)
 				assert.Equal(t, tt.behind, r.BehindMaxMs)
-				assert.InEpsilon(t, 1+tt.p50ms*1e3, 1+r.LookupP50us, 1e-3)
-				assert.InEpsilon(t, 1+tt.maxMs*1e3, 1+r.LookupMaxus, 1e-3)
+				assert.InEpsilon(t, 1+tt.p50ms*1e3, 1+r.P50us, 1e-3)
+				assert.InEpsilon(t, 1+tt.maxMs*1e3, 1+r.MaxUs, 1e-3)
 				assert.Equal(t, tt.second, r.Seconds)
 				assert.EqualValues(t, 4, r.HitBlocks)
-				assert.Zero(t, r.Mismatches)
+				assert.Zero(t, r.Wrong)
 				if tt.speed > 0 {
 					assert.Equal(t, []time.Duration{0, 100 * ms, 100 * ms, 400 * ms}, at)
 				}
@@ -105,7 +97,7 @@ func TestReplaySpeedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick := newSlow(t, func(int) time.Duration { return 0 })
 		late := newSlow(t, func(int) time.Duration { return 150 * time.Millisecond })
-		r := replayed(t, workload.TextTrace("t.jsonl", timed), func(o *ReplayOptions) { o.Speed = 1 }, quick, late)
+		r := replayed(t, traceOf(timed), func(o *Options) { o.Speed = 1 }, quick, late)
 		assert.Equal(t, []time.Duration{0, 100e6, 100e6, 400e6}, quick.came)
 		assert.Equal(t, []time.Duration{0, 150e6, 300e6, 450e6}, late.came)
 		assert.Equal(t, 200.0, r.BehindMaxMs)
@@ -114,7 +106,7 @@ func TestReplaySpeedConnections(t *testing.T) {
 
 // A wait for what is due in an hour ends with the replay.
 func TestReplaySpeedInterrupted(t *testing.T) {
-	trace := workload.TextTrace("t.jsonl", "{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
+	trace := traceOf("{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
 	for _, split := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			stopped := errors.New("stopped by hand")
@@ -123,7 +115,7 @@ func TestReplaySpeedInterrupted(t *testing.T) {
 			o := options(trace)
 			o.Speed, o.Split, o.nap = 1, split, time.Sleep
 			start := time.Now()
-			r, err := Replay(ctx, o, newFake(t))
+			r, err := Run(ctx, o, newFake(t))
 			require.ErrorIs(t, err, stopped)
 			assert.Equal(t, time.Minute, time.Since(start))
 			assert.EqualValues(t, 1, r.Requests)
@@ -134,7 +126,7 @@ func TestReplaySpeedInterrupted(t *testing.T) {
 
 // A speed that stretches the trace past all calendars waits, and does not overflow.
 func TestReplaySpeedTiny(t *testing.T) {
-	p := pace{start: time.Now(), speed: 1e-300}
+	p := newPlayer(0, nil, Options{Speed: 1e-300}, time.Now(), nil)
 	assert.Greater(t, p.due(time.Millisecond).Sub(p.start), 50*365*24*time.Hour)
 }
 
@@ -159,7 +151,7 @@ func TestTimestamps(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", good+tt.second))
+			o := options(traceOf(good + tt.second))
 			_, err := o.CountRequests(t.Context())
 			require.NoError(t, err, "flat out, it is not looked at")
 
@@ -172,7 +164,7 @@ func TestTimestamps(t *testing.T) {
 			require.ErrorIs(t, err, workload.ErrTrace)
 			require.EqualError(t, err, "bad trace: t.jsonl:2: "+tt.want)
 			assert.Equal(t, 1, n)
-			_, replayErr := Replay(t.Context(), o, newFake(t))
+			_, replayErr := Run(t.Context(), o, newFake(t))
 			assert.Equal(t, err, replayErr)
 		})
 	}
@@ -180,17 +172,8 @@ func TestTimestamps(t *testing.T) {
 
 // The time of a line without one is not that of the line before.
 func TestTimestampIsNotKept(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", strings.Repeat("{\"timestamp\":5,\"hash_ids\":[1]}\n", 3)+"{\"hash_ids\":[1]}"))
+	o := options(traceOf(strings.Repeat("{\"timestamp\":5,\"hash_ids\":[1]}\n", 3) + "{\"hash_ids\":[1]}"))
 	o.Speed = 1
 	_, err := o.CountRequests(t.Context())
 	require.ErrorContains(t, err, "t.jsonl:4: timestamp is missing")
-}
-
-// lines returns a trace with one request of one block at each of the times, in ms.
-func lines(times ...int) workload.Trace {
-	var text strings.Builder
-	for i, at := range times {
-		fmt.Fprintf(&text, "{\"timestamp\":%d,\"hash_ids\":[%d]}\n", at, i%2)
-	}
-	return workload.TextTrace("t.jsonl", text.String())
 }

@@ -4,38 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/workload"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// MismatchError describes an answer that the model contradicts.
-type MismatchError struct {
-	Trace    string
-	Request  int    // from 1; also the line in the trace
-	Conn     int    // connection, from 0
-	Expected uint32 // tokens
-	Got      uint32 // tokens
-	Reason   string // how the answer is wrong and what may be behind it
+// WrongError describes an answer that the model contradicts.
+type WrongError struct {
+	Trace      string
+	Request    int    // from 1; also the line in the trace
+	Connection int    // from 0
+	Expected   uint32 // tokens
+	Got        uint32 // tokens
+	Reason     string // how the answer is wrong and what may be behind it
 }
 
 // Error returns one line.
-func (e *MismatchError) Error() string {
+func (e *WrongError) Error() string {
 	return fmt.Sprintf("%s:%d: request %d on connection %d: expected %d hit tokens, got %d: %s",
-		e.Trace, e.Request, e.Request, e.Conn, e.Expected, e.Got, e.Reason)
+		e.Trace, e.Request, e.Request, e.Connection, e.Expected, e.Got, e.Reason)
 }
 
 // player replays requests over one connection. Not safe for concurrent use.
 type player struct {
-	o      ReplayOptions
-	conn   int
+	o      Options
+	number int // of the connection
 	target Target
 	root   [workload.HashLen]byte
-	pace   pace
+	start  time.Time // of the replay
 	model  workload.Model
 	hashes []byte // of the present request; reused
 
@@ -49,48 +50,101 @@ type player struct {
 // timeout that makes sense. Three digits up to there take 270 KB a connection.
 const maxLatency = int64(time.Hour)
 
-func newPlayer(conn int, t Target, o ReplayOptions, pace pace, line *timeline) *player {
-	salt := conn
+func newPlayer(number int, t Target, o Options, start time.Time, line *timeline) *player {
+	salt := number
 	if o.Split { // one replay, not one for each connection
 		salt = 0
 	}
 	return &player{
-		o: o, conn: conn, target: t, root: workload.ChainRoot(salt), pace: pace,
+		o: o, number: number, target: t, root: workload.ChainRoot(salt), start: start,
 		latency: hdrhistogram.New(1, maxLatency, 3), timeline: line,
 	}
+}
+
+// due returns when a request at the time at of the trace is to be sent, at a speed.
+func (p *player) due(at time.Duration) time.Time {
+	// A wait past any calendar is cut to one that a time.Time can hold.
+	return p.start.Add(time.Duration(min(float64(at)/p.o.Speed, math.MaxInt64/4)))
 }
 
 // play makes one request when it is due: lookup, check, store. It returns an error
 // if the connection cannot be used any more or ctx is done.
 func (p *player) play(ctx context.Context, r workload.Request) error {
-	perID := workload.BlockTokens / p.o.HashBlockTokens
+	perID := workload.BlockTokens / p.o.BlockSize
 	p.hashes = workload.AppendChain(p.hashes[:0], p.root, r.IDs, perID) // before the clock starts
-	if err := p.pace.wait(ctx, r.At); err != nil {
-		return err
+	if p.o.Speed > 0 {
+		if err := measure.Until(ctx, p.due(r.At), p.o.nap); err != nil {
+			return err
+		}
 	}
 	got, err := p.lookup(ctx, r)
-	refused, err := p.judge(ctx, r.Number, "lookup", err)
+	refused, err := p.judge(ctx, r, "lookup", err)
 	if err != nil {
 		return err
 	}
 	if !refused {
-		p.check(r.Number, uint32(p.model.Known(r.IDs)*workload.BlockTokens), uint32(got.tokens))
+		p.check(r, uint32(p.model.Known(r.IDs)*workload.BlockTokens), uint32(got.tokens))
 		record(p.latency, got.took)
 		if err := p.askAgain(ctx, r, uint32(got.tokens)); err != nil {
 			return err
 		}
 	}
-	p.totals.Requests++
-	p.totals.Blocks += int64(len(r.IDs) * perID)
 	got.blocks, got.answered = int64(len(r.IDs)*perID), !refused
+	p.totals.Requests++
+	p.totals.Blocks += got.blocks
 	p.timeline.add(got)
-	return p.finish(ctx, r)
+	return p.store(ctx, r)
 }
 
-// finish stores what was looked up.
-func (p *player) finish(ctx context.Context, r workload.Request) error {
+// lookup asks for the present hashes and times the answer: from when it was due,
+// as a caller would who does not wait for those before, or flat out from when it
+// is sent.
+func (p *player) lookup(ctx context.Context, r workload.Request) (sample, error) {
+	from := time.Now()
+	at := from.Sub(p.start)
+	if p.o.Speed > 0 {
+		sent := from
+		from, at = p.due(r.At), r.At
+		p.behind = max(p.behind, sent.Sub(from))
+	}
+	tokens, err := p.ask(ctx, r, p.target.Lookup)
+	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
+}
+
+// ask makes a lookup of the present hashes.
+func (p *player) ask(ctx context.Context, r workload.Request, lookup func(context.Context, uint32, []byte, int) (uint32, error)) (uint32, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	defer cancel()
+	length := workload.HashLen
+	if len(p.hashes) == 0 {
+		length = 0
+	}
+	return lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
+}
+
+// askAgain asks by all hashes what was asked by anchors.
+func (p *player) askAgain(ctx context.Context, r workload.Request, hit uint32) error {
+	target, ok := p.target.(AnchoredTarget)
+	if !ok || len(p.hashes) == 0 {
+		return nil
+	}
+	full, err := p.ask(ctx, r, target.LookupInFull)
+	if refused, err := p.judge(ctx, r, "lookup in full", err); err != nil || refused {
+		return err
+	}
+	if full != hit {
+		p.wrong(r, full, hit, "by anchors; what was expected is the answer by all hashes")
+	}
+	return nil
+}
+
+// store stores what was looked up.
+func (p *player) store(ctx context.Context, r workload.Request) error {
 	if len(r.IDs) > 0 { // an empty store is an error on the wire
-		refused, err := p.judge(ctx, r.Number, "store", p.store(ctx))
+		storeCtx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+		err := p.target.Store(storeCtx, p.hashes, workload.HashLen)
+		cancel()
+		refused, err := p.judge(ctx, r, "store", err)
 		if err != nil {
 			return err
 		}
@@ -104,94 +158,42 @@ func (p *player) finish(ctx context.Context, r workload.Request) error {
 	return nil
 }
 
-// lookup asks for the present hashes and times the answer: from when it was due,
-// as a caller would who does not wait for those before, or flat out from when it
-// is sent.
-func (p *player) lookup(ctx context.Context, r workload.Request) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
-	defer cancel()
-	length := workload.HashLen
-	if len(p.hashes) == 0 {
-		length = 0
-	}
-	from := time.Now()
-	at := from.Sub(p.pace.start)
-	if p.pace.speed > 0 {
-		sent := from
-		from, at = p.pace.due(r.At), r.At
-		p.behind = max(p.behind, sent.Sub(from))
-	}
-	tokens, err := p.target.Lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
-	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
-}
-
-// askAgain asks by all hashes what was asked by anchors.
-func (p *player) askAgain(ctx context.Context, r workload.Request, hit uint32) error {
-	target, ok := p.target.(AnchoredTarget)
-	if !ok || len(p.hashes) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
-	defer cancel()
-	full, err := target.LookupInFull(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, workload.HashLen)
-	if refused, err := p.judge(ctx, r.Number, "lookup in full", err); err != nil || refused {
-		return err
-	}
-	if full != hit {
-		p.totals.Mismatches++
-		p.o.OnProblem(&MismatchError{
-			Trace: p.o.Trace.Name, Request: r.Number, Conn: p.conn, Expected: full, Got: hit,
-			Reason: "by anchors; what was expected is the answer by all hashes",
-		})
-	}
-	return nil
-}
-
-// store stores the present hashes.
-func (p *player) store(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
-	defer cancel()
-	return p.target.Store(ctx, p.hashes, workload.HashLen)
-}
-
 // judge sorts what a call failed with: it counts a refusal and passes on what
 // ends the replay.
-func (p *player) judge(ctx context.Context, number int, call string, err error) (refused bool, fatal error) {
+func (p *player) judge(ctx context.Context, r workload.Request, call string, err error) (refused bool, fatal error) {
 	if err == nil {
 		return false, nil
 	}
 	if ctx.Err() != nil { // told to stop: the connection is not to blame
 		return false, context.Cause(ctx)
 	}
-	p.totals.Errors++
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) { // the socket's may come first
 		err = fmt.Errorf("no answer within %v: %w", p.o.Timeout, err)
 	}
-	err = fmt.Errorf("%s:%d: %s of request %d on connection %d: %w", p.o.Trace.Name, number, call, number, p.conn, err)
-	if errors.Is(err, measure.ErrRefused) {
-		p.o.OnProblem(err)
-		return true, nil
+	err = fmt.Errorf("%s:%d: %s of request %d on connection %d: %w", p.o.Trace.Name, r.Number, call, r.Number, p.number, err)
+	if !errors.Is(err, measure.ErrRefused) {
+		return false, err
 	}
-	return false, err
+	p.totals.Refused++
+	p.o.OnProblem(err)
+	return true, nil
 }
 
 // check compares an answer with the model's, both in tokens.
-func (p *player) check(number int, expected, got uint32) {
+func (p *player) check(r workload.Request, expected, got uint32) {
 	p.totals.HitTokens += int64(got)
-	reason := ""
 	switch {
 	case got > expected:
-		reason = "above what was stored; was the index empty at the start?"
-	case got%uint32(p.o.HashBlockTokens) != 0:
-		reason = fmt.Sprintf("no multiple of %d", p.o.HashBlockTokens)
+		p.wrong(r, expected, got, "above what was stored; was the index empty at the start?")
+	case got%uint32(p.o.BlockSize) != 0:
+		p.wrong(r, expected, got, fmt.Sprintf("no multiple of %d", p.o.BlockSize))
 	case got < expected && !p.o.AllowEvicted:
-		reason = "below what was stored; if the index is bounded, allow for evictions"
-	default:
-		return
+		p.wrong(r, expected, got, "below what was stored; if the index is bounded, allow for evictions")
 	}
-	p.totals.Mismatches++
-	p.o.OnProblem(&MismatchError{
-		Trace: p.o.Trace.Name, Request: number, Conn: p.conn,
-		Expected: expected, Got: got, Reason: reason,
-	})
+}
+
+// wrong counts and tells an answer that is not right.
+func (p *player) wrong(r workload.Request, expected, got uint32, reason string) {
+	p.totals.Wrong++
+	p.o.OnProblem(&WrongError{p.o.Trace.Name, r.Number, p.number, expected, got, reason})
 }

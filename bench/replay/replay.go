@@ -1,78 +1,121 @@
+// Package replay replays a recorded trace to a server and checks every answer.
+//
+// [Run] takes the requests of a trace in file order. For each it looks up all blocks, compares
+// the answer with a model of its own, and then stores the blocks. What an unbounded index answers is
+// known exactly; of one that is bounded, how much it may answer at most. It opens no sockets: it
+// drives a [Target].
+//
+//   - id: one number of a trace's hash_ids, a block of 512 tokens in its context. All
+//     ids count as full blocks, the last of a request too. An id becomes
+//     512 / BlockSize hashes, see workload.AppendChain.
+//   - block: what one hash covers.
+//   - connection: one Target. Each replays the whole trace under a salt of its own, so
+//     that they share no hash and a model for each is exact; or they split the trace.
+//   - due: when a request is to be sent in a replay at a speed. A lookup's latency then
+//     counts from when it was due, so that waiting for a late answer before it counts.
+//
+// # Splitting a trace
+//
+// With Split the connections make the requests of one replay together. All requests that
+// have the same first id after the opening, the ids that every request of the trace begins
+// with (such as one system prompt), go to one connection, in order. So two connections share
+// the opening and nothing else, and once it is stored the model of each is exact. Until
+// then, mostly for one request, there is one request at a time. The hits add up to those of
+// a replay over one connection. The trace is read twice, once to find the opening.
 package replay
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
-	"github.com/hitline/hitline/bench/workload"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 )
 
-// measure.ErrOptions marks options that contradict themselves.
-var ErrOptions = errors.New("bench: bad options")
+// Target is one connection to the service under test. It is used by one
+// goroutine at a time. Implementations must not keep the hashes or keys, nor
+// read them after the call has returned: the caller overwrites them.
+//
+// Any error but one that wraps [measure.ErrRefused] means that the connection cannot be
+// used any more.
+type Target interface {
+	// Lookup asks how many leading tokens of a prompt of numTokens tokens are
+	// present. hashes holds the prompt's hashes, hashLen bytes each, joined in
+	// order; hashLen is 0 if there are none.
+	Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (tokens uint32, err error)
 
-// ReplayOptions says what to replay and how to judge the answers.
-type ReplayOptions struct {
-	Trace           workload.Trace
-	HashBlockTokens int           // tokens one hash covers; divides workload.BlockTokens
-	Limit           int           // only so many requests, the first ones; 0 means all
-	Timeout         time.Duration // for each lookup and each store; positive
-	AllowEvicted    bool          // the index is bounded: an answer below the model is right
+	// Store says that consecutive blocks are present now, for group 0 and rank 0.
+	// keys holds at least one hash of hashLen bytes, joined in order.
+	Store(ctx context.Context, keys []byte, hashLen int) error
+}
+
+// AnchoredTarget is a Target whose Lookup is by anchors, as its Store allows. A
+// replay asks it both ways and compares; nobody else may change the index then.
+type AnchoredTarget interface {
+	Target
+	// LookupInFull is Lookup by all hashes.
+	LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (tokens uint32, err error)
+	// Sent returns the bytes that all calls of Lookup and of LookupInFull have
+	// written.
+	Sent() (anchored, full int64)
+}
+
+// Options says what to replay and how to judge the answers.
+type Options struct {
+	Trace        workload.Trace
+	BlockSize    int           // tokens that one hash covers; divides workload.BlockTokens
+	Requests     int           // only so many, the first ones; 0 means all
+	Timeout      time.Duration // for each lookup and each store; positive
+	AllowEvicted bool          // the index is bounded: an answer below the model is right
 
 	// Speed is how many times faster than recorded the requests come: at 1 they
 	// keep the trace's timestamps, at 100 they are compressed a hundredfold, at 0
-	// each follows the answer to the one before. With a speed, a lookup's latency
-	// counts from when it was due, so that waiting for a slow one before it counts.
+	// each follows the answer to the one before.
 	Speed float64
 	// Split deals the requests of the trace out to the connections, in place of
-	// replaying it whole over each; see "Splitting a trace" above.
+	// replaying it whole over each.
 	Split bool
 	// Interval is the length of [Report.Windows], in time of the trace with a speed
 	// and else of the clock; 0 chooses one that makes at most 100 of them. It is
 	// doubled as often as more than 1,000 windows would come of it.
 	Interval time.Duration
 
-	// OnProblem, if set, is told of each mismatch (a *[MismatchError]) and each
-	// refusal (wraps [ErrRefused]). Calls do not overlap.
+	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
+	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
 	OnProblem func(error)
 	// OnRequest, if set, is called after each request, with its time since the
 	// trace's first one, or 0 without a speed. Calls of different connections
 	// overlap.
 	OnRequest func(at time.Duration)
 
-	nap func(time.Duration) // what replaces the exact wait, in tests
+	nap func(time.Duration) // measure.Nap, but for tests
 }
 
-// Validate returns an error that wraps [ErrOptions] unless the options make sense.
-func (o ReplayOptions) Validate() error {
-	switch n := o.HashBlockTokens; {
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
+func (o Options) Validate() error {
+	switch n := o.BlockSize; {
 	case n < 1 || workload.BlockTokens%n != 0:
-		return fmt.Errorf("%w: hash blocks of %d tokens; the number must divide %d", measure.ErrOptions, n, workload.BlockTokens)
-	case o.Limit < 0:
-		return fmt.Errorf("%w: a limit of %d requests; give 0 for all of them", measure.ErrOptions, o.Limit)
-	case o.Timeout <= 0:
-		return fmt.Errorf("%w: a timeout of %v; it must be positive", measure.ErrOptions, o.Timeout)
+		return measure.BadOptions("a block size of %d tokens; it must divide %d", n, workload.BlockTokens)
+	case o.Requests < 0:
+		return measure.BadOptions("%d requests; give 0 for all of them", o.Requests)
 	case !(o.Speed >= 0) || math.IsInf(o.Speed, 1): // so that no number is refused too
-		return fmt.Errorf("%w: a speed of %v; give 1 for the trace's own, 0 for flat out", measure.ErrOptions, o.Speed)
+		return measure.BadOptions("a speed of %v; give 1 for the trace's own, 0 for flat out", o.Speed)
 	case o.Interval < 0:
-		return fmt.Errorf("%w: an interval of %v; give 0 to have one chosen", measure.ErrOptions, o.Interval)
+		return measure.BadOptions("an interval of %v; give 0 to have one chosen", o.Interval)
 	case o.Trace.Open == nil:
-		return fmt.Errorf("%w: no trace", measure.ErrOptions)
+		return measure.BadOptions("no trace")
 	}
-	return nil
+	return measure.CheckPositive("a timeout", o.Timeout)
 }
 
-// CountRequests reads the trace as [Replay] will and returns how many requests it
-// has, all of which one connection will make, or all together if they split it.
-// Errors are those of Replay that concern the options, the trace and ctx.
-func (o ReplayOptions) CountRequests(ctx context.Context) (int, error) {
+// CountRequests reads the trace as [Run] will and returns how many requests it has, all of
+// which one connection will make, or all together if they split it. Errors are those of Run
+// that concern the options, the trace and ctx.
+func (o Options) CountRequests(ctx context.Context) (int, error) {
 	n := 0
 	err := o.each(ctx, func(workload.Request) error {
 		n++
@@ -81,27 +124,26 @@ func (o ReplayOptions) CountRequests(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// each calls f for each request, as [Trace.Each] does, with its time if it has to
-// keep to it.
-func (o ReplayOptions) each(ctx context.Context, f func(workload.Request) error) error {
+// each calls f for each request, with its time if it has to keep to it.
+func (o Options) each(ctx context.Context, f func(workload.Request) error) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return o.Trace.Requests(ctx, o.HashBlockTokens, o.Limit, o.Speed > 0, f)
+	return o.Trace.Requests(ctx, o.BlockSize, o.Requests, o.Speed > 0, f)
 }
 
-// Replay replays the whole trace over each of the targets at once, under a salt
-// for each, or splits it over them, and reports the sums. The index must hold none
-// of the hashes at the start. Mismatches and refusals are counted, told to
-// OnProblem, and are not an error.
+// Run replays the whole trace over each of the targets at once, or splits it over them, and
+// reports the sums. The index must hold none of the hashes at the start. Wrong and refused
+// answers are counted, told to OnProblem, and are no error.
 //
 // On an error the report is partial and covers what was done until then. The
-// error wraps [ErrOptions] or [ErrTrace]; or it is the cause of ctx being done;
-// or it wraps what a target failed with, [context.DeadlineExceeded] if there was
-// no answer in time. The first connection to fail ends the others.
-func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, error) {
+// error wraps [measure.ErrOptions] or [workload.ErrTrace]; or it is the cause of ctx being
+// done; or it wraps what a target failed with, [context.DeadlineExceeded] if there was
+// no answer in time. The first connection to fail ends the others. Run's goroutines, one for
+// each connection and one that reads a trace that is split, have ended when it returns.
+func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
 	if len(targets) == 0 {
-		return Report{}, fmt.Errorf("%w: no connections", measure.ErrOptions)
+		return Report{}, measure.BadOptions("no connections")
 	}
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -112,31 +154,31 @@ func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, er
 		o.nap = measure.Nap
 	}
 	opening, err := o.opening(ctx)
-	line := newTimeline(o.Interval, o.HashBlockTokens)
-	pace := pace{start: time.Now(), speed: o.Speed, nap: o.nap}
+	line := newTimeline(o.Interval, o.BlockSize)
+	start := time.Now()
 	players := make([]*player, len(targets))
 	for i, t := range targets {
-		players[i] = newPlayer(i, t, o, pace, line)
+		players[i] = newPlayer(i, t, o, start, line)
 	}
-	switch {
-	case err != nil:
-	case o.Split:
-		err = newSplit(o, players, opening).run(ctx)
-	default:
-		err = playWhole(ctx, o, players)
+	if err == nil {
+		run := playWhole
+		if o.Split {
+			run = newSplit(o, players, opening).run
+		}
+		err = run(ctx, players)
 	}
-	report := sum(o, players, time.Since(pace.start))
+	report := sum(o, players, time.Since(start))
 	report.addWindows(line)
 	report.Setup, report.Partial = setup, err != nil
 	return report, err
 }
 
 // playWhole has each player replay the whole trace.
-func playWhole(ctx context.Context, o ReplayOptions, players []*player) error {
+func playWhole(ctx context.Context, players []*player) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range players {
 		group.Go(func() error {
-			return o.each(ctx, func(r workload.Request) error { return p.play(ctx, r) })
+			return p.o.each(ctx, func(r workload.Request) error { return p.play(ctx, r) })
 		})
 	}
 	return group.Wait()

@@ -29,20 +29,12 @@ const (
 	excerptHitBlocks = 4144
 )
 
-// small has hits of 0, 2, 1 and 3 blocks and one request without blocks.
-const small = `{"hash_ids":[1,2]}
-{"hash_ids":[1,2,3]}
-{"hash_ids":[1,4]}
-{"hash_ids":[]}
-{"hash_ids":[1,2,3]}
-`
-
-func options(trace workload.Trace) ReplayOptions {
-	return ReplayOptions{Trace: trace, HashBlockTokens: workload.BlockTokens, Timeout: time.Minute}
+func options(trace workload.Trace) Options {
+	return Options{Trace: trace, BlockSize: workload.BlockTokens, Timeout: time.Minute}
 }
 
 // collect makes o keep what OnProblem is told.
-func collect(o *ReplayOptions) *[]error {
+func collect(o *Options) *[]error {
 	var problems []error
 	o.OnProblem = func(err error) { problems = append(problems, err) }
 	return &problems
@@ -52,9 +44,9 @@ func collect(o *ReplayOptions) *[]error {
 // ratios.
 func counters(r Report) Report {
 	return Report{
-		Trace: r.Trace, Conns: r.Conns, Split: r.Split, HashBlockTokens: r.HashBlockTokens, Speed: r.Speed,
+		Trace: r.Trace, Connections: r.Connections, Split: r.Split, BlockSize: r.BlockSize, Speed: r.Speed,
 		Requests: r.Requests, Blocks: r.Blocks, HitBlocks: r.HitBlocks, HitTokens: r.HitTokens,
-		Mismatches: r.Mismatches, Errors: r.Errors, Partial: r.Partial,
+		Wrong: r.Wrong, Refused: r.Refused, Partial: r.Partial,
 	}
 }
 
@@ -62,7 +54,7 @@ func TestModelOnExcerpt(t *testing.T) {
 	var m workload.Model
 	blocks, hits := 0, 0
 	requests := 0
-	err := options(workload.FileTrace(excerpt)).each(t.Context(), func(r workload.Request) error {
+	err := options(excerptTrace).each(t.Context(), func(r workload.Request) error {
 		requests++
 		assert.Equal(t, requests, r.Number)
 		blocks += len(r.IDs)
@@ -80,13 +72,13 @@ func TestReplayExcerpt(t *testing.T) {
 	for _, tokens := range []int{512, 16} {
 		for _, conns := range []int{1, 3} {
 			t.Run(fmt.Sprintf("tokens=%d/conns=%d", tokens, conns), func(t *testing.T) {
-				o := options(workload.FileTrace(excerpt))
-				o.HashBlockTokens = tokens
+				o := options(excerptTrace)
+				o.BlockSize = tokens
 				if tokens == 16 {
-					o.Limit = 100 // the fake's map is slow
+					o.Requests = 100 // the fake's map is slow
 				}
 				requests, blocks, hits := int64(excerptRequests), int64(excerptBlocks), int64(excerptHitBlocks)
-				if o.Limit == 100 {
+				if o.Requests == 100 {
 					requests, blocks, hits = 100, 3034*32, 99*32
 				}
 				problems := collect(&o)
@@ -97,26 +89,26 @@ func TestReplayExcerpt(t *testing.T) {
 				for i := range targets {
 					targets[i] = &fake{t: t, index: index}
 				}
-				r, err := Replay(t.Context(), o, targets...)
+				r, err := Run(t.Context(), o, targets...)
 				require.NoError(t, err)
 				assert.Empty(t, *problems)
 				n := int64(conns)
 				assert.Equal(t, n*requests, told.Load())
 				assert.Equal(t, Report{
-					Trace: excerpt, Conns: conns, HashBlockTokens: tokens, Requests: n * requests, Blocks: n * blocks,
+					Trace: excerpt, Connections: conns, BlockSize: tokens, Requests: n * requests, Blocks: n * blocks,
 					HitBlocks: n * hits, HitTokens: n * hits * int64(tokens),
 				}, counters(r))
 				assert.Positive(t, r.Seconds)
-				assert.Positive(t, r.LookupP50us)
-				assert.GreaterOrEqual(t, r.LookupP90us, r.LookupP50us)
-				assert.GreaterOrEqual(t, r.LookupP99us, r.LookupP90us)
-				assert.GreaterOrEqual(t, r.LookupP999us, r.LookupP99us)
-				assert.GreaterOrEqual(t, r.LookupMaxus, r.LookupP999us)
+				assert.Positive(t, r.P50us)
+				assert.GreaterOrEqual(t, r.P90us, r.P50us)
+				assert.GreaterOrEqual(t, r.P99us, r.P90us)
+				assert.GreaterOrEqual(t, r.P999us, r.P99us)
+				assert.GreaterOrEqual(t, r.MaxUs, r.P999us)
 				assert.InDelta(t, float64(r.Requests)/r.Seconds, r.RequestsPerS, 0.01*r.RequestsPerS)
 				assert.InDelta(t, float64(hits)/float64(blocks), r.HitRatio, 1e-6)
 				assert.Zero(t, r.BehindMaxMs, "nothing is due flat out")
-				assert.Nil(t, r.ConnRequests)
-				assert.GreaterOrEqual(t, r.Seconds*1e6*1.001, r.LookupMaxus)
+				assert.Nil(t, r.ConnectionRequests)
+				assert.GreaterOrEqual(t, r.Seconds*1e6*1.001, r.MaxUs)
 			})
 		}
 	}
@@ -124,10 +116,10 @@ func TestReplayExcerpt(t *testing.T) {
 
 func TestReplaySmall(t *testing.T) {
 	f := newFake(t)
-	r, err := Replay(t.Context(), options(workload.TextTrace("t.jsonl", small)), f)
+	r, err := Run(t.Context(), options(traceOf(small)), f)
 	require.NoError(t, err)
 	assert.Equal(t, Report{
-		Trace: "t.jsonl", Conns: 1, HashBlockTokens: 512, Requests: 5, Blocks: 10, HitBlocks: 6, HitTokens: 3072,
+		Trace: "t.jsonl", Connections: 1, BlockSize: 512, Requests: 5, Blocks: 10, HitBlocks: 6, HitTokens: 3072,
 	}, counters(r))
 	assert.Equal(t, 5, f.lookups)
 	assert.Equal(t, 4, f.stores, "a request without blocks stores nothing")
@@ -136,19 +128,19 @@ func TestReplaySmall(t *testing.T) {
 
 func TestReplayLimit(t *testing.T) {
 	for limit, want := range map[int]int64{0: 5, 1: 1, 4: 4, 5: 5, 6: 5} {
-		o := options(workload.TextTrace("t.jsonl", small))
-		o.Limit = limit
+		o := options(traceOf(small))
+		o.Requests = limit
 		count, err := o.CountRequests(t.Context())
 		require.NoError(t, err)
 		assert.EqualValues(t, want, count, "limit %d", limit)
-		r, err := Replay(t.Context(), o, newFake(t))
+		r, err := Run(t.Context(), o, newFake(t))
 		require.NoError(t, err)
 		assert.Equal(t, want, r.Requests, "limit %d", limit)
 	}
 	// What lies past the limit is not read.
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\nrubbish"))
-	o.Limit = 1
-	_, err := Replay(t.Context(), o, newFake(t))
+	o := options(traceOf("{\"hash_ids\":[1]}\nrubbish"))
+	o.Requests = 1
+	_, err := Run(t.Context(), o, newFake(t))
 	require.NoError(t, err)
 }
 
@@ -158,25 +150,25 @@ func TestReplayLies(t *testing.T) {
 	tests := map[string]struct {
 		bounded bool
 		answer  func(call int, right uint32) (uint32, error)
-		want    []MismatchError // workload.Trace and Conn are filled in
+		want    []WrongError // workload.Trace and Conn are filled in
 	}{
 		"upward by a block": {
 			answer: func(call int, right uint32) (uint32, error) { return right + 512, nil },
-			want:   []MismatchError{{Request: 1, Expected: 0, Got: 512, Reason: above}, {Request: 2, Expected: 1024, Got: 1536, Reason: above}, {Request: 3, Expected: 512, Got: 1024, Reason: above}, {Request: 4, Expected: 0, Got: 512, Reason: above}, {Request: 5, Expected: 1536, Got: 2048, Reason: above}},
+			want:   []WrongError{{Request: 1, Expected: 0, Got: 512, Reason: above}, {Request: 2, Expected: 1024, Got: 1536, Reason: above}, {Request: 3, Expected: 512, Got: 1024, Reason: above}, {Request: 4, Expected: 0, Got: 512, Reason: above}, {Request: 5, Expected: 1536, Got: 2048, Reason: above}},
 		},
 		"upward by a token, bounded": {
 			bounded: true,
 			answer:  func(call int, right uint32) (uint32, error) { return right + uint32(call/5), nil },
-			want:    []MismatchError{{Request: 5, Expected: 1536, Got: 1537, Reason: above}},
+			want:    []WrongError{{Request: 5, Expected: 1536, Got: 1537, Reason: above}},
 		},
 		"the greatest number": {
 			bounded: true,
 			answer:  func(call int, right uint32) (uint32, error) { return right - uint32(call%2)*(right+1), nil },
-			want:    []MismatchError{{Request: 1, Expected: 0, Got: 1<<32 - 1, Reason: above}, {Request: 3, Expected: 512, Got: 1<<32 - 1, Reason: above}, {Request: 5, Expected: 1536, Got: 1<<32 - 1, Reason: above}},
+			want:    []WrongError{{Request: 1, Expected: 0, Got: 1<<32 - 1, Reason: above}, {Request: 3, Expected: 512, Got: 1<<32 - 1, Reason: above}, {Request: 5, Expected: 1536, Got: 1<<32 - 1, Reason: above}},
 		},
 		"downward by a block": {
 			answer: func(call int, right uint32) (uint32, error) { return max(right, 512) - 512, nil },
-			want:   []MismatchError{{Request: 2, Expected: 1024, Got: 512, Reason: below}, {Request: 3, Expected: 512, Got: 0, Reason: below}, {Request: 5, Expected: 1536, Got: 1024, Reason: below}},
+			want:   []WrongError{{Request: 2, Expected: 1024, Got: 512, Reason: below}, {Request: 3, Expected: 512, Got: 0, Reason: below}, {Request: 5, Expected: 1536, Got: 1024, Reason: below}},
 		},
 		"downward by a block, bounded": {
 			bounded: true,
@@ -185,21 +177,21 @@ func TestReplayLies(t *testing.T) {
 		"downward by a token, bounded": {
 			bounded: true,
 			answer:  func(call int, right uint32) (uint32, error) { return right - uint32(call/5), nil },
-			want:    []MismatchError{{Request: 5, Expected: 1536, Got: 1535, Reason: "no multiple of 512"}},
+			want:    []WrongError{{Request: 5, Expected: 1536, Got: 1535, Reason: "no multiple of 512"}},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			o.AllowEvicted = tt.bounded
 			problems := collect(&o)
 			f := newFake(t)
 			f.answer = tt.answer
-			r, err := Replay(t.Context(), o, f)
+			r, err := Run(t.Context(), o, f)
 			require.NoError(t, err)
 			assert.EqualValues(t, 5, r.Requests, "goes on after a mismatch")
-			assert.EqualValues(t, len(tt.want), r.Mismatches)
-			assert.Zero(t, r.Errors)
+			assert.EqualValues(t, len(tt.want), r.Wrong)
+			assert.Zero(t, r.Refused)
 			require.Len(t, *problems, len(tt.want))
 			for i, want := range tt.want {
 				want.Trace = "t.jsonl"
@@ -211,42 +203,42 @@ func TestReplayLies(t *testing.T) {
 
 // With hash blocks of 16 tokens, part of an id can be gone.
 func TestReplayPartOfAnID(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
-	o.HashBlockTokens, o.AllowEvicted = 16, true
+	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
+	o.BlockSize, o.AllowEvicted = 16, true
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) { return right * 15 / 32, nil }
-	r, err := Replay(t.Context(), o, f)
+	r, err := Run(t.Context(), o, f)
 	require.NoError(t, err)
-	assert.Zero(t, r.Mismatches)
+	assert.Zero(t, r.Wrong)
 	assert.EqualValues(t, 240, r.HitTokens)
 	assert.EqualValues(t, 15, r.HitBlocks)
 }
 
-func TestMismatchErrorText(t *testing.T) {
-	err := &MismatchError{Trace: "t.jsonl", Request: 7, Conn: 2, Expected: 512, Got: 1024, Reason: "above"}
+func TestWrongErrorText(t *testing.T) {
+	err := &WrongError{Trace: "t.jsonl", Request: 7, Connection: 2, Expected: 512, Got: 1024, Reason: "above"}
 	assert.Equal(t, "t.jsonl:7: request 7 on connection 2: expected 512 hit tokens, got 1024: above", err.Error())
 }
 
 func TestReplayRefusals(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	problems := collect(&o)
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) {
 		if call == 2 {
-			return 0, fmt.Errorf("%w: not now", measure.ErrRefused)
+			return 0, refusedFor("not now")
 		}
 		return right, nil
 	}
 	f.failStore = func(call int) error {
 		if call == 2 { // so block 3 is not there when request 5 asks for it
-			return fmt.Errorf("%w: full", measure.ErrRefused)
+			return refusedFor("full")
 		}
 		return nil
 	}
-	r, err := Replay(t.Context(), o, f)
+	r, err := Run(t.Context(), o, f)
 	require.NoError(t, err)
 	assert.Equal(t, Report{
-		Trace: "t.jsonl", Conns: 1, HashBlockTokens: 512, Requests: 5, Blocks: 10, HitBlocks: 3, HitTokens: 1536, Errors: 2,
+		Trace: "t.jsonl", Connections: 1, BlockSize: 512, Requests: 5, Blocks: 10, HitBlocks: 3, HitTokens: 1536, Refused: 2,
 	}, counters(r))
 	require.Len(t, *problems, 2)
 	assert.EqualError(t, (*problems)[0], "t.jsonl:2: lookup of request 2 on connection 0: refused: not now")
@@ -279,16 +271,16 @@ func TestReplayConnectionLost(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			problems := collect(&o)
 			f := newFake(t)
 			tt.spoil(f)
-			r, err := Replay(t.Context(), o, f)
+			r, err := Run(t.Context(), o, f)
 			require.ErrorIs(t, err, lost)
 			require.EqualError(t, err, tt.want)
 			assert.Empty(t, *problems, "it is returned, not told")
 			assert.Equal(t, tt.requests, r.Requests)
-			assert.EqualValues(t, 1, r.Errors)
+			assert.Zero(t, r.Refused, "it is lost, not refused")
 			assert.True(t, r.Partial)
 			assert.Equal(t, 3, f.lookups, "stops")
 		})
@@ -310,9 +302,9 @@ func TestReplayOneOfThreeLost(t *testing.T) {
 		}
 		targets = append(targets, f)
 	}
-	r, err := Replay(t.Context(), options(workload.TextTrace("t.jsonl", small)), targets...)
+	r, err := Run(t.Context(), options(traceOf(small)), targets...)
 	require.ErrorIs(t, err, lost)
-	assert.EqualValues(t, 1, r.Errors)
+	assert.Zero(t, r.Refused, "it is lost, not refused")
 	assert.True(t, r.Partial)
 }
 
@@ -338,24 +330,24 @@ func TestReplayInterrupted(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	problems := collect(&o)
-	r, err := Replay(ctx, o, &hanging{fake: newFake(t), after: 2, hung: func() { stop(stopped) }})
+	r, err := Run(ctx, o, &hanging{fake: newFake(t), after: 2, hung: func() { stop(stopped) }})
 	require.ErrorIs(t, err, stopped)
 	assert.Empty(t, *problems)
 	assert.Equal(t, Report{
-		Trace: "t.jsonl", Conns: 1, HashBlockTokens: 512, Requests: 2, Blocks: 5, HitBlocks: 2, HitTokens: 1024, Partial: true,
+		Trace: "t.jsonl", Connections: 1, BlockSize: 512, Requests: 2, Blocks: 5, HitBlocks: 2, HitTokens: 1024, Partial: true,
 	}, counters(r))
 }
 
 func TestReplayInterruptedBetweenRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	o.OnRequest = func(time.Duration) { stop() }
-	r, err := Replay(ctx, o, newFake(t))
+	r, err := Run(ctx, o, newFake(t))
 	require.ErrorIs(t, err, context.Canceled)
 	assert.EqualValues(t, 1, r.Requests)
-	assert.Zero(t, r.Errors)
+	assert.Zero(t, r.Refused)
 }
 
 // A reading that is cut short because of the interruption is no bad trace.
@@ -370,7 +362,7 @@ func TestReplayInterruptedReading(t *testing.T) {
 		trace := workload.Trace{Name: "t.jsonl", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(before), stopping)), nil
 		}}
-		_, err := Replay(ctx, options(trace), newFake(t))
+		_, err := Run(ctx, options(trace), newFake(t))
 		require.ErrorIs(t, err, stopped)
 		require.NotErrorIs(t, err, workload.ErrTrace)
 	}
@@ -381,26 +373,26 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReplayTimeout(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	o.Timeout = time.Millisecond
-	r, err := Replay(t.Context(), o, &hanging{fake: newFake(t), after: 1})
+	r, err := Run(t.Context(), o, &hanging{fake: newFake(t), after: 1})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Contains(t, err.Error(), "t.jsonl:2: lookup of request 2 on connection 0: no answer within 1ms: ")
-	assert.EqualValues(t, 1, r.Errors)
+	assert.Zero(t, r.Refused, "it is lost, not refused")
 	assert.EqualValues(t, 1, r.Requests)
 
 	f := newFake(t)
 	f.failStore = func(int) error { return fmt.Errorf("read: %w", os.ErrDeadlineExceeded) }
-	_, err = Replay(t.Context(), o, f)
+	_, err = Run(t.Context(), o, f)
 	require.ErrorContains(t, err, "t.jsonl:1: store of request 1 on connection 0: no answer within 1ms: read: ")
 }
 
 func TestReplayBadTrace(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", "{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
+	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
 	n, err := o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	assert.Equal(t, 1, n)
-	r, err := Replay(t.Context(), o, newFake(t))
+	r, err := Run(t.Context(), o, newFake(t))
 	require.EqualError(t, err, "bad trace: t.jsonl:2: hash_ids[0] is -1; ids are integers from 0 to 2^64-1")
 	assert.EqualValues(t, 1, r.Requests)
 	assert.True(t, r.Partial)
@@ -411,44 +403,44 @@ func TestReplayTooManyHashes(t *testing.T) {
 	for range 4095 {
 		line += ",1"
 	}
-	o := options(workload.TextTrace("t.jsonl", line+"]}"))
-	o.HashBlockTokens = 1 // 4,096 ids of 512 hashes are just allowed
+	o := options(traceOf(line + "]}"))
+	o.BlockSize = 1 // 4,096 ids of 512 hashes are just allowed
 	_, err := o.CountRequests(t.Context())
 	require.NoError(t, err)
 
-	o.Trace = workload.TextTrace("t.jsonl", line+",1]}")
+	o.Trace = traceOf(line + ",1]}")
 	_, err = o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	require.ErrorContains(t, err, "t.jsonl:1: 2097664 hash blocks; a lookup carries at most 2097152")
 }
 
-func TestReplayOptions(t *testing.T) {
+func TestOptions(t *testing.T) {
 	tests := map[string]struct {
-		change func(*ReplayOptions)
+		change func(*Options)
 		want   string
 	}{
-		"good":             {func(o *ReplayOptions) {}, ""},
-		"small hashes":     {func(o *ReplayOptions) { o.HashBlockTokens = 1 }, ""},
-		"no tokens":        {func(o *ReplayOptions) { o.HashBlockTokens = 0 }, "hash blocks of 0 tokens; the number must divide 512"},
-		"negative tokens":  {func(o *ReplayOptions) { o.HashBlockTokens = -16 }, "hash blocks of -16 tokens; the number must divide 512"},
-		"uneven tokens":    {func(o *ReplayOptions) { o.HashBlockTokens = 48 }, "hash blocks of 48 tokens; the number must divide 512"},
-		"too many tokens":  {func(o *ReplayOptions) { o.HashBlockTokens = 1024 }, "hash blocks of 1024 tokens; the number must divide 512"},
-		"negative limit":   {func(o *ReplayOptions) { o.Limit = -1 }, "a limit of -1 requests; give 0 for all of them"},
-		"no timeout":       {func(o *ReplayOptions) { o.Timeout = 0 }, "a timeout of 0s; it must be positive"},
-		"negative timeout": {func(o *ReplayOptions) { o.Timeout = -time.Second }, "a timeout of -1s; it must be positive"},
-		"a speed":          {func(o *ReplayOptions) { o.Speed = 99.5; o.Trace = workload.TextTrace("t.jsonl", timed) }, ""},
-		"negative speed":   {func(o *ReplayOptions) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
-		"endless speed":    {func(o *ReplayOptions) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
-		"no speed":         {func(o *ReplayOptions) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
-		"interval":         {func(o *ReplayOptions) { o.Interval = -time.Second }, "an interval of -1s; give 0 to have one chosen"},
-		"no trace":         {func(o *ReplayOptions) { o.Trace = workload.Trace{} }, "no trace"},
+		"good":             {func(o *Options) {}, ""},
+		"small hashes":     {func(o *Options) { o.BlockSize = 1 }, ""},
+		"no tokens":        {func(o *Options) { o.BlockSize = 0 }, "a block size of 0 tokens; it must divide 512"},
+		"negative tokens":  {func(o *Options) { o.BlockSize = -16 }, "a block size of -16 tokens; it must divide 512"},
+		"uneven tokens":    {func(o *Options) { o.BlockSize = 48 }, "a block size of 48 tokens; it must divide 512"},
+		"too many tokens":  {func(o *Options) { o.BlockSize = 1024 }, "a block size of 1024 tokens; it must divide 512"},
+		"negative limit":   {func(o *Options) { o.Requests = -1 }, "-1 requests; give 0 for all of them"},
+		"no timeout":       {func(o *Options) { o.Timeout = 0 }, "a timeout of 0s; it must be positive"},
+		"negative timeout": {func(o *Options) { o.Timeout = -time.Second }, "a timeout of -1s; it must be positive"},
+		"a speed":          {func(o *Options) { o.Speed = 99.5; o.Trace = traceOf(timed) }, ""},
+		"negative speed":   {func(o *Options) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
+		"endless speed":    {func(o *Options) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
+		"no speed":         {func(o *Options) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
+		"interval":         {func(o *Options) { o.Interval = -time.Second }, "an interval of -1s; give 0 to have one chosen"},
+		"no trace":         {func(o *Options) { o.Trace = workload.Trace{} }, "no trace"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(workload.TextTrace("t.jsonl", small))
+			o := options(traceOf(small))
 			tt.change(&o)
 			_, countErr := o.CountRequests(t.Context())
-			_, err := Replay(t.Context(), o, newFake(t))
+			_, err := Run(t.Context(), o, newFake(t))
 			assert.Equal(t, countErr, err)
 			if tt.want == "" {
 				require.NoError(t, err)
@@ -458,7 +450,7 @@ func TestReplayOptions(t *testing.T) {
 			assert.EqualError(t, err, "bad options: "+tt.want)
 		})
 	}
-	_, err := Replay(t.Context(), options(workload.TextTrace("t.jsonl", small)))
+	_, err := Run(t.Context(), options(traceOf(small)))
 	assert.EqualError(t, err, "bad options: no connections")
 }
 
@@ -466,26 +458,26 @@ func TestReplayOptions(t *testing.T) {
 func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 20 * time.Millisecond
-		o := options(workload.TextTrace("t.jsonl", small))
+		o := options(traceOf(small))
 		o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
 		f := newFake(t)
 		f.failStore = func(int) error { time.Sleep(wait); return nil }
-		r, err := Replay(t.Context(), o, f)
+		r, err := Run(t.Context(), o, f)
 		require.NoError(t, err)
-		assert.Zero(t, r.LookupMaxus)
+		assert.Zero(t, r.MaxUs)
 
 		f.answer = func(_ int, right uint32) (uint32, error) { time.Sleep(wait); return right, nil }
 		o.AllowEvicted = true
-		r, err = Replay(t.Context(), o, f)
+		r, err = Run(t.Context(), o, f)
 		require.NoError(t, err)
-		assert.InEpsilon(t, float64(wait.Microseconds()), r.LookupP50us, 0.01)
-		assert.InEpsilon(t, float64(wait.Microseconds()), r.LookupMaxus, 0.01)
+		assert.InEpsilon(t, float64(wait.Microseconds()), r.P50us, 0.01)
+		assert.InEpsilon(t, float64(wait.Microseconds()), r.MaxUs, 0.01)
 	})
 }
 
 // OnProblem keeps no lock of its own, so calls of three connections must not overlap.
 func TestReplayTellsOneProblemAtATime(t *testing.T) {
-	o := options(workload.TextTrace("t.jsonl", small))
+	o := options(traceOf(small))
 	var inside atomic.Int32
 	problems := 0
 	o.OnProblem = func(error) {
@@ -500,22 +492,22 @@ func TestReplayTellsOneProblemAtATime(t *testing.T) {
 		f.answer = func(_ int, right uint32) (uint32, error) { return right + 512, nil }
 		targets = append(targets, f)
 	}
-	r, err := Replay(t.Context(), o, targets...)
+	r, err := Run(t.Context(), o, targets...)
 	require.NoError(t, err)
-	assert.EqualValues(t, 15, r.Mismatches)
+	assert.EqualValues(t, 15, r.Wrong)
 	assert.Equal(t, 15, problems)
 }
 
 func TestReplayClosesReadings(t *testing.T) {
 	var opened, closed atomic.Int32
 	for _, text := range []string{small, small + "?"} {
-		trace := workload.TextTrace("t.jsonl", text)
+		trace := traceOf(text)
 		trace.Open = func() (io.ReadCloser, error) {
 			opened.Add(1)
 			return closeFunc{strings.NewReader(text), func() { closed.Add(1) }}, nil
 		}
 		_, countErr := options(trace).CountRequests(t.Context())
-		_, err := Replay(t.Context(), options(trace), newFake(t), newFake(t))
+		_, err := Run(t.Context(), options(trace), newFake(t), newFake(t))
 		assert.Equal(t, countErr == nil, err == nil)
 	}
 	assert.EqualValues(t, 6, opened.Load(), "one to count, one for each connection")
@@ -535,9 +527,9 @@ func TestPlayAllocates(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	o := options(workload.Trace{})
-	o.HashBlockTokens, o.AllowEvicted = 16, true
+	o.BlockSize, o.AllowEvicted = 16, true
 	perRequest := func(n int) float64 {
-		p := newPlayer(0, quiet{}, o, pace{start: time.Now()}, newTimeline(time.Hour, o.HashBlockTokens))
+		p := newPlayer(0, quiet{}, o, time.Now(), newTimeline(time.Hour, o.BlockSize))
 		ids := make([]uint64, n)
 		return testing.AllocsPerRun(20, func() {
 			if err := p.play(context.Background(), workload.Request{Number: 1, IDs: ids}); err != nil {

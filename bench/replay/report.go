@@ -1,11 +1,11 @@
 package replay
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,36 +15,32 @@ import (
 )
 
 // Report is the result of a replay, summed over its connections. Times of lookups
-// are in microseconds, to 0.1, and 0 without an answer; percentiles are those of all
+// are in microseconds, to 0.01, and 0 without an answer; percentiles are those of all
 // connections' lookups.
 type Report struct {
-	Setup           measure.Setup `json:"setup"` // its Seed is 0: nothing is drawn
-	Trace           string        `json:"trace"`
-	Conns           int           `json:"conns"`
-	Split           bool          `json:"split"`             // the connections shared the trace, else each replayed it
-	HashBlockTokens int           `json:"hash_block_tokens"` // tokens one hash covers
-	Speed           float64       `json:"speed"`             // times that of the trace; 0 for flat out
+	Setup       measure.Setup `json:"setup"` // its Seed is 0: nothing is drawn
+	Trace       string        `json:"trace"`
+	Connections int           `json:"connections"`
+	Split       bool          `json:"split"`      // the connections shared the trace, else each replayed it
+	BlockSize   int           `json:"block_size"` // tokens that one hash covers
+	Speed       float64       `json:"speed"`      // times that of the trace; 0 for flat out
 
-	Requests   int64   `json:"requests"`   // lookups that were answered or refused
-	Blocks     int64   `json:"blocks"`     // hash blocks in those lookups
-	HitBlocks  int64   `json:"hit_blocks"` // HitTokens in whole hash blocks
-	HitTokens  int64   `json:"hit_tokens"` // sum of the answers, as given, right or wrong
-	HitRatio   float64 `json:"hit_ratio"`  // HitBlocks / Blocks, 0 without blocks
-	Mismatches int64   `json:"mismatches"` // answers that the model contradicts
-	Errors     int64   `json:"errors"`     // lookups and stores that were refused or failed
+	Requests  int64   `json:"requests"`   // lookups that were answered or refused
+	Blocks    int64   `json:"blocks"`     // in those lookups
+	HitBlocks int64   `json:"hit_blocks"` // HitTokens in whole blocks
+	HitTokens int64   `json:"hit_tokens"` // sum of the answers, as given, right or wrong
+	HitRatio  float64 `json:"hit_ratio"`  // HitBlocks / Blocks, 0 without blocks
+	Wrong     int64   `json:"wrong"`      // answers that the model contradicts
+	Refused   int64   `json:"refused"`    // lookups and stores
 
-	Seconds      float64 `json:"seconds"`        // from the first request to the last answer
-	RequestsPerS float64 `json:"requests_per_s"` // Requests / Seconds, to 0.1
-	BehindMaxMs  float64 `json:"behind_max_ms"`  // the most that a lookup was sent after it was due; 0 flat out
-	LookupP50us  float64 `json:"lookup_p50_us"`  // from when it was due, or flat out from when it was sent
-	LookupP90us  float64 `json:"lookup_p90_us"`
-	LookupP99us  float64 `json:"lookup_p99_us"`
-	LookupP999us float64 `json:"lookup_p999_us"`
-	LookupMaxus  float64 `json:"lookup_max_us"`
+	Seconds         float64 `json:"seconds"`        // from the first request to the last answer
+	RequestsPerS    float64 `json:"requests_per_s"` // Requests / Seconds, to 0.1
+	BehindMaxMs     float64 `json:"behind_max_ms"`  // the most that a lookup was sent after it was due; 0 flat out
+	measure.Latency         // from when a lookup was due, or flat out from when it was sent
 
-	Anchored *AnchoredReport `json:"anchored,omitempty"` // where lookups were made both ways
+	Anchored *AnchoredReport `json:"anchored,omitempty"` // if lookups were made both ways
 
-	ConnRequests []int64 `json:"conn_requests,omitempty"` // of each connection, where they split the trace
+	ConnectionRequests []int64 `json:"connection_requests,omitempty"` // of each connection, if they split the trace
 
 	// Windows is the same over time: that of the trace with a speed, when a lookup
 	// counts where it was due, and else that since the replay began, when it counts
@@ -66,58 +62,43 @@ type AnchoredReport struct {
 }
 
 // sum adds up what the players counted and timed in a replay that took so long.
-func sum(o ReplayOptions, players []*player, took time.Duration) Report {
-	total := Report{
-		Trace: o.Trace.Name, Conns: len(players), Split: o.Split, HashBlockTokens: o.HashBlockTokens, Speed: o.Speed,
+func sum(o Options, players []*player, took time.Duration) Report {
+	r := Report{
+		Trace: o.Trace.Name, Connections: len(players), Split: o.Split, BlockSize: o.BlockSize, Speed: o.Speed,
 		latency: hdrhistogram.New(1, maxLatency, 3),
 	}
 	behind := time.Duration(0)
 	for _, p := range players {
 		t := &p.totals
-		total.Requests += t.Requests
-		total.Blocks += t.Blocks
-		total.HitTokens += t.HitTokens
-		total.Mismatches += t.Mismatches
-		total.Errors += t.Errors
-		total.HitBlocks += t.HitTokens / int64(o.HashBlockTokens)
-		total.latency.Merge(p.latency)
+		r.Requests += t.Requests
+		r.Blocks += t.Blocks
+		r.HitTokens += t.HitTokens
+		r.Wrong += t.Wrong
+		r.Refused += t.Refused
+		r.HitBlocks += t.HitTokens / int64(o.BlockSize)
+		r.latency.Merge(p.latency)
 		behind = max(behind, p.behind)
 		if target, ok := p.target.(AnchoredTarget); ok {
 			sent, full := target.Sent()
-			total.Anchored = &AnchoredReport{SentBytes: sent, FullBytes: full, Fewer: math.Round(100*float64(full)/max(float64(sent), 1)) / 100}
+			r.Anchored = &AnchoredReport{SentBytes: sent, FullBytes: full, Fewer: math.Round(100*float64(full)/max(float64(sent), 1)) / 100}
 		}
 		if o.Split {
-			total.ConnRequests = append(total.ConnRequests, t.Requests)
+			r.ConnectionRequests = append(r.ConnectionRequests, t.Requests)
 		}
 	}
-	total.HitRatio = share(total.HitBlocks, total.Blocks)
-	total.Seconds = seconds(took)
-	total.RequestsPerS = math.Round(10*float64(total.Requests)/max(took.Seconds(), 1e-9)) / 10
-	total.BehindMaxMs = math.Round(float64(behind)/1e3) / 1e3
-	total.addLatency()
-	return total
-}
-
-// addLatency fills in the percentiles.
-func (r *Report) addLatency() {
-	for _, at := range []struct {
-		percentile float64
-		us         *float64
-	}{{50, &r.LookupP50us}, {90, &r.LookupP90us}, {99, &r.LookupP99us}, {99.9, &r.LookupP999us}, {100, &r.LookupMaxus}} {
-		*at.us = micros(measure.OfHistogram(r.latency, at.percentile))
-	}
-}
-
-// WriteJSON writes the report as one line of JSON.
-func (r Report) WriteJSON(w io.Writer) error {
-	return json.NewEncoder(w).Encode(r)
+	r.HitRatio = share(r.HitBlocks, r.Blocks)
+	r.Seconds = seconds(took)
+	r.RequestsPerS = math.Round(10*float64(r.Requests)/max(took.Seconds(), 1e-9)) / 10
+	r.BehindMaxMs = math.Round(float64(behind)/1e3) / 1e3
+	r.Latency = measure.LatencyOf(r.latency)
+	return r
 }
 
 // WriteHDR writes the latencies of the lookups, in microseconds, as percentiles in
 // the text format of HdrHistogram.
 func (r Report) WriteHDR(w io.Writer) error {
 	if r.latency == nil {
-		return errors.New("bench: this report holds no histogram; only one that Replay returned does")
+		return errors.New("replay: this report holds no histogram; only one that Run returned does")
 	}
 	_, err := r.latency.PercentilesPrint(w, 5, float64(time.Microsecond))
 	return err
@@ -134,17 +115,69 @@ func (r Report) WriteWindows(w io.Writer) error {
 	return err
 }
 
-// micros returns ns in microseconds, to 0.1: finer than a socket can be timed.
-func micros(ns int64) float64 {
-	return math.Round(float64(ns)/100) / 10
+// WriteTable writes the report for people: lines of name and value, and then what
+// happened over time, in few windows.
+func (r Report) WriteTable(w io.Writer) error {
+	var t measure.Table
+	name, connections := r.Trace, measure.Grouped(int64(r.Connections))
+	if r.Partial {
+		name += " (in part)"
+	}
+	if n := r.ConnectionRequests; len(n) > 0 {
+		connections += fmt.Sprintf(", which split the trace; %s to %s requests each", measure.Grouped(slices.Min(n)), measure.Grouped(slices.Max(n)))
+	}
+	t.Line("setup", "%v", r.Setup)
+	t.Line("trace", "%s", name)
+	t.Line("connections", "%s", connections)
+	t.Line("block size", "%d tokens", r.BlockSize)
+	t.Line("requests", "%s%s", measure.Grouped(r.Requests), over(", %.0f a second", float64(r.Requests), r.Seconds))
+	t.Line("blocks", "%s", measure.Grouped(r.Blocks))
+	t.Line("hit blocks", "%s%s", measure.Grouped(r.HitBlocks), over(", %.1f %%", 100*float64(r.HitBlocks), float64(r.Blocks)))
+	t.Line("hit tokens", "%s", measure.Grouped(r.HitTokens))
+	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
+	t.Line("refused", "%s", measure.Grouped(r.Refused))
+	t.Line("time", "%.3f s", r.Seconds)
+	if a := r.Anchored; a != nil {
+		t.Line("anchors", "%s bytes in place of %s, %.1f times fewer", measure.Grouped(a.SentBytes), measure.Grouped(a.FullBytes), a.Fewer)
+	}
+	if r.Speed > 0 {
+		t.Line("speed", "%vx the trace's", r.Speed)
+		t.Line("behind", "%.3f ms at worst; latency counts from when a lookup was due", r.BehindMaxMs)
+	}
+	t.Line("lookup", "p50 %.1f us, p90 %.1f, p99 %.1f, p99.9 %.1f, at most %.1f", r.P50us, r.P90us, r.P99us, r.P999us, r.MaxUs)
+	r.addRows(&t)
+	return t.Write(w)
+}
+
+// addRows adds what happened over time, unless it is one window.
+func (r Report) addRows(t *measure.Table) {
+	if len(r.rows) < 2 {
+		return
+	}
+	clock := "time"
+	if r.Speed > 0 {
+		clock = "trace time"
+	}
+	t.Text("")
+	t.Heads(clock, "requests", "hit blocks", "lookup p50", "lookup p99")
+	for _, v := range r.rows {
+		t.Row(fmt.Sprintf("%v s", v.StartS), v.Requests, over("%.1f %%", 100*float64(v.HitBlocks), float64(v.Blocks)),
+			fmt.Sprintf("%.1f us", v.P50us), fmt.Sprintf("%.1f us", v.P99us))
+	}
+}
+
+// over formats a/b, or nothing if b is 0.
+func over(format string, a, b float64) string {
+	if b == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, a/b)
 }
 
 // seconds returns d in seconds, to the microsecond.
-func seconds(d time.Duration) float64 {
-	return math.Round(float64(d)/1e3) / 1e6
-}
+func seconds(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e6 }
 
-// share returns part / whole, to a millionth, and 0 where there is no whole.
+// share returns part / whole, to a millionth, and 0 if there is no whole.
 func share(part, whole int64) float64 {
 	if whole == 0 {
 		return 0

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,10 +17,10 @@ var full = Report{
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"hitbench", "replay"}, Version: "v1.2.3", Commit: "abc",
 		Machine: measure.Machine{Cores: 2, Platform: "linux/amd64", Go: "go1.26", GOMAXPROCS: 2, Kernel: "avx2"},
 	},
-	Trace: "conversation_trace.jsonl", Conns: 1, HashBlockTokens: 512,
-	Requests: 12031, Blocks: 288500, HitBlocks: 105710, HitTokens: 54123520, Mismatches: 1, Errors: 2,
+	Trace: "conversation_trace.jsonl", Connections: 1, BlockSize: 512,
+	Requests: 12031, Blocks: 288500, HitBlocks: 105710, HitTokens: 54123520, Wrong: 1, Refused: 2,
 	HitRatio: 0.366412, Seconds: 3.25, RequestsPerS: 3701.8,
-	LookupP50us: 41.2, LookupP90us: 80, LookupP99us: 120, LookupP999us: 250.5, LookupMaxus: 1000,
+	Latency:   measure.Latency{P50us: 41.2, P90us: 80, P99us: 120, P999us: 250.5, MaxUs: 1000, MeanUs: 50},
 	IntervalS: 0.2, Windows: []Window{
 		{0, 6000, 100000, 40000, 0.4, 40, 110},
 		{0.2, 6031, 188500, 65710, 0.348594, 42, 125.5},
@@ -30,12 +29,12 @@ var full = Report{
 
 func TestReportJSON(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, full.WriteJSON(&out))
+	require.NoError(t, measure.WriteJSON(&out, full))
 	const body = `{"setup":{"started":"2026-01-02T03:04:05Z","command":["hitbench","replay"],"version":"v1.2.3","commit":"abc","seed":0,` +
-		`"machine":{"cpu":"","cores":2,"platform":"linux/amd64","system":"","go":"go1.26","gomaxprocs":2,"kernel":"avx2"}},"trace":"conversation_trace.jsonl","conns":1,"split":false,"hash_block_tokens":512,"speed":0,` +
-		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"hit_ratio":0.366412,"mismatches":1,"errors":2,` +
-		`"seconds":3.25,"requests_per_s":3701.8,"behind_max_ms":0,"lookup_p50_us":41.2,"lookup_p90_us":80,"lookup_p99_us":120,` +
-		`"lookup_p999_us":250.5,"lookup_max_us":1000,"interval_s":0.2,"windows":[` +
+		`"machine":{"cpu":"","cores":2,"platform":"linux/amd64","system":"","go":"go1.26","gomaxprocs":2,"kernel":"avx2"}},"trace":"conversation_trace.jsonl","connections":1,"split":false,"block_size":512,"speed":0,` +
+		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"hit_ratio":0.366412,"wrong":1,"refused":2,` +
+		`"seconds":3.25,"requests_per_s":3701.8,"behind_max_ms":0,"p50_us":41.2,"p90_us":80,"p99_us":120,` +
+		`"p999_us":250.5,"max_us":1000,"mean_us":50,"interval_s":0.2,"windows":[` +
 		`{"start_s":0,"requests":6000,"blocks":100000,"hit_blocks":40000,"hit_ratio":0.4,"p50_us":40,"p99_us":110},` +
 		`{"start_s":0.2,"requests":6031,"blocks":188500,"hit_blocks":65710,"hit_ratio":0.348594,"p50_us":42,"p99_us":125.5}]`
 	assert.Equal(t, body+"}\n", out.String())
@@ -43,7 +42,7 @@ func TestReportJSON(t *testing.T) {
 	out.Reset()
 	partial := full
 	partial.Partial = true
-	require.NoError(t, partial.WriteJSON(&out))
+	require.NoError(t, measure.WriteJSON(&out, partial))
 	assert.Equal(t, body+",\"partial\":true}\n", out.String())
 }
 
@@ -53,19 +52,15 @@ func TestReportTable(t *testing.T) {
 	assert.Equal(t, `setup        hitbench v1.2.3, linux/amd64, 2 cores of an unnamed processor, go1.26, kernel avx2
 trace        conversation_trace.jsonl
 connections  1
-hash block   512 tokens
+block size   512 tokens
 requests     12,031, 3702 a second
 blocks       288,500
 hit blocks   105,710, 36.6 %
 hit tokens   54,123,520
-mismatches   1
-errors       2
+wrong        1
+refused      2
 time         3.250 s
-lookup p50   41.2 us
-lookup p90   80.0 us
-lookup p99   120.0 us
-lookup p99.9 250.5 us
-lookup max   1000.0 us
+lookup       p50 41.2 us, p90 80.0, p99 120.0, p99.9 250.5, at most 1000.0
 `, out.String())
 
 	out.Reset()
@@ -78,7 +73,7 @@ lookup max   1000.0 us
 // windows, in few.
 func TestReportTableOfTimes(t *testing.T) {
 	r := full
-	r.Conns, r.Split, r.Speed, r.BehindMaxMs, r.ConnRequests = 3, true, 100, 12.5, []int64{4000, 4031, 4000}
+	r.Connections, r.Split, r.Speed, r.BehindMaxMs, r.ConnectionRequests = 3, true, 100, 12.5, []int64{4000, 4031, 4000}
 	r.rows = r.Windows
 	var out bytes.Buffer
 	require.NoError(t, r.WriteTable(&out))
@@ -86,14 +81,14 @@ func TestReportTableOfTimes(t *testing.T) {
 	assert.Contains(t, out.String(), "speed        100x the trace's\n"+
 		"behind       12.500 ms at worst; latency counts from when a lookup was due\n")
 	assert.Contains(t, out.String(), `
-  trace time     requests   hit blocks   lookup p50   lookup p99
-       0.0 s        6,000       40.0 %      40.0 us     110.0 us
-       0.2 s        6,031       34.9 %      42.0 us     125.5 us
+  trace time  requests  hit blocks  lookup p50  lookup p99
+         0 s     6,000      40.0 %     40.0 us    110.0 us
+       0.2 s     6,031      34.9 %     42.0 us    125.5 us
 `)
 	r.Speed = 0
 	out.Reset()
 	require.NoError(t, r.WriteTable(&out))
-	assert.Contains(t, out.String(), "\n        time     requests ")
+	assert.Contains(t, out.String(), "\n   time  requests ")
 	assert.NotContains(t, out.String(), "behind")
 }
 
@@ -109,7 +104,7 @@ func TestReportHDR(t *testing.T) {
 	var out bytes.Buffer
 	require.Error(t, full.WriteHDR(&out), "no histogram in it")
 
-	r := replayed(t, workload.TextTrace("t.jsonl", small), nil)
+	r := replayed(t, traceOf(small), nil)
 	r.latency.Reset()
 	for us := int64(1); us <= 4; us++ {
 		require.NoError(t, r.latency.RecordValue(us*1000))
@@ -130,24 +125,15 @@ func TestShare(t *testing.T) {
 func TestReportWriteFails(t *testing.T) {
 	cause := errors.New("full")
 	w := writerFunc(func([]byte) (int, error) { return 0, cause })
-	require.ErrorIs(t, full.WriteJSON(w), cause)
 	require.ErrorIs(t, full.WriteTable(w), cause)
 	require.ErrorIs(t, full.WriteWindows(w), cause)
-	require.ErrorIs(t, replayed(t, workload.TextTrace("t.jsonl", small), nil).WriteHDR(w), cause)
+	require.ErrorIs(t, replayed(t, traceOf(small), nil).WriteHDR(w), cause)
 }
 
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 1234567: "1,234,567"} {
-		assert.Equal(t, want, grouped(n))
-	}
-}
-
 func TestUnits(t *testing.T) {
-	assert.Equal(t, 12.3, micros(12_345))
-	assert.Equal(t, 0.1, micros(50))
 	assert.Equal(t, 1.234568, seconds(1_234_567_890*time.Nanosecond))
 }

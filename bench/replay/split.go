@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hitline/hitline/bench/workload"
-
 	"golang.org/x/sync/errgroup"
+
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // queueLength is how many requests wait for a connection at most. One that is
@@ -16,7 +16,7 @@ const queueLength = 64
 // split deals the requests of a trace out to players so that those that share more
 // than the opening of all of them go to one player, in order.
 type split struct {
-	o       ReplayOptions
+	o       Options
 	players []*player
 	opening []uint64 // the ids that all requests begin with
 
@@ -29,7 +29,7 @@ type split struct {
 
 // opening returns the ids that all requests begin with but those without any, if
 // the trace is to be split.
-func (o ReplayOptions) opening(ctx context.Context) ([]uint64, error) {
+func (o Options) opening(ctx context.Context) ([]uint64, error) {
 	if !o.Split {
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func sharedIDs(a, b []uint64) int {
 	return n
 }
 
-func newSplit(o ReplayOptions, players []*player, opening []uint64) *split {
+func newSplit(o Options, players []*player, opening []uint64) *split {
 	s := &split{
 		o: o, players: players, opening: opening,
 		routes: make(map[uint64]int), load: make([]int64, len(players)),
@@ -68,8 +68,8 @@ func newSplit(o ReplayOptions, players []*player, opening []uint64) *split {
 	return s
 }
 
-// run replays the trace. It returns when all players are done.
-func (s *split) run(ctx context.Context) error {
+// run replays the trace over the players. It returns when all of them are done.
+func (s *split) run(ctx context.Context, _ []*player) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer s.closeQueues()

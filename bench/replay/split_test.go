@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,40 +27,10 @@ func fakes(t *testing.T, n int) ([]*fake, []Target) {
 	return all, targets
 }
 
-// trees returns a trace of random requests under the opening ids, in several trees
-// or, with an empty request, none.
-func trees(opening string, trees int) workload.Trace {
-	random := rand.New(rand.NewPCG(1, 2))
-	var text strings.Builder
-	for range 1000 {
-		if random.IntN(50) == 0 {
-			text.WriteString("{\"timestamp\":1,\"hash_ids\":[]}\n")
-			continue
-		}
-		fmt.Fprintf(&text, "{\"timestamp\":1,\"hash_ids\":[%s%d", opening, random.IntN(trees))
-		for range random.IntN(5) {
-			fmt.Fprintf(&text, ",%d", random.IntN(3))
-		}
-		text.WriteString("]}\n")
-	}
-	return workload.TextTrace("t.jsonl", text.String())
-}
-
-// withTimes is a trace of requests of one time with the lists of ids in text.
-func withTimes(text string) workload.Trace {
-	return workload.TextTrace("t.jsonl", strings.NewReplacer("[", `{"timestamp":1,"hash_ids":[`, "]", "]}").Replace(text))
-}
-
 // Any number of connections that split a trace get the answers that one gets, and
 // each of them does a fair part. In the excerpt, all requests begin with id 0.
 func TestSplitTotals(t *testing.T) {
-	traces := map[string]workload.Trace{
-		"excerpt":           workload.FileTrace(excerpt),
-		"no opening":        trees("", 40),
-		"opening of three":  trees("7,8,9,", 40),
-		"opening and alone": withTimes("[]\n[1]\n" + strings.Repeat("[1]\n[1,2]\n[1,3]\n", 100)),
-	}
-	for name, trace := range traces {
+	for name, trace := range splitTraces() {
 		whole := replayed(t, trace, nil)
 		for _, conns := range []int{1, 2, 5} {
 			for _, speed := range []float64{0, 1e6} {
@@ -76,15 +42,15 @@ func TestSplitTotals(t *testing.T) {
 					o := options(trace)
 					o.Split, o.Speed = true, speed
 					problems := collect(&o)
-					r, err := Replay(t.Context(), o, targets...)
+					r, err := Run(t.Context(), o, targets...)
 					require.NoError(t, err)
 					assert.Empty(t, *problems)
 					want := counters(whole)
-					want.Conns, want.Split, want.Speed = conns, true, speed
+					want.Connections, want.Split, want.Speed = conns, true, speed
 					assert.Equal(t, want, counters(r))
-					require.Len(t, r.ConnRequests, conns)
+					require.Len(t, r.ConnectionRequests, conns)
 					for i, f := range all {
-						assert.EqualValues(t, f.lookups, r.ConnRequests[i])
+						assert.EqualValues(t, f.lookups, r.ConnectionRequests[i])
 						assert.Greater(t, f.lookups, int(whole.Requests)/conns/3, "connection %d", i)
 					}
 				})
@@ -95,7 +61,7 @@ func TestSplitTotals(t *testing.T) {
 
 // Requests that share more than the opening stay together and in order.
 func TestSplitRoutes(t *testing.T) {
-	s := newSplit(ReplayOptions{}, make([]*player, 3), []uint64{1})
+	s := newSplit(Options{}, make([]*player, 3), []uint64{1})
 	for i, tt := range []struct {
 		ids  []uint64
 		want int
@@ -130,8 +96,8 @@ func TestOpening(t *testing.T) {
 		for i, item := range items {
 			items[i] = `{"hash_ids":` + item + "}\n"
 		}
-		o := options(workload.TextTrace("t.jsonl", strings.Join(items, "")))
-		o.Split, o.Limit = true, 3
+		o := options(traceOf(strings.Join(items, "")))
+		o.Split, o.Requests = true, 3
 		got, err := o.opening(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, want, got, text)
@@ -153,17 +119,17 @@ func TestSplitLies(t *testing.T) {
 				}
 				return lie(right), nil
 			}
-			o := options(workload.FileTrace(excerpt))
+			o := options(excerptTrace)
 			o.Split = true
 			problems := collect(&o)
-			r, err := Replay(t.Context(), o, targets...)
+			r, err := Run(t.Context(), o, targets...)
 			require.NoError(t, err)
 			assert.Greater(t, lies, 100)
-			assert.EqualValues(t, lies, r.Mismatches)
+			assert.EqualValues(t, lies, r.Wrong)
 			for _, problem := range *problems {
-				wrong, ok := errors.AsType[*MismatchError](problem)
+				wrong, ok := errors.AsType[*WrongError](problem)
 				require.True(t, ok)
-				assert.Equal(t, 1, wrong.Conn)
+				assert.Equal(t, 1, wrong.Connection)
 				assert.Equal(t, lie(wrong.Expected), wrong.Got)
 			}
 		})
@@ -174,15 +140,15 @@ func TestSplitLies(t *testing.T) {
 // notices.
 func TestSplitTwice(t *testing.T) {
 	_, targets := fakes(t, 3)
-	split := func(o *ReplayOptions) { o.Split = true }
-	assert.Zero(t, replayed(t, workload.FileTrace(excerpt), split, targets...).Mismatches)
+	split := func(o *Options) { o.Split = true }
+	assert.Zero(t, replayed(t, excerptTrace, split, targets...).Wrong)
 	conns := map[int]bool{}
-	replayed(t, workload.FileTrace(excerpt), func(o *ReplayOptions) {
+	replayed(t, excerptTrace, func(o *Options) {
 		o.Split = true
 		o.OnProblem = func(err error) {
-			wrong, ok := errors.AsType[*MismatchError](err)
+			wrong, ok := errors.AsType[*WrongError](err)
 			assert.True(t, ok)
-			conns[wrong.Conn] = true
+			conns[wrong.Connection] = true
 		}
 	}, targets...)
 	assert.Len(t, conns, 3)
@@ -197,15 +163,15 @@ func TestSplitOpeningRefused(t *testing.T) {
 	for _, f := range all {
 		f.failStore = func(int) error {
 			if gate.total() <= 3 {
-				return fmt.Errorf("%w: full", measure.ErrRefused)
+				return refusedFor("full")
 			}
 			return nil
 		}
 		targets = append(targets, gated{f, gate})
 	}
-	r := replayed(t, workload.FileTrace(excerpt), func(o *ReplayOptions) { o.Split = true }, targets...)
-	assert.Zero(t, r.Mismatches)
-	assert.EqualValues(t, 3, r.Errors)
+	r := replayed(t, excerptTrace, func(o *Options) { o.Split = true }, targets...)
+	assert.Zero(t, r.Wrong)
+	assert.EqualValues(t, 3, r.Refused)
 	assert.EqualValues(t, excerptRequests, r.Requests)
 	assert.False(t, gate.early, "two requests at once")
 }
@@ -258,10 +224,10 @@ func TestSplitConnectionLost(t *testing.T) {
 	}
 	o := options(trees("1,", 500))
 	o.Split = true
-	r, err := Replay(t.Context(), o, targets...)
+	r, err := Run(t.Context(), o, targets...)
 	require.ErrorIs(t, err, lost)
 	assert.ErrorContains(t, err, " on connection 2: cut")
-	assert.EqualValues(t, 1, r.Errors)
+	assert.Zero(t, r.Refused)
 	assert.True(t, r.Partial)
 	assert.Equal(t, 5, all[2].lookups)
 }
@@ -281,7 +247,7 @@ func TestSplitConnectionLostWhileFull(t *testing.T) {
 		}
 		o := options(byTurns(1000))
 		o.Split = true
-		_, err := Replay(t.Context(), o, &stubborn{all[0]}, all[1])
+		_, err := Run(t.Context(), o, &stubborn{all[0]}, all[1])
 		require.ErrorIs(t, err, lost)
 		assert.Equal(t, 2, all[0].lookups)
 	})
@@ -297,26 +263,17 @@ func (s *stubborn) Lookup(ctx context.Context, numTokens uint32, hashes []byte, 
 	return s.fake.Lookup(ctx, numTokens, hashes, length)
 }
 
-// byTurns is a trace whose requests have one of two blocks, by turns.
-func byTurns(requests int) workload.Trace {
-	var text strings.Builder
-	for i := range requests {
-		fmt.Fprintf(&text, "{\"hash_ids\":[%d]}\n", i%2)
-	}
-	return workload.TextTrace("t.jsonl", text.String())
-}
-
 func TestSplitInterrupted(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	_, targets := fakes(t, 2)
 	hung := &hanging{fake: targets[1].(*fake), after: 3, hung: func() { stop(stopped) }}
-	o := options(workload.FileTrace(excerpt))
+	o := options(excerptTrace)
 	o.Split = true
-	r, err := Replay(ctx, o, targets[0], hung)
+	r, err := Run(ctx, o, targets[0], hung)
 	require.ErrorIs(t, err, stopped)
-	assert.EqualValues(t, 3, r.ConnRequests[1])
-	assert.Zero(t, r.Errors)
+	assert.EqualValues(t, 3, r.ConnectionRequests[1])
+	assert.Zero(t, r.Refused)
 	assert.True(t, r.Partial)
 }
 
@@ -324,13 +281,12 @@ func TestSplitInterrupted(t *testing.T) {
 // opening.
 func TestSplitBadTrace(t *testing.T) {
 	f := newFake(t)
-	o := options(workload.TextTrace("t.jsonl", small+"?"))
+	o := options(traceOf(small + "?"))
 	o.Split = true
-	r, err := Replay(t.Context(), o, f)
-	require.ErrorIs(t, err, workload.ErrTrace)
-	assert.ErrorContains(t, err, "t.jsonl:6: not JSON")
+	r, err := Run(t.Context(), o, f)
+	require.ErrorContains(t, err, "bad trace: t.jsonl:6: not JSON")
 	assert.Zero(t, f.lookups)
-	assert.Equal(t, Report{Trace: "t.jsonl", Conns: 1, Split: true, HashBlockTokens: 512, Partial: true}, counters(r))
+	assert.Equal(t, Report{Trace: "t.jsonl", Connections: 1, Split: true, BlockSize: 512, Partial: true}, counters(r))
 	require.NoError(t, r.WriteHDR(io.Discard), "nothing, but no failure")
 }
 
@@ -341,7 +297,7 @@ func TestSplitReadsNoFurther(t *testing.T) {
 		release := make(chan struct{})
 		done := make(chan Report, 1)
 		go func() {
-			done <- replayed(t, byTurns(1000), func(o *ReplayOptions) { o.Split = true },
+			done <- replayed(t, byTurns(1000), func(o *Options) { o.Split = true },
 				&holding{fake: all[0], release: release}, all[1])
 		}()
 		synctest.Wait()

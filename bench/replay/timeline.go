@@ -164,7 +164,7 @@ func (t *timeline) list(windows []*tally, length time.Duration) []Window {
 		all = append(all, Window{
 			StartS:   seconds(time.Duration(i) * length),
 			Requests: y.requests, Blocks: y.blocks, HitBlocks: hits, HitRatio: share(hits, y.blocks),
-			P50us: micros(measure.OfHistogram(y.latency, 50)), P99us: micros(measure.OfHistogram(y.latency, 99)),
+			P50us: measure.OfHistogramUs(y.latency, 50), P99us: measure.OfHistogramUs(y.latency, 99),
 		})
 	}
 	return all

@@ -6,9 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/workload"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +20,7 @@ func TestReplayWindows(t *testing.T) {
 			}
 			return time.Millisecond
 		})
-		r := replayed(t, lines(7000, 8000, 9000, 30000, 127000), func(o *ReplayOptions) {
+		r := replayed(t, lines(7000, 8000, 9000, 30000, 127000), func(o *Options) {
 			o.Speed, o.Interval = 5, 10*time.Second
 		}, s)
 		assert.Equal(t, 10.0, r.IntervalS)
@@ -44,7 +41,7 @@ func TestReplayWindows(t *testing.T) {
 func TestReplayWindowsFlatOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlow(t, func(int) time.Duration { return 4 * time.Second })
-		r := replayed(t, lines(1, 1, 1, 1), func(o *ReplayOptions) { o.Interval = 5 * time.Second }, s)
+		r := replayed(t, lines(1, 1, 1, 1), func(o *Options) { o.Interval = 5 * time.Second }, s)
 		var got []string
 		for _, v := range r.Windows {
 			got = append(got, fmt.Sprint(v.StartS, v.Requests, v.HitBlocks))
@@ -56,10 +53,10 @@ func TestReplayWindowsFlatOut(t *testing.T) {
 // A refused lookup is a request without an answer.
 func TestReplayWindowsRefused(t *testing.T) {
 	f := newFake(t)
-	f.answer = func(int, uint32) (uint32, error) { return 512, fmt.Errorf("%w: not now", measure.ErrRefused) }
-	r := replayed(t, workload.TextTrace("t.jsonl", "{\"hash_ids\":[1,2]}"), func(o *ReplayOptions) { o.Interval = time.Hour }, f)
+	f.answer = func(int, uint32) (uint32, error) { return 512, refusedFor("not now") }
+	r := replayed(t, traceOf("{\"hash_ids\":[1,2]}"), func(o *Options) { o.Interval = time.Hour }, f)
 	assert.Equal(t, []Window{{Requests: 1, Blocks: 2}}, r.Windows)
-	assert.Zero(t, r.LookupMaxus)
+	assert.Zero(t, r.MaxUs)
 }
 
 // Whatever the windows are, nothing is lost or counted twice.
@@ -67,7 +64,7 @@ func TestReplayWindowsAddUp(t *testing.T) {
 	for _, interval := range []time.Duration{0, time.Nanosecond, time.Millisecond, 7 * time.Second, 1 << 62} {
 		synctest.Test(t, func(t *testing.T) {
 			index := newFake(t).index
-			r := replayed(t, workload.FileTrace(excerpt), func(o *ReplayOptions) {
+			r := replayed(t, excerptTrace, func(o *Options) {
 				o.Speed, o.Interval = 1000, interval
 			}, &fake{t: t, index: index}, &fake{t: t, index: index})
 			for _, list := range [][]Window{r.Windows, r.rows} {
@@ -125,7 +122,7 @@ func TestTimelineLength(t *testing.T) {
 	}
 }
 
-// Windows of the table have the percentiles of all lookups in them.
+// Windows of the table have the percentiles of all lookups in them, to 1 %.
 func TestTimelineRows(t *testing.T) {
 	line := newTimeline(time.Second, 512)
 	for i := range 24 {
@@ -135,6 +132,6 @@ func TestTimelineRows(t *testing.T) {
 	r.addWindows(line)
 	require.Len(t, r.Windows, 24)
 	require.Len(t, r.rows, 12)
-	assert.Equal(t, Window{StartS: 2, Requests: 2, P50us: 3, P99us: 4}, r.rows[1])
-	assert.Equal(t, Window{StartS: 3, Requests: 1, P50us: 4, P99us: 4}, r.Windows[3])
+	assert.Equal(t, Window{StartS: 2, Requests: 2, P50us: 3.01, P99us: 4.02}, r.rows[1])
+	assert.Equal(t, Window{StartS: 3, Requests: 1, P50us: 4.02, P99us: 4.02}, r.Windows[3])
 }

@@ -102,12 +102,13 @@ func (c *Conversations) NumPrefixes() int { return len(c.prefixes) }
 // Prefix returns the hashes of a prefix, joined, to be read only.
 func (c *Conversations) Prefix(i int) []byte { return c.prefixes[i] }
 
-// EachPrompt calls f with the lengths of all prompts, in hashes, and with how many of
-// their hashes are stored. It may name one twice.
-func (c *Conversations) EachPrompt(f func(hashes, stored int)) {
+// EachTurn calls f with the turns, from 0, of conversations of all lengths: how many hashes
+// the prompt has, how many of them are stored, and how many are when it has been answered.
+// The turns of a conversation come in order. It may name one twice.
+func (c *Conversations) EachTurn(f func(turn, prompt, stored, end int)) {
 	for i := range min(len(c.o.Hashes), c.o.Prefixes) {
 		for turn := range c.o.Turns {
-			f(c.o.prompt(i, turn), c.o.until(i, turn))
+			f(turn, c.o.prompt(i, turn), c.o.until(i, turn), c.o.until(i, turn+1))
 		}
 	}
 }
@@ -118,6 +119,7 @@ type Turn struct {
 	Own    []byte // the others, the turn's answer included
 	Prompt int    // leading hashes of both that are looked up
 	Stored int    // leading hashes of both that are stored: what must be answered
+	Last   bool   // the conversation is over, and nobody asks for Own any more
 }
 
 // New returns the hashes to store after the lookup: all from Stored on.
@@ -189,7 +191,7 @@ func (e *Engine) Next() Turn {
 	_, _ = e.fresh.Read(v.own[was:]) // never fails
 	t.Own = v.own
 	e.turns++
-	if v.turn == o.Turns {
+	if t.Last = v.turn == o.Turns; t.Last {
 		e.free = append(e.free, retired{v.own, e.turns})
 		e.begin(v)
 	}

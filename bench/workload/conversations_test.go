@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 )
 
 func conversationOptions() ConversationOptions {
@@ -19,15 +19,17 @@ func conversationOptions() ConversationOptions {
 func TestConversations(t *testing.T) {
 	o := conversationOptions()
 	c := NewConversations(o)
-	stored, lengths := map[string]bool{}, map[[2]int]bool{}
+	stored := map[string]bool{}
 	for i := range c.NumPrefixes() {
 		for _, h := range split(c.Prefix(i)) {
 			stored[h] = true
 		}
 	}
-	c.EachPrompt(func(hashes, stored int) { lengths[[2]int{hashes, stored}] = true })
+	ends := 0
+	lengths := map[[3]int]bool{}
+	c.EachTurn(func(_, prompt, stored, end int) { lengths[[3]int{prompt, stored, end}] = true })
 	engines := []*Engine{c.Engine(0), c.Engine(1), c.Engine(2)}
-	used, ends := map[string]int{}, 0
+	used := map[string]int{}
 	for i := range 3000 {
 		turn := engines[i%3].Next()
 		asked := split(slices.Concat(turn.Prefix, turn.Asked()))
@@ -38,8 +40,8 @@ func TestConversations(t *testing.T) {
 		}
 		require.Equal(t, known, turn.Stored, "turn %d", i)
 		require.Less(t, known, turn.Prompt, "a question is new")
-		require.True(t, lengths[[2]int{turn.Prompt, turn.Stored}], "%d of %d", turn.Stored, turn.Prompt)
 		fresh := split(turn.New())
+		require.True(t, lengths[[3]int{turn.Prompt, turn.Stored, turn.Stored + len(fresh)}], "%d of %d", turn.Stored, turn.Prompt)
 		require.GreaterOrEqual(t, turn.Stored+len(fresh), turn.Prompt)
 		require.Equal(t, asked[known:], fresh[:turn.Prompt-known])
 		for _, h := range fresh {
@@ -47,7 +49,9 @@ func TestConversations(t *testing.T) {
 			stored[h] = true
 		}
 		used[string(turn.Prefix)]++
-		if n := turn.Stored + len(fresh); n == 40 || n == 101 {
+		n := turn.Stored + len(fresh)
+		require.Equal(t, turn.Last, n == 40 || n == 101)
+		if turn.Last {
 			ends++
 		}
 	}
@@ -96,22 +100,24 @@ func TestConversationsSeed(t *testing.T) {
 	assert.NotEqual(t, take(1, 0), take(1, 1))
 }
 
+func TestMissAt(t *testing.T) {
+	for _, at := range []MissAt{MissFirst, MissMiddle, MissTail} {
+		require.NoError(t, at.Check())
+	}
+	measuretest.RefusedOptions(t, MissRandom, MissAt.Check, map[string]func(*MissAt){
+		`a miss at "end"; there are first, middle, tail, random`: func(m *MissAt) { *m = "end" },
+	})
+}
+
 func TestConversationOptions(t *testing.T) {
-	require.NoError(t, conversationOptions().Check())
-	for want, spoil := range map[string]func(*ConversationOptions){
+	measuretest.RefusedOptions(t, conversationOptions(), ConversationOptions.Check, map[string]func(*ConversationOptions){
 		"0 prefixes; give 1":                            func(o *ConversationOptions) { o.Prefixes = 0 },
 		"0 turns; give 1":                               func(o *ConversationOptions) { o.Turns = 0 },
 		"0 conversations under way":                     func(o *ConversationOptions) { o.Active = 0 },
 		"a Zipf exponent of 1;":                         func(o *ConversationOptions) { o.Zipf = 1 },
 		"conversations of 15 hashes; give 16 to":        func(o *ConversationOptions) { o.Hashes = []int{40, 15} },
 		"conversations of 2097153 hashes; give 16 to 2": func(o *ConversationOptions) { o.Hashes = []int{MaxHashes + 1} },
-	} {
-		o := conversationOptions()
-		spoil(&o)
-		err := o.Check()
-		require.ErrorIs(t, err, measure.ErrOptions, want)
-		assert.ErrorContains(t, err, want)
-	}
+	})
 	o := conversationOptions()
 	o.Hashes = []int{16} // as short as may be: every turn adds a hash at least
 	require.NoError(t, o.Check())

@@ -27,16 +27,16 @@ func TestReplayAnchored(t *testing.T) {
 
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	args := []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "--hash-block-tokens", "16", "--allow-evicted", "--anchored"}
+	args := []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "--block-size", "16", "--allow-evicted", "--anchored"}
 	require.Equal(t, exitDone, a.run(t.Context(), append(args, "--json")), stderr.String())
 	got := report(t, result{stdout: stdout.String()})
 	assert.EqualValues(t, 799, got.Requests)
-	assert.Zero(t, got.Mismatches)
+	assert.Zero(t, got.Wrong)
 	require.NotNil(t, got.Anchored)
 	assert.Greater(t, got.Anchored.FullBytes, int64(21951*32*32), "all hashes, and what is around them")
 	assert.Greater(t, got.Anchored.Fewer, 10.0)
 
-	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "--conns", "2")))
+	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "-c", "2")))
 }
 
 func TestRunAnchored(t *testing.T) {
@@ -47,13 +47,13 @@ func TestRunAnchored(t *testing.T) {
 	require.NoError(t, srv.Start(t.Context()))
 	defer func() { _ = srv.Shutdown(context.Background()) }()
 
-	args := []string{"--anchored", "--count", "300", "--connections", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
+	args := []string{"--anchored", "-n", "300", "-c", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
 	r := runLoad(t.Context(), append(args, "--connect", srv.Addrs()[0])...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.True(t, got.Anchored)
-	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Errors})
+	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Refused})
 	assert.GreaterOrEqual(t, srv.Stat().Anchored, int64(300))
 	assert.Positive(t, srv.Stat().AnchoredUndetermined)
 
@@ -61,7 +61,7 @@ func TestRunAnchored(t *testing.T) {
 		loadtest.OffByOne: exitBad, loadtest.Forgets: exitBad, loadtest.Refuses: exitBad, loadtest.Closes: exitLost,
 	} { // servers that do not know anchors, and are asked by all hashes
 		addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5})
-		r := runLoad(t.Context(), "--anchored", "--count", "100", "--hashes", "20", "--connect", addr)
+		r := runLoad(t.Context(), "--anchored", "-n", "100", "--hashes", "20", "--connect", addr)
 		assert.Equal(t, want, r.code, "%s: %s", fault, r.stderr)
 	}
 	for _, more := range [][]string{{"--rate", "10"}, {"--pipeline", "2"}, {"--dialect", "zmtp"}, {"--stores", "0.1"}} {

@@ -33,6 +33,7 @@ func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 
 func rateFlag(flags *pflag.FlagSet, p *[]float64, detail string) {
 	flags.Float64SliceVarP(p, "rate", "r", nil, "requests a second over all connections, one or more `rates`"+detail)
+	flags.Lookup("rate").DefValue = "" // help would show an empty list
 }
 
 func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {

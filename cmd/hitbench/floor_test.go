@@ -80,8 +80,8 @@ func TestFloor(t *testing.T) {
 
 // What help says that floor stands for is the same.
 func TestFloorIsCompare(t *testing.T) {
-	floor := comparison(t, runFloor(t, "--json"))
-	compared := comparison(t, runCompare(t, strings.Fields("--hashes 20 -n 60 --json --only floor --ways prepared --rotate 0 --max-cache 1 --entries 1 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
+	floor := comparison(t, runFloor(t, "--json", "--hashes", "50", "--entries", "400"))
+	compared := comparison(t, runCompare(t, strings.Fields("-n 60 --json --only floor --ways prepared --rotate 0 --max-cache 1 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
 	for _, r := range []*compare.Report{&floor, &compared} {
 		for i := range r.Rows {
 			row := &r.Rows[i]

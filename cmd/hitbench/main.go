@@ -67,8 +67,8 @@ interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 		Example: "  hitbench run --start\n  hitbench compare --hashes 512 --rounds 3",
 		Version: cli.ReadBuild("").Version,
 	}
-	cli.AddGroup(root, "Load", a.runCommand(), a.replayCommand(), a.scaleCommand())
-	cli.AddGroup(root, "Compare", a.compareCommand(), a.floorCommand(), a.indexCommand())
+	cli.AddGroup(root, "Load", a.runCommand(), a.replayCommand())
+	cli.AddGroup(root, "Compare", a.compareCommand(), a.floorCommand(), a.capacityCommand())
 	cli.AddGroup(root, "Show", a.pictureCommand())
 	root.AddCommand(versionCommand(), a.floorServerCommand(), a.compareServerCommand())
 	cli.Prepare(root)

@@ -133,7 +133,7 @@ func report(t *testing.T, r result) replay.Report {
 func TestReplayDone(t *testing.T) {
 	for _, conns := range []int{1, 3} {
 		s := &fakeServer{}
-		r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--json", "--conns", fmt.Sprint(conns))
+		r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--json", "--connections", fmt.Sprint(conns))
 		require.Equal(t, exitDone, r.code, r.stderr)
 		assert.Empty(t, r.stderr, "no terminal, no bar")
 		got := report(t, r)
@@ -142,7 +142,7 @@ func TestReplayDone(t *testing.T) {
 		assert.EqualValues(t, 4144*conns, got.HitBlocks)
 		assert.EqualValues(t, 4144*512*conns, got.HitTokens)
 		assert.Equal(t, excerpt, got.Trace)
-		assert.Equal(t, conns, got.Conns)
+		assert.Equal(t, conns, got.Connections)
 		assert.Equal(t, conns, s.dialed)
 		assert.Equal(t, conns, s.closed)
 	}
@@ -153,7 +153,7 @@ func TestReplayTable(t *testing.T) {
 		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
 		return nil
 	}}
-	r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--limit", "2", "--hash-block-tokens", "16")
+	r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--requests", "2", "--block-size", "16")
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "trace        stdin\n")
 	assert.Contains(t, r.stdout, "blocks       160\n")
@@ -162,12 +162,12 @@ func TestReplayTable(t *testing.T) {
 
 func TestReplayStdin(t *testing.T) {
 	for _, conns := range []string{"1", "2"} {
-		r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--conns", conns)
+		r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--connections", conns)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, "stdin", report(t, r).Trace)
 		assert.Equal(t, conns, fmt.Sprint(report(t, r).Requests/3))
 
-		r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--conns", conns)
+		r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--connections", conns)
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, "hitbench: bad trace: stdin:4: not JSON")
 	}
@@ -176,7 +176,7 @@ func TestReplayStdin(t *testing.T) {
 // What is not read of standard input must not keep a goroutine: goleak looks.
 func TestReplayLimitOnStdin(t *testing.T) {
 	long := strings.NewReader(strings.Repeat(small, 100_000))
-	r := runWith(t.Context(), &fakeServer{}, long, "replay", "--trace", "-", "--json", "--limit", "1")
+	r := runWith(t.Context(), &fakeServer{}, long, "replay", "--trace", "-", "--json", "--requests", "1")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.EqualValues(t, 1, report(t, r).Requests)
 }
@@ -194,10 +194,10 @@ func TestReplayWrongUsage(t *testing.T) {
 		"no trace":        {[]string{"replay"}, `required flag(s) "trace" not set`},
 		"no such flag":    {[]string{"replay", "--trase", excerpt}, "unknown flag: --trase; did you mean --trace?"},
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
-		"not a number":    {[]string{"replay", "--trace", excerpt, "--conns", "x"}, "invalid argument"},
-		"no connections":  {[]string{"replay", "--trace", excerpt, "--conns", "0"}, "0 connections; give --conns 1 or more"},
-		"tokens":          {[]string{"replay", "--trace", excerpt, "--hash-block-tokens", "24"}, "bad options: hash blocks of 24 tokens; the number must divide 512"},
-		"limit":           {[]string{"replay", "--trace", excerpt, "--limit", "-1"}, "bad options: a limit of -1 requests"},
+		"not a number":    {[]string{"replay", "--trace", excerpt, "--connections", "x"}, "invalid argument"},
+		"no connections":  {[]string{"replay", "--trace", excerpt, "--connections", "0"}, "0 connections; give 1 or more"},
+		"tokens":          {[]string{"replay", "--trace", excerpt, "--block-size", "24"}, "bad options: a block size of 24 tokens; it must divide 512"},
+		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "bad options: -1 requests"},
 		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
 		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},
 		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is a directory; name a file of JSON lines"},
@@ -222,22 +222,22 @@ func TestReplayMismatch(t *testing.T) {
 	r := runWith(t.Context(), &fakeServer{answer: lower}, nil, args...)
 	assert.Equal(t, exitBad, r.code)
 	got := report(t, r)
-	assert.Greater(t, got.Mismatches, int64(maxDescribed))
+	assert.Greater(t, got.Wrong, int64(maxDescribed))
 	assert.EqualValues(t, 799, got.Requests)
 	assert.Contains(t, r.stderr, "excerpt.jsonl:2: request 2 on connection 0: expected 512 hit tokens, got 0: below")
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
-	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers are wrong, 0 requests were refused\n", got.Mismatches))
+	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers are wrong, 0 requests were refused\n", got.Wrong))
 
 	r = runWith(t.Context(), &fakeServer{answer: lower}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitDone, r.code)
 	assert.Empty(t, r.stderr)
-	assert.Zero(t, report(t, r).Mismatches)
+	assert.Zero(t, report(t, r).Wrong)
 
 	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
 	r = runWith(t.Context(), &fakeServer{answer: higher}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitBad, r.code)
-	assert.EqualValues(t, 799, report(t, r).Mismatches)
+	assert.EqualValues(t, 799, report(t, r).Wrong)
 }
 
 func TestReplayFailures(t *testing.T) {
@@ -265,7 +265,7 @@ func TestReplayFailures(t *testing.T) {
 			assert.Contains(t, r.stderr, tt.stderr)
 			got := report(t, r)
 			assert.Equal(t, tt.requests, got.Requests)
-			assert.EqualValues(t, 1, got.Errors)
+			assert.Equal(t, name == "refused", got.Refused == 1, "what is lost is not refused")
 			assert.Equal(t, tt.requests < 3, got.Partial)
 			assert.Equal(t, 1, s.closed)
 		})
@@ -291,7 +291,7 @@ func TestReplayNoConnection(t *testing.T) {
 		}
 		return nil
 	}
-	r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--conns", "3", "--connect", "tcp://h:1", "--json")
+	r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--connections", "3", "--connect", "tcp://h:1", "--json")
 	assert.Equal(t, exitLost, r.code)
 	assert.Contains(t, r.stderr, "hitbench: connection 3 of 3 to tcp://h:1: ")
 	assert.Regexp(t, `^\{"error":"connection 3 of 3 .*","exit":3\}\n$`, r.stdout)
@@ -320,7 +320,7 @@ func TestReplayInterrupted(t *testing.T) {
 	got := report(t, r)
 	assert.EqualValues(t, 2, got.Requests)
 	assert.True(t, got.Partial)
-	assert.Zero(t, got.Errors)
+	assert.Zero(t, got.Refused)
 }
 
 // A read of standard input that blocks must not outlive an interruption.
@@ -333,7 +333,7 @@ func TestReplayInterruptedOnStdin(t *testing.T) {
 			_, _ = io.WriteString(writer, "{") // taken up when the lines before it are
 			stop()
 		}()
-		r := runWith(ctx, &fakeServer{}, stdin, "replay", "--trace", "-", "--conns", conns)
+		r := runWith(ctx, &fakeServer{}, stdin, "replay", "--trace", "-", "--connections", conns)
 		assert.Equal(t, exitBad, r.code)
 		assert.Equal(t, "hitbench: interrupted\n", r.stderr)
 		require.NoError(t, writer.Close()) // lets the reading goroutine go

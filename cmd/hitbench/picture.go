@@ -25,21 +25,21 @@ func (a *app) pictureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "picture KIND --from FILE[,FILE...] --out NAME",
 		Short: "Draw what the other commands measured",
-		Long: `Draw reports, as the other commands print them with --json, into NAME.svg and
-NAME.png, and for dark pages into NAME-dark.svg and NAME-dark.png.
+		Long: `Draw reports, as the other commands print them with --json, into NAME.svg, and
+for dark pages into NAME-dark.svg.
 
 Kinds, and what they take:
   latency   percentiles of the latency: reports of run, or of compare
   knee      latency at rising load: reports of run with several rates
-  cost      round trip by number of hashes: reports of floor, one for each
-            number of hashes, also with --anchored, and of compare
-  capacity  hit ratio by capacity: reports of index with capacities
+  cost      round trip by number of hashes: reports of compare and of floor;
+            the first that has a rival at a number of hashes counts
+  capacity  hit ratio by capacity: reports of capacity
   replay    hit ratio and latency over time: reports of replay
-  scale     throughput by connections and event loops: reports of scale
+  scale     throughput by connections and event loops: reports of run --sweep
 
-Curves have the names of their files, without .json; NAME=FILE names one
-otherwise. A report of a run that was cut short, or with wrong answers, is not
-drawn.
+Lines are named at their ends, those of several files also by the file, without
+.json; NAME=FILE names one otherwise. A report of a run that failed or was cut
+short, or with wrong answers, is not drawn.
 
 Exit codes: 0 done; 1 a picture could not be written; 2 wrong usage, or a file
 is no such report.`,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
@@ -18,19 +19,13 @@ import (
 
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
-	secure          connectflags.Flags
-	trace           string
-	hashBlockTokens int
-	conns           int
-	anchored        bool
-	split           bool
-	speed           float64
-	limit           int
-	timeout         time.Duration
-	allowEvicted    bool
-	interval        time.Duration
-	windows, hdr    string // files to write
-	json            bool
+	o            replay.Options // all but its trace
+	trace        string
+	connections  int
+	anchored     bool
+	windows, hdr string // files to write
+	json         bool
+	server       connectflags.Flags
 }
 
 // replayCommand returns the command.
@@ -48,8 +43,8 @@ By default each request follows the answer to the one before. With --speed they
 come at the trace's times, and a lookup's latency counts from when it was due:
 what waits for a slow answer before it counts as slow too.
 
-With --conns each connection replays the whole trace under hashes of its own.
-With --split too, the connections make the requests of one replay together:
+With --connections each connection replays the whole trace under hashes of its
+own. With --split too, the connections make the requests of one replay together:
 requests that share more than what all of them begin with go to one connection,
 in order, so every answer is still checked and the hits are those of one
 connection.
@@ -59,7 +54,7 @@ else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 --json",
+		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 -c 4 --split",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.replay(cmd.Context(), f)
@@ -67,31 +62,38 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
-	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", workload.BlockTokens, "tokens a hash covers; divides 512")
-	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
-	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of making one each")
+	traceFlag(flags, &f.trace)
+	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
+	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
+	blockSizeFlag(flags, &f.o.BlockSize, workload.BlockTokens, "; divides 512")
+	flags.BoolVar(&f.o.Split, "split", false, "the connections share one replay instead of making one each")
+	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
-	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
-	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
-	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an answer")
-	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses one that makes at most 100")
-	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
-	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
-	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
-	serverFlags(flags, &f.secure)
+	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
+	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
+	cli.FlagGroup(flags, "Report", func(flags *pflag.FlagSet) {
+		flags.DurationVar(&f.o.Interval, "interval", 0, "length of the windows; 0 chooses one that makes at most 100")
+		flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
+		flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
+		jsonFlag(flags, &f.json)
+	})
+	serverFlags(flags, &f.server)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
 }
 
+// traceFlag is --trace, which several commands have.
+func traceFlag(flags *pflag.FlagSet, p *string) {
+	flags.StringVar(p, "trace", "", "trace `FILE`, plain or gzip; - for standard input")
+}
+
 // replay runs the command and prints the report, be it a partial one.
 func (a *app) replay(ctx context.Context, f replayFlags) error {
-	if f.conns < 1 {
-		return cli.Usagef("%d connections; give --conns 1 or more", f.conns)
+	if f.connections < 1 {
+		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	if f.anchored && f.conns > 1 {
-		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give --conns 1")
+	if f.anchored && f.connections > 1 {
+		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give one connection")
 	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
@@ -102,7 +104,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
-	addr, secure, err := a.server(&f.secure)
+	address, secure, err := a.server(&f.server)
 	if err != nil {
 		return err
 	}
@@ -110,30 +112,27 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.anchored {
 		dial = dialBothWays
 	}
-	conns, err := dialAll(ctx, dial, addr, secure, f.conns, f.timeout)
+	conns, err := dialAll(ctx, dial, address, secure, f.connections, o.Timeout)
 	if err != nil {
 		return err
 	}
 	defer closeAll(conns)
 	report, err := a.watchReplay(ctx, o, conns, total)
-	return a.finish(report, f.json, cmp.Or(err, files.write(report)), answers{report.Mismatches, report.Errors, report.Requests})
+	return a.finish(report, f.json, cmp.Or(err, files.write(report)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
 // the trace can be read only once. A bad trace else shows before anything is stored.
-func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.ReplayOptions, int, error) {
-	readers, replays := f.conns, f.conns
-	if f.split { // the trace is read twice, whatever the connections
+func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, int, error) {
+	o, readers, replays := f.o, f.connections, f.connections
+	if o.Split { // the trace is read twice, whatever the connections
 		readers, replays = 2, 1
 	}
 	in, err := a.openInput(ctx, f.trace, readers)
 	if err != nil {
-		return replay.ReplayOptions{}, 0, err
+		return o, 0, err
 	}
-	o := replay.ReplayOptions{
-		Trace: in.trace, HashBlockTokens: f.hashBlockTokens, Limit: f.limit, Timeout: f.timeout, AllowEvicted: f.allowEvicted,
-		Speed: f.speed, Split: f.split, Interval: f.interval,
-	}
+	o.Trace = in.trace
 	if err := o.Validate(); err != nil {
 		return o, 0, err
 	}
@@ -145,7 +144,7 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.ReplayOpti
 }
 
 // watchReplay replays with a progress bar and describes the first problems.
-func (a *app) watchReplay(ctx context.Context, o replay.ReplayOptions, conns []conn, total int) (replay.Report, error) {
+func (a *app) watchReplay(ctx context.Context, o replay.Options, conns []conn, total int) (replay.Report, error) {
 	targets := make([]replay.Target, len(conns))
 	for i, c := range conns {
 		targets[i] = c
@@ -153,18 +152,17 @@ func (a *app) watchReplay(ctx context.Context, o replay.ReplayOptions, conns []c
 	return watch(a, func(p *progress) (replay.Report, error) {
 		var done atomic.Int64
 		o.OnRequest = func(at time.Duration) {
-
 			p.step("replay", int(done.Add(1)), total)
 			p.describe(replayPhase(at))
 		}
 		o.OnProblem = func(problem error) {
 			kind := "refused"
-			if _, wrong := errors.AsType[*replay.MismatchError](problem); wrong {
+			if _, wrong := errors.AsType[*replay.WrongError](problem); wrong {
 				kind = "wrong"
 			}
 			p.problem(kind, problem.Error())
 		}
-		return replay.Replay(ctx, o, targets...)
+		return replay.Run(ctx, o, targets...)
 	})
 }
 

@@ -19,11 +19,11 @@ import (
 const quick = "100000"
 
 func TestReplaySpeed(t *testing.T) {
-	for _, args := range [][]string{nil, {"--conns", "3"}, {"--conns", "3", "--split"}} {
+	for _, args := range [][]string{nil, {"--connections", "3"}, {"--connections", "3", "--split"}} {
 		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"replay", "--trace", excerpt, "--json", "--speed", quick, "--interval", "100s"}, args...)...)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		got := report(t, r)
-		replays := int64(got.Conns)
+		replays := int64(got.Connections)
 		if got.Split {
 			replays = 1
 		}
@@ -41,13 +41,13 @@ func TestReplaySplit(t *testing.T) {
 		text, err := os.ReadFile(excerpt)
 		require.NoError(t, err)
 		s := &fakeServer{}
-		r := runWith(t.Context(), s, strings.NewReader(string(text)), "replay", "--trace", trace, "--json", "--conns", "4", "--split")
+		r := runWith(t.Context(), s, strings.NewReader(string(text)), "replay", "--trace", trace, "--json", "--connections", "4", "--split")
 		require.Equal(t, exitDone, r.code, r.stderr)
 		got := report(t, r)
 		assert.EqualValues(t, 799, got.Requests)
 		assert.EqualValues(t, 21951, got.Blocks)
 		assert.EqualValues(t, 4144, got.HitBlocks)
-		assert.Len(t, got.ConnRequests, 4)
+		assert.Len(t, got.ConnectionRequests, 4)
 		assert.Equal(t, os.Args, got.Setup.Command)
 		assert.Zero(t, got.Setup.Seed, "nothing is drawn")
 		assert.Equal(t, 4, s.closed)
@@ -64,9 +64,9 @@ func TestReplaySplitStdinAlone(t *testing.T) {
 
 func TestReplaySplitMismatch(t *testing.T) {
 	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
-	r := runWith(t.Context(), &fakeServer{answer: higher}, nil, "replay", "--trace", excerpt, "--json", "--conns", "3", "--split")
+	r := runWith(t.Context(), &fakeServer{answer: higher}, nil, "replay", "--trace", excerpt, "--json", "--connections", "3", "--split")
 	assert.Equal(t, exitBad, r.code)
-	assert.EqualValues(t, 799, report(t, r).Mismatches)
+	assert.EqualValues(t, 799, report(t, r).Wrong)
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
 }
 

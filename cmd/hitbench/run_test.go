@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // faulty starts a server and returns its address.
@@ -40,14 +41,14 @@ func runLoad(ctx context.Context, args ...string) result {
 func TestRun(t *testing.T) {
 	addr := faulty(t, &loadtest.Server{})
 	hdr := filepath.Join(t.TempDir(), "hdr")
-	r := runLoad(t.Context(), "--connect", addr, "--count", "300", "--json", "--connections", "2", "--hashes", "4-20", "--hdr", hdr)
+	r := runLoad(t.Context(), "--connect", addr, "-n", "300", "--json", "-c", "2", "--hashes", "4-20", "--hdr", hdr)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Empty(t, r.stderr, "no terminal, no live line")
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.EqualValues(t, 300, got.Requests)
-	assert.Equal(t, []any{addr, wire.Raw, "closed", 2, 1, "4-20", 0.9, load.MissRandom}, []any{
+	assert.Equal(t, []any{addr, wire.Raw, "closed", 2, 1, "4-20", 0.9, workload.MissRandom}, []any{
 		got.Connect, got.Dialect, got.Mode, got.Connections, got.Pipeline, got.Hashes, got.HitShare, got.MissAt,
 	})
 	text, err := os.ReadFile(hdr)
@@ -57,7 +58,7 @@ func TestRun(t *testing.T) {
 	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000", "--hdr", "-")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
-	assert.Contains(t, r.stdout, "\n        1000 ")
+	assert.Contains(t, r.stdout, "\n  1000 ")
 	assert.Contains(t, r.stderr, "Percentile")
 }
 
@@ -65,7 +66,7 @@ func TestRunTrace(t *testing.T) {
 	addr := faulty(t, &loadtest.Server{})
 	trace := filepath.Join(t.TempDir(), "trace")
 	require.NoError(t, os.WriteFile(trace, []byte(small), 0o600))
-	r := runLoad(t.Context(), "--connect", addr, "--count", "100", "--json", "--hashes", "trace:"+trace)
+	r := runLoad(t.Context(), "--connect", addr, "-n", "100", "--json", "--hashes", "trace:"+trace)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
@@ -84,7 +85,7 @@ func TestRunFaults(t *testing.T) {
 	} {
 		t.Run(string(fault), func(t *testing.T) {
 			addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5, Delay: time.Hour})
-			args := []string{"--connect", addr, "--count", "400", "--hashes", "2-20", "--pipeline", "4", "--json", "--stores", "0.1", "--evicts", "0.1", "--hit-share", "0.5"}
+			args := []string{"--connect", addr, "-n", "400", "--hashes", "2-20", "--pipeline", "4", "--json", "--stores", "0.1", "--evicts", "0.1", "--hit-share", "0.5"}
 			if want == exitLost {
 				args = append(args, "--timeout", "200ms")
 			}
@@ -97,9 +98,26 @@ func TestRunFaults(t *testing.T) {
 	}
 }
 
+// Engines' conversations, in both loops; the first wrong answer is found.
+func TestRunConversations(t *testing.T) {
+	args := []string{"--workload", "conversations", "-n", "500", "-c", "3", "--turns", "5", "--prefixes", "7", "--zipf", "1.3", "--json"}
+	for mode, more := range map[string][]string{"closed": nil, "open": {"-r", "5000", "--arrivals", "poisson"}} {
+		r := runLoad(t.Context(), append(append(args, "--connect", faulty(t, &loadtest.Server{})), more...)...)
+		require.Equal(t, exitDone, r.code, r.stderr)
+		var got load.Report
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+		assert.Equal(t, []any{mode, "conversations", 5, 7, 1.3, 7 * 32}, []any{got.Mode, got.Workload, got.Turns, got.Prefixes, got.Zipf, got.Entries})
+		assert.Equal(t, mode == "open", got.Arrivals == load.Poisson)
+		assert.Positive(t, got.Stores)
+	}
+	r := runLoad(t.Context(), append(args, "--connect", faulty(t, &loadtest.Server{Fault: loadtest.Forgets}))...)
+	assert.Equal(t, exitBad, r.code)
+	assert.Contains(t, r.stderr, "below what was stored")
+}
+
 func TestRunWrong(t *testing.T) {
 	addr := faulty(t, &loadtest.Server{Fault: loadtest.OffByOne, Honest: 5})
-	r := runLoad(t.Context(), "--connect", addr, "--count", "400", "--json", "--hit-share", "1", "--hashes", "10")
+	r := runLoad(t.Context(), "--connect", addr, "-n", "400", "--json", "--hit-share", "1", "--hashes", "10")
 	assert.Equal(t, exitBad, r.code)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
@@ -116,30 +134,37 @@ func TestRunUsage(t *testing.T) {
 	broken := filepath.Join(dir, "broken.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("pool: {groups: [{kind: cross_attention}]}\n"), 0o600))
 	for want, args := range map[string][]string{
-		"unknown flag: --qps":                                    {"--qps", "1"},
-		"give raw or zmtp":                                       {"--dialect", "http"},
-		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
-		"--hitline only has a meaning with --start":              {"--hitline", "x"},
-		"--server-cores only has a meaning with --start":         {"--server-cores", "0"},
-		"core 0 is in both --client-cores and --server-cores":    {"--start", "--client-cores", "0", "--server-cores", "0"},
-		"--client-cores: ":                                       {"--client-cores", "0,x"},
-		"core 999 is not among those":                            {"--client-cores", "999"},
-		"--hdr takes the latencies of one rate; give one, not 2": {"--hdr", "-", "--rate", "1,2"},
-		"--count and --duration both say when to end":            {"--count", "1", "--duration", "1s"},
-		"--hashes \"many\"; write a number such as 64, a spread": {"--hashes", "many"},
-		"--hashes \"0\"; write a number such as 64":              {"--hashes", "0"},
-		"--connections 0; give more than 0":                      {"--connections", "0"},
-		"--timeout 0s; give more than 0":                         {"--timeout", "0"},
-		"--config describes the whole pool":                      {"--config", broken, "--block-size", "1"},
-		"--config: " + broken + ": ":                             {"--config", broken},
-		"--config: open " + dir + "/none":                        {"--config", dir + "/none"},
-		"--groups: ":                                             {"--groups", "[{kind: window}]"},
-		"--groups lists none":                                    {"--groups", "[]"},
-		"those of a trace divide 512":                            {"--hashes", "trace:" + broken, "--block-size", "48"},
-		"broken.yaml:1: ":                                        {"--hashes", "trace:" + broken},
-		"--connect: \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
-		"half of them at most":                                   {"--stores", "0.9"},
-		"misses at \"end\"":                                      {"--miss-at", "end"},
+		"unknown flag: --qps":                                      {"--qps", "1"},
+		"a dialect \"http\"; there are raw, zmtp":                  {"--dialect", "http"},
+		"--start and --connect name two servers":                   {"--start", "--connect", "tcp://h:1"},
+		"--hitline only has a meaning with --start":                {"--hitline", "x"},
+		"--server-cores only has a meaning with --start":           {"--server-cores", "0"},
+		"core 0 is in both --client-cores and --server-cores":      {"--start", "--client-cores", "0", "--server-cores", "0"},
+		"--client-cores: ":                                         {"--client-cores", "0,x"},
+		"core 999 is not among those":                              {"--client-cores", "999"},
+		"--loops only has a meaning with --start":                  {"--loops", "1"},
+		"--turns only has a meaning with --workload conversations": {"--turns", "3"},
+		"--stores only has a meaning with --workload random":       {"--workload", "conversations", "--stores", "0.1"},
+		"--workload \"replay\"; write random or conversations":     {"--workload", "replay"},
+		"--arrivals only has a meaning with --rate":                {"--arrivals", "even"},
+		"arrivals \"late\"; there are even, poisson":               {"--arrivals", "late", "--rate", "5"},
+		"a Zipf exponent of 0.5":                                   {"--workload", "conversations", "--zipf", "0.5"},
+		"--hdr takes the latencies of one rate; give one, not 2":   {"--hdr", "-", "--rate", "1,2"},
+		"--requests and --duration both say when to end":           {"-n", "1", "--duration", "1s"},
+		"--hashes \"many\"; write a number such as 64, a spread":   {"--hashes", "many"},
+		"--hashes \"0\"; write a number such as 64":                {"--hashes", "0"},
+		"--connections [0]; give more than 0":                      {"--connections", "0"},
+		"--timeout 0s; give more than 0":                           {"--timeout", "0"},
+		"--config describes the whole pool":                        {"--config", broken, "--block-size", "1"},
+		"--config: " + broken + ": ":                               {"--config", broken},
+		"--config: open " + dir + "/none":                          {"--config", dir + "/none"},
+		"--groups: ":                                               {"--groups", "[{kind: window}]"},
+		"--groups lists none":                                      {"--groups", "[]"},
+		"those of a trace divide 512":                              {"--hashes", "trace:" + broken, "--block-size", "48"},
+		"broken.yaml:1: ":                                          {"--hashes", "trace:" + broken},
+		"--connect: \"udp://h:1\": unknown scheme":                 {"--connect", "udp://h:1"},
+		"half of them at most":                                     {"--stores", "0.9"},
+		"a miss at \"end\"":                                        {"--miss-at", "end"},
 	} {
 		r := runLoad(t.Context(), args...)
 		assert.Equal(t, exitUsage, r.code, want)
@@ -170,7 +195,7 @@ func TestRunInterrupted(t *testing.T) {
 // --start starts a server of the pool that the flags describe, and stops it.
 func TestRunStart(t *testing.T) {
 	t.Setenv(asCommand, "1")
-	r := runLoad(t.Context(), "--start", "--hitline", os.Args[0], "--count", "200", "--json", "--dialect", "zmtp")
+	r := runLoad(t.Context(), "--start", "--hitline", os.Args[0], "-n", "200", "--json", "--dialect", "zmtp")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))

@@ -20,7 +20,7 @@ import (
 // no server is needed.
 func TestSignals(t *testing.T) {
 	for _, signal := range cli.EndSignals() { // those of the command are the same: what this process ignores, it ignores
-		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--conns", "2")
+		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--connections", "2")
 		cmd.Env = append(os.Environ(), asCommand+"=1")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -40,7 +40,7 @@ func TestSignals(t *testing.T) {
 
 // A program that nohup(1) starts goes on when its terminal closes.
 func TestIgnoredHangup(t *testing.T) {
-	cmd := exec.Command("nohup", os.Args[0], "replay", "--trace", "-", "--conns", "2")
+	cmd := exec.Command("nohup", os.Args[0], "replay", "--trace", "-", "--connections", "2")
 	cmd.Env = append(os.Environ(), asCommand+"=1")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -59,10 +59,10 @@ func TestTokenAndTLS(t *testing.T) {
 		return a.run(t.Context(), args), errors.String()
 	}
 	commands := map[string]string{
-		"run":           "run --entries 100 --warmup 0s --count 50",
-		"run anchored":  "run --entries 100 --warmup 0s --count 50 --anchored --reset",
-		"replay":        "replay --trace - --hash-block-tokens 16",
-		"both ways":     "replay --trace - --hash-block-tokens 16 --anchored",
+		"run":           "run --entries 100 --warmup 0s -n 50",
+		"run anchored":  "run --entries 100 --warmup 0s -n 50 --anchored --reset",
+		"replay":        "replay --trace - --block-size 16",
+		"both ways":     "replay --trace - --block-size 16 --anchored",
 		"floor":         "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01",
 		"floor anchors": "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01 --anchored",
 	}
@@ -90,7 +90,7 @@ func TestTokenAndTLS(t *testing.T) {
 	t.Run("variables", func(t *testing.T) {
 		t.Setenv(api.TokenFileVariable, path)
 		t.Setenv("HITLINE_TLS_CA", caFile)
-		code, stderr := hitbench("replay", "--trace", "-", "--hash-block-tokens", "16", "--connect", secure)
+		code, stderr := hitbench("replay", "--trace", "-", "--block-size", "16", "--connect", secure)
 		require.Equal(t, exitDone, code, stderr)
 	})
 	for _, line := range []string{

@@ -89,6 +89,15 @@ func (t *target) do(ctx context.Context, request func(context.Context, *client.C
 	return s.do(ctx, request)
 }
 
+// ask makes a request over a connection of its own and returns its answer.
+func ask[T any](ctx context.Context, t *target, request func(context.Context, *client.Client) (T, error)) (answer T, err error) {
+	err = t.do(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = request(ctx, c)
+		return err
+	})
+	return answer, err
+}
+
 // dial connects. It reads the files of the token and TLS, so they may change between two calls.
 func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	connection, err := t.secure.Load(t.connect)

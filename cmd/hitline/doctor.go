@@ -16,7 +16,6 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // doctorResult is what doctor prints: with --json as one line.
@@ -123,13 +122,13 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 		return diagnosis.Prompt{}, nil
 	}
 	list, err := loadHashes(cmd, file)
-	if err == nil && list.count() == 0 {
-		err = configError(fmt.Errorf("%s holds no hashes; give those of a prompt that is stored", file))
+	if err == nil {
+		err = list.requireSome(file)
 	}
 	if err != nil {
 		return diagnosis.Prompt{}, err
 	}
-	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: netproto.NewHashes(list.blob, list.hashLen)}, nil
+	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: list.forRequest()}, nil
 }
 
 // doctor examines the store of cfg and prints the report. pool names a server's pool, if it is

@@ -28,6 +28,17 @@ func (l hashList) count() int {
 	return len(l.blob) / l.hashLen
 }
 
+// forRequest returns the hashes as a request has them. They share the list's memory.
+func (l hashList) forRequest() netproto.Hashes { return netproto.NewHashes(l.blob, l.hashLen) }
+
+// requireSome refuses the empty contents of a file.
+func (l hashList) requireSome(name string) error {
+	if l.count() == 0 {
+		return configError(fmt.Errorf("%s holds no hashes; give at least one", name))
+	}
+	return nil
+}
+
 // hashesFlag defines the flag that names a hashes file.
 func hashesFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, 1 to 64 bytes, all of one length; blank lines and lines that begin with # are skipped; - is standard input (required)")

@@ -119,11 +119,9 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (answer *api.HoldersAn
 	if err != nil {
 		return nil, err
 	}
-	err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-		answer, err = c.Holders(ctx, &f.query, netproto.NewHashes(hashes.blob, hashes.hashLen))
-		return err
+	return ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
+		return c.Holders(ctx, &f.query, hashes.forRequest())
 	})
-	return answer, err
 }
 
 // askTokens asks about the prompt of a file with token ids. It asks for the block size of the model first.

@@ -80,14 +80,14 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 			return err
 		}
 		keys, err := loadHashes(cmd, *file)
+		if err == nil {
+			err = keys.requireSome(*file)
+		}
 		if err != nil {
 			return err
 		}
-		if keys.count() == 0 {
-			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
-		}
 		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			return send(c, ctx, rank, netproto.NewHashes(keys.blob, keys.hashLen))
+			return send(c, ctx, rank, keys.forRequest())
 		})
 		if err != nil {
 			return err

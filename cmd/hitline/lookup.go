@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // newLookupCmd returns the command that asks for the hit of a prompt.
@@ -66,10 +65,8 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 
 // runLookup prints the hit.
 func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
-	var hit api.Hit
-	err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-		hit, err = c.Lookup(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
-		return err
+	hit, err := ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (api.Hit, error) {
+		return c.Lookup(ctx, int64(tokens), hashes.forRequest())
 	})
 	if err != nil {
 		return err
@@ -94,10 +91,8 @@ func tailTokens(boundaries []coordinator.TailBoundary) []int64 {
 
 // runExplain prints where and why each group's part of the hit ends.
 func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
-	var e api.Explanation
-	err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-		e, err = c.Explain(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
-		return err
+	e, err := ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (api.Explanation, error) {
+		return c.Explain(ctx, int64(tokens), hashes.forRequest())
 	})
 	if err != nil {
 		return err

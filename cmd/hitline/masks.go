@@ -13,7 +13,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // newPlanCmd returns the command that asks for a hit and what it loads.
@@ -42,10 +41,8 @@ The runs are empty if all is true.`,
 		if err != nil {
 			return err
 		}
-		var plan api.Plan
-		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			plan, err = c.Plan(ctx, int64(*tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
-			return err
+		plan, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (api.Plan, error) {
+			return c.Plan(ctx, int64(*tokens), hashes.forRequest())
 		})
 		if err != nil {
 			return err
@@ -112,10 +109,8 @@ With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 		if err := checkMaskFlags(cmd, args[0]); err != nil {
 			return err
 		}
-		var masks []api.Mask
-		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			masks, err = r.ask(ctx, c, args[0])
-			return err
+		masks, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) ([]api.Mask, error) {
+			return r.ask(ctx, c, args[0])
 		})
 		if err != nil {
 			return err

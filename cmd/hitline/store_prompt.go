@@ -48,16 +48,14 @@ With --json: {"stored": [chunks of each group]}`,
 			return err
 		}
 		hashes, err := t.loadPrompt(cmd, *file)
+		if err == nil {
+			err = hashes.requireSome(*file)
+		}
 		if err != nil {
 			return err
 		}
-		if hashes.count() == 0 {
-			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
-		}
-		var stored []int64
-		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			stored, err = c.StorePrompt(ctx, p, netproto.NewHashes(hashes.blob, hashes.hashLen))
-			return err
+		stored, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) ([]int64, error) {
+			return c.StorePrompt(ctx, p, hashes.forRequest())
 		})
 		if err != nil {
 			return err

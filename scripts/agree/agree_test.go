@@ -270,7 +270,7 @@ func TestCompare(t *testing.T) {
 func TestParseResult(t *testing.T) {
 	_, err := parseResult([]byte(`{"requests":3,"p50_us":1.5}`))
 	require.NoError(t, err)
-	for _, line := range []string{"", "{}", `{"requests":3,"wrong":1}`, `{"requests":3,"errors":1}`} {
+	for _, line := range []string{"", "{}", `{"requests":3,"wrong":1}`, `{"requests":3,"refused":1}`} {
 		_, err := parseResult([]byte(line))
 		require.Error(t, err, line)
 	}

@@ -130,8 +130,8 @@ type result struct {
 	Uncorrected *struct {
 		P50us float64 `json:"p50_us"`
 	} `json:"uncorrected,omitempty"`
-	Wrong  int64 `json:"wrong"`
-	Errors int64 `json:"errors"` // refusals; hitbench only
+	Wrong   int64 `json:"wrong"`
+	Refused int64 `json:"refused"` // hitbench only
 }
 
 // runHitbench measures with hitbench.
@@ -195,8 +195,8 @@ func parseResult(line []byte) (r result, err error) {
 		return r, fmt.Errorf("agree: cannot parse a result: %w", err)
 	}
 	switch {
-	case r.Wrong > 0 || r.Errors > 0:
-		return r, fmt.Errorf("agree: %d answers are wrong and %d requests were refused", r.Wrong, r.Errors)
+	case r.Wrong > 0 || r.Refused > 0:
+		return r, fmt.Errorf("agree: %d answers are wrong and %d requests were refused", r.Wrong, r.Refused)
 	case r.Requests == 0:
 		return r, errors.New("agree: a run measured no request")
 	}

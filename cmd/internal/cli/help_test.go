@@ -54,6 +54,7 @@ Flags:
   -d, --duration duration   how long
       --dialect string      dialect: raw or zmtp (default "raw")
       --out file            file to write
+      --log PATH            PATH of the log
   -h, --help                help for measure
 
 Connection:
@@ -90,8 +91,10 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string][]string{
 		"m":                     {"measure\tMeasure", noFiles},
 		"measure --du":          {"--duration\thow long", noFiles},
+		"measure --out=x --lo":  {"--log\tPATH of the log", noFiles},
 		"measure --dialect ":    {"raw", "zmtp", noFiles},
 		"measure --out ":        {files},
+		"measure --log ":        {files},
 		"measure --connect ":    {noFiles},
 		"measure --out=x ":      {noFiles},
 		"completion ":           {"bash", "zsh", "fish", noFiles},

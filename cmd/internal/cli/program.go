@@ -38,6 +38,9 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 	p.Root.SetIn(stdin)
 	p.Root.SetOut(stdout)
 	p.Root.SetErr(stderr)
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		unquoteFlags(p.Root)
+	}
 	started := false
 	observeStart(p.Root, &started)
 	cmd, err := p.Root.ExecuteContextC(ctx)
@@ -112,6 +115,6 @@ func isAny(err error, classes []error) bool {
 // too; and where no command is found it may be meant for one.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	asJSON, err := cmd.Flags().GetBool("json")
-	mayMean := cmd.HasSubCommands() || err == nil && !cmd.Flags().Changed("json")
-	return asJSON || mayMean && slices.Contains(args, "--json")
+	takesJSON := err == nil || cmd.HasSubCommands()
+	return asJSON || takesJSON && slices.Contains(args, "--json")
 }

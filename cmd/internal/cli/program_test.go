@@ -33,11 +33,12 @@ func newTestRoot(err error) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return err },
 	}
 	var d time.Duration
-	measure.Flags().Int("connections", 1, "connections, of which there may be so many that this text takes more than a line")
+	measure.Flags().Int("connections", 1, "connections, of which\nthere may be so many that this text takes more than a line")
 	SecondsVarP(measure.Flags(), &d, "duration", "d", 0, "how long")
 	measure.Flags().String("dialect", "raw", "dialect: raw or zmtp")
 	Complete(measure, "dialect", "raw", "zmtp")
 	measure.Flags().String("out", "", "`file` to write")
+	measure.Flags().String("log", "", "`PATH` of the log")
 	_ = measure.MarkFlagRequired("out")
 	FlagGroup(measure.Flags(), "Connection", func(group *pflag.FlagSet) {
 		group.String("connect", "", "`address`")
@@ -137,6 +138,7 @@ func TestWrongCommandLine(t *testing.T) {
 		{"measure --Out x", "unknown flag: --Out; did you mean --out?", "prog measure"},
 		{"measure -connect x", "unknown shorthand flag: 'c' in -connect; did you mean --connect?", "prog measure"},
 		{"measure -x", "unknown shorthand flag: 'x' in -x", "prog measure"},
+		{"measure -o x", "unknown shorthand flag: 'o' in -o; did you mean --out?", "prog measure"},
 		{"measure --nope", "unknown flag: --nope", "prog measure"},
 		{"measure --out", "flag needs an argument: --out", "prog measure"},
 		{"measure -d soon", `invalid argument "soon" for "-d, --duration" flag: write seconds, such as 10, or a duration, such as 500ms or 2m`, "prog measure"},
@@ -168,6 +170,8 @@ func TestNearest(t *testing.T) {
 	} {
 		assert.Equal(t, want, Nearest(mistyped, names), mistyped)
 	}
+	long := strings.Repeat("x", 65)
+	assert.Empty(t, Nearest(long, []string{long[1:]}), "the search would take long, and no name is this long")
 }
 
 func TestVersion(t *testing.T) {

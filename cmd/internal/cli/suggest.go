@@ -8,11 +8,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// longestName is longer than any name, and bounds the time that the search for the nearest takes.
+const longestName = 64
+
 // Nearest returns the name that a mistyped one probably means: the one that the fewest edits lead
 // to, or that begins as it does; the first of equals. It returns "" if none is near: beyond a third
 // of the letters a guess would mislead more than help.
 func Nearest(mistyped string, names []string) string {
-	if mistyped == "" {
+	if mistyped == "" || len(mistyped) > longestName {
 		return ""
 	}
 	candidates := &cobra.Command{}
@@ -41,9 +44,6 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	mistyped := missing.GetSpecifiedName()
 	if letters := missing.GetSpecifiedShortnames(); letters != "" { // as in -duration
 		mistyped = strings.TrimLeft(letters, "-")
-	}
-	if len(mistyped) < 2 {
-		return err
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -282,18 +283,31 @@ func TestBlame(t *testing.T) {
 	assert.EqualError(t, c.Blame("pool", os.ErrInvalid), "default: pool: invalid argument")
 }
 
+// Whatever a file holds, it is read or refused. What is read can be explained, and reads back.
 func FuzzFile(f *testing.F) {
 	f.Add("listen: [tcp://127.0.0.1:7557]\npool:\n  groups:\n    - {kind: mamba, block_size: 16}\n")
 	f.Add("limits: {max_message: 1GiB}\n? a\n: b\n")
 	f.Add("backend: {mooncake: {masters: [a:1, b:2:3]}}\n")
-	f.Add("backend: {redis: {url: redis://:p@h:1/0, ttl: 1s}}\n")
+	f.Add("backend: {redis: {url: redis://h:1/0, ttl: 1s}}\n")
 	f.Add("a: &x [*x]\n--- |\n  b\n")
+	f.Add("pools: {qwen2.5: {model_name: \"a: b\", prefill_tp_sizes: [2]}}\nevents: {sources: [tcp://a:1]}\nfleet: {models: [m], listen: 127.0.0.1:1}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
 		c.origins = origins{}
-		if c.readFile("f.yaml", []byte(text)) == nil {
-			_ = c.validate()
+		if c.readFile("f.yaml", []byte(text)) != nil || c.validate() != nil {
+			return
 		}
+		values, explained, err := c.Explain()
+		require.NoError(t, err)
+		require.NotEmpty(t, values)
+		if bytes.HasPrefix(explained, []byte(hidden)) {
+			return
+		}
+		back := Default()
+		back.origins = origins{}
+		require.NoError(t, back.readFile("f.yaml", explained), "%s", explained)
+		require.NoError(t, back.validate(), "%s", explained)
+		require.Equal(t, c.Limits, back.Limits)
 	})
 }
 

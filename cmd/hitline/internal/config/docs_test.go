@@ -122,13 +122,13 @@ func TestReferenceOfExplain(t *testing.T) {
 func TestReferenceDefaults(t *testing.T) {
 	page, err := os.ReadFile(referencePage)
 	require.NoError(t, err)
-	usual := map[string]any{}
+	defaults := map[string]any{}
 	for _, name := range backendNames {
 		c := Default()
 		c.Backend.chosen = name
 		values, err := c.defaults()
 		require.NoError(t, err)
-		maps.Copy(usual, values)
+		maps.Copy(defaults, values)
 	}
 	literal := regexp.MustCompile("^(?:`([^`]*)`|([0-9,]+))$")
 	compared, section, column := 0, "", -1
@@ -141,7 +141,7 @@ func TestReferenceDefaults(t *testing.T) {
 			column = slices.Index(cells, "default")
 		case pageRow.MatchString(line) && column > 0 && column < len(cells):
 			field := pageRow.FindStringSubmatch(line)[1]
-			standard, known := usual[strings.ReplaceAll(join(section, field), "[]", "[0]")]
+			byDefault, known := defaults[strings.ReplaceAll(join(section, field), "[]", "[0]")]
 			written := literal.FindStringSubmatch(cells[column])
 			if !known || written == nil || written[1] == "tp_size" { // the default of num_kv_head is another field
 				continue
@@ -151,7 +151,7 @@ func TestReferenceDefaults(t *testing.T) {
 			if d, err := time.ParseDuration(want); err == nil && want != "0" {
 				want = d.String()
 			}
-			assert.Equal(t, want, strings.ReplaceAll(fmt.Sprint(standard), "<nil>", "null"), join(section, field))
+			assert.Equal(t, want, strings.ReplaceAll(fmt.Sprint(byDefault), "<nil>", "null"), join(section, field))
 		}
 	}
 	assert.Greater(t, compared, 60)

@@ -12,7 +12,6 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -33,21 +32,20 @@ const originColumn = 40
 // Explain returns the values in effect in the order of YAML, and the text of YAML with each
 // value's origin behind it. Passwords are hidden in both.
 func (c *Config) Explain() (values []Value, text []byte, err error) {
-	group := allFields[coordinator.Group]()
-	if text, err = c.marshal(allFields[coordinator.Pool](group), group); err != nil {
+	if text, err = c.marshal(true); err != nil {
 		return nil, nil, err
 	}
 	all, err := valuesOf(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	usual, err := c.defaults()
+	defaults, err := c.defaults()
 	if err != nil {
 		return nil, nil, err
 	}
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	for _, v := range all {
-		if v.Origin = c.explain(v, usual); v.Origin == "" {
+		if v.Origin = c.explain(v, defaults); v.Origin == "" {
 			lines[v.line] = nil
 			continue
 		}
@@ -57,16 +55,16 @@ func (c *Config) Explain() (values []Value, text []byte, err error) {
 	return values, bytes.Join(lines, nil), nil
 }
 
-// explain returns the origin of a value, "" if it is empty and nothing says so. usual are the defaults.
-func (c *Config) explain(v Value, usual map[string]any) string {
-	standard, known := usual[c.defaultPath(v.Path)]
+// explain returns the origin of a value, "" if it is empty and nothing says so. defaults are those of Config.defaults.
+func (c *Config) explain(v Value, defaults map[string]any) string {
+	byDefault, known := defaults[c.defaultPath(v.Path)]
 	value := reflect.ValueOf(v.Value)
 	isEmpty := !value.IsValid() || value.IsZero()
 	at, written := c.setAt(v.Path, isEmpty)
 	switch {
 	case written:
 		return at.String()
-	case known && reflect.DeepEqual(v.Value, standard), value.Kind() == reflect.Slice: // an empty list
+	case known && reflect.DeepEqual(v.Value, byDefault), value.Kind() == reflect.Slice: // an empty list
 		return "default"
 	case isEmpty:
 		return ""
@@ -80,7 +78,7 @@ func (c *Config) setAt(path string, isEmpty bool) (at origin, written bool) {
 		return at, true
 	}
 	parent := path[:max(0, strings.LastIndexAny(path, ".["))]
-	if !isEmpty && isShort(path) && !c.hasFields(parent) {
+	if !isEmpty && isShort(path) { // as fields it would have an origin of its own
 		return c.setAt(parent, false)
 	}
 	if strings.HasSuffix(path, "]") { // of a list that a variable or a flag set as a whole
@@ -100,16 +98,6 @@ func isShort(path string) bool {
 	return false
 }
 
-// hasFields reports whether a field of the section at path was set.
-func (c *Config) hasFields(path string) bool {
-	for known := range c.origins {
-		if strings.HasPrefix(known, path+".") {
-			return true
-		}
-	}
-	return false
-}
-
 // defaults returns the values by default by their paths, with one entry in each list.
 func (c *Config) defaults() (map[string]any, error) {
 	d, err := Load(Source{})
@@ -121,7 +109,7 @@ func (c *Config) defaults() (map[string]any, error) {
 	d.Events.Sources = []EventSource{EventSource{}.WithDefaults()}
 	d.Fleet.Models = []FleetModel{{Tenant: api.DefaultTenant, Hash: &FleetHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
 	d.Fleet.Sources = []FleetSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
-	text, err := d.marshal()
+	text, err := d.marshal(false)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +123,14 @@ func (c *Config) defaults() (map[string]any, error) {
 
 // defaultPath returns the path at which defaults has the default of path.
 func (c *Config) defaultPath(path string) string {
+	section := "" // that of a pool: the longest, as names may have dots
 	for name := range c.Pools {
-		if field, ok := strings.CutPrefix(path, join("pools", name)+"."); ok {
-			path = join("pool", field)
-			break
+		if s := join("pools", name) + "."; strings.HasPrefix(path, s) && len(s) > len(section) {
+			section = s
 		}
+	}
+	if section != "" {
+		path = join("pool", path[len(section):])
 	}
 	return listIndex.ReplaceAllString(path, "[0]")
 }

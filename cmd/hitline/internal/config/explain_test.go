@@ -38,7 +38,7 @@ pool:
   tp_size: 8
   use_eagle: false
   groups: [{block_size: 16}, {kind: mamba, block_size: 32}]
-pools: {qwen2.5: {tp_size: 2, groups: [{block_size: 16, uniform: true}]}}
+pools: {qwen2: {}, qwen2.5: {tp_size: 2, groups: [{block_size: 16, uniform: true}]}}
 events:
   sources: ["tcp://a:1,replay=tcp://a:2", {connect: "tcp://b:1", pool: qwen2.5}]
 fleet:
@@ -69,11 +69,12 @@ limits:
 		"pool.hash_block_size":            "default",
 		"pool.groups[0].kind":             "default",
 		"pool.groups[1].kind":             "c.yaml:10:37",
-		"pools.qwen2.5.tp_size":           "c.yaml:11:28",
+		"pools.qwen2.5.tp_size":           "c.yaml:11:39",
 		"pools.qwen2.5.num_kv_head":       "derived",
 		"pools.qwen2.5.hash_block_size":   "default",
+		"pools.qwen2.hash_block_size":     "default",
 		"pools.qwen2.5.groups[0].kind":    "default",
-		"pools.qwen2.5.groups[0].uniform": "c.yaml:11:66",
+		"pools.qwen2.5.groups[0].uniform": "c.yaml:11:77",
 
 		"events.sources[0].connect":  "c.yaml:13:13",
 		"events.sources[0].replay":   "c.yaml:13:13",

@@ -58,21 +58,21 @@ func TestTemplateSections(t *testing.T) {
 	for name, text := range sections {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, text)
-			usual, err := c.defaults()
+			defaults, err := c.defaults()
 			require.NoError(t, err)
 			values, err := valuesOf([]byte(text))
 			require.NoError(t, err)
 			lines := strings.Split(text, "\n")
 			for _, v := range values {
 				line := lines[v.line]
-				standard, known := usual[c.defaultPath(v.Path)]
-				isDefault := known && reflect.DeepEqual(standard, v.Value) || v.Value == nil || reflect.ValueOf(v.Value).IsZero() || reflect.ValueOf(v.Value).Kind() == reflect.Slice
+				byDefault, known := defaults[c.defaultPath(v.Path)]
+				isDefault := known && reflect.DeepEqual(byDefault, v.Value) || v.Value == nil || reflect.ValueOf(v.Value).IsZero() || reflect.ValueOf(v.Value).Kind() == reflect.Slice
 				switch {
 				case strings.Contains(line, "# example"):
-					assert.False(t, known && reflect.DeepEqual(standard, v.Value), "it is the default: %s", line)
+					assert.False(t, known && reflect.DeepEqual(byDefault, v.Value), "it is the default: %s", line)
 				case strings.Contains(line, "# default: that of fleet"), strings.Contains(line, "# likewise"), strings.HasPrefix(v.Path, "listen"), strings.HasSuffix(v.Path, "enable_kv_transfer"):
 				default:
-					assert.True(t, isDefault, "it is not the default, %v: %s", standard, line)
+					assert.True(t, isDefault, "it is not the default, %v: %s", byDefault, line)
 				}
 			}
 		})

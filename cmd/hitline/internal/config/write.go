@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"reflect"
 	"regexp"
@@ -20,10 +19,10 @@ var ownPool = regexp.MustCompile(`(?m)^pool:\n(?:  .*\n)+`)
 
 // YAML returns the configuration as a file that reads back to the same, but for
 // the password of a URL: a terminal or a log must not show it.
-func (c *Config) YAML() ([]byte, error) { return c.marshal() }
+func (c *Config) YAML() ([]byte, error) { return c.marshal(false) }
 
-// marshal is YAML with further options.
-func (c *Config) marshal(options ...yaml.EncodeOption) ([]byte, error) {
+// marshal is YAML, if all is set with the fields of pools and groups that are left out while they are empty.
+func (c *Config) marshal(all bool) ([]byte, error) {
 	named := make(map[string]coordinator.Pool, len(c.Pools))
 	for name, pool := range c.Pools {
 		if rules, err := coordinator.New(pool); err == nil {
@@ -33,50 +32,34 @@ func (c *Config) marshal(options ...yaml.EncodeOption) ([]byte, error) {
 	shown := *c
 	shown.Pools, shown.AcceptPools = named, new(c.Accepts())
 	shown.StatusPage = new(c.ServesStatusPage())
-	text, err := yaml.MarshalWithOptions(&shown, append(options, marshalOptions...)...)
+	options := []yaml.EncodeOption{yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)}
+	options = append(options, marshalSection[coordinator.Group](all, options))
+	options = append(options, marshalSection[coordinator.Pool](all, options))
+	text, err := yaml.MarshalWithOptions(&shown, options...)
 	if !c.ServesPool() {
 		text = ownPool.ReplaceAll(text, nil)
 	}
-	text = withoutRevisions(text)
 	if url := c.Backend.Redis.URL; err == nil && c.Backend.chosen == "redis" && HidePassword(url) != url {
 		text = append([]byte(hidden), text...)
 	}
 	return text, err
 }
 
-var marshalOptions = []yaml.EncodeOption{yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)}
-
-// allFields makes YAML have all fields of a type, also those that are left out while they are empty. options are for
-// what is below it.
-func allFields[T any](options ...yaml.EncodeOption) yaml.EncodeOption {
+// marshalSection writes a pool or a group as its tags say, and its empty fields only if all is set. Behind a release
+// there is no revision: the release sets it, and its name may be none that can be written.
+func marshalSection[T any](all bool, options []yaml.EncodeOption) yaml.EncodeOption {
 	return yaml.CustomMarshaler(func(section T) ([]byte, error) {
+		pool, _ := any(section).(coordinator.Pool)
 		var fields yaml.MapSlice
-		v := reflect.ValueOf(section)
-		for i := range v.NumField() {
-			fields = append(fields, yaml.MapItem{Key: tagOf(v.Type().Field(i)), Value: v.Field(i).Interface()})
+		for i, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+			value := reflect.ValueOf(section).Field(i)
+			omitted := value.IsZero() && strings.HasSuffix(field.Tag.Get("yaml"), ",omitempty") && !all
+			if !omitted && (pool.VLLM == "" || field.Name != "Revision") {
+				fields = append(fields, yaml.MapItem{Key: tagOf(field), Value: value.Interface()})
+			}
 		}
-		return yaml.MarshalWithOptions(fields, append(options, marshalOptions...)...)
+		return yaml.MarshalWithOptions(fields, options...)
 	})
-}
-
-// withoutRevisions removes the revisions behind a release, which sets them: their name may be
-// none that can be written.
-func withoutRevisions(text []byte) []byte {
-	var out []byte
-	release := ""
-	for line := range bytes.Lines(text) {
-		field := bytes.TrimLeft(line, " ")
-		indent := string(line[:len(line)-len(field)])
-		switch {
-		case bytes.HasPrefix(field, []byte("vllm: ")):
-			release = indent
-		case bytes.HasPrefix(field, []byte("revision: ")) && indent != "" && indent == release:
-			release = ""
-			continue
-		}
-		out = append(out, line...)
-	}
-	return out
 }
 
 // harmless matches strings that need no quotes anywhere.

@@ -1,0 +1,329 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
+)
+
+// SweepOptions says over what a sweep goes. Load and Server are those of each point; the
+// sweep sets Load's Connect, Connections and Reset, and of Server all but Hitline,
+// BlockTokens, Config and Groups.
+type SweepOptions struct {
+	Load   Options // closed loop; Duration 0: so that all points take about 40 s, if leastDuration allows; Warmup 0: by the connections
+	Server ServerOptions
+
+	Loops       []int // event loops of the servers; nil: 1, 2, 4, … and all cores of the server
+	Connections []int // nil: 1, 2, 4, …, or 1, 4, 16, … with many loops, up to sweepConnections or what the limit of open files allows
+	Rounds      int   // measurements of each point
+
+	OnNote func(text string) // is told what limits the meaning of the figures; may be nil
+	OnStep func(phase string, done, total int)
+
+	run func(ctx context.Context, o Options) (Report, error) // Run, but for tests
+}
+
+const (
+	// sweepConnections is how many connections are tried by default.
+	sweepConnections = 4096
+	// MaxRounds bounds the rounds.
+	MaxRounds = 100
+	// maxLoops bounds the event loops of a server.
+	maxLoops = 1024
+	// warmup is the least that goes before a point; thousands of connections take
+	// longer until all are served alike.
+	warmup     = 100 * time.Millisecond
+	warmupEach = 100 * time.Microsecond // a connection
+	warmupMost = time.Second
+	// overhead is about what a run takes beside its warm-up and duration.
+	overhead = 150 * time.Millisecond
+	// sweepTime is how long all runs may take by default.
+	sweepTime = 40 * time.Second
+	// leastDuration of a run by default: 2,000 lookups of one connection and up.
+	leastDuration = 100 * time.Millisecond
+	// manyRuns is from how many on the numbers of connections grow fourfold by default:
+	// else sweepTime leaves a run less than leastDuration.
+	manyRuns = 100
+)
+
+// Validate returns an error that wraps [measure.ErrOptions] unless the options make
+// sense.
+func (o SweepOptions) Validate() error {
+	for _, n := range o.Loops {
+		if err := measure.CheckRange("loops", n, 1, maxLoops); err != nil {
+			return err
+		}
+	}
+	for _, n := range o.Connections {
+		if err := measure.CheckRange("connections", n, 1, MaxConnections); err != nil {
+			return err
+		}
+	}
+	if len(o.Load.Rates) > 0 {
+		return measure.BadOptions("a sweep over connections and loops has no rates; several rates are a sweep of their own")
+	}
+	l := o.Load
+	l.Connections = 1
+	if l.Duration == 0 && l.Requests == 0 {
+		l.Duration = leastDuration
+	}
+	return cmp.Or(measure.CheckRange("rounds", o.Rounds, 1, MaxRounds), l.Validate())
+}
+
+// pointKey tells the points apart.
+type pointKey struct{ loops, connections int }
+
+// sweep is one call of Sweep.
+type sweep struct {
+	o     SweepOptions
+	where process.Placement
+	most  int // connections that the limit of open files allows
+
+	tallies        map[pointKey]*tally
+	done           int   // runs
+	wrong, refused int64 // of all runs, also of one that failed
+}
+
+// Sweep measures the load at each number of connections against servers of each number of
+// event loops, all once in every round, in an order that is drawn for the round: what changes
+// over time, such as the processor's clock, then does not look like an effect of either. The
+// servers of a round run side by side; those that are not asked meanwhile wait in the kernel.
+// Each point begins with an empty index. Wrong and refused answers are counted and are no
+// error. On an error the report has the points that were measured before, with the rounds that
+// they had, and is partial. Like Run it keeps this process to the client's cores.
+func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
+	if err := o.Validate(); err != nil {
+		return SweepReport{}, err
+	}
+	if o.run == nil {
+		o.run = Run
+	}
+	o.Load = o.Load.withDefaults()
+	s := &sweep{o: o, where: process.Placement{Client: o.Load.ClientCores, Server: o.Load.ServerCores}, most: mostConnections(), tallies: map[pointKey]*tally{}}
+	if s.where.Client == nil || s.where.Server == nil {
+		cores, err := process.Cores()
+		if err != nil {
+			return SweepReport{}, fmt.Errorf("load: %w", err)
+		}
+		s.where = process.Placement{Client: cores, Server: cores, Shared: true}
+	}
+	s.plan()
+	for _, note := range s.notes() {
+		s.note(note)
+	}
+	unpin, err := s.where.PinClient() // before servers start: their threads here are pinned to others
+	if err != nil {
+		return SweepReport{}, fmt.Errorf("load: %w", err)
+	}
+	defer unpin()
+	r := s.report()
+	err = s.measure(ctx)
+	s.fill(&r)
+	if r.Partial = err != nil; err == nil {
+		r.addPeaks()
+		r.fit()
+		s.noteClient(r)
+	}
+	return r, err
+}
+
+// mostConnections returns how many connections the limit of open files allows a
+// process, which has others open too.
+func mostConnections() int {
+	const others = 128
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return sweepConnections
+	}
+	return int(max(min(limit.Cur, MaxConnections+others)-others, 1))
+}
+
+// plan fills in the lists and how long a point is measured.
+func (s *sweep) plan() {
+	o := &s.o
+	if o.Loops == nil {
+		cores := max(len(s.where.Server), 1)
+		o.Loops = append(powers(2, cores), cores)
+	}
+	o.Loops = slices.Compact(slices.Sorted(slices.Values(o.Loops)))
+	if o.Connections == nil {
+		most := min(sweepConnections, s.most)
+		if o.Connections = powers(2, most); s.runs() > manyRuns {
+			o.Connections = powers(4, most)
+		}
+	}
+	o.Connections = slices.Compact(slices.Sorted(slices.Values(o.Connections)))
+	if o.Load.Duration == 0 && o.Load.Requests == 0 {
+		each := sweepTime/time.Duration(s.runs()) - overhead
+		for _, n := range o.Connections {
+			each -= o.warmup(n) / time.Duration(len(o.Connections))
+		}
+		o.Load.Duration = min(max(each, leastDuration), time.Second)
+	}
+}
+
+// powers returns the powers of base from 1 up to most.
+func powers(base, most int) (numbers []int) {
+	for n := 1; n <= most; n *= base {
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+func (o SweepOptions) warmup(connections int) time.Duration {
+	return cmp.Or(o.Load.Warmup, min(warmup+time.Duration(connections)*warmupEach, warmupMost))
+}
+
+// runs returns how many calls of Run it takes.
+func (s *sweep) runs() int { return s.o.Rounds * len(s.o.Loops) * len(s.o.Connections) }
+
+// keys returns those of all points, by loops and then by connections.
+func (s *sweep) keys() (all []pointKey) {
+	for _, loops := range s.o.Loops {
+		for _, connections := range s.o.Connections {
+			all = append(all, pointKey{loops, connections})
+		}
+	}
+	return all
+}
+
+// order returns the points in the order of a round. The same seed gives the same.
+func (s *sweep) order(round int) []pointKey {
+	all := s.keys()
+	random := rand.New(rand.NewPCG(s.o.Load.Seed, uint64(round)))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// notes says what limits the meaning of the figures.
+func (s *sweep) notes() (notes []string) {
+	if s.where.Shared {
+		notes = append(notes, "client and server share the cores: what loops add means nothing, and there is no slope; it takes three cores")
+	}
+	if most := slices.Max(s.o.Connections); most > s.most {
+		notes = append(notes, fmt.Sprintf("%d connections may be more than the limit of open files allows, which is %d; raise it (ulimit -n)", most, s.most))
+	} else if s.most < sweepConnections {
+		notes = append(notes, fmt.Sprintf("the limit of open files allows %d connections; raise it (ulimit -n) for more", s.most))
+	}
+	if most := slices.Max(s.o.Loops); !s.where.Shared && most > len(s.where.Server) {
+		notes = append(notes, fmt.Sprintf("%s have only %s: the slope leaves them out", plural(most, "loop"), plural(len(s.where.Server), "core")))
+	}
+	return notes
+}
+
+func (s *sweep) note(text string) {
+	if s.o.OnNote != nil {
+		s.o.OnNote(text)
+	}
+}
+
+// measure makes all rounds.
+func (s *sweep) measure(ctx context.Context) error {
+	for round := range s.o.Rounds {
+		if err := s.measureRound(ctx, round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureRound measures all points once.
+func (s *sweep) measureRound(ctx context.Context, round int) error {
+	servers := map[int]*Server{} // by loops
+	defer func() {
+		for _, server := range servers {
+			server.Stop()
+		}
+	}()
+	for _, loops := range s.o.Loops {
+		o := s.o.Server
+		o.Loops, o.Connections, o.Cores, o.Timeout = loops, slices.Max(s.o.Connections), s.where.ServerCores(), s.o.Load.Timeout
+		_, most := s.o.Load.Hashes.bounds()
+		o.Entries = 2*s.o.Load.Entries + 10*most // whole chains are stored, ten at least
+		server, err := StartServer(ctx, o)
+		if err != nil {
+			return err
+		}
+		servers[loops] = server
+	}
+	for _, at := range s.order(round) {
+		if s.o.OnStep != nil {
+			s.o.OnStep("points", s.done, s.runs())
+		}
+		if err := s.measurePoint(ctx, servers[at.loops], at); err != nil {
+			return fmt.Errorf("%s, %d connections: %w", plural(at.loops, "loop"), at.connections, err)
+		}
+		s.done++
+	}
+	return nil
+}
+
+// measurePoint measures a point in one round.
+func (s *sweep) measurePoint(ctx context.Context, server *Server, at pointKey) error {
+	o := s.o.Load
+	o.Connect, o.Connections, o.Reset, o.Warmup = server.Addr(), at.connections, true, s.o.warmup(at.connections)
+	o.ClientCores, o.ServerCores = nil, nil // as all of this process is on them already
+	if o.Threads == 0 && !s.where.Shared {
+		o.Threads = len(s.where.Client) // all of the half; Run would take half of it again
+	}
+	var busy busyness
+	o.OnSample = func(Sample) { busy.sample(server.process) }
+	r, err := s.o.run(ctx, o)
+	s.wrong += r.Wrong
+	s.refused += r.Refused
+	if err != nil {
+		return err
+	}
+	t := s.tallies[at]
+	if t == nil {
+		t = &tally{point: Point{Loops: at.loops, Connections: at.connections}}
+		s.tallies[at] = t
+	}
+	t.add(r, busy.cores())
+	return nil
+}
+
+// noteClient says so if the client, and not the server, bounds the last peak.
+func (s *sweep) noteClient(r SweepReport) {
+	last := r.Peaks[len(r.Peaks)-1]
+	if s.where.Shared || last.ServerCPU == 0 || last.ServerCPU >= 0.8*float64(min(last.Loops, len(s.where.Server))) {
+		return
+	}
+	text := fmt.Sprintf("at its peak the server kept %.2f cores busy with %s: the client bounds it", last.ServerCPU, plural(last.Loops, "loop"))
+	if r.Slope != nil {
+		text += ", and the slope is too low"
+	}
+	s.note(text)
+}
+
+// busyness is how many cores a process keeps busy between samples.
+type busyness struct {
+	first, last         time.Duration // CPU time
+	firstTime, lastTime time.Time
+}
+
+func (b *busyness) sample(p *process.Process) {
+	used, err := p.CPU()
+	if err != nil {
+		return // it has ended, which the run tells
+	}
+	b.last, b.lastTime = used, time.Now()
+	if b.firstTime.IsZero() {
+		b.first, b.firstTime = b.last, b.lastTime
+	}
+}
+
+func (b *busyness) cores() float64 {
+	if !b.lastTime.After(b.firstTime) {
+		return 0
+	}
+	return measure.Round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
+}

@@ -1,0 +1,76 @@
+package picture
+
+import (
+	"slices"
+	"strings"
+)
+
+// kind is how reports of one sort are drawn.
+type kind struct {
+	title  string
+	panels []panel // without curves
+	read   func(s Source, o Options) (content, error)
+	joined bool // curves of the same name are one, whichever source they are of
+}
+
+// content is what a figure has of a source.
+type content struct {
+	curves [][]curve // by panel; one without a name has the source's
+	setup  []string  // what was measured, in parts
+	note   string    // how to read it; may be empty
+}
+
+// figure reads the sources. What was measured stands below the title if it is the same for
+// all, and else in the labels.
+func (k kind) figure(sources []Source, o Options) (figure, error) {
+	f := figure{title: k.title, panels: slices.Clone(k.panels)}
+	contents := make([]content, len(sources))
+	for i, s := range sources {
+		var err error
+		if contents[i], err = k.read(s, o); err != nil {
+			return f, err
+		}
+	}
+	about := slices.DeleteFunc(slices.Clone(contents[0].setup), func(part string) bool { return !inAll(contents, part) })
+	f.about = strings.Join(about, ", ")
+	for i, c := range contents {
+		name := sources[i].Name
+		for _, part := range c.setup {
+			if !slices.Contains(about, part) && !strings.Contains(name, part) {
+				name += ", " + part
+			}
+		}
+		if c.note != "" && !strings.Contains(f.about, c.note) {
+			f.about = strings.TrimPrefix(f.about+"; "+c.note, "; ")
+		}
+		for j, curves := range c.curves {
+			for _, curve := range curves {
+				if err := f.panels[j].check(sources[i].Name, curve); err != nil {
+					return f, err
+				}
+				curve.name = k.label(name, curve.name, len(sources))
+				f.panels[j].add(curve, k.joined)
+			}
+		}
+	}
+	for _, p := range f.panels {
+		slices.SortStableFunc(p.curves, func(a, b curve) int { return int(a.role - b.role) })
+	}
+	return f, nil
+}
+
+// inAll tells whether all have a part of the setup.
+func inAll(contents []content, part string) bool {
+	return !slices.ContainsFunc(contents, func(c content) bool { return !slices.Contains(c.setup, part) })
+}
+
+// label returns the label of a curve of one of n sources.
+func (k kind) label(source, curve string, n int) string {
+	switch {
+	case curve == "":
+		return source
+	case k.joined || n == 1:
+		return curve
+	}
+	return source + ": " + curve
+}

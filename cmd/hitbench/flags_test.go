@@ -1,0 +1,44 @@
+//go:build linux
+
+package main
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/cmd/internal/cli"
+)
+
+func TestCoresFlags(t *testing.T) {
+	all, err := process.ParseCores(process.AnyCore)
+	require.NoError(t, err)
+	parse := func(args ...string) (client, server []int, err error) {
+		var f coresFlags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.add(set, "", "")
+		require.NoError(t, set.Parse(args))
+		assert.Equal(t, len(args) > 0, f.given())
+		return f.parse()
+	}
+	client, server, err := parse()
+	require.NoError(t, err)
+	assert.Empty(t, client, "none is chosen")
+	assert.Empty(t, server)
+	core := strconv.Itoa(all[0])
+	client, server, err = parse("--client-cores", core, "--server-cores", "any")
+	require.NoError(t, err)
+	assert.Equal(t, all[:1], client)
+	assert.Equal(t, all, server, "any core, also the client's")
+	_, _, err = parse("--client-cores", core, "--server-cores", core)
+	require.ErrorIs(t, err, cli.ErrUsage)
+	require.ErrorContains(t, err, "core "+core+" is in both --client-cores and --server-cores")
+	_, _, err = parse("--server-cores", "0,x")
+	require.ErrorIs(t, err, measure.ErrOptions)
+	require.ErrorContains(t, err, "--server-cores: ")
+}
