@@ -3,6 +3,7 @@ package examples
 import (
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/eventstest"
 )
@@ -102,7 +103,7 @@ type rule struct {
 	flags   string         // to append: a later flag counts
 	replace []string       // what stands in it, and what is taken instead, in turn
 	reason  string         // why it is not run
-	used    bool
+	used    atomic.Bool
 }
 
 // rules are all of those that apply: to simple commands, each of them in turn. Where one is not run its whole command
