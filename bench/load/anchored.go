@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/netproto"
 )
@@ -34,21 +32,6 @@ func (r *runner) dialAnchored(ctx context.Context) error {
 		r.anchored = append(r.anchored, &anchored{worker: w, client: client})
 	}
 	return nil
-}
-
-// workAnchored has all connections do a stage. The first to fail ends the others.
-func (r *runner) workAnchored(ctx context.Context, s stage) error {
-	var group errgroup.Group
-	for _, a := range r.anchored {
-		group.Go(func() error {
-			err := a.work(ctx, s)
-			if err != nil {
-				r.stopped.Store(true)
-			}
-			return err
-		})
-	}
-	return group.Wait()
 }
 
 // work asks until the stage is over.
