@@ -146,6 +146,16 @@ func TestRunConversations(t *testing.T) {
 	}
 }
 
+// Prompts fall due at the rate; stores and evicts follow them and have no place of their own.
+func TestConversationRate(t *testing.T) {
+	o := conversationOptions()
+	o.Connections, o.Duration, o.Timeout, o.Rates, o.Arrivals = 6, 500*time.Millisecond, patience, []float64{1000}, Even
+	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.InDelta(t, 500, r.Requests-r.Stores-r.Evicts+r.Unsent, 2*6)
+}
+
 // A wrong answer in a conversation is found.
 func TestConversationFaults(t *testing.T) {
 	for fault, text := range map[loadtest.Fault]string{

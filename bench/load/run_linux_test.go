@@ -449,6 +449,25 @@ func TestStallAcrossTheEnd(t *testing.T) {
 	}
 }
 
+// A wrong answer by anchors is told with its number, also one that takes another hash's place.
+func TestAnchoredProblem(t *testing.T) {
+	var got problems
+	o := Options{Connect: start(t, &loadtest.Server{}), Requests: 5, HitShare: 0.5, Timeout: patience, OnProblem: got.add}
+	o.Anchored = func(context.Context, string) (Anchorer, error) { return wrongAnchorer{}, nil }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, r.Wrong)
+	require.Len(t, got.all, 5)
+	assert.EqualValues(t, 1, got.all[0].Request-5, "behind its five stores")
+	assert.EqualValues(t, 5, got.all[4].Request-5)
+}
+
+// wrongAnchorer knows no answer.
+type wrongAnchorer struct{}
+
+func (wrongAnchorer) Lookup(context.Context, uint32, []byte, int) (uint32, error) { return 1, nil }
+func (wrongAnchorer) Close() error                                                { return nil }
+
 // stallingAnchorer answers its first lookup late, which no busy machine can put off
 // beyond the end.
 type stallingAnchorer struct{ lookups int }
