@@ -120,6 +120,7 @@ type churn struct {
 	writer  *index.Writer
 	in, out *rand.ChaCha8 // hashes that are stored, and those evicted; out may be nil
 	at      int           // hashes of the chain that are stored
+	evicted int           // entries by their keys
 	batch   []byte
 }
 
@@ -161,7 +162,8 @@ func (c *churn) storeBatch() error {
 		return nil
 	}
 	_, _ = c.out.Read(c.batch)
-	_, err := c.x.Evict(0, c.batch, hashLen)
+	n, err := c.x.Evict(0, c.batch, hashLen)
+	c.evicted += n
 	return err
 }
 
@@ -254,6 +256,7 @@ func TestChurn(t *testing.T) {
 		require.NoError(t, c.storeBatch())
 	}
 	assert.InDelta(t, 20*chainLen, c.x.Stats().Evicted-evicted, churnBatch, "each makes one go")
+	assert.Equal(t, 10*chainLen, c.evicted, "half of them by their keys, of what is there")
 	require.Error(t, c.lookup(), "nobody counted what was stored")
 	c.stored.Add(20 * chainLen)
 	for range 2 * c.stay.Len() {

@@ -20,7 +20,8 @@ func leadingIn(nodes []uint32, held func(uint32) bool) int {
 func lruHits(requests [][]uint32, capacity int, tailFirst bool) (hits int64) {
 	order := list.New() // the most recently used in front
 	held := map[uint32]*list.Element{}
-	use := func(nodes []uint32) {
+	for _, nodes := range requests {
+		hits += int64(leadingIn(nodes, func(n uint32) bool { return held[n] != nil }))
 		for i := range nodes {
 			if tailFirst {
 				i = len(nodes) - 1 - i
@@ -34,12 +35,6 @@ func lruHits(requests [][]uint32, capacity int, tailFirst bool) (hits int64) {
 			}
 			held[nodes[i]] = order.PushFront(nodes[i])
 		}
-	}
-	for _, nodes := range requests {
-		n := leadingIn(nodes, func(n uint32) bool { return held[n] != nil })
-		hits += int64(n)
-		use(nodes[:n])
-		use(nodes)
 	}
 	return hits
 }

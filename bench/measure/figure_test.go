@@ -33,8 +33,13 @@ func TestFigures(t *testing.T) {
 			require.Equal(t, Percentile(sorted, p), OfHistogram(h, p), "%v of %d", p, i+1)
 		}
 	}
-	assert.Equal(t, Latency{P50us: 0.1, P90us: 0.18, P99us: 0.2, P999us: 0.2, MaxUs: 0.2, MeanUs: 0.1}, LatencyOf(h))
-	assert.Equal(t, Latency{}, LatencyOf(hdrhistogram.New(1, 10, 3)))
+	long := hdrhistogram.New(1, 10_000_000, 5)
+	assert.Equal(t, Latency{}, LatencyOf(long))
+	for i := range int64(1000) {
+		require.NoError(t, long.RecordValue((i+1)*1000))
+	}
+	l := LatencyOf(long)
+	assert.InDeltaSlice(t, []float64{500, 900, 990, 999, 1000, 500.5}, []float64{l.P50us, l.P90us, l.P99us, l.P999us, l.MaxUs, l.MeanUs}, 0.02)
 	assert.InDelta(t, 1.23, Micros(1234), 0)
 	assert.InDelta(t, 0.667, Round3(2.0/3), 0)
 }
