@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -21,14 +22,14 @@ type anchored struct {
 // dialAnchored makes the connections of lookups by anchors and their workers.
 func (r *runner) dialAnchored(ctx context.Context) error {
 	r.collector = newCollector(len(r.conns))
-	for i, c := range r.conns {
+	for i := range r.conns {
 		dialCtx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 		client, err := r.o.Anchored(dialCtx, r.o.Connect)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%w: connection %d of %d to %s: %w", measure.ErrLost, i+1, len(r.conns), r.o.Connect, err)
 		}
-		w := &worker{number: i, run: r, conns: []*conn{c}}
+		w := &worker{number: i, run: r, conns: []*conn{newConn(i, r.o, wire.Socket{})}}
 		r.anchored = append(r.anchored, &anchored{worker: w, client: client})
 	}
 	return nil

@@ -347,6 +347,9 @@ func (r *runner) measure(ctx context.Context) error {
 	runtime.GC() // what making the chains has left is not collected while measuring
 	for number, rate := range rates {
 		for i, c := range r.conns {
+			if r.anchored != nil {
+				c = r.anchored[i].conns[0]
+			}
 			c.begin(sources[i], r.share(i))
 		}
 		if err := r.measureStep(ctx, number, rate); err != nil {
