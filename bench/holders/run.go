@@ -95,16 +95,18 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		theirs, err := startTheirs(ctx, r.o, r.cores)
+		if theirs != nil {
+			defer theirs.Stop()
+		}
 		if err != nil {
 			return err
 		}
-		defer theirs.stop()
 		if _, err := r.fill(ctx, LLMD, theirs); err != nil {
 			return err
 		}
 		r.indexes = append(r.indexes, namedIndex{theirs, []string{LLMD, LLMDLookup}})
 	}
-	if err := r.addQueries(w); err != nil {
+	if err := r.addQueries(ctx, w); err != nil {
 		return err
 	}
 	if err := r.compareAnswers(ctx); err != nil {
@@ -124,7 +126,7 @@ func (r *runner) fill(ctx context.Context, name string, x index) (*chainSet, err
 			}
 			r.o.OnStep("fill "+name, min(w.blocks, r.o.Blocks), r.o.Blocks)
 		}
-		return x.store(holder, keys)
+		return x.store(ctx, holder, keys)
 	}
 	if err := w.fill(put); err != nil {
 		return nil, fmt.Errorf("holders: %s: %w", name, err)
@@ -143,7 +145,7 @@ func (r *runner) fill(ctx context.Context, name string, x index) (*chainSet, err
 }
 
 // addQueries makes the queries and gives them to all.
-func (r *runner) addQueries(w *chainSet) error {
+func (r *runner) addQueries(ctx context.Context, w *chainSet) error {
 	n := 0
 	for _, a := range w.apps {
 		for _, kind := range Kinds() {
@@ -152,7 +154,7 @@ func (r *runner) addQueries(w *chainSet) error {
 				n++
 				b.want = append(b.want, q.want)
 				for _, x := range r.indexes {
-					if err := x.add(q); err != nil {
+					if err := x.add(ctx, q); err != nil {
 						return err
 					}
 				}

@@ -42,7 +42,7 @@ func fakeLLMD(fault string, args []string) int {
 	if fault == "silent" {
 		return 3
 	}
-	fmt.Fprintln(os.Stderr, "llmd: ready")
+	fmt.Fprintln(os.Stdout, `{"ready": true}`)
 	held := map[string]map[uint64]bool{}
 	var queries [][]uint64
 	for commands, replies := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout); ; {
@@ -96,7 +96,7 @@ func fakeLLMD(fault string, args []string) int {
 // small returns options that are good and quick.
 func small() Options {
 	return Options{
-		Holders: 5, Hashes: []int{16, 40}, Blocks: 400, Queries: 3, Rounds: 3, TimePerSide: 3 * time.Millisecond, Seed: 1, HashTokens: 16, Core: -1,
+		Holders: 5, Hashes: []int{16, 40}, Blocks: 400, Queries: 3, Rounds: 3, TimePerSide: 3 * time.Millisecond, Seed: 1, BlockSize: 16, Core: -1,
 		Timeout: 20 * time.Second, OnNote: func(string) {}, OnStep: func(string, int, int) {},
 	}
 }
@@ -124,18 +124,18 @@ func TestRun(t *testing.T) {
 	var names []string
 	for _, row := range r.Rows {
 		names = append(names, fmt.Sprint(row.Hashes, " ", row.Kind, " ", row.Side))
-		assert.Positive(t, row.PerSecond)
+		assert.Positive(t, row.PerSecond.Min)
 		assert.Positive(t, row.NsPerBlock)
-		assert.LessOrEqual(t, row.PerSecondMin, row.PerSecond)
+		assert.LessOrEqual(t, row.PerSecond.Min, row.PerSecond.Median)
 		if row.Side == Fleet {
-			assert.InDelta(t, 1, row.Ratio, 0)
+			assert.InDelta(t, 1, row.Ratio.Median, 0)
 			continue
 		}
-		assert.InDelta(t, 1, row.PerSecond, 0)
+		assert.InDelta(t, 1, row.PerSecond.Median, 0)
 		assert.InDelta(t, 1e9/float64(row.Hashes), row.NsPerBlock, 1)
 		assert.InDelta(t, 7, row.Allocs, 0)
-		assert.EqualValues(t, 3*row.Queries, row.Lookups)
-		assert.Greater(t, row.Ratio, 1.)
+		assert.EqualValues(t, 3*row.Queries, row.Requests)
+		assert.Greater(t, row.Ratio.Median, 1.)
 	}
 	var want []string
 	for _, hashes := range []int{16, 40} {
@@ -172,7 +172,7 @@ func TestWrongAnswer(t *testing.T) {
 }
 
 func TestLost(t *testing.T) {
-	for fault, text := range map[string]string{"silent": "ended (exit status 3)", "dies": "it ended", "hangs": "deadline exceeded"} {
+	for fault, text := range map[string]string{"silent": "ended (exit status 3)", "dies": "ended (exit status 4)", "hangs": "no answer in 1s"} {
 		o := beside(t, fault)
 		if fault == "hangs" {
 			o.Timeout = time.Second
@@ -219,8 +219,8 @@ func TestOptions(t *testing.T) {
 		"0 blocks":                         func(o *Options) { o.Blocks = 0 },
 		"0 queries":                        func(o *Options) { o.Queries = 0 },
 		"0 rounds":                         func(o *Options) { o.Rounds = 0 },
-		"0s for each side":                 func(o *Options) { o.TimePerSide = 0 },
-		"a hash of 0 tokens":               func(o *Options) { o.HashTokens = 0 },
+		"a duration of 0s":                 func(o *Options) { o.TimePerSide = 0 },
+		"0 tokens a hash":                  func(o *Options) { o.BlockSize = 0 },
 		"a timeout of 0s":                  func(o *Options) { o.Timeout = 0 },
 		"core 1000 is not among those":     func(o *Options) { o.Core = 1000 },
 		"200000001 blocks; give 1 to 2000": func(o *Options) { o.Blocks = maxBlocks + 1 },
@@ -300,24 +300,27 @@ func TestWorkload(t *testing.T) {
 func TestReportKeys(t *testing.T) {
 	var out bytes.Buffer
 	r := Report{LLMD: "x", Memory: []Memory{{StatedPerBlock: 1}}, Rows: []Row{{}}, Partial: true}
-	require.NoError(t, r.WriteJSON(&out))
+	require.NoError(t, measure.WriteJSON(&out, r))
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	keys := func(of any) []string { return slices.Sorted(maps.Keys(of.(map[string]any))) }
 	assert.Equal(t, []string{
-		"answers", "blocks", "cores", "entries", "hash_block_tokens", "hashes", "holders", "llmd", "memory", "partial", "rounds", "rows", "setup", "wrong",
+		"answers", "block_size", "blocks", "cores", "entries", "hashes", "holders", "llmd", "memory", "partial", "rounds", "rows", "setup", "wrong",
 	}, keys(got))
 	assert.Equal(t, []string{
-		"alloc_bytes", "allocs", "hashes", "kind", "lookups", "lookups_per_second", "lookups_per_second_max", "lookups_per_second_min", "ns_per_block",
-		"queries", "ratio", "ratio_max", "ratio_min", "side",
+		"alloc_bytes", "allocs", "hashes", "kind", "ns_per_block", "queries", "ratio", "requests", "requests_per_s", "side",
 	}, keys(got["rows"].([]any)[0]))
 	assert.Equal(t, []string{"bytes", "bytes_per_block", "side", "stated_bytes_per_block"}, keys(got["memory"].([]any)[0]))
 }
 
 func TestReportTable(t *testing.T) {
-	ours := Row{Side: Fleet, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: 100000.4, PerSecondMin: 90000, PerSecondMax: 110000, NsPerBlock: 19.53, Ratio: 1, RatioMin: 1, RatioMax: 1}
-	theirs := Row{Side: LLMD, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: 700, PerSecondMin: 650, PerSecondMax: 710, NsPerBlock: 2790, Ratio: 142.8, RatioMin: 138, RatioMax: 155.55, Allocs: 27000, AllocBytes: 1.2e6}
+	one := measure.Spread{Median: 1, Min: 1, Max: 1}
+	ours := Row{Side: Fleet, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: measure.Spread{Median: 100000.4, Min: 90000, Max: 110000}, NsPerBlock: 19.53, Ratio: one}
+	theirs := Row{
+		Side: LLMD, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: measure.Spread{Median: 700, Min: 650, Max: 710}, NsPerBlock: 2790,
+		Ratio: measure.Spread{Median: 142.8, Min: 138, Max: 155.55}, Allocs: 27000, AllocBytes: 1.2e6,
+	}
 	more := ours
 	more.Kind = Miss
 	r := Report{
@@ -326,24 +329,27 @@ func TestReportTable(t *testing.T) {
 	}
 	var table bytes.Buffer
 	require.NoError(t, r.WriteTable(&table))
-	_, rest, _ := strings.Cut(table.String(), "\n")
-	assert.Equal(t, `5 rounds, 64 holders, 1000 blocks, 1200 entries of holders; core 3
-llm-d  v1
+	var lines []string // without what aligns the columns
+	for line := range strings.Lines(table.String()) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	assert.Equal(t, `stored 1000 blocks, 1200 entries of 64 holders
+rounds 5, core 3
+llm-d v1
 partial: it ended before its end
-fleet         30.0 bytes a block, as it says 31.5
-llm-d         1200.0 bytes a block
-40 answers compared with what was stored, 2 differ
+memory fleet: 30.0 bytes a block, as it says 31.5
+memory llm-d: 1200.0 bytes a block
+answers 40 compared with what was stored, 2 differ
 
 512 hashes, hit, 16 queries
-              ns a block    lookups/s           of the rounds     ratio     of the rounds     allocs        bytes
-fleet              19.53     100000.4     90000.0 to 110000.0      1.00      1.00 to 1.00        0.0            0
-llm-d            2790.00        700.0          650.0 to 710.0    142.80  138.00 to 155.55    27000.0      1200000
+ns a block lookups/s of the rounds ratio of the rounds allocs bytes
+fleet 19.53 100000.4 90000.0 to 110000.0 1.00 1.00 to 1.00 0.0 0
+llm-d 2790.00 700.0 650.0 to 710.0 142.80 138.00 to 155.55 27000.0 1200000
 
 512 hashes, miss, 16 queries
-              ns a block    lookups/s           of the rounds     ratio     of the rounds     allocs        bytes
-fleet              19.53     100000.4     90000.0 to 110000.0      1.00      1.00 to 1.00        0.0            0
-`, rest)
+ns a block lookups/s of the rounds ratio of the rounds allocs bytes
+fleet 19.53 100000.4 90000.0 to 110000.0 1.00 1.00 to 1.00 0.0 0`, strings.Join(lines[1:], "\n"))
 	table.Reset()
 	require.NoError(t, Report{}.WriteTable(&table))
-	assert.Contains(t, table.String(), "not pinned\nllm-d  left out\n")
+	assert.Contains(t, table.String(), ", not pinned\nllm-d        left out\n")
 }

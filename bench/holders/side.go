@@ -31,8 +31,8 @@ type sample struct {
 // index is one of the two that are compared. Queries are numbered from 0. Not safe for
 // concurrent use.
 type index interface {
-	store(holder int, keys []byte) error
-	add(q query) error
+	store(ctx context.Context, holder int, keys []byte) error
+	add(ctx context.Context, q query) error
 	// memory returns the bytes in use after a garbage collection that were not when it was made,
 	// and how many it says it has, 0 if it does not say.
 	memory(ctx context.Context) (used, stated int64, err error)
@@ -61,11 +61,11 @@ const noBound = 1 << 40
 
 func newOurs(o Options) (*ours, error) {
 	before := measure.SettledMemory()
-	f, err := fleet.New(fleet.Config{BlockSize: o.HashTokens, MaxBytes: noBound, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
+	f, err := fleet.New(fleet.Config{BlockSize: o.BlockSize, MaxBytes: noBound, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
 	if err != nil {
 		return nil, err
 	}
-	s := &ours{fleet: f, tokens: int64(o.HashTokens), held: make([]bool, pieceBlocks), before: before}
+	s := &ours{fleet: f, tokens: int64(o.BlockSize), held: make([]bool, pieceBlocks), before: before}
 	for i := range o.Holders {
 		h, err := f.Add(fleet.ID{Instance: holderName(i)})
 		if err != nil {
@@ -77,12 +77,12 @@ func newOurs(o Options) (*ours, error) {
 	return s, nil
 }
 
-func (s *ours) store(holder int, keys []byte) error {
+func (s *ours) store(_ context.Context, holder int, keys []byte) error {
 	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(keys, keyLen), BlockSize: s.tokens}
 	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
 }
 
-func (s *ours) add(q query) error {
+func (s *ours) add(_ context.Context, q query) error {
 	s.queries = append(s.queries, netproto.NewHashes(q.hashes, hashLen))
 	return nil
 }

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
-
 	"golang.org/x/sync/errgroup"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/process"
 )
 
 // Names of the two that are compared.
@@ -27,7 +28,7 @@ type cell struct {
 	m        *meter
 	shape    Shape
 	presence Presence
-	engines  []*role
+	engines  []*process.Child
 
 	asked  int                // keys that the release asks for in one lookup
 	rounds map[string][]round // by name of the two
@@ -135,18 +136,18 @@ func (c *cell) storeChains(ctx context.Context) error {
 		chains[i] = i
 		var reply struct{ Asked int }
 		request := put{"put", c.seed(), i, s.Hashes, s.tokens(), stored, skipped}
-		if err := c.m.store.do(ctx, 0, request, &reply); err != nil {
+		if err := c.m.store.Do(ctx, 0, request, &reply); err != nil {
 			return err
 		}
 		c.asked = reply.Asked
 	}
-	return c.each(func(_ int, r *role) error {
-		return r.do(ctx, 0, prepare{"prepare", c.seed(), chains, s.Hashes, s.tokens()}, &struct{}{})
+	return c.each(func(_ int, r *process.Child) error {
+		return r.Do(ctx, 0, prepare{"prepare", c.seed(), chains, s.Hashes, s.tokens()}, &struct{}{})
 	})
 }
 
 // each calls do for all engines at the same time.
-func (c *cell) each(do func(i int, r *role) error) error {
+func (c *cell) each(do func(i int, r *process.Child) error) error {
 	var group errgroup.Group
 	for i, r := range c.engines {
 		group.Go(func() error { return do(i, r) })
@@ -162,8 +163,8 @@ func (c *cell) ask(ctx context.Context, name string, number int, duration time.D
 		Hits    map[string]any
 		Changed [][3]any // a chain, its first answer, and another one
 	}, len(c.engines))
-	err := c.each(func(i int, r *role) error {
-		return r.do(ctx, duration, ask{"ask", name, number + i, duration.Seconds()}, &replies[i])
+	err := c.each(func(i int, r *process.Child) error {
+		return r.Do(ctx, duration, ask{"ask", name, number + i, duration.Seconds()}, &replies[i])
 	})
 	result := round{hits: map[string]any{}}
 	for _, reply := range replies {
@@ -201,5 +202,5 @@ func (c *cell) reportWrong(from, chain string, one, other any) {
 
 // stat reads the counters of hitline.
 func (c *cell) stat(ctx context.Context, stat *hitlineStat) error {
-	return c.engines[0].do(ctx, 0, map[string]string{"do": "stat"}, stat)
+	return c.engines[0].Do(ctx, 0, map[string]string{"do": "stat"}, stat)
 }

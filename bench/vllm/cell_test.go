@@ -28,8 +28,3 @@ func TestCheckStore(t *testing.T) {
 		}
 	}
 }
-
-func TestLastLine(t *testing.T) {
-	log := tail{text: []byte("RuntimeError: why\nWARNING: Logging before InitGoogleLogging() is written to STDERR\nI1122 15:00:00 a\n\n")}
-	require.Equal(t, "RuntimeError: why", log.last())
-}

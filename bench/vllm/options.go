@@ -1,19 +1,12 @@
 package vllm
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"cmp"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
 )
-
-// measure.ErrLost says that a process could not be started, ended, or did not answer in time. Wrong
-// options wrap [measure.ErrOptions] in place of it.
-var ErrLost = errors.New("vllm: lost")
 
 // Options says what to measure. OnNote and OnStep must be set, and Master may be empty.
 type Options struct {
@@ -34,26 +27,13 @@ type Options struct {
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
 func (o Options) Validate() error {
-	text := ""
-	switch {
-	case !slices.Contains(coordinator.Releases(), o.Release):
-		text = fmt.Sprintf("vLLM %q; give one of %s", o.Release, strings.Join(coordinator.Releases(), ", "))
-	case len(o.Shapes) == 0:
-		text = "nothing to measure: no shape has these hashes, tensor-parallel sizes and engines"
-	case o.Rounds < 1 || o.Rounds > 1000:
-		text = fmt.Sprintf("%d rounds; give 1 to 1000", o.Rounds)
-	case o.Cell <= 0:
-		text = fmt.Sprintf("%v for each shape and presence; it must be positive", o.Cell)
-	case o.Timeout <= 0:
-		text = fmt.Sprintf("a timeout of %v; it must be positive", o.Timeout)
+	err := measure.CheckOneOf("vLLM", o.Release, coordinator.Releases()...)
+	if err == nil && len(o.Shapes) == 0 {
+		err = measure.BadOptions("nothing to measure: no shape has these hashes, tensor-parallel sizes and engines")
 	}
+	err = cmp.Or(err, measure.CheckRange("rounds", o.Rounds, 1, 1000), measure.CheckPositive("a duration", o.Cell), measure.CheckPositive("a timeout", o.Timeout))
 	for _, s := range o.Shapes {
-		if text == "" {
-			text = s.problem()
-		}
+		err = cmp.Or(err, s.check())
 	}
-	if text == "" {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -44,8 +45,8 @@ type meter struct {
 	folder                  string // of the Python files and of the sockets, removed by stop
 	masterAddr, hitlineAddr string
 	servers                 []*process.Process
-	roles                   []*role
-	store                   *role // one of roles
+	roles                   []*process.Child
+	store                   *process.Child // one of roles
 }
 
 // stop stops what was started.
@@ -62,9 +63,20 @@ func (m *meter) stop() {
 // stopRoles stops roles[from:], the last one first.
 func (m *meter) stopRoles(from int) {
 	for _, r := range slices.Backward(m.roles[from:]) {
-		r.stop()
+		r.Stop()
 	}
 	m.roles = m.roles[:from]
+}
+
+// startRole starts a Python process in one of the roles of over_master.py. stopRoles stops it.
+func (m *meter) startRole(ctx context.Context, name string) (*process.Child, error) {
+	cmd := exec.Command(m.o.Python, "-B", m.path("over_master.py"), name, m.o.Release, m.folder, m.masterAddr)
+	cmd.Env = append(process.Environ(), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
+	r, err := process.StartChild(ctx, "the Python process "+name, cmd, process.Options{Timeout: m.o.Timeout})
+	if err == nil {
+		m.roles = append(m.roles, r)
+	}
+	return r, err
 }
 
 // start is the request that gives a process its pool.
@@ -78,13 +90,13 @@ type start struct {
 // measure measures a shape with new engines, and adds its rows to the report.
 func (m *meter) measure(ctx context.Context, s Shape) error {
 	defer m.stopRoles(len(m.roles))
-	begin := func(r *role, rank int) error {
-		return r.do(ctx, 0, start{"start", s.pool(), rank, m.hitlineAddr}, &struct{}{})
+	begin := func(r *process.Child, rank int) error {
+		return r.Do(ctx, 0, start{"start", s.pool(), rank, m.hitlineAddr}, &struct{}{})
 	}
 	if err := begin(m.store, 0); err != nil {
 		return err
 	}
-	var engines []*role
+	var engines []*process.Child
 	for rank := range s.Engines {
 		for _, name := range []string{"worker", "engine"} {
 			r, err := m.startRole(ctx, name)

@@ -1,15 +1,12 @@
 package vllm
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
@@ -62,22 +59,13 @@ print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, Mooncake {f
 
 // checkPython fails unless Python has what is needed, and notes the versions in the report.
 func (m *meter) checkPython(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, m.o.Python, "-c", versions)
+	cmd := exec.Command(m.o.Python, "-c", versions)
 	cmd.Env = append(process.Environ(), "PYTHONPATH=") // which the roles do not have either
-	cmd.WaitDelay = time.Second
-	output, err := cmd.Output()
-	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	output, err := process.Output(ctx, cmd, m.o.Timeout)
+	lines := strings.Split(output, "\n")
 	if err != nil || len(lines) < 2 {
-		why := fmt.Sprint(err)
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			stderr := tail{text: exit.Stderr}
-			why = cmp.Or(stderr.last(), why)
-		}
-		return fmt.Errorf("%w: %s cannot be used: %s; name with --python one in which "+
-			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", measure.ErrOptions, m.o.Python, why)
+		return measure.BadOptions("%s cannot be used: %v; name with --python one in which "+
+			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", m.o.Python, err)
 	}
 	if m.o.Master == "" {
 		m.o.Master = lines[len(lines)-2]

@@ -1,8 +1,12 @@
 package vllm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // Models of a shape: their KV cache groups count, no model is run.
@@ -55,19 +59,15 @@ func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
 	return shapes
 }
 
-// problem returns what is wrong with the shape, empty if nothing is.
-func (s Shape) problem() string {
-	switch {
-	case s.Hashes < 1 || s.Hashes > maxHashes:
-		return fmt.Sprintf("%d hashes; give 1 to %d", s.Hashes, maxHashes)
-	case s.TP != 1 && s.TP != 2 && s.TP != 4 && s.TP != 8:
-		return fmt.Sprintf("tensor-parallel size %d; give 1, 2, 4 or 8", s.TP)
-	case s.Engines < 1 || s.Engines > 64:
-		return fmt.Sprintf("%d engines; give 1 to 64", s.Engines)
-	case s.Model == Hybrid && s.Hashes < 2*s.firstBlock():
-		return fmt.Sprintf("%d hashes of the hybrid model; give %d or more", s.Hashes, 2*s.firstBlock())
+// check returns an error that wraps [measure.ErrOptions] unless the shape can be measured.
+func (s Shape) check() error {
+	least := 1
+	if s.Model == Hybrid {
+		least = 2 * s.firstBlock()
 	}
-	return ""
+	return cmp.Or(measure.CheckRange("hashes of the model "+s.Model, s.Hashes, least, maxHashes),
+		measure.CheckOneOf("tensor-parallel size", strconv.Itoa(s.TP), "1", "2", "4", "8"),
+		measure.CheckRange("engines", s.Engines, 1, 64))
 }
 
 func (s Shape) String() string {

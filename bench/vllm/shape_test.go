@@ -32,14 +32,14 @@ func TestValidate(t *testing.T) {
 	good := Options{Release: "0.32.0", Shapes: []Shape{{Llama, 1, 16, 1}}, Rounds: 1, Cell: time.Second, Timeout: time.Second}
 	require.NoError(t, good.Validate())
 	for text, change := range map[string]func(o *Options){
-		"vLLM \"0.1.0\"; give one of 0.24.0, ": func(o *Options) { o.Release = "0.1.0" },
+		"vLLM \"0.1.0\"; there are 0.24.0, ":   func(o *Options) { o.Release = "0.1.0" },
 		"nothing to measure":                   func(o *Options) { o.Shapes = nil },
-		"0 hashes; give 1 to":                  func(o *Options) { o.Shapes = []Shape{{Llama, 1, 0, 1}} },
-		"tensor-parallel size 3":               func(o *Options) { o.Shapes = []Shape{{Llama, 3, 1, 1}} },
+		"0 hashes of the model llama; give 1 ": func(o *Options) { o.Shapes = []Shape{{Llama, 1, 0, 1}} },
+		"tensor-parallel size \"3\"":           func(o *Options) { o.Shapes = []Shape{{Llama, 3, 1, 1}} },
 		"0 engines":                            func(o *Options) { o.Shapes = []Shape{{Llama, 1, 1, 0}} },
-		"127 hashes of the hybrid model; give": func(o *Options) { o.Shapes = []Shape{{Hybrid, 1, 127, 1}} },
+		"127 hashes of the model hybrid; give": func(o *Options) { o.Shapes = []Shape{{Hybrid, 1, 127, 1}} },
 		"0 rounds":                             func(o *Options) { o.Rounds = 0 },
-		"0s for each shape and presence":       func(o *Options) { o.Cell = 0 },
+		"a duration of 0s":                     func(o *Options) { o.Cell = 0 },
 		"a timeout of 0s":                      func(o *Options) { o.Timeout = 0 },
 	} {
 		o := good

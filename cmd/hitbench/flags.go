@@ -33,6 +33,7 @@ func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 
 func rateFlag(flags *pflag.FlagSet, p *[]float64, detail string) {
 	flags.Float64SliceVarP(p, "rate", "r", nil, "requests a second over all connections, one or more `rates`"+detail)
+	flags.Lookup("rate").DefValue = "" // help would show an empty list
 }
 
 func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
@@ -65,6 +66,14 @@ func timeoutFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, de
 
 func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
 	flags.StringVar(p, "hitline", "", "`path` of hitline"+detail+" (default beside this program, then on PATH)")
+}
+
+func traceFlag(flags *pflag.FlagSet, p *string) {
+	flags.StringVar(p, "trace", "", "`file` of a trace, plain or gzip; - for standard input")
+}
+
+func hdrFlag(flags *pflag.FlagSet, p *string) {
+	flags.StringVar(p, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
 }
 
 func jsonFlag(flags *pflag.FlagSet, p *bool) {

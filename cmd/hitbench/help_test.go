@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -129,4 +130,18 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 	}
 	r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, "run", "--connect", "tcp://127.0.0.1:2")
 	require.Contains(t, r.stderr, "127.0.0.1:2: ", "the flag counts first")
+}
+
+// Shells complete what a flag or an argument may be.
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string]string{
+		"run --workload ":           "random conversations",
+		"run --dialect ":            "raw zmtp",
+		"run --miss-at ":            "first middle tail random",
+		"run --arrivals ":           "even poisson",
+		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
+	} {
+		r := runWith(t.Context(), &fakeServer{}, nil, strings.Split("__complete "+line, " ")...)
+		assert.Equal(t, strings.Fields(want+" :4"), strings.Fields(r.stdout), line)
+	}
 }

@@ -1,6 +1,6 @@
 // Command llmd is the in-memory index of llm-d, and its scorer, to compare package fleet with
 // (hitbench compare --holders). It reads commands from standard input, lines of JSON, and
-// writes a line of JSON for each that has an answer.
+// writes a line of JSON for each that has an answer, and one before all that says it is ready.
 //
 // It is a module of its own, so that hitline does not depend on llm-d.
 package main
@@ -38,7 +38,7 @@ func main() {
 	log.SetLogger(logr.Discard()) // it complains otherwise
 	s, err := newSubject(*holders)
 	if err == nil {
-		fmt.Fprintln(os.Stderr, readyLine)
+		fmt.Fprintln(os.Stdout, readyLine)
 		err = s.serve(os.Stdin, os.Stdout)
 	}
 	if err != nil {
@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// readyLine is printed to standard error before commands are read.
-const readyLine = "llmd: ready"
+// readyLine is the first line of output, before commands are read.
+const readyLine = `{"ready": true}`
 
 // versions names what the program is made of.
 func versions() string {

@@ -43,8 +43,12 @@ values on the tabulator key. To have it in each new shell, write it to
 
 // Complete has shells complete the values of a flag of cmd by a list. It panics if there is no
 // such flag.
-func Complete(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+func Complete[Value ~string](cmd *cobra.Command, flag string, values ...Value) {
+	texts := make([]cobra.Completion, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }
@@ -56,10 +60,18 @@ func completeFlags(cmd *cobra.Command) {
 		value, _ := pflag.UnquoteUsage(f)
 		isFile := strings.EqualFold(value, "file") || strings.EqualFold(value, "path")
 		if _, registered := cmd.GetFlagCompletionFunc(f.Name); !registered && !isFile {
-			Complete(cmd, f.Name)
+			Complete[string](cmd, f.Name)
 		}
 	})
 	if cmd.Args != nil && cmd.Args(cmd, []string{"x"}) != nil && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}
+
+// unquoteFlags takes the quotes from the names of values, which only help understands, from the
+// texts of the flags of all commands: shells show these texts.
+func unquoteFlags(root *cobra.Command) {
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 	}
 }

@@ -91,6 +91,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string][]string{
 		"m":                     {"measure\tMeasure", noFiles},
 		"measure --du":          {"--duration\thow long", noFiles},
+		"measure --out=x --lo":  {"--log\tPATH of the log", noFiles},
 		"measure --dialect ":    {"raw", "zmtp", noFiles},
 		"measure --out ":        {files},
 		"measure --log ":        {files},

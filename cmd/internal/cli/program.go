@@ -38,6 +38,9 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 	p.Root.SetIn(stdin)
 	p.Root.SetOut(stdout)
 	p.Root.SetErr(stderr)
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		unquoteFlags(p.Root)
+	}
 	started := false
 	observeStart(p.Root, &started)
 	cmd, err := p.Root.ExecuteContextC(ctx)

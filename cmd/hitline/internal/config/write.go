@@ -53,8 +53,7 @@ func marshalSection[T any](all bool, options []yaml.EncodeOption) yaml.EncodeOpt
 		var fields yaml.MapSlice
 		for i, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 			value := reflect.ValueOf(section).Field(i)
-			isEmpty := value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
-			omitted := isEmpty && strings.HasSuffix(field.Tag.Get("yaml"), ",omitempty") && !all
+			omitted := value.IsZero() && strings.HasSuffix(field.Tag.Get("yaml"), ",omitempty") && !all
 			if !omitted && (pool.VLLM == "" || field.Name != "Revision") {
 				fields = append(fields, yaml.MapItem{Key: tagOf(field), Value: value.Interface()})
 			}
