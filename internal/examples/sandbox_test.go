@@ -59,10 +59,14 @@ start_server() {
 }
 `
 
-// epilogue stops the servers. All programs in the background must have ended well, or do so now.
+// epilogue stops the servers. Programs in the background that the script has not ended itself are a mistake, as are
+// those that end badly.
 const epilogue = `
+pids=$(jobs -p)
 for server in $servers; do kill -TERM $server; done
-for job in $(jobs -p); do wait $job || { status=$?; cat server.log >&2; exit $status; }; done
+for i in $(seq 1000); do [ -n "$(jobs -pr)" ] || break; sleep 0.02; done
+[ -z "$(jobs -pr)" ] || { echo "a program in the background goes on; end it" >&2; exit 1; }
+for pid in $pids; do wait $pid || { status=$?; cat server.log >&2; exit $status; }; done
 `
 
 // programs is a folder with both programs and the files that all sandboxes have.
