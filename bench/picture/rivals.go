@@ -54,9 +54,12 @@ func (c comparison) entries(s Source) ([]entry, error) {
 			return nil, fmt.Errorf("%w: %s: a row without rival, hashes or p50_us", ErrInput, s.Name)
 		case r.Way == "prepared":
 			list = append(list, e)
-		case r.Way == "anchored" && r.Hits != nil && r.Misses != nil:
-			list = append(list, entry{r.Rival + " by anchors, hits", measured, r.Hashes, *r.Hits},
-				entry{r.Rival + " by anchors, misses", measured, r.Hashes, *r.Misses})
+		case r.Way == "anchored":
+			for i, half := range []*trips{r.Hits, r.Misses} {
+				if half != nil {
+					list = append(list, entry{r.Rival + " by anchors, " + []string{"hits", "misses"}[i], measured, r.Hashes, *half})
+				}
+			}
 		}
 	}
 	if len(list) == 0 {
