@@ -88,7 +88,7 @@ e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY
 	@$(PYTHON) -B scripts/e2e $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench
-bench: ## Run the Go benchmarks
+bench: ## Run the Go benchmarks, those of index with HITLINE_BENCH_ENTRIES and HITLINE_BENCH_TRACE
 	go test -run '^$$' -bench . -benchmem ./...
 	go test -run '^$$' -bench Holds -tags hitline_holds ./index
 

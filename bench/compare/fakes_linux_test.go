@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/netproto"
 )
 
 // servePyzmq is lookup_client.py without Python: a REQ socket by the connections of
@@ -48,7 +53,7 @@ func servePyzmq(args []string) error {
 		}
 		reply := map[string]any{"socket": len(conns)}
 		if command.Connect != "" {
-			conn, err := fakeREQ(command.Connect)
+			conn, err := dialRaw(context.Background(), wire.Server{Address: command.Connect, Dialect: wire.ZMTP, Timeout: time.Minute})
 			if err != nil {
 				return err
 			}
@@ -59,23 +64,6 @@ func servePyzmq(args []string) error {
 		text, _ := json.Marshal(reply)
 		fmt.Fprintf(os.Stdout, "%s\n", text)
 	}
-}
-
-// fakeREQ connects as a REQ socket.
-func fakeREQ(address string) (net.Conn, error) {
-	conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Write(append(append([]byte{}, zmtpGreeting...), zmtpReady...)); err != nil {
-		return nil, err
-	}
-	greeting := make([]byte, len(zmtpGreeting)+2)
-	if _, err := io.ReadFull(conn, greeting); err != nil {
-		return nil, err
-	}
-	_, err = io.CopyN(io.Discard, conn, int64(greeting[len(zmtpGreeting)+1]))
-	return conn, err
 }
 
 // fakeBatch asks for the chains of a batch.
@@ -206,3 +194,90 @@ var (
 	zmtpGreeting = append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"), make([]byte, 48)...)
 	zmtpReady    = []byte("\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00")
 )
+
+// serveFakeHitline is a hitline with a fault.
+func serveFakeHitline(fault string) error {
+	listener, err := announce(os.Stderr)
+	if err != nil {
+		return err
+	}
+	f := fake{fault: fault, stored: map[string]bool{}}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			f.serve(conn)
+		}()
+	}
+}
+
+type fake struct {
+	mu      sync.Mutex
+	fault   string
+	stored  map[string]bool
+	lookups int
+}
+
+func (f *fake) serve(conn net.Conn) {
+	var have []byte
+	b := make([]byte, 1<<16)
+	for {
+		n, err := conn.Read(b)
+		if err != nil {
+			return
+		}
+		have = append(have, b[:n]...)
+		for {
+			frames, used, err := netproto.ParseMessage(have, netproto.Limits{}, nil)
+			if err != nil {
+				break
+			}
+			reply := f.reply(frames)
+			have = have[used:]
+			if reply == nil {
+				return
+			}
+			_, _ = conn.Write(reply)
+		}
+	}
+}
+
+// reply returns the answer, nil to close the connection.
+func (f *fake) reply(frames [][]byte) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if string(frames[0]) == "store" {
+		for b := frames[3]; len(b) > 0; b = b[hashLen:] {
+			f.stored[string(b[:hashLen])] = true
+		}
+		if f.fault == "refuses store" {
+			return netproto.AppendFailed(nil, nil, "no")
+		}
+		return netproto.AppendDone(nil, nil, nil)
+	}
+	hit := 0
+	for b := frames[3]; len(b) > 0 && f.stored[string(b[:hashLen])]; b = b[hashLen:] {
+		hit++
+	}
+	whole := hit*hashLen == len(frames[3])
+	f.lookups++
+	switch tenth := f.lookups%10 == 0; {
+	case f.fault == "wrong" && tenth:
+		hit ^= 1
+	case f.fault == "misses cuts" && !whole:
+		hit = len(frames[3]) / hashLen
+	case f.fault == "refuses" && tenth:
+		return netproto.AppendFailed(nil, nil, "")
+	case f.fault == "closes" && tenth:
+		return nil
+	case f.fault == "silent" && tenth:
+		select {}
+	case f.fault == "chatters" && tenth:
+		reply := netproto.AppendHit(nil, nil, uint32(hit*16))
+		return append(reply, reply...)
+	}
+	return netproto.AppendHit(nil, nil, uint32(hit*16))
+}

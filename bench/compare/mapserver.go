@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 )
 
@@ -24,14 +23,13 @@ const mapBuffer = 64 << 10
 // hitline announces its own, with a goroutine for each connection; it is what one would
 // write in an afternoon. The reply is the hit in tokens, of which a hash covers so
 // many, as u32. It returns when it cannot go on.
-func ServeMap(log io.Writer, hashTokens int) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func ServeMap(log io.Writer, blockSize int) error {
+	listener, err := announce(log)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	fmt.Fprintf(log, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
-	m := mapServer{hashTokens: hashTokens, held: map[[hashLen]byte]struct{}{}}
+	m := mapServer{blockSize: blockSize, held: map[[hashLen]byte]struct{}{}}
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -46,7 +44,7 @@ func ServeMap(log io.Writer, hashTokens int) error {
 
 // mapServer is the map. Safe for concurrent use.
 type mapServer struct {
-	hashTokens int
+	blockSize int
 
 	mu   sync.RWMutex
 	held map[[hashLen]byte]struct{}
@@ -109,11 +107,17 @@ func (m *mapServer) lookup(tokens uint32, hashes []byte) uint32 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	hit := 0
-	for ; len(hashes) >= hashLen && hit+m.hashTokens <= int(tokens); hashes = hashes[hashLen:] {
+	for ; len(hashes) >= hashLen && hit+m.blockSize <= int(tokens); hashes = hashes[hashLen:] {
 		if _, held := m.held[[hashLen]byte(hashes)]; !held {
 			break
 		}
-		hit += m.hashTokens
+		hit += m.blockSize
 	}
 	return uint32(hit)
+}
+
+// appendPlainHead appends what goes before the hashes of a request to ServeMap.
+func appendPlainHead(b []byte, op byte, tokens uint32, blobLen int) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(mapHead+blobLen))
+	return binary.BigEndian.AppendUint32(append(b, op), tokens)
 }

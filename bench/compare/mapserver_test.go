@@ -28,7 +28,7 @@ func TestMapServer(t *testing.T) {
 		return string(before) + hashes
 	}
 	all := hash("a") + hash("b") + hash("c")
-	m := mapServer{hashTokens: 16, held: map[[hashLen]byte]struct{}{}}
+	m := mapServer{blockSize: 16, held: map[[hashLen]byte]struct{}{}}
 	for _, test := range []struct{ what, request, reply string }{
 		{"empty", lookup(48, all), "\x00\x00\x00\x00"},
 		{"store", store(hash("a") + hash("b")), "\x00\x00\x00\x00"},

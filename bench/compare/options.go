@@ -1,37 +1,14 @@
 package compare
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
 )
-
-// Names of the rivals, as the report has them.
-const (
-	Floor           = "floor"
-	Hitline         = "hitline"
-	HitlineZMTP     = "hitline-zmtp"
-	GoNetMap        = "go-net-map"
-	GoZMQMap        = "go-zmq-map"
-	PythonBare      = "python-zmq-bare"
-	Python          = "python-zmq"
-	RedisSMIsMember = "redis-smismember"
-	RedisExists     = "redis-exists"
-	ValkeySMIs      = "valkey-smismember"
-	ValkeyExists    = "valkey-exists"
-	MooncakeExists  = "mooncake-exists"
-)
-
-// Rivals are the names of all rivals, in the order of the report.
-func Rivals() []string {
-	return []string{
-		Floor, Hitline, HitlineZMTP, GoNetMap, GoZMQMap, PythonBare, Python,
-		RedisSMIsMember, RedisExists, ValkeySMIs, ValkeyExists, MooncakeExists,
-	}
-}
 
 // Ways in which a rival is asked.
 const (
@@ -40,124 +17,129 @@ const (
 	Prepared = "prepared"
 	// Usual: the client that the rival's users have, whose work counts.
 	Usual = "usual"
+	// Anchored: lookup/client by anchors, whatever the length, over a socket that blocks. Only
+	// hitline is asked so; beside it the floor server gets all hashes.
+	Anchored = "anchored"
 )
 
-// Ways are both ways, in the order of the report.
-func Ways() []string { return []string{Prepared, Usual} }
+// Ways are all ways, in the order of the report.
+func Ways() []string { return []string{Prepared, Usual, Anchored} }
 
-// usualClients names the usual client of each rival that has one.
-var usualClients = map[string]string{
-	Hitline: "lookup/client", HitlineZMTP: "pyzmq", GoNetMap: "Go's net", GoZMQMap: "pyzmq", PythonBare: "pyzmq", Python: "pyzmq",
-	RedisSMIsMember: "go-redis", RedisExists: "go-redis", ValkeySMIs: "go-redis", ValkeyExists: "go-redis",
-	MooncakeExists: "backend/mooncake",
-}
-
-// preparedOnly says why a rival has no usual client.
-var preparedOnly = map[string]string{Floor: "nobody uses it: it is the least that a prepared request can take"}
-
-// UsualClient returns the name of the client that a rival's users have. If there is
-// none, it returns why.
-func UsualClient(rival string) (client, why string) { return usualClients[rival], preparedOnly[rival] }
-
-// Blocks at which a chain that does not hit whole misses.
-const (
-	MissFirst  = "first"
-	MissMiddle = "middle"
-	MissTail   = "tail"
-	MissRandom = "random"
-)
-
-// Options says what to measure. Everything but Entries, Rotate, Only, Ways, ServerCores
-// and the paths of rivals is required.
+// Options says what to measure. The zero value of what has no comment on what it requires is
+// good.
 type Options struct {
-	Hashes       []int // a request; one after the other
-	HashTokens   int   // tokens one hash covers
-	Entries      int   // least number of hashes stored for each number of hashes
-	Rotate       int64 // bytes that the requests of each number of hashes exceed together, so that they exceed caches
-	Rounds       int
-	TimePerRival time.Duration // in each way at each number of hashes, about
+	Hashes       []int         // a request; one after the other; required
+	BlockSize    int           // tokens that one hash covers; required
+	Entries      int           // least number of hashes stored for each number of hashes
+	Rotate       int64         // bytes that the requests of each number of hashes exceed together, so that they exceed caches
+	MaxCache     int64         // if above 0, they exceed half of the last-level cache too, or of so many bytes where it is larger
+	Rounds       int           // required
+	TimePerRival time.Duration // in each way at each number of hashes, about; required
+	Requests     int           // a round and rival; 0: as many as TimePerRival is for
+	Batch        int           // most requests to a rival before it is the next one's turn; 0: an eighth of a round
+	Pipeline     int           // requests under way in further rounds; 0: no such rounds
+	Idle         bool          // also measure what CPU time hitline takes without requests
 	HitShare     float64       // of the chains that hit whole
-	MissAt       string        // where the others miss
-	Seed         uint64        // the same one sends the same requests to every rival, in every run; 0 takes a random one
+	MissAt       workload.MissAt
+	Seed         uint64 // the same one sends the same requests to every rival, in every run; 0 takes a random one
 
 	Only []string // rivals to measure; hitline always is; nil for all
-	Ways []string // in which they are asked; nil for both
+	Ways []string // in which they are asked; nil for Prepared and Usual
 
-	// Cores by the system's numbers. A negative ClientCore is the first that this
-	// process may run on. ServerCores is nil for all but the client's, and but those
-	// that are threads of the same core.
-	ClientCore  int
-	ServerCores []int
+	// Cores by the system's numbers; see [process.OneCore].
+	ClientCores, ServerCores []int
+	OneServerCore            bool // without ServerCores: give the servers one core
 
-	Hitline     string   // path of the hitline binary
-	FloorServer []string // command line that ends in a call of floor.ServeFloor; the request size is appended
+	// Connect is the address tcp://host:port or ipc:///path of a hitline that runs, in place of
+	// one that is started here. Token returns the token to send to it, "" for none; it is a
+	// function so that no printed options have the token.
+	Connect string
+	Token   func() string
+
+	Hitline     string   // path of the hitline binary; required without Connect
+	FloorServer []string // command line that ends in a call of ServeFloor; the request size is appended
 	MapServer   []string // command line that ends in a call of ServeMap; the tokens of a hash are appended
 
-	// Paths of the other programs; where one is empty it is looked for on PATH.
+	// Paths of the other programs; see [process.FindProgram].
 	Python         string // with pyzmq: of its servers and of the client
 	GoMap          string // bench/rivals/gomap
 	RedisServer    string
 	ValkeyServer   string
-	MooncakeMaster string // not looked for on PATH
+	MooncakeMaster string // not looked for
 
-	Timeout time.Duration // longest wait for a start, a connection or an answer
-	OnNote  func(text string)
+	Timeout time.Duration     // longest wait for a start, a connection or an answer; required
+	OnNote  func(text string) // is told what limits the meaning of the figures; required
 	OnStep  func(phase string, done, total int)
 }
 
 const (
-	hashLen = 32 // bytes, as vLLM's sha256 hashes have
+	hashLen = workload.HashLen
 
 	// MaxHashes is what fits the 64 MiB that a message may have by default.
 	MaxHashes = 2_000_000
 	// MaxEntries bounds the memory of the chains in each server.
-	MaxEntries = 20_000_000
+	MaxEntries = 100_000_000
 	// MaxRotate bounds the memory of the requests.
 	MaxRotate = 4 << 30
+	// MaxPipeline bounds the replies under way.
+	MaxPipeline = 1024
+	// maxPerRound bounds the requests of a rival and round, whose times are kept.
+	maxPerRound = 1_000_000
 )
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make
 // sense.
 func (o Options) Validate() error {
-	in := func(n, least, most int) bool { return n >= least && n <= most }
-	wrong := func(n int) bool { return !in(n, 1, MaxHashes) }
-	unknown := func(name string) bool { return !slices.Contains(Rivals(), name) }
-	text := ""
-	switch {
-	case len(o.Hashes) == 0:
-		text = "no number of hashes"
-	case slices.ContainsFunc(o.Hashes, wrong):
-		text = fmt.Sprintf("%d hashes; 1 to %d fit a request", o.Hashes[slices.IndexFunc(o.Hashes, wrong)], MaxHashes)
-	case len(slices.Compact(slices.Sorted(slices.Values(o.Hashes)))) < len(o.Hashes):
-		text = fmt.Sprintf("hashes %v: one of them is there twice", o.Hashes)
-	case !in(o.HashTokens, 1, 1<<32/MaxHashes):
-		text = fmt.Sprintf("a hash of %d tokens; it may cover 1 to %d", o.HashTokens, 1<<32/MaxHashes)
-	case !in(o.Entries, 0, MaxEntries):
-		text = fmt.Sprintf("%d entries; give 1 to %d, or 0 for what the rotation needs", o.Entries, MaxEntries)
-	case o.Rotate < 0 || o.Rotate > MaxRotate:
-		text = fmt.Sprintf("a rotation of %d MiB; give 0 to %d", o.Rotate>>20, MaxRotate>>20)
-	case !in(o.Rounds, 1, 1000):
-		text = fmt.Sprintf("%d rounds; give 1 to 1000", o.Rounds)
-	case o.TimePerRival <= 0:
-		text = fmt.Sprintf("%v for each rival; it must be positive", o.TimePerRival)
-	case !(o.HitShare >= 0 && o.HitShare <= 1): // not a number, too
-		text = fmt.Sprintf("a share of %v that hits; give 0 to 1", o.HitShare)
-	case !slices.Contains([]string{MissFirst, MissMiddle, MissTail, MissRandom}, o.MissAt):
-		text = fmt.Sprintf("a miss at %q; give first, middle, tail or random", o.MissAt)
-	case slices.ContainsFunc(o.Only, unknown):
-		text = fmt.Sprintf("no rival is called %q; there are %s", o.Only[slices.IndexFunc(o.Only, unknown)], strings.Join(Rivals(), ", "))
-	case slices.ContainsFunc(o.Ways, func(way string) bool { return !slices.Contains(Ways(), way) }):
-		text = fmt.Sprintf("ways %v; there are prepared and usual", o.Ways)
-	case o.Timeout <= 0:
-		text = fmt.Sprintf("a timeout of %v; it must be positive", o.Timeout)
-	default:
-		return nil
+	err := cmp.Or(
+		measure.CheckHashes(o.Hashes, 1, MaxHashes),
+		measure.CheckRange("tokens a hash", o.BlockSize, 1, 1<<32/MaxHashes),
+		measure.CheckRange("entries", o.Entries, 0, MaxEntries),
+		measure.CheckRange("MiB of requests", o.Rotate>>20, 0, MaxRotate>>20),
+		measure.CheckRange("MiB of cache", o.MaxCache>>20, 0, 2*MaxRotate>>20),
+		measure.CheckRange("rounds", o.Rounds, 1, 1000),
+		measure.CheckPositive("a duration", o.TimePerRival),
+		measure.CheckRange("requests a round", o.Requests, 0, maxPerRound),
+		measure.CheckRange("requests a batch", o.Batch, 0, maxPerRound),
+		measure.CheckRange("requests under way", o.Pipeline, 0, MaxPipeline),
+		measure.CheckShare("of chains that hit", o.HitShare),
+		o.MissAt.Check(),
+		measure.CheckPositive("a timeout", o.Timeout),
+	)
+	for _, name := range o.Only {
+		err = cmp.Or(err, measure.CheckOneOf("a rival", name, Rivals()...))
 	}
-	return fmt.Errorf("%w: %s", measure.ErrOptions, text)
+	for _, way := range o.Ways {
+		err = cmp.Or(err, measure.CheckOneOf("a way", way, Ways()...))
+	}
+	if err == nil && strings.HasPrefix(o.Connect, "tls://") {
+		err = measure.BadOptions("TLS is not measured beside a raw socket; give tcp://host:port or ipc:///path")
+	}
+	return err
 }
 
-// wants tells whether a rival is to be measured in one of some ways.
-func (o Options) wants(name string, ways ...string) bool {
+// wants tells whether a rival is to be measured in a way. Beside lookups by anchors the floor
+// server is asked, too.
+func (o Options) wants(name, way string) bool {
+	ways := o.Ways
+	if len(ways) == 0 {
+		ways = []string{Prepared, Usual}
+	}
 	named := len(o.Only) == 0 || name == Hitline || slices.Contains(o.Only, name)
-	return named && slices.ContainsFunc(ways, func(way string) bool { return len(o.Ways) == 0 || slices.Contains(o.Ways, way) })
+	return named && (slices.Contains(ways, way) || name == Floor && way == Prepared && slices.Contains(ways, Anchored))
+}
+
+// wantsAny tells whether a rival is to be measured at all.
+func (o Options) wantsAny(name string) bool {
+	return slices.ContainsFunc(waysOf(name), func(way string) bool { return o.wants(name, way) })
+}
+
+// rotate returns how many bytes the requests of a number of hashes exceed together, where the
+// last-level cache has so many: 0 if that is unknown. Each hash is there twice, in a request and
+// in an index.
+func (o Options) rotate(cache int64) int64 {
+	most := o.MaxCache
+	if cache > 0 {
+		most = min(cache, most)
+	}
+	return max(o.Rotate, most/2)
 }

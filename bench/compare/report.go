@@ -1,26 +1,34 @@
 package compare
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 )
 
-// Report is the result of Run.
+// Report is the result of Run, also of hitbench floor. Who draws round trips takes of Rows
+// what was asked in the ways [Prepared] and [Anchored]: of a rival's row p50_us, with the least
+// and the largest of p50_us_rounds; by anchors that of hits and of misses. In hitbench floor there
+// are two rows for a number of hashes, those of the rivals "floor" and "hitline".
 type Report struct {
-	Setup       measure.Setup `json:"setup"`
-	Hashes      []int         `json:"hashes"`
-	HashTokens  int           `json:"hash_block_tokens"`
-	Chains      []int         `json:"chains"`       // that the requests rotate over, of each number of hashes
-	Entries     int           `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
-	RotateBytes int64         `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
-	HitShare    float64       `json:"hit_share"`
-	MissAt      string        `json:"miss_at"`
-	Rounds      int           `json:"rounds"`
+	Setup       measure.Setup   `json:"setup"`
+	Hashes      []int           `json:"hashes"`
+	BlockSize   int             `json:"block_size"`
+	Chains      []int           `json:"chains"`              // that the requests rotate over, of each number of hashes
+	Entries     int             `json:"entries"`             // hashes that were stored with each rival, of all numbers of hashes
+	RotateBytes int64           `json:"rotate_bytes"`        // that the requests of each number of hashes exceed together
+	CacheBytes  int64           `json:"llc_bytes,omitempty"` // last-level cache as the machine reports it; 0: unknown
+	HitShare    float64         `json:"hit_share"`
+	MissAt      workload.MissAt `json:"miss_at"`
+	Rounds      int             `json:"rounds"`
+	Pipeline    int             `json:"pipeline,omitempty"` // requests under way in the rounds of Row.Rate
+	Connect     string          `json:"connect,omitempty"`  // the hitline that was not started here
 
 	process.Placement
 
@@ -30,30 +38,46 @@ type Report struct {
 	Partial bool      `json:"partial,omitempty"`
 }
 
+// Figures are those of round trips, in microseconds to 0.01. Those to the floor have the least
+// and the largest of the rounds, and are 0 if the floor server was not measured.
+type Figures struct {
+	P50us      float64        `json:"p50_us"` // of all requests that count, as the next
+	P99us      float64        `json:"p99_us"`
+	MaxUs      float64        `json:"max_us"`
+	RoundP50us measure.Spread `json:"p50_us_rounds"`         // of the rounds' medians
+	ToFloor    measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the floor server's
+	P99ToFloor measure.Spread `json:"p99_to_floor,omitzero"` // likewise of the rounds' p99
+}
+
 // Row is a rival, asked in one way, at one number of hashes.
 type Row struct {
 	Rival   string `json:"rival"`
-	Way     string `json:"way"`    // Prepared or Usual
+	Way     string `json:"way"`    // Prepared, Usual or Anchored
 	Client  string `json:"client"` // who asks
 	Version string `json:"version"`
 	Note    string `json:"note,omitempty"` // what limits the meaning of the row
 	Hashes  int    `json:"hashes"`
 
-	P50us     float64 `json:"p50_us"`     // of all requests that count, as p99_us and max_us; to 0.01 us
-	P50usMin  float64 `json:"p50_us_min"` // of the rounds' medians, as the next
-	P50usMax  float64 `json:"p50_us_max"`
-	P99us     float64 `json:"p99_us"`
-	MaxUs     float64 `json:"max_us"`
-	UsPerHash float64 `json:"us_per_hash"` // p50_us by the number of hashes
+	Figures
+	Hits      *Figures `json:"hits,omitempty"` // by anchors: of chains that hit whole, and of the others
+	Misses    *Figures `json:"misses,omitempty"`
+	UsPerHash float64  `json:"us_per_hash"` // p50_us by the number of hashes
 
-	// To hitline asked in the same way: above 1, the rival takes longer. Median, least
-	// and largest of the ratios of the rounds' medians.
-	Ratio    float64 `json:"ratio"`
-	RatioMin float64 `json:"ratio_min"`
-	RatioMax float64 `json:"ratio_max"`
+	// Ratio is to hitline asked in the same way: above 1, the rival takes longer. It is of the
+	// rounds' medians.
+	Ratio measure.Spread `json:"ratio"`
 	// RatioZMTP is to hitline-zmtp asked in the same way, by the same client; 0 if the
 	// rival is not asked over ZeroMQ, or hitline-zmtp is not measured.
 	RatioZMTP float64 `json:"ratio_zmtp,omitempty"`
+
+	// Of servers that were started here: CPU time a request, and of hitline what it takes in a
+	// second without requests.
+	CPUus   measure.Spread `json:"cpu_us,omitzero"`
+	IdleCPU *float64       `json:"idle_cpu_ms_per_s,omitempty"`
+
+	// With Options.Pipeline: requests a second, and their ratio to the floor server's.
+	Rate        measure.Spread `json:"requests_per_s,omitzero"`
+	RateToFloor measure.Spread `json:"requests_to_floor,omitzero"`
 
 	Requests int `json:"requests"` // that count
 	Wrong    int `json:"wrong"`    // answers, also of requests that do not count
@@ -67,85 +91,149 @@ type Skipped struct {
 	Why   string `json:"why"`
 }
 
-// WriteJSON writes the report as one line of JSON.
-func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
-
 // WriteTable writes the report for people.
 func (r Report) WriteTable(w io.Writer) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "setup  %v\n", r.Setup)
-	fmt.Fprintf(&text, "%d rounds, %d hashes stored, %.4g %% of the chains hit whole; %v\n", r.Rounds, r.Entries, 100*r.HitShare, r.Placement)
-	if len(r.Placement.Server) == 1 && !r.Placement.Shared {
-		text.WriteString("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine\n")
+	var t measure.Table
+	t.Line("setup", "%v", r.Setup)
+	t.Line("chains", "%d rounds over %v; %d hashes stored; %.4g %% hit whole", r.Rounds, r.Chains, r.Entries, 100*r.HitShare)
+	t.Line("cores", "%v", r.Placement)
+	if r.CacheBytes > 0 {
+		t.Line("cache", "%d MiB; the requests exceed %d MiB, and as much in an index", r.CacheBytes>>20, r.RotateBytes>>20)
+	}
+	if len(r.Placement.Server) == 1 && !r.Placement.Shared && slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Rival != Floor && row.Rival != Hitline }) {
+		t.Text("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine")
 	}
 	if r.Partial {
-		text.WriteString("partial: it ended before its end\n")
+		t.Text("partial: it ended before its end")
 	}
-	last := Row{}
-	for _, row := range r.Rows {
-		if row.Hashes != last.Hashes || row.Way != last.Way {
-			last = row
-			row.writeHeading(&text)
+	for rows := r.Rows; len(rows) > 0; {
+		first := rows[0]
+		n := slices.IndexFunc(rows, func(row Row) bool { return row.Hashes != first.Hashes || row.Way != first.Way })
+		if n < 0 {
+			n = len(rows)
 		}
-		row.write(&text)
+		r.addGroup(&t, rows[:n])
+		rows = rows[n:]
 	}
-	r.writeRivals(&text)
-	_, err := io.WriteString(w, text.String())
-	return err
+	r.addRivals(&t)
+	if r.Wrong > 0 {
+		t.Line("wrong", "%d", r.Wrong)
+	}
+	return t.Write(w)
 }
 
 // headings are what the groups of rows are called.
 var headings = map[string]string{
 	Prepared: "prepared bytes over a raw socket; ratios to hitline asked so",
 	Usual:    "each by its users' client; ratios to hitline by lookup/client",
+	Anchored: "by anchors; ratios to the floor, which reads all hashes",
 }
 
-// writeHeading writes the heading of the rows of one way at one number of hashes.
-func (row Row) writeHeading(w io.Writer) {
-	fmt.Fprintf(w, "\n%d hashes, %s\n", row.Hashes, headings[row.Way])
-	fmt.Fprintf(w, "%-17s %-16s %11s %23s %11s %11s %9s %17s %7s %10s %8s\n",
-		"", "client", "p50 us", "of the rounds", "p99 us", "max us", "ratio", "of the rounds", "zmtp", "ns a hash", "requests")
+// column is one of a table of rows. It is left out if none of them has it.
+type column struct {
+	head string
+	cell func(row Row) string
 }
 
-// write writes the row's line.
-func (row Row) write(w io.Writer) {
-	spread := fmt.Sprintf("%.2f to %.2f", row.P50usMin, row.P50usMax)
-	ratios := fmt.Sprintf("%.2f to %.2f", row.RatioMin, row.RatioMax)
-	zmtp := ""
-	if row.RatioZMTP > 0 {
-		zmtp = fmt.Sprintf("%.2f", row.RatioZMTP)
+// columns are those behind the name of the rival and that of the client.
+var columns = []column{
+	{"p50 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P50us) }},
+	{"of the rounds", func(row Row) string { return fmt.Sprintf("%.2f to %.2f", row.RoundP50us.Min, row.RoundP50us.Max) }},
+	{"p99 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P99us) }},
+	{"max us", func(row Row) string { return fmt.Sprintf("%.2f", row.MaxUs) }},
+	{"ratio", func(row Row) string { return spread(row.Ratio) }},
+	{"zmtp", func(row Row) string { return spread(measure.Spread{Median: row.RatioZMTP}) }},
+	{"to the floor", func(row Row) string { return spread(row.ToFloor) }},
+	{"cpu us", func(row Row) string { return spread(measure.Spread{Median: row.CPUus.Median}) }},
+	{"ns a hash", func(row Row) string { return fmt.Sprintf("%.1f", 1000*row.UsPerHash) }},
+	{"requests", func(row Row) string { return measure.Grouped(int64(row.Requests)) }},
+	{"wrong", func(row Row) string {
+		if row.Wrong == 0 {
+			return ""
+		}
+		return measure.Grouped(int64(row.Wrong)) + " WRONG"
+	}},
+}
+
+// spread shows a median with the least and the largest if there are such, and nothing for 0.
+func spread(s measure.Spread) string {
+	switch {
+	case s.Median == 0:
+		return ""
+	case s.Max == 0:
+		return fmt.Sprintf("%.2f", s.Median)
 	}
-	fmt.Fprintf(w, "%-17s %-16s %11.2f %23s %11.2f %11.2f %9.2f %17s %7s %10.1f %8d",
-		row.Rival, row.Client, row.P50us, spread, row.P99us, row.MaxUs, row.Ratio, ratios, zmtp, 1000*row.UsPerHash, row.Requests)
-	if row.Wrong > 0 {
-		fmt.Fprintf(w, "  %d WRONG", row.Wrong)
-	}
-	fmt.Fprintln(w)
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Min, s.Max)
 }
 
-// writeRivals writes who the rivals are, once each, and who is missing.
-func (r Report) writeRivals(w io.Writer) {
-	fmt.Fprintln(w)
+// addGroup adds the rows of one way at one number of hashes, and what only some have.
+func (r Report) addGroup(t *measure.Table, rows []Row) {
+	t.Text("\n%d hashes, %s", rows[0].Hashes, headings[rows[0].Way])
+	heads := []any{"", "client"}
+	cells := make([][]any, len(rows))
+	for i, row := range rows {
+		cells[i] = []any{row.Rival, row.Client}
+	}
+	for _, c := range columns {
+		if !slices.ContainsFunc(rows, func(row Row) bool { return c.cell(row) != "" }) {
+			continue
+		}
+		heads = append(heads, c.head)
+		for i, row := range rows {
+			cells[i] = append(cells[i], c.cell(row))
+		}
+	}
+	names := make([]string, len(heads))
+	for i, head := range heads {
+		names[i] = head.(string)
+	}
+	t.Heads(names...)
+	for _, row := range cells {
+		t.Row(row...)
+	}
+	for _, row := range rows {
+		r.addMore(t, row)
+	}
+}
+
+// addMore adds lines for what few rows have.
+func (r Report) addMore(t *measure.Table, row Row) {
+	for _, part := range []struct {
+		name string
+		*Figures
+	}{{"hits", row.Hits}, {"misses", row.Misses}} {
+		if part.Figures != nil {
+			t.Line(part.name, "p50 %.2f us, to the floor %s; p99 %.2f us, to the floor %s", part.P50us, spread(part.ToFloor), part.P99us, spread(part.P99ToFloor))
+		}
+	}
+	if row.Rate.Median > 0 {
+		t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of the floor's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToFloor), "unknown"))
+	}
+	if row.IdleCPU != nil {
+		t.Line("idle", "%s takes %.2f ms of CPU a second", row.Rival, *row.IdleCPU)
+	}
+}
+
+// addRivals adds who the rivals are, once each, and who is missing.
+func (r Report) addRivals(t *measure.Table) {
+	t.Text("")
 	seen := map[string]bool{}
 	for _, row := range r.Rows {
 		if seen[row.Rival] {
 			continue
 		}
 		seen[row.Rival] = true
-		text := row.Version
-		if row.Note != "" {
-			text = strings.TrimPrefix(text+"; "+row.Note, "; ")
-		}
+		text := strings.TrimPrefix(strings.TrimSuffix(row.Version+"; "+row.Note, "; "), "; ")
 		if _, why := UsualClient(row.Rival); why != "" {
 			text += "; prepared only: " + why
 		}
-		fmt.Fprintf(w, "%-17s %s\n", row.Rival, text)
+		t.Text("%-17s %s", row.Rival, text)
 	}
 	for _, s := range r.Skipped {
-		fmt.Fprintf(w, "%-17s skipped", s.Rival)
+		way := ""
 		if s.Way != "" {
-			fmt.Fprintf(w, " by its %s client", s.Way)
+			way = " by its " + s.Way + " client"
 		}
-		fmt.Fprintf(w, ": %s\n", s.Why)
+		t.Text("%-17s skipped%s: %s", s.Rival, way, s.Why)
 	}
 }

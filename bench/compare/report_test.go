@@ -12,87 +12,172 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 )
 
-// small returns options that are good and quick.
-func small() Options {
-	return Options{
-		Hashes: []int{20, 300}, HashTokens: 16, Entries: 400, Rounds: 3, TimePerRival: 15 * time.Millisecond, Seed: 1,
-		HitShare: 0.5, MissAt: MissRandom, ClientCore: -1, Timeout: 20 * time.Second,
-		OnNote: func(string) {}, OnStep: func(string, int, int) {},
-	}
+// keysOf returns the keys of a JSON object.
+func keysOf(t *testing.T, report any) []string {
+	t.Helper()
+	text, err := json.Marshal(report)
+	require.NoError(t, err)
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(text, &got))
+	return slices.Sorted(maps.Keys(got))
 }
 
 // The keys are a contract with those who read the line.
 func TestReportKeys(t *testing.T) {
-	r := Report{
-		Hashes: []int{64}, Rounds: 5, Entries: 100, HitShare: 0.9, MissAt: MissTail, Placement: process.Placement{Client: []int{2}, Server: []int{3}},
-		Rows:    []Row{{Rival: "x", Hashes: 64, Note: "n", RatioZMTP: 2}},
-		Skipped: []Skipped{{"y", Usual, "z"}}, Partial: true,
+	assert.Equal(t, []string{
+		"block_size", "chains", "client_cores", "entries", "hashes", "hit_share", "miss_at", "rotate_bytes", "rounds", "rows",
+		"server_cores", "setup", "shared_cores", "skipped", "wrong",
+	}, keysOf(t, Report{}))
+	more := keysOf(t, Report{CacheBytes: 1, Pipeline: 1, Connect: "a", Partial: true})
+	assert.Subset(t, more, []string{"llc_bytes", "pipeline", "connect", "partial"})
+	row := []string{
+		"client", "hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "way", "wrong",
 	}
-	var out bytes.Buffer
-	require.NoError(t, r.WriteJSON(&out))
-	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
-	var got map[string]any
-	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
-	keys := func(of any) []string { return slices.Sorted(maps.Keys(of.(map[string]any))) }
-	assert.Equal(t, []string{
-		"chains", "client_cores", "entries", "hash_block_tokens", "hashes", "hit_share", "miss_at", "partial", "rotate_bytes", "rounds", "rows", "server_cores",
-		"setup", "shared_cores", "skipped", "wrong",
-	}, keys(got))
-	assert.Equal(t, []string{
-		"client", "hashes", "max_us", "note", "p50_us", "p50_us_max", "p50_us_min", "p99_us", "ratio", "ratio_max", "ratio_min", "ratio_zmtp", "requests",
-		"rival", "us_per_hash", "version", "way", "wrong",
-	}, keys(got["rows"].([]any)[0]))
-	assert.Equal(t, []string{"rival", "way", "why"}, keys(got["skipped"].([]any)[0]))
+	assert.Equal(t, row, keysOf(t, Row{}))
+	idle, some := 0.0, measure.Spread{Median: 1}
+	full := Row{
+		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, IdleCPU: &idle, Rate: some, RateToFloor: some,
+		Hits: &Figures{}, Misses: &Figures{},
+	}
+	assert.ElementsMatch(t, append(row,
+		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor", "hits", "misses",
+	), keysOf(t, full))
+	assert.Equal(t, []string{"max", "median", "min"}, keysOf(t, some))
+	assert.Equal(t, []string{"rival", "way", "why"}, keysOf(t, Skipped{"y", Usual, "z"}))
+}
+
+// spaced returns text with one space in place of several.
+func spaced(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.Join(strings.Fields(line), " ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestReportTable(t *testing.T) {
+	one := measure.Spread{Median: 1, Min: 1, Max: 1}
+	figures := Figures{P50us: 12.3, RoundP50us: measure.Spread{Median: 12, Min: 11, Max: 14}, P99us: 20, MaxUs: 99}
 	row := Row{
 		Rival: Hitline, Way: Prepared, Client: "raw socket", Version: "v1", Note: "raw", Hashes: 64,
-		P50us: 12.3, P50usMin: 11, P50usMax: 14, P99us: 20, MaxUs: 99, Ratio: 1, RatioMin: 1, RatioMax: 1, UsPerHash: 0.19219, Requests: 700,
+		Figures: figures, Ratio: one, UsPerHash: 0.19219, Requests: 7000,
 	}
 	floor := row
 	floor.Rival, floor.Note = Floor, ""
 	slow := row
-	slow.Rival, slow.Version, slow.Note, slow.P50us, slow.Ratio, slow.RatioZMTP, slow.Wrong = Python, "v2", "", 123, 10, 9.5, 3
+	slow.Rival, slow.Version, slow.Note, slow.P50us, slow.Ratio.Median, slow.RatioZMTP, slow.Wrong = Python, "v2", "", 123, 10, 9.5, 3
 	usual := row
 	usual.Way, usual.Client = Usual, "lookup/client"
-	more := row
-	more.Hashes = 512
 	r := Report{
-		Rounds: 5, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow, usual, more},
-		Skipped: []Skipped{{Rival: GoZMQMap, Why: "it is not here"}, {HitlineZMTP, Usual, "no pyzmq"}},
+		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow, usual},
+		Skipped: []Skipped{{Rival: GoZMQMap, Why: "it is not here"}, {HitlineZMTP, Usual, "no pyzmq"}}, Wrong: 3,
 	}
 	var table bytes.Buffer
 	require.NoError(t, r.WriteTable(&table))
-	setup, rest, _ := strings.Cut(table.String(), "\n")
-	assert.Equal(t, "setup  "+r.Setup.String(), setup)
-	assert.Equal(t, `5 rounds, 9 hashes stored, 100 % of the chains hit whole; client [0], server [1]
+	setup, rest, _ := strings.Cut(spaced(table.String()), "\n")
+	assert.Equal(t, spaced("setup "+r.Setup.String()), setup)
+	assert.Equal(t, `chains 5 rounds over [20]; 9 hashes stored; 100 % hit whole
+cores client [0], server [1]
 one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine
 
 64 hashes, prepared bytes over a raw socket; ratios to hitline asked so
-                  client                p50 us           of the rounds      p99 us      max us     ratio     of the rounds    zmtp  ns a hash requests
-floor             raw socket             12.30          11.00 to 14.00       20.00       99.00      1.00      1.00 to 1.00              192.2      700
-hitline           raw socket             12.30          11.00 to 14.00       20.00       99.00      1.00      1.00 to 1.00              192.2      700
-python-zmq        raw socket            123.00          11.00 to 14.00       20.00       99.00     10.00      1.00 to 1.00    9.50      192.2      700  3 WRONG
+client p50 us of the rounds p99 us max us ratio zmtp ns a hash requests wrong
+floor raw socket 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
+hitline raw socket 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
+python-zmq raw socket 123.00 11.00 to 14.00 20.00 99.00 10.000 (1.000 to 1.000) 9.50 192.2 7,000 3 WRONG
 
 64 hashes, each by its users' client; ratios to hitline by lookup/client
-                  client                p50 us           of the rounds      p99 us      max us     ratio     of the rounds    zmtp  ns a hash requests
-hitline           lookup/client          12.30          11.00 to 14.00       20.00       99.00      1.00      1.00 to 1.00              192.2      700
+client p50 us of the rounds p99 us max us ratio ns a hash requests
+hitline lookup/client 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
 
-512 hashes, prepared bytes over a raw socket; ratios to hitline asked so
-                  client                p50 us           of the rounds      p99 us      max us     ratio     of the rounds    zmtp  ns a hash requests
-hitline           raw socket             12.30          11.00 to 14.00       20.00       99.00      1.00      1.00 to 1.00              192.2      700
-
-floor             v1; prepared only: nobody uses it: it is the least that a prepared request can take
-hitline           v1; raw
-python-zmq        v2
-go-zmq-map        skipped: it is not here
-hitline-zmtp      skipped by its usual client: no pyzmq
+floor v1; prepared only: nobody uses it: it is the least that a prepared request can take
+hitline v1; raw
+python-zmq v2
+go-zmq-map skipped: it is not here
+hitline-zmtp skipped by its usual client: no pyzmq
+wrong 3
 `, rest)
+
+	idle := 0.5
+	floor.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
+	row.ToFloor = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
+	row.Rate, row.RateToFloor, row.IdleCPU = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}, &idle
+	part := figures
+	part.ToFloor, part.P99ToFloor = row.ToFloor, row.RateToFloor
+	row.Hits = &part
 	table.Reset()
-	require.NoError(t, Report{Partial: true, Placement: process.Placement{Shared: true}}.WriteTable(&table))
-	assert.Contains(t, table.String(), "not pinned\npartial: ")
+	require.NoError(t, Report{
+		Pipeline: 8, CacheBytes: 64 << 20, RotateBytes: 32 << 20, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
+	}.WriteTable(&table))
+	text := spaced(table.String())
+	for _, want := range []string{
+		"cores not pinned\ncache 64 MiB; the requests exceed 32 MiB, and as much in an index\npartial: ", "to the floor cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
+		"hits p50 12.30 us, to the floor 1.100 (1.000 to 1.200); p99 20.00 us, to the floor 0.500 (0.400 to 0.600)\n",
+		"pipelined hitline, 8 under way: 2000 requests a second, 0.500 (0.400 to 0.600) of the floor's\n",
+		"idle hitline takes 0.50 ms of CPU a second\n",
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "pyzmq's", "of these servers none has threads")
+}
+
+// sampled returns a sampler with a round for each number of microseconds, of which the lookups
+// took a little less, and a little more.
+func sampled(r rival, us ...float64) *sampler {
+	s := &sampler{rival: &r, load: lookupsOf(10, 20, 1), perRound: 3}
+	for _, v := range us {
+		for _, took := range []float64{v - 1, v, v + 1} {
+			s.all.round = append(s.all.round, time.Duration(took*1000))
+			s.hit.round = append(s.hit.round, time.Duration(took*1000))
+			s.miss.round = append(s.miss.round, time.Duration(2*took*1000))
+		}
+		s.endRound()
+		s.rates = append(s.rates, 1e6/v)
+	}
+	return s
+}
+
+// A percentile is that of all rounds; a ratio is the median of the rounds' ratios.
+func TestRow(t *testing.T) {
+	floor, hitline := sampled(rival{name: Floor, way: Prepared}, 10, 20, 30), sampled(rival{name: Hitline, way: Anchored}, 11, 24, 30)
+	r := hitline.row(hitline, nil, floor)
+	assert.Equal(t, Figures{
+		P50us: 24, P99us: 31, MaxUs: 31, RoundP50us: measure.Spread{Median: 24, Min: 11, Max: 30},
+		ToFloor: measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, P99ToFloor: measure.Spread{Median: 1.091, Min: 1, Max: 1.19},
+	}, r.Figures, "not 24 to 20")
+	assert.Equal(t, measure.Spread{Median: 1, Min: 1, Max: 1}, r.Ratio)
+	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToFloor)
+	assert.InDelta(t, 2.4, r.UsPerHash, 1e-9)
+	assert.Equal(t, []int{9, 0}, []int{r.Requests, r.Wrong})
+	require.NotNil(t, r.Hits)
+	assert.Equal(t, r.Figures, *r.Hits)
+	assert.Equal(t, measure.Spread{Median: 2.2, Min: 2, Max: 2.4}, r.Misses.ToFloor)
+	assert.InDelta(t, 48, r.Misses.P50us, 1e-9)
+	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, floor.row(hitline, nil, floor).Ratio)
+	assert.Zero(t, hitline.row(hitline, nil, nil).ToFloor)
+
+	hitline.rival = &rival{name: HitlineZMTP, way: Prepared, zmtp: true}
+	assert.Nil(t, hitline.row(hitline, nil, floor).Hits, "by anchors only")
+	assert.InDelta(t, 1, hitline.row(hitline, hitline, floor).RatioZMTP, 0)
+	assert.Zero(t, floor.row(hitline, hitline, floor).RatioZMTP, "not over ZeroMQ")
+	slow := sampled(rival{name: Floor}, 1, 1, 50) // one round of three
+	assert.InDelta(t, 51, slow.row(slow, nil, nil).P99us, 0, "not the median of the rounds' percentiles")
+}
+
+// Wrong answers are counted, and the first is told of.
+func TestCheck(t *testing.T) {
+	s := &sampler{rival: &rival{name: Python, way: Prepared}, load: lookupsOf(10, 20, 1)}
+	s.load.Cut(0, workload.MissFirst)
+	s.draw(3)
+	s.draw(2)
+	for i, hit := range []uint32{0, 16} {
+		s.check(i, hit)
+	}
+	assert.Equal(t, 1, s.wrong)
+	assert.Equal(t, "python-zmq (prepared), 10 hashes, request 5: expected 0 hit tokens, got 16", s.firstWrong)
 }

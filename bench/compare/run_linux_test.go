@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,10 +20,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/backend/mooncake"
-	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
@@ -47,7 +47,7 @@ func serveAs(fault string, args []string) error {
 	switch args[0] {
 	case "floor-server":
 		size, _ := strconv.Atoi(args[1])
-		return floor.ServeFloor(os.Stderr, size, 1000)
+		return ServeFloor(os.Stderr, size, 1000)
 	case "map-server":
 		tokens, _ := strconv.Atoi(args[1])
 		return ServeMap(os.Stderr, tokens)
@@ -66,6 +66,9 @@ func serveAs(fault string, args []string) error {
 		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
 		os.Exit(0)
 	case "serve":
+		if fault, faulty := strings.CutPrefix(fault, "hitline "); faulty {
+			return serveFakeHitline(fault)
+		}
 		return serveHitline(16)
 	case "-": // what Python is started with
 		switch fault {
@@ -208,7 +211,7 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 	for _, hashes := range o.Hashes {
 		for _, way := range Ways() {
 			for _, rival := range rivals {
-				if _, why := UsualClient(rival); way == Prepared || why == "" {
+				if o.wants(rival, way) && slices.Contains(waysOf(rival), way) {
 					want = append(want, fmt.Sprintf("%s %s %d", rival, way, hashes))
 				}
 			}
@@ -223,13 +226,16 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 		assert.LessOrEqual(t, row.P50us, row.P99us, name)
 		assert.LessOrEqual(t, row.P99us, row.MaxUs, name)
 		assert.GreaterOrEqual(t, row.Requests, o.Rounds, name)
-		for _, figure := range []float64{row.P50usMin, row.Ratio, row.RatioMin, row.UsPerHash} {
+		for _, figure := range []float64{row.RoundP50us.Min, row.Ratio.Median, row.Ratio.Min, row.UsPerHash} {
 			assert.Positive(t, figure, name)
 		}
-		assert.LessOrEqual(t, row.P50usMin, row.P50usMax, name)
-		assert.LessOrEqual(t, row.RatioMin, row.RatioMax, name)
+		assert.LessOrEqual(t, row.RoundP50us.Min, row.RoundP50us.Max, name)
+		assert.LessOrEqual(t, row.Ratio.Min, row.Ratio.Max, name)
+		if slices.Contains(rivals, Floor) {
+			assert.Positive(t, row.ToFloor.Median, name)
+		}
 		if row.Rival == Hitline {
-			assert.Equal(t, []float64{1, 1, 1}, []float64{row.Ratio, row.RatioMin, row.RatioMax})
+			assert.Equal(t, measure.Spread{Median: 1, Min: 1, Max: 1}, row.Ratio)
 		}
 	}
 	assert.Equal(t, want, got)
@@ -242,7 +248,7 @@ var fakedRivals = []string{Floor, Hitline, HitlineZMTP, GoNetMap, PythonBare, Py
 func TestRun(t *testing.T) {
 	allowed, err := process.Cores()
 	require.NoError(t, err)
-	for _, missAt := range []string{MissRandom, MissFirst, MissTail} {
+	for _, missAt := range []workload.MissAt{workload.MissRandom, workload.MissFirst, workload.MissTail} {
 		o := faked(t, "none")
 		o.MissAt = missAt
 		o.Only = fakedRivals
@@ -294,7 +300,7 @@ func TestRivals(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	noChildren(t)
-	judge(t, o, r, inOrder(rivals))
+	judge(t, o, r, slices.DeleteFunc(Rivals(), func(name string) bool { return !slices.Contains(rivals, name) }))
 	got := []string{}
 	for _, s := range r.Skipped {
 		got = append(got, s.Rival)
@@ -314,18 +320,6 @@ func TestRivals(t *testing.T) {
 			}
 		}
 	}
-}
-
-// inOrder returns rivals in the order of the report.
-func inOrder(rivals []string) (sorted []string) {
-	for _, name := range Rivals() {
-		for _, r := range rivals {
-			if r == name {
-				sorted = append(sorted, name)
-			}
-		}
-	}
-	return sorted
 }
 
 // A real master, whose keys are all absent.
@@ -416,21 +410,21 @@ func TestRunMissing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, r.Rows, 4+2)
 	assert.Equal(t, []Skipped{
-		{HitlineZMTP, Usual, "python3 is not on PATH; apt-get install python3-zmq"},
-		{GoZMQMap, "", "hitbench-gomap is not on PATH; make rivals builds it"},
-		{PythonBare, "", "python3 is not on PATH; apt-get install python3-zmq"},
-		{Python, "", "python3 is not on PATH; apt-get install python3-zmq"},
-		{RedisSMIsMember, "", "redis-server is not on PATH; apt-get install redis-server"},
-		{RedisExists, "", "redis-server is not on PATH; apt-get install redis-server"},
-		{ValkeySMIs, "", "valkey-server is not on PATH; apt-get install valkey-server"},
-		{ValkeyExists, "", "valkey-server is not on PATH; apt-get install valkey-server"},
+		{HitlineZMTP, Usual, "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
+		{GoZMQMap, "", "hitbench-gomap is neither beside this program nor on PATH; make rivals builds it"},
+		{PythonBare, "", "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
+		{Python, "", "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
+		{RedisSMIsMember, "", "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
+		{RedisExists, "", "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
+		{ValkeySMIs, "", "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
+		{ValkeyExists, "", "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
 		{MooncakeExists, "", "name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master"},
 	}, r.Skipped)
 
 	o.Only = []string{RedisExists}
 	_, err = Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrLost)
-	require.ErrorContains(t, err, "redis-exists: missing: redis-server is not on PATH")
+	require.ErrorContains(t, err, "missing: redis-server is neither beside this program nor on PATH")
 
 	o.RedisServer = "/no/such"
 	_, err = Run(t.Context(), o)
@@ -487,40 +481,124 @@ func TestRunCancelled(t *testing.T) {
 	}
 }
 
-// A program that does not say its version may be a script that has started another:
-// nothing waits for that one.
-func TestVersionLineOfScript(t *testing.T) {
-	m := &servers{o: Options{Timeout: 500 * time.Millisecond}}
-	pids := filepath.Join(t.TempDir(), "pid")
-	said := make(chan error, 1)
-	go func() {
-		_, err := m.versionLine(t.Context(), "sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait")
-		said <- err
-	}()
-	t.Cleanup(func() {
-		text, _ := os.ReadFile(pids)
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-	})
-	select {
-	case err := <-said:
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(20 * time.Second):
-		t.Fatal("the script's child is waited for")
+// What only some rivals have: lookups by anchors, pipelined rounds, and a server that runs.
+func TestRunBesideFloor(t *testing.T) {
+	o := faked(t, "none")
+	o.Only, o.Ways = []string{Floor, HitlineZMTP}, []string{Prepared, Anchored}
+	o.Requests, o.Batch, o.Pipeline, o.Idle, o.OneServerCore, o.MaxCache = 70, 9, 7, true, true, 1<<10
+	var phases []string
+	o.OnStep = func(phase string, _, _ int) { phases = append(phases, phase) }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	noChildren(t)
+	judge(t, o, r, []string{Floor, Hitline, HitlineZMTP})
+	assert.Contains(t, phases, "300 hashes: pipelined")
+	assert.EqualValues(t, 1<<9, r.RotateBytes)
+	if !r.Placement.Shared {
+		assert.Len(t, r.Placement.Server, 1)
 	}
+	idle := 0
+	for _, row := range r.Rows {
+		name := row.Rival + " " + row.Way
+		assert.Equal(t, 3*70, row.Requests)
+		assert.Positive(t, row.CPUus.Median, name)
+		pipelined := row.Way == Prepared && row.Rival != HitlineZMTP
+		assert.Equal(t, pipelined, row.Rate.Median > 0, name)
+		assert.Equal(t, pipelined, row.RateToFloor.Median > 0, name)
+		assert.Equal(t, row.Way == Anchored, row.Hits != nil && row.Misses != nil && row.Misses.ToFloor.Median > 0, name)
+		if row.IdleCPU != nil {
+			idle++
+		}
+	}
+	assert.Equal(t, len(o.Hashes), idle, "once for each number of hashes")
 }
 
-// A master that never answers is told in one line.
-func TestMasterNeverReady(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func TestRunConnect(t *testing.T) {
+	o := faked(t, "none")
+	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Timeout: o.Timeout})
 	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
+	defer server.Stop()
+	o.Connect, o.Hitline, o.Idle = server.Addr(), "/no/such", true
+	o.Only, o.Ways = []string{Floor}, []string{Prepared}
+	notes := ""
+	o.OnNote = func(text string) { notes += text + "\n" }
+	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	defer client.Close()
-	_, err = process.AwaitMaster(t.Context(), client, 50*time.Millisecond)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotContains(t, err.Error(), "\n")
+	judge(t, o, r, []string{Floor, Hitline})
+	assert.Equal(t, server.Addr(), r.Connect)
+	for _, row := range r.Rows {
+		assert.Equal(t, row.Rival == Floor, row.CPUus.Median > 0)
+		assert.Nil(t, row.IdleCPU)
+	}
+	assert.Contains(t, notes, server.Addr()+" was not started here: it is not pinned")
+}
+
+// Each fault of hitline is caught, also with several requests under way. The fault is in its
+// tenth answer, three are those of the warm-up.
+func TestHitlineFaults(t *testing.T) {
+	for fault, want := range map[string]struct {
+		is              error
+		text, pipelined string
+	}{
+		"refuses":       {measure.ErrAnswer, "hitline (prepared), 20 hashes: bad answer: it begins with 000100", "bad answer: it begins with 000100"},
+		"chatters":      {measure.ErrAnswer, ", of which 6 bytes are one", "which was not asked for"},
+		"closes":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: closed by the server", "no connection: closed by the server"},
+		"silent":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: no answer in time", ""},
+		"refuses store": {measure.ErrRefused, "storing: chain 0", ""},
+	} {
+		for requests, text := range map[int]string{30: want.text, 6: want.pipelined} {
+			if text == "" {
+				continue
+			}
+			t.Run(fmt.Sprint(fault, requests), func(t *testing.T) {
+				o := faked(t, "hitline "+fault)
+				o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
+				o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, requests, 2
+				if fault == "silent" {
+					o.Timeout = 3 * time.Second
+				}
+				r, err := Run(t.Context(), o)
+				for fault == "silent" && o.Timeout < 20*time.Second && strings.Contains(fmt.Sprint(err), "is not ready") {
+					o.Timeout *= 3 // a busy machine takes longer to start a server
+					r, err = Run(t.Context(), o)
+				}
+				require.ErrorIs(t, err, want.is)
+				assert.ErrorContains(t, err, text)
+				assert.True(t, r.Partial)
+				noChildren(t)
+			})
+		}
+	}
+	o := faked(t, "hitline wrong")
+	o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
+	o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, 60, 7
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, 12, r.Wrong, "one answer in ten, of the warm-up and of the pipelined round too")
+}
+
+// The floor server answers when the last byte of a request has come, however the
+// bytes come, and every request.
+func TestFloorServer(t *testing.T) {
+	t.Setenv(asServer, "none")
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), process.Options{Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	defer p.Stop()
+	conn, err := net.Dial("tcp", p.Addr()[len("tcp://"):])
+	require.NoError(t, err)
+	defer conn.Close()
+	sent, got := 0, 0
+	b := make([]byte, 100)
+	for _, n := range []int{1, 1498, 1, 1500, 4499, 1, 7500} {
+		_, err := conn.Write(make([]byte, n))
+		require.NoError(t, err)
+		sent += n
+		for got < sent/1500*hitLen {
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+			n, err := conn.Read(b)
+			require.NoError(t, err)
+			got += n
+		}
+		require.Equal(t, sent/1500*hitLen, got)
+	}
 }

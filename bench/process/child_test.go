@@ -2,15 +2,20 @@ package process
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
 )
 
@@ -129,4 +134,41 @@ func TestOutput(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 4: no luck")
 	_, err = Output(t.Context(), exec.Command("/no/such"), 20*time.Second)
 	require.ErrorIs(t, err, measure.ErrLost)
+}
+
+// A program that does not end may be a script that has started another: nothing waits for that
+// one.
+func TestOutputOfScript(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pid")
+	said := make(chan error, 1)
+	go func() {
+		_, err := Output(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait"), 500*time.Millisecond)
+		said <- err
+	}()
+	t.Cleanup(func() {
+		text, _ := os.ReadFile(pids)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	select {
+	case err := <-said:
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the script's child is waited for")
+	}
+}
+
+// A master that never answers is told in one line.
+func TestMasterNeverReady(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = AwaitMaster(t.Context(), client, 50*time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "\n")
 }

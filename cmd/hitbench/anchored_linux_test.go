@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/coordinator"
@@ -17,27 +16,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
-
-func TestFloorAnchored(t *testing.T) {
-	r := runFloor(t, "--json", "--anchored", "--hashes", "300")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	var got floor.Report
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-	assert.Zero(t, got.Wrong)
-	require.NotNil(t, got.Anchored)
-	a := got.Anchored
-	for _, figure := range []float64{got.HitlineP50us, a.HitP50us, a.HitRatio, a.HitP99us, a.HitRatio99, a.MissP50us, a.MissRatio, a.MissP99us, a.MissRatio99} {
-		assert.Positive(t, figure)
-	}
-
-	r = runFloor(t, "--anchored", "--hashes", "300")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "\nmisses       p50 ")
-
-	r = runFloor(t, "--anchored", "--hash-block-tokens", "32")
-	assert.Equal(t, exitBad, r.code, "wrong answers are seen by anchors too")
-	assert.Equal(t, exitUsage, runFloor(t, "--anchored", "--pipeline", "4").code)
-}
 
 func TestReplayAnchored(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: 200_000}})

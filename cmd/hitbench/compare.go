@@ -2,32 +2,38 @@ package main
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/bench/compare"
-	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
 
-// compareFlags are the flags of hitbench compare; written by cobra.
+// compareFlags are the flags of hitbench compare, and of floor; written by cobra.
 type compareFlags struct {
-	o       compare.Options
-	seconds float64
-	rotate  int64  // MiB
-	cores   string // of the servers
-	json    bool
-	vllm    vllmFlags
-	holders holdersFlags
+	o        compare.Options
+	rotate   int64 // MiB
+	maxCache int64 // MiB
+	missAt   string
+	cores    coresFlags
+	secure   connectflags.Flags
+	json     bool
+	vllm     vllmFlags
+	holders  holdersFlags
 }
 
-// compareServer is the hidden command that is a Go map behind a socket.
-const compareServer = "compare-server"
+// Hidden commands that are servers to compare with: a Go map behind a socket, and one that looks
+// nothing up.
+const (
+	compareServer = "compare-server"
+	floorServer   = "floor-server"
+)
 
 // compareCommand returns the command.
 func (a *app) compareCommand() *cobra.Command {
@@ -39,17 +45,21 @@ func (a *app) compareCommand() *cobra.Command {
 otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have
 it, and one of the bare hashes; a Go map behind ZeroMQ, and behind a plain
 socket; Redis and Valkey, by SMISMEMBER on a set and by pipelined EXISTS;
-Mooncake's batch existence call; and, as the least there can be, a raw-socket
-server that looks nothing up.
+Mooncake's batch existence call; and, as the least there can be, the floor: a
+raw-socket server that looks nothing up.
 
 Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
 for hitline, by anchors from 4,096 hashes on; pyzmq for what speaks ZeroMQ;
 go-redis for Redis and Valkey. A ratio above 1 says that the rival takes longer.
-The column zmtp is the ratio to hitline over ZeroMQ, asked by the same client.
+In a third way, anchored, hitline is asked by anchors, whatever the length. The
+column zmtp is the ratio to hitline over ZeroMQ, asked by the same client, and
+"to the floor" is that to the floor in the same rounds. "cpu us" is the CPU time
+of the server for a request.
 
 All servers are started here, new ones for each number of hashes, and stopped.
+Programs are looked for beside this one, then on PATH.
 The client has one core; the servers have all others but its hyper-threads. On
 a machine of two cores they have one, which is hard on a server with several
 threads, such as pyzmq's. As a client pyzmq has two threads on the client's one.
@@ -70,7 +80,7 @@ block. Flags for other rivals, cores and hits do not go with it. Python needs
 
 With --holders N the only rival is llm-d's in-memory index: which of N engines
 has the longest prefix of a prompt? Package fleet, in this process, and llm-d's
-index, in hitbench-llmd, are asked in turn on one core (--client-core), without
+index, in hitbench-llmd, are asked in turn on one core (--client-cores), without
 a network. A ratio is how many times as long as fleet llm-d takes; "llm-d
 lookup" is its lookup without the scorer, which alone tells no prefix. All
 answers are compared with what was stored. Prompts share system prompts and, by
@@ -81,7 +91,7 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json",
+		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json\n  hitbench compare --only floor --ways prepared,anchored --hit-share 0.5",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
@@ -101,78 +111,111 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of hashes, about (with --vllm 3)")
-	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
+	hashesFlag(flags, &f.o.Hashes, []int{64, 512, 8192, 131072}, ", one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival and way at each number of hashes, about (with --vllm 3s)")
+	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
+	f.addLookups(flags, 1)
 	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together")
-	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one, which the report has")
-	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
-	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or random")
-	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
-	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual (default both)")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
-	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3 on PATH)")
-	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this program, then on PATH)")
-	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
-	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
-	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
-	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may run on)")
-	flags.Lookup("client-core").DefValue = "0" // help does not show a zero
-	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3 (default all but the client's and its hyper-threads)")
-	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
-	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an answer (with --vllm 3m)")
-	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	flags.Int64Var(&f.maxCache, "max-cache", 0, "`MiB` of the last-level cache that requests and index exceed together, if it is as large; 0: do not care")
+	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual, anchored (default prepared,usual)")
+	flags.IntVar(&f.o.Batch, "batch", 0, "most requests to a rival at its turn; 0 for an eighth of a round")
+	flags.BoolVar(&f.o.Idle, "idle", false, "also measure the CPU time of hitline in a second without requests")
+	jsonFlag(flags, &f.json)
+	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
+		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
+		hitlineFlag(group, &f.o.Hitline, "")
+		group.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3)")
+		group.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap")
+		group.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server")
+		group.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server")
+		group.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
+	})
+	f.addPlaces(flags, "all but the client's and its hyper-threads", 20*time.Second, " (with --vllm 3m)")
 	f.vllm.add(flags)
 	f.holders.add(flags)
 	return cmd
 }
 
-// compareServerCommand returns the command that compare runs as a server.
-func (a *app) compareServerCommand() *cobra.Command {
+// addLookups defines the flags for what is asked.
+func (f *compareFlags) addLookups(flags *pflag.FlagSet, hitShare float64) {
+	roundsFlag(flags, &f.o.Rounds, 5, "")
+	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
+	pipelineFlag(flags, &f.o.Pipeline, 0, ", in further rounds that measure requests a second; 0 for none")
+	seedFlag(flags, &f.o.Seed, 1, "")
+	flags.Float64Var(&f.o.HitShare, "hit-share", hitShare, "share of the chains that hit whole")
+	flags.StringVar(&f.missAt, "miss-at", string(workload.MissRandom), "where the others miss: first, middle, tail or random")
+	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
+}
+
+// addPlaces defines the flags for where everything runs.
+func (f *compareFlags) addPlaces(flags *pflag.FlagSet, servers string, timeout time.Duration, detail string) {
+	f.cores.add(flags, " (default the first one)", " (default "+servers+")")
+	timeoutFlag(flags, &f.o.Timeout, timeout, detail)
+	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
+		group.StringVar(&f.o.Connect, "connect", "", "`address` of a hitline to measure instead of starting one")
+		f.secure.Add(group)
+	})
+}
+
+// serverCommand returns a hidden command with a number above 0 as its argument, and a second one
+// if there is a default for it, that serves until it fails.
+func serverCommand(use, short string, second int, serve func(first, second int) error) *cobra.Command {
 	return &cobra.Command{
-		Use:    compareServer + " TOKENS",
-		Short:  "Serve a Go map of hashes that cover so many tokens",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Use: use, Short: short, Hidden: true, Args: cobra.RangeArgs(1, 1+min(second, 1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			tokens, err := strconv.Atoi(args[0])
-			if err != nil || tokens < 1 {
-				return cli.Usagef("%q is no number of tokens", args[0])
+			numbers := [2]int{0, second}
+			for i, text := range args {
+				n, err := strconv.Atoi(text)
+				if err != nil || n < 1 {
+					return cli.Usagef("%q is no number above 0", text)
+				}
+				numbers[i] = n
 			}
-			return compare.ServeMap(a.stderr, tokens)
+			return serve(numbers[0], numbers[1])
 		},
 	}
 }
 
-// compare runs the command and prints the report.
-func (a *app) compare(ctx context.Context, f compareFlags) error {
-	o := f.o
-	o.TimePerRival = time.Duration(f.seconds * float64(time.Second))
-	o.Rotate = f.rotate << 20
-	if f.cores != "" {
-		var err error
-		if o.ServerCores, err = load.ParseCores(f.cores); err != nil {
-			return err
-		}
+// compareServerCommand returns the command that compare runs as a server.
+func (a *app) compareServerCommand() *cobra.Command {
+	return serverCommand(compareServer+" TOKENS", "Serve a Go map of hashes that cover so many tokens", 0,
+		func(tokens, _ int) error { return compare.ServeMap(a.stderr, tokens) })
+}
+
+// options returns those of the flags.
+func (a *app) options(f compareFlags) (o compare.Options, err error) {
+	o = f.o
+	o.Rotate, o.MaxCache, o.MissAt = f.rotate<<20, f.maxCache<<20, workload.MissAt(f.missAt)
+	if o.ClientCores, o.ServerCores, err = f.cores.parse(); err != nil {
+		return o, err
 	}
 	if err := o.Validate(); err != nil {
-		return err
+		return o, err
 	}
 	self, err := executable()
 	if err != nil {
-		return err
-	}
-	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
-		return err
-	}
-	if beside := filepath.Join(filepath.Dir(self), "hitbench-gomap"); o.GoMap == "" {
-		if path, err := exec.LookPath(beside); err == nil {
-			o.GoMap = path
-		}
+		return o, err
 	}
 	o.FloorServer = []string{self, floorServer}
 	o.MapServer = []string{self, compareServer}
+	if o.Connect == "" {
+		if given := f.secure.Given(); given != "" {
+			return o, cli.Usagef("--%s is of no use without --connect", given)
+		}
+		o.Hitline, err = findHitline(o.Hitline, self)
+		return o, err
+	}
+	addr, secure, err := a.server(&f.secure)
+	o.Connect, o.Token = addr, secure.Token
+	return o, err
+}
+
+// compare runs the command and prints the report.
+func (a *app) compare(ctx context.Context, f compareFlags) error {
+	o, err := a.options(f)
+	if err != nil {
+		return err
+	}
 	redis.DiscardDriverLog() // what it logs is in its errors
 	report, err := watch(a, func(p *progress) (compare.Report, error) {
 		o.OnStep, o.OnNote = p.step, p.note

@@ -59,8 +59,15 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	}
 	o := holders.Options{
 		Holders: f.holders.holders, Hashes: f.o.Hashes, Blocks: f.o.Entries, Queries: f.holders.queries,
-		Rounds: f.o.Rounds, TimePerSide: time.Duration(f.seconds * float64(time.Second)), Seed: f.o.Seed,
-		BlockSize: f.o.HashTokens, Core: f.o.ClientCore, Timeout: f.o.Timeout,
+		Rounds: f.o.Rounds, TimePerSide: f.o.TimePerRival, Seed: f.o.Seed,
+		BlockSize: f.o.BlockSize, Core: -1, Timeout: f.o.Timeout,
+	}
+	client, _, err := f.cores.parse()
+	if err != nil {
+		return err
+	}
+	if len(client) > 0 {
+		o.Core = client[0]
 	}
 	if !changed("hashes") {
 		o.Hashes = holdersHashes
@@ -74,7 +81,6 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	var err error
 	if o.LLMD, err = findLLMD(f.holders.llmd); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func runHolders(t *testing.T, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"compare", "--holders", "3", "--hashes", "16", "--entries", "200", "--rounds", "2", "--seconds", "0.002"}
+	small := []string{"compare", "--holders", "3", "--hashes", "16", "--entries", "200", "--rounds", "2", "--duration", "0.002"}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }

@@ -24,7 +24,7 @@ func runCompare(t *testing.T, args ...string) result {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
+	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "-d", "0.01", "--hitline", os.Args[0]}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, exitDone, r.code, r.stderr)
 	note := ""
 	if runtime.NumCPU() == 1 {
-		note = "hitbench: note: only one core to run on: nothing is pinned, and the ratios mean little\n"
+		note = "hitbench: note: client and servers share their cores: nothing is pinned, and the ratios mean little\n"
 	}
 	assert.Equal(t, note, r.stderr, "no terminal, no bar")
 	got := comparison(t, r)
@@ -64,38 +64,35 @@ func TestCompare(t *testing.T) {
 	assert.Contains(t, r.stdout, ", --seed 7\n")
 	assert.Contains(t, r.stdout, "\n50 hashes, each by its users' client")
 	assert.NotContains(t, r.stdout, "hashes, prepared")
-	assert.Contains(t, r.stdout, "redis-exists      skipped: redis-server is not on PATH; apt-get install redis-server\n")
+	assert.Contains(t, r.stdout, "redis-exists      skipped: redis-server is neither beside this program nor on PATH; apt-get install redis-server\n")
 }
 
 // This binary's hitline takes a hash for 16 tokens, whatever it is told.
 func TestCompareWrong(t *testing.T) {
-	r := runCompare(t, "--json", "--hash-block-tokens", "32", "--only", "hitline-zmtp,go-net-map", "--ways", "prepared")
+	r := runCompare(t, "--json", "--block-size", "32", "--only", "hitline-zmtp,go-net-map", "--ways", "prepared")
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stderr, "hitbench: note: wrong: hitline-zmtp (prepared), 20 hashes, request 7: expected 640 hit tokens, got 320\n")
 	assert.Contains(t, r.stderr, "answers are wrong\n")
 	for _, row := range comparison(t, r).Rows {
 		assert.Equal(t, row.Rival == "go-net-map", row.Wrong == 0, row.Rival)
 	}
-	r = runCompare(t, "--hash-block-tokens", "32", "--only", "floor")
+	r = runCompare(t, "--block-size", "32", "--only", "floor")
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stdout, " WRONG\n")
 }
 
 func TestCompareUsage(t *testing.T) {
 	wrong := map[string][]string{
-		"unknown flag: --depth":                          {"--depth", "1"},
-		"bad options: 0 hashes":                          {"--hashes", "64,0"},
-		"bad options: no rival is called \"memcache\"":   {"--only", "memcache"},
-		"bad options: exec: \"/no/such\"":                {"--python", "/no/such"},
-		"--hitline: ":                                    {"--hitline", "/no/such"},
-		"bad options: 0s for each rival":                 {"--seconds", "0"},
-		"bad options: a miss at \"end\"":                 {"--miss-at", "end"},
-		"bad options: core 1000 is not among":            {"--client-core", "1000"},
-		"bad options: cores \"0-\"; give any, or a list": {"--server-cores", "0-"},
-		"bad options: ways [fast]; there are prepared":   {"--ways", "fast"},
-	}
-	if runtime.NumCPU() == 1 {
-		delete(wrong, "bad options: core 1000 is not among") // no core is chosen
+		"unknown flag: --depth":                           {"--depth", "1"},
+		"bad options: 0 hashes":                           {"--hashes", "64,0"},
+		"bad options: a rival \"memcache\"; there are":    {"--only", "memcache"},
+		"bad options: exec: \"/no/such\"":                 {"--python", "/no/such"},
+		"--hitline: ":                                     {"--hitline", "/no/such"},
+		"bad options: a duration of 0s":                   {"-d", "0"},
+		"bad options: a miss at \"end\"":                  {"--miss-at", "end"},
+		"bad options: core 1000 is not among":             {"--client-cores", "1000"},
+		"bad options: cores \"0-\"; give any, or a list":  {"--server-cores", "0-"},
+		"bad options: a way \"fast\"; there are prepared": {"--ways", "fast"},
 	}
 	for want, args := range wrong {
 		r := runCompare(t, args...)
@@ -111,7 +108,7 @@ func TestCompareUsage(t *testing.T) {
 func TestCompareLost(t *testing.T) {
 	r := runCompare(t, "--only", "go-zmq-map")
 	assert.Equal(t, exitLost, r.code)
-	assert.Contains(t, r.stderr, "hitbench: no connection: go-zmq-map: missing: hitbench-gomap is not on PATH; make rivals builds it\n")
+	assert.Contains(t, r.stderr, "hitbench: go-zmq-map: no connection: missing: hitbench-gomap is neither beside this program nor on PATH; make rivals builds it\n")
 	broken := filepath.Join(t.TempDir(), "redis-server")
 	script := "#!/bin/sh\n[ \"$1\" = --version ] && echo 'Redis server v=1.2 x' && exit\necho no luck\nexit 1\n"
 	require.NoError(t, os.WriteFile(broken, []byte(script), 0o700))

@@ -29,8 +29,8 @@ func (f *vllmFlags) add(flags *pflag.FlagSet) {
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
 var vllmHashes = []int{16, 256, 1875, 16384, 131072}
 
-// vllmSeconds is the default of --seconds with --vllm: the longest lookups take a second.
-const vllmSeconds = 3
+// vllmDuration is the default of --duration with --vllm: the longest lookups take a second.
+const vllmDuration = 3 * time.Second
 
 // vllmTimeout is the default of --timeout with --vllm: a million keys take half a minute to store.
 const vllmTimeout = 3 * time.Minute
@@ -47,19 +47,19 @@ func unusedVLLM(changed func(flag string) bool) error {
 
 // compareVLLM compares with a release of vLLM and prints the report.
 func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	hashes, seconds, timeout := f.o.Hashes, f.seconds, f.o.Timeout
+	hashes, duration, timeout := f.o.Hashes, f.o.TimePerRival, f.o.Timeout
 	if !changed("hashes") {
 		hashes = vllmHashes
 	}
-	if !changed("seconds") {
-		seconds = vllmSeconds
+	if !changed("duration") {
+		duration = vllmDuration
 	}
 	if !changed("timeout") {
 		timeout = vllmTimeout
 	}
 	for _, name := range []string{
 		"holders", "queries", "llmd", "entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
-		"client-core", "server-cores", "hash-block-tokens", "rotate", "ways",
+		"client-cores", "server-cores", "block-size", "rotate", "ways",
 	} {
 		if changed(name) {
 			return cli.Usagef("--%s does not go with --vllm", name)
@@ -67,7 +67,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	}
 	o := vllm.Options{
 		Release: f.vllm.release, Shapes: vllm.Shapes(hashes, f.vllm.tps, f.vllm.engines, f.vllm.hybridHashes),
-		Rounds: f.o.Rounds, Cell: time.Duration(seconds * float64(time.Second)),
+		Rounds: f.o.Rounds, Cell: duration,
 		Hitline: f.o.Hitline, Python: f.o.Python, Master: f.o.MooncakeMaster,
 		Timeout: timeout, Seed: f.o.Seed,
 	}

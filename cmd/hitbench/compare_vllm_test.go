@@ -12,12 +12,12 @@ import (
 func TestCompareVLLMUsage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for text, more := range map[string][]string{
-		"--miss-at does not go with --vllm\n":       {"--miss-at", "tail"},
+		"--miss-at does not go with --vllm\n":            {"--miss-at", "tail"},
 		"bad options: tensor-parallel size \"3\"; there": {"--tp", "3"},
-		"bad options: 0 engines; give":              {"--engines", "0"},
-		"no Python: exec: \"python3\"":              nil,
-		"no Python: exec: \"/no/python\"":           {"--python", "/no/python"},
-		"bad options: /bin/false cannot be used":    {"--python", "/bin/false"},
+		"bad options: 0 engines; give":                   {"--engines", "0"},
+		"no Python: exec: \"python3\"":                   nil,
+		"no Python: exec: \"/no/python\"":                {"--python", "/no/python"},
+		"bad options: /bin/false cannot be used":         {"--python", "/bin/false"},
 	} {
 		var stdout, stderr bytes.Buffer
 		a := app{stdout: &stdout, stderr: &stderr, dial: dial}

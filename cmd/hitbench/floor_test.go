@@ -5,12 +5,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,8 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/floor"
-	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/bench/compare"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -51,7 +49,7 @@ func runFloor(t *testing.T, args ...string) result {
 	t.Setenv(asCommand, "1")
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"floor", "--hashes", "20", "--entries", "1", "--max-cache", "1", "--rounds", "2", "--requests", "60", "--hitline", os.Args[0]}
+	small := []string{"floor", "--hashes", "20", "--entries", "1", "--max-cache", "1", "--rounds", "2", "-n", "60", "-d", "0.01", "--hitline", os.Args[0]}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -59,43 +57,82 @@ func runFloor(t *testing.T, args ...string) result {
 func TestFloor(t *testing.T) {
 	r := runFloor(t, "--json", "--pipeline", "5", "--seed", "9")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
-	var got floor.Report
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-	assert.Equal(t, []int{20, 2, 60, 5, 0}, []int{got.Hashes, got.Rounds, got.Requests, got.Pipeline, got.Wrong})
+	got := comparison(t, r)
+	assert.Equal(t, []int{20}, got.Hashes)
+	assert.Equal(t, []int{2, 5, 0}, []int{got.Rounds, got.Pipeline, got.Wrong})
+	assert.InDelta(t, 0.9, got.HitShare, 0)
 	assert.EqualValues(t, 9, got.Setup.Seed)
-	assert.Positive(t, got.FloorP50us)
-	assert.Positive(t, got.HitlineP50us)
-	assert.Positive(t, got.Ratio)
+	require.Len(t, got.Rows, 2)
+	assert.Equal(t, []string{"floor", "hitline"}, []string{got.Rows[0].Rival, got.Rows[1].Rival})
+	for _, row := range got.Rows {
+		assert.Equal(t, 2*60, row.Requests)
+		for _, figure := range []float64{row.P50us, row.ToFloor.Median, row.CPUus.Median, row.Rate.Median, row.RateToFloor.Median} {
+			assert.Positive(t, figure)
+		}
+	}
+	assert.NotNil(t, got.Rows[1].IdleCPU)
 
 	r = runFloor(t)
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "request      20 hashes, raw dialect\n")
+	assert.Contains(t, r.stdout, "\n20 hashes, prepared bytes over a raw socket")
+	assert.NotContains(t, r.stdout, "skipped")
+}
+
+// What help says that floor stands for is the same.
+func TestFloorIsCompare(t *testing.T) {
+	floor := comparison(t, runFloor(t, "--json", "--hashes", "50", "--entries", "400"))
+	compared := comparison(t, runCompare(t, strings.Fields("-n 60 --json --only floor --ways prepared --rotate 0 --max-cache 1 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
+	for _, r := range []*compare.Report{&floor, &compared} {
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			assert.Equal(t, row.Rival == compare.Hitline, row.IdleCPU != nil)
+			*row = compare.Row{Rival: row.Rival, Way: row.Way, Client: row.Client, Version: row.Version, Note: row.Note, Hashes: row.Hashes, Requests: row.Requests}
+		}
+		r.Setup.Started, r.Placement = time.Time{}, process.Placement{}
+	}
+	assert.Equal(t, floor, compared)
+}
+
+func TestFloorAnchored(t *testing.T) {
+	r := runFloor(t, "--json", "--anchored", "--hashes", "300")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	got := comparison(t, r)
+	assert.Zero(t, got.Wrong)
+	assert.InDelta(t, 0.5, got.HitShare, 0)
+	require.Len(t, got.Rows, 4, "of 20 and of 300 hashes")
+	assert.Equal(t, []string{"prepared", "anchored"}, []string{got.Rows[2].Way, got.Rows[3].Way})
+	for _, part := range []*compare.Figures{got.Rows[3].Hits, got.Rows[3].Misses} {
+		require.NotNil(t, part)
+		for _, figure := range []float64{part.P50us, part.ToFloor.Median, part.P99us, part.P99ToFloor.Median} {
+			assert.Positive(t, figure)
+		}
+	}
+
+	r = runFloor(t, "--anchored", "--hashes", "300")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "\nmisses       p50 ")
+
+	r = runFloor(t, "--anchored", "--block-size", "32")
+	assert.Equal(t, exitBad, r.code, "wrong answers are seen by anchors too")
+	assert.Equal(t, exitUsage, runFloor(t, "--anchored", "--pipeline", "4").code)
 }
 
 func TestFloorWrong(t *testing.T) {
-	r := runFloor(t, "--json", "--hash-block-tokens", "32")
+	r := runFloor(t, "--json", "--block-size", "32")
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stderr, "answers are wrong\n")
-	var got floor.Report
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-	assert.Greater(t, got.Wrong, 120)
+	assert.Greater(t, comparison(t, r).Wrong, 100)
 }
 
 func TestFloorUsage(t *testing.T) {
-	wrong := map[string][]string{
+	for want, args := range map[string][]string{
 		"unknown flag: --depth":                    {"--depth", "1"},
 		"bad options: 0 hashes":                    {"--hashes", "0"},
-		"dialect \"zmtp\"; only raw is measured":   {"--dialect", "zmtp"},
 		"--hitline: ":                              {"--hitline", "/no/such"},
-		"bad options: a cache of -1048576 bytes":   {"--max-cache", "-1"},
-		"bad options: core 100000 of ":             {"--client-core", "100000"},
+		"bad options: -1 MiB of cache":             {"--max-cache", "-1"},
+		"bad options: core 1023 is not among":      {"--client-cores", "1023"},
 		"--connect: \"udp://h:1\": unknown scheme": {"--connect", "udp://h:1"},
-	}
-	if runtime.NumCPU() == 1 {
-		delete(wrong, "bad options: core 100000 of ") // no core is chosen
-	}
-	for want, args := range wrong {
+	} {
 		r := runFloor(t, args...)
 		assert.Equal(t, exitUsage, r.code, want)
 		assert.Contains(t, r.stderr, want)
@@ -120,25 +157,6 @@ func TestFloorHelp(t *testing.T) {
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--pipeline")
 	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, nil, "--help").stdout, floorServer)
-}
-
-func TestFindHitline(t *testing.T) {
-	dir, path := t.TempDir(), t.TempDir()
-	t.Setenv("PATH", path)
-	self := filepath.Join(dir, "hitbench")
-	_, err := findHitline("", self)
-	require.ErrorIs(t, err, cli.ErrUsage)
-	require.ErrorContains(t, err, "there is no hitline at "+filepath.Join(dir, "hitline"))
-	for _, in := range []string{path, dir} { // that beside the program goes first
-		want := filepath.Join(in, "hitline")
-		require.NoError(t, os.WriteFile(want, nil, 0o700))
-		got, err := findHitline("", self)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-	}
-	got, err := findHitline(filepath.Join(path, "hitline"), self)
-	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(path, "hitline"), got)
 }
 
 // childrenOf returns the processes whose parent is pid.

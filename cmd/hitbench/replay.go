@@ -73,18 +73,13 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	cli.FlagGroup(flags, "Report", func(flags *pflag.FlagSet) {
 		flags.DurationVar(&f.o.Interval, "interval", 0, "length of the windows; 0 chooses one that makes at most 100")
-		flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
-		flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
+		flags.StringVar(&f.windows, "windows", "", "`file` for hit ratio and latency over time, as CSV; - for standard error")
+		hdrFlag(flags, &f.hdr)
 		jsonFlag(flags, &f.json)
 	})
 	serverFlags(flags, &f.server)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
-}
-
-// traceFlag is --trace, which several commands have.
-func traceFlag(flags *pflag.FlagSet, p *string) {
-	flags.StringVar(p, "trace", "", "trace `FILE`, plain or gzip; - for standard input")
 }
 
 // replay runs the command and prints the report, be it a partial one.
@@ -99,11 +94,17 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	files, err := f.createFiles()
+	trace := anotherFile{f.trace, "the trace"}
+	windows, err := a.openReportFile("windows", f.windows, trace)
 	if err != nil {
 		return err
 	}
-	defer files.close()
+	defer windows.close()
+	hdr, err := a.openReportFile("hdr", f.hdr, trace, anotherFile{f.windows, "the file of --windows"})
+	if err != nil {
+		return err
+	}
+	defer hdr.close()
 	address, secure, err := a.server(&f.server)
 	if err != nil {
 		return err
@@ -118,7 +119,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	defer closeAll(conns)
 	report, err := a.watchReplay(ctx, o, conns, total)
-	return a.finish(report, f.json, cmp.Or(err, files.write(report)), answers{report.Wrong, report.Refused, report.Requests})
+	return a.finish(report, f.json, cmp.Or(err, windows.write(report.WriteWindows), hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if

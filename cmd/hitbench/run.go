@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -138,7 +136,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.arrivals, "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	seedFlag(flags, &f.o.Seed, 0, "")
-	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
+	hdrFlag(flags, &f.hdr)
 	jsonFlag(flags, &f.json)
 	cli.FlagGroup(flags, "Requests", f.addRequestFlags)
 	cli.FlagGroup(flags, "Server that is started", func(group *pflag.FlagSet) {
@@ -181,11 +179,11 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err := f.o.Validate(); err != nil {
 		return err
 	}
-	hdr, err := a.openHDR(f.hdr)
+	hdr, err := a.openReportFile("hdr", f.hdr)
 	if err != nil {
 		return err
 	}
-	defer hdr.Close() // of no consequence: what was written is closed by writeHDR
+	defer hdr.close()
 	if err := f.chooseCores(); err != nil {
 		return err
 	}
@@ -205,7 +203,7 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if len(report.Steps) == 0 && err != nil { // nothing was measured
 		return err
 	}
-	return a.finish(report, f.json, cmp.Or(err, writeHDR(report, hdr)), answers{report.Wrong, report.Refused, report.Requests})
+	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
 // isSweep tells whether several points are measured.
@@ -392,33 +390,4 @@ func (p *progress) loadProblem(problem *load.Problem) {
 		kind = "refused"
 	}
 	p.problem(kind, problem.Error())
-}
-
-// openHDR opens the file of --hdr before the measuring, which may take hours. What is in
-// it stays until there is something to write.
-func (a *app) openHDR(path string) (io.WriteCloser, error) {
-	switch path {
-	case "":
-		return noFile{io.Discard}, nil
-	case "-":
-		return noFile{a.stderr}, nil
-	}
-	file, err := openFile(path)
-	if err != nil {
-		return nil, cli.Usagef("--hdr: %w", err)
-	}
-	return file, nil
-}
-
-// noFile is not to be closed.
-type noFile struct{ io.Writer }
-
-func (noFile) Close() error { return nil }
-
-// writeHDR writes the distribution of latencies where --hdr says.
-func writeHDR(r load.Report, to io.WriteCloser) error {
-	if file, ok := to.(*os.File); ok {
-		return writeFile(file, r.WriteHDR)
-	}
-	return r.WriteHDR(to)
 }

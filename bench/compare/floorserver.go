@@ -1,4 +1,4 @@
-package floor
+package compare
 
 import (
 	"fmt"
@@ -9,9 +9,6 @@ import (
 	"github.com/hitline/hitline/bench/wire"
 )
 
-// floorReply is the size of the floor server's answer in bytes.
-const floorReply = 4
-
 // ReadBuffer is the size in bytes with which the floor server reads. None from
 // 64 KiB to 1 MiB was faster by more than runs differ.
 const ReadBuffer = 256 << 10
@@ -21,12 +18,11 @@ const ReadBuffer = 256 << 10
 // one connection after the other and returns when it cannot go on.
 func ServeFloor(log io.Writer, size, buffer int) error {
 	runtime.LockOSThread()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := announce(log)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	fmt.Fprintf(log, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
 	b := make([]byte, buffer)
 	for {
 		conn, err := listener.Accept()
@@ -42,9 +38,18 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 	}
 }
 
+// announce listens on a free port of loopback and says so on log as hitline does.
+func announce(log io.Writer) (net.Listener, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		fmt.Fprintf(log, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
+	}
+	return listener, err
+}
+
 // answerAll serves a connection until it ends.
 func answerAll(s wire.Socket, size int, b []byte) {
-	answers := make([]byte, floorReply*(len(b)/size+1))
+	answers := make([]byte, hitLen*(len(b)/size+1))
 	for have := 0; ; {
 		n, err := s.Read(b)
 		if err != nil {
@@ -53,7 +58,7 @@ func answerAll(s wire.Socket, size int, b []byte) {
 		have += n
 		if whole := have / size; whole > 0 {
 			have -= whole * size
-			if _, err := s.Write(answers[:whole*floorReply]); err != nil {
+			if _, err := s.Write(answers[:whole*hitLen]); err != nil {
 				return
 			}
 		}

@@ -4,33 +4,26 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 )
-
-// bytesPerHash is about what a hash takes in the server of a rival, and in the requests
-// that this process holds for it, in both ways.
-var bytesPerHash = map[string]int64{
-	Hitline: 100, HitlineZMTP: 150, GoNetMap: 120, GoZMQMap: 270, PythonBare: 300, Python: 500,
-	RedisSMIsMember: 250, RedisExists: 350, ValkeySMIs: 250, ValkeyExists: 350, MooncakeExists: 350,
-}
 
 // exceeding returns which of the rivals to leave out, the largest first, so that the
 // others fit in so many bytes with so many hashes. It never leaves hitline out.
 func exceeding(rivals []string, hashes, available int64) []string {
-	sorted := slices.SortedStableFunc(slices.Values(rivals), func(a, b string) int { return cmp.Compare(bytesPerHash[b], bytesPerHash[a]) })
 	need := int64(0)
 	for _, name := range rivals {
-		need += bytesPerHash[name] * hashes
+		need += rivalKinds[name].bytes * hashes
 	}
 	var out []string
-	for _, name := range sorted {
-		if need <= available {
-			break
-		}
-		if name != Hitline && bytesPerHash[name] > 0 {
+	for _, name := range slices.SortedStableFunc(slices.Values(rivals), func(a, b string) int {
+		return cmp.Compare(rivalKinds[b].bytes, rivalKinds[a].bytes)
+	}) {
+		if need > available && name != Hitline && rivalKinds[name].bytes > 0 {
 			out = append(out, name)
-			need -= bytesPerHash[name] * hashes
+			need -= rivalKinds[name].bytes * hashes
 		}
 	}
 	return out
@@ -39,7 +32,7 @@ func exceeding(rivals []string, hashes, available int64) []string {
 // whyExceeding is what the report says of such a rival.
 func whyExceeding(name string, chain int, hashes, available int64) string {
 	return fmt.Sprintf("at %d hashes it needs about %d MiB of memory, of %d MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)",
-		chain, bytesPerHash[name]*hashes>>20, available>>20)
+		chain, rivalKinds[name].bytes*hashes>>20, available>>20)
 }
 
 // memoryShare is the part of the available memory that the rivals may take, in percent.
@@ -58,4 +51,23 @@ func availableMemory(meminfo []byte) int64 {
 		return 0
 	}
 	return kib << 10
+}
+
+// lastLevelCache returns the size in bytes of the largest cache described below
+// dir, the directory of a core's caches in sysfs; 0 if there is none.
+func lastLevelCache(dir fs.FS) int64 {
+	largest := int64(0)
+	sizes, _ := fs.Glob(dir, "index*/size") // the pattern is good
+	for _, name := range sizes {
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			continue
+		}
+		digits := strings.TrimRight(string(text), "KMG\n")
+		shift := map[string]int{"": 0, "K": 10, "M": 20, "G": 30}[strings.TrimSpace(string(text[len(digits):]))]
+		if n, err := strconv.ParseInt(digits, 10, 32); err == nil {
+			largest = max(largest, n<<shift)
+		}
+	}
+	return largest
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/wire"
 )
 
 // goVersion is what this program, and the servers in it, were built with.
@@ -18,30 +19,32 @@ var goVersion = runtime.Version()
 // Run starts the rivals, measures them, and stops them. A report with wrong
 // answers is not an error. If ctx ends, the report holds the numbers of hashes that
 // were done. Not safe for concurrent use: until it returns it pins the threads of
-// this process and stops its garbage collector.
+// this process and stops its garbage collector. On systems other than Linux it returns
+// [wire.ErrUnsupported].
 func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	if runtime.GOOS != "linux" {
+		return Report{}, wire.ErrUnsupported
+	}
 	allowed, err := process.Cores()
 	if err != nil {
-		return Report{}, fmt.Errorf("compare: %w", err)
+		return Report{}, err
 	}
-	var client []int
-	if o.ClientCore >= 0 {
-		client = []int{o.ClientCore}
-	}
-	placement, err := process.OneCore(client, o.ServerCores, allowed, process.SystemCPUs())
+	placement, err := process.OneCore(o.ClientCores, o.ServerCores, allowed, process.SystemCPUs())
 	if err != nil {
 		return Report{}, err
+	}
+	if o.OneServerCore && len(o.ServerCores) == 0 && !placement.Shared {
+		placement.Server = placement.Server[:1]
 	}
 	if o.Seed == 0 {
 		o.Seed = measure.RandomSeed()
 	}
 	r := &runner{o: o, report: emptyReport(o, placement)}
-	if placement.Shared {
-		o.OnNote("only one core to run on: nothing is pinned, and the ratios mean little")
-	} else {
+	r.notes()
+	if !placement.Shared {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
 	err = r.measure(ctx)
@@ -55,13 +58,13 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // emptyReport returns the report before the first row.
 func emptyReport(o Options, placement process.Placement) Report {
 	r := Report{
-		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, HashTokens: o.HashTokens, RotateBytes: o.Rotate, HitShare: o.HitShare, MissAt: o.MissAt,
-		Rounds: o.Rounds, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
+		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt,
+		Rounds: o.Rounds, Pipeline: o.Pipeline, Connect: o.Connect, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
 	}
-	for _, hashes := range o.Hashes {
-		r.Chains = append(r.Chains, o.numChains(hashes))
-		r.Entries += o.numChains(hashes) * hashes
+	if o.MaxCache > 0 {
+		r.CacheBytes = lastLevelCache(os.DirFS("/sys/devices/system/cpu/cpu0/cache"))
 	}
+	r.RotateBytes = o.rotate(r.CacheBytes)
 	return r
 }
 
@@ -71,6 +74,19 @@ type runner struct {
 	report Report
 }
 
+// notes says what limits the meaning of the figures.
+func (r *runner) notes() {
+	if r.report.Placement.Shared {
+		r.o.OnNote("client and servers share their cores: nothing is pinned, and the ratios mean little")
+	}
+	if r.o.Connect != "" {
+		r.o.OnNote(r.o.Connect + " was not started here: it is not pinned, and its CPU time is not known")
+	}
+	if r.o.MaxCache > 0 && r.report.CacheBytes > r.o.MaxCache {
+		r.o.OnNote(fmt.Sprintf("the machine reports %d MiB of last-level cache; the chains exceed %d MiB", r.report.CacheBytes>>20, r.o.MaxCache>>20))
+	}
+}
+
 // measure makes the rows.
 func (r *runner) measure(ctx context.Context) error {
 	// The goroutine that is told of signals needs a thread while this one is blocked in
@@ -78,9 +94,9 @@ func (r *runner) measure(ctx context.Context) error {
 	if runtime.GOMAXPROCS(0) < 2 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	}
-	if !r.report.Placement.Shared {
-		if err := process.Pin(r.report.Placement.Client...); err != nil {
-			return fmt.Errorf("compare: %w", err)
+	if cores := r.report.Placement.ClientCores(); cores != nil {
+		if err := process.Pin(cores...); err != nil {
+			return err
 		}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -97,12 +113,10 @@ func (r *runner) measure(ctx context.Context) error {
 func (r *runner) measureSize(ctx context.Context, hashes int) error {
 	meminfo, _ := os.ReadFile("/proc/meminfo") // not there: unknown
 	s := &servers{
-		o: r.o, load: newWorkload(r.o, hashes), available: availableMemory(meminfo) / 100 * memoryShare,
-		serverCores: r.report.Placement.ServerCores(),
+		o: r.o, load: newLookups(r.o, hashes, r.report.RotateBytes), available: availableMemory(meminfo) / 100 * memoryShare, placement: r.report.Placement,
 	}
-	if !r.report.Placement.Shared {
-		s.clientCores = r.report.Placement.Client
-	}
+	r.report.Chains = append(r.report.Chains, s.load.Len())
+	r.report.Entries += s.load.Entries()
 	defer s.stop()
 	err := s.startAll(ctx)
 	for _, skipped := range s.skipped {

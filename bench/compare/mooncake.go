@@ -6,16 +6,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"github.com/hitline/hitline/bench/wire"
-	"io"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
-
 	"github.com/hitline/hitline/backend/mooncake"
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -26,7 +25,7 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 	if s.o.MooncakeMaster == "" {
 		return nil, missing("name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master")
 	}
-	path, err := findProgram(s.o.MooncakeMaster, "", "")
+	path, err := process.FindProgram(s.o.MooncakeMaster, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +33,8 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.launch(ctx, cmd, func([]byte) (string, bool) { return addr, true }); err != nil { // it says something first of all
+	p, err := s.launch(ctx, cmd, func([]byte) (string, bool) { return addr, true }) // it says something first of all
+	if err != nil {
 		return nil, err
 	}
 	master, err := dialMaster(addr)
@@ -46,24 +46,16 @@ func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := rival{
-		name: MooncakeExists, version: "mooncake_master " + version, allMiss: true,
-		note: "all keys absent (miss only); batch existence call, keys made before",
-	}
-	prepared, usual := r, r
-	prepared.way, prepared.client = Prepared, rawSocket
-	prepared.connect = func(ctx context.Context, w *chainSet) (client, error) {
-		conn, err := dialRaw(ctx, addr, "", s.o.Timeout)
-		if err != nil {
-			return nil, err
-		}
-		return oneByOne{&masterRawClient{rawConn: conn, ctx: ctx, addr: addr, load: w, timeout: s.o.Timeout}}, nil
-	}
-	usual.way, usual.client = Usual, usualClients[MooncakeExists]
-	usual.connect = func(_ context.Context, w *chainSet) (client, error) {
-		return oneByOne{&masterClient{client: master, load: w, timeout: s.o.Timeout}}, nil
-	}
-	return []*rival{&prepared, &usual}, nil
+	r := rival{name: MooncakeExists, version: "mooncake_master " + version, allMiss: true, server: p}
+	return []*rival{
+		r.in(Prepared, rawSocket, func(ctx context.Context, w *lookups) (client, error) {
+			conn, err := dialRaw(ctx, wire.Server{Address: "tcp://" + addr, Timeout: s.o.Timeout})
+			return oneByOne{&masterRawClient{rawConn: conn, addr: addr, load: w, timeout: s.o.Timeout}}, err
+		}),
+		r.in(Usual, rivalKinds[MooncakeExists].client, func(_ context.Context, w *lookups) (client, error) {
+			return oneByOne{&masterClient{client: master, load: w, timeout: s.o.Timeout}}, nil
+		}),
+	}, nil
 }
 
 func dialMaster(addr string) (*mooncake.Client, error) {
@@ -76,8 +68,8 @@ type masterKeys struct {
 	key []byte // reused
 }
 
-func newMasterKeys(w *chainSet) (*masterKeys, error) {
-	c, err := coordinator.New(coordinator.Pool{ModelName: "m", HashBlockSize: w.hashTokens})
+func newMasterKeys(w *lookups) (*masterKeys, error) {
+	c, err := coordinator.New(coordinator.Pool{ModelName: "m", HashBlockSize: int(w.Tokens(1))})
 	return &masterKeys{c: c}, err
 }
 
@@ -87,9 +79,9 @@ func (k *masterKeys) of(hash []byte) string {
 }
 
 // ofChain returns the keys of a chain.
-func (k *masterKeys) ofChain(w *chainSet, chain int) []string {
-	hashes := netproto.NewHashes(w.chain(chain), hashLen)
-	keys := make([]string, w.hashes)
+func (k *masterKeys) ofChain(w *lookups, chain int) []string {
+	hashes := netproto.NewHashes(w.Chain(chain), hashLen)
+	keys := make([]string, w.Hashes())
 	for block := range keys {
 		keys[block] = k.of(hashes.At(block))
 	}
@@ -99,24 +91,24 @@ func (k *masterKeys) ofChain(w *chainSet, chain int) []string {
 // masterClient asks a master whether keys exist, by the client of this module.
 type masterClient struct {
 	client  *mooncake.Client
-	load    *chainSet
+	load    *lookups
 	timeout time.Duration
 	maker   *masterKeys
 	keys    [][]string // of each chain
 }
 
-func (c *masterClient) prepare() (err error) {
+func (c *masterClient) prepare(context.Context) (err error) {
 	c.maker, err = newMasterKeys(c.load)
-	for i := 0; err == nil && i < c.load.len(); i++ {
+	for i := 0; err == nil && i < c.load.Len(); i++ {
 		c.keys = append(c.keys, c.maker.ofChain(c.load, i))
 	}
 	return err
 }
 
-func (c *masterClient) askOne(ctx context.Context, r request) (answer, error) {
-	keys := c.keys[r.chain]
-	if r.block < len(keys) {
-		keys[r.block] = c.maker.of(r.absent[:])
+func (c *masterClient) askOne(ctx context.Context, l workload.Lookup) (answer, error) {
+	keys := c.keys[l.Chain]
+	if !c.load.Hits(l) {
+		keys[l.Stored] = c.maker.of(l.Absent[:])
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -132,7 +124,7 @@ func (c *masterClient) askOne(ctx context.Context, r request) (answer, error) {
 	if blocks < 0 {
 		blocks = len(there)
 	}
-	return answer{c.load.hitOf(blocks), time.Since(start)}, nil
+	return answer{c.load.Tokens(blocks), time.Since(start)}, nil
 }
 
 func (c *masterClient) close() {}
@@ -142,9 +134,8 @@ func (c *masterClient) close() {}
 // keys have the same length, so other requests differ in their hashes only.
 type masterRawClient struct {
 	rawConn
-	ctx      context.Context // that of the connection; for prepare alone
 	addr     string
-	load     *chainSet
+	load     *lookups
 	timeout  time.Duration
 	requests *requestSet
 	absent   []byte // the reply if nothing is there
@@ -154,12 +145,12 @@ type masterRawClient struct {
 // hexHash is how the keys have a hash.
 func hexHash(to, hash []byte) { hex.Encode(to, hash) }
 
-func (c *masterRawClient) prepare() error {
+func (c *masterRawClient) prepare(ctx context.Context) error {
 	maker, err := newMasterKeys(c.load)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	template, reply, err := recordExists(ctx, c.addr, maker.ofChain(c.load, 0))
 	if err != nil {
@@ -175,9 +166,9 @@ func (c *masterRawClient) prepare() error {
 }
 
 // findHashes returns where the hashes of the first chain are in a request, in hex.
-func findHashes(request []byte, w *chainSet) (first, stride int, err error) {
-	at := func(block int) int { return bytes.Index(request, []byte(hex.EncodeToString(w.hash(0, block)))) }
-	last := w.hashes - 1
+func findHashes(request []byte, w *lookups) (first, stride int, err error) {
+	at := func(block int) int { return bytes.Index(request, []byte(hex.EncodeToString(w.Hash(0, block)))) }
+	last := w.Hashes() - 1
 	first = at(0)
 	if last > 0 {
 		stride = (at(last) - first) / last
@@ -188,8 +179,8 @@ func findHashes(request []byte, w *chainSet) (first, stride int, err error) {
 	return first, stride, nil
 }
 
-func (c *masterRawClient) askOne(_ context.Context, r request) (answer, error) {
-	request := c.requests.put(r, c.load.hashes)
+func (c *masterRawClient) askOne(_ context.Context, l workload.Lookup) (answer, error) {
+	request := c.requests.put(l)
 	start := time.Now()
 	_, err := c.Write(request)
 	var reply []byte
@@ -248,12 +239,19 @@ type recorder struct {
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
-	conns   []net.Conn
 	pairs   []*recording
 }
 
 // recording is what went over a connection.
-type recording struct{ request, reply []byte }
+type recording struct {
+	ends           [2]net.Conn
+	request, reply []byte
+}
+
+func (r *recording) close() {
+	r.ends[0].Close()
+	r.ends[1].Close()
+}
 
 // accept forwards connections until the listener is closed.
 func (p *recorder) accept() {
@@ -267,38 +265,31 @@ func (p *recorder) accept() {
 			from.Close()
 			continue
 		}
+		r := &recording{ends: [2]net.Conn{from, to}}
 		p.mu.Lock()
-		r := &recording{}
 		p.pairs = append(p.pairs, r)
-		p.conns = append(p.conns, from, to)
 		if p.stopped {
-			from.Close()
-			to.Close()
+			r.close()
 		}
 		p.mu.Unlock()
-		p.running.Go(func() { p.forward(to, from, &r.request) })
-		p.running.Go(func() { p.forward(from, to, &r.reply) })
+		p.running.Go(func() { p.forward(r, to, from, &r.request) })
+		p.running.Go(func() { p.forward(r, from, to, &r.reply) })
 	}
 }
 
 // forward copies one direction, and ends both with it.
-func (p *recorder) forward(to, from net.Conn, keep *[]byte) {
-	defer to.Close()
-	defer from.Close()
-	_, _ = io.Copy(to, io.TeeReader(from, keeper{p, keep})) // either side has closed
-}
-
-// keeper appends what is written to a recording.
-type keeper struct {
-	p  *recorder
-	to *[]byte
-}
-
-func (k keeper) Write(b []byte) (int, error) {
-	k.p.mu.Lock()
-	defer k.p.mu.Unlock()
-	*k.to = append(*k.to, b...)
-	return len(b), nil
+func (p *recorder) forward(r *recording, to, from net.Conn, keep *[]byte) {
+	defer r.close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		p.mu.Lock()
+		*keep = append(*keep, b[:n]...)
+		p.mu.Unlock()
+		if _, failed := to.Write(b[:n]); err != nil || failed != nil {
+			return // either side has closed
+		}
+	}
 }
 
 // reset forgets what went over the connections so far.
@@ -306,7 +297,7 @@ func (p *recorder) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.pairs {
-		*r = recording{}
+		r.request, r.reply = nil, nil
 	}
 }
 
@@ -327,7 +318,7 @@ func (p *recorder) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
-	for _, c := range p.conns {
-		c.Close()
+	for _, r := range p.pairs {
+		r.close()
 	}
 }

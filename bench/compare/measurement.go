@@ -1,0 +1,212 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"time"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
+)
+
+const (
+	// turns is how many batches a round has of each rival, at least.
+	turns = 8
+	// maxByTime bounds the requests of a rival and round if their number hangs on how long they
+	// take.
+	maxByTime = 20_000
+	// maxWarm bounds the time of the requests before the rounds.
+	maxWarm = 200 * time.Millisecond
+	// pipelinedBatch is how often the requests under way change in a batch, at least: it begins
+	// and ends with fewer.
+	pipelinedBatch = 16
+	// garbage is how many bytes client libraries may leave before they are collected.
+	garbage = 256 << 20
+)
+
+// measurement is that of one number of hashes.
+type measurement struct {
+	o        Options
+	load     *lookups
+	samplers []*sampler
+	live     uint64 // bytes of the heap after the last collection
+}
+
+// open stores the chains with all rivals and connects to them.
+func (m *measurement) open(ctx context.Context, rivals []*rival) error {
+	for i, r := range rivals {
+		m.step("store", i, len(rivals))
+		c, err := r.open(ctx, m.load)
+		if err != nil {
+			return fmt.Errorf("%v, %d hashes: %w", r, m.load.Hashes(), err)
+		}
+		// They begin at different requests, so that none is still in a cache because
+		// another rival has just been asked the same.
+		m.samplers = append(m.samplers, &sampler{rival: r, client: c, load: m.load, next: i * m.load.Len() / len(rivals)})
+	}
+	m.load.Cut(m.o.HitShare, m.o.MissAt)
+	for i, s := range m.samplers {
+		m.step("prepare", i, len(rivals))
+		if err := s.failed(s.client.prepare(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *measurement) close() {
+	for _, s := range m.samplers {
+		s.client.close()
+	}
+}
+
+func (m *measurement) step(what string, done, total int) {
+	m.o.OnStep(fmt.Sprintf("%d hashes: %s", m.load.Hashes(), what), done, total)
+}
+
+// run makes all rounds.
+func (m *measurement) run(ctx context.Context) error {
+	m.collect()
+	for i, s := range m.samplers {
+		m.step("warm up", i, len(m.samplers))
+		if err := m.warm(ctx, s); err != nil {
+			return err
+		}
+	}
+	err := m.rounds(ctx, "rounds", m.samplers, func(s *sampler, n int) error { return s.askBatch(ctx, n) }, (*sampler).endRound)
+	if err == nil && m.o.Pipeline > 0 {
+		several := slices.DeleteFunc(slices.Clone(m.samplers), func(s *sampler) bool { _, can := s.client.(pipeliner); return !can })
+		err = m.rounds(ctx, "pipelined", several, func(s *sampler, n int) error {
+			return s.askPipelined(max(n, pipelinedBatch*m.o.Pipeline), m.o.Pipeline)
+		}, (*sampler).endPipelined)
+	}
+	if s := m.find(Hitline, Ways()...); err == nil && m.o.Idle && s != nil && s.rival.server != nil {
+		m.step("idle", 0, 1)
+		err = s.measureIdle(ctx)
+	}
+	return err
+}
+
+// warm asks a rival without counting, for half the time of a round, and tells from
+// it how many requests a round shall have. The first one is not representative. By anchors
+// each chain is asked for once: a client that has stored it confirms it then.
+func (m *measurement) warm(ctx context.Context, s *sampler) error {
+	perRound, least := m.o.TimePerRival/time.Duration(m.o.Rounds), 2
+	if s.rival.way == Anchored {
+		least = m.load.Len()
+	}
+	if _, err := s.ask(ctx, 1); err != nil {
+		return err
+	}
+	spent, times := time.Duration(0), []time.Duration{}
+	for len(times) < least || spent < min(perRound/2, maxWarm) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		answers, err := s.ask(ctx, 1)
+		if err != nil {
+			return err
+		}
+		spent += answers[0].took
+		times = append(times, answers[0].took)
+	}
+	m.collectIfMuch()
+	slices.Sort(times)
+	median := max(measure.Percentile(times, 50), 1) // one slow request would dominate the mean
+	s.perRound = int(min(max(perRound/median, 1), maxByTime))
+	if m.o.Requests > 0 {
+		s.perRound = m.o.Requests
+	}
+	return nil
+}
+
+// rounds makes rounds of batches, which go to the rivals in an order that is another one each
+// turn: whoever follows another in the same server finds it warm.
+func (m *measurement) rounds(ctx context.Context, what string, samplers []*sampler, ask func(s *sampler, n int) error, end func(*sampler)) error {
+	random := m.load.Rand(workload.ForOthers)
+	for round := range m.o.Rounds {
+		m.step(what, round, m.o.Rounds)
+		for _, s := range samplers {
+			s.left = s.perRound
+		}
+		for left := true; left; {
+			left = false
+			for _, i := range random.Perm(len(samplers)) {
+				s := samplers[i]
+				if s.left == 0 {
+					continue
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err := ask(s, m.batch(s)); err != nil {
+					return err
+				}
+				m.collectIfMuch()
+				left = left || s.left > 0
+			}
+		}
+		for _, s := range samplers {
+			end(s)
+		}
+	}
+	return nil
+}
+
+// batch returns how many requests a rival gets at its turn.
+func (m *measurement) batch(s *sampler) int {
+	n := (s.perRound + turns - 1) / turns
+	if m.o.Batch > 0 {
+		n = min(n, m.o.Batch)
+	}
+	return n
+}
+
+// collectIfMuch collects the garbage once there is much of it.
+func (m *measurement) collectIfMuch() {
+	if heapBytes() > m.live+garbage {
+		m.collect()
+	}
+}
+
+func (m *measurement) collect() {
+	runtime.GC()
+	m.live = heapBytes()
+}
+
+// heapBytes returns the size of all objects, dead ones included. Unlike runtime.ReadMemStats it
+// does not stop the world.
+func heapBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// rows makes the report's rows: one way after the other.
+func (m *measurement) rows() []Row {
+	var rows []Row
+	floor := m.find(Floor, Prepared)
+	for _, way := range Ways() {
+		for _, s := range m.samplers {
+			if s.rival.way == way {
+				rows = append(rows, s.row(m.find(Hitline, way, Anchored), m.find(HitlineZMTP, way), floor))
+			}
+		}
+	}
+	return rows
+}
+
+// find returns the sampler of a rival in the first way in which it is measured, or nil.
+func (m *measurement) find(name string, ways ...string) *sampler {
+	for _, way := range ways {
+		for _, s := range m.samplers {
+			if s.rival.name == name && s.rival.way == way {
+				return s
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/workload"
+)
+
+// times are those of many lookups.
+type times struct {
+	round, all []time.Duration
+	p50, p99   []float64 // of each round that had some, in microseconds
+}
+
+// endRound takes the percentiles of the round.
+func (t *times) endRound() {
+	if len(t.round) == 0 {
+		return
+	}
+	slices.Sort(t.round)
+	t.all = append(t.all, t.round...)
+	t.p50 = append(t.p50, measure.PercentileUs(t.round, 50))
+	t.p99 = append(t.p99, measure.PercentileUs(t.round, 99))
+	t.round = t.round[:0]
+}
+
+// figures returns those of all rounds, and sorts all times.
+func (t *times) figures() Figures {
+	slices.Sort(t.all)
+	return Figures{
+		P50us: measure.PercentileUs(t.all, 50), P99us: measure.PercentileUs(t.all, 99), MaxUs: measure.PercentileUs(t.all, 100),
+		RoundP50us: measure.SpreadOf(t.p50),
+	}
+}
+
+// sampler asks one rival for lookups and keeps what that took.
+type sampler struct {
+	rival  *rival
+	client client
+	load   *lookups
+
+	next     int // number of the next lookup of the rotation
+	perRound int // lookups
+	left     int // of this round
+
+	lookups []workload.Lookup // of a batch; reused
+	answers []answer          // likewise
+	hits    []uint32          // of a pipelined batch; reused
+
+	all          times
+	hit, miss    times // of chains that hit whole, and of the others; kept of lookups by anchors
+	cpu          []float64
+	cpuOfRound   time.Duration
+	rates        []float64     // requests a second, of the pipelined rounds
+	tookPipeline time.Duration // of this pipelined round
+	idle         *float64
+
+	wrong      int    // answers, of all lookups
+	firstWrong string // what the first wrong one was
+}
+
+// draw makes the next n lookups.
+func (s *sampler) draw(n int) {
+	s.lookups = s.lookups[:0]
+	for i := range n {
+		s.lookups = append(s.lookups, s.load.Lookup(s.next+i))
+	}
+	s.next += n
+}
+
+// check compares the hit of a lookup, the i-th of those drawn.
+func (s *sampler) check(i int, hit uint32) {
+	want := s.load.Want(s.lookups[i])
+	if s.rival.allMiss {
+		want = 0
+	}
+	if hit == want {
+		return
+	}
+	s.wrong++
+	if s.firstWrong == "" {
+		number := s.next - len(s.lookups) + i + 1
+		s.firstWrong = fmt.Sprintf("%v, %d hashes, request %d: expected %d hit tokens, got %d", s.rival, s.load.Hashes(), number, want, hit)
+	}
+}
+
+// failed says which rival met err.
+func (s *sampler) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%v, %d hashes: %w", s.rival, s.load.Hashes(), err)
+}
+
+// ask sends the next n lookups and checks their answers, which are valid until the
+// next call.
+func (s *sampler) ask(ctx context.Context, n int) ([]answer, error) {
+	s.draw(n)
+	var err error
+	s.answers, err = s.client.ask(ctx, s.lookups, s.answers[:0])
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	for i, a := range s.answers {
+		s.check(i, a.hit)
+	}
+	return s.answers, nil
+}
+
+// askBatch sends at most n of the lookups that are left of this round.
+func (s *sampler) askBatch(ctx context.Context, n int) error {
+	n = min(n, s.left)
+	s.left -= n
+	before, err := s.serverCPU()
+	if err != nil {
+		return err
+	}
+	answers, err := s.ask(ctx, n)
+	if err != nil {
+		return err
+	}
+	after, err := s.serverCPU()
+	s.cpuOfRound += after - before
+	for i, a := range answers {
+		s.all.round = append(s.all.round, a.took)
+		switch {
+		case s.rival.way != Anchored:
+		case s.load.Hits(s.lookups[i]):
+			s.hit.round = append(s.hit.round, a.took)
+		default:
+			s.miss.round = append(s.miss.round, a.took)
+		}
+	}
+	return err
+}
+
+// serverCPU returns the CPU time of the server, 0 of one that was not started here.
+func (s *sampler) serverCPU() (time.Duration, error) {
+	if s.rival.server == nil {
+		return 0, nil
+	}
+	used, err := s.rival.server.CPU()
+	return used, lost(err)
+}
+
+// endRound takes the figures of the round.
+func (s *sampler) endRound() {
+	for _, t := range []*times{&s.all, &s.hit, &s.miss} {
+		t.endRound()
+	}
+	if s.rival.server != nil {
+		s.cpu = append(s.cpu, measure.Micros(s.cpuOfRound/time.Duration(s.perRound)))
+	}
+	s.cpuOfRound = 0
+}
+
+// askPipelined sends at most n of the lookups that are left of this round, depth of them under
+// way.
+func (s *sampler) askPipelined(n, depth int) error {
+	n = min(n, s.left)
+	s.left -= n
+	s.draw(n)
+	start := time.Now()
+	var err error
+	s.hits, err = s.client.(pipeliner).pipeline(s.lookups, depth, s.hits[:0])
+	s.tookPipeline += time.Since(start)
+	for i, hit := range s.hits {
+		s.check(i, hit)
+	}
+	return s.failed(err)
+}
+
+// endPipelined takes the rate of a pipelined round.
+func (s *sampler) endPipelined() {
+	s.rates = append(s.rates, measure.Round3(float64(s.perRound)/s.tookPipeline.Seconds()))
+	s.tookPipeline = 0
+}
+
+// measureIdle measures what CPU time the server takes in a second without requests.
+func (s *sampler) measureIdle(ctx context.Context) error {
+	before, err := s.serverCPU()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	select {
+	case <-time.After(time.Second):
+	case <-s.rival.server.Exited():
+		return fmt.Errorf("%w: %v ended (%s)", measure.ErrLost, s.rival, s.rival.server.Ended())
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	after, err := s.serverCPU()
+	used := measure.Round3(float64(after-before) / float64(time.Since(start)) * 1000)
+	s.idle = &used
+	return err
+}
+
+// row makes the report's row. The bases are the samplers that its ratios are to; each
+// may be nil.
+func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
+	r := Row{
+		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: rivalKinds[s.rival.name].note, Hashes: s.load.Hashes(),
+		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong, IdleCPU: s.idle,
+	}
+	r.UsPerHash = math.Round(1e5*r.P50us/float64(r.Hashes)) / 1e5
+	if len(s.cpu) > 0 {
+		r.CPUus = measure.SpreadOf(s.cpu)
+	}
+	if hitline != nil {
+		r.Ratio = measure.SpreadOf(measure.Ratios(s.all.p50, hitline.all.p50))
+	}
+	if zmtp != nil && s.rival.zmtp {
+		r.RatioZMTP = measure.SpreadOf(measure.Ratios(s.all.p50, zmtp.all.p50)).Median
+	}
+	if len(s.rates) > 0 {
+		r.Rate = measure.SpreadOf(s.rates)
+	}
+	if floor == nil {
+		return r
+	}
+	r.Figures = s.all.toFloor(floor)
+	if len(s.rates) > 0 && len(floor.rates) > 0 {
+		r.RateToFloor = measure.SpreadOf(measure.Ratios(s.rates, floor.rates))
+	}
+	if s.rival.way == Anchored && len(s.hit.p50) == len(floor.all.p50) && len(s.miss.p50) == len(floor.all.p50) {
+		hits, misses := s.hit.toFloor(floor), s.miss.toFloor(floor)
+		r.Hits, r.Misses = &hits, &misses
+	}
+	return r
+}
+
+// toFloor returns the figures with their ratios to those of the floor server, which has as many
+// rounds.
+func (t *times) toFloor(floor *sampler) Figures {
+	f := t.figures()
+	f.ToFloor = measure.SpreadOf(measure.Ratios(t.p50, floor.all.p50))
+	f.P99ToFloor = measure.SpreadOf(measure.Ratios(t.p99, floor.all.p99))
+	return f
+}
