@@ -70,7 +70,7 @@ var knee = kindOf("Latency at rising load", []panel{
 	c := content{curves: [][]curve{{p50, p99}}, setup: r.parts()}
 	if len(short.points) > 0 {
 		c.curves[0] = append(c.curves[0], short)
-		c.note = fmt.Sprintf("ringed: less than %.0f %% of the offered rate", 100*fallenShort)
+		c.note = fmt.Sprintf("ringed: under %.0f %% of the rate", 100*fallenShort)
 	}
 	return c, nil
 })
