@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -23,32 +22,17 @@ type anchored struct {
 // dialAnchored makes the connections of lookups by anchors and their workers.
 func (r *runner) dialAnchored(ctx context.Context) error {
 	r.collector = newCollector(len(r.conns))
-	for i, c := range r.conns {
+	for i := range r.conns {
 		dialCtx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 		client, err := r.o.Anchored(dialCtx, r.o.Connect)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%w: connection %d of %d to %s: %w", measure.ErrLost, i+1, len(r.conns), r.o.Connect, err)
 		}
-		w := &worker{number: i, run: r, conns: []*conn{c}}
+		w := &worker{number: i, run: r, conns: []*conn{newConn(i, r.o, wire.Socket{})}}
 		r.anchored = append(r.anchored, &anchored{worker: w, client: client})
 	}
 	return nil
-}
-
-// workAnchored has all connections do a stage. The first to fail ends the others.
-func (r *runner) workAnchored(ctx context.Context, s stage) error {
-	var group errgroup.Group
-	for _, a := range r.anchored {
-		group.Go(func() error {
-			err := a.work(ctx, s)
-			if err != nil {
-				r.stopped.Store(true)
-			}
-			return err
-		})
-	}
-	return group.Wait()
 }
 
 // work asks until the stage is over.

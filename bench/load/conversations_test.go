@@ -1,7 +1,9 @@
 package load
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,7 +59,7 @@ func engines(t *testing.T, pool coordinator.Pool, n int) (counts map[netproto.Ta
 func TestConversationAnswers(t *testing.T) {
 	for name, pool := range pools() {
 		t.Run(name, func(t *testing.T) {
-			_, hits, _ := engines(t, pool, 2000)
+			_, hits, _ := engines(t, pool, 600)
 			assert.Greater(t, len(hits), 5, "prompts hit more from turn to turn")
 		})
 	}
@@ -65,10 +67,10 @@ func TestConversationAnswers(t *testing.T) {
 
 // A turn is a lookup and a store, the end of a conversation an evict; the index does not grow.
 func TestConversationRequests(t *testing.T) {
-	counts, _, service := engines(t, coordinator.Pool{}, 22_000)
-	assert.InDelta(t, 10_000, counts[netproto.TagLookup], 2)
-	assert.InDelta(t, 10_000, counts[netproto.TagStore], 2)
-	assert.InDelta(t, 2_000, counts[netproto.TagEvict], 20)
+	counts, _, service := engines(t, coordinator.Pool{}, 4_400)
+	assert.InDelta(t, 2_000, counts[netproto.TagLookup], 10)
+	assert.InDelta(t, 2_000, counts[netproto.TagStore], 10)
+	assert.InDelta(t, 400, counts[netproto.TagEvict], 20)
 	assert.Less(t, service.Stat().Entries, int64(4*50+2*4*50+1))
 }
 
@@ -120,7 +122,7 @@ func TestRunConversations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := conversationOptions()
-			o.Connections, o.Requests, o.Timeout = 6, 3000, patience
+			o.Connections, o.Requests, o.Timeout = 6, 1000, patience
 			change(&o)
 			var got problems
 			o.OnProblem = got.add
@@ -130,7 +132,7 @@ func TestRunConversations(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, got.all)
 			assert.Zero(t, r.Wrong+r.Refused)
-			assert.EqualValues(t, 3000*max(1, len(o.Rates)), r.Requests)
+			assert.EqualValues(t, 1000*max(1, len(o.Rates)), r.Requests)
 			assert.Equal(t, o.Conversations != nil, r.Workload == "conversations")
 			assert.Equal(t, o.Conversations != nil, r.Stores > r.Evicts && r.Evicts > 0)
 			if o.Conversations != nil {
@@ -144,6 +146,16 @@ func TestRunConversations(t *testing.T) {
 	}
 }
 
+// Prompts fall due at the rate; stores and evicts follow them and have no place of their own.
+func TestConversationRate(t *testing.T) {
+	o := conversationOptions()
+	o.Connections, o.Duration, o.Timeout, o.Rates, o.Arrivals = 6, 500*time.Millisecond, patience, []float64{1000}, Even
+	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.InDelta(t, 500, r.Requests-r.Stores-r.Evicts+r.Unsent, 2*6)
+}
+
 // A wrong answer in a conversation is found.
 func TestConversationFaults(t *testing.T) {
 	for fault, text := range map[loadtest.Fault]string{
@@ -151,10 +163,7 @@ func TestConversationFaults(t *testing.T) {
 		loadtest.Refuses: "got a refusal (00)", loadtest.NoStore: "got a refusal (00)",
 	} {
 		t.Run(string(fault), func(t *testing.T) {
-			s := loadtest.Server{Fault: fault, Honest: 5}
-			addr, err := s.Start()
-			require.NoError(t, err)
-			defer s.Close()
+			addr := start(t, &loadtest.Server{Fault: fault, Honest: 5})
 			o := conversationOptions()
 			o.Connect, o.Connections, o.Requests, o.Timeout = addr, 2, 400, patience
 			var got problems
@@ -190,4 +199,67 @@ func TestConversationOptions(t *testing.T) {
 		require.ErrorIs(t, err, measure.ErrOptions, text)
 		assert.ErrorContains(t, err, text)
 	}
+}
+
+// Prefixes are asked for by Zipf's law: that of rank k, from 0, as 1/(1+k)^s.
+func TestConversationPopularity(t *testing.T) {
+	o := conversationOptions()
+	o.Hashes, o.Conversations.Prefixes = Lengths{Least: 12, Most: 12}, 50
+	s, err := newShaper(coordinator.Pool{}, nil)
+	require.NoError(t, err)
+	c, err := newConversations(o.withDefaults(), s)
+	require.NoError(t, err)
+	rank := map[*byte]int{}
+	for i := range c.NumPrefixes() {
+		rank[&c.Prefix(i)[0]] = i
+	}
+	const turns = 60_000
+	e := &engine{c: c, engine: c.Engine(0)}
+	counts := make([]float64, c.NumPrefixes())
+	for range turns {
+		for e.next(&slot{}, nil); e.follows(); {
+			e.next(&slot{}, nil)
+		}
+		counts[rank[&e.turn.Prefix[0]]] += 1.0 / turns
+	}
+	all := 0.0
+	for k := range counts {
+		all += math.Pow(1+float64(k), -1.5)
+	}
+	for k := range 10 {
+		assert.InEpsilon(t, math.Pow(1+float64(k), -1.5)/all, counts[k], 0.2, "rank %d", k)
+	}
+}
+
+// The arrivals of all workers together are one Poisson process: as many in a time as its mean
+// says, with a variance as large as the mean. Steps and seeds have others.
+func TestPoissonArrivals(t *testing.T) {
+	arrivals := func(seed uint64, step int) (all []int64) {
+		r := &runner{o: Options{Rates: []float64{1000, 1000}, Arrivals: Poisson, Duration: 100 * time.Second, Seed: seed}, workers: make([]*worker, 3)}
+		for i := range r.workers {
+			w := &worker{number: i, stage: stage{period: 1e6, workers: 3}, times: r.arrivals(step, 1000, i)}
+			for n := range w.dueBy(100e9) {
+				all = append(all, w.dueAt(n))
+			}
+		}
+		return all
+	}
+	all := arrivals(3, 0)
+	counts := make([]float64, 1000) // in a tenth of a second
+	for _, at := range all {
+		counts[at/1e8]++
+	}
+	mean, variance := 0.0, 0.0
+	for _, n := range counts {
+		mean += n / float64(len(counts))
+	}
+	for _, n := range counts {
+		variance += (n - mean) * (n - mean) / float64(len(counts))
+	}
+	assert.InEpsilon(t, 100, mean, 0.02)
+	assert.InEpsilon(t, 100, variance, 0.15)
+	assert.Equal(t, all, arrivals(3, 0))
+	assert.NotEqual(t, all[:10], arrivals(3, 1)[:10])
+	assert.NotEqual(t, all[:10], arrivals(4, 0)[:10])
+	assert.Nil(t, (&runner{o: Options{Arrivals: Even}}).arrivals(0, 5, 0))
 }

@@ -1,5 +1,6 @@
 // Package load puts load on a hitline server over its own light connections,
-// measures the answers, and checks every one of them. It runs on Linux only.
+// measures the answers, and checks every one of them: Run measures one load, Sweep many
+// over rising numbers of connections and event loops. It runs on Linux only.
 //
 // # Glossary
 //
@@ -12,11 +13,19 @@
 //     nothing while it waits, so a stall would be one latency among thousands. Its
 //     latencies are corrected to those that a clock sees which asks as often as the
 //     loop's median takes; those of the lookups alone stand beside them.
-//   - open loop: requests fall due at a fixed rate whether answers come or not, and
-//     latency counts from when a request fell due, not from when it was sent. A
+//   - open loop: requests fall due at a fixed rate, in even steps or by Poisson's law,
+//     whether answers come or not, and latency counts from when a request fell due, not from when it was sent. A
 //     server that stalls is so charged for all who would have waited. Requests that
 //     were never sent count with what they had waited at the end; figures that this
 //     makes lower bounds say so.
+//   - engine: a connection of the workload of conversations; see workload.Conversations. It
+//     looks a prompt up, stores what is new when it has its answer, and evicts a conversation
+//     that is over, so that the index does not grow.
+//   - point: runs of a sweep at one number of connections, one a round, against servers of
+//     one number of event loops. peak: the best point of a number of loops. speed-up: a peak
+//     over that of the fewest loops; efficiency: that over how many times as many loops.
+//     slope: the speed-up that a further loop adds, fitted over all peaks whose loops have
+//     cores of their own.
 //   - own chain: one of the few that a connection stores and evicts while it is
 //     measured. No other connection asks for it.
 //
@@ -34,16 +43,17 @@
 // answer came: a stall across the end counts whole. What a stall adds in a closed loop
 // are those that a clock would have sent while measuring. Lookups without an answer
 // where a run is cut short count with what they had waited. A request counts if it was
-// answered while measuring. Misses ask for absent hashes from
-// as many as are stored, so that these are no warmer in a server's caches.
+// answered while measuring. Misses ask for absent hashes from as many as are stored, so
+// that these are no warmer in a server's caches.
 //
 // The server must hold all that a run stores: one that evicts is reported as wrong.
 //
 // # How it is measured
 //
 // A worker is a thread that serves some connections. It blocks on the only one if
-// nothing can be sent while an answer is awaited, else it waits by epoll. It makes system calls of its own, because the
-// runtime's poller costs several microseconds a round trip, and allocates nothing.
+// nothing can be sent while an answer is awaited, else it waits by epoll. It makes system
+// calls of its own (package wire), because the runtime's poller costs several microseconds
+// a round trip, and allocates nothing.
 // Requests are lists of pointers into the chains, so nothing is copied before the
 // kernel does. Workers record in histograms of a window each, which one goroutine
 // merges.

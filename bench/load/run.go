@@ -80,7 +80,7 @@ func (o Options) pin() (cores Cores, unpin func(), err error) {
 		cores.Client, err = process.Cores()
 	}
 	if err != nil {
-		return Cores{}, nil, fmt.Errorf("load: %w", err)
+		return Cores{}, nil, err
 	}
 	return cores, unpin, nil
 }
@@ -176,7 +176,7 @@ func enoughFiles(connections int) error {
 	const others = 64 // files, and connections that are being made
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("load: cannot tell the limit of open files: %w", err)
+		return fmt.Errorf("cannot tell the limit of open files: %w", err)
 	}
 	if limit.Cur >= uint64(connections+others) {
 		return nil
@@ -287,13 +287,18 @@ func (r *runner) close() {
 	r.relays.Wait()
 }
 
-// work has all workers do a stage. The first to fail ends the others.
+// work has all workers do a stage.
 func (r *runner) work(s stage) error {
 	s.workers = len(r.workers)
+	return r.each(len(r.workers), func(i int) error { return r.workers[i].work(s) })
+}
+
+// each calls work with numbers below n, side by side. The first to fail ends the others.
+func (r *runner) each(n int, work func(i int) error) error {
 	var group errgroup.Group
-	for _, w := range r.workers {
+	for i := range n {
 		group.Go(func() error {
-			err := w.work(s)
+			err := work(i)
 			if err != nil {
 				r.stopped.Store(true)
 			}
@@ -342,6 +347,9 @@ func (r *runner) measure(ctx context.Context) error {
 	runtime.GC() // what making the chains has left is not collected while measuring
 	for number, rate := range rates {
 		for i, c := range r.conns {
+			if r.anchored != nil {
+				c = r.anchored[i].conns[0]
+			}
 			c.begin(sources[i], r.share(i))
 		}
 		if err := r.measureStep(ctx, number, rate); err != nil {
@@ -366,8 +374,11 @@ func (r *runner) share(i int) int64 {
 
 // measureStep measures at one rate, 0 in a closed loop.
 func (r *runner) measureStep(ctx context.Context, number int, rate float64) error {
+	for _, w := range r.workers {
+		w.times = r.arrivals(number, rate, w.number)
+	}
 	start := r.clock()
-	s := stage{number: number, start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
+	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
 	if r.o.Duration > 0 {
 		s.end = s.begin + int64(r.o.Duration)
 	}
@@ -377,7 +388,9 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	wrong, refused := r.wrong, r.refused
 	measurers, work := len(r.workers), r.work
 	if r.anchored != nil {
-		measurers, work = len(r.anchored), func(s stage) error { return r.workAnchored(ctx, s) }
+		measurers, work = len(r.anchored), func(s stage) error {
+			return r.each(len(r.anchored), func(i int) error { return r.anchored[i].work(ctx, s) })
+		}
 	}
 	done := make(chan *measured, 1)
 	go func() {
@@ -397,16 +410,14 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 
 // arrivals returns when the requests of a worker fall due in a step, with those until its end
 // made already; nil for even steps. Together the workers' are one process of the rate.
-func (r *runner) arrivals(s stage, worker int) *workload.Arrivals {
-	if r.o.Arrivals == Even {
+func (r *runner) arrivals(step int, rate float64, worker int) *workload.Arrivals {
+	if r.o.Arrivals == Even || rate == 0 {
 		return nil
 	}
-	times := workload.PoissonArrivals(1e9/s.period/float64(s.workers), workload.Seed(r.o.Seed), uint64(s.number)<<32|uint64(worker))
-	if s.end < math.MaxInt64 {
-		times.By(time.Duration(s.end - s.start))
-	} else {
-		times.At(r.o.Requests / int64(s.workers))
-	}
+	n := len(r.workers)
+	times := workload.PoissonArrivals(rate/float64(n), workload.Seed(r.o.Seed), uint64(step*n+worker))
+	times.At(r.o.Requests / int64(n))
+	times.By(r.o.Warmup + r.o.Duration)
 	return times
 }
 

@@ -45,7 +45,13 @@ func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, ser
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
-	server, err := server.New(service, server.Config{Listen: []string{listen}})
+	return serveOn(t, service, server.Config{Listen: []string{listen}})[0], service
+}
+
+// serveOn starts a server of a service until the test ends.
+func serveOn(t *testing.T, service *lookup.Service, config server.Config) (addrs []string) {
+	t.Helper()
+	server, err := server.New(service, config)
 	require.NoError(t, err)
 	require.NoError(t, server.Start(t.Context()))
 	t.Cleanup(func() {
@@ -53,10 +59,19 @@ func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, ser
 		defer cancel()
 		assert.NoError(t, server.Shutdown(ctx))
 	})
-	return server.Addrs()[0], service
+	return server.Addrs()
 }
 
 const anywhere = "tcp://127.0.0.1:0"
+
+// start starts a server with a fault, until the test ends.
+func start(t *testing.T, s *loadtest.Server) (addr string) {
+	t.Helper()
+	addr, err := s.Start()
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return addr
+}
 
 // problems gathers what OnProblem is told.
 type problems struct {
@@ -211,8 +226,6 @@ func TestClientCores(t *testing.T) {
 	r, err = Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Equal(t, Cores{Client: allowed}, r.Cores)
-	_, err = ParseCores("9999")
-	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
 func TestRunManyConnections(t *testing.T) {
@@ -277,10 +290,7 @@ func TestFaults(t *testing.T) {
 				var got problems
 				o.OnProblem = got.add
 				run := func() (Report, error) {
-					s := loadtest.Server{Fault: fault, Delay: patience, Honest: 5}
-					addr, err := s.Start()
-					require.NoError(t, err)
-					defer s.Close()
+					addr := start(t, &loadtest.Server{Fault: fault, Delay: patience, Honest: 5})
 					o.Connect = addr
 					return Run(t.Context(), o)
 				}
@@ -320,10 +330,7 @@ func TestFaults(t *testing.T) {
 // Answers of one connection that come in the wrong order are wrong where they
 // differ.
 func TestSwaps(t *testing.T) {
-	s := loadtest.Server{Fault: loadtest.Swaps}
-	addr, err := s.Start()
-	require.NoError(t, err)
-	defer s.Close()
+	addr := start(t, &loadtest.Server{Fault: loadtest.Swaps})
 	r, err := Run(t.Context(), Options{Connect: addr, Requests: 500, Pipeline: 8, HitShare: 0.5})
 	require.NoError(t, err)
 	assert.Positive(t, r.Wrong)
@@ -334,10 +341,7 @@ func TestLongRequests(t *testing.T) {
 	for loop, o := range loops {
 		t.Run(loop, func(t *testing.T) {
 			t.Parallel()
-			var s loadtest.Server
-			addr, err := s.Start()
-			require.NoError(t, err)
-			defer s.Close()
+			addr := start(t, &loadtest.Server{})
 			o.Connect, o.Requests, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
 			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -357,10 +361,7 @@ func TestLongRequests(t *testing.T) {
 // A wait that an open loop would have had counts for all that fell due meanwhile.
 func TestCoordinatedOmission(t *testing.T) {
 	const stall = 300 * time.Millisecond
-	s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 89}
-	addr, err := s.Start()
-	require.NoError(t, err)
-	defer s.Close()
+	addr := start(t, &loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 89})
 	o := Options{Connect: addr, Requests: 99, Rates: []float64{1000}, HitShare: 1, Timeout: patience}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
@@ -378,10 +379,7 @@ func TestCoordinatedOmission(t *testing.T) {
 // In a closed loop, too: the clock that asks as often as its median takes.
 func TestStallInClosedLoop(t *testing.T) {
 	const stall = 300 * time.Millisecond
-	s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 989}
-	addr, err := s.Start()
-	require.NoError(t, err)
-	defer s.Close()
+	addr := start(t, &loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 989})
 	r, err := Run(t.Context(), Options{Connect: addr, Requests: 999, HitShare: 1, Timeout: patience})
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
@@ -395,10 +393,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 	for loop, o := range loops {
 		t.Run(loop, func(t *testing.T) {
 			t.Parallel()
-			s := loadtest.Server{Fault: loadtest.Silent, Honest: 50}
-			addr, err := s.Start()
-			require.NoError(t, err)
-			defer s.Close()
+			addr := start(t, &loadtest.Server{Fault: loadtest.Silent, Honest: 50})
 			o.Connect, o.Requests, o.Entries, o.Timeout = addr, 500, 500, timeout
 			r, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrLost)
@@ -408,10 +403,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 		})
 	}
 	t.Run("by anchors", func(t *testing.T) {
-		var s loadtest.Server
-		addr, err := s.Start()
-		require.NoError(t, err)
-		defer s.Close()
+		addr := start(t, &loadtest.Server{})
 		o := Options{Connect: addr, Requests: 5, Timeout: timeout}
 		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
 		r, err := Run(t.Context(), o)
@@ -443,10 +435,7 @@ func TestStallAcrossTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 5}
-			addr, err := s.Start()
-			require.NoError(t, err)
-			defer s.Close()
+			addr := start(t, &loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 5})
 			o := Options{Connect: addr, Duration: time.Second, HitShare: 1, Timeout: patience}
 			change(&o)
 			r, err := Run(t.Context(), o)
@@ -459,6 +448,25 @@ func TestStallAcrossTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// A wrong answer by anchors is told with its number, also one that takes another hash's place.
+func TestAnchoredProblem(t *testing.T) {
+	var got problems
+	o := Options{Connect: start(t, &loadtest.Server{}), Requests: 5, HitShare: 0.5, Timeout: patience, OnProblem: got.add}
+	o.Anchored = func(context.Context, string) (Anchorer, error) { return wrongAnchorer{}, nil }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, r.Wrong)
+	require.Len(t, got.all, 5)
+	assert.EqualValues(t, 1, got.all[0].Request)
+	assert.EqualValues(t, 5, got.all[4].Request)
+}
+
+// wrongAnchorer knows no answer.
+type wrongAnchorer struct{}
+
+func (wrongAnchorer) Lookup(context.Context, uint32, []byte, int) (uint32, error) { return 1, nil }
+func (wrongAnchorer) Close() error                                                { return nil }
 
 // stallingAnchorer answers its first lookup late, which no busy machine can put off
 // beyond the end.
@@ -475,10 +483,7 @@ func (*stallingAnchorer) Close() error { return nil }
 
 // A few requests of an open loop are not more a second than fell due.
 func TestFewAtARate(t *testing.T) {
-	var s loadtest.Server
-	addr, err := s.Start()
-	require.NoError(t, err)
-	defer s.Close()
+	addr := start(t, &loadtest.Server{})
 	for count := range int64(3) {
 		r, err := Run(t.Context(), Options{Connect: addr, Requests: count + 1, Rates: []float64{50}, HitShare: 1, Timeout: patience})
 		require.NoError(t, err)
@@ -491,10 +496,7 @@ func TestRunCancelled(t *testing.T) {
 	for loop, o := range loops {
 		t.Run(loop, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := loadtest.Server{Fault: loadtest.Silent, Honest: 50, OnSilence: cancel}
-			addr, err := s.Start()
-			require.NoError(t, err)
-			defer s.Close()
+			addr := start(t, &loadtest.Server{Fault: loadtest.Silent, Honest: 50, OnSilence: cancel})
 			o.Connect, o.Requests, o.Timeout = addr, 1_000_000, time.Hour
 			r, err := Run(ctx, o)
 			require.ErrorIs(t, err, context.Canceled)

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"context"
 	"crypto/tls"
 	"testing"
 
@@ -29,18 +28,11 @@ func serveTokens(t *testing.T, cfg *tls.Config) (plain, secure string) {
 	require.NoError(t, err)
 	rules, err := access.NewRules(0, []access.Credential{{Name: "bench", Digest: access.DigestOf([]byte(theToken)), Permissions: access.All}})
 	require.NoError(t, err)
-	s, err := server.New(service, server.Config{Listeners: []server.Listener{
+	addrs := serveOn(t, service, server.Config{Listeners: []server.Listener{
 		{Address: anywhere, Settings: server.Settings{Rules: rules}},
 		{Address: "tls://127.0.0.1:0", Settings: server.Settings{Rules: rules, TLS: cfg}},
 	}})
-	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		assert.NoError(t, s.Shutdown(ctx))
-	})
-	return s.Addrs()[0], s.Addrs()[1]
+	return addrs[0], addrs[1]
 }
 
 // With the token every request is served, in clear and over TLS; without it none is.

@@ -53,3 +53,14 @@ func (s *Server) Addr() string { return s.process.Addr() }
 
 // Stop kills the server and waits for its end.
 func (s *Server) Stop() { s.process.Stop() }
+
+// Halves returns half of the cores that this process may run on for the client, and the
+// others for the server, by the system's numbers; nil for both if there is only one.
+func Halves() (client, server []int, err error) {
+	cores, err := process.Cores()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := process.Halves(cores, process.SystemCPUs())
+	return p.ClientCores(), p.ServerCores(), nil
+}

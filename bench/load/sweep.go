@@ -111,7 +111,7 @@ func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
 	if s.where.Client == nil || s.where.Server == nil {
 		cores, err := process.Cores()
 		if err != nil {
-			return SweepReport{}, fmt.Errorf("load: %w", err)
+			return SweepReport{}, err
 		}
 		s.where = process.Placement{Client: cores, Server: cores, Shared: true}
 	}
@@ -121,7 +121,7 @@ func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
 	}
 	unpin, err := s.where.PinClient() // before servers start: their threads here are pinned to others
 	if err != nil {
-		return SweepReport{}, fmt.Errorf("load: %w", err)
+		return SweepReport{}, err
 	}
 	defer unpin()
 	r := s.report()

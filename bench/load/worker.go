@@ -18,7 +18,6 @@ type stage struct {
 	begin   int64   // of the measuring
 	end     int64   // of the asking; math.MaxInt64: when budgets or sources end
 	window  int64   // length of one; 0: nothing is measured
-	number  int     // of a step
 	period  float64 // ns from one arrival to the next, over all workers; 0: closed loop
 	workers int     // that take arrivals in turn
 }
@@ -48,7 +47,7 @@ type worker struct {
 	underWay int                // requests
 	able     int                // connections that may still ask
 	arrivals int64              // that fell due
-	times    *workload.Arrivals // when they fall due; nil: in even steps
+	times    *workload.Arrivals // when they fall due in the step that is measured; nil: in even steps
 	window   *window
 }
 
@@ -120,10 +119,8 @@ func (w *worker) begin(s stage) {
 	if s.window > 0 {
 		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
 	}
-	w.times = nil
 	if s.period > 0 {
 		wire.SetTimerSlack()
-		w.times = w.run.arrivals(s, w.number)
 	}
 }
 
