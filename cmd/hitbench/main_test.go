@@ -71,6 +71,8 @@ func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Conne
 	return s, nil
 }
 
+func (s *fakeServer) blockSize(context.Context) (int, error) { return 512, nil }
+
 func (s *fakeServer) Close() error { s.closed++; return nil }
 
 func (s *fakeServer) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
