@@ -133,6 +133,9 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	f.addPlaces(flags, "all but the client's and its hyper-threads", 20*time.Second, " (with --vllm 3m)")
 	f.vllm.add(flags)
 	f.holders.add(flags)
+	completeMissAt(cmd)
+	cli.Complete(cmd, "ways", compare.Ways()...)
+	cli.Complete(cmd, "only", compare.Rivals()...)
 	return cmd
 }
 
@@ -142,8 +145,7 @@ func (f *compareFlags) addLookups(flags *pflag.FlagSet, hitShare float64) {
 	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
 	pipelineFlag(flags, &f.o.Pipeline, 0, ", in further rounds that measure requests a second; 0 for none")
 	seedFlag(flags, &f.o.Seed, 1, "")
-	flags.Float64Var(&f.o.HitShare, "hit-share", hitShare, "share of the chains that hit whole")
-	flags.StringVar(&f.missAt, "miss-at", string(workload.MissRandom), "where the others miss: first, middle, tail or random")
+	missFlags(flags, &f.o.HitShare, &f.missAt, hitShare, "")
 	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
 }
 
@@ -202,7 +204,7 @@ func (a *app) options(f compareFlags) (o compare.Options, err error) {
 		if given := f.secure.Given(); given != "" {
 			return o, cli.Usagef("--%s is of no use without --connect", given)
 		}
-		o.Hitline, err = findHitline(o.Hitline, self)
+		o.Hitline, err = findHitline(o.Hitline)
 		return o, err
 	}
 	addr, secure, err := a.server(&f.secure)

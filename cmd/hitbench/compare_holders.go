@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -20,9 +18,11 @@ type holdersFlags struct {
 }
 
 func (f *holdersFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
-	flags.IntVar(&f.queries, "queries", 16, "with --holders: different queries of each kind that are asked in turn")
-	flags.StringVar(&f.llmd, "llmd", "", "with --holders: `path` of hitbench-llmd, or none to measure fleet alone (default beside this program)")
+	cli.FlagGroup(flags, "Beside llm-d", func(group *pflag.FlagSet) {
+		group.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
+		group.IntVar(&f.queries, "queries", 16, "different queries of each kind that are asked in turn")
+		group.StringVar(&f.llmd, "llmd", "", "`path` of hitbench-llmd, or "+noLLMD+" to measure fleet alone")
+	})
 }
 
 // holdersHashes is the default of --hashes with --holders.
@@ -99,16 +99,5 @@ func findLLMD(named string) (string, error) {
 	if named == noLLMD {
 		return "", nil
 	}
-	if named == "" {
-		self, err := executable()
-		if err != nil {
-			return "", err
-		}
-		named = filepath.Join(filepath.Dir(self), "hitbench-llmd")
-	}
-	path, err := exec.LookPath(named)
-	if err != nil {
-		return "", cli.Usagef("no llm-d: %w; make rivals builds it, and --llmd %s leaves it out", err, noLLMD)
-	}
-	return path, nil
+	return findProgram("llmd", named, "hitbench-llmd", "make rivals builds it, and --llmd "+noLLMD+" leaves it out")
 }

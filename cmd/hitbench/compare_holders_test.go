@@ -41,16 +41,16 @@ func TestCompareHolders(t *testing.T) {
 func TestCompareHoldersUsage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for text, args := range map[string][]string{
-		"no llm-d: ":                           nil,
-		"no llm-d: exec: \"/no/such\"":         {"--llmd", "/no/such"},
-		"--miss-at does not go with --holders": {"--miss-at", "tail"},
-		"--hitline does not go with --holders": {"--hitline", "/bin/true"},
-		"--tp needs --vllm":                    {"--tp", "8"},
-		"--holders does not go with --vllm":    {"--vllm", "0.33.0"},
-		"bad options: 0 holders; give":         {"--holders", "0"},
-		"bad options: 0 queries; give":         {"--queries", "0"},
-		"bad options: 7 hashes; give":          {"--hashes", "7"},
-		"bad options: /bin/false --version":    {"--llmd", "/bin/false"},
+		"--llmd: missing: hitbench-llmd is neither": nil,
+		"--llmd: bad options: exec: \"/no/such\"":   {"--llmd", "/no/such"},
+		"--miss-at does not go with --holders":      {"--miss-at", "tail"},
+		"--hitline does not go with --holders":      {"--hitline", "/bin/true"},
+		"--tp needs --vllm":                         {"--tp", "8"},
+		"--holders does not go with --vllm":         {"--vllm", "0.33.0"},
+		"bad options: 0 holders; give":              {"--holders", "0"},
+		"bad options: 0 queries; give":              {"--queries", "0"},
+		"bad options: 7 hashes; give":               {"--hashes", "7"},
+		"bad options: /bin/false --version":         {"--llmd", "/bin/false"},
 	} {
 		r := runHolders(t, args...)
 		assert.Equal(t, exitUsage, r.code, text)

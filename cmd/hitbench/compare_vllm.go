@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -20,10 +18,12 @@ type vllmFlags struct {
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
-	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`")
-	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at a time")
-	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
+	cli.FlagGroup(flags, "Beside vLLM", func(group *pflag.FlagSet) {
+		group.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
+		group.IntSliceVar(&f.tps, "tp", []int{1, 8}, "tensor-parallel `sizes`")
+		group.IntSliceVar(&f.engines, "engines", []int{1, 8}, "`numbers` of engines that ask at a time")
+		group.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
+	})
 }
 
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
@@ -74,15 +74,12 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	self, err := executable()
-	if err != nil {
+	var err error
+	if o.Hitline, err = findHitline(o.Hitline); err != nil {
 		return err
 	}
-	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
+	if o.Python, err = findProgram("python", o.Python, "python3", "install one, or name it with --python"); err != nil {
 		return err
-	}
-	if o.Python, err = exec.LookPath(cmp.Or(o.Python, "python3")); err != nil {
-		return cli.Usagef("no Python: %w", err)
 	}
 	report, err := watch(a, func(p *progress) (vllm.Report, error) {
 		o.OnStep, o.OnNote = p.step, p.note

@@ -15,8 +15,8 @@ func TestCompareVLLMUsage(t *testing.T) {
 		"--miss-at does not go with --vllm\n":            {"--miss-at", "tail"},
 		"bad options: tensor-parallel size \"3\"; there": {"--tp", "3"},
 		"bad options: 0 engines; give":                   {"--engines", "0"},
-		"no Python: exec: \"python3\"":                   nil,
-		"no Python: exec: \"/no/python\"":                {"--python", "/no/python"},
+		"--python: missing: python3 is neither":          nil,
+		"--python: bad options: exec: \"/no/python\"":    {"--python", "/no/python"},
 		"bad options: /bin/false cannot be used":         {"--python", "/bin/false"},
 	} {
 		var stdout, stderr bytes.Buffer

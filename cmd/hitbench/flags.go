@@ -5,9 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
@@ -50,6 +52,16 @@ func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 
 func roundsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVar(p, "rounds", value, "rounds, over which figures are medians"+detail)
+}
+
+// missFlags defines --hit-share, whose default is share, and --miss-at.
+func missFlags(flags *pflag.FlagSet, hitShare *float64, missAt *string, share float64, detail string) {
+	flags.Float64Var(hitShare, "hit-share", share, "share of lookups that hit whole"+detail)
+	flags.StringVar(missAt, "miss-at", string(workload.MissRandom), "block at which the others miss: first, middle, tail or random")
+}
+
+func completeMissAt(cmd *cobra.Command) {
+	cli.Complete(cmd, "miss-at", workload.MissFirst, workload.MissMiddle, workload.MissTail, workload.MissRandom)
 }
 
 func blockSizeFlag(flags *pflag.FlagSet, p *int, value int, detail string) {

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/compare"
-	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
@@ -76,6 +73,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	hitlineFlag(flags, &f.o.Hitline, "")
 	jsonFlag(flags, &f.json)
 	f.addPlaces(flags, "one that is no hyper-thread of the client's", 10*time.Second, "")
+	completeMissAt(cmd)
 	return cmd
 }
 
@@ -83,23 +81,4 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 func (a *app) floorServerCommand() *cobra.Command {
 	return serverCommand(floorServer+" BYTES [BUFFER]", "Answer 4 bytes for each so many bytes", compare.ReadBuffer,
 		func(size, buffer int) error { return compare.ServeFloor(a.stderr, size, buffer) })
-}
-
-// executable returns the path of this program.
-func executable() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("cannot tell where this program is: %w", err)
-	}
-	return self, nil
-}
-
-// findHitline returns the path of the hitline binary: the one that was named, or
-// that beside this program, or that on PATH.
-func findHitline(named, _ string) (string, error) {
-	path, err := process.FindProgram(named, "hitline", "build it, or name it with --hitline")
-	if err != nil {
-		return "", cli.Usagef("--hitline: %w", err)
-	}
-	return path, nil
 }

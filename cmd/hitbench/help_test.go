@@ -138,6 +138,9 @@ func TestCompletion(t *testing.T) {
 		"run --workload ":           "random conversations",
 		"run --dialect ":            "raw zmtp",
 		"run --miss-at ":            "first middle tail random",
+		"compare --miss-at ":        "first middle tail random",
+		"floor --miss-at ":          "first middle tail random",
+		"compare --ways ":           "prepared usual anchored",
 		"run --arrivals ":           "even poisson",
 		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
 	} {

@@ -118,7 +118,7 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 	cli.Complete(cmd, "workload", randomChains, conversations)
 	cli.Complete(cmd, "arrivals", load.Even, load.Poisson)
 	cli.Complete(cmd, "dialect", wire.Raw, wire.ZMTP)
-	cli.Complete(cmd, "miss-at", workload.MissFirst, workload.MissMiddle, workload.MissTail, workload.MissRandom)
+	completeMissAt(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.load(cmd.Context(), f, cmd.Flags())
 	}
@@ -154,8 +154,7 @@ func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.StringVar(&f.workload, "workload", randomChains, "what is asked: random or conversations")
 	group.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup, or of a conversation: a `number`, LEAST-MOST, or trace:FILE, the lengths of a trace")
 	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default of a sweep: %d)", sweepEntries))
-	group.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole (default of a sweep: 1)")
-	group.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail or random")
+	missFlags(group, &f.o.HitShare, &f.missAt, 0.9, " (default of a sweep: 1)")
 	group.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	group.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
 	group.IntVar(&f.conversations.Prefixes, "prefixes", 0, "prefixes of conversations (default as many as --entries needs)")
@@ -362,11 +361,7 @@ func (f *runFlags) server() (o load.ServerOptions, err error) {
 	if len(f.loops) > 0 {
 		o.Loops = f.loops[0]
 	}
-	self, err := executable()
-	if err != nil {
-		return o, err
-	}
-	o.Hitline, err = findHitline(f.hitline, self)
+	o.Hitline, err = findHitline(f.hitline)
 	return o, err
 }
 

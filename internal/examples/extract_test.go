@@ -51,9 +51,3 @@ func TestSimpleCommands(t *testing.T) {
 		assert.Equal(t, want, simpleCommands(line), line)
 	}
 }
-
-func TestFiguresWithoutCommand(t *testing.T) {
-	const table = "\n| a |\n|---|\n| 1 |\n\n"
-	page := "# A\n" + table + "## B\n\n`hitbench run`:\n" + table + "more\n" + table + "## C\n\n<picture>\n</picture>\n\n## D\n\n| `make agree` | 2 |\n"
-	assert.Equal(t, []string{"p.md:3", "p.md:23"}, figuresWithoutCommand("p.md", page))
-}

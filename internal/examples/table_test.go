@@ -3,6 +3,7 @@ package examples
 import (
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/eventstest"
 )
@@ -102,7 +103,7 @@ type rule struct {
 	flags   string         // to append: a later flag counts
 	replace []string       // what stands in it, and what is taken instead, in turn
 	reason  string         // why it is not run
-	used    bool
+	used    atomic.Bool
 }
 
 // rules are all of those that apply: to simple commands, each of them in turn. Where one is not run its whole command
@@ -128,14 +129,16 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`^curl .*/query`), replace: []string{"3, …", "3"}},
 
 	// Measurements, with what a page leaves to the reader, made short.
-	{command: regexp.MustCompile(`^hitbench run`), flags: "-d 50ms --warmup 10ms --entries 2000"},
-	{command: regexp.MustCompile(`^hitbench run .*--sweep`), flags: "--connections 1,2 --rounds 1"},
-	{command: regexp.MustCompile(`^hitbench floor`), flags: "--entries 1000 --rounds 1 -d 10ms"},
+	{command: regexp.MustCompile(`^hitbench run`), flags: "-d 50ms --warmup 10ms --entries 2000 --timeout 60s"},
+	{command: regexp.MustCompile(`^hitbench run .*--sweep`), flags: "-c 1,2 --rounds 1"},
+	{command: regexp.MustCompile(`^hitbench floor`), flags: "-d 10ms --rounds 1 --entries 1000 --max-cache 1 --timeout 60s"},
 	{command: regexp.MustCompile(`^hitbench .*\bN$`), replace: []string{" N", " 64"}},
 	{command: regexp.MustCompile(`^hitbench .*\bPATH`), replace: []string{"PATH", "python3"}},
 	{command: regexp.MustCompile(`^hitbench .*\bFILE`), replace: []string{"FILE", "conversation_trace.jsonl"}},
 	{command: regexp.MustCompile(`^hitbench replay .*--speed`), flags: "--speed 0"},
-	{command: regexp.MustCompile(`^hitbench compare`), flags: "-d 10ms --rounds 1 --entries 1000"},
+	{command: regexp.MustCompile(`^hitbench compare`), flags: "-d 10ms --rounds 1"},
+	{command: regexp.MustCompile(`^hitbench compare(?: --(?:hashes|rounds|json|python|only|ways|hit-share)\b.*)?$`), flags: "--only floor --rotate 1 --entries 1000 --timeout 60s"},
+	{command: regexp.MustCompile(`^hitbench compare(?: --(?:rounds|json|python|only|ways|hit-share)(?: [^ -]\S*)?)*$`), flags: "--hashes 64"}, // another --hashes would add to it
 	{command: regexp.MustCompile(`^hitbench compare .*--holders`), flags: "--llmd none --entries 20000 --hashes 512"},
 
 	// Not for a test on an ordinary machine.
