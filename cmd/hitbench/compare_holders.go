@@ -60,14 +60,11 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	o := holders.Options{
 		Holders: f.holders.holders, Hashes: f.o.Hashes, Blocks: f.o.Entries, Queries: f.holders.queries,
 		Rounds: f.o.Rounds, TimePerSide: f.o.TimePerRival, Seed: f.o.Seed,
-		BlockSize: f.o.BlockSize, Core: -1, Timeout: f.o.Timeout,
+		BlockSize: f.o.BlockSize, Timeout: f.o.Timeout,
 	}
-	client, _, err := f.cores.parse()
-	if err != nil {
+	var err error
+	if o.Cores, _, err = f.cores.parse(); err != nil {
 		return err
-	}
-	if len(client) > 0 {
-		o.Core = client[0]
 	}
 	if !changed("hashes") {
 		o.Hashes = holdersHashes
