@@ -175,7 +175,7 @@ func TestNearest(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	assert.Equal(t, result{stdout: "prog v1\n"}, run(t.Context(), newTestRoot(nil), "--version"))
+	assert.Equal(t, result{stdout: "prog version v1\n"}, run(t.Context(), newTestRoot(nil), "--version"))
 	assert.Equal(t, "v9", ReadBuild("v9").Version)
 	b := ReadBuild("")
 	assert.NotEmpty(t, b.Version)
