@@ -4,8 +4,8 @@
 // # Who is asked
 //
 //   - hitline in its raw dialect, and over ZeroMQ (hitline-zmtp)
-//   - floor: a blocking raw-socket server that reads as many bytes and answers 4, and
-//     looks nothing up
+//   - floor: a blocking raw-socket server, [ServeFloor], that reads as many bytes and answers
+//     4, and looks nothing up: the least that any server on a socket needs
 //   - go-net-map: a Go map behind a plain TCP server of this package, [ServeMap]
 //   - go-zmq-map: a Go map behind a ZeroMQ socket of go-zeromq (bench/rivals/gomap)
 //   - python-zmq: a Python set of the store's keys behind a ZeroMQ socket, with the work that an
@@ -18,7 +18,7 @@
 // is not on the machine, or would not fit into its memory, is left out, and the report
 // says why.
 //
-// # The two ways of asking
+// # The ways of asking
 //
 //   - [Prepared]: the bytes of a request are made before, written and read by raw
 //     system calls, and the hit is taken from the bytes of the reply. This shows the server.
@@ -29,11 +29,12 @@
 //     hashes of a request and sends them without a copy.
 //
 // hitline holds the chains as chains, and lookup/client, with its defaults, asks by anchors
-// for 4,096 hashes or more: it sends a few of them. The prepared bytes have them all.
+// for 4,096 hashes or more: it sends a few of them. The prepared bytes have them all. In a
+// third way, [Anchored], it asks by anchors whatever the length, over a socket that blocks.
 //
 // The floor has no usual client. A ratio is to hitline asked in the same way: prepared
 // to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
-// hitline-zmtp by the same client.
+// hitline-zmtp by the same client; and where the floor is measured, all have one to it.
 //
 // Bytes for Mooncake are taken from one call of backend/mooncake, with other hashes put
 // in; its reply is compared with that of the recorded call, in which all keys were absent.
@@ -52,7 +53,9 @@
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
 // at another place. There are at least 20 chains, and with Options.Rotate they exceed
-// caches. The hashes of a chain from the block on at which it misses are not stored
+// caches; with Options.MaxCache they exceed the last-level cache together with what an index
+// holds of them, or so many bytes where the machine reports more, as virtual machines report
+// their host's. The hashes of a chain from the block on at which it misses are not stored
 // anywhere. Each request that misses has another hash at that block, also if all miss at
 // the first one. A seed determines the chains, their order, which of them miss where, and
 // the absent hashes: with the same seed the n-th request of the rotation has the same
@@ -64,4 +67,13 @@
 // rounds. A ratio is the median of the rounds' ratios, each of the rounds' medians. The
 // spreads are the least and the largest of the rounds. What is asked before the first
 // round does not count; every answer is checked.
+//
+// Beside latencies there are the CPU time of each server for a request, of hitline without
+// requests (Options.Idle), and requests a second with many under way (Options.Pipeline): in
+// further rounds, of those that are asked by prepared bytes and take more than one. As many
+// requests as one read has answered are written with one call.
+//
+// Raw sockets are used by system calls that the Go scheduler is not told of, and their clients
+// allocate nothing, so that little of the client is in the figures: what it takes brings ratios
+// nearer to 1.
 package compare

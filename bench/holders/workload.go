@@ -3,6 +3,8 @@ package holders
 import (
 	"encoding/binary"
 	"math/rand/v2"
+
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // Kinds of queries.
@@ -125,17 +127,12 @@ func newWorkload(o Options) *chainSet {
 	return w
 }
 
+// seed decides the hashes.
+func (w *chainSet) seed() workload.Seed { return workload.Seed(w.o.Seed) }
+
 func (w *chainSet) segment(blocks int) segment {
 	w.nextID++
 	return segment{w.nextID, blocks}
-}
-
-// putHash writes the hash of a block, or the last bytes of it.
-func (w *chainSet) putHash(to []byte, s segment, block int) {
-	random := rand.NewPCG(w.o.Seed^s.id<<24, s.id<<32|uint64(block))
-	for i := 0; i < len(to); i += 8 {
-		binary.BigEndian.PutUint64(to[len(to)-8-i:], random.Uint64())
-	}
 }
 
 // job is a prompt while it is stored.
@@ -214,7 +211,7 @@ func (w *chainSet) storePiece(j *job, put store) error {
 	n := j.piece()
 	keys := make([]byte, n*keyLen)
 	for i := range n {
-		w.putHash(keys[i*keyLen:][:keyLen], s, j.at+i)
+		w.seed().PutHash(keys[i*keyLen:][:keyLen], s.id, j.at+i)
 	}
 	if j.at += n; j.at == s.blocks {
 		j.rest, j.at = j.rest[1:], 0
@@ -270,9 +267,9 @@ func (w *chainSet) query(p *prompt, miss int) query {
 			n := len(q.hashes)
 			q.hashes = q.hashes[:n+hashLen]
 			if at := n / hashLen; at >= miss {
-				w.putHash(q.hashes[n:], nowhere, at)
+				w.seed().PutHash(q.hashes[n:], nowhere.id, at)
 			} else {
-				w.putHash(q.hashes[n:], s, block)
+				w.seed().PutHash(q.hashes[n:], s.id, block)
 			}
 		}
 	}

@@ -8,6 +8,7 @@
 //     over the rounds.
 //   - The spread is the least and the largest of the rounds.
 //
-// Beside them are what all measurements share: exact waiting, the setup that a report
-// holds, and the errors on which an exit code hangs.
+// Beside them are what all measurements share: exact waiting, the memory of this process,
+// the setup that a report holds, checks of options, and the errors on which an exit code
+// hangs.
 package measure

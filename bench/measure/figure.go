@@ -73,12 +73,6 @@ func Ratios(figures, others []float64) []float64 {
 	return ratios
 }
 
-// Range returns the median of figures in any order, the least and the largest. There
-// must be one.
-func Range(figures []float64) (median, least, most float64) {
-	return Median(figures), slices.Min(figures), slices.Max(figures)
-}
-
 // PercentileUs returns the p-th percentile of sorted times, in microseconds.
 func PercentileUs(sorted []time.Duration, p float64) float64 { return Micros(Percentile(sorted, p)) }
 

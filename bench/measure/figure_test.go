@@ -12,8 +12,7 @@ import (
 func TestFigures(t *testing.T) {
 	assert.InDelta(t, 2, Median([]float64{3, 1, 2}), 0)
 	assert.InDelta(t, 1, Median([]float64{2, 1}), 0)
-	median, least, most := Range([]float64{3, 1, 2, 9})
-	assert.Equal(t, []float64{2, 1, 9}, []float64{median, least, most})
+	assert.Equal(t, Spread{Median: 2, Min: 1, Max: 9}, SpreadOf([]float64{3, 1, 2, 9}))
 
 	times := make([]time.Duration, 200)
 	for i := range times {

@@ -42,14 +42,14 @@ func SettledMemory() Memory {
 	return MemoryNow()
 }
 
-// Mapped returns how much of the growth since before lies outside the Go runtime.
-func (m Memory) Mapped(before Memory) int64 {
+// mapped returns how much of the growth since before lies outside the Go runtime.
+func (m Memory) mapped(before Memory) int64 {
 	return max(0, m.resident-before.resident-(m.runtime-before.runtime))
 }
 
 // Since returns the growth since before, mapped memory included.
 func (m Memory) Since(before Memory) int64 {
-	return m.heap - before.heap + m.Mapped(before)
+	return m.heap - before.heap + m.mapped(before)
 }
 
 // residentAnonymous reads the anonymous memory of this process from the kernel. It

@@ -18,7 +18,7 @@ func TestMemorySeesTheHeap(t *testing.T) {
 
 func TestMapped(t *testing.T) {
 	before := Memory{heap: 10, resident: 100, runtime: 50}
-	assert.EqualValues(t, 30, Memory{heap: 10, resident: 150, runtime: 70}.Mapped(before))
+	assert.EqualValues(t, 30, Memory{heap: 10, resident: 150, runtime: 70}.mapped(before))
 	assert.EqualValues(t, 35, Memory{heap: 15, resident: 150, runtime: 70}.Since(before))
-	assert.EqualValues(t, 0, Memory{heap: 15, resident: 110, runtime: 70}.Mapped(before))
+	assert.EqualValues(t, 0, Memory{heap: 15, resident: 110, runtime: 70}.mapped(before))
 }

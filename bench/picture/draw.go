@@ -74,6 +74,9 @@ func (f figure) describe() string {
 				continue
 			}
 			first, last := c.points[0], c.points[len(c.points)-1]
+			if p.x.scale == percentile { // the points have shares
+				first.x, last.x = 100*first.x, 100*last.x
+			}
 			fmt.Fprintf(&text, "%s %s from %.4g at %.6g to %.4g at %.6g", map[bool]string{true: ";"}[i > 0], c.name, first.y, first.x, last.y, last.x)
 		}
 		text.WriteString(".")
@@ -158,7 +161,12 @@ func (a *area) up(place float64) float64 {
 func (s *svg) axes(a area, t theme, lowest bool) {
 	s.open("g", "class", "axes", "stroke", t.grid, "fill", "none")
 	s.element("rect", "class", "plot", "x", a.left, "y", a.top, "width", a.right-a.left, "height", a.bottom-a.top)
-	across, up := a.x.scale.ticks(a.from.x, a.to.x), a.y.scale.ticks(a.from.y, a.to.y)
+	across, up := a.x.scale.ticks(a.from.x, a.to.x), thinned(a.y.scale.ticks(a.from.y, a.to.y), a.up, lineHeight)
+	long := 0.0
+	for _, mark := range across {
+		long = max(long, textWidth(mark.label, textSize))
+	}
+	across = thinned(across, a.across, long+2)
 	for _, mark := range across {
 		from := a.top
 		if mark.label == "" {

@@ -189,6 +189,26 @@ func TestTicks(t *testing.T) {
 	}
 }
 
+// Labels of ticks stay apart, and round numbers go first.
+func TestThinned(t *testing.T) {
+	for want, gap := range map[string]float64{"80 90 100 200 300": 1, "80 100 200 300": 6, "100 200": 20, "100": 80} {
+		var labels []string
+		ticks := thinned(log.ticks(log.place(80), log.place(300)), func(place float64) float64 { return 100 * place }, gap)
+		assert.Len(t, ticks, 5)
+		for _, mark := range ticks {
+			if mark.label != "" {
+				labels = append(labels, mark.label)
+			}
+		}
+		assert.Equal(t, want, strings.Join(labels, " "), gap)
+	}
+	f := figure{title: "t", panels: []panel{{
+		x: axis{"x", percentile}, y: axis{"y", log}, curves: []curve{{name: "c", points: []point{{x: 0.5, y: 700}, {x: 1 - 1e-14, y: 2900}}}},
+	}}}
+	f.panels = append(f.panels, f.panels[0])
+	parse(t, f.draw(light)).check(t)
+}
+
 // Long descriptions break at spaces, and what has none is cut.
 func TestWrap(t *testing.T) {
 	text := strings.Repeat("closed loop, 16 connections ", 9) + strings.Repeat("trace", 50)

@@ -10,14 +10,28 @@ type kind struct {
 	title  string
 	panels []panel // without curves
 	read   func(s Source, o Options) (content, error)
-	joined bool // curves of the same name are one, whichever source they are of
 }
+
+// kindOf returns the kind that reads reports of the type R.
+func kindOf[R any](title string, panels []panel, read func(s Source, r R, o Options) (content, error)) kind {
+	return kind{title: title, panels: panels, read: func(s Source, o Options) (content, error) {
+		r, err := decode[R](s)
+		if err != nil {
+			return content{}, err
+		}
+		return read(s, r, o)
+	}}
+}
+
+// over returns a panel without curves.
+func over(x, y axis) panel { return panel{x: x, y: y} }
 
 // content is what a figure has of a source.
 type content struct {
 	curves [][]curve // by panel; one without a name has the source's
 	setup  []string  // what was measured, in parts
 	note   string    // how to read it; may be empty
+	join   bool      // curves of the same name are one, whichever source they are of
 }
 
 // figure reads the sources. What was measured stands below the title if it is the same for
@@ -48,8 +62,8 @@ func (k kind) figure(sources []Source, o Options) (figure, error) {
 				if err := f.panels[j].check(sources[i].Name, curve); err != nil {
 					return f, err
 				}
-				curve.name = k.label(name, curve.name, len(sources))
-				f.panels[j].add(curve, k.joined)
+				curve.name = curveName(name, curve.name, c.join || len(sources) == 1)
+				f.panels[j].add(curve, c.join)
 			}
 		}
 	}
@@ -64,12 +78,12 @@ func inAll(contents []content, part string) bool {
 	return !slices.ContainsFunc(contents, func(c content) bool { return !slices.Contains(c.setup, part) })
 }
 
-// label returns the label of a curve of one of n sources.
-func (k kind) label(source, curve string, n int) string {
+// curveName returns the label of a curve, with its source's name unless that is understood.
+func curveName(source, curve string, understood bool) string {
 	switch {
 	case curve == "":
 		return source
-	case k.joined || n == 1:
+	case understood:
 		return curve
 	}
 	return source + ": " + curve

@@ -39,7 +39,7 @@ var pictures = map[string]struct {
 		"raw socket, no lookup|mooncake-exists|(misses only)", "99.9"},
 	"latency of rivals, picked": {"latency", []string{"compare"}, Options{Hashes: 8192}, "round trips of 8192 hashes on one connection", ""},
 	"knee": {"knee", []string{"steps"}, Options{}, "Latency at rising load|achieved (lookups/s)|latency (µs)|p50|p99|10k|200k|" +
-		"open loop, 8 connections, 64 hashes a lookup, raw dialect; ringed: less than 98 % of the offered|rate", "short"},
+		"open loop, 8 connections, 64 hashes a lookup, raw dialect; ringed: under 98 % of the rate", "short"},
 	"knee of two":          {"knee", []string{"steps", "steps"}, Options{}, "steps: p50|steps: p99", "p50"},
 	"cost":                 {"cost", []string{"floor"}, Options{}, "Round trip by number of hashes|hashes a lookup|round trip (µs)|1|100k|hitline|raw socket, no lookup", "floor"},
 	"cost of rivals":       {"cost", []string{"compare", "floor"}, Options{}, "hitline|redis-exists|go-net-map|1", "floor"},

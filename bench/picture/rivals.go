@@ -54,9 +54,12 @@ func (c comparison) entries(s Source) ([]entry, error) {
 			return nil, fmt.Errorf("%w: %s: a row without rival, hashes or p50_us", ErrInput, s.Name)
 		case r.Way == "prepared":
 			list = append(list, e)
-		case r.Way == "anchored" && r.Hits != nil && r.Misses != nil:
-			list = append(list, entry{r.Rival + " by anchors, hits", measured, r.Hashes, *r.Hits},
-				entry{r.Rival + " by anchors, misses", measured, r.Hashes, *r.Misses})
+		case r.Way == "anchored":
+			for i, half := range []*trips{r.Hits, r.Misses} {
+				if half != nil {
+					list = append(list, entry{r.Rival + " by anchors, " + []string{"hits", "misses"}[i], measured, r.Hashes, *half})
+				}
+			}
 		}
 	}
 	if len(list) == 0 {
@@ -89,27 +92,13 @@ func (c comparison) percentiles(s Source, hashes int) (content, error) {
 // cost draws the round trip over the number of hashes, above that of a raw socket, of what was
 // asked in the prepared way. The first source that has a rival at a number of hashes counts, so
 // that what was measured side by side stays together.
-var cost = kind{
-	title: "Round trip by number of hashes",
-	panels: []panel{{
-		x: axis{"hashes a lookup", log},
-		y: axis{"round trip (µs)", log},
-	}},
-	joined: true,
-	read: func(s Source, _ Options) (content, error) {
-		r, err := decode[comparison](s)
-		if err != nil {
-			return content{}, err
-		}
-		list, err := r.entries(s)
-		var p panel
-		for _, e := range list {
-			at := point{x: float64(e.hashes), y: e.P50}
-			if 0 < e.Rounds.Min && e.Rounds.Min < e.Rounds.Max { // of several rounds
-				at.low, at.high = min(e.Rounds.Min, e.P50), max(e.Rounds.Max, e.P50)
-			}
-			p.add(curve{e.name, []point{at}, e.role}, true)
-		}
-		return content{curves: [][]curve{p.curves}, setup: []string{"median; one connection, one request at a time"}}, err
-	},
-}
+var cost = kindOf("Round trip by number of hashes", []panel{
+	over(axis{"hashes a lookup", log}, axis{"round trip (µs)", log}),
+}, func(s Source, r comparison, _ Options) (content, error) {
+	list, err := r.entries(s)
+	var p panel
+	for _, e := range list {
+		p.add(curve{e.name, []point{withBar(float64(e.hashes), e.P50, e.Rounds)}, e.role}, true)
+	}
+	return content{curves: [][]curve{p.curves}, setup: []string{"median; one connection, one request at a time"}, join: true}, err
+})

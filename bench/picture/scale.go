@@ -3,6 +3,7 @@ package picture
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -24,6 +25,25 @@ const within = 1e-9
 type tick struct {
 	at    float64
 	label string
+	minor bool // its label goes first where there is little room
+}
+
+// thinned returns the ticks without those labels that are nearer than gap to another one that
+// is kept: before others those that are not minor.
+func thinned(ticks []tick, at func(place float64) float64, gap float64) []tick {
+	kept := make([]tick, len(ticks))
+	for i, t := range ticks {
+		kept[i] = tick{at: t.at}
+	}
+	for _, minor := range []bool{false, true} {
+		for i, t := range ticks {
+			near := func(k tick) bool { return k.label != "" && math.Abs(at(k.at)-at(t.at)) < gap }
+			if t.minor == minor && !slices.ContainsFunc(kept, near) {
+				kept[i] = t
+			}
+		}
+	}
+	return kept
 }
 
 // place returns where a value stands. On an axis of percentiles 0.9 stands at 1,
@@ -71,9 +91,9 @@ func (s scale) ticks(from, to float64) []tick {
 	case log:
 		return logTicks(from, to)
 	case percentile:
-		ticks := []tick{{percentile.place(0.5), "50"}}
+		ticks := []tick{{at: percentile.place(0.5), label: "50"}}
 		for nines := 1; float64(nines) <= to+within; nines++ {
-			ticks = append(ticks, tick{float64(nines), strconv.FormatFloat(100-math.Pow10(2-nines), 'f', max(nines-2, 0), 64)})
+			ticks = append(ticks, tick{at: float64(nines), label: strconv.FormatFloat(100-math.Pow10(2-nines), 'f', max(nines-2, 0), 64)})
 		}
 		return ticks
 	case hundred:
@@ -103,7 +123,7 @@ func logTicks(from, to float64) []tick {
 				continue
 			}
 			if step == 1 || all || few && (step == 2 || step == 5) {
-				t.label = short(step * math.Pow10(int(power)))
+				t.label, t.minor = short(step*math.Pow10(int(power))), step != 1
 			}
 			ticks = append(ticks, t)
 		}
@@ -127,7 +147,7 @@ func stepFor(to float64) float64 {
 func evenTicks(to, step, unit float64, name string) []tick {
 	var ticks []tick
 	for i := 0.0; i*step <= to*(1+within); i++ {
-		ticks = append(ticks, tick{i * step * unit, short(i*step) + name})
+		ticks = append(ticks, tick{at: i * step * unit, label: short(i*step) + name})
 	}
 	return ticks
 }

@@ -160,12 +160,12 @@ func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
 	for i, t := range targets {
 		players[i] = newPlayer(i, t, o, start, line)
 	}
-	if err == nil {
-		run := playWhole
-		if o.Split {
-			run = newSplit(o, players, opening).run
-		}
-		err = run(ctx, players)
+	switch {
+	case err != nil:
+	case o.Split:
+		err = newSplit(o, players, opening).run(ctx)
+	default:
+		err = playWhole(ctx, players)
 	}
 	report := sum(o, players, time.Since(start))
 	report.addWindows(line)

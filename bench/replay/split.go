@@ -69,7 +69,7 @@ func newSplit(o Options, players []*player, opening []uint64) *split {
 }
 
 // run replays the trace over the players. It returns when all of them are done.
-func (s *split) run(ctx context.Context, _ []*player) error {
+func (s *split) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer s.closeQueues()

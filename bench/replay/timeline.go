@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,82 +60,69 @@ type tally struct {
 	latency                  *hdrhistogram.Histogram // nanoseconds
 }
 
-func newTally() *tally { return &tally{latency: hdrhistogram.New(1, maxLatency, 2)} }
-
 // newTimeline returns a timeline of windows of the given length, or of one that
-// grows with the replay if length is 0, for hash blocks of so many tokens.
+// grows with the replay if length is 0, for blocks of so many tokens.
 func newTimeline(length time.Duration, blockTokens int) *timeline {
-	if length == 0 {
-		return &timeline{tokens: int64(blockTokens), auto: true, length: time.Millisecond}
-	}
-	return &timeline{tokens: int64(blockTokens), length: length}
+	return &timeline{tokens: int64(blockTokens), auto: length == 0, length: cmp.Or(length, time.Millisecond)}
 }
 
 // add counts a lookup.
 func (t *timeline) add(s sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	limit := maxWindows
+	limit := time.Duration(maxWindows)
 	if t.auto {
 		limit = autoWindows
 	}
-	for s.at/t.length >= time.Duration(limit) {
-		t.join()
+	for s.at/t.length >= limit {
+		t.grow()
 	}
 	at := int(s.at / t.length)
 	for len(t.windows) <= at {
 		t.windows = append(t.windows, nil)
 	}
 	if t.windows[at] == nil {
-		t.windows[at] = newTally()
+		t.windows[at] = &tally{latency: hdrhistogram.New(1, maxLatency, 2)}
 	}
-	t.windows[at].count(s)
+	w := t.windows[at]
+	w.requests++
+	w.blocks += s.blocks
+	if s.answered {
+		w.tokens += s.tokens
+		record(w.latency, s.took)
+	}
 }
 
-// join makes longer windows: of 1, 2, 10, 20, 100 … milliseconds, which are easy
+// grow makes longer windows: of 1, 2, 10, 20, 100 … milliseconds, which are easy
 // to read, or of twice the length that was asked for. The caller holds mu.
-func (t *timeline) join() {
+func (t *timeline) grow() {
 	by := 2
 	if t.auto && t.joined%2 == 1 {
 		by = 5
 	}
 	t.joined++
 	t.length *= time.Duration(by)
-	t.windows = joinBy(t.windows, by)
+	t.windows = join(t.windows, by)
 }
 
-// joinBy returns windows of by neighbours each, built in the first of them.
-func joinBy(windows []*tally, by int) []*tally {
+// join returns windows of by neighbours each, built in the first of them.
+func join(windows []*tally, by int) []*tally {
 	var joined []*tally
-	for i, w := range windows {
-		if i%by == 0 {
-			joined = append(joined, w)
-			continue
+	for neighbours := range slices.Chunk(windows, by) {
+		var first *tally
+		for _, w := range neighbours {
+			if first == nil || w == nil {
+				first = cmp.Or(first, w)
+				continue
+			}
+			first.requests += w.requests
+			first.blocks += w.blocks
+			first.tokens += w.tokens
+			first.latency.Merge(w.latency)
 		}
-		last := &joined[len(joined)-1]
-		if *last == nil {
-			*last = w
-		} else if w != nil {
-			(*last).merge(w)
-		}
+		joined = append(joined, first)
 	}
 	return joined
-}
-
-func (y *tally) count(s sample) {
-	y.requests++
-	y.blocks += s.blocks
-	if s.answered {
-		y.tokens += s.tokens
-		record(y.latency, s.took)
-	}
-}
-
-func (y *tally) merge(other *tally) {
-	y.requests += other.requests
-	y.blocks += other.blocks
-	y.tokens += other.tokens
-	y.latency.Merge(other.latency)
 }
 
 // record counts how long a lookup took.
@@ -150,21 +139,21 @@ func (r *Report) addWindows(t *timeline) {
 	r.IntervalS = seconds(t.length)
 	r.Windows = t.list(t.windows, t.length)
 	by := max(1, (len(t.windows)+tableWindows-1)/tableWindows)
-	r.rows = t.list(joinBy(t.windows, by), t.length*time.Duration(by))
+	r.rows = t.list(join(t.windows, by), t.length*time.Duration(by))
 }
 
-// list returns the windows that have requests. The caller holds mu.
+// list returns the windows that have requests.
 func (t *timeline) list(windows []*tally, length time.Duration) []Window {
 	all := []Window{} // not null in JSON
-	for i, y := range windows {
-		if y == nil {
+	for i, w := range windows {
+		if w == nil {
 			continue
 		}
-		hits := y.tokens / t.tokens
+		hits := w.tokens / t.tokens
 		all = append(all, Window{
 			StartS:   seconds(time.Duration(i) * length),
-			Requests: y.requests, Blocks: y.blocks, HitBlocks: hits, HitRatio: share(hits, y.blocks),
-			P50us: measure.OfHistogramUs(y.latency, 50), P99us: measure.OfHistogramUs(y.latency, 99),
+			Requests: w.requests, Blocks: w.blocks, HitBlocks: hits, HitRatio: share(hits, w.blocks),
+			P50us: measure.OfHistogramUs(w.latency, 50), P99us: measure.OfHistogramUs(w.latency, 99),
 		})
 	}
 	return all
