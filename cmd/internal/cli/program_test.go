@@ -159,6 +159,8 @@ func TestWrongCommandLine(t *testing.T) {
 	}
 	got := run(t.Context(), newTestRoot(nil), "measure --bogus --json")
 	assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, "parsing has not come to it")
+	assert.Equal(t, got, run(t.Context(), newTestRoot(nil), "measure --bogus --json=true"))
+	assert.Empty(t, run(t.Context(), newTestRoot(nil), "measure --bogus --json=false").stdout)
 	assert.Empty(t, run(t.Context(), newTestRoot(nil), "version --bogus --json").stdout, "it has none")
 }
 
