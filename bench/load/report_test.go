@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Windows of equal time are one sample; what is cut short is in the total only.
@@ -232,10 +231,21 @@ func TestDeviation(t *testing.T) {
 	assert.Zero(t, deviation(nil))
 }
 
-func TestValidate(t *testing.T) {
-	good := Options{Connect: "x", Requests: 1}
+// checkOptions sees that good options are taken, and refused after each change, with its text.
+func checkOptions[O interface{ Validate() error }](t *testing.T, good O, changes map[string]func(*O)) {
+	t.Helper()
 	require.NoError(t, good.Validate())
-	for text, change := range map[string]func(*Options){
+	for text, change := range changes {
+		o := good
+		change(&o)
+		err := o.Validate()
+		require.ErrorIs(t, err, measure.ErrOptions, text)
+		assert.ErrorContains(t, err, text)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	checkOptions(t, Options{Connect: "x", Requests: 1}, map[string]func(*Options){
 		"dialect \"tls\"":                    func(o *Options) { o.Dialect = "tls" },
 		"-1 connections":                     func(o *Options) { o.Connections = -1 },
 		"1025 requests under way":            func(o *Options) { o.Pipeline = 1025 },
@@ -250,13 +260,7 @@ func TestValidate(t *testing.T) {
 		"-1 requests":                        func(o *Options) { o.Requests = -1 },
 		"how long to measure or how many ":   func(o *Options) { o.Duration = 1 },
 		"how long to measure or":             func(o *Options) { o.Requests = 0 },
-	} {
-		o := good
-		change(&o)
-		err := o.Validate()
-		require.ErrorIs(t, err, measure.ErrOptions, text)
-		assert.ErrorContains(t, err, text)
-	}
+	})
 	o := Options{Duration: 3 * time.Second, Pool: coordinator.Pool{}}
 	assert.Equal(t, 300*time.Millisecond, o.window())
 	o.Duration = time.Hour

@@ -342,7 +342,7 @@ func TestLongRequests(t *testing.T) {
 		t.Run(loop, func(t *testing.T) {
 			t.Parallel()
 			addr := start(t, &loadtest.Server{})
-			o.Connect, o.Requests, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
+			o.Connect, o.Requests, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 4000, Most: 4000}, patience
 			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, address)
 				if err == nil {
