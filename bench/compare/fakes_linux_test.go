@@ -107,27 +107,20 @@ func serveRedis(args []string) error {
 			replies <- fakeRedis(set, keys, command)
 		}
 	}()
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
-			for {
-				command, err := readCommand(in)
-				if err != nil {
-					return
-				}
-				words <- command
-				fmt.Fprint(out, <-replies)
-				if in.Buffered() == 0 {
-					out.Flush()
-				}
+	return serveEach(listener, func(conn net.Conn) {
+		in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
+		for {
+			command, err := readCommand(in)
+			if err != nil {
+				return
 			}
-		}()
-	}
+			words <- command
+			fmt.Fprint(out, <-replies)
+			if in.Buffered() == 0 {
+				out.Flush()
+			}
+		}
+	})
 }
 
 // readCommand reads a command of RESP.
@@ -202,16 +195,7 @@ func serveFakeHitline(fault string) error {
 		return err
 	}
 	f := fake{fault: fault, stored: map[string]bool{}}
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			f.serve(conn)
-		}()
-	}
+	return serveEach(listener, f.serve)
 }
 
 type fake struct {

@@ -47,6 +47,21 @@ func announce(log io.Writer) (net.Listener, error) {
 	return listener, err
 }
 
+// serveEach serves each connection in a goroutine of its own, and closes it after that. It
+// returns when it cannot go on.
+func serveEach(listener net.Listener, serve func(net.Conn)) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			serve(conn)
+		}()
+	}
+}
+
 // answerAll serves a connection until it ends.
 func answerAll(s wire.Socket, size int, b []byte) {
 	answers := make([]byte, hitLen*(len(b)/size+1))

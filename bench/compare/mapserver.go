@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 )
 
@@ -30,16 +31,9 @@ func ServeMap(log io.Writer, blockSize int) error {
 	}
 	defer listener.Close()
 	m := mapServer{blockSize: blockSize, held: map[[hashLen]byte]struct{}{}}
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			_ = m.serve(conn) // the client has gone, or sent what it should not
-		}()
-	}
+	return serveEach(listener, func(conn net.Conn) {
+		_ = m.serve(conn) // the client has gone, or sent what it should not
+	})
 }
 
 // mapServer is the map. Safe for concurrent use.

@@ -176,6 +176,7 @@ func (c *respClient) askOne(_ context.Context, l workload.Lookup) (answer, error
 
 // redisClient asks by go-redis.
 type redisClient struct {
+	prepared
 	client *goredis.Client
 	load   *lookups
 }
@@ -192,22 +193,15 @@ func (c *redisClient) hit(there func(block int) bool) uint32 {
 }
 
 // setClient asks for members of one set.
-type setClient struct {
-	redisClient
-	members [][]any // of each chain
-}
+type setClient struct{ redisClient }
 
-func newSetClient(c redisClient) single { return &setClient{redisClient: c} }
-
-func (c *setClient) prepare(context.Context) error {
-	c.members = c.load.asMembers()
-	return nil
-}
+func newSetClient(c redisClient) single { return &setClient{c} }
 
 func (c *setClient) askOne(ctx context.Context, l workload.Lookup) (answer, error) {
 	c.load.Put(l) // the members are slices of the chains
+	members := c.load.asMembers()[l.Chain]
 	start := time.Now()
-	there, err := c.client.SMIsMember(ctx, wire.RedisSet, c.members[l.Chain]...).Result()
+	there, err := c.client.SMIsMember(ctx, wire.RedisSet, members...).Result()
 	if err == nil && len(there) != c.load.Hashes() {
 		err = fmt.Errorf("%w: %d members of %d", measure.ErrAnswer, len(there), c.load.Hashes())
 	}
@@ -219,20 +213,12 @@ func (c *setClient) askOne(ctx context.Context, l workload.Lookup) (answer, erro
 }
 
 // keysClient asks for keys.
-type keysClient struct {
-	redisClient
-	keys [][]string // of each chain
-}
+type keysClient struct{ redisClient }
 
-func newKeysClient(c redisClient) single { return &keysClient{redisClient: c} }
-
-func (c *keysClient) prepare(context.Context) error {
-	c.keys = c.load.asKeys()
-	return nil
-}
+func newKeysClient(c redisClient) single { return &keysClient{c} }
 
 func (c *keysClient) askOne(ctx context.Context, l workload.Lookup) (answer, error) {
-	keys := c.keys[l.Chain]
+	keys := c.load.asKeys()[l.Chain]
 	if !c.load.Hits(l) {
 		keys[l.Stored] = string(l.Absent[:])
 	}

@@ -184,21 +184,14 @@ func TestConversationFaults(t *testing.T) {
 func TestConversationOptions(t *testing.T) {
 	good := conversationOptions()
 	good.Connect, good.Requests = "x", 1
-	require.NoError(t, good.Validate())
-	for text, change := range map[string]func(*Options){
+	checkOptions(t, good, map[string]func(*Options){
 		"requests are not pipelined":   func(o *Options) { o.Pipeline = 2 },
 		"no further stores":            func(o *Options) { o.Stores = 0.1 },
 		"conversations of 9 hashes":    func(o *Options) { o.Hashes = Lengths{Least: 9, Most: 9} },
 		"arrivals \"now\"":             func(o *Options) { o.Arrivals = "now" },
 		"that arrive by Poisson's law": func(o *Options) { o.Rates, o.Requests, o.Duration = []float64{1e7}, 0, 1e11 },
 		"-1 prefixes":                  func(o *Options) { o.Conversations = &workload.ConversationOptions{Prefixes: -1} },
-	} {
-		o := good
-		change(&o)
-		err := o.Validate()
-		require.ErrorIs(t, err, measure.ErrOptions, text)
-		assert.ErrorContains(t, err, text)
-	}
+	})
 }
 
 // Prefixes are asked for by Zipf's law: that of rank k, from 0, as 1/(1+k)^s.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -19,12 +20,12 @@ import (
 	"github.com/hitline/hitline/bench/process"
 )
 
-func upTo(n int) []int {
-	var numbers []int
-	for i := range n {
-		numbers = append(numbers, i)
+// intsBelow iterates over 0, 1, … n-1.
+func intsBelow(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 0; i < n && yield(i); i++ {
+		}
 	}
-	return numbers
 }
 
 func TestSweepPlan(t *testing.T) {
@@ -80,7 +81,7 @@ func TestSweepPlan(t *testing.T) {
 
 // sweepOf returns a planned sweep on so many cores, with so many connections at most.
 func sweepOf(o SweepOptions, cores, most int) *sweep {
-	s := &sweep{o: o, where: process.Halves(upTo(cores), fstest.MapFS{}), most: most}
+	s := &sweep{o: o, where: process.Halves(slices.Collect(intsBelow(cores)), fstest.MapFS{}), most: most}
 	s.plan()
 	return s
 }
@@ -101,9 +102,7 @@ func TestSweepOrder(t *testing.T) {
 }
 
 func TestSweepValidate(t *testing.T) {
-	good := SweepOptions{Rounds: 1}
-	require.NoError(t, good.Validate())
-	for want, spoil := range map[string]func(*SweepOptions){
+	checkOptions(t, SweepOptions{Rounds: 1}, map[string]func(*SweepOptions){
 		"0 loops; give 1 to 1024":          func(o *SweepOptions) { o.Loops = []int{1, 0} },
 		"60001 connections; give 1 to 60":  func(o *SweepOptions) { o.Connections = []int{60_001} },
 		"0 rounds; give 1 to 100":          func(o *SweepOptions) { o.Rounds = 0 },
@@ -112,13 +111,7 @@ func TestSweepValidate(t *testing.T) {
 		"a sweep over connections and loo": func(o *SweepOptions) { o.Load.Rates = []float64{5} },
 		"1025 requests under way":          func(o *SweepOptions) { o.Load.Pipeline = 1025 },
 		"-1 entries":                       func(o *SweepOptions) { o.Load.Entries = -1 },
-	} {
-		o := good
-		spoil(&o)
-		err := o.Validate()
-		require.ErrorIs(t, err, measure.ErrOptions)
-		assert.ErrorContains(t, err, want)
-	}
+	})
 }
 
 // point returns a point whose rounds had these rates.
@@ -150,13 +143,13 @@ func TestTally(t *testing.T) {
 	assert.Equal(t, []int64{15, 3, 3}, []int64{got.Requests, got.Wrong, got.Refused})
 	assert.InDelta(t, 1, got.P50us, 0.01)
 	assert.InDelta(t, 50, got.P99us, 0.1, "not the median of the rounds' percentiles, 1")
-	assert.InDelta(t, 50, got.Maxus, 0.1)
+	assert.InDelta(t, 50, got.MaxUs, 0.1)
 	assert.EqualValues(t, 3, first.TotalCount(), "a run's own histogram is read only")
 }
 
 // Speed-ups and slope are those of each round, of which the median counts.
 func TestPeaksAndSlope(t *testing.T) {
-	cores := upTo(4)
+	cores := slices.Collect(intsBelow(4))
 	of := func(points ...Point) SweepReport {
 		r := SweepReport{Placement: process.Placement{Server: cores}, Rounds: len(points[0].rates), Points: points}
 		r.addPeaks()
@@ -184,10 +177,10 @@ func TestPeaksAndSlope(t *testing.T) {
 	r = of(point(1, 1, 10), point(2, 1, 20), point(8, 1, 20)) // loops without a core each
 	assert.InDelta(t, 1, r.Slope.Median, 0)
 	assert.InDelta(t, 0.25, r.Peaks[2].Efficiency, 0)
-	cores = upTo(1)
+	cores = slices.Collect(intsBelow(1))
 	assert.Nil(t, of(point(1, 1, 10), point(2, 1, 10)).Slope)
 
-	r = SweepReport{Placement: process.Placement{Shared: true, Server: upTo(4)}, Rounds: 1, Points: []Point{point(1, 1, 10), point(2, 1, 20)}}
+	r = SweepReport{Placement: process.Placement{Shared: true, Server: slices.Collect(intsBelow(4))}, Rounds: 1, Points: []Point{point(1, 1, 10), point(2, 1, 20)}}
 	r.addPeaks()
 	r.fit()
 	assert.Nil(t, r.Slope)

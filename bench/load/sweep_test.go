@@ -13,14 +13,12 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // asServer names the variable that makes this test binary hitline, and says what is
@@ -113,7 +111,7 @@ func testSweep(t *testing.T) {
 	}
 	r, err := Sweep(t.Context(), o)
 	require.NoError(t, err)
-	assert.Equal(t, upTo(8), steps)
+	assert.Equal(t, slices.Collect(intsBelow(8)), steps)
 	halves := process.Halves(cores, process.SystemCPUs())
 	assert.Equal(t, halves, r.Placement)
 	require.Len(t, r.Points, 4)
@@ -125,7 +123,7 @@ func testSweep(t *testing.T) {
 		assert.LessOrEqual(t, p.RequestsPerSecond.Median, p.RequestsPerSecond.Max)
 		assert.Positive(t, p.P50us)
 		assert.LessOrEqual(t, p.P50us, p.P99us)
-		assert.LessOrEqual(t, p.P99us, p.Maxus)
+		assert.LessOrEqual(t, p.P99us, p.MaxUs)
 	}
 	require.Len(t, r.Peaks, 2)
 	assert.InDelta(t, max(r.Points[0].RequestsPerSecond.Median, r.Points[1].RequestsPerSecond.Median), r.Peaks[0].RequestsPerSecond.Median, 0)

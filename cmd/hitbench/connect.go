@@ -42,9 +42,8 @@ func dial(ctx context.Context, addr string, secure connectflags.Connection) (con
 
 // dialAnchored is dial for a connection that looks up by anchors, whatever the
 // length.
-func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (anchoredConn, error) {
-	opts = append(append(secure.Options(), opts...), client.WithTimeout(0), client.WithAnchors(1))
-	c, err := client.Dial(ctx, addr, opts...)
+func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection) (anchoredConn, error) {
+	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(1))...)
 	if err != nil {
 		return anchoredConn{}, err
 	}
