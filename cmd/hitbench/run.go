@@ -178,7 +178,7 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err := f.o.Validate(); err != nil {
 		return err
 	}
-	hdr, err := a.openReportFile("hdr", f.hdr)
+	hdr, err := a.openHDR(f.hdr, "")
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000", "--hdr", "-")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
-	assert.Contains(t, r.stdout, "\n  1000 ")
+	assert.Contains(t, r.stdout, "\n1000 ")
 	assert.Contains(t, r.stderr, "Percentile")
 }
 
