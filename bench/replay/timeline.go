@@ -59,8 +59,8 @@ type tally struct {
 
 // newTimeline returns a timeline of windows that at first have the given length, for blocks of
 // so many tokens.
-func newTimeline(length time.Duration, blockTokens int) *timeline {
-	return &timeline{tokens: int64(blockTokens), length: length}
+func newTimeline(length time.Duration, blockSize int) *timeline {
+	return &timeline{tokens: int64(blockSize), length: length}
 }
 
 // add counts a lookup.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -311,8 +312,8 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 		delete(unused, "--rate")
 	}
 	delete(unused, "--workload "+f.workload)
-	for needs, names := range unused {
-		for _, name := range names {
+	for _, needs := range slices.Sorted(maps.Keys(unused)) {
+		for _, name := range unused[needs] {
 			if flags.Changed(name) {
 				return cli.Usagef("--%s only has a meaning with %s", name, needs)
 			}
