@@ -62,8 +62,8 @@ type tally struct {
 
 // newTimeline returns a timeline of windows of the given length, or of one that
 // grows with the replay if length is 0, for blocks of so many tokens.
-func newTimeline(length time.Duration, blockTokens int) *timeline {
-	return &timeline{tokens: int64(blockTokens), auto: length == 0, length: cmp.Or(length, time.Millisecond)}
+func newTimeline(length time.Duration, blockSize int) *timeline {
+	return &timeline{tokens: int64(blockSize), auto: length == 0, length: cmp.Or(length, time.Millisecond)}
 }
 
 // add counts a lookup.
