@@ -330,6 +330,12 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	if slices.Contains(f.connections, 0) || len(f.connections) == 0 {
 		return cli.Usagef("--connections %v; give more than 0", f.connections)
 	}
+	if f.requests < 0 {
+		return cli.Usagef("--requests %d; give more than 0", f.requests)
+	}
+	if len(f.loops) == 1 && f.loops[0] < 1 { // those of a sweep are its options
+		return cli.Usagef("--loops %v; give more than 0", f.loops)
+	}
 	if f.requests != 0 && flags.Changed("duration") {
 		return cli.Usagef("--requests and --duration both say when to end; give one")
 	}
