@@ -573,7 +573,7 @@ func TestRunReport(t *testing.T) {
 	}
 	text.Reset()
 	require.NoError(t, r.WriteTable(&text))
-	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "\n   600 "} {
+	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "\n 600 "} {
 		assert.Contains(t, text.String(), row)
 	}
 	text.Reset()
