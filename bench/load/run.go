@@ -40,8 +40,12 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.Over(o.dial, o.TLS)
-	r.report = o.report()
-	r.report.Cores, r.report.Threads = cores, threads
+	r.report = Report{
+		Asked: o.asked(), Connect: o.Connect, Connections: o.Connections, Threads: threads, Anchored: o.Anchored != nil, Cores: cores, Steps: []Step{},
+	}
+	if len(o.Rates) > 0 {
+		r.report.Arrivals = o.Arrivals
+	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
 	err = r.do(ctx)
@@ -51,22 +55,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r.report.Partial = err != nil
 	r.report.Wrong, r.report.Refused = r.wrong, r.refused
 	return r.report, err
-}
-
-// report returns a report of the options, which have their defaults.
-func (o Options) report() Report {
-	r := Report{
-		Setup: measure.NewSetup(o.Seed), Connect: o.Connect, Dialect: o.Dialect, Mode: "closed", Connections: o.Connections, Pipeline: o.Pipeline,
-		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), Workload: "random", HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
-	}
-	if len(o.Rates) > 0 {
-		r.Mode, r.Arrivals = "open", o.Arrivals
-	}
-	if c := o.Conversations; c != nil {
-		r.Workload, r.HitShare, r.MissAt = "conversations", 0, ""
-		r.Prefixes, r.Zipf, r.Turns = c.Prefixes, c.Zipf, c.Turns
-	}
-	return r
 }
 
 // pin keeps this process to the client's cores, if there are any, until unpin is called,
