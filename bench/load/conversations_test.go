@@ -34,18 +34,19 @@ func engines(t *testing.T, pool coordinator.Pool, n int) (counts map[netproto.Ta
 	c, err := newConversations(conversationOptions().withDefaults(), s)
 	require.NoError(t, err)
 	var sl slot
-	all := storing{pieces: c.stored()}
-	for parts, more := all.next(&sl, nil); more; parts, more = all.next(&sl, nil) {
+	all := storing(c.stored())
+	for parts, more := all(&sl, nil); more; parts, more = all(&sl, nil) {
 		send(t, service, parts)
 	}
 	counts, hits = map[netproto.Tag]int{}, map[uint32]bool{}
 	engines := []*engine{{c: c, engine: c.Engine(0)}, {c: c, engine: c.Engine(1)}}
+	var follows [2]bool
 	for i := range n {
 		e := engines[i%2]
-		follows := e.follows()
 		parts, more := e.next(&sl, nil)
 		require.True(t, more)
-		require.Equal(t, follows, sl.tag != netproto.TagLookup, "an engine changes what it has looked up, at once")
+		require.Equal(t, follows[i%2], sl.tag != netproto.TagLookup, "an engine changes what it has looked up, at once")
+		follows[i%2] = sl.leads
 		if got := send(t, service, parts); sl.tag == netproto.TagLookup {
 			require.Equal(t, sl.expect, got, "request %d", i)
 			hits[got] = true
@@ -210,8 +211,9 @@ func TestConversationPopularity(t *testing.T) {
 	e := &engine{c: c, engine: c.Engine(0)}
 	counts := make([]float64, c.NumPrefixes())
 	for range turns {
-		for e.next(&slot{}, nil); e.follows(); {
-			e.next(&slot{}, nil)
+		var sl slot
+		for e.next(&sl, nil); sl.leads; {
+			e.next(&sl, nil)
 		}
 		counts[rank[&e.turn.Prefix[0]]] += 1.0 / turns
 	}

@@ -123,17 +123,17 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err := enoughFiles(r.o.Connections); err != nil {
 		return err
 	}
-	c, err := wire.Dial(ctx, r.o.server())
+	control, err := wire.Dial(ctx, r.o.server())
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer control.Close()
 	if r.o.Reset {
-		if _, err := c.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
+		if _, err := control.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
 			return err
 		}
 	}
-	pool, err := learnPool(ctx, c, r.o)
+	pool, err := learnPool(ctx, control, r.o)
 	if err != nil {
 		return err
 	}
@@ -141,21 +141,24 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	r.shaper.numbered = r.o.Anchored != nil
-	if r.o.Conversations == nil {
-		c, err := newChains(r.o, r.shaper)
+	if r.o.Conversations != nil {
+		c, err := newConversations(r.o, r.shaper)
 		if err != nil {
 			return err
 		}
-		r.report.Entries, r.stored = c.hashes, c.stored()
-		r.source = func(i int) (source, error) { return newMix(r.o, c, r.shaper, i) }
+		r.report.Entries, r.stored = c.entries, c.stored()
+		r.source = func(i int) (source, error) { return (&engine{c: c, engine: c.Engine(i)}).next, nil }
 		return nil
 	}
-	conversations, err := newConversations(r.o, r.shaper)
+	c, err := newChains(r.o, r.shaper)
 	if err != nil {
 		return err
 	}
-	r.report.Entries, r.stored = conversations.entries, conversations.stored()
-	r.source = func(i int) (source, error) { return &engine{c: conversations, engine: conversations.Engine(i)}, nil }
+	r.report.Entries, r.stored = c.hashes, c.stored()
+	r.source = func(i int) (source, error) {
+		m, err := newMix(r.o, c, r.shaper, i)
+		return m.next, err
+	}
 	return nil
 }
 
@@ -304,7 +307,7 @@ func (r *runner) store(context.Context) error {
 	}
 	for i, c := range r.conns {
 		from, to := i*len(r.stored)/len(r.conns), (i+1)*len(r.stored)/len(r.conns)
-		c.begin(&storing{pieces: r.stored[from:to]}, -1)
+		c.begin(storing(r.stored[from:to]), -1)
 	}
 	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
@@ -425,7 +428,7 @@ func (r *runner) sampled(step int, s *Sample) {
 func (r *runner) part(context.Context) error {
 	request := netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagPing, wire.PingPayload)
 	for _, c := range r.conns {
-		c.begin(&closing{request: request}, -1)
+		c.begin(closing(request), -1)
 	}
 	return r.work(stage{end: math.MaxInt64})
 }

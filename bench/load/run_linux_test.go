@@ -594,7 +594,7 @@ func TestRequestsDoNotAllocate(t *testing.T) {
 	w := &worker{run: &runner{}, stage: stage{end: 10}, window: newCollector(1).fresh(0, 1)}
 	w.taking = w.take
 	one := newConn(0, o, wire.Socket{})
-	one.begin(m, -1)
+	one.begin(m.next, -1)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		one.ask(1, 1, true)
 		one.vector = one.vector[:0]
