@@ -114,6 +114,7 @@ func TestConversationSeed(t *testing.T) {
 
 // A run of conversations, in both loops, has right answers of a real server.
 func TestRunConversations(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"closed":     func(*Options) {},
 		"one":        func(o *Options) { o.Connections = 1 },
@@ -149,6 +150,7 @@ func TestRunConversations(t *testing.T) {
 
 // Prompts fall due at the rate; stores and evicts follow them and have no place of their own.
 func TestConversationRate(t *testing.T) {
+	t.Parallel()
 	o := conversationOptions()
 	o.Connections, o.Duration, o.Timeout, o.Rates, o.Arrivals = 6, 500*time.Millisecond, patience, []float64{1000}, Even
 	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)

@@ -71,7 +71,7 @@ func quickSweep(t *testing.T, fault string) SweepOptions {
 	require.NoError(t, err)
 	return SweepOptions{
 		Load: Options{
-			Hashes: Lengths{Least: 10, Most: 10}, HitShare: 1, Pipeline: 2, Entries: 100, Timeout: patience, Seed: 1, Requests: 300,
+			Hashes: Lengths{Least: 10, Most: 10}, HitShare: 1, Pipeline: 2, Entries: 100, Timeout: patience, Seed: 1, Requests: 300, Warmup: time.Millisecond,
 			ClientCores: client, ServerCores: server,
 		},
 		Server: ServerOptions{Hitline: os.Args[0]}, Loops: []int{1, 2}, Connections: []int{1, 3}, Rounds: 2,
