@@ -45,7 +45,7 @@ type Point struct {
 	RequestsPerSecond measure.Spread `json:"requests_per_s"`
 	P50us             float64        `json:"p50_us"` // of the lookups of all rounds, as are the next two
 	P99us             float64        `json:"p99_us"`
-	Maxus             float64        `json:"max_us"`
+	MaxUs             float64        `json:"max_us"`
 	ServerCPU         float64        `json:"server_cpu"` // cores that the server kept busy, on average; 0 not known
 	Wrong             int64          `json:"wrong"`
 	Refused           int64          `json:"refused"`
@@ -79,8 +79,8 @@ func (p *Point) add(r Report, cpu float64) {
 func (p *Point) summarize() {
 	p.RequestsPerSecond, p.ServerCPU = measure.SpreadOf(p.rates), measure.Median(p.cpu)
 	if p.latency != nil {
-		l := latencyOf(p.latency)
-		p.P50us, p.P99us, p.Maxus = l.P50us, l.P99us, l.Maxus
+		l := measure.LatencyOf(p.latency)
+		p.P50us, p.P99us, p.MaxUs = l.P50us, l.P99us, l.MaxUs
 	}
 }
 
