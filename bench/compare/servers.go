@@ -240,14 +240,11 @@ func (s *servers) startGoMap(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := s.versionLine(ctx, path, "--version")
-	if err != nil {
-		return nil, fmt.Errorf("%s --version: %w", path, err)
-	}
 	p, err := s.launch(ctx, exec.Command(path, "--block-size", strconv.Itoa(s.o.BlockSize)), nil)
 	if err != nil {
 		return nil, err
 	}
+	version := process.BuiltWith(path, "github.com/go-zeromq/zmq4", "go-zeromq")
 	return s.overZMTP(ctx, rival{name: GoZMQMap, version: version, server: p}, p.Addr())
 }
 
