@@ -49,7 +49,7 @@ type Report struct {
 	Setup     measure.Setup `json:"setup"`
 	Trace     string        `json:"trace"`
 	Requests  int           `json:"requests"`
-	Blocks    int64         `json:"blocks"`     // of all requests
+	Hashes    int64         `json:"hashes"`     // of all requests, one for each block
 	BlockSize int           `json:"block_size"` // tokens that one of them covers
 	Rows      []Row         `json:"capacities"` // in the order of the options
 }
@@ -65,11 +65,11 @@ type Report struct {
 //     soonest. Whoever uses a block uses those before it a moment sooner, so no block is
 //     kept without its prefix: the sum is the exact optimum.
 type Row struct {
-	Capacity int   `json:"entries"` // at most
+	Capacity int   `json:"capacity"` // entries
 	Hitline  int64 `json:"hitline"`
 	LRU      int64 `json:"lru"`
 	TailLRU  int64 `json:"tail_lru"`
-	Belady   int64 `json:"clairvoyant"`
+	Belady   int64 `json:"belady"`
 }
 
 // Run counts the hits under each capacity. The error wraps [measure.ErrOptions] or
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		Setup: measure.NewSetup(0), Trace: o.Trace.Name, Requests: len(requests), BlockSize: workload.BlockTokens, Rows: []Row{},
 	}
 	for _, blocks := range requests {
-		r.Blocks += int64(len(blocks))
+		r.Hashes += int64(len(blocks))
 	}
 	for i, c := range o.Capacities {
 		if err != nil {
@@ -186,7 +186,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("trace", "%s", r.Trace)
 	t.Line("requests", "%s", measure.Grouped(int64(r.Requests)))
-	t.Line("blocks", "%s of %d tokens", measure.Grouped(r.Blocks), r.BlockSize)
+	t.Line("blocks", "%s of %d tokens", measure.Grouped(r.Hashes), r.BlockSize)
 	t.Text("\nBlocks that hit:")
 	t.Heads("entries", "hitline", "LRU", "tail-first LRU", "clairvoyant")
 	for _, row := range r.Rows {

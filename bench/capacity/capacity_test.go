@@ -48,8 +48,8 @@ func TestRun(t *testing.T) {
 	rows := got["capacities"].([]any)
 	got["capacities"] = rows[0]
 	assert.Equal(t, map[string]any{
-		"trace": excerpt, "requests": 799.0, "blocks": 21951.0, "block_size": 512.0,
-		"capacities": map[string]any{"entries": 50_000.0, "hitline": 4144.0, "lru": 4144.0, "tail_lru": 4144.0, "clairvoyant": 4144.0},
+		"trace": excerpt, "requests": 799.0, "hashes": 21951.0, "block_size": 512.0,
+		"capacities": map[string]any{"capacity": 50_000.0, "hitline": 4144.0, "lru": 4144.0, "tail_lru": 4144.0, "belady": 4144.0},
 	}, got)
 	require.NoError(t, r.WriteTable(&table))
 	lines := strings.Split(table.String(), "\n")

@@ -20,7 +20,7 @@ func TestCapacity(t *testing.T) {
 	var got capacity.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.Equal(t, "stdin", got.Trace)
-	assert.Equal(t, []int{3, 6, 512}, []int{got.Requests, int(got.Blocks), got.BlockSize})
+	assert.Equal(t, []int{3, 6, 512}, []int{got.Requests, int(got.Hashes), got.BlockSize})
 	require.Len(t, got.Rows, 2)
 	assert.Equal(t, []int64{3, 3, 3, 3}, []int64{got.Rows[1].Hitline, got.Rows[1].LRU, got.Rows[1].TailLRU, got.Rows[1].Belady})
 
