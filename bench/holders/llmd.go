@@ -25,10 +25,10 @@ type reply struct {
 	Heap     int64          `json:"heap"`
 }
 
-// startTheirs starts the program on some cores.
-func startTheirs(ctx context.Context, o Options, cores []int) (*theirs, error) {
+// startTheirs starts the program.
+func startTheirs(ctx context.Context, o Options) (*theirs, error) {
 	cmd := exec.Command(o.LLMD, "--holders", strconv.Itoa(o.Holders))
-	child, err := process.StartChild(ctx, "llm-d's program", cmd, process.Options{Cores: cores, Timeout: o.Timeout})
+	child, err := process.StartChild(ctx, "llm-d's program", cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func (s *theirs) answer(ctx context.Context, query int) (map[string]int, error) 
 	return r.Prefixes, err
 }
 
-func (s *theirs) measure(ctx context.Context, side string, first, count int, d time.Duration) (sample, error) {
-	r, err := s.ask(ctx, "measure", map[string]any{"first": first, "count": count, "ns": d.Nanoseconds(), "score": side == LLMD})
+func (s *theirs) measure(ctx context.Context, score bool, first, count int, d time.Duration) (sample, error) {
+	r, err := s.ask(ctx, "measure", map[string]any{"first": first, "count": count, "ns": d.Nanoseconds(), "score": score})
 	if err == nil && (r.Sample.Lookups == 0 || r.Sample.Ns <= 0) {
 		err = fmt.Errorf("%w: llm-d's program measured nothing", measure.ErrLost)
 	}

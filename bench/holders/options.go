@@ -18,7 +18,7 @@ type Options struct {
 	TimePerSide time.Duration // about, in all rounds of each kind and number of hashes
 	Seed        uint64        // of hashes, holders, order and misses; 0 for a random one
 	BlockSize   int           // tokens that one hash covers
-	Core        int           // that all run on; negative for the first that is allowed
+	Cores       []int         // that all run on; none: the first that is allowed
 
 	LLMD    string        // path of bench/rivals/llmd; empty: it is left out
 	Timeout time.Duration // longest wait for an answer of llm-d's program

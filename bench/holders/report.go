@@ -18,7 +18,7 @@ type Report struct {
 	Blocks    int           `json:"blocks"`     // different ones, without those of the shared prompts
 	Entries   int           `json:"entries"`    // these blocks of each holder
 	Rounds    int           `json:"rounds"`
-	Cores     []int         `json:"cores"`          // the one that all ran on; empty: not pinned
+	Cores     []int         `json:"cores"`          // that all ran on; empty: not pinned
 	LLMD      string        `json:"llmd,omitempty"` // what llm-d's program says of itself; empty: left out
 
 	Memory  []Memory `json:"memory"`
@@ -54,36 +54,18 @@ type Row struct {
 	Requests   uint64  `json:"requests"` // lookups that count
 }
 
-// emptyReport returns the report before the first row.
-func emptyReport(o Options) Report {
-	return Report{
-		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: o.BlockSize, Rounds: o.Rounds,
-		Cores: []int{}, Memory: []Memory{}, Rows: []Row{},
-	}
-}
-
-// rows makes the rows of a batch.
-func (b *batch) rows() []Row {
-	var rows []Row
-	for _, side := range []string{Fleet, LLMD, LLMDLookup} {
-		if len(b.rounds[side]) > 0 {
-			rows = append(rows, b.row(side))
-		}
-	}
-	return rows
-}
-
+// row makes the row of a side.
 func (b *batch) row(side string) Row {
-	r := Row{Side: side, Kind: b.kind, Hashes: b.hashes, Queries: len(b.want)}
+	r := Row{Side: side, Kind: b.kind, Hashes: b.hashes, Queries: b.count}
 	var rates, times, ratios []float64
 	var allocs, bytes uint64
-	for i, of := range b.rounds[side] {
-		rates = append(rates, 1e9/of.nsPerLookup)
-		times = append(times, of.nsPerLookup/float64(b.hashes))
-		ratios = append(ratios, of.nsPerLookup/b.rounds[Fleet][i].nsPerLookup)
-		r.Requests += of.Lookups
-		allocs += of.Allocs
-		bytes += of.Bytes
+	for i, s := range b.samples[side] {
+		rates = append(rates, 1e9/s.nsPerLookup())
+		times = append(times, s.nsPerLookup()/float64(b.hashes))
+		ratios = append(ratios, s.nsPerLookup()/b.samples[Fleet][i].nsPerLookup())
+		r.Requests += s.Lookups
+		allocs += s.Allocs
+		bytes += s.Bytes
 	}
 	r.PerSecond, r.Ratio, r.NsPerBlock = measure.SpreadOf(rates), measure.SpreadOf(ratios), measure.Round3(measure.Median(times))
 	r.Allocs, r.AllocBytes = round1(float64(allocs)/float64(r.Requests)), round1(float64(bytes)/float64(r.Requests))
@@ -97,12 +79,8 @@ func round1(x float64) float64 { return math.Round(x*10) / 10 }
 func (r Report) WriteTable(w io.Writer) error {
 	var t measure.Table
 	t.Line("setup", "%v", r.Setup)
-	cores := "not pinned"
-	if len(r.Cores) > 0 {
-		cores = fmt.Sprintf("core %d", r.Cores[0])
-	}
 	t.Line("stored", "%d blocks, %d entries of %d holders", r.Blocks, r.Entries, r.Holders)
-	t.Line("rounds", "%d, %s", r.Rounds, cores)
+	t.Line("rounds", "%d, cores %v", r.Rounds, r.Cores)
 	t.Line("llm-d", "%s", cmp.Or(r.LLMD, "left out"))
 	if r.Partial {
 		t.Text("partial: it ended before its end")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -25,22 +26,23 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if o.Seed == 0 {
 		o.Seed = measure.RandomSeed()
 	}
-	r := &runner{o: o, report: emptyReport(o)}
 	if len(allowed) > 0 {
-		if o.Core < 0 {
-			o.Core = allowed[0]
+		if len(o.Cores) == 0 {
+			o.Cores = allowed[:1]
 		}
-		if err := process.CheckCores([]int{o.Core}, allowed); err != nil {
+		if err := process.CheckCores(o.Cores, allowed); err != nil {
 			return Report{}, err
 		}
-		r.cores = []int{o.Core}
-		r.report.Cores = r.cores
-		undo, err := process.Placement{Client: r.cores}.PinClient()
+		undo, err := process.Placement{Client: o.Cores}.PinClient()
 		if err != nil {
 			return Report{}, fmt.Errorf("holders: %w", err)
 		}
 		defer undo()
 	}
+	r := &runner{o: o, report: Report{
+		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: o.BlockSize, Rounds: o.Rounds,
+		Cores: append([]int{}, o.Cores...), Memory: []Memory{}, Rows: []Row{},
+	}}
 	err = r.run(ctx)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -52,31 +54,23 @@ func Run(ctx context.Context, o Options) (Report, error) {
 // runner is one call of Run.
 type runner struct {
 	o       Options
-	cores   []int
 	report  Report
-	indexes []namedIndex
+	sides   []side
 	batches []*batch
 }
 
-// namedIndex is an index with the sides that measure it.
-type namedIndex struct {
+// side is what is asked, by its name in the report.
+type side struct {
+	name string
 	index
-	sides []string
 }
 
 // batch is the queries of one kind and number of hashes, which are numbered from first on.
 type batch struct {
-	hashes int
-	kind   string
-	first  int
-	want   [][]int            // blocks, by query and holder
-	rounds map[string][]round // by side
-}
-
-// round is what one round measured.
-type round struct {
-	sample
-	nsPerLookup float64
+	hashes       int
+	kind         string
+	first, count int
+	samples      map[string][]sample // of the rounds, by side
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -84,39 +78,41 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := r.fill(ctx, Fleet, ours)
+	w, err := r.fill(ctx, side{Fleet, ours})
 	if err != nil {
 		return err
 	}
-	r.report.Blocks, r.report.Entries = w.blocks, w.stored
-	r.indexes = []namedIndex{{ours, []string{Fleet}}}
 	if r.o.LLMD != "" {
 		if r.report.LLMD, err = versionOf(ctx, r.o); err != nil {
 			return err
 		}
-		theirs, err := startTheirs(ctx, r.o, r.cores)
+		theirs, err := startTheirs(ctx, r.o)
 		if theirs != nil {
 			defer theirs.Stop()
 		}
 		if err != nil {
 			return err
 		}
-		if _, err := r.fill(ctx, LLMD, theirs); err != nil {
+		if _, err := r.fill(ctx, side{LLMD, theirs}); err != nil {
 			return err
 		}
-		r.indexes = append(r.indexes, namedIndex{theirs, []string{LLMD, LLMDLookup}})
 	}
-	if err := r.addQueries(ctx, w); err != nil {
-		return err
+	for _, a := range w.apps {
+		for _, kind := range Kinds() {
+			if err := r.compareAnswers(ctx, a.hashes, kind, w.queries(a, kind)); err != nil {
+				return err
+			}
+		}
 	}
-	if err := r.compareAnswers(ctx); err != nil {
-		return err
+	if r.o.LLMD != "" {
+		r.sides = append(r.sides, side{LLMDLookup, r.sides[1].index})
 	}
 	return r.measure(ctx)
 }
 
 // fill stores the prompts in an index, and measures its memory before those that all share.
-func (r *runner) fill(ctx context.Context, name string, x index) (*chainSet, error) {
+func (r *runner) fill(ctx context.Context, s side) (*chainSet, error) {
+	r.sides = append(r.sides, s)
 	w := newWorkload(r.o)
 	stores := 0
 	put := func(holder int, keys []byte) error {
@@ -124,123 +120,84 @@ func (r *runner) fill(ctx context.Context, name string, x index) (*chainSet, err
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			r.o.OnStep("fill "+name, min(w.blocks, r.o.Blocks), r.o.Blocks)
+			r.o.OnStep("fill "+s.name, min(w.blocks, r.o.Blocks), r.o.Blocks)
 		}
-		return x.store(ctx, holder, keys)
+		return s.store(ctx, holder, keys)
 	}
 	if err := w.fill(put); err != nil {
-		return nil, fmt.Errorf("holders: %s: %w", name, err)
+		return nil, fmt.Errorf("holders: %s: %w", s.name, err)
 	}
-	w.stored = w.entries
-	used, stated, err := x.memory(ctx)
+	r.report.Blocks, r.report.Entries = w.blocks, w.entries
+	used, stated, err := s.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
 	perBlock := func(bytes int64) float64 { return round1(float64(bytes) / float64(w.blocks)) }
-	r.report.Memory = append(r.report.Memory, Memory{Side: name, Bytes: used, BytesPerBlock: perBlock(used), StatedPerBlock: perBlock(stated)})
+	r.report.Memory = append(r.report.Memory, Memory{Side: s.name, Bytes: used, BytesPerBlock: perBlock(used), StatedPerBlock: perBlock(stated)})
 	if err := w.share(put); err != nil {
-		return nil, fmt.Errorf("holders: %s: %w", name, err)
+		return nil, fmt.Errorf("holders: %s: %w", s.name, err)
 	}
 	return w, nil
 }
 
-// addQueries makes the queries and gives them to all.
-func (r *runner) addQueries(ctx context.Context, w *chainSet) error {
-	n := 0
-	for _, a := range w.apps {
-		for _, kind := range Kinds() {
-			b := &batch{hashes: a.hashes, kind: kind, first: n, rounds: map[string][]round{}}
-			for _, q := range w.queries(a, kind) {
-				n++
-				b.want = append(b.want, q.want)
-				for _, x := range r.indexes {
-					if err := x.add(ctx, q); err != nil {
-						return err
-					}
-				}
+// compareAnswers gives the queries of a batch to all, and compares each answer with what was stored.
+func (r *runner) compareAnswers(ctx context.Context, hashes int, kind string, queries []query) error {
+	r.o.OnStep(fmt.Sprintf("%d hashes, %s: compare answers", hashes, kind), 0, 1)
+	b := &batch{hashes: hashes, kind: kind, count: len(queries), samples: map[string][]sample{}}
+	for _, before := range r.batches {
+		b.first += before.count
+	}
+	r.batches = append(r.batches, b)
+	for i, q := range queries {
+		for _, s := range r.sides {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			r.batches = append(r.batches, b)
+			if err := s.add(ctx, q); err != nil {
+				return err
+			}
+			got, err := s.answer(ctx, b.first+i)
+			if err != nil {
+				return err
+			}
+			r.report.Answers++
+			if maps.Equal(got, q.want) {
+				continue
+			}
+			if r.report.Wrong++; r.report.Wrong == 1 {
+				r.o.OnNote(fmt.Sprintf("wrong: %s, %d hashes, %s, query %d: %v, expected %v", s.name, hashes, kind, i, got, q.want))
+			}
 		}
 	}
 	return nil
 }
 
-// compareAnswers compares each answer with what was stored.
-func (r *runner) compareAnswers(ctx context.Context) error {
-	for _, b := range r.batches {
-		r.o.OnStep(fmt.Sprintf("%d hashes, %s: compare answers", b.hashes, b.kind), 0, 1)
-		for i, want := range b.want {
-			expected := map[string]int{}
-			for holder, blocks := range want {
-				if blocks > 0 {
-					expected[holderName(holder)] = blocks
-				}
-			}
-			for _, x := range r.indexes {
+// measure makes a round that does not count, and then those that do. All sides ask each batch,
+// in an order that is the reverse one every second round.
+func (r *runner) measure(ctx context.Context) error {
+	runtime.GC() // of what was sent to the other process
+	sides := slices.Clone(r.sides)
+	for number := -1; number < r.o.Rounds; number++ {
+		r.o.OnStep("rounds", max(number, 0), r.o.Rounds)
+		slices.Reverse(sides)
+		for _, b := range r.batches {
+			for _, s := range sides {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				got, err := x.answer(ctx, b.first+i)
+				one, err := s.measure(ctx, s.name == LLMD, b.first, b.count, r.o.TimePerSide/time.Duration(r.o.Rounds))
 				if err != nil {
 					return err
 				}
-				r.report.Answers++
-				if maps.Equal(got, expected) {
-					continue
+				if number >= 0 {
+					b.samples[s.name] = append(b.samples[s.name], one)
 				}
-				if r.report.Wrong++; r.report.Wrong == 1 {
-					r.o.OnNote(fmt.Sprintf("wrong: %s, %d hashes, %s, query %d: %v, expected %v", x.sides[0], b.hashes, b.kind, i, got, expected))
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// measure makes a round that does not count, and then those that do.
-func (r *runner) measure(ctx context.Context) error {
-	runtime.GC() // of what was sent to the other process
-	perRound := r.o.TimePerSide / time.Duration(r.o.Rounds)
-	for number := -1; number < r.o.Rounds; number++ {
-		r.o.OnStep("rounds", max(number, 0), r.o.Rounds)
-		for _, b := range r.batches {
-			if err := r.measureBatch(ctx, b, perRound, number); err != nil {
-				return err
 			}
 		}
 	}
 	for _, b := range r.batches {
-		r.report.Rows = append(r.report.Rows, b.rows()...)
-	}
-	return nil
-}
-
-// measureBatch has all sides ask a batch, in an order that is the reverse one every second round.
-func (r *runner) measureBatch(ctx context.Context, b *batch, d time.Duration, number int) error {
-	type turn struct {
-		index
-		side string
-	}
-	var turns []turn
-	for _, x := range r.indexes {
-		for _, side := range x.sides {
-			turns = append(turns, turn{x, side})
-		}
-	}
-	for i := range turns {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		t := turns[i]
-		if number%2 != 0 {
-			t = turns[len(turns)-1-i]
-		}
-		s, err := t.measure(ctx, t.side, b.first, len(b.want), d)
-		if err != nil {
-			return err
-		}
-		if number >= 0 {
-			b.rounds[t.side] = append(b.rounds[t.side], round{s, float64(s.Ns) / float64(s.Lookups)})
+		for _, s := range r.sides {
+			r.report.Rows = append(r.report.Rows, b.row(s.name))
 		}
 	}
 	return nil

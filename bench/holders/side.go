@@ -28,6 +28,8 @@ type sample struct {
 	Bytes   uint64 `json:"bytes"` // allocated
 }
 
+func (s sample) nsPerLookup() float64 { return float64(s.Ns) / float64(s.Lookups) }
+
 // index is one of the two that are compared. Queries are numbered from 0. Not safe for
 // concurrent use.
 type index interface {
@@ -38,8 +40,9 @@ type index interface {
 	memory(ctx context.Context) (used, stated int64, err error)
 	// answer returns how many of a query's first blocks the holders have, by name.
 	answer(ctx context.Context, query int) (map[string]int, error)
-	// measure asks count queries in turn, each at least once, for about that long.
-	measure(ctx context.Context, side string, first, count int, d time.Duration) (sample, error)
+	// measure asks count queries in turn, each at least once, for about that long; llm-d's with
+	// the scorer or without.
+	measure(ctx context.Context, score bool, first, count int, d time.Duration) (sample, error)
 }
 
 // holderName is the name of a holder in both.
@@ -102,7 +105,7 @@ func (s *ours) answer(_ context.Context, query int) (map[string]int, error) {
 	return found, nil
 }
 
-func (s *ours) measure(_ context.Context, _ string, first, count int, d time.Duration) (sample, error) {
+func (s *ours) measure(_ context.Context, _ bool, first, count int, d time.Duration) (sample, error) {
 	queries := s.queries[first:][:count]
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -3,6 +3,7 @@ package holders
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/hitline/hitline/bench/workload"
 )
@@ -35,36 +36,27 @@ const (
 type segment struct {
 	id     uint64
 	blocks int
+	holds  []int // who has it
 }
 
-// prompt is a request that was stored. shared ones have all holders.
-type prompt struct {
-	parts  [3]segment
-	holds  [2][]bool // who has the first two parts, by holder
-	holder int       // who has all
-	shared bool
-}
-
-// hashes returns the number of hashes.
-func (p *prompt) hashes() int { return p.parts[0].blocks + p.parts[1].blocks + p.parts[2].blocks }
+// prompt is a request that was stored: a system prompt, a prefix and a tail, or one segment.
+type prompt []*segment
 
 // held returns how many of the first blocks a holder has.
-func (p *prompt) held(holder int) int {
-	switch {
-	case p.shared || p.holder == holder:
-		return p.hashes()
-	case p.holds[0][holder] && p.holds[1][holder]:
-		return p.parts[0].blocks + p.parts[1].blocks
-	case p.holds[0][holder]:
-		return p.parts[0].blocks
+func (p prompt) held(holder int) (blocks int) {
+	for _, s := range p {
+		if !slices.Contains(s.holds, holder) {
+			break
+		}
+		blocks += s.blocks
 	}
-	return 0
+	return blocks
 }
 
 // query is a prompt that misses from a block on; if that is its length, it hits.
 type query struct {
-	hashes []byte // of hashLen bytes
-	want   []int  // blocks, by holder
+	hashes []byte         // of hashLen bytes
+	want   map[string]int // blocks, by holder's name; without those that have none
 }
 
 // keys returns the short forms.
@@ -86,23 +78,15 @@ type chainSet struct {
 	// Figures of what was stored.
 	blocks  int // different ones
 	entries int // blocks of each holder
-	stored  int // entries before share
 }
 
 // app is what prompts of one length share.
 type app struct {
 	hashes   int
-	systems  []part
-	prefixes []part // prefix i goes on from system prompt i%numSystems
+	systems  []*segment
+	prefixes []*segment // prefix i goes on from system prompt i%numSystems
 	popular  *rand.Zipf
-	prompts  []*prompt
-}
-
-// part is a segment with its holders.
-type part struct {
-	segment
-	holds []bool
-	list  []int // the same, by number
+	prompts  []prompt
 }
 
 // store is called with blocks of a holder: their short forms, big-endian, joined. They are
@@ -116,10 +100,10 @@ func newWorkload(o Options) *chainSet {
 		tail := hashes - hashes/8 - hashes/8*3
 		prefixes := max(o.Blocks/len(o.Hashes)/tail/promptsPer, numSystems)
 		for range numSystems {
-			a.systems = append(a.systems, part{segment: w.segment(hashes / 8), holds: make([]bool, o.Holders)})
+			a.systems = append(a.systems, w.segment(hashes/8))
 		}
 		for range prefixes {
-			a.prefixes = append(a.prefixes, part{segment: w.segment(hashes / 8 * 3), holds: make([]bool, o.Holders)})
+			a.prefixes = append(a.prefixes, w.segment(hashes/8*3))
 		}
 		a.popular = rand.NewZipf(w.random, zipfExponent, 1, uint64(prefixes-1))
 		w.apps = append(w.apps, a)
@@ -130,15 +114,15 @@ func newWorkload(o Options) *chainSet {
 // seed decides the hashes.
 func (w *chainSet) seed() workload.Seed { return workload.Seed(w.o.Seed) }
 
-func (w *chainSet) segment(blocks int) segment {
+func (w *chainSet) segment(blocks int) *segment {
 	w.nextID++
-	return segment{w.nextID, blocks}
+	return &segment{id: w.nextID, blocks: blocks}
 }
 
 // job is a prompt while it is stored.
 type job struct {
 	holder int
-	rest   []segment
+	rest   []*segment
 	at     int // in rest[0]
 	output int // last blocks of the last segment, which are stored one at a time
 }
@@ -179,29 +163,24 @@ func (w *chainSet) fill(put store) error {
 // draw returns the next prompt as a job: what its holder has not yet.
 func (w *chainSet) draw(a *app) *job {
 	number := int(a.popular.Uint64())
-	system, prefix := &a.systems[number%numSystems], &a.prefixes[number]
+	system, prefix := a.systems[number%numSystems], a.prefixes[number]
 	holder := w.random.IntN(w.o.Holders)
-	if len(prefix.list) > 0 && w.random.Float64() < toHolder {
-		holder = prefix.list[w.random.IntN(len(prefix.list))]
+	if len(prefix.holds) > 0 && w.random.Float64() < toHolder {
+		holder = prefix.holds[w.random.IntN(len(prefix.holds))]
 	}
 	tail := w.segment(a.hashes - system.blocks - prefix.blocks)
 	j := &job{holder: holder, output: min(outputBlocks, tail.blocks/2)}
-	for _, p := range []*part{system, prefix} {
-		if p.holds[holder] {
+	for _, s := range []*segment{system, prefix, tail} {
+		if slices.Contains(s.holds, holder) {
 			continue
 		}
-		if len(p.list) == 0 {
-			w.blocks += p.blocks
+		if len(s.holds) == 0 {
+			w.blocks += s.blocks
 		}
-		p.holds[holder] = true
-		p.list = append(p.list, holder)
-		j.rest = append(j.rest, p.segment)
+		s.holds = append(s.holds, holder)
+		j.rest = append(j.rest, s)
 	}
-	j.rest = append(j.rest, tail)
-	w.blocks += tail.blocks
-	a.prompts = append(a.prompts, &prompt{
-		parts: [3]segment{system.segment, prefix.segment, tail}, holds: [2][]bool{system.holds, prefix.holds}, holder: holder,
-	})
+	a.prompts = append(a.prompts, prompt{system, prefix, tail})
 	return j
 }
 
@@ -224,11 +203,11 @@ func (w *chainSet) storePiece(j *job, put store) error {
 func (w *chainSet) share(put store) error {
 	for _, a := range w.apps {
 		for range sharedPrompts {
-			p := &prompt{shared: true}
-			p.parts[0] = w.segment(a.hashes)
-			a.prompts = append(a.prompts, p)
+			s := w.segment(a.hashes)
+			a.prompts = append(a.prompts, prompt{s})
 			for holder := range w.o.Holders {
-				for j := (&job{holder: holder, rest: []segment{p.parts[0]}}); len(j.rest) > 0; {
+				s.holds = append(s.holds, holder)
+				for j := (&job{holder: holder, rest: []*segment{s}}); len(j.rest) > 0; {
 					if err := w.storePiece(j, put); err != nil {
 						return err
 					}
@@ -253,16 +232,16 @@ func (w *chainSet) queries(a *app, kind string) []query {
 		if kind == Miss {
 			miss = w.random.IntN(a.hashes)
 		}
-		list[i] = w.query(from[order[i]], miss)
+		list[i] = w.query(from[order[i]], a.hashes, miss)
 	}
 	return list
 }
 
-// query makes one that misses from a block on.
-func (w *chainSet) query(p *prompt, miss int) query {
-	q := query{hashes: make([]byte, 0, p.hashes()*hashLen)}
-	nowhere := w.segment(p.hashes())
-	for _, s := range p.parts {
+// query makes one of so many hashes that misses from a block on.
+func (w *chainSet) query(p prompt, hashes, miss int) query {
+	q := query{hashes: make([]byte, 0, hashes*hashLen), want: map[string]int{}}
+	nowhere := w.segment(hashes)
+	for _, s := range p {
 		for block := range s.blocks {
 			n := len(q.hashes)
 			q.hashes = q.hashes[:n+hashLen]
@@ -274,7 +253,9 @@ func (w *chainSet) query(p *prompt, miss int) query {
 		}
 	}
 	for holder := range w.o.Holders {
-		q.want = append(q.want, min(p.held(holder), miss))
+		if n := min(p.held(holder), miss); n > 0 {
+			q.want[holderName(holder)] = n
+		}
 	}
 	return q
 }

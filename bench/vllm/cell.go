@@ -19,22 +19,18 @@ const (
 	hitline = "hitline"
 )
 
-// seed returns a text that differs for each seed, shape and presence, and so do the chains made
-// of it.
-func (c *cell) seed() string { return fmt.Sprintf("%d, %v, %s", c.m.o.Seed, c.shape, c.presence) }
-
 // cell measures one shape and presence.
 type cell struct {
-	m        *meter
-	shape    Shape
-	presence Presence
-	engines  []*process.Child
+	o       Options
+	store   *process.Child
+	engines []*process.Child
+	seed    string             // differs for each seed, shape and presence, and so do the chains made of it
+	rounds  map[string][]round // by name of the two
+	row     Row
+}
 
-	asked  int                // keys that the release asks for in one lookup
-	rounds map[string][]round // by name of the two
-	wrong  int                // chains of a round whose answers differ
-	before hitlineStat        // when the first round begins
-	after  hitlineStat        // when the last round has ended
+func newCell(o Options, s Shape, p Presence) *cell {
+	return &cell{o: o, seed: fmt.Sprintf("%d, %v, %s", o.Seed, s, p), rounds: map[string][]round{}, row: Row{Shape: s, Stored: p}}
 }
 
 // round is what all engines measured in one round.
@@ -55,55 +51,27 @@ type hitlineStat struct {
 	Rejected int64 `json:"backend_rejected"`
 }
 
-// failed returns how often the store was of no use to a lookup.
-func (s hitlineStat) failed() int64 { return s.Errors + s.Timeouts + s.Rejected }
-
-// put is a request to store keys of a chain: those of the first Stored hashes, without those of
-// the first Skipped ones.
-type put struct {
-	Do      string `json:"do"`
-	Seed    string `json:"seed"`
-	Chain   int    `json:"chain"`
-	Hashes  int    `json:"hashes"`
-	Tokens  int    `json:"tokens"`
-	Stored  int    `json:"stored"`
-	Skipped int    `json:"skipped"`
-}
-
-// prepare is a request to make the chains of the lookups that follow.
-type prepare struct {
-	Do     string `json:"do"`
-	Seed   string `json:"seed"`
-	Chains []int  `json:"chains"`
-	Hashes int    `json:"hashes"`
-	Tokens int    `json:"tokens"`
-}
-
-// ask is a request to look up the chains in turn, from the first on, for some time.
-type ask struct {
-	Do      string  `json:"do"`
-	Rival   string  `json:"rival"`
-	First   int     `json:"first"`
-	Seconds float64 `json:"seconds"`
-}
+// request is one of over_master.py: what to do, and with what.
+type request map[string]any
 
 func (c *cell) run(ctx context.Context) error {
 	if err := c.storeChains(ctx); err != nil {
 		return err
 	}
-	c.rounds = map[string][]round{}
 	names := []string{vllm, hitline}
 	for _, name := range names { // one lookup each, to connect and to fill caches
 		if _, err := c.ask(ctx, name, 0, 0); err != nil {
 			return err
 		}
 	}
-	if err := c.stat(ctx, &c.before); err != nil {
+	var before, after hitlineStat
+	stat := request{"do": "stat"}
+	if err := c.engines[0].Do(ctx, 0, stat, &before); err != nil {
 		return err
 	}
-	for number := range c.m.o.Rounds {
+	for number := range c.o.Rounds {
 		for _, name := range names {
-			r, err := c.ask(ctx, name, number, c.m.o.Cell/time.Duration(c.m.o.Rounds))
+			r, err := c.ask(ctx, name, number, c.o.Cell/time.Duration(c.o.Rounds))
 			if err != nil {
 				return err
 			}
@@ -112,37 +80,46 @@ func (c *cell) run(ctx context.Context) error {
 		slices.Reverse(names)
 		c.compare(number)
 	}
-	if err := c.stat(ctx, &c.after); err != nil {
+	if err := c.engines[0].Do(ctx, 0, stat, &after); err != nil {
 		return err
 	}
-	return c.checkStore()
+	return c.finish(before, after)
 }
 
-// checkStore fails if the store failed during the rounds. A lookup of either then counts as a
-// hit of 0: where that is the answer, nothing else shows it, and the times are of no use.
-func (c *cell) checkStore() error {
-	if n := c.after.failed() - c.before.failed(); n > 0 {
+// finish completes the row, with the counters of hitline before and after the rounds. It fails if
+// the store failed meanwhile. A lookup of either then counts as a hit of 0: where that is the
+// answer, nothing else shows it, and the times are of no use.
+func (c *cell) finish(before, after hitlineStat) error {
+	if n := after.Errors + after.Timeouts + after.Rejected - before.Errors - before.Timeouts - before.Rejected; n > 0 {
 		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)
 	}
+	r, theirs, ours := &c.row, c.rounds[vllm], c.rounds[hitline]
+	r.VLLM, r.Hitline = times(theirs), times(ours)
+	r.P50Ratio, r.P99Ratio = ratio(theirs, ours, 50), ratio(theirs, ours, 99)
+	lookups := float64(after.Lookups - before.Lookups)
+	r.HitlineKeys = float64(after.Keys-before.Keys) / lookups
+	r.HitlineRounds = float64(after.Rounds-before.Rounds) / lookups
+	r.HitlineShared = float64(after.Shared-before.Shared) / lookups
 	return nil
 }
 
-// storeChains stores the keys, and has the engines make the chains.
+// storeChains stores keys of each chain, those of the first stored hashes without those of the
+// first skipped ones, and has the engines make the chains.
 func (c *cell) storeChains(ctx context.Context) error {
-	s := c.shape
-	stored, skipped := s.stored(c.presence)
+	s := c.row.Shape
+	stored, skipped := s.stored(c.row.Stored)
 	chains := make([]int, s.numChains())
 	for i := range chains {
 		chains[i] = i
 		var reply struct{ Asked int }
-		request := put{"put", c.seed(), i, s.Hashes, s.tokens(), stored, skipped}
-		if err := c.m.store.Do(ctx, 0, request, &reply); err != nil {
+		put := request{"do": "put", "seed": c.seed, "chain": i, "hashes": s.Hashes, "tokens": s.tokens(), "stored": stored, "skipped": skipped}
+		if err := c.store.Do(ctx, 0, put, &reply); err != nil {
 			return err
 		}
-		c.asked = reply.Asked
+		c.row.VLLMKeys = reply.Asked
 	}
 	return c.each(func(_ int, r *process.Child) error {
-		return r.Do(ctx, 0, prepare{"prepare", c.seed(), chains, s.Hashes, s.tokens()}, &struct{}{})
+		return r.Do(ctx, 0, request{"do": "prepare", "seed": c.seed, "chains": chains, "hashes": s.Hashes, "tokens": s.tokens()}, &struct{}{})
 	})
 }
 
@@ -164,7 +141,7 @@ func (c *cell) ask(ctx context.Context, name string, number int, duration time.D
 		Changed [][3]any // a chain, its first answer, and another one
 	}, len(c.engines))
 	err := c.each(func(i int, r *process.Child) error {
-		return r.Do(ctx, duration, ask{"ask", name, number + i, duration.Seconds()}, &replies[i])
+		return r.Do(ctx, duration, request{"do": "ask", "rival": name, "first": number + i, "seconds": duration.Seconds()}, &replies[i])
 	})
 	result := round{hits: map[string]any{}}
 	for _, reply := range replies {
@@ -195,12 +172,7 @@ func (c *cell) compare(number int) {
 
 // reportWrong counts two answers for a chain that differ, and says where they are from.
 func (c *cell) reportWrong(from, chain string, one, other any) {
-	c.wrong++
-	c.m.o.OnNote(fmt.Sprintf("%v, %s stored, chain %s: %s: hit and tail boundaries %v and %v",
-		c.shape, c.presence, chain, from, one, other))
-}
-
-// stat reads the counters of hitline.
-func (c *cell) stat(ctx context.Context, stat *hitlineStat) error {
-	return c.engines[0].Do(ctx, 0, map[string]string{"do": "stat"}, stat)
+	c.row.Wrong++
+	c.o.OnNote(fmt.Sprintf("%v, %s stored, chain %s: %s: hit and tail boundaries %v and %v",
+		c.row.Shape, c.row.Stored, chain, from, one, other))
 }

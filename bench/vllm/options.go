@@ -10,11 +10,15 @@ import (
 
 // Options says what to measure. OnNote and OnStep must be set, and Master may be empty.
 type Options struct {
-	Release string        // of vLLM, such as 0.32.0
-	Shapes  []Shape       // measured one after the other
-	Rounds  int           // for each shape and presence
-	Cell    time.Duration // of all rounds, for each of the two, for each shape and presence, about
-	Seed    uint64        // of the hashes; 0 takes a random one
+	Release      string // of vLLM, such as 0.32.0
+	Hashes       []int  // of prompts of the model Llama
+	TPs          []int  // tensor-parallel sizes
+	Engines      []int  // numbers of engines that ask at the same time
+	HybridHashes int    // of a prompt of the model Hybrid; 0: it is left out
+
+	Rounds int           // for each shape and presence
+	Cell   time.Duration // of all rounds, for each of the two, for each shape and presence, about
+	Seed   uint64        // of the hashes; 0 takes a random one
 
 	Hitline string // path of the hitline binary
 	Python  string // path of a Python that has pyzmq and mooncake
@@ -28,11 +32,12 @@ type Options struct {
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
 func (o Options) Validate() error {
 	err := measure.CheckOneOf("vLLM", o.Release, coordinator.Releases()...)
-	if err == nil && len(o.Shapes) == 0 {
+	shapes := o.shapes()
+	if err == nil && len(shapes) == 0 {
 		err = measure.BadOptions("nothing to measure: no shape has these hashes, tensor-parallel sizes and engines")
 	}
 	err = cmp.Or(err, measure.CheckRange("rounds", o.Rounds, 1, 1000), measure.CheckPositive("a duration", o.Cell), measure.CheckPositive("a timeout", o.Timeout))
-	for _, s := range o.Shapes {
+	for _, s := range shapes {
 		err = cmp.Or(err, s.check())
 	}
 	return err

@@ -20,11 +20,8 @@ type Report struct {
 
 // Row is one shape and presence.
 type Row struct {
-	Model   string   `json:"model"`
-	TP      int      `json:"tp_size"`
-	Hashes  int      `json:"hashes"`
-	Engines int      `json:"engines"`
-	Stored  Presence `json:"stored"`
+	Shape
+	Stored Presence `json:"stored"`
 
 	VLLM    Times `json:"vllm"`
 	Hitline Times `json:"hitline"`
@@ -48,20 +45,6 @@ type Times struct {
 	P99      float64        `json:"p99_us"`
 	Max      float64        `json:"max_us"`
 	Requests int            `json:"requests"` // lookups
-}
-
-// row returns the report's row of a cell that has run.
-func (c *cell) row() Row {
-	s := c.shape
-	r := Row{Model: s.Model, TP: s.TP, Hashes: s.Hashes, Engines: s.Engines, Stored: c.presence, VLLMKeys: c.asked, Wrong: c.wrong}
-	theirs, ours := c.rounds[vllm], c.rounds[hitline]
-	r.VLLM, r.Hitline = times(theirs), times(ours)
-	r.P50Ratio, r.P99Ratio = ratio(theirs, ours, 50), ratio(theirs, ours, 99)
-	lookups := float64(c.after.Lookups - c.before.Lookups)
-	r.HitlineKeys = float64(c.after.Keys-c.before.Keys) / lookups
-	r.HitlineRounds = float64(c.after.Rounds-c.before.Rounds) / lookups
-	r.HitlineShared = float64(c.after.Shared-c.before.Shared) / lookups
-	return r
 }
 
 // percentiles returns the p-th percentile of each round.
@@ -109,9 +92,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	var last Shape
 	for _, row := range r.Rows {
-		if s := (Shape{row.Model, row.TP, row.Hashes, row.Engines}); s != last {
-			last = s
-			t.Text("\n%v", s)
+		if row.Shape != last {
+			last = row.Shape
+			t.Text("\n%v", last)
 			t.Heads("stored", "vLLM p50 us", "hitline p50 us", "ratio", "min to max", "vLLM p99 us", "hitline p99 us", "ratio", "vLLM keys", "hitline keys",
 				"rounds", "shared", "wrong")
 		}

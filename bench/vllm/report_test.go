@@ -23,11 +23,9 @@ func TestTimes(t *testing.T) {
 
 // A ratio is the median of the rounds' ratios.
 func TestRow(t *testing.T) {
-	c := cell{m: &meter{}, rounds: map[string][]round{
-		vllm:    {{micros: []float64{11, 30}}, {micros: []float64{24, 24}}, {micros: []float64{30, 90}}},
-		hitline: {{micros: []float64{10, 10}}, {micros: []float64{20, 20}}, {micros: []float64{30, 30}}},
-	}, after: hitlineStat{Lookups: 6, Keys: 12}}
-	r := c.row()
+	c := measured()
+	require.NoError(t, c.finish(hitlineStat{}, hitlineStat{Lookups: 6, Keys: 12}))
+	r := c.row
 	assert.Equal(t, measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, r.P50Ratio, "not the ratio of two medians, 1.2")
 	assert.Equal(t, measure.Spread{Median: 3, Min: 1.2, Max: 3}, r.P99Ratio)
 	assert.InDelta(t, 2, r.HitlineKeys, 0)
@@ -36,7 +34,7 @@ func TestRow(t *testing.T) {
 // One seed makes the same chains, and another one others.
 func TestSeed(t *testing.T) {
 	seed := func(n uint64, s Shape, p Presence) string {
-		return (&cell{m: &meter{o: Options{Seed: n}}, shape: s, presence: p}).seed()
+		return newCell(Options{Seed: n}, s, p).seed
 	}
 	one := Shape{Llama, 1, 16, 1}
 	first := seed(1, one, All)

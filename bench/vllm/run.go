@@ -24,9 +24,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	m := &meter{o: o, report: Report{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
 	defer m.stop()
 	err := m.prepare(ctx)
-	for i, shape := range o.Shapes {
+	shapes := o.shapes()
+	for i, shape := range shapes {
 		if err == nil {
-			o.OnStep(shape.String(), i, len(o.Shapes))
+			o.OnStep(shape.String(), i, len(shapes))
 			err = m.measure(ctx, shape)
 		}
 	}
@@ -79,19 +80,11 @@ func (m *meter) startRole(ctx context.Context, name string) (*process.Child, err
 	return r, err
 }
 
-// start is the request that gives a process its pool.
-type start struct {
-	Do      string `json:"do"`
-	Pool    pool   `json:"pool"`
-	Rank    int    `json:"rank"`    // of the engine: its data-parallel rank
-	Hitline string `json:"hitline"` // address of hitline
-}
-
 // measure measures a shape with new engines, and adds its rows to the report.
 func (m *meter) measure(ctx context.Context, s Shape) error {
 	defer m.stopRoles(len(m.roles))
 	begin := func(r *process.Child, rank int) error {
-		return r.Do(ctx, 0, start{"start", s.pool(), rank, m.hitlineAddr}, &struct{}{})
+		return r.Do(ctx, 0, request{"do": "start", "pool": s.pool(), "rank": rank, "hitline": m.hitlineAddr}, &struct{}{})
 	}
 	if err := begin(m.store, 0); err != nil {
 		return err
@@ -112,11 +105,12 @@ func (m *meter) measure(ctx context.Context, s Shape) error {
 		}
 	}
 	for _, presence := range presences {
-		c := &cell{m: m, shape: s, presence: presence, engines: engines}
+		c := newCell(m.o, s, presence)
+		c.store, c.engines = m.store, engines
 		if err := c.run(ctx); err != nil {
 			return fmt.Errorf("%v, %s stored: %w", s, presence, err)
 		}
-		m.report.Rows = append(m.report.Rows, c.row())
+		m.report.Rows = append(m.report.Rows, c.row)
 	}
 	return nil
 }

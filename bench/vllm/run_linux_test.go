@@ -24,7 +24,7 @@ func options(t *testing.T) Options {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return Options{
-		Release: release, Shapes: []Shape{{Llama, 2, 40, 1}, {Llama, 1, 40, 2}, {Hybrid, 2, 640, 1}},
+		Release: release, Hashes: []int{40}, TPs: []int{1, 2}, Engines: []int{1, 2}, HybridHashes: 640,
 		Rounds: 2, Cell: 20 * time.Millisecond, Timeout: time.Minute, Hitline: hitline,
 		Python: storetest.RequireMooncake(t, storetest.MooncakeRelease).Python(),
 		OnNote: func(text string) { t.Log(text) }, OnStep: func(string, int, int) {},
@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 	}
 	var got []asked
 	for _, r := range report.Rows {
-		got = append(got, asked{Shape{r.Model, r.TP, r.Hashes, r.Engines}, r.Stored, r.VLLMKeys})
+		got = append(got, asked{r.Shape, r.Stored, r.VLLMKeys})
 		assert.Positive(t, r.P50Ratio.Min)
 		assert.GreaterOrEqual(t, r.VLLM.Requests, 2)
 		assert.GreaterOrEqual(t, r.Hitline.Requests, 2)
@@ -62,6 +62,7 @@ func TestRun(t *testing.T) {
 	// Of 640 hashes of 4 tokens, in each of ten segments of 256 tokens: the block of MLA, two of
 	// each window of 64, two of 4, and sixteen of 8.
 	assert.Equal(t, []asked{
+		{Shape{Llama, 1, 40, 1}, All, 40}, {Shape{Llama, 1, 40, 1}, Half, 40}, {Shape{Llama, 1, 40, 1}, FirstMissing, 40},
 		{Shape{Llama, 2, 40, 1}, All, 80}, {Shape{Llama, 2, 40, 1}, Half, 80}, {Shape{Llama, 2, 40, 1}, FirstMissing, 80},
 		{Shape{Llama, 1, 40, 2}, All, 40}, {Shape{Llama, 1, 40, 2}, Half, 40}, {Shape{Llama, 1, 40, 2}, FirstMissing, 40},
 		{Shape{Hybrid, 2, 640, 1}, All, 230}, {Shape{Hybrid, 2, 640, 1}, Half, 230}, {Shape{Hybrid, 2, 640, 1}, FirstMissing, 230},

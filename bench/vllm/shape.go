@@ -33,28 +33,27 @@ const (
 
 // Shape is what one measurement varies: a model, and how many engines ask for how long prompts.
 type Shape struct {
-	Model   string // Llama or Hybrid
-	TP      int    // tensor-parallel size
-	Hashes  int    // of a prompt, 32 bytes each
-	Engines int    // that ask at the same time
+	Model   string `json:"model"`   // Llama or Hybrid
+	TP      int    `json:"tp_size"` // tensor-parallel size
+	Hashes  int    `json:"hashes"`  // of a prompt, 32 bytes each
+	Engines int    `json:"engines"` // that ask at the same time
 }
 
-// Shapes returns the shapes of all combinations, but several engines ask for short prompts only,
-// at the first of tps. The hybrid model has one shape, with prompts of hybridHashes and the
-// largest of tps; none if hybridHashes is 0.
-func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
+// shapes returns the shapes of all combinations, but several engines ask for short prompts only,
+// at the first of TPs. The hybrid model has one shape, with the largest of TPs.
+func (o Options) shapes() []Shape {
 	var shapes []Shape
-	for _, n := range engines {
-		for _, tp := range tps {
-			for _, h := range hashes {
-				if n == 1 || tp == tps[0] && h <= maxSharedHashes {
+	for _, n := range o.Engines {
+		for _, tp := range o.TPs {
+			for _, h := range o.Hashes {
+				if n == 1 || tp == o.TPs[0] && h <= maxSharedHashes {
 					shapes = append(shapes, Shape{Llama, tp, h, n})
 				}
 			}
 		}
 	}
-	if hybridHashes != 0 {
-		shapes = append(shapes, Shape{Hybrid, slices.Max(append([]int{1}, tps...)), hybridHashes, 1})
+	if o.HybridHashes != 0 {
+		shapes = append(shapes, Shape{Hybrid, slices.Max(append([]int{1}, o.TPs...)), o.HybridHashes, 1})
 	}
 	return shapes
 }

@@ -15,8 +15,8 @@ func TestShapes(t *testing.T) {
 		{Llama, 1, 16, 1}, {Llama, 1, 5000, 1}, {Llama, 8, 16, 1}, {Llama, 8, 5000, 1},
 		{Llama, 1, 16, 4}, // one rank, short prompts
 		{Hybrid, 8, 640, 1},
-	}, Shapes([]int{16, 5000}, []int{1, 8}, []int{1, 4}, 640))
-	assert.Empty(t, Shapes(nil, nil, nil, 0))
+	}, Options{Hashes: []int{16, 5000}, TPs: []int{1, 8}, Engines: []int{1, 4}, HybridHashes: 640}.shapes())
+	assert.Empty(t, Options{}.shapes())
 }
 
 func TestStored(t *testing.T) {
@@ -29,15 +29,15 @@ func TestStored(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := Options{Release: "0.32.0", Shapes: []Shape{{Llama, 1, 16, 1}}, Rounds: 1, Cell: time.Second, Timeout: time.Second}
+	good := Options{Release: "0.32.0", Hashes: []int{16}, TPs: []int{1}, Engines: []int{1}, Rounds: 1, Cell: time.Second, Timeout: time.Second}
 	require.NoError(t, good.Validate())
 	for text, change := range map[string]func(o *Options){
 		"vLLM \"0.1.0\"; there are 0.24.0, ":   func(o *Options) { o.Release = "0.1.0" },
-		"nothing to measure":                   func(o *Options) { o.Shapes = nil },
-		"0 hashes of the model llama; give 1 ": func(o *Options) { o.Shapes = []Shape{{Llama, 1, 0, 1}} },
-		"tensor-parallel size \"3\"":           func(o *Options) { o.Shapes = []Shape{{Llama, 3, 1, 1}} },
-		"0 engines":                            func(o *Options) { o.Shapes = []Shape{{Llama, 1, 1, 0}} },
-		"127 hashes of the model hybrid; give": func(o *Options) { o.Shapes = []Shape{{Hybrid, 1, 127, 1}} },
+		"nothing to measure":                   func(o *Options) { o.Hashes = nil },
+		"0 hashes of the model llama; give 1 ": func(o *Options) { o.Hashes = []int{0} },
+		"tensor-parallel size \"3\"":           func(o *Options) { o.TPs = []int{3} },
+		"0 engines":                            func(o *Options) { o.Engines = []int{0} },
+		"127 hashes of the model hybrid; give": func(o *Options) { o.HybridHashes = 127 },
 		"0 rounds":                             func(o *Options) { o.Rounds = 0 },
 		"a duration of 0s":                     func(o *Options) { o.Cell = 0 },
 		"a timeout of 0s":                      func(o *Options) { o.Timeout = 0 },

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/bench/compare"
+	"github.com/hitline/hitline/bench/holders"
+	"github.com/hitline/hitline/bench/vllm"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
@@ -23,8 +25,8 @@ type compareFlags struct {
 	cores   coresFlags
 	secure  connectflags.Flags
 	json    bool
-	vllm    vllmFlags
-	holders holdersFlags
+	vllm    vllm.Options
+	holders holders.Options
 }
 
 // Hidden commands that are servers to compare with: a Go map behind a socket, and one that looks
@@ -51,7 +53,8 @@ Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
 for hitline, by anchors from 4,096 hashes on; pyzmq for what speaks ZeroMQ;
-go-redis for Redis and Valkey; backend/mooncake, only so, for Mooncake. A ratio above 1 says that the rival takes longer.
+go-redis for Redis and Valkey; for Mooncake backend/mooncake, which is never
+prepared. A ratio above 1 says that the rival takes longer.
 In a third way, anchored, hitline is asked by anchors, whatever the length. The
 column zmtp is the ratio to hitline over ZeroMQ, asked by the same client, and
 "to the floor" is that to the floor in the same rounds. "cpu us" is the CPU time
@@ -93,16 +96,17 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json\n  hitbench compare --only floor --ways prepared,anchored --hit-share 0.5",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
-				return a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
+			changed := cmd.Flags().Changed
+			if changed("vllm") { // also if it is empty, which is an error
+				return a.compareVLLM(cmd.Context(), f, changed)
 			}
-			if err := unusedVLLM(cmd.Flags().Changed); err != nil {
+			if err := refuse(changed, "--%s needs --vllm", "tp", "engines", "hybrid-hashes"); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("holders") {
-				return a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
+			if changed("holders") {
+				return a.compareHolders(cmd.Context(), f, changed)
 			}
-			if err := unusedHolders(cmd.Flags().Changed); err != nil {
+			if err := refuse(changed, "--%s needs --holders", "queries", "llmd"); err != nil {
 				return err
 			}
 			return a.compare(cmd.Context(), f)
@@ -128,8 +132,8 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 		group.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
 	})
 	f.addPlaces(flags, "all but the client's and its hyper-threads", 20*time.Second, " (with --vllm 3m)")
-	f.vllm.add(flags)
-	f.holders.add(flags)
+	addVLLM(flags, &f.vllm)
+	addHolders(flags, &f.holders)
 	completeMissAt(cmd)
 	cli.Complete(cmd, "ways", compare.Ways()...)
 	cli.Complete(cmd, "only", compare.Rivals()...)

@@ -10,78 +10,44 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
-// holdersFlags are the flags of hitbench compare that count only with --holders, and --holders
-// itself.
-type holdersFlags struct {
-	holders, queries int
-	llmd             string
-}
-
-func (f *holdersFlags) add(flags *pflag.FlagSet) {
+// addHolders defines the flags that count only with --holders, and --holders itself.
+func addHolders(flags *pflag.FlagSet, o *holders.Options) {
 	cli.FlagGroup(flags, "Beside llm-d", func(group *pflag.FlagSet) {
-		group.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
-		group.IntVar(&f.queries, "queries", 16, "different queries of each kind that are asked in turn")
-		group.StringVar(&f.llmd, "llmd", "", "`path` of hitbench-llmd, or "+noLLMD+" to measure fleet alone")
+		group.IntVar(&o.Holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
+		group.IntVar(&o.Queries, "queries", 16, "different queries of each kind that are asked in turn")
+		group.StringVar(&o.LLMD, "llmd", "", "`path` of hitbench-llmd, or "+noLLMD+" to measure fleet alone")
 	})
 }
 
-// holdersHashes is the default of --hashes with --holders.
-var holdersHashes = []int{512, 8192}
-
-const (
-	// holdersEntries is the default of --entries with --holders: llm-d's index takes gigabytes of more.
-	holdersEntries = 1_000_000
-	// holdersTimeout is the default of --timeout with --holders: llm-d reads a million blocks meanwhile.
-	holdersTimeout = 3 * time.Minute
-	// noLLMD is the --llmd that leaves it out.
-	noLLMD = "none"
-)
-
-// unusedHolders refuses flags that do nothing without --holders.
-func unusedHolders(changed func(flag string) bool) error {
-	for _, name := range []string{"queries", "llmd"} {
-		if changed(name) {
-			return cli.Usagef("--%s needs --holders", name)
-		}
-	}
-	return nil
-}
+// noLLMD is the --llmd that leaves it out.
+const noLLMD = "none"
 
 // compareHolders compares fleet with llm-d's index and prints the report.
 func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	for _, name := range []string{
-		"rotate", "hit-share", "miss-at", "only", "ways", "hitline", "python", "gomap", "redis-server", "valkey-server",
-		"mooncake-master", "server-cores",
-	} {
-		if changed(name) {
-			return cli.Usagef("--%s does not go with --holders", name)
-		}
-	}
-	o := holders.Options{
-		Holders: f.holders.holders, Hashes: f.o.Hashes, Blocks: f.o.Entries, Queries: f.holders.queries,
-		Rounds: f.o.Rounds, TimePerSide: f.o.TimePerRival, Seed: f.o.Seed,
-		BlockSize: f.o.BlockSize, Core: -1, Timeout: f.o.Timeout,
-	}
-	client, _, err := f.cores.parse()
-	if err != nil {
+	if err := refuse(changed, "--%s does not go with --holders", "rotate", "hit-share", "miss-at", "only", "ways", "hitline", "python", "gomap",
+		"redis-server", "valkey-server", "mooncake-master", "server-cores"); err != nil {
 		return err
 	}
-	if len(client) > 0 {
-		o.Core = client[0]
+	o := f.holders
+	o.Hashes, o.Blocks, o.Rounds, o.TimePerSide, o.Seed = f.o.Hashes, f.o.Entries, f.o.Rounds, f.o.TimePerRival, f.o.Seed
+	o.BlockSize, o.Timeout = f.o.BlockSize, f.o.Timeout
+	var err error
+	if o.Cores, _, err = f.cores.parse(); err != nil {
+		return err
 	}
 	if !changed("hashes") {
-		o.Hashes = holdersHashes
+		o.Hashes = []int{512, 8192}
 	}
 	if !changed("entries") {
-		o.Blocks = holdersEntries
+		o.Blocks = 1_000_000 // llm-d's index takes gigabytes of more
 	}
 	if !changed("timeout") {
-		o.Timeout = holdersTimeout
+		o.Timeout = 3 * time.Minute // llm-d reads a million blocks meanwhile
 	}
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if o.LLMD, err = findLLMD(f.holders.llmd); err != nil {
+	if o.LLMD, err = findLLMD(o.LLMD); err != nil {
 		return err
 	}
 	report, err := watch(a, func(p *progress) (holders.Report, error) {

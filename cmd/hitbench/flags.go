@@ -92,6 +92,16 @@ func jsonFlag(flags *pflag.FlagSet, p *bool) {
 	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
 }
 
+// refuse returns an error if one of the flags was given; format says why, of its name.
+func refuse(changed func(flag string) bool, format string, names ...string) error {
+	for _, name := range names {
+		if changed(name) {
+			return cli.Usagef(format, name)
+		}
+	}
+	return nil
+}
+
 // serverFlags defines the flags for the address of the server to ask, and for connections to it.
 func serverFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
 	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {

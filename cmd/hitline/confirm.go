@@ -24,8 +24,10 @@ func confirm(cmd *cobra.Command, question string) error {
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer, err := readAnswer(cmd.Context(), cmd.InOrStdin())
-	if err != nil {
+	if answer == "" {
 		fmt.Fprintln(cmd.ErrOrStderr()) // the cursor is behind the question
+	}
+	if err != nil {
 		return err
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
@@ -48,7 +50,10 @@ func terminalOf(stream any) *os.File {
 func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 	line := make(chan string, 1)
 	go func() {
-		text, _ := bufio.NewReader(in).ReadString('\n') // no line is no answer
+		text, err := bufio.NewReader(in).ReadString('\n')
+		if err != nil {
+			text = "" // part of a line is no answer
+		}
 		line <- text
 	}()
 	select {

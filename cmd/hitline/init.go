@@ -79,6 +79,9 @@ func writeNew(path, text string, force bool) error {
 	}
 	_, err = file.WriteString(text)
 	if err = errors.Join(err, file.Close()); err != nil {
+		if !force {
+			_ = os.Remove(path) // it would be in the way of the next attempt, which has the next error
+		}
 		return fmt.Errorf("cannot write the configuration: %w", err)
 	}
 	return nil

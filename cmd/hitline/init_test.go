@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,4 +62,17 @@ func TestInitBackend(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What could not be written whole is not left behind, in the way of the next attempt.
+func TestInitPart(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("sh", "-c", `ulimit -f 1; exec "$0" init`, self) // 1 KiB at most, or half of it
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(out), "hitline: cannot write the configuration: write hitline.yaml: ")
+	assert.NoFileExists(t, filepath.Join(cmd.Dir, "hitline.yaml"))
 }

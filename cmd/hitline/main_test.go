@@ -136,7 +136,7 @@ func TestVersionOfTheBuild(t *testing.T) {
 	defer func() { version = "" }()
 	assert.Equal(t, "v1.2.3", buildVersion())
 	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
-	assert.Equal(t, result{exitDone, "hitline v1.2.3\n", ""}, hitline(t, "", "--version"))
+	assert.Equal(t, result{exitDone, "hitline version v1.2.3\n", ""}, hitline(t, "", "--version"))
 }
 
 func TestKernelOfTheEnvironment(t *testing.T) {

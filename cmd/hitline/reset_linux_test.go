@@ -45,12 +45,12 @@ func TestResetAsks(t *testing.T) {
 		return after[:1]
 	}
 	fill()
-	for _, answer := range []string{"\n", "n\n", "yep\n", "\x04"} { // Control-D ends the input
+	for _, answer := range []string{"\n", "n\n", "yep\n", "\x04", "y\x04\x04"} { // Control-D ends the input
 		question, rest, stdout, code := askAtTerminal(t, answer, "reset", "--connect", server.address)
 		assert.Equal(t, "Forget all blocks of the server's own pool at "+server.address+"? [y/N] ", question)
 		assert.Equal(t, exitFailed, code, answer)
 		assert.Empty(t, stdout)
-		assert.Contains(t, rest, "hitline: nothing was changed")
+		assert.Contains(t, rest, "\nhitline: nothing was changed") // a line of its own
 		assert.Equal(t, "2", entries(), answer)
 	}
 	_, _, stdout, code := askAtTerminal(t, "n\n", "reset", "--json", "--connect", server.address)

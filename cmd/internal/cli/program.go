@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -116,5 +118,12 @@ func isAny(err error, classes []error) bool {
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	asJSON, err := cmd.Flags().GetBool("json")
 	takesJSON := err == nil || cmd.HasSubCommands()
-	return asJSON || takesJSON && slices.Contains(args, "--json")
+	return asJSON || takesJSON && slices.ContainsFunc(args, isJSONFlag)
+}
+
+// isJSONFlag reports whether an argument asks for JSON, as --json or --json=true does.
+func isJSONFlag(arg string) bool {
+	value, given := strings.CutPrefix(arg, "--json=")
+	on, err := strconv.ParseBool(value)
+	return arg == "--json" || given && err == nil && on
 }

@@ -159,6 +159,8 @@ func TestWrongCommandLine(t *testing.T) {
 	}
 	got := run(t.Context(), newTestRoot(nil), "measure --bogus --json")
 	assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, "parsing has not come to it")
+	assert.Equal(t, got, run(t.Context(), newTestRoot(nil), "measure --bogus --json=true"))
+	assert.Empty(t, run(t.Context(), newTestRoot(nil), "measure --bogus --json=false").stdout)
 	assert.Empty(t, run(t.Context(), newTestRoot(nil), "version --bogus --json").stdout, "it has none")
 }
 
@@ -175,7 +177,7 @@ func TestNearest(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	assert.Equal(t, result{stdout: "prog v1\n"}, run(t.Context(), newTestRoot(nil), "--version"))
+	assert.Equal(t, result{stdout: "prog version v1\n"}, run(t.Context(), newTestRoot(nil), "--version"))
 	assert.Equal(t, "v9", ReadBuild("v9").Version)
 	b := ReadBuild("")
 	assert.NotEmpty(t, b.Version)

@@ -115,6 +115,13 @@ limits:
 	}
 }
 
+// Permissions stay in the order of the file, in which they have their origins.
+func TestExplainAllow(t *testing.T) {
+	origins, text := explained(t, "listen:\n- {address: tcp://a:1, allow: [ping, lookup]}\n", Source{})
+	assert.Regexp(t, `- ping +# c.yaml:2:32\n +- lookup +# c.yaml:2:38\n`, text)
+	assert.Equal(t, "c.yaml:2:32", origins["listen[0].allow[0]"])
+}
+
 func TestExplainFlags(t *testing.T) {
 	origins, _ := explained(t, "listen: [tcp://a:1]\npool: {groups: [{block_size: 4}, {block_size: 8}]}\n", Source{
 		Flags: Flags{Listen: []string{"127.0.0.1:1", "0.0.0.0:2"}, BlockSize: new(32), Events: new("tcp://a:1")},

@@ -114,12 +114,17 @@ func (l *Listener) isDefault() bool {
 	return l.IsLocal() && l.Allow == nil && l.Tokens == "" && l.TLS == nil
 }
 
-// MarshalYAML returns the address, or the fields with the permissions that are in effect.
+// MarshalYAML returns the address, or the fields with the permissions that are in effect. Those
+// of a list stay in its order, in which they have their origins.
 func (l Listener) MarshalYAML() (any, error) {
 	if l.isDefault() {
 		return l.Address, nil
 	}
-	fields := yaml.MapSlice{{Key: "address", Value: l.Address}, {Key: "allow", Value: Allow(l.Permissions().Names())}}
+	allow := l.Allow
+	if allow == nil {
+		allow = l.Permissions().Names()
+	}
+	fields := yaml.MapSlice{{Key: "address", Value: l.Address}, {Key: "allow", Value: allow}}
 	if l.Tokens != "" {
 		fields = append(fields, yaml.MapItem{Key: "tokens", Value: l.Tokens})
 	}
