@@ -22,6 +22,7 @@ const MaxEntries = 1 << 30
 type Options struct {
 	Trace      workload.Trace // is read twice, and once more for each capacity
 	Capacities []int          // numbers of entries
+	// OnStep is called before each capacity with how many are done. It must be set.
 
 	OnStep func(phase string, done, total int)
 
@@ -54,7 +55,7 @@ type Report struct {
 	Rows      []Row         `json:"capacities"` // in the order of the options
 }
 
-// Row is how many blocks hit when only so many are kept.
+// Row is how many blocks of a trace hit when only so many are kept.
 //
 //   - Hitline: package index, bounded to so many entries.
 //   - LRU: exact, block by block; a request uses its blocks head first.

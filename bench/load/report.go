@@ -69,8 +69,8 @@ type Figures struct {
 	// they were answered. In an open loop it counts from when a lookup fell due. In a
 	// closed loop it is what a clock sees that starts a lookup as often as the loop's
 	// median takes; Uncorrected is that of the lookups alone.
-	Latency
-	Uncorrected *Latency `json:"uncorrected,omitempty"`
+	measure.Latency
+	Uncorrected *measure.Latency `json:"uncorrected,omitempty"`
 
 	// Unsent lookups fell due while measuring and were never sent, for want of answers.
 	// They count with what they had waited at the end, as do lookups that were under way
@@ -87,16 +87,6 @@ type Figures struct {
 	P50usMax float64 `json:"p50_us_max,omitempty"`
 
 	samples int // that were taken
-}
-
-// Latency is how long lookups took, in microseconds to 0.1; 0 without any.
-type Latency struct {
-	P50us  float64 `json:"p50_us"`
-	P90us  float64 `json:"p90_us"`
-	P99us  float64 `json:"p99_us"`
-	P999us float64 `json:"p999_us"`
-	Maxus  float64 `json:"max_us"`
-	Meanus float64 `json:"mean_us"`
 }
 
 // Step is what was measured at one rate, or in the closed loop.
@@ -162,7 +152,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		t.Text("")
 		t.Heads("rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
 		for _, s := range r.Steps {
-			t.Row(fmt.Sprintf("%.6g", s.Rate), fmt.Sprintf("%.6g", s.RequestsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.Maxus))
+			t.Row(fmt.Sprintf("%.6g", s.Rate), fmt.Sprintf("%.6g", s.RequestsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.MaxUs))
 		}
 	}
 	return t.Write(w)
@@ -197,8 +187,8 @@ func (f *Figures) write(t *measure.Table) {
 	t.Line("p90", "%s us", f.us(f.P90us))
 	t.Line("p99", "%s us", f.us(f.P99us))
 	t.Line("p99.9", "%s us", f.us(f.P999us))
-	t.Line("max", "%s us", f.us(f.Maxus))
-	t.Line("mean", "%s%.1f us", atLeast, f.Meanus)
+	t.Line("max", "%s us", f.us(f.MaxUs))
+	t.Line("mean", "%s%.1f us", atLeast, f.MeanUs)
 	if u := f.Uncorrected; u != nil {
 		t.Line("uncorrected", "p50 %s us%s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), bounds, f.us(u.P99us))
 	}
@@ -236,9 +226,9 @@ func (r *Report) add(s Step, m *measured) {
 func (m *measured) step(rate float64) Step {
 	t := &m.total
 	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = latencyOf(m.seen()), t.unsent, micros(t.leastWait)
+	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.seen()), t.unsent, micros(t.leastWait)
 	if m.closed {
-		uncorrected := latencyOf(t.asked())
+		uncorrected := measure.LatencyOf(t.asked())
 		s.Uncorrected = &uncorrected
 		if t.leastWait > 0 { // a longer wait adds waits of any length
 			s.AtLeast = micros(min(t.leastWait, t.interval()))
@@ -272,14 +262,6 @@ func deviation(figures []float64) float64 {
 		return 0
 	}
 	return round(math.Sqrt(squares)/mean, 1e4)
-}
-
-func latencyOf(h *hdrhistogram.Histogram) Latency {
-	return Latency{
-		P50us: micros(measure.OfHistogram(h, 50)), P90us: micros(measure.OfHistogram(h, 90)),
-		P99us: micros(measure.OfHistogram(h, 99)), P999us: micros(measure.OfHistogram(h, 99.9)),
-		Maxus: micros(h.Max()), Meanus: round(h.Mean()/1e3, 10),
-	}
 }
 
 func round(x, parts float64) float64      { return math.Round(x*parts) / parts }

@@ -38,16 +38,17 @@ func TestCollect(t *testing.T) {
 	assert.Equal(t, told, m.samples)
 	assert.EqualValues(t, 92, m.total.latency.TotalCount())
 
+	const nine = 9.01 // 9 to 0.1 %
 	s := m.step(50)
 	assert.Equal(t, Step{
 		Rate: 50, Seconds: 3, Requests: 92,
 		Figures: Figures{
 			RequestsPerSecond: 30.7, HashesPerSecond: 306.7, Unsent: 7,
-			Latency:  Latency{P50us: 5, P90us: 9, P99us: 9, P999us: 9, Maxus: 9, Meanus: s.Meanus},
+			Latency:  measure.Latency{P50us: 5, P90us: nine, P99us: nine, P999us: nine, MaxUs: nine, MeanUs: s.MeanUs},
 			P50usMin: 3, P50usMax: 5, samples: 2,
 		},
 	}, s)
-	assert.InDelta(t, (10*1+30*3+40*5+12*9)/92.0, s.Meanus, 0.1)
+	assert.InDelta(t, (10*1+30*3+40*5+12*9)/92.0, s.MeanUs, 0.1)
 }
 
 // One step has figures; several have none together, whatever their rates were.
@@ -93,7 +94,7 @@ func TestAtLeast(t *testing.T) {
 	assert.InDelta(t, 400_000, r.AtLeast, 0.1)
 	assert.InEpsilon(t, 100, r.P50us, 1e-3)
 	assert.InEpsilon(t, 400_000, r.P99us, 1e-3)
-	assert.InEpsilon(t, 700_000, r.Maxus, 1e-3)
+	assert.InEpsilon(t, 700_000, r.MaxUs, 1e-3)
 	var text strings.Builder
 	require.NoError(t, r.WriteTable(&text))
 	assert.Contains(t, text.String(), "p50          100.0 us\n")
@@ -121,10 +122,10 @@ func TestByClockBehindChanges(t *testing.T) {
 	}
 	within := measure(1.5e9)
 	assert.InEpsilon(t, 90_000, within.P99us, 0.01)
-	assert.InEpsilon(t, 99_900, within.Maxus, 1e-3, "the one behind it")
-	assert.InEpsilon(t, 100, within.Uncorrected.Maxus, 2e-3, "it is no lookup")
+	assert.InEpsilon(t, 99_900, within.MaxUs, 1e-3, "the one behind it")
+	assert.InEpsilon(t, 100, within.Uncorrected.MaxUs, 2e-3, "it is no lookup")
 	across := measure(2e9 - stall/2)
-	assert.InEpsilon(t, 99_900, across.Maxus, 1e-3)
+	assert.InEpsilon(t, 99_900, across.MaxUs, 1e-3)
 	assert.InEpsilon(t, 90_500, across.P99us, 0.02, "half as many fell due")
 }
 
@@ -139,10 +140,10 @@ func TestByClock(t *testing.T) {
 	s := m.step(0)
 	assert.InEpsilon(t, 100, s.P50us, 2e-3)
 	assert.InEpsilon(t, 90_000, s.P99us, 0.01, "a hundredth of the time is the first tenth of the stall")
-	assert.InEpsilon(t, 100_000, s.Maxus, 1e-3)
+	assert.InEpsilon(t, 100_000, s.MaxUs, 1e-3)
 	assert.InEpsilon(t, 100, s.Uncorrected.P99us, 2e-3)
-	assert.InEpsilon(t, 100_000, s.Uncorrected.Maxus, 1e-3)
-	assert.Equal(t, s.Maxus, s.Uncorrected.Maxus)
+	assert.InEpsilon(t, 100_000, s.Uncorrected.MaxUs, 1e-3)
+	assert.Equal(t, s.MaxUs, s.Uncorrected.MaxUs)
 
 	even := newHistogram()
 	for range 1000 {

@@ -136,8 +136,8 @@ func TestRun(t *testing.T) {
 			for _, s := range r.Steps {
 				assert.Positive(t, s.RequestsPerSecond)
 				assert.Positive(t, s.HashesPerSecond)
-				assert.Positive(t, s.Maxus)
-				assert.GreaterOrEqual(t, s.Maxus, s.P999us)
+				assert.Positive(t, s.MaxUs)
+				assert.GreaterOrEqual(t, s.MaxUs, s.P999us)
 			}
 			assert.GreaterOrEqual(t, r.Entries, 1000)
 			assert.Equal(t, o.Stores > 0 || o.Evicts > 0, r.Stores > 0)
@@ -365,7 +365,7 @@ func TestCoordinatedOmission(t *testing.T) {
 	o := Options{Connect: addr, Requests: 99, Rates: []float64{1000}, HitShare: 1, Timeout: patience}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
+	assert.GreaterOrEqual(t, r.MaxUs, 1e3*float64(stall.Milliseconds()))
 	stalled := 0
 	for _, bar := range r.histogram.Distribution() {
 		if bar.From > int64(stall/2) {
@@ -382,7 +382,7 @@ func TestStallInClosedLoop(t *testing.T) {
 	addr := start(t, &loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 989})
 	r, err := Run(t.Context(), Options{Connect: addr, Requests: 999, HitShare: 1, Timeout: patience})
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
+	assert.GreaterOrEqual(t, r.MaxUs, 1e3*float64(stall.Milliseconds()))
 	assert.Greater(t, r.histogram.TotalCount(), int64(1000), "those that would have waited count, too")
 	assert.GreaterOrEqual(t, r.P99us, r.Uncorrected.P99us)
 }
@@ -398,7 +398,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 			r, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, measure.ErrLost)
 			require.Len(t, r.Steps, 1)
-			assert.GreaterOrEqual(t, r.Steps[0].Maxus, 1e6*timeout.Seconds())
+			assert.GreaterOrEqual(t, r.Steps[0].MaxUs, 1e6*timeout.Seconds())
 			assert.Positive(t, r.Steps[0].AtLeast)
 		})
 	}
@@ -408,7 +408,7 @@ func TestStallThatEndsTheRun(t *testing.T) {
 		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
 		r, err := Run(t.Context(), o)
 		require.ErrorIs(t, err, measure.ErrLost)
-		assert.GreaterOrEqual(t, r.Maxus, 1e6*timeout.Seconds())
+		assert.GreaterOrEqual(t, r.MaxUs, 1e6*timeout.Seconds())
 		assert.Positive(t, r.AtLeast)
 	})
 }
@@ -440,7 +440,7 @@ func TestStallAcrossTheEnd(t *testing.T) {
 			change(&o)
 			r, err := Run(t.Context(), o)
 			require.NoError(t, err)
-			assert.GreaterOrEqual(t, r.Maxus, 1e6*stall.Seconds())
+			assert.GreaterOrEqual(t, r.MaxUs, 1e6*stall.Seconds())
 			if len(o.Rates) > 0 {
 				assert.Positive(t, r.Unsent)
 				assert.Positive(t, r.AtLeast)
@@ -573,7 +573,7 @@ func TestRunReport(t *testing.T) {
 	}
 	text.Reset()
 	require.NoError(t, r.WriteTable(&text))
-	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "\n   600 "} {
+	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "\n 600 "} {
 		assert.Contains(t, text.String(), row)
 	}
 	text.Reset()

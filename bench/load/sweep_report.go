@@ -53,7 +53,7 @@ type Point struct {
 	RequestsPerSecond measure.Spread `json:"requests_per_s"`
 	P50us             float64        `json:"p50_us"` // of the lookups of all rounds, as are the next two
 	P99us             float64        `json:"p99_us"`
-	Maxus             float64        `json:"max_us"`
+	MaxUs             float64        `json:"max_us"`
 	ServerCPU         float64        `json:"server_cpu"` // cores that the server kept busy, on average; 0 not known
 	Wrong             int64          `json:"wrong"`
 	Refused           int64          `json:"refused"`
@@ -104,8 +104,8 @@ func (t *tally) summarize() Point {
 	p := t.point
 	p.RequestsPerSecond, p.ServerCPU = measure.SpreadOf(p.rates), measure.Median(t.cpu)
 	if t.latency != nil {
-		l := latencyOf(t.latency)
-		p.P50us, p.P99us, p.Maxus = l.P50us, l.P99us, l.Maxus
+		l := measure.LatencyOf(t.latency)
+		p.P50us, p.P99us, p.MaxUs = l.P50us, l.P99us, l.MaxUs
 	}
 	return p
 }

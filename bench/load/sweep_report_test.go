@@ -143,7 +143,7 @@ func TestTally(t *testing.T) {
 	assert.Equal(t, []int64{15, 3, 3}, []int64{got.Requests, got.Wrong, got.Refused})
 	assert.InDelta(t, 1, got.P50us, 0.01)
 	assert.InDelta(t, 50, got.P99us, 0.1, "not the median of the rounds' percentiles, 1")
-	assert.InDelta(t, 50, got.Maxus, 0.1)
+	assert.InDelta(t, 50, got.MaxUs, 0.1)
 	assert.EqualValues(t, 3, first.TotalCount(), "a run's own histogram is read only")
 }
 

@@ -123,7 +123,7 @@ func testSweep(t *testing.T) {
 		assert.LessOrEqual(t, p.RequestsPerSecond.Median, p.RequestsPerSecond.Max)
 		assert.Positive(t, p.P50us)
 		assert.LessOrEqual(t, p.P50us, p.P99us)
-		assert.LessOrEqual(t, p.P99us, p.Maxus)
+		assert.LessOrEqual(t, p.P99us, p.MaxUs)
 	}
 	require.Len(t, r.Peaks, 2)
 	assert.InDelta(t, max(r.Points[0].RequestsPerSecond.Median, r.Points[1].RequestsPerSecond.Median), r.Peaks[0].RequestsPerSecond.Median, 0)

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Report is what a command has measured. Its JSON is that of its fields.
@@ -21,8 +21,8 @@ func WriteJSON(w io.Writer, report any) error { return json.NewEncoder(w).Encode
 // Table is a report for people: lines of a name and a value, and columns under heads. The
 // zero value is empty and ready.
 type Table struct {
-	text  strings.Builder
-	cells *tabwriter.Writer // of the columns under way; nil without
+	text strings.Builder
+	rows [][]string // of the columns under way, the heads first
 }
 
 // Line adds a line of a name and a value.
@@ -37,11 +37,11 @@ func (t *Table) Text(format string, values ...any) {
 	fmt.Fprintf(&t.text, format+"\n", values...)
 }
 
-// Heads begins columns with these heads, the first of which is of names and so to the left.
+// Heads begins columns with these heads. Cells are to the right, but names in the first column to
+// the left.
 func (t *Table) Heads(heads ...string) {
 	t.end()
-	t.cells = tabwriter.NewWriter(&t.text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	t.row(heads)
+	t.rows = append(t.rows, heads)
 }
 
 // Row adds a row of cells below the last heads: strings as they are, counts with a comma
@@ -58,21 +58,33 @@ func (t *Table) Row(cells ...any) {
 			texts[i] = fmt.Sprint(v)
 		}
 	}
-	t.row(texts)
-}
-
-// row adds cells, the first one padded behind and not in front.
-func (t *Table) row(cells []string) {
-	fmt.Fprintf(t.cells, "%s\t\n", strings.Join(cells, "\t"))
+	t.rows = append(t.rows, texts)
 }
 
 // end ends the columns under way.
 func (t *Table) end() {
-	if t.cells != nil {
-		_ = t.cells.Flush() // a strings.Builder does not fail
-		t.cells = nil
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
 	}
+	if len(widths) > 0 && !startsWithDigit(t.rows[len(t.rows)-1][0]) {
+		widths[0] = -widths[0] // pads behind
+	}
+	for _, row := range t.rows {
+		for i, cell := range row {
+			fmt.Fprintf(&t.text, "%s%*s", strings.Repeat("  ", min(i, 1)), widths[i], cell)
+		}
+		t.text.WriteByte('\n')
+	}
+	t.rows = nil
 }
+
+func startsWithDigit(cell string) bool { return cell != "" && cell[0] >= '0' && cell[0] <= '9' }
 
 // Write writes the table.
 func (t *Table) Write(w io.Writer) error {

@@ -23,10 +23,10 @@ func ConnectionLimit(connections int) string {
 // one full-attention group whose blocks have so many tokens (0: whatever more says),
 // and a bound in bytes on the memory backend; more are further arguments. Of the
 // variables that configure hitline only the choice of kernels is passed on.
-func Hitline(path string, blockTokens, maxBytes int, more ...string) *exec.Cmd {
+func Hitline(path string, blockSize, maxBytes int, more ...string) *exec.Cmd {
 	args := []string{"serve", "--listen", "tcp://127.0.0.1:0"}
-	if blockTokens > 0 {
-		args = append(args, "--block-size", strconv.Itoa(blockTokens))
+	if blockSize > 0 {
+		args = append(args, "--block-size", strconv.Itoa(blockSize))
 	}
 	cmd := exec.Command(path, append(args, more...)...)
 	cmd.Env = append(Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(maxBytes))

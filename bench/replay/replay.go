@@ -25,6 +25,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -79,10 +80,6 @@ type Options struct {
 	// Split deals the requests of the trace out to the connections, in place of
 	// replaying it whole over each.
 	Split bool
-	// Interval is the length of [Report.Windows], in time of the trace with a speed
-	// and else of the clock; 0 chooses one that makes at most 100 of them. It is
-	// doubled as often as more than 1,000 windows would come of it.
-	Interval time.Duration
 
 	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
 	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
@@ -92,7 +89,8 @@ type Options struct {
 	// overlap.
 	OnRequest func(at time.Duration)
 
-	nap func(time.Duration) // measure.Nap, but for tests
+	nap    func(time.Duration) // measure.Nap, but for tests
+	window time.Duration       // first length of [Report.Windows]: a millisecond, but for tests
 }
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make sense.
@@ -104,8 +102,6 @@ func (o Options) Validate() error {
 		return measure.BadOptions("%d requests; give 0 for all of them", o.Requests)
 	case !(o.Speed >= 0) || math.IsInf(o.Speed, 1): // so that no number is refused too
 		return measure.BadOptions("a speed of %v; give 1 for the trace's own, 0 for flat out", o.Speed)
-	case o.Interval < 0:
-		return measure.BadOptions("an interval of %v; give 0 to have one chosen", o.Interval)
 	case o.Trace.Open == nil:
 		return measure.BadOptions("no trace")
 	}
@@ -154,7 +150,7 @@ func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
 		o.nap = measure.Nap
 	}
 	opening, err := o.opening(ctx)
-	line := newTimeline(o.Interval, o.BlockSize)
+	line := newTimeline(cmp.Or(o.window, time.Millisecond), o.BlockSize)
 	start := time.Now()
 	players := make([]*player, len(targets))
 	for i, t := range targets {

@@ -432,7 +432,6 @@ func TestOptions(t *testing.T) {
 		"negative speed":   {func(o *Options) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
 		"endless speed":    {func(o *Options) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
 		"no speed":         {func(o *Options) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
-		"interval":         {func(o *Options) { o.Interval = -time.Second }, "an interval of -1s; give 0 to have one chosen"},
 		"no trace":         {func(o *Options) { o.Trace = workload.Trace{} }, "no trace"},
 	}
 	for name, tt := range tests {

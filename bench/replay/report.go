@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -101,17 +100,6 @@ func (r Report) WriteHDR(w io.Writer) error {
 		return errors.New("replay: this report holds no histogram; only one that Run returned does")
 	}
 	_, err := r.latency.PercentilesPrint(w, 5, float64(time.Microsecond))
-	return err
-}
-
-// WriteWindows writes the windows as CSV, under the names they have in JSON.
-func (r Report) WriteWindows(w io.Writer) error {
-	var text strings.Builder
-	text.WriteString("start_s,requests,blocks,hit_blocks,hit_ratio,p50_us,p99_us\n")
-	for _, v := range r.Windows {
-		fmt.Fprintf(&text, "%v,%d,%d,%d,%v,%v,%v\n", v.StartS, v.Requests, v.Blocks, v.HitBlocks, v.HitRatio, v.P50us, v.P99us)
-	}
-	_, err := io.WriteString(w, text.String())
 	return err
 }
 

@@ -24,10 +24,8 @@ type Window struct {
 }
 
 const (
-	// autoWindows bounds the number of windows whose length is chosen here, and
-	// maxWindows that of a length that was asked for. A window takes 40 KB.
-	autoWindows = 100
-	maxWindows  = 1000
+	// maxWindows bounds the number of windows. A window takes 40 KB.
+	maxWindows = 100
 	// tableWindows bounds the windows of a table, for a screen.
 	tableWindows = 12
 )
@@ -46,7 +44,6 @@ type sample struct {
 // Safe for concurrent use.
 type timeline struct {
 	tokens int64 // a hash block
-	auto   bool  // the length was chosen here
 
 	mu      sync.Mutex // guards what follows
 	length  time.Duration
@@ -60,21 +57,17 @@ type tally struct {
 	latency                  *hdrhistogram.Histogram // nanoseconds
 }
 
-// newTimeline returns a timeline of windows of the given length, or of one that
-// grows with the replay if length is 0, for blocks of so many tokens.
-func newTimeline(length time.Duration, blockTokens int) *timeline {
-	return &timeline{tokens: int64(blockTokens), auto: length == 0, length: cmp.Or(length, time.Millisecond)}
+// newTimeline returns a timeline of windows that at first have the given length, for blocks of
+// so many tokens.
+func newTimeline(length time.Duration, blockSize int) *timeline {
+	return &timeline{tokens: int64(blockSize), length: length}
 }
 
 // add counts a lookup.
 func (t *timeline) add(s sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	limit := time.Duration(maxWindows)
-	if t.auto {
-		limit = autoWindows
-	}
-	for s.at/t.length >= limit {
+	for s.at/t.length >= maxWindows {
 		t.grow()
 	}
 	at := int(s.at / t.length)
@@ -94,10 +87,10 @@ func (t *timeline) add(s sample) {
 }
 
 // grow makes longer windows: of 1, 2, 10, 20, 100 … milliseconds, which are easy
-// to read, or of twice the length that was asked for. The caller holds mu.
+// to read. The caller holds mu.
 func (t *timeline) grow() {
 	by := 2
-	if t.auto && t.joined%2 == 1 {
+	if t.joined%2 == 1 {
 		by = 5
 	}
 	t.joined++

@@ -21,10 +21,10 @@ func ChainRoot(conn int) [HashLen]byte {
 	return sha256.Sum256([]byte("hitline replay salt " + strconv.Itoa(conn)))
 }
 
-// AppendHashes appends the hashes of ids, 32 bytes each and hashBlockTokens tokens
+// AppendHashes appends the hashes of ids, 32 bytes each and blockSize tokens
 // a hash, as connection 0 of a replay sends them, and returns the extended slice.
-func AppendHashes(dst []byte, ids []uint64, hashBlockTokens int) []byte {
-	return AppendChain(dst, ChainRoot(0), ids, BlockTokens/hashBlockTokens)
+func AppendHashes(dst []byte, ids []uint64, blockSize int) []byte {
+	return AppendChain(dst, ChainRoot(0), ids, BlockTokens/blockSize)
 }
 
 // AppendChain appends the hashes of ids to dst, perID of them for each id, and

@@ -58,14 +58,14 @@ type Request struct {
 // Each calls f with the number (from 1) and the ids of each request, in order,
 // of the first limit requests, or of all if limit is 0. The ids are valid during
 // the call. An error of f ends it, as does the end of ctx. A request of more
-// hashes than a lookup carries, hashBlockTokens tokens each, is refused.
-func (t Trace) Each(ctx context.Context, hashBlockTokens, limit int, f func(number int, ids []uint64) error) error {
-	return t.Requests(ctx, hashBlockTokens, limit, false, func(r Request) error { return f(r.Number, r.IDs) })
+// hashes than a lookup carries, blockSize tokens each, is refused.
+func (t Trace) Each(ctx context.Context, blockSize, limit int, f func(number int, ids []uint64) error) error {
+	return t.Requests(ctx, blockSize, limit, false, func(r Request) error { return f(r.Number, r.IDs) })
 }
 
 // Requests is Each for requests, with their times if timed, which a trace must then
 // have on every line.
-func (t Trace) Requests(ctx context.Context, hashBlockTokens, limit int, timed bool, f func(Request) error) error {
+func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f func(Request) error) error {
 	r, err := t.open()
 	if err == nil {
 		defer r.close()
@@ -87,7 +87,7 @@ func (t Trace) Requests(ctx context.Context, hashBlockTokens, limit int, timed b
 		if err != nil {
 			return err
 		}
-		if n := len(ids) * (BlockTokens / hashBlockTokens); n > MaxHashes {
+		if n := len(ids) * (BlockTokens / blockSize); n > MaxHashes {
 			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, MaxHashes))
 		}
 		one := Request{Number: r.line, IDs: ids}

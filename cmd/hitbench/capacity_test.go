@@ -27,7 +27,7 @@ func TestCapacity(t *testing.T) {
 	r = runWith(t.Context(), &fakeServer{}, nil, "capacity", "--trace", excerpt)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "clairvoyant\n")
-	assert.Regexp(t, `\n +100,000 +4,144 +4,144 +4,144 +4,144\n`, r.stdout)
+	assert.Regexp(t, `\n100,000 +4,144 +4,144 +4,144 +4,144\n`, r.stdout)
 }
 
 func TestCapacityWrongUsage(t *testing.T) {

@@ -189,7 +189,7 @@ func (a *app) compareServerCommand() *cobra.Command {
 // options returns those of the flags.
 func (a *app) options(f compareFlags) (o compare.Options, err error) {
 	o = f.o
-	o.Rotate, o.MissAt = f.rotate<<20, workload.MissAt(f.missAt)
+	o.Rotate, o.MissAt = bytesOf(f.rotate), workload.MissAt(f.missAt)
 	if o.ClientCores, o.ServerCores, err = f.cores.parse(); err != nil {
 		return o, err
 	}
@@ -230,3 +230,7 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	}
 	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong)})
 }
+
+// bytesOf returns the bytes of a number of MiB. One beyond all bounds stays beyond them: its bytes
+// would overflow.
+func bytesOf(mib int64) int64 { return max(-1, min(mib, 1<<40)) << 20 }

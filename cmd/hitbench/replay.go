@@ -19,13 +19,13 @@ import (
 
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
-	o            replay.Options // all but its trace
-	trace        string
-	connections  int
-	anchored     bool
-	windows, hdr string // files to write
-	json         bool
-	server       connectflags.Flags
+	o           replay.Options // all but its trace
+	trace       string
+	connections int
+	anchored    bool
+	hdr         string // file to write
+	json        bool
+	server      connectflags.Flags
 }
 
 // replayCommand returns the command.
@@ -72,8 +72,6 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	cli.FlagGroup(flags, "Report", func(flags *pflag.FlagSet) {
-		flags.DurationVar(&f.o.Interval, "interval", 0, "length of the windows; 0 chooses one that makes at most 100")
-		flags.StringVar(&f.windows, "windows", "", "`file` for hit ratio and latency over time, as CSV; - for standard error")
 		hdrFlag(flags, &f.hdr)
 		jsonFlag(flags, &f.json)
 	})
@@ -94,13 +92,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	trace := anotherFile{f.trace, "the trace"}
-	windows, err := a.openReportFile("windows", f.windows, trace)
-	if err != nil {
-		return err
-	}
-	defer windows.close()
-	hdr, err := a.openReportFile("hdr", f.hdr, trace, anotherFile{f.windows, "the file of --windows"})
+	hdr, err := a.openHDR(f.hdr, f.trace)
 	if err != nil {
 		return err
 	}
@@ -119,7 +111,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	defer closeAll(conns)
 	report, err := a.watchReplay(ctx, o, conns, total)
-	return a.finish(report, f.json, cmp.Or(err, windows.write(report.WriteWindows), hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
+	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if

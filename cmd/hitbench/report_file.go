@@ -14,27 +14,22 @@ type reportFile struct {
 	file *os.File // out, if it is to be closed
 }
 
-// anotherFile is a file of the same command, which a reportFile must not be.
-type anotherFile struct{ path, is string }
-
-// openReportFile opens the file that a flag names, before the measuring, which may take hours. It
-// is made if there is none, and what is in it stays until there is something to write. "-" is
-// standard error. The caller closes it.
-func (a *app) openReportFile(flag, path string, others ...anotherFile) (reportFile, error) {
+// openHDR opens the file of --hdr, before the measuring, which may take hours. It is made if there
+// is none, and what is in it stays until there is something to write. "-" is standard error. It
+// must not be the trace, which may be empty. The caller closes it.
+func (a *app) openHDR(path, trace string) (reportFile, error) {
 	switch path {
 	case "":
 		return reportFile{}, nil
 	case "-":
 		return reportFile{out: a.stderr}, nil
 	}
-	for _, other := range others {
-		if sameRegular(path, other.path) {
-			return reportFile{}, cli.Usagef("--%s: %s is %s; name another file", flag, path, other.is)
-		}
+	if sameRegular(path, trace) {
+		return reportFile{}, cli.Usagef("--hdr: %s is the trace; name another file", path)
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
-		return reportFile{}, cli.Usagef("--%s: %w", flag, err)
+		return reportFile{}, cli.Usagef("--hdr: %w", err)
 	}
 	return reportFile{file, file}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -178,7 +179,7 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err := f.o.Validate(); err != nil {
 		return err
 	}
-	hdr, err := a.openReportFile("hdr", f.hdr)
+	hdr, err := a.openHDR(f.hdr, "")
 	if err != nil {
 		return err
 	}
@@ -311,8 +312,8 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 		delete(unused, "--rate")
 	}
 	delete(unused, "--workload "+f.workload)
-	for needs, names := range unused {
-		for _, name := range names {
+	for _, needs := range slices.Sorted(maps.Keys(unused)) {
+		for _, name := range unused[needs] {
 			if flags.Changed(name) {
 				return cli.Usagef("--%s only has a meaning with %s", name, needs)
 			}
@@ -328,6 +329,12 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	}
 	if slices.Contains(f.connections, 0) || len(f.connections) == 0 {
 		return cli.Usagef("--connections %v; give more than 0", f.connections)
+	}
+	if f.requests < 0 {
+		return cli.Usagef("--requests %d; give more than 0", f.requests)
+	}
+	if len(f.loops) == 1 && f.loops[0] < 1 { // those of a sweep are its options
+		return cli.Usagef("--loops %v; give more than 0", f.loops)
 	}
 	if f.requests != 0 && flags.Changed("duration") {
 		return cli.Usagef("--requests and --duration both say when to end; give one")

@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000", "--hdr", "-")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
-	assert.Contains(t, r.stdout, "\n  1000 ")
+	assert.Contains(t, r.stdout, "\n1000 ")
 	assert.Contains(t, r.stderr, "Percentile")
 }
 
@@ -151,6 +151,9 @@ func TestRunUsage(t *testing.T) {
 		"a Zipf exponent of 0.5":                                   {"--workload", "conversations", "--zipf", "0.5"},
 		"--hdr takes the latencies of one rate; give one, not 2":   {"--hdr", "-", "--rate", "1,2"},
 		"--requests and --duration both say when to end":           {"-n", "1", "--duration", "1s"},
+		"--requests -5; give more than 0":                          {"-n", "-5"},
+		"--loops [0]; give more than 0":                            {"--start", "--loops", "0"},
+		"--loops [-1]; give more than 0":                           {"--start", "--loops", "-1"},
 		"--hashes \"many\"; write a number such as 64, a spread":   {"--hashes", "many"},
 		"--hashes \"0\"; write a number such as 64":                {"--hashes", "0"},
 		"--connections [0]; give more than 0":                      {"--connections", "0"},

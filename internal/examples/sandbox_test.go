@@ -227,8 +227,8 @@ func connectPublisher(t *testing.T, p *eventstest.Publisher, address string) {
 			publisher, err := net.Dial("tcp", strings.TrimPrefix(p.Endpoint, "tcp://"))
 			if err == nil {
 				context.AfterFunc(ctx, func() { _ = publisher.Close() })
-				go io.Copy(publisher, follower)     //nolint:errcheck // ends with either connection
-				_, _ = io.Copy(follower, publisher) // until either ends
+				go func() { _, _ = io.Copy(publisher, follower) }() // ends with either connection
+				_, _ = io.Copy(follower, publisher)                 // until either ends
 				_ = publisher.Close()
 			}
 			_ = follower.Close()
