@@ -252,10 +252,7 @@ func (s *servers) startGoMap(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := s.versionLine(ctx, path, "--version")
-	if err != nil {
-		return nil, err
-	}
+	version := process.BuiltWith(path, "github.com/go-zeromq/zmq4", "go-zeromq")
 	return s.startZMTP(ctx, rival{name: GoZMQMap, version: version}, exec.Command(path, "--block-size", strconv.Itoa(s.o.BlockSize)))
 }
 

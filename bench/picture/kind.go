@@ -9,22 +9,8 @@ import (
 type kind struct {
 	title  string
 	panels []panel // without curves
-	read   func(s Source, o Options) (content, error)
+	read   func(s Source, r report) (content, error)
 }
-
-// kindOf returns the kind that reads reports of the type R.
-func kindOf[R any](title string, panels []panel, read func(s Source, r R, o Options) (content, error)) kind {
-	return kind{title: title, panels: panels, read: func(s Source, o Options) (content, error) {
-		r, err := decode[R](s)
-		if err != nil {
-			return content{}, err
-		}
-		return read(s, r, o)
-	}}
-}
-
-// over returns a panel without curves.
-func over(x, y axis) panel { return panel{x: x, y: y} }
 
 // content is what a figure has of a source.
 type content struct {
@@ -36,12 +22,15 @@ type content struct {
 
 // figure reads the sources. What was measured stands below the title if it is the same for
 // all, and else in the labels.
-func (k kind) figure(sources []Source, o Options) (figure, error) {
+func (k kind) figure(sources []Source) (figure, error) {
 	f := figure{title: k.title, panels: slices.Clone(k.panels)}
 	contents := make([]content, len(sources))
 	for i, s := range sources {
-		var err error
-		if contents[i], err = k.read(s, o); err != nil {
+		r, err := decode(s)
+		if err == nil {
+			contents[i], err = k.read(s, r)
+		}
+		if err != nil {
 			return f, err
 		}
 	}

@@ -17,27 +17,10 @@ type Source struct {
 	JSON []byte // one JSON object
 }
 
-// Options says what to draw of the sources.
-type Options struct {
-	// Hashes picks those rows of comparisons that have so many hashes, for the kind
-	// "latency"; 0 for the number that the first row has.
-	Hashes int
-}
-
 // File is one rendering of a picture.
 type File struct {
 	Suffix  string // to append to the picture's name: ".svg" or "-dark.svg"
 	Content []byte
-}
-
-// kinds has what can be drawn, by name.
-var kinds = map[string]kind{
-	"latency":  latency,
-	"knee":     knee,
-	"cost":     cost,
-	"capacity": capacity,
-	"replay":   replay,
-	"scale":    scaling,
 }
 
 // Kinds returns the names of the kinds, sorted.
@@ -45,7 +28,7 @@ func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Draw draws the sources as a picture of the kind, once for light and once for dark pages. An
 // error wraps ErrInput if a source, their number or the kind is to blame.
-func Draw(kind string, sources []Source, o Options) ([]File, error) {
+func Draw(kind string, sources []Source) ([]File, error) {
 	k, ok := kinds[kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: no pictures of %q; there are %s", ErrInput, kind, strings.Join(Kinds(), ", "))
@@ -53,7 +36,7 @@ func Draw(kind string, sources []Source, o Options) ([]File, error) {
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: nothing to draw; name a report", ErrInput)
 	}
-	f, err := k.figure(sources, o)
+	f, err := k.figure(sources)
 	if err != nil {
 		return nil, err
 	}

@@ -25,30 +25,26 @@ func samples(t *testing.T, names ...string) []Source {
 }
 
 var pictures = map[string]struct {
-	kind    string
-	from    []string
-	options Options
-	texts   string // that stand in the picture, each whole, apart by |
-	absent  string // does not
+	kind   string
+	from   []string
+	texts  string // that stand in the picture, each whole, apart by |
+	absent string // does not
 }{
-	"latency of one": {"latency", []string{"run-one"}, Options{}, "Lookup latency|percentile of lookups (%)|latency (µs)|50|90|99.9|99.999|10|500|run-one|" +
+	"latency of one": {"latency", []string{"run-one"}, "Lookup latency|percentile of lookups (%)|latency (µs)|50|90|99.9|99.999|10|500|run-one|" +
 		"closed loop, 1 connection, 64 hashes a lookup, raw dialect; the last point is the slowest lookup", ""},
-	"latency of two": {"latency", []string{"run-one", "run-many"}, Options{}, "run-one, 1 connection|run-many, 64|connections|" +
+	"latency of two": {"latency", []string{"run-one", "run-many"}, "run-one, 1 connection|run-many, 64|connections|" +
 		"closed loop, 64 hashes a lookup, raw dialect; the last point is the slowest lookup", "run-one"},
-	"latency of rivals": {"latency", []string{"compare"}, Options{}, "round trips of 64 hashes on one connection|hitline|python-zmq|" +
-		"raw socket, no lookup|mooncake-exists|(misses only)", "99.9"},
-	"latency of rivals, picked": {"latency", []string{"compare"}, Options{Hashes: 8192}, "round trips of 8192 hashes on one connection", ""},
-	"knee": {"knee", []string{"steps"}, Options{}, "Latency at rising load|achieved (lookups/s)|latency (µs)|p50|p99|10k|200k|" +
+	"knee": {"knee", []string{"steps"}, "Latency at rising load|achieved (lookups/s)|latency (µs)|p50|p99|10k|200k|" +
 		"open loop, 8 connections, 64 hashes a lookup, raw dialect; ringed: under 98 % of the rate", "short"},
-	"knee of two":          {"knee", []string{"steps", "steps"}, Options{}, "steps: p50|steps: p99", "p50"},
-	"cost":                 {"cost", []string{"floor"}, Options{}, "Round trip by number of hashes|hashes a lookup|round trip (µs)|1|100k|hitline|raw socket, no lookup", "floor"},
-	"cost of rivals":       {"cost", []string{"compare", "floor"}, Options{}, "hitline|redis-exists|go-net-map|1", "floor"},
-	"cost of rivals alone": {"cost", []string{"compare"}, Options{}, "hitline|redis-exists|raw socket, no lookup", "1"},
-	"capacity": {"capacity", []string{"capacity"}, Options{}, "Hit ratio by capacity|capacity (blocks)|blocks that hit (%)|500|20k|15|hitline|LRU|LRU, tail first|" +
+	"knee of two":          {"knee", []string{"steps", "steps"}, "steps: p50|steps: p99", "p50"},
+	"cost":                 {"cost", []string{"floor"}, "Round trip by number of hashes|hashes a lookup|round trip (µs)|1|100k|hitline|raw socket, no lookup", "floor"},
+	"cost of rivals":       {"cost", []string{"compare", "floor"}, "hitline|redis-exists|go-net-map|1", "floor"},
+	"cost of rivals alone": {"cost", []string{"compare"}, "hitline|redis-exists|raw socket, no lookup", "1"},
+	"capacity": {"capacity", []string{"capacity"}, "Hit ratio by capacity|capacity (blocks)|blocks that hit (%)|500|20k|15|hitline|LRU|LRU, tail first|" +
 		"the best possible, which|conversation_excerpt.jsonl, 799 requests, 21951 blocks of 512 tokens", ""},
-	"replay": {"replay", []string{"replay"}, Options{}, "A trace over time|time|60 min|blocks that hit (%)|latency (µs)|hit ratio|p50|p99|60|100|" +
+	"replay": {"replay", []string{"replay"}, "A trace over time|time|60 min|blocks that hit (%)|latency (µs)|hit ratio|p50|p99|60|100|" +
 		"conversation_trace.jsonl, 12031 requests, 100 times as fast as recorded", "1 h"},
-	"scale": {"scale", []string{"scale"}, Options{}, "Throughput by connections and event loops|connections|throughput (lookups/s)|1 loop|8 loops|1k|1M|" +
+	"scale": {"scale", []string{"scale"}, "Throughput by connections and event loops|connections|throughput (lookups/s)|1 loop|8 loops|1k|1M|" +
 		"closed loop, 64 hashes a lookup, raw dialect", ""},
 }
 
@@ -57,7 +53,7 @@ func TestDraw(t *testing.T) {
 	for name, tt := range pictures {
 		kinds[tt.kind] = true
 		t.Run(name, func(t *testing.T) {
-			files, err := Draw(tt.kind, samples(t, tt.from...), tt.options)
+			files, err := Draw(tt.kind, samples(t, tt.from...))
 			require.NoError(t, err)
 			require.Len(t, files, 2)
 			for i, theme := range []theme{light, dark} {
@@ -68,7 +64,7 @@ func TestDraw(t *testing.T) {
 				assert.Subset(t, d.texts(), strings.Split(tt.texts, "|"))
 				assert.NotContains(t, d.texts(), tt.absent)
 			}
-			again, err := Draw(tt.kind, samples(t, tt.from...), tt.options)
+			again, err := Draw(tt.kind, samples(t, tt.from...))
 			require.NoError(t, err)
 			assert.Equal(t, files, again, "equal sources give equal bytes")
 		})
@@ -79,7 +75,7 @@ func TestDraw(t *testing.T) {
 // What a picture looks like changes on purpose only: -update writes the files anew, for someone
 // to look at.
 func TestGolden(t *testing.T) {
-	files, err := Draw("cost", samples(t, "floor"), Options{})
+	files, err := Draw("cost", samples(t, "floor"))
 	require.NoError(t, err)
 	for _, f := range files {
 		path := "testdata/cost" + f.Suffix
@@ -100,7 +96,7 @@ func TestDrawLongNames(t *testing.T) {
 	for i := range 12 {
 		sources = append(sources, Source{Name: strings.Repeat("<a name> that goes on & ", i) + strings.Repeat("W", 2*i), JSON: one.JSON})
 	}
-	files, err := Draw("knee", sources, Options{})
+	files, err := Draw("knee", sources)
 	require.NoError(t, err)
 	d := parse(t, files[0].Content)
 	d.check(t)
@@ -123,11 +119,10 @@ func TestDrawBadInput(t *testing.T) {
 		"failed":         {"latency", `{"error":"no server","exit":3}`, "a is of a command that failed: no server"},
 		"cut short":      {"latency", `{"p50_us":1,"partial":true}`, "a is of a run that was cut short; measure again"},
 		"wrong answers":  {"latency", `{"p50_us":1,"wrong":2}`, "a has 2 wrong answers; its times mean nothing"},
-		"another report": {"latency", `{"hit_ratio":1}`, "a has no p50_us; take what hitbench run --json or hitbench compare --json prints"},
+		"another report": {"latency", `{"hit_ratio":1}`, "a has no p50_us; take what hitbench run --json prints"},
 		"negative":       {"latency", `{"p50_us":1,"p99_us":-1}`, "a: latency (µs) is -1 in point 2; it must be above 0"},
 		"wrong rival":    {"latency", `{"rows":[{"rival":"x","hashes":1,"p50_us":1,"p99_us":1,"wrong":3}]}`, "a has 3 wrong answers"},
 		"row of nothing": {"cost", `{"rows":[{"rival":"x","p50_us":1}]}`, "a: a row without rival, hashes or p50_us"},
-		"no tail":        {"latency", `{"rows":[{"rival":"x","way":"prepared","hashes":1,"p50_us":1}]}`, "a: latency (µs) is 0 in point 2"},
 		"no steps":       {"knee", `{"p50_us":1}`, "a has no steps of several rates"},
 		"closed loop":    {"knee", `{"steps":[{"requests_per_s":1},{"requests_per_s":2}]}`, "a has no steps of several rates"},
 		"no latency":     {"knee", `{"steps":[{"rate":1,"requests_per_s":1,"p50_us":1,"p99_us":1},{"rate":2,"requests_per_s":1}]}`, "a: latency (µs) is 0 in point 2"},
@@ -149,21 +144,19 @@ func TestDrawBadInput(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Draw(tt.kind, []Source{{"a", []byte(tt.json)}}, Options{})
+			_, err := Draw(tt.kind, []Source{{"a", []byte(tt.json)}})
 			require.ErrorIs(t, err, ErrInput)
 			assert.ErrorContains(t, err, tt.want)
 		})
 	}
-	_, err := Draw("latency", nil, Options{})
+	_, err := Draw("latency", nil)
 	require.ErrorIs(t, err, ErrInput)
-	_, err = Draw("latency", samples(t, "compare"), Options{Hashes: 3})
-	assert.ErrorContains(t, err, "compare has no rows of 3 hashes")
 }
 
 // figureOf returns the figure of sources that can be drawn.
-func figureOf(t *testing.T, k kind, sources ...Source) figure {
+func figureOf(t *testing.T, kind string, sources ...Source) figure {
 	t.Helper()
-	f, err := k.figure(sources, Options{})
+	f, err := kinds[kind].figure(sources)
 	require.NoError(t, err)
 	return f
 }
@@ -173,12 +166,12 @@ func TestCostByAnchors(t *testing.T) {
 	assert.Equal(t, []curve{
 		{name: "hitline by anchors, hits", points: []point{{x: 8192, y: 20}}},
 		{name: "hitline by anchors, misses", points: []point{{x: 8192, y: 70}}},
-	}, figureOf(t, cost, report).panels[0].curves)
+	}, figureOf(t, "cost", report).panels[0].curves)
 }
 
 // What a comparison measured side by side is not mixed with what was measured at another time.
 func TestCostOfRivalsAndFloor(t *testing.T) {
-	curves := figureOf(t, cost, samples(t, "compare", "floor")...).panels[0].curves
+	curves := figureOf(t, "cost", samples(t, "compare", "floor")...).panels[0].curves
 	assert.Equal(t, "hitline", curves[0].name)
 	require.Len(t, curves[0].points, 5)
 	assert.Equal(t, point{x: 1, y: 11.1}, curves[0].points[0], "of floor")
@@ -191,7 +184,7 @@ func TestCostOfRivalsAndFloor(t *testing.T) {
 func TestScaling(t *testing.T) {
 	report := `{"shared_cores":true,"points":[{"loops":1,"connections":2,"requests_per_s":{"median":20,"min":15,"max":30}},
 		{"loops":1,"connections":4,"requests_per_s":{"median":20,"min":20,"max":20}}]}`
-	f := figureOf(t, scaling, Source{"a", []byte(report)})
+	f := figureOf(t, "scale", Source{"a", []byte(report)})
 	assert.Equal(t, []point{{x: 2, y: 20, low: 15, high: 30}, {x: 4, y: 20}}, f.panels[0].curves[0].points)
 	assert.Equal(t, "client and server share the cores", f.about)
 }

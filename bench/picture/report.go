@@ -6,42 +6,114 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/hitline/hitline/bench/measure"
 )
 
-// sound is what every report says of its worth.
-type sound struct {
+// report is what is used of the reports of all commands; each has a part of it.
+type report struct {
 	Error   string // of a command that failed
 	Partial bool
 	Wrong   int
-	Rows    []counted
-	Steps   []counted
-	Points  []counted
+
+	// How a server was loaded.
+	Mode        string // closed or open
+	Dialect     string
+	Connections int
+	Pipeline    int
+	Hashes      asGiven
+	Workload    string
+	Shared      bool `json:"shared_cores"`
+
+	// What was replayed or counted.
+	Trace     string
+	Requests  int
+	BlockSize int     `json:"block_size"`
+	Speed     float64 // times as fast as recorded; 0 flat out
+
+	P50  float64 `json:"p50_us"`
+	P90  float64 `json:"p90_us"`
+	P99  float64 `json:"p99_us"`
+	P999 float64 `json:"p999_us"`
+	Max  float64 `json:"max_us"`
+
+	Steps []struct { // of a run with rates
+		Wrong int
+		Rate  float64 // offered, lookups a second
+		Done  float64 `json:"requests_per_s"`
+		P50   float64 `json:"p50_us"`
+		P99   float64 `json:"p99_us"`
+	}
+	Points []struct { // of a run over connections and loops
+		Wrong       int
+		Loops       int // 0: not known
+		Connections float64
+		PerSecond   measure.Spread `json:"requests_per_s"`
+	}
+	Rows []struct { // of a comparison
+		Wrong  int
+		Rival  string
+		Way    string // in which it was asked
+		Hashes int
+		Note   string
+		trips
+		Hits   *trips // of those by anchors
+		Misses *trips
+	}
+	Capacities []struct {
+		Capacity float64
+		Hitline  float64
+		LRU      float64
+		TailLRU  float64 `json:"tail_lru"`
+		Belady   float64
+	}
+	Windows []struct { // of a replay
+		Start    float64 `json:"start_s"`
+		Requests int
+		HitRatio float64 `json:"hit_ratio"` // 0 to 1
+		P50      float64 `json:"p50_us"`
+		P99      float64 `json:"p99_us"`
+	}
 }
 
-// counted is a part of a report.
-type counted struct{ Wrong int }
+// trips are round trips.
+type trips struct {
+	P50    float64        `json:"p50_us"`
+	Rounds measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
+}
 
-// decode reads a report of the type R, of which only the fields in use are declared.
-func decode[R any](s Source) (R, error) {
-	var r R
-	var of sound
-	for _, into := range []any{&of, &r} {
-		if err := decodeOne(s.JSON, into); err != nil {
-			return r, fmt.Errorf("%w: %s: %w; give it what a command printed with --json", ErrInput, s.Name, err)
-		}
+// asGiven is a number or a text such as "64-4096".
+type asGiven string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *asGiven) UnmarshalJSON(b []byte) error {
+	*a = asGiven(strings.Trim(string(b), `"`))
+	return nil
+}
+
+// decode reads a report, and fails unless it is sound.
+func decode(s Source) (report, error) {
+	var r report
+	if err := decodeOne(s.JSON, &r); err != nil {
+		return r, fmt.Errorf("%w: %s: %w; give it what a command printed with --json", ErrInput, s.Name, err)
 	}
-	wrong := of.Wrong
-	for _, parts := range [][]counted{of.Rows, of.Steps, of.Points} {
-		for _, part := range parts {
-			wrong = max(wrong, part.Wrong)
-		}
+	wrong := r.Wrong
+	for _, row := range r.Rows {
+		wrong = max(wrong, row.Wrong)
+	}
+	for _, step := range r.Steps {
+		wrong = max(wrong, step.Wrong)
+	}
+	for _, at := range r.Points {
+		wrong = max(wrong, at.Wrong)
 	}
 	switch {
-	case of.Error != "":
-		return r, fmt.Errorf("%w: %s is of a command that failed: %s", ErrInput, s.Name, of.Error)
-	case of.Partial:
+	case r.Error != "":
+		return r, fmt.Errorf("%w: %s is of a command that failed: %s", ErrInput, s.Name, r.Error)
+	case r.Partial:
 		return r, fmt.Errorf("%w: %s is of a run that was cut short; measure again", ErrInput, s.Name)
 	case wrong > 0:
 		return r, fmt.Errorf("%w: %s has %d wrong answers; its times mean nothing", ErrInput, s.Name, wrong)
@@ -69,51 +141,36 @@ func lacks(s Source, what, command string) error {
 	return fmt.Errorf("%w: %s has no %s; take what %s prints", ErrInput, s.Name, what, command)
 }
 
-// load says how a server was loaded.
-type load struct {
-	Mode        string  `json:"mode"` // closed or open
-	Dialect     string  `json:"dialect"`
-	Connections int     `json:"connections"`
-	Pipeline    int     `json:"pipeline"`
-	Hashes      asGiven `json:"hashes"`
-	Workload    string  `json:"workload"`
-	Shared      bool    `json:"shared_cores"`
-}
-
-// asGiven is a number or a text such as "64-4096".
-type asGiven string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (a *asGiven) UnmarshalJSON(b []byte) error {
-	*a = asGiven(strings.Trim(string(b), `"`))
-	return nil
-}
-
-// parts describes the load, without what is not known.
-func (l load) parts() []string {
+// load describes how a server was loaded, in parts, without what is not known.
+func (r report) load() []string {
 	var parts []string
-	if l.Mode != "" {
-		parts = append(parts, l.Mode+" loop")
+	if r.Mode != "" {
+		parts = append(parts, r.Mode+" loop")
 	}
-	if l.Connections > 0 {
-		parts = append(parts, plural(l.Connections, "connection"))
+	if r.Connections > 0 {
+		parts = append(parts, plural(r.Connections, "connection"))
 	}
-	if l.Pipeline > 1 {
-		parts = append(parts, strconv.Itoa(l.Pipeline)+" under way on each")
+	if r.Pipeline > 1 {
+		parts = append(parts, strconv.Itoa(r.Pipeline)+" under way on each")
 	}
 	switch {
-	case l.Workload == "conversations":
+	case r.Workload == "conversations":
 		parts = append(parts, "conversations")
-	case l.Hashes != "":
-		parts = append(parts, string(l.Hashes)+" hashes a lookup")
+	case r.Hashes != "":
+		parts = append(parts, string(r.Hashes)+" hashes a lookup")
 	}
-	if l.Dialect != "" {
-		parts = append(parts, l.Dialect+" dialect")
+	if r.Dialect != "" {
+		parts = append(parts, r.Dialect+" dialect")
 	}
-	if l.Shared {
+	if r.Shared {
 		parts = append(parts, "client and server share the cores")
 	}
 	return parts
+}
+
+// traced names the trace, and what more there is to say, in parts.
+func (r report) traced(more string) []string {
+	return []string{filepath.Base(r.Trace), plural(r.Requests, "request"), more}
 }
 
 func plural(n int, what string) string {

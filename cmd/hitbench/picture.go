@@ -16,7 +16,6 @@ import (
 type pictureFlags struct {
 	from []string
 	out  string
-	o    picture.Options
 }
 
 // pictureCommand returns the command.
@@ -29,7 +28,7 @@ func (a *app) pictureCommand() *cobra.Command {
 for dark pages into NAME-dark.svg.
 
 Kinds, and what they take:
-  latency   percentiles of the latency: reports of run, or of compare
+  latency   percentiles of the latency: reports of run
   knee      latency at rising load: reports of run with several rates
   cost      round trip by number of hashes: reports of compare and of floor;
             the first that has a rival at a number of hashes counts
@@ -55,7 +54,6 @@ is no such report.`,
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `file` or NAME=FILE; repeatable, or separated by commas")
 	flags.StringVar(&f.out, "out", "", "`path` of the pictures without their endings; its directory is made")
-	flags.IntVar(&f.o.Hashes, "hashes", 0, "number of hashes whose rows of a comparison are drawn, with latency; 0 for that of its first row")
 	_ = cmd.MarkFlagRequired("from") // fails for an unknown flag only
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
@@ -70,7 +68,7 @@ func (a *app) picture(kind string, f pictureFlags) error {
 	if err != nil {
 		return err
 	}
-	files, err := picture.Draw(kind, sources, f.o)
+	files, err := picture.Draw(kind, sources)
 	if err != nil {
 		return err
 	}
