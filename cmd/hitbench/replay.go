@@ -15,6 +15,7 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
@@ -85,9 +86,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.connections < 1 {
 		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	if f.anchored && f.connections > 1 {
-		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give one connection")
-	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
@@ -103,7 +101,19 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	dial := a.dial
 	if f.anchored {
-		dial = dialBothWays
+		var written atomic.Int64
+		count := counting(&written)
+		full, err := dialAll(ctx, func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+			return dialClient(ctx, addr, secure, client.WithAnchors(0), count)
+		}, address, secure, 1, o.Timeout)
+		if err != nil {
+			return err
+		}
+		defer closeAll(full)
+		o.Full, o.Written = full[0], written.Load
+		dial = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+			return dialAnchored(ctx, addr, secure, count)
+		}
 	}
 	conns, err := dialAll(ctx, dial, address, secure, f.connections, o.Timeout)
 	if err != nil {
