@@ -23,7 +23,6 @@ type Options struct {
 	Trace      workload.Trace // is read twice, and once more for each capacity
 	Capacities []int          // numbers of entries
 	// OnStep is called before each capacity with how many are done. It must be set.
-
 	OnStep func(phase string, done, total int)
 
 	open func(maxEntries int) (bounded, error) // openIndex, but for tests

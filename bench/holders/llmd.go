@@ -37,15 +37,6 @@ func startTheirs(ctx context.Context, o Options) (*theirs, error) {
 	return s, err
 }
 
-// versionOf returns what the program says of itself.
-func versionOf(ctx context.Context, o Options) (string, error) {
-	text, err := process.Output(ctx, exec.Command(o.LLMD, "--version"), o.Timeout)
-	if err != nil {
-		return "", measure.BadOptions("%s --version: %v", o.LLMD, err)
-	}
-	return text, nil
-}
-
 // ask sends a command that has an answer, and awaits it.
 func (s *theirs) ask(ctx context.Context, name string, command any) (r reply, err error) {
 	err = s.Do(ctx, 0, map[string]any{name: command}, &r)

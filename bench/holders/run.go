@@ -83,9 +83,7 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	if r.o.LLMD != "" {
-		if r.report.LLMD, err = versionOf(ctx, r.o); err != nil {
-			return err
-		}
+		r.report.LLMD = process.BuiltWith(r.o.LLMD, "github.com/llm-d/llm-d-kv-cache", "llm-d-kv-cache")
 		theirs, err := startTheirs(ctx, r.o)
 		if theirs != nil {
 			defer theirs.Stop()

@@ -28,17 +28,13 @@ const asLLMD = "HOLDERS_TEST_AS_LLMD"
 
 func TestMain(m *testing.M) {
 	if fault := os.Getenv(asLLMD); fault != "" {
-		os.Exit(fakeLLMD(fault, os.Args[1:]))
+		os.Exit(fakeLLMD(fault))
 	}
 	goleak.VerifyTestMain(m)
 }
 
 // fakeLLMD answers from maps, as bench/rivals/llmd would.
-func fakeLLMD(fault string, args []string) int {
-	if args[0] == "--version" {
-		fmt.Fprintln(os.Stdout, "fake 1.2")
-		return 0
-	}
+func fakeLLMD(fault string) int {
 	if fault == "silent" {
 		return 3
 	}
@@ -116,7 +112,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, r.Wrong)
 	assert.Equal(t, 2*(3+3+2)*2, r.Answers, "of two sizes, each kind and both indexes")
-	assert.Equal(t, "fake 1.2", r.LLMD)
+	assert.Equal(t, runtime.Version(), r.LLMD)
 	assert.GreaterOrEqual(t, r.Blocks, 400)
 	assert.Greater(t, r.Entries, r.Blocks, "some blocks have several holders")
 	require.Len(t, r.Memory, 2)
@@ -186,7 +182,7 @@ func TestLost(t *testing.T) {
 	o := small()
 	o.LLMD = "/bin/false"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, measure.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrLost)
 }
 
 func TestInterrupted(t *testing.T) {

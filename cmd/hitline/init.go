@@ -36,8 +36,8 @@ With --json: {"file"}`,
 	}
 	cmd.Flags().StringVar(&backendName, "backend", "", "`name` of the backend whose section is no comment: memory, redis or mooncake")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite a file that exists")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
-	cli.Complete(cmd, "backend", "memory", "redis", "mooncake")
+	addJSONFlag(cmd, &asJSON)
+	cli.Complete(cmd, "backend", config.BackendNames()...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "hitline.yaml"
 		if len(args) > 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -62,6 +61,9 @@ const rowsHelp = `A row has a # for each chunk that is true in the mask, and a .
 Of groups with more than 64 chunks a character stands for several; + says that
 only some of them are true.`
 
+// maskKinds are the masks that can be asked for.
+var maskKinds = []string{"load", "store", "lookup"}
+
 // maskRequest is what is asked of a prompt for its masks.
 type maskRequest struct {
 	tokens, hashes, start uint32
@@ -89,13 +91,8 @@ group a row of its chunks:
 With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 "runs": [[start, end], …]}]}, as hitline plan prints them.`,
 		Example:   "  hitline masks store --tokens 128 --prompt-tokens 130\n  hitline masks load --tokens 128 --hashes 8",
-		ValidArgs: []string{"load", "store", "lookup"},
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
-				return usagef("give one of load, store and lookup")
-			}
-			return nil
-		},
+		ValidArgs: maskKinds,
+		Args:      cli.OneArg("mask", maskKinds...),
 	}
 	cmd.Flags().Uint32Var(&r.tokens, "tokens", 0, "how many leading `tokens` of the prompt it is about (required)")
 	cmd.Flags().Uint32Var(&r.hashes, "hashes", 0, "how many `hashes` the prompt has (required by load)")

@@ -105,7 +105,7 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		f.StringVar(&engine, "events", "", "`endpoint` of an engine's KV events, which fill the pool: tcp://host:5557, and optionally ,replay=tcp://host:5558 (default none)")
 		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake (default the one that is configured, or memory)")
 	})
-	cli.Complete(cmd, "backend", "memory", "redis", "mooncake")
+	cli.Complete(cmd, "backend", config.BackendNames()...)
 	return func() (config.Source, error) {
 		src := config.Source{File: file, Environ: os.Environ()}
 		src.Flags.Listen = listen

@@ -13,20 +13,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/go-zeromq/zmq4"
 )
 
 func main() {
 	blockTokens := flag.Int("block-size", 16, "tokens a hash covers")
-	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
-	if *version {
-		fmt.Fprintln(os.Stdout, versions())
-		return
-	}
 	if *blockTokens < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
@@ -34,21 +27,6 @@ func main() {
 	err := serve(context.Background(), os.Stderr, newStore(*blockTokens))
 	fmt.Fprintf(os.Stderr, "gomap: %v\n", err)
 	os.Exit(1)
-}
-
-// versions names what the server is made of.
-func versions() string {
-	text := runtime.Version()
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return text
-	}
-	for _, m := range info.Deps {
-		if m.Path == "github.com/go-zeromq/zmq4" {
-			text += ", go-zeromq " + m.Version
-		}
-	}
-	return text
 }
 
 // serve answers on a free port, which it announces as hitline announces its own,

@@ -85,9 +85,3 @@ func TestServe(t *testing.T) {
 		t.Fatal("it goes on when it should end")
 	}
 }
-
-func TestVersions(t *testing.T) {
-	if got := versions(); !strings.HasPrefix(got, "go1.") {
-		t.Errorf("%q", got)
-	}
-}

@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,12 +24,7 @@ import (
 
 func main() {
 	holders := flag.Int("holders", 64, "holders that one block may have")
-	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
-	if *version {
-		fmt.Fprintln(os.Stdout, versions())
-		return
-	}
 	if *holders < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
@@ -49,21 +43,6 @@ func main() {
 
 // readyLine is the first line of output, before commands are read.
 const readyLine = `{"ready": true}`
-
-// versions names what the program is made of.
-func versions() string {
-	text := runtime.Version()
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return text
-	}
-	for _, m := range info.Deps {
-		if m.Path == "github.com/llm-d/llm-d-kv-cache" {
-			text += ", llm-d-kv-cache " + m.Version
-		}
-	}
-	return text
-}
 
 // command is one line of input. One of its fields is set.
 type command struct {

@@ -93,9 +93,3 @@ func TestBadCommands(t *testing.T) {
 		}
 	}
 }
-
-func TestVersions(t *testing.T) {
-	if got := versions(); !strings.HasPrefix(got, "go1.") {
-		t.Errorf("%q", got)
-	}
-}

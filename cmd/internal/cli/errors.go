@@ -3,8 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"unicode"
 )
 
 // Exit codes of all commands.
@@ -50,15 +48,4 @@ func WithClass(err, class error) error {
 // Usagef returns an error of the class ErrUsage.
 func Usagef(format string, args ...any) error {
 	return classified{fmt.Errorf(format, args...), ErrUsage}
-}
-
-// Printable replaces control characters, also those that reorder text. A server may have worded
-// a text, which must not span lines or control the terminal.
-func Printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
-			return '.'
-		}
-		return c
-	}, text)
 }

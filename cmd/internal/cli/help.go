@@ -131,8 +131,8 @@ func printFlags(b *strings.Builder, cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		title := "Flags:"
-		if group := f.Annotations[groupAnnotation]; len(group) > 0 {
-			title = group[0] + ":"
+		if named := f.Annotations[groupAnnotation]; len(named) > 0 {
+			title = named[0] + ":"
 		}
 		group := groups[title]
 		if group == nil {

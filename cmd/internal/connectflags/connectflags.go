@@ -1,5 +1,5 @@
-// Package connectflags has the flags that commands with a client share beside the address: the
-// token to send, and TLS. The flags' defaults come from environment variables.
+// Package connectflags has the flags that commands with a client share: the address of the server,
+// the token to send, and TLS. The flags' defaults come from environment variables.
 package connectflags
 
 import (
@@ -32,10 +32,11 @@ var variables = map[string]string{
 	ca:        "HITLINE_TLS_CA", cert: "HITLINE_TLS_CERT", key: "HITLINE_TLS_KEY",
 }
 
-// Flags are the flags of one command. Add defines them.
+// Flags are the flags of one command. Add defines those of the token and TLS, AddAddress that of the
+// address.
 type Flags struct{ set *pflag.FlagSet }
 
-// Add defines the flags.
+// Add defines the flags of the token and of TLS.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	f.set = set
 	set.String(tokenFile, "", "`file` whose first line is the token to send (default $"+variables[tokenFile]+")")

@@ -89,6 +89,9 @@ func (s Strategy) Lookup() lookup.Strategy {
 // backendNames are the names of the fields of Backend.
 var backendNames = []string{"memory", "redis", "mooncake"}
 
+// BackendNames returns the names of the backends.
+func BackendNames() []string { return slices.Clone(backendNames) }
+
 // Name returns the name of the backend in effect.
 func (b *Backend) Name() string { return b.chosen }
 

@@ -60,13 +60,16 @@ func (c *Config) explain(v Value, defaults map[string]any) string {
 	byDefault, known := defaults[c.defaultPath(v.Path)]
 	value := reflect.ValueOf(v.Value)
 	isEmpty := !value.IsValid() || value.IsZero()
+	isEmptyList := value.Kind() == reflect.Slice // others have a value for each element
 	at, written := c.setAt(v.Path, isEmpty)
 	switch {
 	case written:
 		return at.String()
-	case known && reflect.DeepEqual(v.Value, byDefault), value.Kind() == reflect.Slice: // an empty list
+	case known && reflect.DeepEqual(v.Value, byDefault):
 		return "default"
-	case isEmpty:
+	case isEmptyList && !strings.HasPrefix(c.defaultPath(v.Path), "pool."): // of a pool it is left out
+		return "default"
+	case isEmpty || isEmptyList:
 		return ""
 	}
 	return "derived"

@@ -1,12 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
 // Build is what a program was built from.
@@ -27,19 +23,4 @@ func ReadBuild(linked string) Build {
 		}
 	}
 	return b
-}
-
-// PrintResult writes value as one line of JSON, or the text and a newline, to standard output.
-func PrintResult(cmd *cobra.Command, asJSON bool, value any, text string) error {
-	if asJSON {
-		line, err := json.Marshal(value)
-		if err != nil {
-			return fmt.Errorf("cannot print the answer: %w", err)
-		}
-		text = string(line)
-	}
-	if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
-		return fmt.Errorf("cannot print the answer: %w", err)
-	}
-	return nil
 }
