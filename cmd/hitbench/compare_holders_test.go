@@ -50,7 +50,6 @@ func TestCompareHoldersUsage(t *testing.T) {
 		"bad options: 0 holders; give":              {"--holders", "0"},
 		"bad options: 0 queries; give":              {"--queries", "0"},
 		"bad options: 7 hashes; give":               {"--hashes", "7"},
-		"bad options: /bin/false --version":         {"--llmd", "/bin/false"},
 	} {
 		r := runHolders(t, args...)
 		assert.Equal(t, exitUsage, r.code, text)
