@@ -32,12 +32,9 @@
 // for 4,096 hashes or more: it sends a few of them. The prepared bytes have them all. In a
 // third way, [Anchored], it asks by anchors whatever the length, over a socket that blocks.
 //
-// The floor has no usual client. A ratio is to hitline asked in the same way: prepared
+// The floor has no usual client, and Mooncake is asked by its usual client alone. A ratio is to hitline asked in the same way: prepared
 // to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
 // hitline-zmtp by the same client; and where the floor is measured, all have one to it.
-//
-// Bytes for Mooncake are taken from one call of backend/mooncake, with other hashes put
-// in; its reply is compared with that of the recorded call, in which all keys were absent.
 //
 // # What is measured
 //
@@ -53,9 +50,7 @@
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
 // at another place. There are at least 20 chains, and with Options.Rotate they exceed
-// caches; with Options.MaxCache they exceed the last-level cache together with what an index
-// holds of them, or so many bytes where the machine reports more, as virtual machines report
-// their host's. The hashes of a chain from the block on at which it misses are not stored
+// caches. The hashes of a chain from the block on at which it misses are not stored
 // anywhere. Each request that misses has another hash at that block, also if all miss at
 // the first one. A seed determines the chains, their order, which of them miss where, and
 // the absent hashes: with the same seed the n-th request of the rotation has the same

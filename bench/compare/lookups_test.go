@@ -14,7 +14,7 @@ import (
 
 // lookupsOf returns lookups of so many hashes with so many entries.
 func lookupsOf(hashes, entries int, seed uint64) *lookups {
-	return newLookups(Options{BlockSize: 16, Entries: entries, Seed: seed}, hashes, 0)
+	return newLookups(Options{BlockSize: 16, Entries: entries, Seed: seed}, hashes)
 }
 
 // bytesSent returns what the first requests send, in each form.
@@ -22,7 +22,7 @@ func bytesSent(seed uint64) []byte {
 	w := lookupsOf(30, 600, seed)
 	w.Cut(0.5, workload.MissRandom)
 	template, first, stride := wire.MemberTemplate(30)
-	members := w.prepared("members", template, first, stride, plainHash)
+	members := w.requests(template, first, stride)
 	var sent []byte
 	for n := range 2 * w.Len() {
 		l := w.Lookup(n)
@@ -42,11 +42,10 @@ func TestPrepared(t *testing.T) {
 	w := lookupsOf(hashes, 600, 1)
 	w.Cut(0, workload.MissRandom)
 	member, first, stride := wire.MemberTemplate(hashes)
-	members := w.prepared("SMISMEMBER", member, first, stride, plainHash)
-	assert.Same(t, members, w.prepared("SMISMEMBER", nil, 0, 0, nil), "made once")
+	members := w.requests(member, first, stride)
 	exist, first, stride := wire.ExistsTemplate(hashes)
-	exists := w.prepared("EXISTS", exist, first, stride, plainHash)
-	keys, asMembers := w.asKeys(), w.asMembers()
+	exists := w.requests(exist, first, stride)
+	keys, asMembers := w.keys(w.strings), w.members()
 	for n := range 2 * w.Len() {
 		l := w.Lookup(n)
 		w.Put(l)

@@ -39,20 +39,24 @@ type measurement struct {
 func (m *measurement) open(ctx context.Context, rivals []*rival) error {
 	for i, r := range rivals {
 		m.step("store", i, len(rivals))
-		c, err := r.open(ctx, m.load)
+		if r.data == nil || r.data.done {
+			continue
+		}
+		if err := r.data.fill(ctx); err != nil {
+			return fmt.Errorf("%v, %d hashes: storing: %w", r, m.load.Hashes(), err)
+		}
+		r.data.done = true
+	}
+	m.load.Cut(m.o.HitShare, m.o.MissAt)
+	for i, r := range rivals {
+		m.step("connect", i, len(rivals))
+		c, err := r.connect(ctx)
 		if err != nil {
 			return fmt.Errorf("%v, %d hashes: %w", r, m.load.Hashes(), err)
 		}
 		// They begin at different requests, so that none is still in a cache because
 		// another rival has just been asked the same.
 		m.samplers = append(m.samplers, &sampler{rival: r, client: c, load: m.load, next: i * m.load.Len() / len(rivals)})
-	}
-	m.load.Cut(m.o.HitShare, m.o.MissAt)
-	for i, s := range m.samplers {
-		m.step("prepare", i, len(rivals))
-		if err := s.failed(s.client.prepare(ctx)); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -78,7 +82,7 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 	err := m.rounds(ctx, "rounds", m.samplers, func(s *sampler, n int) error { return s.askBatch(ctx, n) }, (*sampler).endRound)
 	if err == nil && m.o.Pipeline > 0 {
-		several := slices.DeleteFunc(slices.Clone(m.samplers), func(s *sampler) bool { _, can := s.client.(pipeliner); return !can })
+		several := slices.DeleteFunc(slices.Clone(m.samplers), func(s *sampler) bool { return s.client.pipeline == nil })
 		err = m.rounds(ctx, "pipelined", several, func(s *sampler, n int) error {
 			return s.askPipelined(max(n, pipelinedBatch*m.o.Pipeline), m.o.Pipeline)
 		}, (*sampler).endPipelined)

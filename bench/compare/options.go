@@ -31,8 +31,7 @@ type Options struct {
 	Hashes       []int         // a request; one after the other; required
 	BlockSize    int           // tokens that one hash covers; required
 	Entries      int           // least number of hashes stored for each number of hashes
-	Rotate       int64         // bytes that the requests of each number of hashes exceed together, so that they exceed caches
-	MaxCache     int64         // if above 0, they exceed half of the last-level cache too, or of so many bytes where it is larger
+	Rotate       int64         // bytes that the requests of each number of hashes exceed together; an index holds as many
 	Rounds       int           // required
 	TimePerRival time.Duration // in each way at each number of hashes, about; required
 	Requests     int           // a round and rival; 0: as many as TimePerRival is for
@@ -95,7 +94,6 @@ func (o Options) Validate() error {
 		measure.CheckRange("tokens a hash", o.BlockSize, 1, 1<<32/MaxHashes),
 		measure.CheckRange("entries", o.Entries, 0, MaxEntries),
 		measure.CheckRange("MiB of requests", o.Rotate>>20, 0, MaxRotate>>20),
-		measure.CheckRange("MiB of cache", o.MaxCache>>20, 0, 2*MaxRotate>>20),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),
 		measure.CheckPositive("a duration", o.TimePerRival),
 		measure.CheckRange("requests a round", o.Requests, 0, maxPerRound),
@@ -131,15 +129,4 @@ func (o Options) wants(name, way string) bool {
 // wantsAny tells whether a rival is to be measured at all.
 func (o Options) wantsAny(name string) bool {
 	return slices.ContainsFunc(waysOf(name), func(way string) bool { return o.wants(name, way) })
-}
-
-// rotate returns how many bytes the requests of a number of hashes exceed together, where the
-// last-level cache has so many: 0 if that is unknown. Each hash is there twice, in a request and
-// in an index.
-func (o Options) rotate(cache int64) int64 {
-	most := o.MaxCache
-	if cache > 0 {
-		most = min(cache, most)
-	}
-	return max(o.Rotate, most/2)
 }

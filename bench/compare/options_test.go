@@ -2,7 +2,6 @@ package compare
 
 import (
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -21,50 +20,32 @@ func small() Options {
 	}
 }
 
-// Every rival has a usual client, or a reason for having none.
 func TestWays(t *testing.T) {
-	for _, name := range Rivals() {
-		client, why := UsualClient(name)
-		assert.NotEqual(t, client == "", why == "", "%s: one of both", name)
-		assert.NotEmpty(t, rivalKinds[name].note)
-	}
-	assert.Len(t, rivalKinds, len(Rivals()))
 	assert.Equal(t, []string{Prepared}, waysOf(Floor))
 	assert.Equal(t, Ways(), waysOf(Hitline))
 	assert.Equal(t, []string{Prepared, Usual}, waysOf(Python))
+	assert.Equal(t, []string{Usual}, waysOf(MooncakeExists))
+	for _, server := range serverKinds {
+		for _, kind := range server.rivals {
+			assert.NotEmpty(t, kind.note, kind.name)
+		}
+	}
 }
 
-// The largest are left out first, and hitline never.
-func TestExceeding(t *testing.T) {
-	all := Rivals()
-	assert.Empty(t, exceeding(all, 1000, 1<<40))
-	assert.Equal(t, []string{Python}, exceeding([]string{Floor, Hitline, PythonBare, Python}, 1000, 1000*(100+300)))
-	assert.Equal(t, []string{Python, PythonBare}, exceeding([]string{Floor, Hitline, PythonBare, Python}, 1000, 1000*100))
-	assert.NotContains(t, exceeding(all, 1000, 0), Hitline)
-	assert.Contains(t, whyExceeding(Python, 64, 1<<20, 1<<30), "at 64 hashes it needs about 500 MiB of memory, of 1024 MiB")
+// What does not fit is left out, and hitline never.
+func TestMemory(t *testing.T) {
+	o := small()
+	o.Only = []string{HitlineZMTP}
+	s := &servers{o: o, load: newLookups(o, 20)}
+	o.Hitline = "/no/such"
+	err := s.startAll(t.Context(), 1000)
+	require.ErrorIs(t, err, measure.ErrLost, "hitline is started")
+	assert.Equal(t, []Skipped{{HitlineZMTP, "", "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
+	s = &servers{o: o, load: s.load}
+	require.ErrorIs(t, s.startAll(t.Context(), 1000*int64(s.load.Entries())), measure.ErrLost)
+	assert.Empty(t, s.skipped)
 	assert.EqualValues(t, 5<<10, availableMemory([]byte("MemTotal: 9 kB\nMemAvailable:       5 kB\nX: 1\n")))
 	assert.Zero(t, availableMemory(nil))
-}
-
-func TestLastLevelCache(t *testing.T) {
-	dir := fstest.MapFS{}
-	assert.Zero(t, lastLevelCache(dir))
-	for name, size := range map[string]string{"index0": "48K\n", "index2": "2048K\n", "index3": "266240K\n", "index4": "?"} {
-		dir[name+"/size"] = &fstest.MapFile{Data: []byte(size)}
-	}
-	assert.EqualValues(t, 260<<20, lastLevelCache(dir))
-	dir["index5/size"] = &fstest.MapFile{Data: []byte("1G\n")}
-	assert.EqualValues(t, 1<<30, lastLevelCache(dir))
-}
-
-// Whatever the number of hashes, the requests and the index do not fit the cache together, or
-// the share of it that counts.
-func TestRotate(t *testing.T) {
-	for _, test := range []struct{ rotate, most, cache, want int64 }{
-		{64, 0, 260, 64}, {0, 64, 260, 32}, {0, 64, 20, 10}, {0, 64, 0, 32}, {64, 64, 260, 64}, {10, 64, 260, 32},
-	} {
-		assert.Equal(t, test.want, Options{Rotate: test.rotate, MaxCache: test.most}.rotate(test.cache), "%+v", test)
-	}
 }
 
 func TestValidate(t *testing.T) {
@@ -77,7 +58,6 @@ func TestValidate(t *testing.T) {
 		"0 tokens a hash;":                      func(o *Options) { o.BlockSize = 0 },
 		"-1 entries;":                           func(o *Options) { o.Entries = -1 },
 		"5000 MiB of requests;":                 func(o *Options) { o.Rotate = 5000 << 20 },
-		"-1 MiB of cache;":                      func(o *Options) { o.MaxCache = -1 << 20 },
 		"0 rounds;":                             func(o *Options) { o.Rounds = 0 },
 		"a duration of 0s;":                     func(o *Options) { o.TimePerRival = 0 },
 		"-1 requests a round;":                  func(o *Options) { o.Requests = -1 },

@@ -26,7 +26,7 @@ func (s *servers) findPython(ctx context.Context) (path, version string, err err
 		return "", "", err
 	}
 	if version, err = s.versionLine(ctx, path, "-c", pythonVersions); err != nil {
-		return "", "", missing("%s cannot import zmq (%w); python3 -m pip install pyzmq, or name a Python that has it with --python", path, err)
+		return "", "", missing("cannot import zmq: %w; python3 -m pip install pyzmq, or name a Python that has it with --python", err)
 	}
 	return path, version, nil
 }
@@ -41,8 +41,8 @@ func (s *servers) usualPyzmq(ctx context.Context, r rival, addr string) (*rival,
 	if err != nil {
 		return nil, err
 	}
-	return r.in(Usual, cmp.Or(pyzmqVersion.FindString(version), rivalKinds[r.name].client), func(_ context.Context, w *lookups) (client, error) {
-		return &pyzmqClient{servers: s, addr: addr, load: w}, nil
+	return r.in(Usual, cmp.Or(pyzmqVersion.FindString(version), "pyzmq"), func(ctx context.Context) (client, error) {
+		return s.connectPyzmq(ctx, addr)
 	}), nil
 }
 
@@ -55,54 +55,59 @@ type pythonReply struct {
 	Bad    bool
 }
 
-// startClient starts a lookup_client.py on the client's core and gives it the chains. One process
-// serves all rivals of a number of hashes, since the chains take much memory in Python.
-func (s *servers) startClient(ctx context.Context, w *lookups) (*process.Child, error) {
+// pyzmqClients is a lookup_client.py, which serves all rivals of a number of hashes, since the
+// chains take much memory in Python.
+type pyzmqClients struct {
+	child   *process.Child
+	timeout time.Duration // of one request
+}
+
+// startPyzmq starts the process on the client's core and gives it the chains, as they are asked for.
+func (s *servers) startPyzmq(ctx context.Context) (*pyzmqClients, error) {
 	path, _, err := s.findPython(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, "-c", python.LookupClient, "--chains", strconv.Itoa(w.Len()), "--hashes", strconv.Itoa(w.Hashes()),
-		"--tokens", strconv.Itoa(int(w.tokens())), "--timeout", strconv.FormatFloat(s.o.Timeout.Seconds(), 'f', -1, 64))
+	cmd := exec.Command(path, "-c", python.LookupClient, "--chains", strconv.Itoa(s.load.Len()), "--hashes", strconv.Itoa(s.load.Hashes()),
+		"--tokens", strconv.Itoa(int(s.load.tokens())), "--timeout", strconv.FormatFloat(s.o.Timeout.Seconds(), 'f', -1, 64))
 	p, err := process.StartChild(ctx, "the Python client", cmd, process.Options{Cores: s.placement.ClientCores(), Timeout: s.o.Timeout})
 	if err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, p.Stop)
-	for i := range w.Len() {
-		if err := p.SendBytes(ctx, w.Chain(i)); err != nil {
+	for i := range s.load.Len() {
+		if err := p.SendBytes(ctx, s.load.Chain(i)); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	return &pyzmqClients{p, s.o.Timeout}, nil
 }
 
-// pyzmqClient asks one server by pyzmq, from the process that all such clients share.
-type pyzmqClient struct {
-	servers *servers
-	addr    string
-	load    *lookups
-	process *process.Child
-	socket  int // its number there
-}
-
-// prepare starts the process, unless another client has, and connects: the process
-// gets the chains as they are asked for.
-func (c *pyzmqClient) prepare(ctx context.Context) error {
-	if c.servers.python == nil {
-		p, err := c.servers.startClient(ctx, c.load)
+// connectPyzmq returns a client for one server, in the process that all such clients share.
+func (s *servers) connectPyzmq(ctx context.Context, addr string) (client, error) {
+	if s.python == nil {
+		p, err := s.startPyzmq(ctx)
 		if err != nil {
-			return err
+			return client{}, err
 		}
-		c.servers.python = p
+		s.python = p
 	}
-	c.process = c.servers.python
-	reply, err := c.do(ctx, 1, map[string]string{"connect": c.addr})
-	c.socket = reply.Socket
-	return err
+	reply, err := s.python.do(ctx, 1, map[string]string{"connect": addr})
+	ask := func(ctx context.Context, lookups []workload.Lookup) ([]answer, error) {
+		batch := batchCommand{Socket: reply.Socket}
+		for _, l := range lookups {
+			absent := ""
+			if !s.load.Hits(l) {
+				absent = hex.EncodeToString(l.Absent[:])
+			}
+			batch.Chains = append(batch.Chains, l.Chain)
+			batch.Blocks = append(batch.Blocks, l.Stored)
+			batch.Absent = append(batch.Absent, absent)
+		}
+		return s.python.ask(ctx, batch)
+	}
+	return client{askAll: ask, close: func() {}}, err // the process ends with the servers
 }
-
-func (c *pyzmqClient) close() {} // the process ends with the servers
 
 // batchCommand is the process's command to send requests.
 type batchCommand struct {
@@ -112,41 +117,32 @@ type batchCommand struct {
 	Absent []string `json:"absent"`
 }
 
-func (c *pyzmqClient) ask(ctx context.Context, lookups []workload.Lookup, answers []answer) ([]answer, error) {
-	batch := batchCommand{Socket: c.socket}
-	for _, l := range lookups {
-		absent := ""
-		if !c.load.Hits(l) {
-			absent = hex.EncodeToString(l.Absent[:])
-		}
-		batch.Chains = append(batch.Chains, l.Chain)
-		batch.Blocks = append(batch.Blocks, l.Stored)
-		batch.Absent = append(batch.Absent, absent)
-	}
-	reply, err := c.do(ctx, len(lookups), batch)
+// ask sends a batch and returns its answers.
+func (c *pyzmqClients) ask(ctx context.Context, batch batchCommand) ([]answer, error) {
+	reply, err := c.do(ctx, len(batch.Chains), batch)
 	if err != nil {
-		return answers, err
+		return nil, err
 	}
-	if len(reply.Hits) != len(lookups) || len(reply.Ns) != len(lookups) {
-		return answers, fmt.Errorf("%w: the Python client has %d answers to %d requests", measure.ErrLost, len(reply.Hits), len(lookups))
+	if len(reply.Hits) != len(batch.Chains) || len(reply.Ns) != len(batch.Chains) {
+		return nil, fmt.Errorf("%w: the Python client has %d answers to %d requests", measure.ErrLost, len(reply.Hits), len(batch.Chains))
 	}
+	answers := make([]answer, len(reply.Hits))
 	for i, hit := range reply.Hits {
-		answers = append(answers, answer{hit, time.Duration(reply.Ns[i])})
+		answers[i] = answer{hit, time.Duration(reply.Ns[i])}
 	}
 	return answers, nil
 }
 
 // do sends a command and reads its reply, which it awaits for the time that so many requests may
 // take.
-func (c *pyzmqClient) do(ctx context.Context, requests int, command any) (reply pythonReply, err error) {
-	if err := c.process.Do(ctx, time.Duration(requests)*c.servers.o.Timeout, command, &reply); err != nil {
-		return reply, err
-	}
+func (c *pyzmqClients) do(ctx context.Context, requests int, command any) (reply pythonReply, err error) {
+	err = c.child.Do(ctx, time.Duration(requests)*c.timeout, command, &reply)
 	switch {
+	case err != nil:
 	case reply.Bad:
-		return reply, fmt.Errorf("%w: %s", measure.ErrAnswer, reply.Error)
+		err = fmt.Errorf("%w: %s", measure.ErrAnswer, reply.Error)
 	case reply.Error != "":
-		return reply, fmt.Errorf("%w: the Python client: %s", measure.ErrLost, reply.Error)
+		err = fmt.Errorf("%w: the Python client: %s", measure.ErrLost, reply.Error)
 	}
-	return reply, nil
+	return reply, err
 }

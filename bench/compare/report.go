@@ -20,10 +20,9 @@ type Report struct {
 	Setup       measure.Setup   `json:"setup"`
 	Hashes      []int           `json:"hashes"`
 	BlockSize   int             `json:"block_size"`
-	Chains      []int           `json:"chains"`              // that the requests rotate over, of each number of hashes
-	Entries     int             `json:"entries"`             // hashes that were stored with each rival, of all numbers of hashes
-	RotateBytes int64           `json:"rotate_bytes"`        // that the requests of each number of hashes exceed together
-	CacheBytes  int64           `json:"llc_bytes,omitempty"` // last-level cache as the machine reports it; 0: unknown
+	Chains      []int           `json:"chains"`       // that the requests rotate over, of each number of hashes
+	Entries     int             `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
+	RotateBytes int64           `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
 	HitShare    float64         `json:"hit_share"`
 	MissAt      workload.MissAt `json:"miss_at"`
 	Rounds      int             `json:"rounds"`
@@ -97,9 +96,6 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("chains", "%d rounds over %v; %d hashes stored; %.4g %% hit whole", r.Rounds, r.Chains, r.Entries, 100*r.HitShare)
 	t.Line("cores", "%v", r.Placement)
-	if r.CacheBytes > 0 {
-		t.Line("cache", "%d MiB; the requests exceed %d MiB, and as much in an index", r.CacheBytes>>20, r.RotateBytes>>20)
-	}
 	if len(r.Placement.Server) == 1 && !r.Placement.Shared && slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Rival != Floor && row.Rival != Hitline }) {
 		t.Text("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine")
 	}
@@ -220,9 +216,6 @@ func (r Report) addRivals(t *measure.Table) {
 		}
 		seen[row.Rival] = true
 		text := strings.TrimPrefix(strings.TrimSuffix(row.Version+"; "+row.Note, "; "), "; ")
-		if _, why := UsualClient(row.Rival); why != "" {
-			text += "; prepared only: " + why
-		}
 		t.Text("%-17s %s", row.Rival, text)
 	}
 	for _, s := range r.Skipped {

@@ -33,8 +33,8 @@ func TestReportKeys(t *testing.T) {
 		"block_size", "chains", "client_cores", "entries", "hashes", "hit_share", "miss_at", "rotate_bytes", "rounds", "rows",
 		"server_cores", "setup", "shared_cores", "skipped", "wrong",
 	}, keysOf(t, Report{}))
-	more := keysOf(t, Report{CacheBytes: 1, Pipeline: 1, Connect: "a", Partial: true})
-	assert.Subset(t, more, []string{"llc_bytes", "pipeline", "connect", "partial"})
+	more := keysOf(t, Report{Pipeline: 1, Connect: "a", Partial: true})
+	assert.Subset(t, more, []string{"pipeline", "connect", "partial"})
 	row := []string{
 		"client", "hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "way", "wrong",
 	}
@@ -95,7 +95,7 @@ python-zmq raw socket 123.00 11.00 to 14.00 20.00 99.00 10.000 (1.000 to 1.000) 
 client p50 us of the rounds p99 us max us ratio ns a hash requests
 hitline lookup/client 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
 
-floor v1; prepared only: nobody uses it: it is the least that a prepared request can take
+floor v1
 hitline v1; raw
 python-zmq v2
 go-zmq-map skipped: it is not here
@@ -112,11 +112,11 @@ wrong 3
 	row.Hits = &part
 	table.Reset()
 	require.NoError(t, Report{
-		Pipeline: 8, CacheBytes: 64 << 20, RotateBytes: 32 << 20, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
+		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
 	}.WriteTable(&table))
 	text := spaced(table.String())
 	for _, want := range []string{
-		"cores not pinned\ncache 64 MiB; the requests exceed 32 MiB, and as much in an index\npartial: ", "to the floor cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
+		"cores not pinned\npartial: ", "to the floor cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
 		"hits p50 12.30 us, to the floor 1.100 (1.000 to 1.200); p99 20.00 us, to the floor 0.500 (0.400 to 0.600)\n",
 		"pipelined hitline, 8 under way: 2000 requests a second, 0.500 (0.400 to 0.600) of the floor's\n",
 		"idle hitline takes 0.50 ms of CPU a second\n",

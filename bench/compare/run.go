@@ -1,12 +1,13 @@
 package compare
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
@@ -42,7 +43,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if o.Seed == 0 {
 		o.Seed = measure.RandomSeed()
 	}
-	r := &runner{o: o, report: emptyReport(o, placement)}
+	r := &runner{o: o, report: Report{
+		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt, RotateBytes: o.Rotate,
+		Rounds: o.Rounds, Pipeline: o.Pipeline, Connect: o.Connect, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
+	}}
 	r.notes()
 	if !placement.Shared {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
@@ -53,19 +57,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	r.report.Partial = err != nil
 	return r.report, err
-}
-
-// emptyReport returns the report before the first row.
-func emptyReport(o Options, placement process.Placement) Report {
-	r := Report{
-		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt,
-		Rounds: o.Rounds, Pipeline: o.Pipeline, Connect: o.Connect, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
-	}
-	if o.MaxCache > 0 {
-		r.CacheBytes = lastLevelCache(os.DirFS("/sys/devices/system/cpu/cpu0/cache"))
-	}
-	r.RotateBytes = o.rotate(r.CacheBytes)
-	return r
 }
 
 // runner is one call of Run.
@@ -81,9 +72,6 @@ func (r *runner) notes() {
 	}
 	if r.o.Connect != "" {
 		r.o.OnNote(r.o.Connect + " was not started here: it is not pinned, and its CPU time is not known")
-	}
-	if r.o.MaxCache > 0 && r.report.CacheBytes > r.o.MaxCache {
-		r.o.OnNote(fmt.Sprintf("the machine reports %d MiB of last-level cache; the chains exceed %d MiB", r.report.CacheBytes>>20, r.o.MaxCache>>20))
 	}
 }
 
@@ -111,14 +99,12 @@ func (r *runner) measure(ctx context.Context) error {
 
 // measureSize measures all rivals at one number of hashes.
 func (r *runner) measureSize(ctx context.Context, hashes int) error {
-	meminfo, _ := os.ReadFile("/proc/meminfo") // not there: unknown
-	s := &servers{
-		o: r.o, load: newLookups(r.o, hashes, r.report.RotateBytes), available: availableMemory(meminfo) / 100 * memoryShare, placement: r.report.Placement,
-	}
+	s := &servers{o: r.o, load: newLookups(r.o, hashes), placement: r.report.Placement}
 	r.report.Chains = append(r.report.Chains, s.load.Len())
 	r.report.Entries += s.load.Entries()
 	defer s.stop()
-	err := s.startAll(ctx)
+	meminfo, _ := os.ReadFile("/proc/meminfo") // not there: unknown
+	err := s.startAll(ctx, availableMemory(meminfo))
 	for _, skipped := range s.skipped {
 		if !slices.Contains(r.report.Skipped, skipped) { // at another number of hashes
 			r.report.Skipped = append(r.report.Skipped, skipped)
@@ -144,4 +130,16 @@ func (r *runner) measureSize(ctx context.Context, hashes int) error {
 	}
 	r.report.Rows = append(r.report.Rows, m.rows()...)
 	return nil
+}
+
+// availableMemory returns the bytes of memory that are available, from the text of
+// Linux's meminfo; 0 if it does not say.
+func availableMemory(meminfo []byte) int64 {
+	_, rest, _ := bytes.Cut(meminfo, []byte("MemAvailable:"))
+	fields := bytes.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kib, _ := strconv.ParseInt(string(fields[0]), 10, 64)
+	return kib << 10
 }

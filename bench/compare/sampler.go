@@ -101,10 +101,22 @@ func (s *sampler) failed(err error) error {
 // next call.
 func (s *sampler) ask(ctx context.Context, n int) ([]answer, error) {
 	s.draw(n)
-	var err error
-	s.answers, err = s.client.ask(ctx, s.lookups, s.answers[:0])
-	if err != nil {
-		return nil, s.failed(err)
+	s.answers = s.answers[:0]
+	if s.client.askAll != nil {
+		var err error
+		if s.answers, err = s.client.askAll(ctx, s.lookups); err != nil {
+			return nil, s.failed(err)
+		}
+	}
+	for _, l := range s.lookups[len(s.answers):] {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		a, err := s.client.ask(ctx, l)
+		if err != nil {
+			return nil, s.failed(err)
+		}
+		s.answers = append(s.answers, a)
 	}
 	for i, a := range s.answers {
 		s.check(i, a.hit)
@@ -167,7 +179,7 @@ func (s *sampler) askPipelined(n, depth int) error {
 	s.draw(n)
 	start := time.Now()
 	var err error
-	s.hits, err = s.client.(pipeliner).pipeline(s.lookups, depth, s.hits[:0])
+	s.hits, err = s.client.pipeline(s.lookups, depth, s.hits[:0])
 	s.tookPipeline += time.Since(start)
 	for i, hit := range s.hits {
 		s.check(i, hit)
@@ -205,7 +217,7 @@ func (s *sampler) measureIdle(ctx context.Context) error {
 // may be nil.
 func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
 	r := Row{
-		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: rivalKinds[s.rival.name].note, Hashes: s.load.Hashes(),
+		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
 		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong, IdleCPU: s.idle,
 	}
 	r.UsPerHash = math.Round(1e5*r.P50us/float64(r.Hashes)) / 1e5

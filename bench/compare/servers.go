@@ -23,30 +23,35 @@ func missing(format string, args ...any) error {
 // rawSocket is the client of all that is asked in the prepared way.
 const rawSocket = "raw socket"
 
-// serverKind is a kind of server, and the rivals that are on it.
-type serverKind struct {
-	rivals []string
-	start  func(s *servers, ctx context.Context) ([]*rival, error)
+// rival is one that is measured, in one way. Its server runs.
+type rival struct {
+	name    string
+	way     string
+	client  string // who asks
+	version string // of the server, and of the client if it is another's
+	note    string // what limits the meaning of its figures
+	zmtp    bool   // it is asked over ZeroMQ
+	allMiss bool   // it finds nothing, whatever is asked
+
+	server  *process.Process // nil if it was not started here
+	data    *data            // what is stored with it; shared by the rivals that find it there; nil: nothing
+	connect func(ctx context.Context) (client, error)
 }
 
-// serverKinds are all servers, in the order of the report.
-var serverKinds = []serverKind{
-	{[]string{Floor}, (*servers).startFloor},
-	{[]string{Hitline, HitlineZMTP}, (*servers).startHitline},
-	{[]string{GoNetMap}, (*servers).startMap},
-	{[]string{GoZMQMap}, (*servers).startGoMap},
-	{[]string{PythonBare}, func(s *servers, ctx context.Context) ([]*rival, error) {
-		return s.startPython(ctx, PythonBare, "hashes")
-	}},
-	{[]string{Python}, func(s *servers, ctx context.Context) ([]*rival, error) { return s.startPython(ctx, Python, "strings") }},
-	{[]string{RedisSMIsMember, RedisExists}, func(s *servers, ctx context.Context) ([]*rival, error) {
-		return s.startRedis(ctx, s.o.RedisServer, "redis-server", RedisSMIsMember, RedisExists)
-	}},
-	{[]string{ValkeySMIs, ValkeyExists}, func(s *servers, ctx context.Context) ([]*rival, error) {
-		return s.startRedis(ctx, s.o.ValkeyServer, "valkey-server", ValkeySMIs, ValkeyExists)
-	}},
-	{[]string{MooncakeExists}, (*servers).startMooncake},
+// in returns the rival asked in a way, by a client.
+func (r rival) in(way, by string, connect func(context.Context) (client, error)) *rival {
+	r.way, r.client, r.connect = way, by, connect
+	return &r
 }
+
+// data is what a server holds.
+type data struct {
+	fill func(ctx context.Context) error
+	done bool
+}
+
+// String names the rival for errors and notes.
+func (r *rival) String() string { return r.name + " (" + r.way + ")" }
 
 // servers are those of one number of hashes. Each number has its own: the chains of
 // all would take much memory.
@@ -54,68 +59,73 @@ type servers struct {
 	o         Options
 	load      *lookups
 	placement process.Placement
-	available int64 // bytes of memory for all; 0 if unknown
 
 	rivals  []*rival
 	skipped []Skipped
-	running []*process.Process
-	closers []func()
-	python  *process.Child // of the clients; nil until there is one
+	closers []func()      // of what was started, in the order in which it began
+	python  *pyzmqClients // nil until there is one
 }
 
 // stop closes and stops what was started.
 func (s *servers) stop() {
-	for _, close := range s.closers {
+	for _, close := range slices.Backward(s.closers) {
 		close()
-	}
-	for _, p := range s.running {
-		p.Stop()
 	}
 }
 
+// memoryShare is the part of the available memory that the rivals may take, in percent.
+const memoryShare = 80
+
 // startAll starts the servers of the rivals that are wanted. What is missing is
-// skipped, unless it was asked for by name.
-func (s *servers) startAll(ctx context.Context) error {
-	wanted := slices.DeleteFunc(Rivals(), func(name string) bool { return !s.o.wantsAny(name) })
-	var tooLarge []string
-	if s.available > 0 {
-		tooLarge = exceeding(wanted, int64(s.load.Entries()), s.available)
-	}
-	for _, name := range tooLarge {
-		s.skipped = append(s.skipped, Skipped{Rival: name, Why: whyExceeding(name, s.load.Hashes(), int64(s.load.Entries()), s.available)})
-	}
-	for _, kind := range serverKinds {
-		names := slices.DeleteFunc(slices.Clone(kind.rivals), func(name string) bool {
-			return !slices.Contains(wanted, name) || slices.Contains(tooLarge, name)
-		})
-		if len(names) == 0 {
+// skipped, unless it was asked for by name. available is the memory in bytes, 0 if that is unknown:
+// rivals that do not fit beside those before them are skipped. Hitline always fits.
+func (s *servers) startAll(ctx context.Context, available int64) error {
+	available = available / 100 * memoryShare
+	taken := int64(0)
+	for _, server := range serverKinds {
+		var wanted []rivalKind
+		for _, kind := range server.rivals {
+			need := kind.bytes * int64(s.load.Entries())
+			switch {
+			case !s.o.wantsAny(kind.name):
+			case available > 0 && kind.name != Hitline && need > 0 && taken+need > available:
+				s.skip(kind.name, "", fmt.Errorf("at %d hashes it needs about %d MiB of memory, of %d MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)",
+					s.load.Hashes(), need>>20, available>>20))
+			default:
+				taken += need
+				wanted = append(wanted, kind)
+			}
+		}
+		if len(wanted) == 0 {
 			continue
 		}
-		if err := s.startKind(ctx, kind, names); err != nil {
+		if err := s.startKind(ctx, server, wanted); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// startKind starts a server and keeps those of its rivals that are named.
-func (s *servers) startKind(ctx context.Context, kind serverKind, names []string) error {
-	s.o.OnStep("start "+names[0], 0, 1)
-	rivals, err := kind.start(s, ctx)
+// startKind starts a server and keeps those of its rivals that are wanted.
+func (s *servers) startKind(ctx context.Context, server serverKind, wanted []rivalKind) error {
+	s.o.OnStep("start "+wanted[0].name, 0, 1)
+	rivals, err := server.start(s, ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, process.ErrMissing) && len(s.o.Only) == 0:
-		for _, name := range names {
-			s.skip(name, "", err)
+		for _, kind := range wanted {
+			s.skip(kind.name, "", err)
 		}
 	case errors.Is(err, measure.ErrOptions):
 		return err
 	case err != nil:
-		return fmt.Errorf("%s: %w", names[0], lost(err))
+		return fmt.Errorf("%s: %w", wanted[0].name, lost(err))
 	}
 	for _, r := range rivals {
-		if slices.Contains(names, r.name) && s.o.wants(r.name, r.way) {
+		i := slices.IndexFunc(wanted, func(kind rivalKind) bool { return kind.name == r.name })
+		if i >= 0 && s.o.wants(r.name, r.way) {
+			r.note = wanted[i].note
 			s.rivals = append(s.rivals, r)
 		}
 	}
@@ -133,7 +143,7 @@ func (s *servers) launch(ctx context.Context, cmd *exec.Cmd, ready func([]byte) 
 	if err != nil {
 		return nil, err
 	}
-	s.running = append(s.running, p)
+	s.closers = append(s.closers, p.Stop)
 	return p, nil
 }
 
@@ -146,13 +156,16 @@ func (s *servers) launchSelf(ctx context.Context, argv []string, more int) (*pro
 // versionLine returns the first line that a program prints, such as its version.
 func (s *servers) versionLine(ctx context.Context, path string, args ...string) (string, error) {
 	text, err := process.Output(ctx, exec.Command(path, args...), s.o.Timeout)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
 	line, _, _ := strings.Cut(text, "\n")
-	return line, err
+	return line, nil
 }
 
-// at returns how a server is reached in a dialect.
-func (s *servers) at(addr string, d dialect) connector {
-	return connector{server: wire.Server{Address: addr, Dialect: d.framing, Timeout: s.o.Timeout}, dialect: d}
+// prepared returns how a server is asked by prepared bytes.
+func (s *servers) prepared(addr string, d dialect) prepared {
+	return prepared{server: wire.Server{Address: addr, Dialect: d.framing, Timeout: s.o.Timeout}, dialect: d, load: s.load}
 }
 
 // startFloor starts the floor server, for requests of one size.
@@ -163,7 +176,7 @@ func (s *servers) startFloor(ctx context.Context) ([]*rival, error) {
 		return nil, err
 	}
 	r := rival{name: Floor, version: goVersion, allMiss: true, server: p}
-	return []*rival{r.in(Prepared, rawSocket, s.at(p.Addr(), silent).connect)}, nil
+	return []*rival{r.in(Prepared, rawSocket, s.prepared(p.Addr(), silent).connect)}, nil
 }
 
 // startHitline starts hitline, or takes the one that runs.
@@ -181,38 +194,37 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 		}
 		addr = r.server.Addr()
 	}
-	own := s.ownClient(addr)
-	r.data = &data{fill: own.fill}
-	at := s.at(addr, raw)
-	at.server.Token = s.o.Token
+	r.data = &data{fill: func(ctx context.Context) error { return s.fillHitline(ctx, addr) }}
+	asked := s.prepared(addr, raw)
+	asked.server.Token = s.o.Token
+	const client = "lookup/client"
 	rivals := []*rival{
-		r.in(Prepared, rawSocket, at.connect), r.in(Usual, rivalKinds[Hitline].client, own.connect), r.in(Anchored, rivalKinds[Hitline].client, own.connectAnchored),
+		r.in(Prepared, rawSocket, asked.connect), r.in(Usual, client, s.connectHitline(addr)),
+		r.in(Anchored, client, s.connectHitline(addr, s.byAnchors()...)),
 	}
 	if !s.o.wantsAny(HitlineZMTP) {
 		return rivals, nil
 	}
 	r.name = HitlineZMTP
-	more, err := s.overZMTP(ctx, r, addr)
+	more, err := s.overZMTP(ctx, r, addr, s.o.Token)
 	return append(rivals, more...), err
 }
 
 // overZMTP returns a rival that is asked over ZeroMQ: in the prepared way, and by pyzmq. Without
-// pyzmq that is skipped, unless it was asked for by name. A token is for hitline alone.
-func (s *servers) overZMTP(ctx context.Context, r rival, addr string) ([]*rival, error) {
-	at := s.at(addr, zmtp)
-	if r.name == HitlineZMTP {
-		at.server.Token = s.o.Token
-	}
+// pyzmq that is skipped, unless it was asked for by name. token may be nil.
+func (s *servers) overZMTP(ctx context.Context, r rival, addr string, token func() string) ([]*rival, error) {
+	asked := s.prepared(addr, zmtp)
+	asked.server.Token = token
 	r.zmtp = true
 	if r.data == nil {
-		r.data = &data{fill: at.fill}
+		r.data = &data{fill: asked.fill}
 	}
-	rivals := []*rival{r.in(Prepared, rawSocket, at.connect)}
+	rivals := []*rival{r.in(Prepared, rawSocket, asked.connect)}
 	if !s.o.wants(r.name, Usual) {
 		return rivals, nil
 	}
 	usual, err := s.usualPyzmq(ctx, r, addr)
-	if at.server.Token != nil && at.server.Token() != "" {
+	if token != nil && token() != "" {
 		err = missing("the client in Python sends no token")
 	}
 	switch {
@@ -230,9 +242,9 @@ func (s *servers) startMap(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := s.at(p.Addr(), plain)
-	r := rival{name: GoNetMap, version: goVersion, server: p, data: &data{fill: at.fill}}
-	return []*rival{r.in(Prepared, rawSocket, at.connect), r.in(Usual, rivalKinds[GoNetMap].client, connectNet(p.Addr(), s.o.Timeout))}, nil
+	asked := s.prepared(p.Addr(), plain)
+	r := rival{name: GoNetMap, version: goVersion, server: p, data: &data{fill: asked.fill}}
+	return []*rival{r.in(Prepared, rawSocket, asked.connect), r.in(Usual, "Go's net", s.connectNet(p.Addr()))}, nil
 }
 
 func (s *servers) startGoMap(ctx context.Context) ([]*rival, error) {
@@ -240,12 +252,8 @@ func (s *servers) startGoMap(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.launch(ctx, exec.Command(path, "--block-size", strconv.Itoa(s.o.BlockSize)), nil)
-	if err != nil {
-		return nil, err
-	}
 	version := process.BuiltWith(path, "github.com/go-zeromq/zmq4", "go-zeromq")
-	return s.overZMTP(ctx, rival{name: GoZMQMap, version: version, server: p}, p.Addr())
+	return s.startZMTP(ctx, rival{name: GoZMQMap, version: version}, exec.Command(path, "--block-size", strconv.Itoa(s.o.BlockSize)))
 }
 
 // startPython starts a set in Python that has its keys in a form.
@@ -256,9 +264,14 @@ func (s *servers) startPython(ctx context.Context, name, keys string) ([]*rival,
 	}
 	cmd := exec.Command(path, "-", "--keys", keys, "--block-size", strconv.Itoa(s.o.BlockSize))
 	cmd.Stdin = strings.NewReader(python.LookupServer)
-	p, err := s.launch(ctx, cmd, nil)
-	if err != nil {
+	return s.startZMTP(ctx, rival{name: name, version: version}, cmd)
+}
+
+// startZMTP starts a server that speaks ZeroMQ.
+func (s *servers) startZMTP(ctx context.Context, r rival, cmd *exec.Cmd) ([]*rival, error) {
+	var err error
+	if r.server, err = s.launch(ctx, cmd, nil); err != nil {
 		return nil, err
 	}
-	return s.overZMTP(ctx, rival{name: name, version: version, server: p}, p.Addr())
+	return s.overZMTP(ctx, r, r.server.Addr(), nil)
 }

@@ -16,117 +16,83 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// ownClient makes clients of lookup/client for a hitline.
-type ownClient struct {
-	addr    string
-	timeout time.Duration
-	token   string
-}
-
-func (s *servers) ownClient(addr string) ownClient {
-	o := ownClient{addr: addr, timeout: s.o.Timeout}
-	if s.o.Token != nil {
-		o.token = s.o.Token()
-	}
-	return o
-}
-
-// dial makes a client with one connection.
-func (o ownClient) dial(ctx context.Context, w *lookups, more ...hitline.Option) (*hitlineClient, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+// dialHitline makes a client of this module with one connection.
+func (s *servers) dialHitline(ctx context.Context, addr string, more ...hitline.Option) (*hitline.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	c, err := hitline.Dial(ctx, o.addr, append(more, hitline.WithConnections(1), hitline.WithToken(o.token))...)
-	if err != nil {
-		return nil, lost(err)
+	options := append([]hitline.Option{hitline.WithTimeout(s.o.Timeout), hitline.WithConnections(1)}, more...)
+	if s.o.Token != nil {
+		options = append(options, hitline.WithToken(s.o.Token()))
 	}
-	return &hitlineClient{client: c, load: w}, nil
+	c, err := hitline.Dial(ctx, addr, options...)
+	return c, lost(err)
 }
 
-// connect makes a client with the defaults.
-func (o ownClient) connect(ctx context.Context, w *lookups) (client, error) {
-	c, err := o.dial(ctx, w, hitline.WithTimeout(o.timeout))
-	return oneByOne{c}, err
+// connectHitline returns how hitline is asked by the client of this module.
+func (s *servers) connectHitline(addr string, more ...hitline.Option) func(context.Context) (client, error) {
+	return func(ctx context.Context) (client, error) {
+		c, err := s.dialHitline(ctx, addr, more...)
+		if err != nil {
+			return client{}, err
+		}
+		ask := func(ctx context.Context, l workload.Lookup) (answer, error) {
+			hashes := netproto.NewHashes(s.load.Put(l), hashLen)
+			start := time.Now()
+			hit, err := c.Lookup(ctx, int64(s.load.tokens()), hashes)
+			return answer{uint32(hit.Tokens), time.Since(start)}, lost(err)
+		}
+		return client{ask: ask, close: func() { _ = c.Close() }}, nil // nothing is lost with it
+	}
 }
 
-// connectAnchored makes a client that asks by anchors, whatever the length, over a socket that
-// blocks. The socket bounds its calls: a timeout of the client would wake the runtime's poller.
-func (o ownClient) connectAnchored(ctx context.Context, w *lookups) (client, error) {
-	c, err := o.dial(ctx, w, hitline.WithTimeout(0), hitline.WithAnchors(1), hitline.WithDialer(wire.Dialer(o.timeout)))
-	return oneByOne{c}, err
+// byAnchors are the options of a client that asks by anchors, whatever the length, over a socket
+// that blocks. The socket bounds its calls: a timeout of the client would wake the runtime's poller.
+func (s *servers) byAnchors() []hitline.Option {
+	return []hitline.Option{hitline.WithTimeout(0), hitline.WithAnchors(1), hitline.WithDialer(wire.Dialer(s.o.Timeout))}
 }
 
-// fill stores the chains as chains, so that they can be looked up by anchors, which the client
-// does with long prompts.
-func (o ownClient) fill(ctx context.Context, w *lookups) error {
-	c, err := o.dial(ctx, w, hitline.WithTimeout(o.timeout))
+// fillHitline stores the chains as chains, so that they can be looked up by anchors, which the
+// client does with long prompts.
+func (s *servers) fillHitline(ctx context.Context, addr string) error {
+	c, err := s.dialHitline(ctx, addr)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	for i := range w.Len() {
-		if err := c.client.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(w.Chain(i), hashLen)); err != nil {
+	defer func() { _ = c.Close() }() // nothing is lost with it
+	for i := range s.load.Len() {
+		if err := c.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(s.load.Chain(i), hashLen)); err != nil {
 			return fmt.Errorf("chain %d: %w", i, lost(err))
 		}
 	}
 	return nil
 }
 
-// hitlineClient asks hitline by the client of this module.
-type hitlineClient struct {
-	prepared
-	client *hitline.Client
-	load   *lookups
-}
-
-func (c *hitlineClient) close() { _ = c.client.Close() } // nothing is lost with it
-
-func (c *hitlineClient) askOne(ctx context.Context, l workload.Lookup) (answer, error) {
-	hashes := netproto.NewHashes(c.load.Put(l), hashLen)
-	start := time.Now()
-	hit, err := c.client.Lookup(ctx, int64(c.load.tokens()), hashes)
-	took := time.Since(start)
-	if err != nil {
-		return answer{}, lost(err)
-	}
-	return answer{uint32(hit.Tokens), took}, nil
-}
-
 // netClient asks ServeMap as a program in Go does that has no client for it: by a
 // net.Conn with a buffer for what it writes.
 type netClient struct {
-	prepared
 	conn    net.Conn
 	out     *bufio.Writer
-	load    *lookups
 	timeout time.Duration
-
-	stopWatching func() bool // the context
 }
 
 // connectNet returns how a ServeMap at addr is asked by a net.Conn.
-func connectNet(addr string, timeout time.Duration) func(context.Context, *lookups) (client, error) {
-	return func(ctx context.Context, w *lookups) (client, error) {
-		dialer := net.Dialer{Timeout: timeout}
+func (s *servers) connectNet(addr string) func(context.Context) (client, error) {
+	return func(ctx context.Context) (client, error) {
+		dialer := net.Dialer{Timeout: s.o.Timeout}
 		conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "tcp://"))
 		if err != nil {
-			return nil, lost(err)
+			return client{}, lost(err)
 		}
-		c := &netClient{conn: conn, out: bufio.NewWriter(conn), load: w, timeout: timeout}
-		c.stopWatching = context.AfterFunc(ctx, func() { conn.Close() })
-		return oneByOne{c}, nil
+		c := &netClient{conn, bufio.NewWriter(conn), s.o.Timeout}
+		stopWatching := context.AfterFunc(ctx, func() { conn.Close() })
+		ask := func(_ context.Context, l workload.Lookup) (answer, error) {
+			hashes := s.load.Put(l)
+			start := time.Now()
+			hit, err := c.lookup(s.load.tokens(), hashes)
+			return answer{hit, time.Since(start)}, lost(err)
+		}
+		return client{ask: ask, close: func() { stopWatching(); conn.Close() }}, nil
 	}
-}
-
-func (c *netClient) close() {
-	c.stopWatching()
-	c.conn.Close()
-}
-
-func (c *netClient) askOne(_ context.Context, l workload.Lookup) (answer, error) {
-	hashes := c.load.Put(l)
-	start := time.Now()
-	hit, err := c.lookup(c.load.tokens(), hashes)
-	return answer{hit, time.Since(start)}, lost(err)
 }
 
 // lookup makes one exchange.

@@ -182,7 +182,7 @@ func TestLost(t *testing.T) {
 	o := small()
 	o.LLMD = "/bin/false"
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, measure.ErrOptions)
+	require.ErrorIs(t, err, measure.ErrLost)
 }
 
 func TestInterrupted(t *testing.T) {

@@ -79,25 +79,31 @@ type engine struct {
 	changes changes // that follow the lookup
 }
 
-// follows implements source.
-func (e *engine) follows() bool { return e.changes.left() || e.evicts() }
-
 // evicts tells whether the conversation of the turn is to be evicted yet.
 func (e *engine) evicts() bool { return e.turn.Last && e.changes.tag == netproto.TagStore }
 
-// next implements source. It never ends.
+// next is a source that never ends.
 func (e *engine) next(s *slot, parts [][]byte) ([][]byte, bool) {
-	if !e.changes.left() && e.evicts() {
+	switch {
+	case e.changes.left():
+		parts = e.changes.next(s, parts)
+	case e.evicts():
 		first := len(e.turn.Prefix) / hashLen
 		e.changes.begin(netproto.TagEvict, piece{e.turn.Own, e.c.parts[[2]int{first, first + len(e.turn.Own)/hashLen}]})
+		parts = e.changes.next(s, parts)
+	default:
+		parts = e.ask(s, parts)
 	}
-	if e.changes.left() {
-		return e.changes.next(s, parts), true
-	}
+	s.leads = e.changes.left() || e.evicts()
+	return parts, true
+}
+
+// ask makes the lookup of the next turn.
+func (e *engine) ask(s *slot, parts [][]byte) [][]byte {
 	t := e.engine.Next()
 	e.turn = t
 	e.changes.begin(netproto.TagStore, piece{t.New(), e.c.parts[[2]int{t.Stored, t.Stored + len(t.New())/hashLen}]})
 	shape := e.c.shapes[t.Prompt]
 	s.tag, s.hashes, s.stored, s.expect = netproto.TagLookup, int32(t.Prompt), int32(t.Stored), shape.misses[t.Stored]
-	return append(parts, shape.head, t.Prefix, t.Asked()), true
+	return append(parts, shape.head, t.Prefix, t.Asked())
 }

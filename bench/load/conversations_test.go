@@ -34,18 +34,19 @@ func engines(t *testing.T, pool coordinator.Pool, n int) (counts map[netproto.Ta
 	c, err := newConversations(conversationOptions().withDefaults(), s)
 	require.NoError(t, err)
 	var sl slot
-	all := storing{pieces: c.stored()}
-	for parts, more := all.next(&sl, nil); more; parts, more = all.next(&sl, nil) {
+	all := storing(c.stored())
+	for parts, more := all(&sl, nil); more; parts, more = all(&sl, nil) {
 		send(t, service, parts)
 	}
 	counts, hits = map[netproto.Tag]int{}, map[uint32]bool{}
 	engines := []*engine{{c: c, engine: c.Engine(0)}, {c: c, engine: c.Engine(1)}}
+	var follows [2]bool
 	for i := range n {
 		e := engines[i%2]
-		follows := e.follows()
 		parts, more := e.next(&sl, nil)
 		require.True(t, more)
-		require.Equal(t, follows, sl.tag != netproto.TagLookup, "an engine changes what it has looked up, at once")
+		require.Equal(t, follows[i%2], sl.tag != netproto.TagLookup, "an engine changes what it has looked up, at once")
+		follows[i%2] = sl.leads
 		if got := send(t, service, parts); sl.tag == netproto.TagLookup {
 			require.Equal(t, sl.expect, got, "request %d", i)
 			hits[got] = true
@@ -113,6 +114,7 @@ func TestConversationSeed(t *testing.T) {
 
 // A run of conversations, in both loops, has right answers of a real server.
 func TestRunConversations(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"closed":     func(*Options) {},
 		"one":        func(o *Options) { o.Connections = 1 },
@@ -148,6 +150,7 @@ func TestRunConversations(t *testing.T) {
 
 // Prompts fall due at the rate; stores and evicts follow them and have no place of their own.
 func TestConversationRate(t *testing.T) {
+	t.Parallel()
 	o := conversationOptions()
 	o.Connections, o.Duration, o.Timeout, o.Rates, o.Arrivals = 6, 500*time.Millisecond, patience, []float64{1000}, Even
 	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
@@ -210,8 +213,9 @@ func TestConversationPopularity(t *testing.T) {
 	e := &engine{c: c, engine: c.Engine(0)}
 	counts := make([]float64, c.NumPrefixes())
 	for range turns {
-		for e.next(&slot{}, nil); e.follows(); {
-			e.next(&slot{}, nil)
+		var sl slot
+		for e.next(&sl, nil); sl.leads; {
+			e.next(&sl, nil)
 		}
 		counts[rank[&e.turn.Prefix[0]]] += 1.0 / turns
 	}

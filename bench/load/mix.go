@@ -12,6 +12,7 @@ type slot struct {
 	start  int64 // when it was sent, or fell due in an open loop; ns of the run
 	sent   int64 // when it was handed to the connection
 	counts bool  // it was sent, or fell due, while measuring
+	leads  bool  // the source's next request is due as soon as this one was made, in an open loop, too
 
 	tag    netproto.Tag
 	hashes int32
@@ -20,36 +21,23 @@ type slot struct {
 	room   []byte // for bytes that are made for the request; reused
 }
 
-// source makes the requests of a connection.
-type source interface {
-	// next fills in s and returns parts with the request's bytes appended, which
-	// must stay as they are until its answer has come; false at the end.
-	next(s *slot, parts [][]byte) ([][]byte, bool)
-	// follows tells whether the next request is due as soon as the last one has its answer,
-	// in an open loop, too.
-	follows() bool
-}
+// source makes the requests of a connection. It fills in s and returns parts with the request's
+// bytes appended, which must stay as they are until its answer has come; false at the end.
+type source func(s *slot, parts [][]byte) (request [][]byte, more bool)
 
 // storing stores pieces, each request once.
-type storing struct {
-	pieces  []piece
-	changes changes
-}
-
-// next implements source.
-func (f *storing) next(s *slot, parts [][]byte) ([][]byte, bool) {
-	for !f.changes.left() && len(f.pieces) > 0 {
-		f.changes.begin(netproto.TagStore, f.pieces[0])
-		f.pieces = f.pieces[1:]
+func storing(pieces []piece) source {
+	var c changes
+	return func(s *slot, parts [][]byte) ([][]byte, bool) {
+		for ; !c.left(); pieces = pieces[1:] {
+			if len(pieces) == 0 {
+				return parts, false
+			}
+			c.begin(netproto.TagStore, pieces[0])
+		}
+		return c.next(s, parts), true
 	}
-	if !f.changes.left() {
-		return parts, false
-	}
-	return f.changes.next(s, parts), true
 }
-
-// follows implements source.
-func (*storing) follows() bool { return false }
 
 // changes makes the requests that store or evict a piece.
 type changes struct {
@@ -63,7 +51,7 @@ func (c *changes) begin(tag netproto.Tag, p piece) { *c = changes{tag: tag, piec
 // left tells whether there is a next request.
 func (c *changes) left() bool { return c.at < len(c.piece.parts) }
 
-// next makes the next request, as source.next does.
+// next makes the next request, as a source does.
 func (c *changes) next(s *slot, parts [][]byte) [][]byte {
 	p := &c.piece.parts[c.at]
 	c.at++
@@ -139,7 +127,7 @@ func newMix(o Options, c *chains, s *shaper, number int) (*mix, error) {
 	return m, nil
 }
 
-// next implements source. It never ends.
+// next is a source that never ends.
 func (m *mix) next(s *slot, parts [][]byte) ([][]byte, bool) {
 	m.made++
 	switch {
@@ -166,9 +154,6 @@ func (m *mix) pick() (c *chain, absent []byte, expect uint32) {
 	}
 	return c, m.chains.absent(c.shape.hashes-c.leaves, m.random), c.miss
 }
-
-// follows implements source.
-func (*mix) follows() bool { return false }
 
 // begin begins to store or to evict a chain, the other where there is none for it.
 // It tells whether it did: the hashes of a chain that is to be replaced may be part
@@ -226,20 +211,14 @@ func (m *mix) askOwn(c *ownChain, s *slot, parts [][]byte) [][]byte {
 }
 
 // closing makes one ping, whose answer is the last thing to come.
-type closing struct {
-	request []byte
-	asked   bool
-}
-
-// next implements source.
-func (p *closing) next(s *slot, parts [][]byte) ([][]byte, bool) {
-	if p.asked {
-		return parts, false
+func closing(request []byte) source {
+	asked := false
+	return func(s *slot, parts [][]byte) ([][]byte, bool) {
+		if asked {
+			return parts, false
+		}
+		asked = true
+		s.tag = netproto.TagPing
+		return append(parts, request), true
 	}
-	p.asked = true
-	s.tag = netproto.TagPing
-	return append(parts, p.request), true
 }
-
-// follows implements source.
-func (*closing) follows() bool { return false }

@@ -67,8 +67,8 @@ func TestMixAnswers(t *testing.T) {
 		require.NoError(t, err)
 		c, m := newTestMix(t, pool, o)
 		var s slot
-		all := storing{pieces: c.stored()}
-		for parts, more := all.next(&s, nil); more; parts, more = all.next(&s, nil) {
+		all := storing(c.stored())
+		for parts, more := all(&s, nil); more; parts, more = all(&s, nil) {
 			send(t, service, parts)
 		}
 		for i := range 500 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
@@ -23,40 +24,44 @@ const commonTokens = 1 << 14 * 9 * 5 * 7
 // hashes and asked how many tokens they are. What is described is compared with
 // what the server tells.
 func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Pool, error) {
-	kinds, err := groupKinds(ctx, c, o)
-	if reflect.DeepEqual(o.Pool, coordinator.Pool{}) {
-		if err != nil {
-			return o.Pool, err
-		}
-		if !plain(kinds) {
-			return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", measure.ErrOptions, kinds)
-		}
-		block, err := blockTokens(ctx, c, o)
-		return coordinator.Pool{HashBlockSize: block}, err
+	described, tokens := !reflect.DeepEqual(o.Pool, coordinator.Pool{}), uint32(commonTokens)
+	coord, err := coordinator.New(o.Pool)
+	if err != nil {
+		return o.Pool, fmt.Errorf("%w: %w", measure.ErrOptions, err)
 	}
-	if errors.Is(err, measure.ErrAnswer) { // it does not explain, and need not
+	if described {
+		tokens = uint32(coord.Alignment())
+	}
+	theirs, err := groupKinds(ctx, c, o, tokens)
+	if described && errors.Is(err, measure.ErrAnswer) { // it does not explain, and need not
 		return o.Pool, nil
 	}
 	if err != nil {
 		return o.Pool, err
 	}
-	return o.Pool, samePool(ctx, c, o, kinds)
-}
-
-// plain tells whether there is one full-attention group.
-func plain(kinds []coordinator.Kind) bool {
-	return len(kinds) == 1 && kinds[0] == coordinator.FullAttention
+	var ours []coordinator.Kind
+	for g := range coord.NumGroups() {
+		ours = append(ours, coord.Group(g).Kind)
+	}
+	if !slices.Equal(ours, theirs) {
+		return o.Pool, measure.BadOptions("the server's groups are %v, those to measure %v; describe the server's pool, as its own configuration does", theirs, ours)
+	}
+	if !slices.Equal(ours, []coordinator.Kind{coordinator.FullAttention}) || coord.Stride(0) != 1 {
+		return o.Pool, nil
+	}
+	block, err := blockTokens(ctx, c, o)
+	if !described {
+		return coordinator.Pool{HashBlockSize: block}, err
+	}
+	if have := coord.Pool().HashBlockSize; err == nil && block != have {
+		err = measure.BadOptions("a hash covers %d tokens at the server and %d here; describe the server's pool", block, have)
+	}
+	return o.Pool, err
 }
 
 // groupKinds asks the server for the kinds of its groups: its explanation of any
 // lookup names them.
-func groupKinds(ctx context.Context, c *wire.Control, o Options) ([]coordinator.Kind, error) {
-	tokens := uint32(commonTokens)
-	if coord, err := coordinator.New(o.Pool); err != nil {
-		return nil, fmt.Errorf("%w: %w", measure.ErrOptions, err)
-	} else if !reflect.DeepEqual(o.Pool, coordinator.Pool{}) {
-		tokens = uint32(coord.Alignment())
-	}
+func groupKinds(ctx context.Context, c *wire.Control, o Options, tokens uint32) ([]coordinator.Kind, error) {
 	text, err := c.Done(ctx, "explain", netproto.AppendExplain(nil, o.Dialect.Envelope(), tokens, hashLen, 0))
 	if err != nil {
 		return nil, err
@@ -72,29 +77,6 @@ func groupKinds(ctx context.Context, c *wire.Control, o Options) ([]coordinator.
 		kinds[i] = g.Kind
 	}
 	return kinds, nil
-}
-
-// samePool refuses a pool that is not the server's, as far as the server tells.
-func samePool(ctx context.Context, c *wire.Control, o Options, kinds []coordinator.Kind) error {
-	coord, err := coordinator.New(o.Pool)
-	if err != nil {
-		return fmt.Errorf("%w: %w", measure.ErrOptions, err)
-	}
-	var ours []coordinator.Kind
-	for g := range coord.NumGroups() {
-		ours = append(ours, coord.Group(g).Kind)
-	}
-	if !reflect.DeepEqual(ours, kinds) {
-		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", measure.ErrOptions, kinds, ours)
-	}
-	if !plain(kinds) || coord.Stride(0) != 1 {
-		return nil
-	}
-	block, err := blockTokens(ctx, c, o)
-	if have := coord.Pool().HashBlockSize; err == nil && block != have {
-		err = fmt.Errorf("%w: a hash covers %d tokens at the server and %d here; describe the server's pool", measure.ErrOptions, block, have)
-	}
-	return err
 }
 
 // blockTokens stores two hashes at the server, asks how many tokens they are, and

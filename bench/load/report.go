@@ -13,27 +13,56 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 )
 
+// Asked is what a report says of its load.
+type Asked struct {
+	Setup    measure.Setup   `json:"setup"`
+	Mode     string          `json:"mode"` // closed or open
+	Dialect  wire.Dialect    `json:"dialect"`
+	Pipeline int             `json:"pipeline"`
+	Hashes   string          `json:"hashes"`             // of a lookup, as given
+	Workload string          `json:"workload"`           // random or conversations
+	HitShare float64         `json:"hit_share"`          // of random; with conversations 0
+	MissAt   workload.MissAt `json:"miss_at"`            // of random; with conversations empty
+	Prefixes int             `json:"prefixes,omitempty"` // of conversations, as are the next two
+	Zipf     float64         `json:"zipf,omitempty"`     // exponent of the popularity of prefixes
+	Turns    int             `json:"turns,omitempty"`
+	Entries  int             `json:"entries"` // hashes stored beforehand
+}
+
+// asked returns what reports say of the options, which have their defaults.
+func (o Options) asked() Asked {
+	a := Asked{
+		Setup: measure.NewSetup(o.Seed), Mode: "closed", Dialect: o.Dialect, Pipeline: o.Pipeline, Hashes: o.Hashes.String(),
+		Workload: "random", HitShare: o.HitShare, MissAt: o.MissAt,
+	}
+	if len(o.Rates) > 0 {
+		a.Mode = "open"
+	}
+	if c := o.Conversations; c != nil {
+		a.Workload, a.HitShare, a.MissAt = "conversations", 0, ""
+		a.Prefixes, a.Zipf, a.Turns = c.Prefixes, c.Zipf, c.Turns
+	}
+	return a
+}
+
+// lookups says for people what is looked up.
+func (a Asked) lookups() string {
+	if a.Turns > 0 {
+		return fmt.Sprintf("conversations of %s hashes in %d turns; %s prefixes, by Zipf %g", a.Hashes, a.Turns, measure.Grouped(int64(a.Prefixes)), a.Zipf)
+	}
+	return fmt.Sprintf("%s, %s hashes, %.4g %% hit whole, others miss at: %s", a.Workload, a.Hashes, 100*a.HitShare, a.MissAt)
+}
+
 // Report is the result of Run, over all steps. Requests are lookups, stores and
 // evicts that were answered while measuring. Wrong and Refused count all answers.
 type Report struct {
-	Setup       measure.Setup   `json:"setup"`
-	Connect     string          `json:"connect"`
-	Dialect     wire.Dialect    `json:"dialect"`
-	Mode        string          `json:"mode"` // closed or open
-	Connections int             `json:"connections"`
-	Pipeline    int             `json:"pipeline"`
-	Threads     int             `json:"threads"` // that served the connections
-	Anchored    bool            `json:"anchored,omitempty"`
-	Hashes      string          `json:"hashes"`             // of a lookup, as given
-	Workload    string          `json:"workload"`           // random or conversations
-	HitShare    float64         `json:"hit_share"`          // of random; with conversations 0
-	MissAt      workload.MissAt `json:"miss_at"`            // of random; with conversations empty
-	Arrivals    Arrivals        `json:"arrivals,omitempty"` // of an open loop
-	Prefixes    int             `json:"prefixes,omitempty"` // of conversations, as are the next two
-	Zipf        float64         `json:"zipf,omitempty"`     // exponent of the popularity of prefixes
-	Turns       int             `json:"turns,omitempty"`
-	Entries     int             `json:"entries"` // hashes stored beforehand
-	Cores       Cores           `json:"cores"`
+	Asked
+	Connect     string   `json:"connect"`
+	Connections int      `json:"connections"`
+	Threads     int      `json:"threads"` // that served the connections
+	Anchored    bool     `json:"anchored,omitempty"`
+	Arrivals    Arrivals `json:"arrivals,omitempty"` // of an open loop
+	Cores       Cores    `json:"cores"`
 
 	Seconds  float64 `json:"seconds"` // measured
 	Requests int64   `json:"requests"`
@@ -135,11 +164,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("cores", "%v", r.Cores)
 	t.Line("load", "%s loop%s, %s connections, %d under way on each", r.Mode, arrivals, measure.Grouped(int64(r.Connections)), r.Pipeline)
-	if r.Turns > 0 {
-		t.Line("lookups", "conversations of %s hashes in %d turns; %s prefixes, by Zipf %g", r.Hashes, r.Turns, measure.Grouped(int64(r.Prefixes)), r.Zipf)
-	} else {
-		t.Line("lookups", "%s hashes, %.4g %% hit whole, others miss at: %s", r.Hashes, 100*r.HitShare, r.MissAt)
-	}
+	t.Line("lookups", "%s", r.lookups())
 	t.Line("index", "%s entries stored beforehand", measure.Grouped(int64(r.Entries)))
 	t.Line("time", "%.3f s", r.Seconds)
 	t.Line("requests", "%s%s%s", measure.Grouped(r.Requests), perSecond, changes)

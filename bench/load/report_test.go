@@ -88,7 +88,7 @@ func TestAtLeast(t *testing.T) {
 		other.recordUnsent(400_000_000)
 	}
 	m.total.add(&other)
-	r := Report{Mode: "open"}
+	r := Report{Asked: Asked{Mode: "open"}}
 	r.add(m.step(100), m)
 	assert.EqualValues(t, 20, r.Unsent)
 	assert.InDelta(t, 400_000, r.AtLeast, 0.1)

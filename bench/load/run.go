@@ -40,8 +40,12 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.Over(o.dial, o.TLS)
-	r.report = o.report()
-	r.report.Cores, r.report.Threads = cores, threads
+	r.report = Report{
+		Asked: o.asked(), Connect: o.Connect, Connections: o.Connections, Threads: threads, Anchored: o.Anchored != nil, Cores: cores, Steps: []Step{},
+	}
+	if len(o.Rates) > 0 {
+		r.report.Arrivals = o.Arrivals
+	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
 	err = r.do(ctx)
@@ -51,22 +55,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r.report.Partial = err != nil
 	r.report.Wrong, r.report.Refused = r.wrong, r.refused
 	return r.report, err
-}
-
-// report returns a report of the options, which have their defaults.
-func (o Options) report() Report {
-	r := Report{
-		Setup: measure.NewSetup(o.Seed), Connect: o.Connect, Dialect: o.Dialect, Mode: "closed", Connections: o.Connections, Pipeline: o.Pipeline,
-		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), Workload: "random", HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
-	}
-	if len(o.Rates) > 0 {
-		r.Mode, r.Arrivals = "open", o.Arrivals
-	}
-	if c := o.Conversations; c != nil {
-		r.Workload, r.HitShare, r.MissAt = "conversations", 0, ""
-		r.Prefixes, r.Zipf, r.Turns = c.Prefixes, c.Zipf, c.Turns
-	}
-	return r
 }
 
 // pin keeps this process to the client's cores, if there are any, until unpin is called,
@@ -135,17 +123,17 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err := enoughFiles(r.o.Connections); err != nil {
 		return err
 	}
-	c, err := wire.Dial(ctx, r.o.server())
+	control, err := wire.Dial(ctx, r.o.server())
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer control.Close()
 	if r.o.Reset {
-		if _, err := c.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
+		if _, err := control.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
 			return err
 		}
 	}
-	pool, err := learnPool(ctx, c, r.o)
+	pool, err := learnPool(ctx, control, r.o)
 	if err != nil {
 		return err
 	}
@@ -153,21 +141,24 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	r.shaper.numbered = r.o.Anchored != nil
-	if r.o.Conversations == nil {
-		c, err := newChains(r.o, r.shaper)
+	if r.o.Conversations != nil {
+		c, err := newConversations(r.o, r.shaper)
 		if err != nil {
 			return err
 		}
-		r.report.Entries, r.stored = c.hashes, c.stored()
-		r.source = func(i int) (source, error) { return newMix(r.o, c, r.shaper, i) }
+		r.report.Entries, r.stored = c.entries, c.stored()
+		r.source = func(i int) (source, error) { return (&engine{c: c, engine: c.Engine(i)}).next, nil }
 		return nil
 	}
-	conversations, err := newConversations(r.o, r.shaper)
+	c, err := newChains(r.o, r.shaper)
 	if err != nil {
 		return err
 	}
-	r.report.Entries, r.stored = conversations.entries, conversations.stored()
-	r.source = func(i int) (source, error) { return &engine{c: conversations, engine: conversations.Engine(i)}, nil }
+	r.report.Entries, r.stored = c.hashes, c.stored()
+	r.source = func(i int) (source, error) {
+		m, err := newMix(r.o, c, r.shaper, i)
+		return m.next, err
+	}
 	return nil
 }
 
@@ -316,7 +307,7 @@ func (r *runner) store(context.Context) error {
 	}
 	for i, c := range r.conns {
 		from, to := i*len(r.stored)/len(r.conns), (i+1)*len(r.stored)/len(r.conns)
-		c.begin(&storing{pieces: r.stored[from:to]}, -1)
+		c.begin(storing(r.stored[from:to]), -1)
 	}
 	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
@@ -437,7 +428,7 @@ func (r *runner) sampled(step int, s *Sample) {
 func (r *runner) part(context.Context) error {
 	request := netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagPing, wire.PingPayload)
 	for _, c := range r.conns {
-		c.begin(&closing{request: request}, -1)
+		c.begin(closing(request), -1)
 	}
 	return r.work(stage{end: math.MaxInt64})
 }

@@ -21,14 +21,10 @@ type ServerOptions struct {
 	Timeout     time.Duration // longest wait until it is ready
 }
 
-// Server is a hitline on loopback. The caller stops it; should this process be
-// killed, the kernel kills it (on Linux).
-type Server struct{ process *process.Process }
-
-// StartServer starts a server and waits until it is ready. What it is, beside the
-// options, is its defaults: variables that configure hitline are not passed on. An
-// error wraps [measure.ErrLost].
-func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
+// StartServer starts a hitline on loopback and waits until it is ready. What it is, beside the
+// options, is its defaults: variables that configure hitline are not passed on. The caller stops
+// it. An error wraps [measure.ErrLost].
+func StartServer(ctx context.Context, o ServerOptions) (*process.Process, error) {
 	more := []string{"--backend", "memory"}
 	if o.Config != "" {
 		more = append(more, "--config", o.Config)
@@ -41,18 +37,8 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		cmd.Env = append(cmd.Env, "HITLINE_POOL_GROUPS="+o.Groups)
 	}
 	cmd.Env = append(cmd.Env, process.ConnectionLimit(o.Connections))
-	p, err := process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
-	if err != nil {
-		return nil, err
-	}
-	return &Server{p}, nil
+	return process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 }
-
-// Addr is where the server listens: tcp://host:port.
-func (s *Server) Addr() string { return s.process.Addr() }
-
-// Stop kills the server and waits for its end.
-func (s *Server) Stop() { s.process.Stop() }
 
 // Halves returns half of the cores that this process may run on for the client, and the
 // others for the server, by the system's numbers; nil for both if there is only one.

@@ -85,9 +85,9 @@ func TestAnswers(t *testing.T) {
 			for leaves := range 50 {
 				c, err = s.chain(sh, make([]byte, sh.size()), leaves, fresh)
 				require.NoError(t, err)
-				all := storing{pieces: []piece{c.piece()}}
+				all := storing([]piece{c.piece()})
 				var sl slot
-				for parts, more := all.next(&sl, nil); more; parts, more = all.next(&sl, nil) {
+				for parts, more := all(&sl, nil); more; parts, more = all(&sl, nil) {
 					assert.Equal(t, netproto.TagStore, sl.tag)
 					send(t, service, parts)
 				}

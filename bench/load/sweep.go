@@ -78,18 +78,12 @@ func (o SweepOptions) Validate() error {
 	return cmp.Or(measure.CheckRange("rounds", o.Rounds, 1, MaxRounds), l.Validate())
 }
 
-// pointKey tells the points apart.
-type pointKey struct{ loops, connections int }
-
 // sweep is one call of Sweep.
 type sweep struct {
-	o     SweepOptions
-	where process.Placement
-	most  int // connections that the limit of open files allows
-
-	tallies        map[pointKey]*tally
-	done           int   // runs
-	wrong, refused int64 // of all runs, also of one that failed
+	o    SweepOptions
+	most int // connections that the limit of open files allows
+	done int // runs
+	SweepReport
 }
 
 // Sweep measures the load at each number of connections against servers of each number of
@@ -107,32 +101,31 @@ func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
 		o.run = Run
 	}
 	o.Load = o.Load.withDefaults()
-	s := &sweep{o: o, where: process.Placement{Client: o.Load.ClientCores, Server: o.Load.ServerCores}, most: mostConnections(), tallies: map[pointKey]*tally{}}
-	if s.where.Client == nil || s.where.Server == nil {
+	where := process.Placement{Client: o.Load.ClientCores, Server: o.Load.ServerCores}
+	if where.Client == nil || where.Server == nil {
 		cores, err := process.Cores()
 		if err != nil {
 			return SweepReport{}, err
 		}
-		s.where = process.Placement{Client: cores, Server: cores, Shared: true}
+		where = process.Placement{Client: cores, Server: cores, Shared: true}
 	}
-	s.plan()
+	s := newSweep(o, where, mostConnections())
 	for _, note := range s.notes() {
 		s.note(note)
 	}
-	unpin, err := s.where.PinClient() // before servers start: their threads here are pinned to others
+	unpin, err := where.PinClient() // before servers start: their threads here are pinned to others
 	if err != nil {
 		return SweepReport{}, err
 	}
 	defer unpin()
-	r := s.report()
-	err = s.measure(ctx)
-	s.fill(&r)
-	if r.Partial = err != nil; err == nil {
-		r.addPeaks()
-		r.fit()
-		s.noteClient(r)
+	for round := 0; round < o.Rounds && err == nil; round++ {
+		err = s.measureRound(ctx, round)
 	}
-	return r, err
+	s.summarize(err != nil)
+	if err == nil {
+		s.noteClient()
+	}
+	return s.SweepReport, err
 }
 
 // mostConnections returns how many connections the limit of open files allows a
@@ -146,29 +139,40 @@ func mostConnections() int {
 	return int(max(min(limit.Cur, MaxConnections+others)-others, 1))
 }
 
-// plan fills in the lists and how long a point is measured.
-func (s *sweep) plan() {
-	o := &s.o
+// newSweep fills in the lists and how long a point is measured.
+func newSweep(o SweepOptions, where process.Placement, most int) *sweep {
+	s := &sweep{most: most}
 	if o.Loops == nil {
-		cores := max(len(s.where.Server), 1)
+		cores := max(len(where.Server), 1)
 		o.Loops = append(powers(2, cores), cores)
 	}
-	o.Loops = slices.Compact(slices.Sorted(slices.Values(o.Loops)))
+	o.Loops = sortedSet(o.Loops)
 	if o.Connections == nil {
-		most := min(sweepConnections, s.most)
-		if o.Connections = powers(2, most); s.runs() > manyRuns {
+		most = min(sweepConnections, most)
+		if o.Connections = powers(2, most); o.Rounds*len(o.Loops)*len(o.Connections) > manyRuns {
 			o.Connections = powers(4, most)
 		}
 	}
-	o.Connections = slices.Compact(slices.Sorted(slices.Values(o.Connections)))
+	o.Connections = sortedSet(o.Connections)
 	if o.Load.Duration == 0 && o.Load.Requests == 0 {
-		each := sweepTime/time.Duration(s.runs()) - overhead
+		each := sweepTime/time.Duration(o.Rounds*len(o.Loops)*len(o.Connections)) - overhead
 		for _, n := range o.Connections {
 			each -= o.warmup(n) / time.Duration(len(o.Connections))
 		}
 		o.Load.Duration = min(max(each, leastDuration), time.Second)
 	}
+	s.o, s.SweepReport = o, SweepReport{Asked: o.Load.asked(), Placement: where, Rounds: o.Rounds, Seconds: o.Load.Duration.Seconds(), Peaks: []Peak{}}
+	s.Entries = o.Load.Entries
+	for _, loops := range o.Loops {
+		for _, connections := range o.Connections {
+			s.Points = append(s.Points, Point{Loops: loops, Connections: connections})
+		}
+	}
+	return s
 }
+
+// sortedSet returns the numbers sorted, each once.
+func sortedSet(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
 // powers returns the powers of base from 1 up to most.
 func powers(base, most int) (numbers []int) {
@@ -182,30 +186,18 @@ func (o SweepOptions) warmup(connections int) time.Duration {
 	return cmp.Or(o.Load.Warmup, min(warmup+time.Duration(connections)*warmupEach, warmupMost))
 }
 
-// runs returns how many calls of Run it takes.
-func (s *sweep) runs() int { return s.o.Rounds * len(s.o.Loops) * len(s.o.Connections) }
-
-// keys returns those of all points, by loops and then by connections.
-func (s *sweep) keys() (all []pointKey) {
-	for _, loops := range s.o.Loops {
-		for _, connections := range s.o.Connections {
-			all = append(all, pointKey{loops, connections})
-		}
-	}
-	return all
-}
-
 // order returns the points in the order of a round. The same seed gives the same.
-func (s *sweep) order(round int) []pointKey {
-	all := s.keys()
-	random := rand.New(rand.NewPCG(s.o.Load.Seed, uint64(round)))
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all
+func (s *sweep) order(round int) []*Point {
+	points := make([]*Point, len(s.Points))
+	for i, at := range rand.New(rand.NewPCG(s.o.Load.Seed, uint64(round))).Perm(len(points)) {
+		points[i] = &s.Points[at]
+	}
+	return points
 }
 
 // notes says what limits the meaning of the figures.
 func (s *sweep) notes() (notes []string) {
-	if s.where.Shared {
+	if s.Shared {
 		notes = append(notes, "client and server share the cores: what loops add means nothing, and there is no slope; it takes three cores")
 	}
 	if most := slices.Max(s.o.Connections); most > s.most {
@@ -213,8 +205,8 @@ func (s *sweep) notes() (notes []string) {
 	} else if s.most < sweepConnections {
 		notes = append(notes, fmt.Sprintf("the limit of open files allows %d connections; raise it (ulimit -n) for more", s.most))
 	}
-	if most := slices.Max(s.o.Loops); !s.where.Shared && most > len(s.where.Server) {
-		notes = append(notes, fmt.Sprintf("%s have only %s: the slope leaves them out", plural(most, "loop"), plural(len(s.where.Server), "core")))
+	if most := slices.Max(s.o.Loops); !s.Shared && most > len(s.Server) {
+		notes = append(notes, fmt.Sprintf("%s have only %s: the slope leaves them out", plural(most, "loop"), plural(len(s.Server), "core")))
 	}
 	return notes
 }
@@ -225,19 +217,9 @@ func (s *sweep) note(text string) {
 	}
 }
 
-// measure makes all rounds.
-func (s *sweep) measure(ctx context.Context) error {
-	for round := range s.o.Rounds {
-		if err := s.measureRound(ctx, round); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // measureRound measures all points once.
 func (s *sweep) measureRound(ctx context.Context, round int) error {
-	servers := map[int]*Server{} // by loops
+	servers := map[int]*process.Process{} // by loops
 	defer func() {
 		for _, server := range servers {
 			server.Stop()
@@ -245,7 +227,7 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 	}()
 	for _, loops := range s.o.Loops {
 		o := s.o.Server
-		o.Loops, o.Connections, o.Cores, o.Timeout = loops, slices.Max(s.o.Connections), s.where.ServerCores(), s.o.Load.Timeout
+		o.Loops, o.Connections, o.Cores, o.Timeout = loops, slices.Max(s.o.Connections), s.ServerCores(), s.o.Load.Timeout
 		_, most := s.o.Load.Hashes.bounds()
 		o.Entries = 2*s.o.Load.Entries + 10*most // whole chains are stored, ten at least
 		server, err := StartServer(ctx, o)
@@ -254,12 +236,12 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 		}
 		servers[loops] = server
 	}
-	for _, at := range s.order(round) {
+	for _, p := range s.order(round) {
 		if s.o.OnStep != nil {
-			s.o.OnStep("points", s.done, s.runs())
+			s.o.OnStep("points", s.done, s.Rounds*len(s.Points))
 		}
-		if err := s.measurePoint(ctx, servers[at.loops], at); err != nil {
-			return fmt.Errorf("%s, %d connections: %w", plural(at.loops, "loop"), at.connections, err)
+		if err := s.measurePoint(ctx, servers[p.Loops], p); err != nil {
+			return fmt.Errorf("%s, %d connections: %w", plural(p.Loops, "loop"), p.Connections, err)
 		}
 		s.done++
 	}
@@ -267,38 +249,33 @@ func (s *sweep) measureRound(ctx context.Context, round int) error {
 }
 
 // measurePoint measures a point in one round.
-func (s *sweep) measurePoint(ctx context.Context, server *Server, at pointKey) error {
+func (s *sweep) measurePoint(ctx context.Context, server *process.Process, p *Point) error {
 	o := s.o.Load
-	o.Connect, o.Connections, o.Reset, o.Warmup = server.Addr(), at.connections, true, s.o.warmup(at.connections)
+	o.Connect, o.Connections, o.Reset, o.Warmup = server.Addr(), p.Connections, true, s.o.warmup(p.Connections)
 	o.ClientCores, o.ServerCores = nil, nil // as all of this process is on them already
-	if o.Threads == 0 && !s.where.Shared {
-		o.Threads = len(s.where.Client) // all of the half; Run would take half of it again
+	if o.Threads == 0 && !s.Shared {
+		o.Threads = len(s.Client) // all of the half; Run would take half of it again
 	}
 	var busy busyness
-	o.OnSample = func(Sample) { busy.sample(server.process) }
+	o.OnSample = func(Sample) { busy.sample(server) }
 	r, err := s.o.run(ctx, o)
-	s.wrong += r.Wrong
-	s.refused += r.Refused
+	s.Wrong += r.Wrong // also of a run that failed
+	s.Refused += r.Refused
 	if err != nil {
 		return err
 	}
-	t := s.tallies[at]
-	if t == nil {
-		t = &tally{point: Point{Loops: at.loops, Connections: at.connections}}
-		s.tallies[at] = t
-	}
-	t.add(r, busy.cores())
+	p.add(r, busy.cores())
 	return nil
 }
 
 // noteClient says so if the client, and not the server, bounds the last peak.
-func (s *sweep) noteClient(r SweepReport) {
-	last := r.Peaks[len(r.Peaks)-1]
-	if s.where.Shared || last.ServerCPU == 0 || last.ServerCPU >= 0.8*float64(min(last.Loops, len(s.where.Server))) {
+func (s *sweep) noteClient() {
+	last := s.Peaks[len(s.Peaks)-1]
+	if s.Shared || last.ServerCPU == 0 || last.ServerCPU >= 0.8*float64(min(last.Loops, len(s.Server))) {
 		return
 	}
 	text := fmt.Sprintf("at its peak the server kept %.2f cores busy with %s: the client bounds it", last.ServerCPU, plural(last.Loops, "loop"))
-	if r.Slope != nil {
+	if s.Slope != nil {
 		text += ", and the slope is too low"
 	}
 	s.note(text)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
-	"github.com/hitline/hitline/bench/wire"
 )
 
 // SweepReport is the result of Sweep. A rate counts by its median over the rounds, as do
@@ -20,14 +19,7 @@ import (
 // The picture "scale" draws Points: RequestsPerSecond over Connections, a curve for each
 // number of Loops, with the spread of the rounds. It has points, and no figures of its own.
 type SweepReport struct {
-	Setup    measure.Setup `json:"setup"`
-	Mode     string        `json:"mode"` // closed
-	Workload string        `json:"workload"`
-	Dialect  wire.Dialect  `json:"dialect"`
-	Hashes   string        `json:"hashes"` // of a lookup, as given
-	HitShare float64       `json:"hit_share"`
-	Pipeline int           `json:"pipeline"` // lookups under way on a connection
-	Entries  int           `json:"entries"`  // hashes in the index, at least
+	Asked // Entries are those asked for: each point has at least as many
 
 	process.Placement
 	Rounds  int     `json:"rounds"`
@@ -58,118 +50,78 @@ type Point struct {
 	Wrong             int64          `json:"wrong"`
 	Refused           int64          `json:"refused"`
 
-	rates []float64 // requests a second of each round, in their order
+	rates, cpu []float64               // requests a second and ServerCPU of each round, in their order
+	latency    *hdrhistogram.Histogram // of lookups, ns; nil before the first round
 }
 
 // Peak is the best point of a number of loops.
 type Peak struct {
-	Loops             int            `json:"loops"`
-	Connections       int            `json:"connections"`
-	RequestsPerSecond measure.Spread `json:"requests_per_s"`
-	ServerCPU         float64        `json:"server_cpu"`
-
-	// Over the fewest loops, and that over how many times as many loops; none with
-	// shared cores.
-	Speedup    *measure.Spread `json:"speedup,omitempty"`
-	Efficiency float64         `json:"efficiency,omitempty"`
-
-	speedups []float64 // of each round
-}
-
-// tally adds up the rounds of a point.
-type tally struct {
-	point   Point                   // its counts
-	latency *hdrhistogram.Histogram // of lookups, ns; nil before the first
-	cpu     []float64               // cores that the server kept busy, of each round
+	Point
+	Speedup *measure.Spread `json:"speedup,omitempty"` // over the fewest loops; nil with shared cores
 }
 
 // add adds a round, in which the server kept so many cores busy.
-func (t *tally) add(r Report, cpu float64) {
-	t.point.rates = append(t.point.rates, r.RequestsPerSecond)
-	t.point.Requests += r.Requests
-	t.point.Wrong += r.Wrong
-	t.point.Refused += r.Refused
-	t.cpu = append(t.cpu, cpu)
+func (p *Point) add(r Report, cpu float64) {
+	p.rates, p.cpu = append(p.rates, r.RequestsPerSecond), append(p.cpu, cpu)
+	p.Requests += r.Requests
+	p.Wrong += r.Wrong
+	p.Refused += r.Refused
 	switch h := r.Histogram(); {
 	case h == nil:
-	case t.latency == nil:
-		t.latency = hdrhistogram.Import(h.Export())
+	case p.latency == nil:
+		p.latency = hdrhistogram.Import(h.Export())
 	default:
-		t.latency.Merge(h)
+		p.latency.Merge(h)
 	}
 }
 
-// summarize returns the point.
-func (t *tally) summarize() Point {
-	p := t.point
-	p.RequestsPerSecond, p.ServerCPU = measure.SpreadOf(p.rates), measure.Median(t.cpu)
-	if t.latency != nil {
-		l := measure.LatencyOf(t.latency)
+// summarize fills in the figures of the rounds that were added, at least one.
+func (p *Point) summarize() {
+	p.RequestsPerSecond, p.ServerCPU = measure.SpreadOf(p.rates), measure.Median(p.cpu)
+	if p.latency != nil {
+		l := measure.LatencyOf(p.latency)
 		p.P50us, p.P99us, p.MaxUs = l.P50us, l.P99us, l.MaxUs
 	}
-	return p
 }
 
-// report returns the report without what was measured.
-func (s *sweep) report() SweepReport {
-	o := s.o.Load.report()
-	return SweepReport{
-		Setup: o.Setup, Mode: o.Mode, Workload: o.Workload, Dialect: o.Dialect, Hashes: o.Hashes, HitShare: o.HitShare, Pipeline: o.Pipeline,
-		Entries: s.o.Load.Entries, Placement: s.where, Rounds: s.o.Rounds, Seconds: s.o.Load.Duration.Seconds(),
-		Points: []Point{}, Peaks: []Peak{},
+// summarize fills in the figures of the points, and leaves those out that were not measured.
+// Only of all points are there peaks and a slope.
+func (r *SweepReport) summarize(partial bool) {
+	r.Partial = partial
+	r.Points = slices.DeleteFunc(r.Points, func(p Point) bool { return len(p.rates) == 0 })
+	for i := range r.Points {
+		r.Points[i].summarize()
+	}
+	if !partial {
+		r.addPeaks()
+		r.fit()
 	}
 }
 
-// fill adds what was measured until now, without peaks.
-func (s *sweep) fill(r *SweepReport) {
-	r.Wrong, r.Refused = s.wrong, s.refused
-	for _, at := range s.keys() {
-		if t := s.tallies[at]; t != nil {
-			r.Points = append(r.Points, t.summarize())
-		}
-	}
-}
-
-// addPeaks adds the best of the points of each number of loops. All points have all
-// rounds.
+// addPeaks adds the best of the points of each number of loops.
 func (r *SweepReport) addPeaks() {
-	for rest := r.Points; len(rest) > 0; {
-		n := slices.IndexFunc(rest, func(p Point) bool { return p.Loops != rest[0].Loops })
-		if n < 0 {
-			n = len(rest)
+	for _, p := range r.Points {
+		n := len(r.Peaks)
+		if n == 0 || r.Peaks[n-1].Loops != p.Loops {
+			r.Peaks = append(r.Peaks, Peak{Point: p})
+		} else if p.RequestsPerSecond.Median > r.Peaks[n-1].RequestsPerSecond.Median {
+			r.Peaks[n-1].Point = p
 		}
-		r.addPeak(rest[:n])
-		rest = rest[n:]
 	}
-}
-
-// addPeak adds the best of the points, which have the same number of loops.
-func (r *SweepReport) addPeak(points []Point) {
-	best := slices.MaxFunc(points, func(a, b Point) int { return cmp.Compare(a.RequestsPerSecond.Median, b.RequestsPerSecond.Median) })
-	p := Peak{Loops: best.Loops, Connections: best.Connections, RequestsPerSecond: best.RequestsPerSecond, ServerCPU: best.ServerCPU}
-	first := best
-	if len(r.Peaks) > 0 {
-		first = r.Points[slices.IndexFunc(r.Points, func(q Point) bool {
-			return q.Loops == r.Peaks[0].Loops && q.Connections == r.Peaks[0].Connections
-		})]
+	first := r.Peaks[0].rates
+	if r.Shared || slices.Min(first) <= 0 {
+		return
 	}
-	if !r.Shared && slices.Min(first.rates) > 0 {
-		p.speedups = measure.Ratios(best.rates, first.rates)
-		speedup := measure.SpreadOf(p.speedups)
-		p.Speedup, p.Efficiency = &speedup, measure.Round3(speedup.Median*float64(first.Loops)/float64(p.Loops))
+	for i := range r.Peaks {
+		speedup := measure.SpreadOf(measure.Ratios(r.Peaks[i].rates, first))
+		r.Peaks[i].Speedup = &speedup
 	}
-	r.Peaks = append(r.Peaks, p)
 }
 
 // fit sets the slope, of the peaks whose loops have a core each.
 func (r *SweepReport) fit() {
-	var peaks []Peak
-	for _, p := range r.Peaks {
-		if p.Loops <= len(r.Server) && p.speedups != nil {
-			peaks = append(peaks, p)
-		}
-	}
-	if r.Shared || len(peaks) < 2 {
+	peaks := slices.DeleteFunc(slices.Clone(r.Peaks), func(p Peak) bool { return p.Loops > len(r.Server) })
+	if len(peaks) < 2 || peaks[0].Speedup == nil {
 		return
 	}
 	slopes := make([]float64, r.Rounds)
@@ -185,8 +137,8 @@ func (r *SweepReport) fit() {
 func slope(peaks []Peak, round int) float64 {
 	n, x, y, xx, xy := float64(len(peaks)), 0.0, 0.0, 0.0, 0.0
 	for _, p := range peaks {
-		loops := float64(p.Loops) / float64(peaks[0].Loops)
-		x, y, xx, xy = x+loops, y+p.speedups[round], xx+loops*loops, xy+loops*p.speedups[round]
+		loops, speedup := float64(p.Loops)/float64(peaks[0].Loops), p.rates[round]/peaks[0].rates[round]
+		x, y, xx, xy = x+loops, y+speedup, xx+loops*loops, xy+loops*speedup
 	}
 	return (n*xy - x*y) / (n*xx - x*x)
 }
@@ -196,14 +148,14 @@ func slope(peaks []Peak, round int) float64 {
 func (r SweepReport) WriteTable(w io.Writer) error {
 	var t measure.Table
 	t.Line("setup", "%v", r.Setup)
-	t.Line("lookups", "%s, %s hashes, %.4g %% hit whole; %d under way on a connection", r.Workload, r.Hashes, 100*r.HitShare, r.Pipeline)
+	t.Line("lookups", "%s; %d under way on a connection", r.lookups(), r.Pipeline)
 	t.Line("cores", "%v", r.Placement)
 	t.Line("rounds", "%d, of %.3g s for each point; medians, with least and largest", r.Rounds, r.Seconds)
 	t.Text("")
 	r.writePoints(&t)
 	t.Text("")
 	for _, p := range r.Peaks {
-		t.Line(plural(p.Loops, "loop"), "%s", p)
+		t.Line(plural(p.Loops, "loop"), "%s", p.describe(r.Peaks[0].Loops))
 	}
 	switch {
 	case r.Slope != nil:
@@ -216,12 +168,13 @@ func (r SweepReport) WriteTable(w io.Writer) error {
 	return t.Write(w)
 }
 
-// String returns the peak for people.
-func (p Peak) String() string {
+// describe returns the peak for people. Its efficiency is the speed-up over how many times as many
+// loops as the fewest it has.
+func (p Peak) describe(fewest int) string {
 	rate := p.RequestsPerSecond
 	text := fmt.Sprintf("%.0f a second (%.0f to %.0f) at %d connections", rate.Median, rate.Min, rate.Max, p.Connections)
 	if s := p.Speedup; s != nil {
-		text += fmt.Sprintf("; %.2f times the first (%.2f to %.2f), efficiency %.2f", s.Median, s.Min, s.Max, p.Efficiency)
+		text += fmt.Sprintf("; %.2f times the first (%.2f to %.2f), efficiency %.2f", s.Median, s.Min, s.Max, s.Median*float64(fewest)/float64(p.Loops))
 	}
 	if p.ServerCPU > 0 {
 		text += fmt.Sprintf("; the server kept %.2f cores busy", p.ServerCPU)
@@ -229,30 +182,24 @@ func (p Peak) String() string {
 	return text
 }
 
-// writePoints adds the table of the points, a row for each number of connections.
+// writePoints adds the table of the points, a row for each number of connections. In a partial
+// report some have not been measured.
 func (r SweepReport) writePoints(t *measure.Table) {
-	heads, columns, rows := []string{"connections"}, map[int]int{}, map[int][]any{}
-	var connections []int
+	rates, heads := map[[2]int]any{}, []string{"connections"}
+	var loops, connections []int
 	for _, p := range r.Points {
-		if columns[p.Loops] == 0 {
-			columns[p.Loops] = len(heads)
-			heads = append(heads, plural(p.Loops, "loop"))
-		}
-		if rows[p.Connections] == nil {
-			connections = append(connections, p.Connections)
-			rows[p.Connections] = []any{p.Connections}
-		}
-		row := rows[p.Connections]
-		for len(row) < columns[p.Loops] {
-			row = append(row, "-")
-		}
-		rows[p.Connections] = append(row, int64(p.RequestsPerSecond.Median+0.5))
+		rates[[2]int{p.Loops, p.Connections}] = int64(p.RequestsPerSecond.Median + 0.5)
+		loops, connections = append(loops, p.Loops), append(connections, p.Connections)
+	}
+	loops, connections = sortedSet(loops), sortedSet(connections)
+	for _, n := range loops {
+		heads = append(heads, plural(n, "loop"))
 	}
 	t.Heads(heads...)
 	for _, n := range connections {
-		row := rows[n]
-		for len(row) < len(heads) {
-			row = append(row, "-")
+		row := []any{n}
+		for _, loops := range loops {
+			row = append(row, cmp.Or(rates[[2]int{loops, n}], "-"))
 		}
 		t.Row(row...)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
+	"github.com/hitline/hitline/bench/workload"
 )
 
 // intsBelow iterates over 0, 1, … n-1.
@@ -62,7 +63,7 @@ func TestSweepPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.o.Rounds = cmp.Or(tt.o.Rounds, 3)
 			p := sweepOf(tt.o, tt.cores, tt.most)
-			assert.Equal(t, []int{tt.client, tt.server}, []int{len(p.where.Client), len(p.where.Server)})
+			assert.Equal(t, []int{tt.client, tt.server}, []int{len(p.Client), len(p.Server)})
 			assert.Equal(t, tt.loops, p.o.Loops)
 			assert.Equal(t, tt.connections, p.o.Connections)
 			assert.InDelta(t, tt.each, p.o.Load.Duration, float64(time.Microsecond))
@@ -73,7 +74,7 @@ func TestSweepPlan(t *testing.T) {
 				assert.Contains(t, fmt.Sprint(notes), tt.notes)
 			}
 			if tt.o.Load.Duration == 0 {
-				assert.LessOrEqual(t, time.Duration(p.runs())*(p.o.Load.Duration+mean(p.o.Connections)), 75*time.Second)
+				assert.LessOrEqual(t, time.Duration(p.Rounds*len(p.Points))*(p.o.Load.Duration+mean(p.o.Connections)), 75*time.Second)
 			}
 		})
 	}
@@ -81,24 +82,31 @@ func TestSweepPlan(t *testing.T) {
 
 // sweepOf returns a planned sweep on so many cores, with so many connections at most.
 func sweepOf(o SweepOptions, cores, most int) *sweep {
-	s := &sweep{o: o, where: process.Halves(slices.Collect(intsBelow(cores)), fstest.MapFS{}), most: most}
-	s.plan()
-	return s
+	return newSweep(o, process.Halves(slices.Collect(intsBelow(cores)), fstest.MapFS{}), most)
 }
 
 // Each round has all points, in an order of its own that the seed decides.
 func TestSweepOrder(t *testing.T) {
-	ofSeed := func(seed uint64) *sweep {
-		return sweepOf(SweepOptions{Load: Options{Seed: seed}, Loops: []int{1, 2, 4}, Connections: powers(2, 64), Rounds: 3}, 8, 100)
+	order := func(seed uint64, round int) (points [][2]int) {
+		s := sweepOf(SweepOptions{Load: Options{Seed: seed}, Loops: []int{1, 2, 4}, Connections: powers(2, 64), Rounds: 3}, 8, 100)
+		for _, p := range s.order(round) {
+			points = append(points, [2]int{p.Loops, p.Connections})
+		}
+		return points
 	}
-	p := ofSeed(1)
-	first, second := p.order(0), p.order(1)
-	assert.ElementsMatch(t, p.keys(), first)
-	assert.ElementsMatch(t, p.keys(), second)
-	assert.NotEqual(t, p.keys(), first)
+	var all [][2]int
+	for _, loops := range []int{1, 2, 4} {
+		for _, connections := range powers(2, 64) {
+			all = append(all, [2]int{loops, connections})
+		}
+	}
+	first, second := order(1, 0), order(1, 1)
+	assert.ElementsMatch(t, all, first)
+	assert.ElementsMatch(t, all, second)
+	assert.NotEqual(t, all, first)
 	assert.NotEqual(t, first, second)
-	assert.Equal(t, first, p.order(0))
-	assert.NotEqual(t, first, ofSeed(2).order(0))
+	assert.Equal(t, first, order(1, 0))
+	assert.NotEqual(t, first, order(2, 0))
 }
 
 func TestSweepValidate(t *testing.T) {
@@ -116,15 +124,16 @@ func TestSweepValidate(t *testing.T) {
 
 // point returns a point whose rounds had these rates.
 func point(loops, connections int, rates ...float64) Point {
-	t := tally{point: Point{Loops: loops, Connections: connections}}
+	p := Point{Loops: loops, Connections: connections}
 	for _, rate := range rates {
-		t.add(Report{Figures: &Figures{RequestsPerSecond: rate}}, 0)
+		p.add(Report{Figures: &Figures{RequestsPerSecond: rate}}, 0)
 	}
-	return t.summarize()
+	p.summarize()
+	return p
 }
 
 // A point counts by the median rate of its rounds and by all their lookups.
-func TestTally(t *testing.T) {
+func TestPoint(t *testing.T) {
 	latency := func(us ...int64) *hdrhistogram.Histogram {
 		h := hdrhistogram.New(1, 1e9, 3)
 		for _, v := range us {
@@ -134,11 +143,11 @@ func TestTally(t *testing.T) {
 	}
 	first := latency(1, 1, 1)
 	latencies := []*hdrhistogram.Histogram{first, latency(1, 1, 1, 1), latency(50, 50, 50)}
-	tally := tally{point: Point{Loops: 2, Connections: 8}}
+	got := Point{Loops: 2, Connections: 8}
 	for i, rate := range []float64{30, 10, 20} {
-		tally.add(Report{Figures: &Figures{RequestsPerSecond: rate}, Requests: 5, Wrong: int64(i), Refused: 1, histogram: latencies[i]}, rate/100)
+		got.add(Report{Figures: &Figures{RequestsPerSecond: rate}, Requests: 5, Wrong: int64(i), Refused: 1, histogram: latencies[i]}, rate/100)
 	}
-	got := tally.summarize()
+	got.summarize()
 	assert.Equal(t, []any{measure.Spread{Median: 20, Min: 10, Max: 30}, 0.2}, []any{got.RequestsPerSecond, got.ServerCPU})
 	assert.Equal(t, []int64{15, 3, 3}, []int64{got.Requests, got.Wrong, got.Refused})
 	assert.InDelta(t, 1, got.P50us, 0.01)
@@ -154,29 +163,34 @@ func TestPeaksAndSlope(t *testing.T) {
 		r := SweepReport{Placement: process.Placement{Server: cores}, Rounds: len(points[0].rates), Points: points}
 		r.addPeaks()
 		r.fit()
-		for i := range r.Peaks {
-			r.Peaks[i].speedups = nil
-		}
 		return r
 	}
 	assert.Nil(t, of(point(1, 1, 10)).Slope, "there is no slope of one point")
 	r := of(point(1, 1, 10, 10, 10), point(1, 2, 30, 60, 20), point(1, 3, 20, 20, 20), // a lucky round makes no peak
 		point(2, 1, 54, 54, 54), point(2, 2, 53, 53, 53), point(4, 1, 102, 102, 102))
-	assert.Equal(t, []Peak{
-		{Loops: 1, Connections: 2, RequestsPerSecond: measure.Spread{Median: 30, Min: 20, Max: 60}, Speedup: &measure.Spread{Median: 1, Min: 1, Max: 1}, Efficiency: 1},
-		{Loops: 2, Connections: 1, RequestsPerSecond: measure.Spread{Median: 54, Min: 54, Max: 54}, Speedup: &measure.Spread{Median: 1.8, Min: 0.9, Max: 2.7}, Efficiency: 0.9},
-		{Loops: 4, Connections: 1, RequestsPerSecond: measure.Spread{Median: 102, Min: 102, Max: 102}, Speedup: &measure.Spread{Median: 3.4, Min: 1.7, Max: 5.1}, Efficiency: 0.85},
-	}, r.Peaks)
+	for i, want := range []struct {
+		loops, connections int
+		rate, speedup      measure.Spread
+	}{
+		{1, 2, measure.Spread{Median: 30, Min: 20, Max: 60}, measure.Spread{Median: 1, Min: 1, Max: 1}},
+		{2, 1, measure.Spread{Median: 54, Min: 54, Max: 54}, measure.Spread{Median: 1.8, Min: 0.9, Max: 2.7}},
+		{4, 1, measure.Spread{Median: 102, Min: 102, Max: 102}, measure.Spread{Median: 3.4, Min: 1.7, Max: 5.1}},
+	} {
+		p := r.Peaks[i]
+		assert.Equal(t, []any{want.loops, want.connections, want.rate, want.speedup}, []any{p.Loops, p.Connections, p.RequestsPerSecond, *p.Speedup})
+	}
+	assert.Contains(t, r.Peaks[2].describe(1), "3.40 times the first (1.70 to 5.10), efficiency 0.85")
+	require.Len(t, r.Peaks, 3)
 	require.NotNil(t, r.Slope)
 	assert.Equal(t, measure.Spread{Median: 0.8, Min: 0.257, Max: 1.343}, *r.Slope)
 
 	r = of(point(2, 1, 10), point(4, 1, 20)) // that begins with 2 loops; twice as many are twice as fast
 	assert.InDelta(t, 1, r.Slope.Median, 0)
-	assert.InDelta(t, 1, r.Peaks[1].Efficiency, 0)
+	assert.Contains(t, r.Peaks[1].describe(2), "efficiency 1.00")
 
 	r = of(point(1, 1, 10), point(2, 1, 20), point(8, 1, 20)) // loops without a core each
 	assert.InDelta(t, 1, r.Slope.Median, 0)
-	assert.InDelta(t, 0.25, r.Peaks[2].Efficiency, 0)
+	assert.Contains(t, r.Peaks[2].describe(1), "efficiency 0.25")
 	cores = slices.Collect(intsBelow(1))
 	assert.Nil(t, of(point(1, 1, 10), point(2, 1, 10)).Slope)
 
@@ -184,19 +198,19 @@ func TestPeaksAndSlope(t *testing.T) {
 	r.addPeaks()
 	r.fit()
 	assert.Nil(t, r.Slope)
-	assert.Zero(t, r.Peaks[1].Efficiency)
+	assert.Nil(t, r.Peaks[1].Speedup)
 }
 
 // The keys are a contract with those who read the line.
 func TestSweepReport(t *testing.T) {
 	r := SweepReport{
-		Setup:    measure.NewSetup(5),
-		Workload: "random", Hashes: "64", HitShare: 1, Pipeline: 1, Placement: process.Placement{Client: []int{0, 1}, Server: []int{2, 3}}, Rounds: 3, Seconds: 1,
+		Asked:     Asked{Setup: measure.NewSetup(5), Workload: "random", Hashes: "64", HitShare: 1, MissAt: workload.MissRandom, Pipeline: 1},
+		Placement: process.Placement{Client: []int{0, 1}, Server: []int{2, 3}}, Rounds: 3, Seconds: 1,
 		Slope: &measure.Spread{Median: 0.81, Min: 0.7, Max: 0.9}, Wrong: 3,
 		Points: []Point{{Loops: 1, Connections: 1, RequestsPerSecond: measure.Spread{Median: 10}}, {Loops: 1, Connections: 2, RequestsPerSecond: measure.Spread{Median: 30.4}}, {Loops: 2, Connections: 1, RequestsPerSecond: measure.Spread{Median: 12}}},
 		Peaks: []Peak{{
-			Loops: 1, Connections: 2, RequestsPerSecond: measure.Spread{Median: 30.4, Min: 29, Max: 31},
-			Speedup: &measure.Spread{Median: 1, Min: 1, Max: 1}, Efficiency: 1, ServerCPU: 0.97,
+			Point:   Point{Loops: 1, Connections: 2, RequestsPerSecond: measure.Spread{Median: 30.4, Min: 29, Max: 31}, ServerCPU: 0.97},
+			Speedup: &measure.Spread{Median: 1, Min: 1, Max: 1},
 		}},
 	}
 	var out bytes.Buffer
@@ -209,21 +223,21 @@ func TestSweepReport(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &keys))
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	assert.Equal(t, []string{
-		"client_cores", "dialect", "entries", "hashes", "hit_share", "mode", "peaks", "pipeline", "points", "refused", "rounds", "seconds_per_point", "server_cores",
+		"client_cores", "dialect", "entries", "hashes", "hit_share", "miss_at", "mode", "peaks", "pipeline", "points", "refused", "rounds", "seconds_per_point", "server_cores",
 		"setup", "shared_cores", "slope", "workload", "wrong",
 	}, slices.Sorted(maps.Keys(keys)))
 	assert.Equal(t, []string{
 		"connections", "loops", "max_us", "p50_us", "p99_us", "refused", "requests", "requests_per_s", "server_cpu", "wrong",
 	}, slices.Sorted(maps.Keys(got.Points[0])))
 	assert.Equal(t, []string{
-		"connections", "efficiency", "loops", "requests_per_s", "server_cpu", "speedup",
+		"connections", "loops", "max_us", "p50_us", "p99_us", "refused", "requests", "requests_per_s", "server_cpu", "speedup", "wrong",
 	}, slices.Sorted(maps.Keys(got.Peaks[0])))
 
 	out.Reset()
 	require.NoError(t, r.WriteTable(&out))
 	for _, line := range []string{
 		"setup        hitbench ", ", --seed 5\n",
-		"lookups      random, 64 hashes, 100 % hit whole; 1 under way on a connection\n",
+		"lookups      random, 64 hashes, 100 % hit whole, others miss at: random; 1 under way on a connection\n",
 		"cores        client [0 1], server [2 3]\n",
 		"rounds       3, of 1 s for each point; medians, with least and largest\n",
 		"1 loop       30 a second (29 to 31) at 2 connections; 1.00 times the first (1.00 to 1.00), efficiency 1.00; the server kept 0.97 cores busy\n",

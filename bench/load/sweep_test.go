@@ -71,7 +71,7 @@ func quickSweep(t *testing.T, fault string) SweepOptions {
 	require.NoError(t, err)
 	return SweepOptions{
 		Load: Options{
-			Hashes: Lengths{Least: 10, Most: 10}, HitShare: 1, Pipeline: 2, Entries: 100, Timeout: patience, Seed: 1, Requests: 300,
+			Hashes: Lengths{Least: 10, Most: 10}, HitShare: 1, Pipeline: 2, Entries: 100, Timeout: patience, Seed: 1, Requests: 300, Warmup: time.Millisecond,
 			ClientCores: client, ServerCores: server,
 		},
 		Server: ServerOptions{Hitline: os.Args[0]}, Loops: []int{1, 2}, Connections: []int{1, 3}, Rounds: 2,
@@ -199,9 +199,12 @@ func TestNoteClient(t *testing.T) {
 		{1.2, 2, false, "at its peak the server kept 1.20 cores busy with 2 loops: the client bounds it"},
 	} {
 		var notes []string
-		s := sweep{where: process.Placement{Server: []int{1, 2}, Shared: tt.shared}}
+		s := sweep{SweepReport: SweepReport{
+			Placement: process.Placement{Server: []int{1, 2}, Shared: tt.shared},
+			Peaks:     []Peak{{Point: Point{Loops: 1}}, {Point: Point{Loops: tt.loops, ServerCPU: tt.busy}}},
+		}}
 		s.o.OnNote = func(text string) { notes = append(notes, text) }
-		s.noteClient(SweepReport{Peaks: []Peak{{Loops: 1}, {Loops: tt.loops, ServerCPU: tt.busy}}})
+		s.noteClient()
 		assert.Equal(t, tt.note, strings.Join(notes, ""))
 	}
 }
@@ -261,7 +264,7 @@ func TestSweepFaults(t *testing.T) {
 	o.Connections = []int{1, MaxConnections}
 	if o.Connections[1] > mostConnections() { // files are that scarce almost everywhere
 		o.Loops = []int{1}
-		for (&sweep{o: o}).order(0)[0].connections != 1 {
+		for newSweep(o, process.Placement{}, 1).order(0)[0].Connections != 1 {
 			o.Load.Seed++
 		}
 		r, err = Sweep(t.Context(), o)

@@ -2,12 +2,12 @@ package load
 
 import (
 	"fmt"
-	"github.com/hitline/hitline/bench/wire"
-	"github.com/hitline/hitline/bench/workload"
 	"math"
 	"runtime"
 	"time"
 
+	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -223,7 +223,7 @@ func (w *worker) fill(i int) error {
 	c := w.conns[i]
 	for !c.full() && w.now < w.stage.end {
 		start := w.now
-		if w.stage.period > 0 && !c.source.follows() {
+		if w.stage.period > 0 && !c.follows {
 			if w.backlog(i) <= 0 {
 				break
 			}

@@ -35,10 +35,11 @@ func (p *Process) CPU() (time.Duration, error) {
 }
 
 // Cores returns the cores that this process may run on; none where it cannot be
-// pinned.
+// pinned. They are those of the calling thread: the first one may have been kept to a
+// server's cores to start it.
 func Cores() ([]int, error) {
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("cannot tell the cores: %w", err)
 	}
 	var cores []int

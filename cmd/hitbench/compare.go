@@ -19,15 +19,14 @@ import (
 
 // compareFlags are the flags of hitbench compare, and of floor; written by cobra.
 type compareFlags struct {
-	o        compare.Options
-	rotate   int64 // MiB
-	maxCache int64 // MiB
-	missAt   string
-	cores    coresFlags
-	secure   connectflags.Flags
-	json     bool
-	vllm     vllm.Options
-	holders  holders.Options
+	o       compare.Options
+	rotate  int64 // MiB
+	missAt  string
+	cores   coresFlags
+	secure  connectflags.Flags
+	json    bool
+	vllm    vllm.Options
+	holders holders.Options
 }
 
 // Hidden commands that are servers to compare with: a Go map behind a socket, and one that looks
@@ -54,7 +53,8 @@ Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
 for hitline, by anchors from 4,096 hashes on; pyzmq for what speaks ZeroMQ;
-go-redis for Redis and Valkey. A ratio above 1 says that the rival takes longer.
+go-redis for Redis and Valkey; for Mooncake backend/mooncake, which is never
+prepared. A ratio above 1 says that the rival takes longer.
 In a third way, anchored, hitline is asked by anchors, whatever the length. The
 column zmtp is the ratio to hitline over ZeroMQ, asked by the same client, and
 "to the floor" is that to the floor in the same rounds. "cpu us" is the CPU time
@@ -117,9 +117,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	hashesFlag(flags, &f.o.Hashes, []int{64, 512, 8192, 131072}, ", one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
 	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival and way at each number of hashes, about (with --vllm 3s)")
 	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
-	f.addLookups(flags, 1)
-	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together")
-	flags.Int64Var(&f.maxCache, "max-cache", 0, "`MiB` of the last-level cache that requests and index exceed together, if it is as large; 0: do not care")
+	f.addLookups(flags, 1, 64)
 	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual, anchored (default prepared,usual)")
 	flags.IntVar(&f.o.Batch, "batch", 0, "most requests to a rival at its turn; 0 for an eighth of a round")
 	flags.BoolVar(&f.o.Idle, "idle", false, "also measure the CPU time of hitline in a second without requests")
@@ -142,13 +140,14 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	return cmd
 }
 
-// addLookups defines the flags for what is asked.
-func (f *compareFlags) addLookups(flags *pflag.FlagSet, hitShare float64) {
+// addLookups defines the flags for what is asked, with the defaults that commands differ in.
+func (f *compareFlags) addLookups(flags *pflag.FlagSet, hitShare float64, rotate int64) {
 	roundsFlag(flags, &f.o.Rounds, 5, "")
 	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
 	pipelineFlag(flags, &f.o.Pipeline, 0, ", in further rounds that measure requests a second; 0 for none")
 	seedFlag(flags, &f.o.Seed, 1, "")
 	missFlags(flags, &f.o.HitShare, &f.missAt, hitShare, "")
+	flags.Int64Var(&f.rotate, "rotate", rotate, "`MiB` that the requests of each number of hashes exceed together; an index holds as many")
 	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
 }
 
@@ -190,7 +189,7 @@ func (a *app) compareServerCommand() *cobra.Command {
 // options returns those of the flags.
 func (a *app) options(f compareFlags) (o compare.Options, err error) {
 	o = f.o
-	o.Rotate, o.MaxCache, o.MissAt = bytesOf(f.rotate), bytesOf(f.maxCache), workload.MissAt(f.missAt)
+	o.Rotate, o.MissAt = bytesOf(f.rotate), workload.MissAt(f.missAt)
 	if o.ClientCores, o.ServerCores, err = f.cores.parse(); err != nil {
 		return o, err
 	}

@@ -90,7 +90,6 @@ func TestCompareUsage(t *testing.T) {
 		"--hitline: ":                                     {"--hitline", "/no/such"},
 		"bad options: a duration of 0s":                   {"-d", "0"},
 		"MiB of requests; give 0 to 4096":                 {"--rotate", "17592186044416"}, // 2⁴⁴: its bytes are 0 in 64 bits
-		"MiB of cache; give 0 to 8192":                    {"--max-cache", "-17592186044416"},
 		"bad options: a miss at \"end\"":                  {"--miss-at", "end"},
 		"bad options: core 1000 is not among":             {"--client-cores", "1000"},
 		"bad options: cores \"0-\"; give any, or a list":  {"--server-cores", "0-"},

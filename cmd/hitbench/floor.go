@@ -24,13 +24,13 @@ func (a *app) floorCommand() *cobra.Command {
 blocking raw-socket server that only reads the same bytes and answers 4. Both
 servers are started here and stopped at the end; the client is pinned to one
 core and they to another. Requests rotate over chains that, in requests and
-index, together exceed the last-level cache. A tenth of the chains miss, and
-every answer is checked.
+index, together exceed 64 MiB, for most a last-level cache; --rotate changes
+that. A tenth of the chains miss, and every answer is checked.
 
 It is a short form of
   hitbench compare --only floor --ways prepared --hashes 512 --duration 2s
-    --rotate 0 --max-cache 64 --entries 1000000 --hit-share 0.9 --batch 64
-    --idle --timeout 10s
+    --rotate 32 --entries 1000000 --hit-share 0.9 --batch 64 --idle
+    --timeout 10s
 with one core for the servers, and prints the same report. The figure to look at
 is "to the floor": the median of the rounds' ratios of medians to the floor's,
 with the least and the largest. Percentiles are of the round trips of all
@@ -67,8 +67,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	hashesFlag(flags, &f.o.Hashes, []int{512}, ", one after the other")
 	durationFlag(flags, &f.o.TimePerRival, 2*time.Second, ": each server at each number of hashes, about")
 	entriesFlag(flags, &f.o.Entries, 1_000_000, "; more are stored if the chains need it")
-	f.addLookups(flags, 0.9)
-	flags.Int64Var(&f.maxCache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report the host's")
+	f.addLookups(flags, 0.9, 32)
 	flags.BoolVar(&anchored, "anchored", false, "ask hitline by anchors")
 	hitlineFlag(flags, &f.o.Hitline, "")
 	jsonFlag(flags, &f.json)

@@ -49,7 +49,7 @@ func runFloor(t *testing.T, args ...string) result {
 	t.Setenv(asCommand, "1")
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"floor", "--hashes", "20", "--entries", "1", "--max-cache", "1", "--rounds", "2", "-n", "60", "-d", "0.01", "--hitline", os.Args[0]}
+	small := []string{"floor", "--hashes", "20", "--entries", "1", "--rotate", "0", "--rounds", "2", "-n", "60", "-d", "0.01", "--hitline", os.Args[0]}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -81,7 +81,7 @@ func TestFloor(t *testing.T) {
 // What help says that floor stands for is the same.
 func TestFloorIsCompare(t *testing.T) {
 	floor := comparison(t, runFloor(t, "--json", "--hashes", "50", "--entries", "400"))
-	compared := comparison(t, runCompare(t, strings.Fields("-n 60 --json --only floor --ways prepared --rotate 0 --max-cache 1 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
+	compared := comparison(t, runCompare(t, strings.Fields("-n 60 --json --only floor --ways prepared --rotate 0 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
 	for _, r := range []*compare.Report{&floor, &compared} {
 		for i := range r.Rows {
 			row := &r.Rows[i]
@@ -129,7 +129,7 @@ func TestFloorUsage(t *testing.T) {
 		"unknown flag: --depth":                    {"--depth", "1"},
 		"bad options: 0 hashes":                    {"--hashes", "0"},
 		"--hitline: ":                              {"--hitline", "/no/such"},
-		"bad options: -1 MiB of cache":             {"--max-cache", "-1"},
+		"bad options: -1 MiB of requests":          {"--rotate", "-1"},
 		"bad options: core 1023 is not among":      {"--client-cores", "1023"},
 		"--connect: \"udp://h:1\": unknown scheme": {"--connect", "udp://h:1"},
 	} {

@@ -43,7 +43,7 @@ func TestRunSweep(t *testing.T) {
 
 	r = runSweep(t.Context(), t, "--pipeline", "3")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "lookups      random, 20 hashes, 100 % hit whole; 3 under way on a connection\n")
+	assert.Contains(t, r.stdout, "lookups      random, 20 hashes, 100 % hit whole, others miss at: random; 3 under way on a connection\n")
 }
 
 // --sweep starts a server, and has lists of its own for what is not given.

@@ -131,7 +131,7 @@ var rules = []*rule{
 	// Measurements, with what a page leaves to the reader, made short.
 	{command: regexp.MustCompile(`^hitbench run`), flags: "-d 50ms --warmup 10ms --entries 2000 --timeout 60s"},
 	{command: regexp.MustCompile(`^hitbench run .*--sweep`), flags: "-c 1,2 --rounds 1"},
-	{command: regexp.MustCompile(`^hitbench floor`), flags: "-d 10ms --rounds 1 --entries 1000 --max-cache 1 --timeout 60s"},
+	{command: regexp.MustCompile(`^hitbench floor`), flags: "-d 10ms --rounds 1 --entries 1000 --rotate 1 --timeout 60s"},
 	{command: regexp.MustCompile(`^hitbench .*\bN$`), replace: []string{" N", " 64"}},
 	{command: regexp.MustCompile(`^hitbench .*\bPATH`), replace: []string{"PATH", "python3"}},
 	{command: regexp.MustCompile(`^hitbench .*\bFILE`), replace: []string{"FILE", "conversation_trace.jsonl"}},
