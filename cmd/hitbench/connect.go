@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
@@ -20,6 +22,7 @@ import (
 // conn is one connection to a server.
 type conn interface {
 	replay.Target
+	blockSize(ctx context.Context) (tokens int, err error) // that one hash covers at the server
 	Close() error
 }
 
@@ -66,6 +69,30 @@ func (c clientConn) Lookup(ctx context.Context, numTokens uint32, hashes []byte,
 
 func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 	return refusal(c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen)))
+}
+
+// probeTokens is a multiple of every block size that is likely: 2^14 * 3^2 * 5 * 7 tokens.
+const probeTokens = 1 << 14 * 9 * 5 * 7
+
+// blockSize returns how many tokens one hash covers at the server. It stores two
+// random hashes, asks how many tokens they are, and evicts them.
+func (c clientConn) blockSize(ctx context.Context) (size int, err error) {
+	blob := make([]byte, 2*workload.HashLen)
+	_, _ = rand.Read(blob) // never fails
+	if err := c.Store(ctx, blob, workload.HashLen); err != nil {
+		return 0, err
+	}
+	hit, err := c.Lookup(ctx, probeTokens, blob, workload.HashLen)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)); err != nil {
+		return 0, refusal(err)
+	}
+	if hit == 0 || hit%2 != 0 {
+		return 0, fmt.Errorf("%w: to 2 stored hashes the server answered %d tokens; replay needs a server of one full-attention group, or give --block-size", measure.ErrAnswer, hit)
+	}
+	return int(hit / 2), nil
 }
 
 func refusal(err error) error {
@@ -130,6 +157,9 @@ func (b *bothWays) LookupInFull(ctx context.Context, numTokens uint32, hashes []
 	b.sent += b.written.Load() - before
 	return hit, err
 }
+
+// blockSize asks by all hashes: what it stores has no anchors.
+func (b *bothWays) blockSize(ctx context.Context) (int, error) { return b.full.blockSize(ctx) }
 
 func (b *bothWays) Store(ctx context.Context, keys []byte, hashLen int) error {
 	return b.StoreChain(ctx, keys, hashLen)

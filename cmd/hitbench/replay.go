@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
@@ -65,7 +66,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	traceFlag(flags, &f.trace)
 	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
 	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
-	blockSizeFlag(flags, &f.o.BlockSize, workload.BlockTokens, "; divides 512")
+	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
 	flags.BoolVar(&f.o.Split, "split", false, "the connections share one replay instead of making one each")
 	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
@@ -110,8 +111,27 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer closeAll(conns)
+	if f.o.BlockSize == 0 {
+		if o.BlockSize, err = learnBlockSize(ctx, conns[0], o.Timeout); err != nil {
+			return err
+		}
+	}
 	report, err := a.watchReplay(ctx, o, conns, total)
 	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
+}
+
+// learnBlockSize asks the server for its block size, for at most timeout.
+func learnBlockSize(ctx context.Context, c conn, timeout time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	size, err := c.blockSize(ctx)
+	if err == nil && workload.BlockTokens%size != 0 {
+		err = measure.BadOptions("a hash covers %d tokens at the server; a trace needs a number that divides %d", size, workload.BlockTokens)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the block size: %w", err)
+	}
+	return size, nil
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
@@ -126,6 +146,9 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, i
 		return o, 0, err
 	}
 	o.Trace = in.trace
+	if o.BlockSize == 0 { // until the server is asked; the number of requests is the same
+		o.BlockSize = workload.BlockTokens
+	}
 	if err := o.Validate(); err != nil {
 		return o, 0, err
 	}

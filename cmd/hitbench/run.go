@@ -60,7 +60,8 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Put load on a server, measure it and check every answer",
 		Long: `Put load on a server, measure it and check every answer. What is looked up is
 stored first, under a salt of this run, so the server need not be empty; it must
-have room for it.
+have room for it. It stays there: with --start it goes with the server, at yours
+hitline reset removes it, with all else in the pool.
 
 By default each connection sends its next request when an answer has come (a
 closed loop). It asks nothing while it waits, so latency is corrected to what a
@@ -77,7 +78,8 @@ engine. Its prompts begin with one of --prefixes that all engines share, chosen
 by Zipf's law, and grow turn by turn; half of a conversation's --hashes are its
 prefix. When a lookup is answered, the engine stores what is new; when a
 conversation has had its --turns, the engine evicts it and begins another. A
---rate is one of prompts then, and --arrivals are poisson.
+--rate is one of prompts then, while "a second" also counts stores and evicts,
+about twice as many; --arrivals are poisson.
 
 "a second" counts what was answered while measuring, "unsent" what fell due then
 and was never sent. At a rate far above what the server carries all of it may be
@@ -108,7 +110,8 @@ Linux only. The first wrong or refused answers are described on standard error.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.`,
-		Example: `  hitbench run --start -c 16 -d 5
+		Example: `  hitbench run --connect 127.0.0.1:7557 -c 16 -d 30
+  hitbench run --start -c 16 -d 5
   hitbench run --start -c 8 -P 16 --hashes 64-4096 -d 5
   hitbench run --start -c 16 -r 1000,2000,4000 -d 2 --json
   hitbench run --start -c 16 --workload conversations -r 5000 -d 5
