@@ -58,7 +58,7 @@ type Target interface {
 type Options struct {
 	Trace        workload.Trace
 	BlockSize    int           // tokens that one hash covers; divides workload.BlockTokens
-	Requests     int           // only so many, the first ones; 0 means all
+	Requests     int           // the first ones that are made; 0 means all
 	Timeout      time.Duration // for each lookup and each store; positive
 	AllowEvicted bool          // the index is bounded: an answer below the model is right
 
