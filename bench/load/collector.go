@@ -162,9 +162,9 @@ func (w *window) add(other *window) {
 // measured is what all workers measured in one step.
 type measured struct {
 	closed  bool
-	total   window // from the first window to the last
-	samples []Sample
-	medians []float64 // of the samples that have lookups, in microseconds
+	total   window    // from the first window to the last
+	rates   []float64 // of the samples, requests a second
+	medians []float64 // of those that have lookups, in microseconds
 
 	latency *hdrhistogram.Histogram // what seen returns; nil before its first call
 }
@@ -180,7 +180,7 @@ func (m *measured) seen() *hdrhistogram.Histogram {
 // collect takes the windows of one step, of a closed loop or not, until each worker has
 // sent its last. What all workers have measured in the same window is a sample, which it
 // gives to each.
-func (c *collector) collect(closed bool, workers int, each func(*Sample)) *measured {
+func (c *collector) collect(closed bool, workers int, each func(Sample)) *measured {
 	m := &measured{closed: closed, total: window{from: math.MaxInt64, latency: newHistogram()}}
 	type sum struct {
 		*window
@@ -203,11 +203,11 @@ func (c *collector) collect(closed bool, workers int, each func(*Sample)) *measu
 		have.add(w)
 		if have.workers++; have.workers == workers {
 			sample := have.sample(m.total.from, closed)
-			m.samples = append(m.samples, sample)
+			m.rates = append(m.rates, sample.RequestsPerSecond)
 			if have.latency.TotalCount() > 0 {
 				m.medians = append(m.medians, sample.P50us)
 			}
-			each(&m.samples[len(m.samples)-1])
+			each(sample)
 			delete(sums, w.from)
 			c.reuse(have.window)
 		}
@@ -223,8 +223,8 @@ func (w *window) sample(begin int64, closed bool) Sample {
 	return Sample{
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
-		P50us:             micros(w.interval()),
-		P99us:             micros(measure.OfHistogram(w.seen(closed), 99)),
+		P50us:             measure.OfHistogramUs(w.asked(), 50),
+		P99us:             measure.OfHistogramUs(w.seen(closed), 99),
 	}
 }
 

@@ -385,7 +385,7 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(rate == 0, measurers, func(sample *Sample) { r.sampled(number, sample) })
+		done <- r.collector.collect(rate == 0, measurers, r.sampled)
 	}()
 	err := work(s)
 	m := <-done
@@ -413,15 +413,14 @@ func (r *runner) arrivals(step int, rate float64, worker int) *workload.Arrivals
 }
 
 // sampled passes a sample on.
-func (r *runner) sampled(step int, s *Sample) {
+func (r *runner) sampled(s Sample) {
 	if r.o.OnSample == nil {
 		return
 	}
-	s.Step = step
 	r.mu.Lock()
 	s.Wrong, s.Refused = r.wrong, r.refused
 	r.mu.Unlock()
-	r.o.OnSample(*s)
+	r.o.OnSample(s)
 }
 
 // part pings on every connection: nothing may come before the echo.

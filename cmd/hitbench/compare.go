@@ -182,7 +182,7 @@ func serverCommand(use, short string, second int, serve func(first, second int) 
 
 // compareServerCommand returns the command that compare runs as a server.
 func (a *app) compareServerCommand() *cobra.Command {
-	return serverCommand(compareServer+" TOKENS", "Serve a Go map of hashes that cover so many tokens", 0,
+	return serverCommand(compareServer+" TOKENS", "Serve a Go map of hashes that cover TOKENS tokens", 0,
 		func(tokens, _ int) error { return compare.ServeMap(a.stderr, tokens) })
 }
 

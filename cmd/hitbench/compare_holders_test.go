@@ -56,6 +56,10 @@ func TestCompareHoldersUsage(t *testing.T) {
 		assert.Contains(t, r.stderr, text)
 		assert.Empty(t, r.stdout)
 	}
+	r := runHolders(t, "--llmd", "/bin/false")
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "llm-d's program ended (exit status 1)")
+
 	for _, name := range []string{"queries", "llmd"} {
 		var stdout, stderr bytes.Buffer
 		a := app{stdout: &stdout, stderr: &stderr, dial: dial}

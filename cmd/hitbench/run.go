@@ -133,9 +133,10 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	connectionsListFlag(flags, &f.connections, []int{1}, ", which makes a sweep")
 	pipelineFlag(flags, &f.o.Pipeline, 1, "")
-	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate or point (default of a sweep: so that all takes about 40 s)")
+	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate or point (default 10s; of a sweep so that all takes about 40 s)")
 	requestsFlag(flags, &f.requests, 0, " to measure, each rate or point, instead of --duration")
-	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured (default of a sweep: by the connections)")
+	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured (default 1s; of a sweep by the connections)")
+	ofSweep(flags, "duration", "warmup")
 	rateFlag(flags, &f.o.Rates, "; none: a closed loop")
 	flags.StringVar(&f.arrivals, "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
@@ -146,6 +147,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	cli.FlagGroup(flags, "Server that is started", func(group *pflag.FlagSet) {
 		group.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 		group.IntSliceVar(&f.loops, "loops", nil, "event `loops` of the server, a number or a list, which makes a sweep (default as the server has)")
+		replaceList(group, "loops")
 		group.BoolVar(&f.sweep, "sweep", false, "sweep over 1, 2, 4, … 4096 connections and 1, 2, 4, … loops; implies --start")
 		roundsFlag(group, &f.rounds, 3, ", of a sweep")
 		hitlineFlag(group, &f.hitline, "")
@@ -157,8 +159,9 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.StringVar(&f.workload, "workload", randomChains, "what is asked: random or conversations")
 	group.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup, or of a conversation: a `number`, LEAST-MOST, or trace:FILE, the lengths of a trace")
-	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default of a sweep: %d)", sweepEntries))
-	missFlags(group, &f.o.HitShare, &f.missAt, 0.9, " (default of a sweep: 1)")
+	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default 1000000; of a sweep %d)", sweepEntries))
+	missFlags(group, &f.o.HitShare, &f.missAt, 0.9, " (default 0.9; of a sweep 1)")
+	ofSweep(group, "entries", "hit-share")
 	group.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	group.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
 	group.IntVar(&f.conversations.Prefixes, "prefixes", 0, "prefixes of conversations (default as many as --entries needs)")
