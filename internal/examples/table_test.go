@@ -36,7 +36,7 @@ type poolRule struct {
 var pools = []poolRule{
 	{regexp.MustCompile(`--tp-rank`), `{vllm: "0.33.0", tp_size: 8, num_kv_head: 8}`},
 	{regexp.MustCompile(`--block-size 16`), `{vllm: "0.33.0"}`},
-	{regexp.MustCompile(`hitbench replay`), `{hash_block_size: 512}`}, // its default
+	{regexp.MustCompile(`hitbench (replay|run --connect)`), `{hash_block_size: 32}`}, // without a release: the pool that needs no flags
 	{regexp.MustCompile(``), `{vllm: "0.33.0"}`},
 }
 
