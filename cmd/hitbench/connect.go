@@ -30,32 +30,27 @@ type conn interface {
 // connectflags.
 type dialFunc func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error)
 
-// dial connects with hitline's own client. Every call that a bench makes has a
-// deadline, so the client's own would only shorten a longer one.
-func dial(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(0))...)
-	if err != nil {
-		return nil, err
+// dial connects with hitline's own client.
+var dial = dialWith(client.WithAnchors(0))
+
+// dialWith returns dial with options of the client.
+func dialWith(opts ...client.Option) dialFunc {
+	return func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+		return dialClient(ctx, addr, secure, opts...)
 	}
-	return clientConn{c}, nil
 }
 
-// dialAnchored is dial for a connection that looks up by anchors, whatever the
-// length.
-func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection) (anchoredConn, error) {
-	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(1))...)
-	if err != nil {
-		return anchoredConn{}, err
-	}
-	return anchoredConn{clientConn{c}}, nil
+// dialAnchored is dial for a connection that looks up by anchors, whatever the length.
+func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (anchoredConn, error) {
+	c, err := dialClient(ctx, addr, secure, append(opts, client.WithAnchors(1))...)
+	return anchoredConn{c}, err
 }
 
-// anchoredConn stores chains so that they can be looked up by anchors.
-type anchoredConn struct{ clientConn }
-
-// StoreChain stores the blocks of a chain from its first one on.
-func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
+// dialClient connects. Every call that a bench makes has a deadline, so the client's own would
+// only shorten a longer one.
+func dialClient(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (clientConn, error) {
+	c, err := client.Dial(ctx, addr, append(append(secure.Options(), client.WithTimeout(0)), opts...)...)
+	return clientConn{c}, err
 }
 
 // clientConn makes a replay.Target of a client: group 0, rank 0, and refusals by
@@ -102,37 +97,21 @@ func refusal(err error) error {
 	return err
 }
 
-// bothWays looks up by anchors over one connection, and by all hashes over
-// another, and counts what is written.
-type bothWays struct {
-	anchoredConn
-	full           clientConn
-	written        *atomic.Int64
-	anchored, sent int64 // bytes of lookups by anchors and of all hashes
+// anchoredConn stores chains, from their first block on, so that they can be looked up by anchors.
+type anchoredConn struct{ clientConn }
+
+func (c anchoredConn) Store(ctx context.Context, keys []byte, hashLen int) error {
+	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
 }
 
-// dialBothWays makes the connections.
-func dialBothWays(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	b := &bothWays{written: new(atomic.Int64)}
-	count := client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+// counting is an option of clients that counts the bytes that they write.
+func counting(written *atomic.Int64) client.Option {
+	return client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, address)
-		return countedConn{nc, b.written}, err
+		return countedConn{nc, written}, err
 	})
-	opts := append(secure.Options(), client.WithTimeout(0), count)
-	anchored, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(1))...)
-	if err != nil {
-		return nil, err
-	}
-	full, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(0))...)
-	if err != nil {
-		_ = anchored.Close()
-		return nil, err
-	}
-	b.anchoredConn, b.full = anchoredConn{clientConn{anchored}}, clientConn{full}
-	return b, nil
 }
 
-// countedConn counts the bytes that are written.
 type countedConn struct {
 	net.Conn
 	written *atomic.Int64
@@ -143,31 +122,6 @@ func (c countedConn) Write(b []byte) (int, error) {
 	c.written.Add(int64(n))
 	return n, err
 }
-
-func (b *bothWays) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	before := b.written.Load()
-	hit, err := b.anchoredConn.Lookup(ctx, numTokens, hashes, hashLen)
-	b.anchored += b.written.Load() - before
-	return hit, err
-}
-
-func (b *bothWays) LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	before := b.written.Load()
-	hit, err := b.full.Lookup(ctx, numTokens, hashes, hashLen)
-	b.sent += b.written.Load() - before
-	return hit, err
-}
-
-// blockSize asks by all hashes: what it stores has no anchors.
-func (b *bothWays) blockSize(ctx context.Context) (int, error) { return b.full.blockSize(ctx) }
-
-func (b *bothWays) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return b.StoreChain(ctx, keys, hashLen)
-}
-
-func (b *bothWays) Sent() (anchored, full int64) { return b.anchored, b.sent }
-
-func (b *bothWays) Close() error { return errors.Join(b.anchoredConn.Close(), b.full.Close()) }
 
 // dialAll makes n connections to addr, each within timeout. The caller closes
 // them; if one fails, those made before it are closed here.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
@@ -86,9 +88,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.connections < 1 {
 		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	if f.anchored && f.connections > 1 {
-		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give one connection")
-	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
@@ -103,8 +102,18 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	dial := a.dial
+	var full []conn // if lookups by anchors are made by all hashes, too
 	if f.anchored {
-		dial = dialBothWays
+		var written atomic.Int64
+		count := counting(&written)
+		if full, err = dialAll(ctx, dialWith(client.WithAnchors(0), count), address, secure, 1, o.Timeout); err != nil {
+			return err
+		}
+		defer closeAll(full)
+		o.Full, o.Written = full[0], written.Load
+		dial = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+			return dialAnchored(ctx, addr, secure, count)
+		}
 	}
 	conns, err := dialAll(ctx, dial, address, secure, f.connections, o.Timeout)
 	if err != nil {
@@ -112,7 +121,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	defer closeAll(conns)
 	if f.o.BlockSize == 0 {
-		if o.BlockSize, err = learnBlockSize(ctx, conns[0], o.Timeout); err != nil {
+		if o.BlockSize, err = learnBlockSize(ctx, slices.Concat(full, conns)[0], o.Timeout); err != nil {
 			return err
 		}
 	}
@@ -120,7 +129,8 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
-// learnBlockSize asks the server for its block size, for at most timeout.
+// learnBlockSize asks the server for its block size, for at most timeout. c must not look up by
+// anchors: what is stored for this has none.
 func learnBlockSize(ctx context.Context, c conn, timeout time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
