@@ -20,6 +20,7 @@ type window struct {
 	unsent           int64 // that fell due and were not sent
 	leastWait        int64 // of those and of the abandoned, ns; 0 without any
 	last             bool  // of its worker in this stage
+	summed           int   // windows that were added, of a sum
 }
 
 // edge is a lookup of a closed loop that was under way at the beginning or the end of
@@ -166,15 +167,7 @@ type measured struct {
 	rates   []float64 // of the samples, requests a second
 	medians []float64 // of those that have lookups, in microseconds
 
-	latency *hdrhistogram.Histogram // what seen returns; nil before its first call
-}
-
-// seen returns the latencies that count, of all windows together. They must be complete.
-func (m *measured) seen() *hdrhistogram.Histogram {
-	if m.latency == nil {
-		m.latency = m.total.seen(m.closed)
-	}
-	return m.latency
+	latency *hdrhistogram.Histogram // those that count, in ns; step sets it
 }
 
 // collect takes the windows of one step, of a closed loop or not, until each worker has
@@ -182,11 +175,7 @@ func (m *measured) seen() *hdrhistogram.Histogram {
 // gives to each.
 func (c *collector) collect(closed bool, workers int, each func(Sample)) *measured {
 	m := &measured{closed: closed, total: window{from: math.MaxInt64, latency: newHistogram()}}
-	type sum struct {
-		*window
-		workers int
-	}
-	sums := map[int64]*sum{} // by the beginning
+	sums := map[int64]*window{} // by the beginning
 	for left := workers; left > 0; {
 		w := <-c.full
 		m.total.add(w)
@@ -197,11 +186,11 @@ func (c *collector) collect(closed bool, workers int, each func(Sample)) *measur
 		}
 		have := sums[w.from]
 		if have == nil {
-			have = &sum{window: c.fresh(w.from, w.to)}
+			have = c.fresh(w.from, w.to)
 			sums[w.from] = have
 		}
 		have.add(w)
-		if have.workers++; have.workers == workers {
+		if have.summed++; have.summed == workers {
 			sample := have.sample(m.total.from, closed)
 			m.rates = append(m.rates, sample.RequestsPerSecond)
 			if have.latency.TotalCount() > 0 {
@@ -209,7 +198,7 @@ func (c *collector) collect(closed bool, workers int, each func(Sample)) *measur
 			}
 			each(sample)
 			delete(sums, w.from)
-			c.reuse(have.window)
+			c.reuse(have)
 		}
 		c.reuse(w)
 	}

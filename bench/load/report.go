@@ -236,7 +236,7 @@ func (f *Figures) us(latency float64) string {
 // add adds a step.
 func (r *Report) add(s Step, m *measured) {
 	t := &m.total
-	r.histogram = m.seen()
+	r.histogram = m.latency
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
@@ -252,7 +252,8 @@ func (r *Report) add(s Step, m *measured) {
 func (m *measured) step(rate float64) Step {
 	t := &m.total
 	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.seen()), t.unsent, measure.Micros(time.Duration(t.leastWait))
+	m.latency = t.seen(m.closed)
+	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
 	if m.closed {
 		uncorrected := measure.LatencyOf(t.asked())
 		s.Uncorrected = &uncorrected

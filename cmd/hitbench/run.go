@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -24,10 +23,7 @@ type runFlags struct {
 	o             load.Options
 	connections   []int
 	requests      int
-	dialect       string
 	workload      string
-	arrivals      string
-	missAt        string
 	hashes        string
 	conversations workload.ConversationOptions
 	pool          poolFlags
@@ -138,7 +134,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured (default 1s; of a sweep by the connections)")
 	ofSweep(flags, "duration", "warmup")
 	rateFlag(flags, &f.o.Rates, "; none: a closed loop")
-	flags.StringVar(&f.arrivals, "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
+	flags.StringVar((*string)(&f.o.Arrivals), "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	seedFlag(flags, &f.o.Seed, 0, "")
 	hdrFlag(flags, &f.hdr)
@@ -160,7 +156,7 @@ func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.StringVar(&f.workload, "workload", randomChains, "what is asked: random or conversations")
 	group.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup, or of a conversation: a `number`, LEAST-MOST, or trace:FILE, the lengths of a trace")
 	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default 1000000; of a sweep %d)", sweepEntries))
-	missFlags(group, &f.o.HitShare, &f.missAt, 0.9, " (default 0.9; of a sweep 1)")
+	missFlags(group, &f.o.HitShare, (*string)(&f.o.MissAt), 0.9, " (default 0.9; of a sweep 1)")
 	ofSweep(group, "entries", "hit-share")
 	group.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	group.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
@@ -168,7 +164,7 @@ func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.Float64Var(&f.conversations.Zipf, "zipf", 1.1, "`exponent` of the popularity of prefixes, above 1")
 	group.IntVar(&f.conversations.Turns, "turns", 8, "turns of a conversation")
 	group.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
-	group.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
+	group.StringVar((*string)(&f.o.Dialect), "dialect", "raw", "dialect: raw or zmtp")
 	group.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
 	f.pool.addFlags(group)
 }
@@ -284,7 +280,6 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.anchored {
 		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
 	}
-	f.o.Dialect, f.o.MissAt, f.o.Arrivals = wire.Dialect(f.dialect), workload.MissAt(f.missAt), load.Arrivals(f.arrivals)
 	if f.workload == conversations {
 		f.o.Conversations = &f.conversations
 	}
@@ -301,12 +296,7 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	if f.workload != randomChains && f.workload != conversations {
 		return cli.Usagef("--workload %q; write %s or %s", f.workload, randomChains, conversations)
 	}
-	unused := map[string][]string{ // by what they need
-		"--start": {"hitline", "server-cores", "loops"}, "--workload " + conversations: {"prefixes", "zipf", "turns"},
-		"--workload " + randomChains: {"hit-share", "miss-at", "stores", "evicts", "anchored"}, "--rate": {"arrivals"}, "--connect": nil,
-	}
 	if f.start {
-		delete(unused, "--start")
 		if flags.Changed("connect") {
 			return cli.Usagef("--start and --connect name two servers; give one")
 		}
@@ -314,14 +304,19 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 			return cli.Usagef("--%s is for --connect; a server of --start needs none", given)
 		}
 	}
-	if len(f.o.Rates) > 0 {
-		delete(unused, "--rate")
-	}
-	delete(unused, "--workload "+f.workload)
-	for _, needs := range slices.Sorted(maps.Keys(unused)) {
-		for _, name := range unused[needs] {
-			if flags.Changed(name) {
-				return cli.Usagef("--%s only has a meaning with %s", name, needs)
+	for _, group := range []struct {
+		needs string
+		given bool
+		names []string
+	}{
+		{"--start", f.start, []string{"hitline", "server-cores", "loops"}},
+		{"--workload " + conversations, f.workload == conversations, []string{"prefixes", "zipf", "turns"}},
+		{"--workload " + randomChains, f.workload == randomChains, []string{"hit-share", "miss-at", "stores", "evicts", "anchored"}},
+		{"--rate", len(f.o.Rates) > 0, []string{"arrivals"}},
+	} {
+		for _, name := range group.names {
+			if !group.given && flags.Changed(name) {
+				return cli.Usagef("--%s only has a meaning with %s", name, group.needs)
 			}
 		}
 	}
