@@ -65,7 +65,7 @@ type subject interface {
 	stated() int64
 }
 
-// subjects make what is measured, with room for so many entries.
+// subjects make what is measured, with room for the given entries.
 var subjects = []struct {
 	name string
 	make func(b *testing.B, entries int) subject
@@ -94,7 +94,7 @@ type pool struct {
 	runs   [64]index.Run
 }
 
-// newPool returns an index with room for so many entries, bounded to maxEntries unless that is 0.
+// newPool returns an index with room for the given entries, bounded to maxEntries unless that is 0.
 func newPool(tb testing.TB, entries, maxEntries int) *pool {
 	x, err := index.New(index.Config{
 		MaxBytes: max(index.DefaultMaxBytes, int64(entries)*(hashLen+128)), MaxEntries: int64(maxEntries), Places: 1, Groups: [][]int{{0}},

@@ -54,15 +54,15 @@ type Report struct {
 	Rows      []Row         `json:"capacities"` // in the order of the options
 }
 
-// Row is how many blocks of a trace hit when only so many are kept.
+// Row is how many blocks of a trace hit when an index is bounded to Capacity.
 //
-//   - Hitline: package index, bounded to so many entries.
+//   - Hitline: package index.
 //   - LRU: exact, block by block; a request uses its blocks head first.
 //   - TailLRU: the same but tail first, so that a chain loses its end first; of a
 //     request longer than the whole it keeps the beginning.
 //   - Belady: the most possible, with knowledge of the future. After each request those
 //     blocks are kept, of all that were kept before or stored now, that are used again
-//     soonest. Whoever uses a block uses those before it a moment sooner, so no block is
+//     soonest. A request uses the blocks before a block a moment sooner, so no block is
 //     kept without its prefix: the sum is the exact optimum.
 type Row struct {
 	Capacity int   `json:"capacity"` // entries
@@ -114,7 +114,7 @@ func (o Options) row(ctx context.Context, requests [][]uint32, capacity int) (Ro
 	return r, err
 }
 
-// indexHits replays the trace to an index of so many entries.
+// indexHits replays the trace to an index bounded to capacity entries.
 func (o Options) indexHits(ctx context.Context, capacity int) (hits int64, err error) {
 	x, err := o.open(capacity)
 	if err != nil {

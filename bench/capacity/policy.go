@@ -42,7 +42,7 @@ func lruHits(requests [][]uint32, capacity int, tailFirst bool) (hits int64) {
 // never is the time of a use that does not come.
 const never = math.MaxInt
 
-// beladyHits replays requests to whoever knows the future. The time of a use is its
+// beladyHits replays requests to a policy that knows the future. The time of a use is its
 // place among the uses of all requests.
 func beladyHits(requests [][]uint32, capacity int) (hits int64) {
 	uses := slices.Concat(requests...)

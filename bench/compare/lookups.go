@@ -6,7 +6,7 @@ import "github.com/hitline/hitline/bench/workload"
 // hash at which its chain misses, wherever that is held.
 type lookups struct{ *workload.Chains }
 
-// newLookups makes chains of so many hashes. They hit whole until cut.
+// newLookups makes chains of the given number of hashes. They hit whole until cut.
 func newLookups(o Options, hashes int) *lookups {
 	return &lookups{workload.NewChains(workload.ChainOptions{
 		Chains: workload.NumChains(hashes, o.Entries, o.Rotate), Hashes: hashes, BlockSize: o.BlockSize, Seed: workload.Seed(o.Seed),

@@ -96,7 +96,7 @@ func (m *mapServer) store(hashes []byte) {
 	}
 }
 
-// lookup returns the hit in tokens, whole hashes of at most so many.
+// lookup returns the hit in tokens: whole hashes, and at most tokens.
 func (m *mapServer) lookup(tokens uint32, hashes []byte) uint32 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -76,7 +76,7 @@ func (r redisServer) dial() *goredis.Client {
 	})
 }
 
-// storedBy returns how all hashes are stored, so many with a command.
+// storedBy returns how all hashes are stored, several with a command.
 func (r redisServer) storedBy(store func(ctx context.Context, c *goredis.Client, hashes []string) error) *data {
 	return &data{fill: func(ctx context.Context) error {
 		c := r.dial()

@@ -165,7 +165,7 @@ func spread(s measure.Spread) string {
 // addGroup adds the rows of one way at one number of hashes, and what only some have.
 func (r Report) addGroup(t *measure.Table, rows []Row) {
 	t.Text("\n%d hashes, %s", rows[0].Hashes, headings[rows[0].Way])
-	heads := []any{"", "client"}
+	heads := []string{"", "client"}
 	cells := make([][]any, len(rows))
 	for i, row := range rows {
 		cells[i] = []any{row.Rival, row.Client}
@@ -179,11 +179,7 @@ func (r Report) addGroup(t *measure.Table, rows []Row) {
 			cells[i] = append(cells[i], c.cell(row))
 		}
 	}
-	names := make([]string, len(heads))
-	for i, head := range heads {
-		names[i] = head.(string)
-	}
-	t.Heads(names...)
+	t.Heads(heads...)
 	for _, row := range cells {
 		t.Row(row...)
 	}

@@ -1,6 +1,6 @@
 // Package holders compares package fleet with the in-memory index of llm-d (bench/rivals/llmd):
 // which holders have the longest prefix of a prompt. Both are asked in their processes, on the
-// same core, in turn, in the same run.
+// same core, or on those of [Options], in turn, in the same run.
 //
 // # The blocks
 //

@@ -237,7 +237,7 @@ func (w *chainSet) queries(a *app, kind string) []query {
 	return list
 }
 
-// query makes one of so many hashes that misses from a block on.
+// query makes one of the given number of hashes that misses from a block on.
 func (w *chainSet) query(p prompt, hashes, miss int) query {
 	q := query{hashes: make([]byte, 0, hashes*hashLen), want: map[string]int{}}
 	nowhere := w.segment(hashes)

@@ -20,6 +20,7 @@ type window struct {
 	unsent           int64 // that fell due and were not sent
 	leastWait        int64 // of those and of the abandoned, ns; 0 without any
 	last             bool  // of its worker in this stage
+	summed           int   // windows that were added, of a sum
 }
 
 // edge is a lookup of a closed loop that was under way at the beginning or the end of
@@ -162,31 +163,19 @@ func (w *window) add(other *window) {
 // measured is what all workers measured in one step.
 type measured struct {
 	closed  bool
-	total   window // from the first window to the last
-	samples []Sample
-	medians []float64 // of the samples that have lookups, in microseconds
+	total   window    // from the first window to the last
+	rates   []float64 // of the samples, requests a second
+	medians []float64 // of those that have lookups, in microseconds
 
-	latency *hdrhistogram.Histogram // what seen returns; nil before its first call
-}
-
-// seen returns the latencies that count, of all windows together. They must be complete.
-func (m *measured) seen() *hdrhistogram.Histogram {
-	if m.latency == nil {
-		m.latency = m.total.seen(m.closed)
-	}
-	return m.latency
+	latency *hdrhistogram.Histogram // those that count, in ns; step sets it
 }
 
 // collect takes the windows of one step, of a closed loop or not, until each worker has
 // sent its last. What all workers have measured in the same window is a sample, which it
 // gives to each.
-func (c *collector) collect(closed bool, workers int, each func(*Sample)) *measured {
+func (c *collector) collect(closed bool, workers int, each func(Sample)) *measured {
 	m := &measured{closed: closed, total: window{from: math.MaxInt64, latency: newHistogram()}}
-	type sum struct {
-		*window
-		workers int
-	}
-	sums := map[int64]*sum{} // by the beginning
+	sums := map[int64]*window{} // by the beginning
 	for left := workers; left > 0; {
 		w := <-c.full
 		m.total.add(w)
@@ -197,19 +186,19 @@ func (c *collector) collect(closed bool, workers int, each func(*Sample)) *measu
 		}
 		have := sums[w.from]
 		if have == nil {
-			have = &sum{window: c.fresh(w.from, w.to)}
+			have = c.fresh(w.from, w.to)
 			sums[w.from] = have
 		}
 		have.add(w)
-		if have.workers++; have.workers == workers {
+		if have.summed++; have.summed == workers {
 			sample := have.sample(m.total.from, closed)
-			m.samples = append(m.samples, sample)
+			m.rates = append(m.rates, sample.RequestsPerSecond)
 			if have.latency.TotalCount() > 0 {
 				m.medians = append(m.medians, sample.P50us)
 			}
-			each(&m.samples[len(m.samples)-1])
+			each(sample)
 			delete(sums, w.from)
-			c.reuse(have.window)
+			c.reuse(have)
 		}
 		c.reuse(w)
 	}
@@ -223,8 +212,8 @@ func (w *window) sample(begin int64, closed bool) Sample {
 	return Sample{
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
-		P50us:             micros(w.interval()),
-		P99us:             micros(measure.OfHistogram(w.seen(closed), 99)),
+		P50us:             measure.OfHistogramUs(w.asked(), 50),
+		P99us:             measure.OfHistogramUs(w.seen(closed), 99),
 	}
 }
 

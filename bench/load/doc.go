@@ -14,10 +14,10 @@
 //     latencies are corrected to those that a clock sees which asks as often as the
 //     loop's median takes; those of the lookups alone stand beside them.
 //   - open loop: requests fall due at a fixed rate, in even steps or by Poisson's law,
-//     whether answers come or not, and latency counts from when a request fell due, not from when it was sent. A
-//     server that stalls is so charged for all who would have waited. Requests that
-//     were never sent count with what they had waited at the end; figures that this
-//     makes lower bounds say so.
+//     whether answers come or not. Latency counts from when a request fell due, not from
+//     when it was sent, so a server that stalls is charged for all who would have waited.
+//     Requests that were never sent count with what they had waited at the end; figures
+//     that this makes lower bounds say so.
 //   - engine: a connection of the workload of conversations; see workload.Conversations. It
 //     looks a prompt up, stores what is new when it has its answer, and evicts a conversation
 //     that is over, so that the index does not grow.
@@ -53,15 +53,13 @@
 // A worker is a thread that serves some connections. It blocks on the only one if
 // nothing can be sent while an answer is awaited, else it waits by epoll. It makes system
 // calls of its own (package wire), because the runtime's poller costs several microseconds
-// a round trip, and allocates nothing.
-// Requests are lists of pointers into the chains, so nothing is copied before the
-// kernel does. Workers record in histograms of a window each, which one goroutine
-// merges.
+// a round trip, and allocates nothing. Requests are lists of pointers into the chains, so
+// nothing is copied before the kernel does. Workers record in histograms of a window each,
+// which one goroutine merges.
 //
 // Where both sides run moves the figures severalfold. With ClientCores the process is
 // kept to those cores and has at most as many workers; the report says where both sides
-// ran.
-// One seed makes the same requests on every connection.
+// ran. One seed makes the same requests on every connection.
 //
 // # Ownership
 //

@@ -192,18 +192,15 @@ func (o Options) Validate() error {
 		measure.CheckShare("of lookups that hit", o.HitShare),
 		measure.CheckShare("of operations that store", o.Stores),
 		measure.CheckShare("of operations that evict", o.Evicts),
-		o.MissAt.Check(), o.checkTime(), o.checkAnchored(),
+		o.MissAt.Check(), o.checkRates(), o.checkTogether(),
 	)
 	if err == nil && o.Conversations != nil {
-		err = cmp.Or(o.checkConversations(), o.Conversations.Check())
-	}
-	if err == nil && o.Stores+o.Evicts > 0.5 { // a lookup follows every change, to see whether it took effect
-		err = measure.BadOptions("%v of operations are stores or evicts; half of them at most, as a lookup follows each", o.Stores+o.Evicts)
+		err = o.Conversations.Check()
 	}
 	return err
 }
 
-func (o Options) checkTime() error {
+func (o Options) checkRates() error {
 	for _, rate := range o.Rates {
 		if !(rate > 0 && rate <= 1e8) { // NaN is none either
 			return measure.BadOptions("a rate of %v requests a second; it must be above 0 and at most 100000000", rate)
@@ -212,6 +209,12 @@ func (o Options) checkTime() error {
 			return measure.BadOptions("%.0f requests that arrive by Poisson's law; give %d at most, or even arrivals", n, maxArrivals)
 		}
 	}
+	return nil
+}
+
+// checkTogether checks what depends on several options.
+func (o Options) checkTogether() error {
+	anchored, conversations, changes := o.Anchored != nil, o.Conversations != nil, o.Stores+o.Evicts
 	switch {
 	case o.Duration < 0 || o.Warmup < 0 || o.Timeout < 0:
 		return measure.BadOptions("a duration of %v, a warm-up of %v, a timeout of %v; none may be negative", o.Duration, o.Warmup, o.Timeout)
@@ -219,31 +222,19 @@ func (o Options) checkTime() error {
 		return measure.BadOptions("%d requests; give 0 to measure for a time", o.Requests)
 	case (o.Duration == 0) == (o.Requests == 0):
 		return measure.BadOptions("give either how long to measure or how many requests")
-	}
-	return nil
-}
-
-func (o Options) checkAnchored() error {
-	switch {
-	case o.Anchored == nil:
-		return nil
-	case o.Dialect != wire.Raw:
+	case changes > 0.5: // a lookup follows every change, to see whether it took effect
+		return measure.BadOptions("%v of operations are stores or evicts; half of them at most, as a lookup follows each", changes)
+	case anchored && o.Dialect != wire.Raw:
 		return measure.BadOptions("lookups by anchors go over the raw dialect")
-	case o.Pipeline > 1:
+	case anchored && o.Pipeline > 1:
 		return measure.BadOptions("lookups by anchors are not pipelined")
-	case len(o.Rates) > 0:
+	case anchored && len(o.Rates) > 0:
 		return measure.BadOptions("lookups by anchors are measured in a closed loop, without a rate")
-	case o.Stores+o.Evicts > 0 || o.Conversations != nil:
+	case anchored && (changes > 0 || conversations):
 		return measure.BadOptions("lookups by anchors are measured without stores and evicts")
-	}
-	return nil
-}
-
-func (o Options) checkConversations() error {
-	switch {
-	case o.Pipeline > 1:
+	case conversations && o.Pipeline > 1:
 		return measure.BadOptions("an engine of conversations waits for each answer: requests are not pipelined")
-	case o.Stores+o.Evicts > 0:
+	case conversations && changes > 0:
 		return measure.BadOptions("engines of conversations store what is new: no further stores and evicts")
 	}
 	return nil

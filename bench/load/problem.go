@@ -26,8 +26,7 @@ func (p *Problem) Error() string {
 
 // Sample is what one window of measuring saw.
 type Sample struct {
-	Step              int     // from 0
-	Elapsed           float64 // seconds since the step's measuring began
+	Elapsed           float64 // seconds since the measuring at this rate began
 	RequestsPerSecond float64
 	P50us, P99us      float64 // of lookups, as in Figures
 	Wrong, Refused    int64   // since the run began

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
@@ -235,7 +236,7 @@ func (f *Figures) us(latency float64) string {
 // add adds a step.
 func (r *Report) add(s Step, m *measured) {
 	t := &m.total
-	r.histogram = m.seen()
+	r.histogram = m.latency
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
@@ -251,23 +252,20 @@ func (r *Report) add(s Step, m *measured) {
 func (m *measured) step(rate float64) Step {
 	t := &m.total
 	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.seen()), t.unsent, micros(t.leastWait)
+	m.latency = t.seen(m.closed)
+	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
 	if m.closed {
 		uncorrected := measure.LatencyOf(t.asked())
 		s.Uncorrected = &uncorrected
 		if t.leastWait > 0 { // a longer wait adds waits of any length
-			s.AtLeast = micros(min(t.leastWait, t.interval()))
+			s.AtLeast = measure.Micros(time.Duration(min(t.leastWait, t.interval())))
 		}
 	}
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)
 		s.RequestsPerSecond, s.HashesPerSecond = perSecond(t.requests, t.to-t.from), perSecond(t.hashes, t.to-t.from)
 	}
-	var rates []float64
-	for _, sample := range m.samples {
-		rates = append(rates, sample.RequestsPerSecond)
-	}
-	s.Spread, s.samples = deviation(rates), len(m.samples)
+	s.Spread, s.samples = deviation(m.rates), len(m.rates)
 	if len(m.medians) > 0 {
 		s.P50usMin, s.P50usMax = slices.Min(m.medians), slices.Max(m.medians)
 	}
@@ -290,6 +288,5 @@ func deviation(figures []float64) float64 {
 }
 
 func round(x, parts float64) float64      { return math.Round(x*parts) / parts }
-func micros(ns int64) float64             { return round(float64(ns)/1e3, 10) }
 func seconds(ns int64) float64            { return round(float64(ns)/1e9, 1e6) }
 func perSecond(n int64, ns int64) float64 { return round(float64(n)/(float64(ns)/1e9), 10) }

@@ -25,7 +25,7 @@ func TestCollect(t *testing.T) {
 	const second = int64(time.Second)
 	var told []Sample
 	done := make(chan *measured)
-	go func() { done <- c.collect(false, 2, func(s *Sample) { told = append(told, *s) }) }()
+	go func() { done <- c.collect(false, 2, func(s Sample) { told = append(told, s) }) }()
 	give(second, 2*second, 10, 1000, false)
 	give(second, 2*second, 30, 3000, false)
 	give(2*second, 3*second, 20, 5000, false)
@@ -35,7 +35,7 @@ func TestCollect(t *testing.T) {
 	give(4*second, 4*second, 0, 0, true)
 	m := <-done
 	assert.Equal(t, []Sample{{Elapsed: 1, RequestsPerSecond: 40, P50us: 3, P99us: 3}, {Elapsed: 2, RequestsPerSecond: 40, P50us: 5, P99us: 5}}, told)
-	assert.Equal(t, told, m.samples)
+	assert.Equal(t, []float64{40, 40}, m.rates)
 	assert.EqualValues(t, 92, m.total.latency.TotalCount())
 
 	const nine = 9.01 // 9 to 0.1 %
@@ -194,7 +194,7 @@ func TestBounds(t *testing.T) {
 	collect := func(took ...int64) *measured {
 		c := newCollector(1)
 		m := make(chan *measured)
-		go func() { m <- c.collect(false, 1, func(*Sample) {}) }()
+		go func() { m <- c.collect(false, 1, func(Sample) {}) }()
 		const second = int64(time.Second)
 		for i, ns := range append(took, 5000) {
 			w := c.fresh(int64(i)*second, int64(i+1)*second)

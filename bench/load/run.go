@@ -162,18 +162,22 @@ func (r *runner) prepare(ctx context.Context) error {
 	return nil
 }
 
-// enoughFiles refuses more connections than this process may have files open.
-func enoughFiles(connections int) error {
+// mostConnections returns how many connections the limit of open files allows this process.
+func mostConnections() int {
 	const others = 64 // files, and connections that are being made
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("cannot tell the limit of open files: %w", err)
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return MaxConnections // then connecting fails, which says why
 	}
-	if limit.Cur >= uint64(connections+others) {
-		return nil
+	return int(max(min(limit.Cur, MaxConnections+others)-others, 1))
+}
+
+// enoughFiles refuses more connections than this process may have files open.
+func enoughFiles(connections int) error {
+	if most := mostConnections(); connections > most {
+		return measure.BadOptions("%d connections; the limit of open files allows this process %d: raise its limit (ulimit -n)", connections, most)
 	}
-	return fmt.Errorf("%w: %d connections need %d open files and this process may have %d; raise its limit (ulimit -n)",
-		measure.ErrOptions, connections, connections+others, limit.Cur)
+	return nil
 }
 
 // connect makes all connections, a few at a time, and sees that the server answers
@@ -385,7 +389,7 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(rate == 0, measurers, func(sample *Sample) { r.sampled(number, sample) })
+		done <- r.collector.collect(rate == 0, measurers, r.sampled)
 	}()
 	err := work(s)
 	m := <-done
@@ -413,15 +417,14 @@ func (r *runner) arrivals(step int, rate float64, worker int) *workload.Arrivals
 }
 
 // sampled passes a sample on.
-func (r *runner) sampled(step int, s *Sample) {
+func (r *runner) sampled(s Sample) {
 	if r.o.OnSample == nil {
 		return
 	}
-	s.Step = step
 	r.mu.Lock()
 	s.Wrong, s.Refused = r.wrong, r.refused
 	r.mu.Unlock()
-	r.o.OnSample(*s)
+	r.o.OnSample(s)
 }
 
 // part pings on every connection: nothing may come before the echo.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 )
@@ -126,17 +124,6 @@ func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
 		s.noteClient()
 	}
 	return s.SweepReport, err
-}
-
-// mostConnections returns how many connections the limit of open files allows a
-// process, which has others open too.
-func mostConnections() int {
-	const others = 128
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return sweepConnections
-	}
-	return int(max(min(limit.Cur, MaxConnections+others)-others, 1))
 }
 
 // newSweep fills in the lists and how long a point is measured.

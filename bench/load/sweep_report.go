@@ -23,7 +23,7 @@ type SweepReport struct {
 
 	process.Placement
 	Rounds  int     `json:"rounds"`
-	Seconds float64 `json:"seconds_per_point"` // measured, in each round; 0: until so many requests
+	Seconds float64 `json:"seconds_per_point"` // measured, in each round; 0: until a number of requests
 
 	Points []Point `json:"points"` // by loops and then by connections
 	Peaks  []Peak  `json:"peaks"`  // one for each number of loops; none in a partial report
@@ -60,7 +60,7 @@ type Peak struct {
 	Speedup *measure.Spread `json:"speedup,omitempty"` // over the fewest loops; nil with shared cores
 }
 
-// add adds a round, in which the server kept so many cores busy.
+// add adds a round, in which the server kept cpu cores busy.
 func (p *Point) add(r Report, cpu float64) {
 	p.rates, p.cpu = append(p.rates, r.RequestsPerSecond), append(p.cpu, cpu)
 	p.Requests += r.Requests

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// HitlineBound returns a bound in bytes for a memory backend that holds so many
+// HitlineBound returns a bound in bytes for a memory backend that holds that many
 // entries: more than they take, so that nothing is evicted.
 func HitlineBound(entries int) int { return max(1<<30, 128*entries) }
 
@@ -20,7 +20,7 @@ func ConnectionLimit(connections int) string {
 }
 
 // Hitline returns the command that serves hitline on a free port of loopback, with
-// one full-attention group whose blocks have so many tokens (0: whatever more says),
+// one full-attention group whose blocks have blockSize tokens (0: whatever more says),
 // and a bound in bytes on the memory backend; more are further arguments. Of the
 // variables that configure hitline only the choice of kernels is passed on.
 func Hitline(path string, blockSize, maxBytes int, more ...string) *exec.Cmd {

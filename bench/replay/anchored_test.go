@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,38 +10,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// anchoredFake is asked both ways.
-type anchoredFake struct {
-	*fake
-	full int // calls by all hashes
-	lie  int // the number of the call by all hashes that is answered differently
-}
-
-func (f *anchoredFake) LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, length int) (uint32, error) {
-	f.full++
-	hit, err := f.Lookup(ctx, numTokens, hashes, length)
-	if f.full == f.lie {
-		hit += workload.BlockTokens
-	}
-	return hit, err
-}
-
-func (f *anchoredFake) Sent() (anchored, full int64) { return 1000, 12_345 }
-
 func TestReplayBothWays(t *testing.T) {
 	const trace = "{\"hash_ids\":[1,2]}\n{\"hash_ids\":[]}\n{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[4]}\n"
 	for _, lie := range []int{0, 1, 3} {
 		var problems []error
-		f := &anchoredFake{fake: newFake(t), lie: lie}
+		f, written := newFake(t), int64(0)
+		f.answer = func(_ int, right uint32) (uint32, error) {
+			written += 10
+			return right, nil
+		}
+		full := &fake{t: t, index: f.index, answer: func(call int, right uint32) (uint32, error) {
+			written += 123
+			if call == lie {
+				right += workload.BlockTokens
+			}
+			return right, nil
+		}}
 		got, err := Run(t.Context(), Options{
-			Trace: traceOf(trace), BlockSize: 512, Timeout: time.Minute,
+			Trace: traceOf(trace), BlockSize: 512, Timeout: time.Minute, Full: full, Written: func() int64 { return written },
 			OnProblem: func(err error) { problems = append(problems, err) },
 		}, f)
 		require.NoError(t, err)
-		assert.Equal(t, 3, f.full, "each that has hashes")
-		assert.Equal(t, 7, f.lookups)
+		assert.Equal(t, 3, full.lookups, "each that has hashes")
+		assert.Equal(t, 4, f.lookups)
 		require.NotNil(t, got.Anchored)
-		assert.Equal(t, AnchoredReport{SentBytes: 1000, FullBytes: 12_345, Fewer: 12.35}, *got.Anchored)
+		assert.Equal(t, AnchoredReport{SentBytes: 40, FullBytes: 369, Fewer: 9.23}, *got.Anchored)
 		if lie == 0 {
 			assert.Zero(t, got.Wrong)
 			continue

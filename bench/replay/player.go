@@ -41,6 +41,7 @@ type player struct {
 	hashes []byte // of the present request; reused
 
 	totals   Report                  // the counters only
+	sent     AnchoredReport          // bytes of lookups, if Options.Full is set
 	latency  *hdrhistogram.Histogram // of lookups, in nanoseconds
 	behind   time.Duration           // the most that a lookup was sent after it was due
 	timeline *timeline               // shared by the players
@@ -107,28 +108,31 @@ func (p *player) lookup(ctx context.Context, r workload.Request) (sample, error)
 		from, at = p.due(r.At), r.At
 		p.behind = max(p.behind, sent.Sub(from))
 	}
-	tokens, err := p.ask(ctx, r, p.target.Lookup)
+	tokens, err := p.ask(ctx, r, p.target, &p.sent.SentBytes)
 	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
 }
 
-// ask makes a lookup of the present hashes.
-func (p *player) ask(ctx context.Context, r workload.Request, lookup func(context.Context, uint32, []byte, int) (uint32, error)) (uint32, error) {
+// ask makes a lookup of the present hashes, and adds the bytes that it writes to sent.
+func (p *player) ask(ctx context.Context, r workload.Request, over Target, sent *int64) (uint32, error) {
+	if p.o.Full != nil {
+		before := p.o.Written()
+		defer func() { *sent += p.o.Written() - before }()
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	length := workload.HashLen
 	if len(p.hashes) == 0 {
 		length = 0
 	}
-	return lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
+	return over.Lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
 }
 
 // askAgain asks by all hashes what was asked by anchors.
 func (p *player) askAgain(ctx context.Context, r workload.Request, hit uint32) error {
-	target, ok := p.target.(AnchoredTarget)
-	if !ok || len(p.hashes) == 0 {
+	if p.o.Full == nil || len(p.hashes) == 0 {
 		return nil
 	}
-	full, err := p.ask(ctx, r, target.LookupInFull)
+	full, err := p.ask(ctx, r, p.o.Full, &p.sent.FullBytes)
 	if refused, err := p.judge(ctx, r, "lookup in full", err); err != nil || refused {
 		return err
 	}

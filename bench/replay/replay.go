@@ -54,22 +54,11 @@ type Target interface {
 	Store(ctx context.Context, keys []byte, hashLen int) error
 }
 
-// AnchoredTarget is a Target whose Lookup is by anchors, as its Store allows. A
-// replay asks it both ways and compares; nobody else may change the index then.
-type AnchoredTarget interface {
-	Target
-	// LookupInFull is Lookup by all hashes.
-	LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (tokens uint32, err error)
-	// Sent returns the bytes that all calls of Lookup and of LookupInFull have
-	// written.
-	Sent() (anchored, full int64)
-}
-
 // Options says what to replay and how to judge the answers.
 type Options struct {
 	Trace        workload.Trace
 	BlockSize    int           // tokens that one hash covers; divides workload.BlockTokens
-	Requests     int           // only so many, the first ones; 0 means all
+	Requests     int           // the first ones that are made; 0 means all
 	Timeout      time.Duration // for each lookup and each store; positive
 	AllowEvicted bool          // the index is bounded: an answer below the model is right
 
@@ -80,6 +69,12 @@ type Options struct {
 	// Split deals the requests of the trace out to the connections, in place of
 	// replaying it whole over each.
 	Split bool
+
+	// Full, if set, is a connection over which what was looked up over the only target, by
+	// anchors as its Store allows, is looked up again by all hashes, and the answers compared.
+	// Nobody else may change the index then. Written returns the bytes that both have written.
+	Full    Target
+	Written func() int64
 
 	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
 	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
@@ -138,8 +133,11 @@ func (o Options) each(ctx context.Context, f func(workload.Request) error) error
 // no answer in time. The first connection to fail ends the others. Run's goroutines, one for
 // each connection and one that reads a trace that is split, have ended when it returns.
 func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
-	if len(targets) == 0 {
+	switch {
+	case len(targets) == 0:
 		return Report{}, measure.BadOptions("no connections")
+	case len(targets) > 1 && o.Full != nil:
+		return Report{}, measure.BadOptions("%d connections by anchors, between which no other may store; give one", len(targets))
 	}
 	if err := o.Validate(); err != nil {
 		return Report{}, err

@@ -77,9 +77,9 @@ func sum(o Options, players []*player, took time.Duration) Report {
 		r.HitBlocks += t.HitTokens / int64(o.BlockSize)
 		r.latency.Merge(p.latency)
 		behind = max(behind, p.behind)
-		if target, ok := p.target.(AnchoredTarget); ok {
-			sent, full := target.Sent()
-			r.Anchored = &AnchoredReport{SentBytes: sent, FullBytes: full, Fewer: math.Round(100*float64(full)/max(float64(sent), 1)) / 100}
+		if o.Full != nil {
+			r.Anchored = &p.sent
+			r.Anchored.Fewer = math.Round(100*float64(p.sent.FullBytes)/max(float64(p.sent.SentBytes), 1)) / 100
 		}
 		if o.Split {
 			r.ConnectionRequests = append(r.ConnectionRequests, t.Requests)

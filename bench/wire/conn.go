@@ -68,7 +68,7 @@ func (c *Conn) Send(a, b []byte) error {
 	return c.WriteAll(v)
 }
 
-// ReadReply reads a reply of so many bytes into b, which has room for more, and
+// ReadReply reads a reply of the given size into b, which has room for more, and
 // returns it. The reply begins with prefix: waiting for the rest of a refusal could be
 // for ever.
 func (c *Conn) ReadReply(b []byte, size int, prefix []byte) ([]byte, error) {

@@ -15,7 +15,7 @@ type Poller struct {
 	ready  []int
 }
 
-// NewPoller returns a poller that tells of so many sockets at once at most. The caller
+// NewPoller returns a poller that tells of at most this number of sockets at once. The caller
 // closes it.
 func NewPoller(most int) (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -47,7 +47,7 @@ func (p *Poller) control(operation int, events uint32, number int, s Socket) err
 	return nil
 }
 
-// Wait waits for so many ns and returns the numbers of the sockets that are ready, until
+// Wait waits for at most the given ns and returns the numbers of the sockets that are ready, until
 // the next call. If it is not precise, it waits for whole milliseconds.
 func (p *Poller) Wait(patience int64, precise bool) []int {
 	milliseconds := patience / 1e6
@@ -79,7 +79,7 @@ func (p *Poller) Close() { _ = unix.Close(p.fd) } // nothing is lost with it
 // else add 50 us, to save power.
 func SetTimerSlack() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) } // without it, arrivals are later
 
-// Sleep blocks the thread for so many ns, or less if a signal comes.
+// Sleep blocks the thread for the given ns, or less if a signal comes.
 func Sleep(ns int64) {
 	limit := unix.NsecToTimespec(ns)
 	_ = unix.Nanosleep(&limit, nil) // its only error is that signal

@@ -14,7 +14,7 @@ const RedisSet = "blocks"
 
 // What follows is RESP 2, the protocol of Redis and Valkey, as far as lookups need it.
 
-// appendRESP appends the header of a command of so many words.
+// appendRESP appends the header of a command of the given number of words.
 func appendRESP(b []byte, words int) []byte {
 	return append(strconv.AppendInt(append(b, '*'), int64(words), 10), "\r\n"...)
 }
@@ -28,7 +28,7 @@ func appendWord(b []byte, word []byte) []byte {
 // wordHead is the length of what goes before a hash that is a word.
 const wordHead = len("$32\r\n")
 
-// MemberTemplate returns one SMISMEMBER for so many hashes, and where they are.
+// MemberTemplate returns one SMISMEMBER for the given number of hashes, and where they are.
 func MemberTemplate(hashes int) (template []byte, first, stride int) {
 	b := appendRESP(nil, 2+hashes)
 	b = appendWord(appendWord(b, []byte("SMISMEMBER")), []byte(RedisSet))
@@ -37,14 +37,14 @@ func MemberTemplate(hashes int) (template []byte, first, stride int) {
 	return append(b, bytes.Repeat(word, hashes)...), first, len(word)
 }
 
-// ExistsTemplate returns an EXISTS for each of so many hashes, and where they are.
+// ExistsTemplate returns an EXISTS for each of the given number of hashes, and where they are.
 func ExistsTemplate(hashes int) (template []byte, first, stride int) {
 	before := appendWord(appendRESP(nil, 2), []byte("EXISTS"))
 	command := appendWord(before[:len(before):len(before)], make([]byte, workload.HashLen))
 	return bytes.Repeat(command, hashes), len(before) + wordHead, len(command)
 }
 
-// MemberHead is how the reply to an SMISMEMBER of so many hashes begins.
+// MemberHead is how the reply to an SMISMEMBER of the given number of hashes begins.
 func MemberHead(hashes int) []byte { return appendRESP(nil, hashes) }
 
 // IntegerLen is the length of an integer in a reply, ":0\r\n" or ":1\r\n".

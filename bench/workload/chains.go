@@ -25,7 +25,7 @@ func (m MissAt) Check() error {
 	return measure.CheckOneOf("a miss at", m, MissFirst, MissMiddle, MissTail, MissRandom)
 }
 
-// Block returns the block at which a chain of so many hashes misses. random is used for
+// Block returns the block at which a chain of that many hashes misses. random is used for
 // MissRandom only.
 func (m MissAt) Block(hashes int, random *rand.Rand) int {
 	switch m {
@@ -40,19 +40,19 @@ func (m MissAt) Block(hashes int, random *rand.Rand) int {
 }
 
 const (
-	// MinChains is the least number of chains, whatever their size.
-	MinChains = 20
-	// Multiple is what every number of chains is a multiple of, so that a tenth of them
+	// minChains is the least number of chains, whatever their size.
+	minChains = 20
+	// chainMultiple divides every number of chains, so that a tenth of them
 	// is a whole number.
-	Multiple = 10
+	chainMultiple = 10
 )
 
-// NumChains returns the number of chains of so many hashes each: at least MinChains, with
-// at least so many entries (hashes) together, and with more than so many bytes of
-// hashes together.
+// NumChains returns the number of chains of the given number of hashes: at least
+// minChains, with at least the given entries (hashes) together, and with more than the
+// given bytes of hashes together.
 func NumChains(hashes, entries int, bytes int64) int {
-	n := max(MinChains, (entries+hashes-1)/hashes, int(bytes/int64(HashLen*hashes))+1)
-	return (n + Multiple - 1) / Multiple * Multiple
+	n := max(minChains, (entries+hashes-1)/hashes, int(bytes/int64(HashLen*hashes))+1)
+	return (n + chainMultiple - 1) / chainMultiple * chainMultiple
 }
 
 // ChainOptions says which chains to make.
@@ -133,7 +133,7 @@ func (c *Chains) Hashes() int { return c.o.Hashes }
 // Entries returns the number of hashes of all chains.
 func (c *Chains) Entries() int { return c.Len() * c.o.Hashes }
 
-// Tokens returns the tokens of so many leading hashes.
+// Tokens returns the tokens of that many leading hashes.
 func (c *Chains) Tokens(hashes int) uint32 { return uint32(hashes * c.o.BlockSize) }
 
 // Chain returns the hashes of a chain, joined. They are borrowed, and Put changes them.

@@ -125,7 +125,7 @@ func TestChainsSeed(t *testing.T) {
 func TestChainsExceed(t *testing.T) {
 	for _, hashes := range []int{1, 20, 64, 512, 8192, 131072, MaxHashes} {
 		chains := NumChains(hashes, 0, 64<<20)
-		assert.GreaterOrEqual(t, chains, MinChains, hashes)
+		assert.GreaterOrEqual(t, chains, minChains, hashes)
 		assert.Greater(t, chains*hashes*HashLen, 64<<20, hashes)
 	}
 }

@@ -18,7 +18,7 @@ type ConversationOptions struct {
 	Active   int     // conversations that an engine has under way
 	Seed     Seed
 	// Pipeline is how many turns of an engine may be under way: their hashes stay as
-	// they are until so many later ones have been taken.
+	// they are until that many later ones have been taken.
 	Pipeline int
 }
 
@@ -83,7 +83,7 @@ func (o ConversationOptions) length(prefix int) int { return o.Hashes[prefix%len
 
 func (o ConversationOptions) prefixLen(prefix int) int { return o.length(prefix) / 2 }
 
-// until returns the hashes of a conversation after so many turns.
+// until returns the hashes of a conversation after the given number of turns.
 func (o ConversationOptions) until(prefix, turns int) int {
 	first := o.prefixLen(prefix)
 	return first + (o.length(prefix)-first)*turns/o.Turns

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +38,44 @@ func TestReplayAnchored(t *testing.T) {
 	assert.Greater(t, got.Anchored.Fewer, 10.0)
 
 	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "-c", "2")))
+}
+
+// Without --block-size the server is asked.
+func TestReplayLearnsBlockSize(t *testing.T) {
+	for name, test := range map[string]struct {
+		pool   coordinator.Pool
+		code   int
+		stderr string
+	}{
+		"16":  {coordinator.Pool{HashBlockSize: 16}, exitDone, ""},
+		"512": {coordinator.Pool{HashBlockSize: 512}, exitDone, ""},
+		"24":  {coordinator.Pool{HashBlockSize: 24}, exitUsage, "a hash covers 24 tokens at the server; a trace needs a number that divides 512"},
+		"two groups": {coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
+		}}, exitBad, "needs a server of one full-attention group, or give --block-size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service, err := lookup.NewService(lookup.ServiceConfig{Pool: test.pool})
+			require.NoError(t, err)
+			srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+			require.NoError(t, err)
+			require.NoError(t, srv.Start(t.Context()))
+			defer func() { _ = srv.Shutdown(context.Background()) }()
+			for _, more := range [][]string{nil, {"--anchored"}} {
+				require.NoError(t, service.Reset(t.Context()))
+				var stdout, stderr bytes.Buffer
+				a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+				code := a.run(t.Context(), append([]string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "-n", "50", "--json"}, more...))
+				require.Equal(t, test.code, code, stderr.String())
+				assert.Contains(t, stderr.String(), test.stderr)
+				if code == exitDone {
+					got := report(t, result{stdout: stdout.String()})
+					assert.Equal(t, name, strconv.Itoa(got.BlockSize))
+					assert.EqualValues(t, 50, got.Requests)
+				}
+			}
+		})
+	}
 }
 
 func TestRunAnchored(t *testing.T) {

@@ -41,6 +41,7 @@ Exit codes: 0 done; 1 the index exceeded what is possible, or interrupted;
 	flags.SortFlags = false
 	traceFlag(flags, &f.trace)
 	flags.IntSliceVar(&f.entries, "max-entries", []int{1000, 10_000, 30_000, 50_000, 100_000}, "`entries` that an index may hold, a number or a list")
+	replaceList(flags, "max-entries")
 	jsonFlag(flags, &f.json)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd

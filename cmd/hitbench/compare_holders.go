@@ -13,7 +13,7 @@ import (
 // addHolders defines the flags that count only with --holders, and --holders itself.
 func addHolders(flags *pflag.FlagSet, o *holders.Options) {
 	cli.FlagGroup(flags, "Beside llm-d", func(group *pflag.FlagSet) {
-		group.IntVar(&o.Holders, "holders", 0, "compare package fleet with llm-d's index, for so many engines")
+		group.IntVar(&o.Holders, "holders", 0, "`number` of engines for which package fleet is compared with llm-d's index")
 		group.IntVar(&o.Queries, "queries", 16, "different queries of each kind that are asked in turn")
 		group.StringVar(&o.LLMD, "llmd", "", "`path` of hitbench-llmd, or "+noLLMD+" to measure fleet alone")
 	})

@@ -50,13 +50,16 @@ func TestCompareHoldersUsage(t *testing.T) {
 		"bad options: 0 holders; give":              {"--holders", "0"},
 		"bad options: 0 queries; give":              {"--queries", "0"},
 		"bad options: 7 hashes; give":               {"--hashes", "7"},
-		"bad options: /bin/false --version":         {"--llmd", "/bin/false"},
 	} {
 		r := runHolders(t, args...)
 		assert.Equal(t, exitUsage, r.code, text)
 		assert.Contains(t, r.stderr, text)
 		assert.Empty(t, r.stdout)
 	}
+	r := runHolders(t, "--llmd", "/bin/false")
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "llm-d's program ended (exit status 1)")
+
 	for _, name := range []string{"queries", "llmd"} {
 		var stdout, stderr bytes.Buffer
 		a := app{stdout: &stdout, stderr: &stderr, dial: dial}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
@@ -20,6 +22,7 @@ import (
 // conn is one connection to a server.
 type conn interface {
 	replay.Target
+	blockSize(ctx context.Context) (tokens int, err error) // that one hash covers at the server
 	Close() error
 }
 
@@ -27,32 +30,27 @@ type conn interface {
 // connectflags.
 type dialFunc func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error)
 
-// dial connects with hitline's own client. Every call that a bench makes has a
-// deadline, so the client's own would only shorten a longer one.
-func dial(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(0))...)
-	if err != nil {
-		return nil, err
+// dial connects with hitline's own client.
+var dial = dialWith(client.WithAnchors(0))
+
+// dialWith returns dial with options of the client.
+func dialWith(opts ...client.Option) dialFunc {
+	return func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+		return dialClient(ctx, addr, secure, opts...)
 	}
-	return clientConn{c}, nil
 }
 
-// dialAnchored is dial for a connection that looks up by anchors, whatever the
-// length.
-func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection) (anchoredConn, error) {
-	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(1))...)
-	if err != nil {
-		return anchoredConn{}, err
-	}
-	return anchoredConn{clientConn{c}}, nil
+// dialAnchored is dial for a connection that looks up by anchors, whatever the length.
+func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (anchoredConn, error) {
+	c, err := dialClient(ctx, addr, secure, append(opts, client.WithAnchors(1))...)
+	return anchoredConn{c}, err
 }
 
-// anchoredConn stores chains so that they can be looked up by anchors.
-type anchoredConn struct{ clientConn }
-
-// StoreChain stores the blocks of a chain from its first one on.
-func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
+// dialClient connects. Every call that a bench makes has a deadline, so the client's own would
+// only shorten a longer one.
+func dialClient(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (clientConn, error) {
+	c, err := client.Dial(ctx, addr, append(append(secure.Options(), client.WithTimeout(0)), opts...)...)
+	return clientConn{c}, err
 }
 
 // clientConn makes a replay.Target of a client: group 0, rank 0, and refusals by
@@ -68,6 +66,30 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 	return refusal(c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen)))
 }
 
+// probeTokens is a multiple of every block size that is likely: 2^14 * 3^2 * 5 * 7 tokens.
+const probeTokens = 1 << 14 * 9 * 5 * 7
+
+// blockSize returns how many tokens one hash covers at the server. It stores two
+// random hashes, asks how many tokens they are, and evicts them.
+func (c clientConn) blockSize(ctx context.Context) (size int, err error) {
+	blob := make([]byte, 2*workload.HashLen)
+	_, _ = rand.Read(blob) // never fails
+	if err := c.Store(ctx, blob, workload.HashLen); err != nil {
+		return 0, err
+	}
+	hit, err := c.Lookup(ctx, probeTokens, blob, workload.HashLen)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)); err != nil {
+		return 0, refusal(err)
+	}
+	if hit == 0 || hit%2 != 0 {
+		return 0, fmt.Errorf("%w: to 2 stored hashes the server answered %d tokens; replay needs a server of one full-attention group, or give --block-size", measure.ErrAnswer, hit)
+	}
+	return int(hit / 2), nil
+}
+
 func refusal(err error) error {
 	if errors.Is(err, client.ErrRefused) {
 		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
@@ -75,37 +97,21 @@ func refusal(err error) error {
 	return err
 }
 
-// bothWays looks up by anchors over one connection, and by all hashes over
-// another, and counts what is written.
-type bothWays struct {
-	anchoredConn
-	full           clientConn
-	written        *atomic.Int64
-	anchored, sent int64 // bytes of lookups by anchors and of all hashes
+// anchoredConn stores chains, from their first block on, so that they can be looked up by anchors.
+type anchoredConn struct{ clientConn }
+
+func (c anchoredConn) Store(ctx context.Context, keys []byte, hashLen int) error {
+	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
 }
 
-// dialBothWays makes the connections.
-func dialBothWays(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	b := &bothWays{written: new(atomic.Int64)}
-	count := client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+// counting is an option of clients that counts the bytes that they write.
+func counting(written *atomic.Int64) client.Option {
+	return client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, address)
-		return countedConn{nc, b.written}, err
+		return countedConn{nc, written}, err
 	})
-	opts := append(secure.Options(), client.WithTimeout(0), count)
-	anchored, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(1))...)
-	if err != nil {
-		return nil, err
-	}
-	full, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(0))...)
-	if err != nil {
-		_ = anchored.Close()
-		return nil, err
-	}
-	b.anchoredConn, b.full = anchoredConn{clientConn{anchored}}, clientConn{full}
-	return b, nil
 }
 
-// countedConn counts the bytes that are written.
 type countedConn struct {
 	net.Conn
 	written *atomic.Int64
@@ -116,28 +122,6 @@ func (c countedConn) Write(b []byte) (int, error) {
 	c.written.Add(int64(n))
 	return n, err
 }
-
-func (b *bothWays) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	before := b.written.Load()
-	hit, err := b.anchoredConn.Lookup(ctx, numTokens, hashes, hashLen)
-	b.anchored += b.written.Load() - before
-	return hit, err
-}
-
-func (b *bothWays) LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	before := b.written.Load()
-	hit, err := b.full.Lookup(ctx, numTokens, hashes, hashLen)
-	b.sent += b.written.Load() - before
-	return hit, err
-}
-
-func (b *bothWays) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return b.StoreChain(ctx, keys, hashLen)
-}
-
-func (b *bothWays) Sent() (anchored, full int64) { return b.anchored, b.sent }
-
-func (b *bothWays) Close() error { return errors.Join(b.anchoredConn.Close(), b.full.Close()) }
 
 // dialAll makes n connections to addr, each within timeout. The caller closes
 // them; if one fails, those made before it are closed here.

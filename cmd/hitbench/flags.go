@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,12 +18,38 @@ import (
 // The flags that several commands have. detail ends the text of the flag: what it means for the
 // command, and its default where that is not value; it begins with a comma, a semicolon or " (".
 
+// lastList is the list of a flag of which the last one given counts, as with flags of one value.
+type lastList struct {
+	pflag.Value
+	list pflag.SliceValue // the same
+}
+
+// Set replaces the list.
+func (l lastList) Set(text string) error { return l.list.Replace(strings.Split(text, ",")) }
+
+// replaceList has a flag's list replaced, not added to, where the flag is given again.
+func replaceList(flags *pflag.FlagSet, name string) {
+	f := flags.Lookup(name)
+	f.Value = lastList{f.Value, f.Value.(pflag.SliceValue)}
+	if f.DefValue == "[]" {
+		f.DefValue = "" // help would show an empty list
+	}
+}
+
+// ofSweep has help show no default of a flag's own: its text has that beside the one of a sweep.
+func ofSweep(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		flags.Lookup(name).DefValue = "0" // help does not show a zero
+	}
+}
+
 func connectionsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVarP(p, "connections", "c", value, "connections"+detail)
 }
 
 func connectionsListFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
 	flags.IntSliceVarP(p, "connections", "c", value, "`connections`, a number or a list"+detail)
+	replaceList(flags, "connections")
 }
 
 func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
@@ -35,7 +62,7 @@ func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 
 func rateFlag(flags *pflag.FlagSet, p *[]float64, detail string) {
 	flags.Float64SliceVarP(p, "rate", "r", nil, "requests a second over all connections, one or more `rates`"+detail)
-	flags.Lookup("rate").DefValue = "" // help would show an empty list
+	replaceList(flags, "rate")
 }
 
 func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
@@ -44,6 +71,7 @@ func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 
 func hashesFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
 	flags.IntSliceVar(p, "hashes", value, "`hashes` of a lookup, a number or a list"+detail)
+	replaceList(flags, "hashes")
 }
 
 func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {

@@ -78,6 +78,6 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 
 // floorServerCommand returns the command that is the floor.
 func (a *app) floorServerCommand() *cobra.Command {
-	return serverCommand(floorServer+" BYTES [BUFFER]", "Answer 4 bytes for each so many bytes", compare.ReadBuffer,
+	return serverCommand(floorServer+" BYTES [BUFFER]", "Answer 4 bytes for each BYTES bytes", compare.ReadBuffer,
 		func(size, buffer int) error { return compare.ServeFloor(a.stderr, size, buffer) })
 }

@@ -80,7 +80,7 @@ func TestFloor(t *testing.T) {
 
 // What help says that floor stands for is the same.
 func TestFloorIsCompare(t *testing.T) {
-	floor := comparison(t, runFloor(t, "--json", "--hashes", "50", "--entries", "400"))
+	floor := comparison(t, runFloor(t, "--json", "--hashes", "20,50", "--entries", "400"))
 	compared := comparison(t, runCompare(t, strings.Fields("-n 60 --json --only floor --ways prepared --rotate 0 --hit-share 0.9 --batch 64 --idle --timeout 10s")...))
 	for _, r := range []*compare.Report{&floor, &compared} {
 		for i := range r.Rows {
@@ -94,7 +94,7 @@ func TestFloorIsCompare(t *testing.T) {
 }
 
 func TestFloorAnchored(t *testing.T) {
-	r := runFloor(t, "--json", "--anchored", "--hashes", "300")
+	r := runFloor(t, "--json", "--anchored", "--hashes", "20,300")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	got := comparison(t, r)
 	assert.Zero(t, got.Wrong)
@@ -108,7 +108,7 @@ func TestFloorAnchored(t *testing.T) {
 		}
 	}
 
-	r = runFloor(t, "--anchored", "--hashes", "300")
+	r = runFloor(t, "--anchored", "--hashes", "20,300")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "\nmisses       p50 ")
 

@@ -71,6 +71,8 @@ func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Conne
 	return s, nil
 }
 
+func (s *fakeServer) blockSize(context.Context) (int, error) { return 512, nil }
+
 func (s *fakeServer) Close() error { s.closed++; return nil }
 
 func (s *fakeServer) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
@@ -193,6 +195,8 @@ func TestReplayWrongUsage(t *testing.T) {
 		"no such command": {[]string{"reply"}, `unknown command "reply"; did you mean replay?`},
 		"no trace":        {[]string{"replay"}, `required flag(s) "trace" not set`},
 		"no such flag":    {[]string{"replay", "--trase", excerpt}, "unknown flag: --trase; did you mean --trace?"},
+		"an address":      {[]string{"run", "tcp://127.0.0.1:7557"}, `unexpected argument "tcp://127.0.0.1:7557"; give it as --connect`},
+		"a trace":         {[]string{"replay", excerpt}, "unexpected argument \"" + excerpt + "\"; give it as --trace"},
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
 		"not a number":    {[]string{"replay", "--trace", excerpt, "--connections", "x"}, "invalid argument"},
 		"no connections":  {[]string{"replay", "--trace", excerpt, "--connections", "0"}, "0 connections; give 1 or more"},

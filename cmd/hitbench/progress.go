@@ -42,7 +42,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), barEvery: 100 * time.Millisecond, described: map[string]int{}}
 }
 
-// step says that so many steps of a phase are done. A negative total is unknown.
+// step shows how many steps of a phase are done. A negative total is unknown.
 func (p *progress) step(phase string, done, total int) {
 	if !p.terminal {
 		return

@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
@@ -65,7 +68,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	traceFlag(flags, &f.trace)
 	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
 	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
-	blockSizeFlag(flags, &f.o.BlockSize, workload.BlockTokens, "; divides 512")
+	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
 	flags.BoolVar(&f.o.Split, "split", false, "the connections share one replay instead of making one each")
 	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
@@ -85,9 +88,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.connections < 1 {
 		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	if f.anchored && f.connections > 1 {
-		return cli.Usagef("--anchored compares two answers, between which no other connection may store; give one connection")
-	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
@@ -102,16 +102,46 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	dial := a.dial
+	var full []conn // if lookups by anchors are made by all hashes, too
 	if f.anchored {
-		dial = dialBothWays
+		var written atomic.Int64
+		count := counting(&written)
+		if full, err = dialAll(ctx, dialWith(client.WithAnchors(0), count), address, secure, 1, o.Timeout); err != nil {
+			return err
+		}
+		defer closeAll(full)
+		o.Full, o.Written = full[0], written.Load
+		dial = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+			return dialAnchored(ctx, addr, secure, count)
+		}
 	}
 	conns, err := dialAll(ctx, dial, address, secure, f.connections, o.Timeout)
 	if err != nil {
 		return err
 	}
 	defer closeAll(conns)
+	if f.o.BlockSize == 0 {
+		if o.BlockSize, err = learnBlockSize(ctx, slices.Concat(full, conns)[0], o.Timeout); err != nil {
+			return err
+		}
+	}
 	report, err := a.watchReplay(ctx, o, conns, total)
 	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
+}
+
+// learnBlockSize asks the server for its block size, for at most timeout. c must not look up by
+// anchors: what is stored for this has none.
+func learnBlockSize(ctx context.Context, c conn, timeout time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	size, err := c.blockSize(ctx)
+	if err == nil && workload.BlockTokens%size != 0 {
+		err = measure.BadOptions("a hash covers %d tokens at the server; a trace needs a number that divides %d", size, workload.BlockTokens)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the block size: %w", err)
+	}
+	return size, nil
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if
@@ -126,6 +156,9 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, i
 		return o, 0, err
 	}
 	o.Trace = in.trace
+	if o.BlockSize == 0 { // until the server is asked; the number of requests is the same
+		o.BlockSize = workload.BlockTokens
+	}
 	if err := o.Validate(); err != nil {
 		return o, 0, err
 	}

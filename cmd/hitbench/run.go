@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -24,10 +23,7 @@ type runFlags struct {
 	o             load.Options
 	connections   []int
 	requests      int
-	dialect       string
 	workload      string
-	arrivals      string
-	missAt        string
 	hashes        string
 	conversations workload.ConversationOptions
 	pool          poolFlags
@@ -60,7 +56,8 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Put load on a server, measure it and check every answer",
 		Long: `Put load on a server, measure it and check every answer. What is looked up is
 stored first, under a salt of this run, so the server need not be empty; it must
-have room for it.
+have room for it. It stays there: with --start it goes with the server, at yours
+hitline reset removes it, with all else in the pool.
 
 By default each connection sends its next request when an answer has come (a
 closed loop). It asks nothing while it waits, so latency is corrected to what a
@@ -77,7 +74,8 @@ engine. Its prompts begin with one of --prefixes that all engines share, chosen
 by Zipf's law, and grow turn by turn; half of a conversation's --hashes are its
 prefix. When a lookup is answered, the engine stores what is new; when a
 conversation has had its --turns, the engine evicts it and begins another. A
---rate is one of prompts then, and --arrivals are poisson.
+--rate is one of prompts then, while "a second" also counts stores and evicts,
+about twice as many; --arrivals are poisson.
 
 "a second" counts what was answered while measuring, "unsent" what fell due then
 and was never sent. At a rate far above what the server carries all of it may be
@@ -108,7 +106,8 @@ Linux only. The first wrong or refused answers are described on standard error.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.`,
-		Example: `  hitbench run --start -c 16 -d 5
+		Example: `  hitbench run --connect 127.0.0.1:7557 -c 16 -d 30
+  hitbench run --start -c 16 -d 5
   hitbench run --start -c 8 -P 16 --hashes 64-4096 -d 5
   hitbench run --start -c 16 -r 1000,2000,4000 -d 2 --json
   hitbench run --start -c 16 --workload conversations -r 5000 -d 5
@@ -130,11 +129,12 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	connectionsListFlag(flags, &f.connections, []int{1}, ", which makes a sweep")
 	pipelineFlag(flags, &f.o.Pipeline, 1, "")
-	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate or point (default of a sweep: so that all takes about 40 s)")
+	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate or point (default 10s; of a sweep so that all takes about 40 s)")
 	requestsFlag(flags, &f.requests, 0, " to measure, each rate or point, instead of --duration")
-	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured (default of a sweep: by the connections)")
+	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured (default 1s; of a sweep by the connections)")
+	ofSweep(flags, "duration", "warmup")
 	rateFlag(flags, &f.o.Rates, "; none: a closed loop")
-	flags.StringVar(&f.arrivals, "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
+	flags.StringVar((*string)(&f.o.Arrivals), "arrivals", "", "when requests of --rate fall due: even or poisson (default even; of conversations poisson)")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	seedFlag(flags, &f.o.Seed, 0, "")
 	hdrFlag(flags, &f.hdr)
@@ -143,6 +143,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	cli.FlagGroup(flags, "Server that is started", func(group *pflag.FlagSet) {
 		group.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 		group.IntSliceVar(&f.loops, "loops", nil, "event `loops` of the server, a number or a list, which makes a sweep (default as the server has)")
+		replaceList(group, "loops")
 		group.BoolVar(&f.sweep, "sweep", false, "sweep over 1, 2, 4, … 4096 connections and 1, 2, 4, … loops; implies --start")
 		roundsFlag(group, &f.rounds, 3, ", of a sweep")
 		hitlineFlag(group, &f.hitline, "")
@@ -154,15 +155,16 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.StringVar(&f.workload, "workload", randomChains, "what is asked: random or conversations")
 	group.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup, or of a conversation: a `number`, LEAST-MOST, or trace:FILE, the lengths of a trace")
-	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default of a sweep: %d)", sweepEntries))
-	missFlags(group, &f.o.HitShare, &f.missAt, 0.9, " (default of a sweep: 1)")
+	entriesFlag(group, &f.o.Entries, 1_000_000, fmt.Sprintf(" (default 1000000; of a sweep %d)", sweepEntries))
+	missFlags(group, &f.o.HitShare, (*string)(&f.o.MissAt), 0.9, " (default 0.9; of a sweep 1)")
+	ofSweep(group, "entries", "hit-share")
 	group.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	group.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
 	group.IntVar(&f.conversations.Prefixes, "prefixes", 0, "prefixes of conversations (default as many as --entries needs)")
 	group.Float64Var(&f.conversations.Zipf, "zipf", 1.1, "`exponent` of the popularity of prefixes, above 1")
 	group.IntVar(&f.conversations.Turns, "turns", 8, "turns of a conversation")
 	group.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
-	group.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
+	group.StringVar((*string)(&f.o.Dialect), "dialect", "raw", "dialect: raw or zmtp")
 	group.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
 	f.pool.addFlags(group)
 }
@@ -278,7 +280,6 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.anchored {
 		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
 	}
-	f.o.Dialect, f.o.MissAt, f.o.Arrivals = wire.Dialect(f.dialect), workload.MissAt(f.missAt), load.Arrivals(f.arrivals)
 	if f.workload == conversations {
 		f.o.Conversations = &f.conversations
 	}
@@ -295,12 +296,7 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	if f.workload != randomChains && f.workload != conversations {
 		return cli.Usagef("--workload %q; write %s or %s", f.workload, randomChains, conversations)
 	}
-	unused := map[string][]string{ // by what they need
-		"--start": {"hitline", "server-cores", "loops"}, "--workload " + conversations: {"prefixes", "zipf", "turns"},
-		"--workload " + randomChains: {"hit-share", "miss-at", "stores", "evicts", "anchored"}, "--rate": {"arrivals"}, "--connect": nil,
-	}
 	if f.start {
-		delete(unused, "--start")
 		if flags.Changed("connect") {
 			return cli.Usagef("--start and --connect name two servers; give one")
 		}
@@ -308,14 +304,19 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 			return cli.Usagef("--%s is for --connect; a server of --start needs none", given)
 		}
 	}
-	if len(f.o.Rates) > 0 {
-		delete(unused, "--rate")
-	}
-	delete(unused, "--workload "+f.workload)
-	for _, needs := range slices.Sorted(maps.Keys(unused)) {
-		for _, name := range unused[needs] {
-			if flags.Changed(name) {
-				return cli.Usagef("--%s only has a meaning with %s", name, needs)
+	for _, group := range []struct {
+		needs string
+		given bool
+		names []string
+	}{
+		{"--start", f.start, []string{"hitline", "server-cores", "loops"}},
+		{"--workload " + conversations, f.workload == conversations, []string{"prefixes", "zipf", "turns"}},
+		{"--workload " + randomChains, f.workload == randomChains, []string{"hit-share", "miss-at", "stores", "evicts", "anchored"}},
+		{"--rate", len(f.o.Rates) > 0, []string{"arrivals"}},
+	} {
+		for _, name := range group.names {
+			if !group.given && flags.Changed(name) {
+				return cli.Usagef("--%s only has a meaning with %s", name, group.needs)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestRunSweepDefaults(t *testing.T) {
 
 func TestRunSweepUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"bad options: 0 loops; give 1 to": {"--loops", "0"},
+		"--loops [0]; give more than 0":   {"--loops", "0"},
 		"bad options: 0 rounds; give 1":   {"--rounds", "0"},
 		"bad options: 3 hashes at most":   {"--hashes", "9-3"},
 		"--rate does not go with a sweep": {"--rate", "5"},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ func Nearest(mistyped string, names []string) string {
 	for _, name := range names {
 		candidates.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
-	for edits := range max(1, len(mistyped)/3) + 1 {
+	for edits := range max(1, (len(mistyped)+1)/3) + 1 {
 		candidates.SuggestionsMinimumDistance = edits
 		if near := candidates.SuggestionsFor(mistyped); len(near) > 0 {
 			return near[0]
@@ -45,16 +46,43 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	if letters := missing.GetSpecifiedShortnames(); letters != "" { // as in -duration
 		mistyped = strings.TrimLeft(letters, "-")
 	}
+	if near := meantFlag(cmd, mistyped); near != "" {
+		return Usagef("%w; did you mean --%s?", err, near)
+	}
+	return err
+}
+
+// elsewhere are what wrk, hey, redis-benchmark, ping and the like call a flag, with the names here,
+// of which a command may have one.
+var elsewhere = map[string][]string{
+	"t": {"threads"}, "z": {"duration"}, "q": {"rate"}, "p": {"connect", "listen"}, "c": {"requests"}, "a": {"connect"}, "s": {"connect"},
+	"host": {"connect", "listen"}, "port": {"connect", "listen"}, "address": {"connect", "listen"}, "url": {"connect"},
+	"server": {"connect"}, "bind": {"listen"}, "clients": {"connections"}, "conns": {"connections"}, "concurrency": {"connections"},
+	"count": {"requests"}, "limit": {"requests"}, "number": {"requests"}, "qps": {"rate"}, "rps": {"rate"},
+	"time": {"duration"}, "seconds": {"duration"}, "keys": {"entries"}, "format": {"json"}, "output": {"json"},
+}
+
+// meantFlag returns the flag of a command that a name which it does not have probably means; "" if
+// none is near. One letter means the only flag that begins with it.
+func meantFlag(cmd *cobra.Command, mistyped string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names = append(names, f.Name)
 		}
 	})
-	if near := Nearest(mistyped, names); near != "" {
-		return Usagef("%w; did you mean --%s?", err, near)
+	for _, name := range elsewhere[mistyped] {
+		if slices.Contains(names, name) {
+			return name
+		}
 	}
-	return err
+	if len(mistyped) == 1 {
+		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, mistyped) })
+		if len(names) > 1 {
+			return ""
+		}
+	}
+	return Nearest(mistyped, names)
 }
 
 // refuseUnknown returns an error for arguments of the root command: they name no command.

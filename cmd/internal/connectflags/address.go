@@ -10,8 +10,8 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// AddressVariable names the environment variable with the address of the server, for whoever names
-// none by --connect. The plug-in for vLLM reads it, too.
+// AddressVariable names the environment variable with the address of the server, for a command
+// without --connect. The plug-in for vLLM reads it, too.
 const AddressVariable = "HITLINE_ADDRESS"
 
 // engineAddress is a value of AddressVariable by which an engine runs a server of its own.
