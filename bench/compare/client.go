@@ -3,14 +3,12 @@ package compare
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
-	hitline "github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -29,14 +27,6 @@ type client struct {
 	// the client has one request under way.
 	pipeline func(lookups []workload.Lookup, depth int, hits []uint32) ([]uint32, error)
 	close    func()
-}
-
-// lost marks an error of a connection, and a refusal as such.
-func lost(err error) error {
-	if errors.Is(err, hitline.ErrRefused) {
-		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
-	}
-	return wire.Lost(err)
 }
 
 // dialect is how a rival is spoken to on a socket. A reply to a lookup is a fixed

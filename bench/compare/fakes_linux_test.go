@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -13,11 +14,165 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure/measuretest"
 	"github.com/hitline/hitline/bench/wire"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
+
+// The servers must be other processes: the client blocks without telling the
+// scheduler. asServer names the variable that makes this test binary one of them;
+// it says what is wrong with its hitline and its Python.
+const asServer = "COMPARE_TEST_AS_SERVER"
+
+func TestMain(m *testing.M) {
+	measuretest.Main(m, asServer, func(fault string) int {
+		fmt.Fprintln(os.Stderr, serveAs(fault, os.Args[1:]))
+		return 1
+	})
+}
+
+// serveAs is this binary as the server that its arguments ask for.
+func serveAs(fault string, args []string) error {
+	switch args[0] {
+	case "floor-server":
+		size, _ := strconv.Atoi(args[1])
+		return ServeFloor(os.Stderr, size, 1000)
+	case "map-server":
+		tokens, _ := strconv.Atoi(args[1])
+		return ServeMap(os.Stderr, tokens)
+	case "-c": // of Python: its versions, or the client
+		if len(args) > 2 {
+			return servePyzmq(args[2:])
+		}
+		fmt.Fprintln(os.Stdout, "fake 1.2, pyzmq 9.8, more")
+		os.Exit(0)
+	case "--version": // of Redis
+		fmt.Fprintln(os.Stdout, "Redis server v=1.2 x")
+		os.Exit(0)
+	case "--bind":
+		return serveRedis(args)
+	case "version":
+		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
+		os.Exit(0)
+	case "serve":
+		if fault, faulty := strings.CutPrefix(fault, "hitline "); faulty {
+			return serveFakeHitline(fault)
+		}
+		return serveHitline(16)
+	case "-": // what Python is started with
+		switch fault {
+		case "wrong":
+			return serveHitline(8)
+		case "refuses":
+			return serveHitline(48)
+		case "none":
+			return serveHitline(16)
+		}
+		return serveFault(fault)
+	}
+	return fmt.Errorf("cannot listen")
+}
+
+// serveHitline serves lookups of hashes that cover so many tokens.
+func serveHitline(tokens int) error {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: tokens}})
+	if err != nil {
+		return err
+	}
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	if err == nil {
+		err = server.Start(context.Background())
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
+	<-server.Done()
+	return nil
+}
+
+// serveFault is a ZeroMQ server with a fault.
+func serveFault(fault string) error {
+	if fault == "ends" {
+		return fmt.Errorf("no luck")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if fault == "hangs" {
+		select {}
+	}
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		_ = serveFaultTo(conn, fault)
+		conn.Close()
+	}
+}
+
+// serveFaultTo serves a connection that stores chains of 20 hashes, and another one until
+// its first lookup.
+func serveFaultTo(conn net.Conn, fault string) error {
+	in := bufio.NewReader(conn)
+	greeting, ready := string(zmtpGreeting), string(zmtpReady)
+	switch fault {
+	case "old":
+		greeting = "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01" + greeting[11:]
+	case "not ready":
+		ready = "\x04\x06\x05ERROR"
+	case "no command":
+		ready = "\x00\x06\x05READY"
+	case "silent":
+		select {}
+	}
+	if _, err := in.Discard(len(zmtpGreeting) + len(zmtpReady)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(greeting + ready)); err != nil {
+		return err
+	}
+	blob := 20 * hashLen
+	before, done := zmtp.store(blob)
+	for { // what is stored comes on a connection of its own
+		head, err := in.Peek(len(before))
+		if err != nil {
+			return err
+		}
+		if string(head) != string(before) {
+			break
+		}
+		if _, err := in.Discard(len(before) + blob); err != nil {
+			return err
+		}
+		if fault == "refuses to store" {
+			done[len(done)-1] = 0
+		}
+		if _, err := conn.Write(done); err != nil {
+			return err
+		}
+	}
+	if _, err := in.Discard(len(zmtp.lookup(0, blob)) + blob); err != nil {
+		return err
+	}
+	switch fault {
+	case "silent at lookups":
+		select {}
+	case "chatters":
+		_, err := conn.Write([]byte("\x01\x00\x00\x04\x00\x00\x00\x00more"))
+		return err
+	}
+	return nil // it closes
+}
 
 // servePyzmq is lookup_client.py without Python: a REQ socket by the connections of
 // this package.
@@ -260,8 +415,7 @@ func (f *fake) reply(frames [][]byte) []byte {
 	case f.fault == "silent" && tenth:
 		select {}
 	case f.fault == "chatters" && tenth:
-		reply := netproto.AppendHit(nil, nil, uint32(hit*16))
-		return append(reply, reply...)
+		return bytes.Repeat(netproto.AppendHit(nil, nil, uint32(hit*16)), 3) // more than are asked for at a time
 	}
 	return netproto.AppendHit(nil, nil, uint32(hit*16))
 }

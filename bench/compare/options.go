@@ -10,21 +10,6 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 )
 
-// Ways in which a rival is asked.
-const (
-	// Prepared: bytes made before, raw system calls, and no more of the reply read than
-	// the hit needs. It shows the server.
-	Prepared = "prepared"
-	// Usual: the client that the rival's users have, whose work counts.
-	Usual = "usual"
-	// Anchored: lookup/client by anchors, whatever the length, over a socket that blocks. Only
-	// hitline is asked so; beside it the floor server gets all hashes.
-	Anchored = "anchored"
-)
-
-// Ways are all ways, in the order of the report.
-func Ways() []string { return []string{Prepared, Usual, Anchored} }
-
 // Options says what to measure. The zero value of what has no comment on what it requires is
 // good.
 type Options struct {

@@ -5,9 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 	"github.com/hitline/hitline/bench/workload"
 )
 
@@ -32,25 +31,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// What does not fit is left out, and hitline never.
-func TestMemory(t *testing.T) {
-	o := small()
-	o.Only = []string{HitlineZMTP}
-	s := &servers{o: o, load: newLookups(o, 20)}
-	o.Hitline = "/no/such"
-	err := s.startAll(t.Context(), 1000)
-	require.ErrorIs(t, err, measure.ErrLost, "hitline is started")
-	assert.Equal(t, []Skipped{{HitlineZMTP, "", "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
-	s = &servers{o: o, load: s.load}
-	require.ErrorIs(t, s.startAll(t.Context(), 1000*int64(s.load.Entries())), measure.ErrLost)
-	assert.Empty(t, s.skipped)
-	assert.EqualValues(t, 5<<10, availableMemory([]byte("MemTotal: 9 kB\nMemAvailable:       5 kB\nX: 1\n")))
-	assert.Zero(t, availableMemory(nil))
-}
-
 func TestValidate(t *testing.T) {
-	require.NoError(t, small().Validate())
-	for want, break_ := range map[string]func(*Options){
+	measuretest.RefusedOptions(t, small(), Options.Validate, map[string]func(*Options){
 		"no number of hashes":                   func(o *Options) { o.Hashes = nil },
 		"0 hashes; give 1 to 2000000":           func(o *Options) { o.Hashes = []int{5, 0} },
 		"2000001 hashes;":                       func(o *Options) { o.Hashes = []int{2_000_001} },
@@ -69,13 +51,7 @@ func TestValidate(t *testing.T) {
 		"a way \"fast\"; there are prepared":    func(o *Options) { o.Ways = []string{"fast"} },
 		"a timeout of 0s;":                      func(o *Options) { o.Timeout = 0 },
 		"TLS is not measured beside":            func(o *Options) { o.Connect = "tls://h:1" },
-	} {
-		o := small()
-		break_(&o)
-		err := o.Validate()
-		require.ErrorIs(t, err, measure.ErrOptions, want)
-		assert.ErrorContains(t, err, want)
-	}
+	})
 }
 
 func TestWants(t *testing.T) {

@@ -1,55 +1,15 @@
 package compare
 
 import (
-	"bytes"
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 	"github.com/hitline/hitline/bench/process"
-	"github.com/hitline/hitline/bench/workload"
 )
-
-// keysOf returns the keys of a JSON object.
-func keysOf(t *testing.T, report any) []string {
-	t.Helper()
-	text, err := json.Marshal(report)
-	require.NoError(t, err)
-	var got map[string]any
-	require.NoError(t, json.Unmarshal(text, &got))
-	return slices.Sorted(maps.Keys(got))
-}
-
-// The keys are a contract with those who read the line.
-func TestReportKeys(t *testing.T) {
-	assert.Equal(t, []string{
-		"block_size", "chains", "client_cores", "entries", "hashes", "hit_share", "miss_at", "rotate_bytes", "rounds", "rows",
-		"server_cores", "setup", "shared_cores", "skipped", "wrong",
-	}, keysOf(t, Report{}))
-	more := keysOf(t, Report{Pipeline: 1, Connect: "a", Partial: true})
-	assert.Subset(t, more, []string{"pipeline", "connect", "partial"})
-	row := []string{
-		"client", "hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "way", "wrong",
-	}
-	assert.Equal(t, row, keysOf(t, Row{}))
-	idle, some := 0.0, measure.Spread{Median: 1}
-	full := Row{
-		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, IdleCPU: &idle, Rate: some, RateToFloor: some,
-		Hits: &Figures{}, Misses: &Figures{},
-	}
-	assert.ElementsMatch(t, append(row,
-		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor", "hits", "misses",
-	), keysOf(t, full))
-	assert.Equal(t, []string{"max", "median", "min"}, keysOf(t, some))
-	assert.Equal(t, []string{"rival", "way", "why"}, keysOf(t, Skipped{"y", Usual, "z"}))
-}
 
 // spaced returns text with one space in place of several.
 func spaced(text string) string {
@@ -58,6 +18,30 @@ func spaced(text string) string {
 		lines[i] = strings.Join(strings.Fields(line), " ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// The keys are a contract with those who read the line.
+func TestReportKeys(t *testing.T) {
+	assert.Equal(t, []string{
+		"block_size", "chains", "client_cores", "entries", "hashes", "hit_share", "miss_at", "rotate_bytes", "rounds", "rows",
+		"server_cores", "setup", "shared_cores", "skipped", "wrong",
+	}, measuretest.Keys(t, Report{}))
+	more := measuretest.Keys(t, Report{Pipeline: 1, Connect: "a", Partial: true})
+	assert.Subset(t, more, []string{"pipeline", "connect", "partial"})
+	row := []string{
+		"client", "hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "way", "wrong",
+	}
+	assert.Equal(t, row, measuretest.Keys(t, Row{}))
+	idle, some := 0.0, measure.Spread{Median: 1}
+	full := Row{
+		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, IdleCPU: &idle, Rate: some, RateToFloor: some,
+		Hits: &Figures{}, Misses: &Figures{},
+	}
+	assert.ElementsMatch(t, append(row,
+		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor", "hits", "misses",
+	), measuretest.Keys(t, full))
+	assert.Equal(t, []string{"max", "median", "min"}, measuretest.Keys(t, some))
+	assert.Equal(t, []string{"rival", "way", "why"}, measuretest.Keys(t, Skipped{"y", Usual, "z"}))
 }
 
 func TestReportTable(t *testing.T) {
@@ -77,8 +61,8 @@ func TestReportTable(t *testing.T) {
 		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow, usual},
 		Skipped: []Skipped{{Rival: GoZMQMap, Why: "it is not here"}, {HitlineZMTP, Usual, "no pyzmq"}}, Wrong: 3,
 	}
-	var table bytes.Buffer
-	require.NoError(t, r.WriteTable(&table))
+	var table strings.Builder
+	assert.NoError(t, r.WriteTable(&table))
 	setup, rest, _ := strings.Cut(spaced(table.String()), "\n")
 	assert.Equal(t, spaced("setup "+r.Setup.String()), setup)
 	assert.Equal(t, `chains 5 rounds over [20]; 9 hashes stored; 100 % hit whole
@@ -111,7 +95,7 @@ wrong 3
 	part.ToFloor, part.P99ToFloor = row.ToFloor, row.RateToFloor
 	row.Hits = &part
 	table.Reset()
-	require.NoError(t, Report{
+	assert.NoError(t, Report{
 		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
 	}.WriteTable(&table))
 	text := spaced(table.String())
@@ -124,60 +108,4 @@ wrong 3
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "pyzmq's", "of these servers none has threads")
-}
-
-// sampled returns a sampler with a round for each number of microseconds, of which the lookups
-// took a little less, and a little more.
-func sampled(r rival, us ...float64) *sampler {
-	s := &sampler{rival: &r, load: lookupsOf(10, 20, 1), perRound: 3}
-	for _, v := range us {
-		for _, took := range []float64{v - 1, v, v + 1} {
-			s.all.round = append(s.all.round, time.Duration(took*1000))
-			s.hit.round = append(s.hit.round, time.Duration(took*1000))
-			s.miss.round = append(s.miss.round, time.Duration(2*took*1000))
-		}
-		s.endRound()
-		s.rates = append(s.rates, 1e6/v)
-	}
-	return s
-}
-
-// A percentile is that of all rounds; a ratio is the median of the rounds' ratios.
-func TestRow(t *testing.T) {
-	floor, hitline := sampled(rival{name: Floor, way: Prepared}, 10, 20, 30), sampled(rival{name: Hitline, way: Anchored}, 11, 24, 30)
-	r := hitline.row(hitline, nil, floor)
-	assert.Equal(t, Figures{
-		P50us: 24, P99us: 31, MaxUs: 31, RoundP50us: measure.Spread{Median: 24, Min: 11, Max: 30},
-		ToFloor: measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, P99ToFloor: measure.Spread{Median: 1.091, Min: 1, Max: 1.19},
-	}, r.Figures, "not 24 to 20")
-	assert.Equal(t, measure.Spread{Median: 1, Min: 1, Max: 1}, r.Ratio)
-	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToFloor)
-	assert.InDelta(t, 2.4, r.UsPerHash, 1e-9)
-	assert.Equal(t, []int{9, 0}, []int{r.Requests, r.Wrong})
-	require.NotNil(t, r.Hits)
-	assert.Equal(t, r.Figures, *r.Hits)
-	assert.Equal(t, measure.Spread{Median: 2.2, Min: 2, Max: 2.4}, r.Misses.ToFloor)
-	assert.InDelta(t, 48, r.Misses.P50us, 1e-9)
-	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, floor.row(hitline, nil, floor).Ratio)
-	assert.Zero(t, hitline.row(hitline, nil, nil).ToFloor)
-
-	hitline.rival = &rival{name: HitlineZMTP, way: Prepared, zmtp: true}
-	assert.Nil(t, hitline.row(hitline, nil, floor).Hits, "by anchors only")
-	assert.InDelta(t, 1, hitline.row(hitline, hitline, floor).RatioZMTP, 0)
-	assert.Zero(t, floor.row(hitline, hitline, floor).RatioZMTP, "not over ZeroMQ")
-	slow := sampled(rival{name: Floor}, 1, 1, 50) // one round of three
-	assert.InDelta(t, 51, slow.row(slow, nil, nil).P99us, 0, "not the median of the rounds' percentiles")
-}
-
-// Wrong answers are counted, and the first is told of.
-func TestCheck(t *testing.T) {
-	s := &sampler{rival: &rival{name: Python, way: Prepared}, load: lookupsOf(10, 20, 1)}
-	s.load.Cut(0, workload.MissFirst)
-	s.draw(3)
-	s.draw(2)
-	for i, hit := range []uint32{0, 16} {
-		s.check(i, hit)
-	}
-	assert.Equal(t, 1, s.wrong)
-	assert.Equal(t, "python-zmq (prepared), 10 hashes, request 5: expected 0 hit tokens, got 16", s.firstWrong)
 }

@@ -70,6 +70,21 @@ func Rivals() []string {
 	return names
 }
 
+// Ways in which a rival is asked.
+const (
+	// Prepared: bytes made before, raw system calls, and no more of the reply read than
+	// the hit needs. It shows the server.
+	Prepared = "prepared"
+	// Usual: the client that the rival's users have, whose work counts.
+	Usual = "usual"
+	// Anchored: lookup/client by anchors, whatever the length, over a socket that blocks. Only
+	// hitline is asked so; beside it the floor server gets all hashes.
+	Anchored = "anchored"
+)
+
+// Ways are all ways, in the order of the report.
+func Ways() []string { return []string{Prepared, Usual, Anchored} }
+
 // waysOf returns the ways in which a rival may be asked.
 func waysOf(rival string) []string {
 	switch rival {

@@ -17,6 +17,12 @@ import (
 // goVersion is what this program, and the servers in it, were built with.
 var goVersion = runtime.Version()
 
+// runner is one call of Run.
+type runner struct {
+	o      Options
+	report Report
+}
+
 // Run starts the rivals, measures them, and stops them. A report with wrong
 // answers is not an error. If ctx ends, the report holds the numbers of hashes that
 // were done. Not safe for concurrent use: until it returns it pins the threads of
@@ -51,18 +57,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if !placement.Shared {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
-	err = r.measure(ctx)
-	if ctx.Err() != nil {
+	if err = r.measure(ctx); ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	r.report.Partial = err != nil
 	return r.report, err
-}
-
-// runner is one call of Run.
-type runner struct {
-	o      Options
-	report Report
 }
 
 // notes says what limits the meaning of the figures.

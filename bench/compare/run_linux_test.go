@@ -1,8 +1,6 @@
 package compare
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -10,174 +8,18 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/workload"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
-	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server"
 )
-
-// The servers must be other processes: the client blocks without telling the
-// scheduler. asServer names the variable that makes this test binary one of them;
-// it says what is wrong with its hitline and its Python.
-const asServer = "COMPARE_TEST_AS_SERVER"
-
-func TestMain(m *testing.M) {
-	if fault := os.Getenv(asServer); fault != "" {
-		fmt.Fprintln(os.Stderr, serveAs(fault, os.Args[1:]))
-		os.Exit(1)
-	}
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
-}
-
-// serveAs is this binary as the server that its arguments ask for.
-func serveAs(fault string, args []string) error {
-	switch args[0] {
-	case "floor-server":
-		size, _ := strconv.Atoi(args[1])
-		return ServeFloor(os.Stderr, size, 1000)
-	case "map-server":
-		tokens, _ := strconv.Atoi(args[1])
-		return ServeMap(os.Stderr, tokens)
-	case "-c": // of Python: its versions, or the client
-		if len(args) > 2 {
-			return servePyzmq(args[2:])
-		}
-		fmt.Fprintln(os.Stdout, "fake 1.2, pyzmq 9.8, more")
-		os.Exit(0)
-	case "--version": // of Redis
-		fmt.Fprintln(os.Stdout, "Redis server v=1.2 x")
-		os.Exit(0)
-	case "--bind":
-		return serveRedis(args)
-	case "version":
-		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
-		os.Exit(0)
-	case "serve":
-		if fault, faulty := strings.CutPrefix(fault, "hitline "); faulty {
-			return serveFakeHitline(fault)
-		}
-		return serveHitline(16)
-	case "-": // what Python is started with
-		switch fault {
-		case "wrong":
-			return serveHitline(8)
-		case "refuses":
-			return serveHitline(48)
-		case "none":
-			return serveHitline(16)
-		}
-		return serveFault(fault)
-	}
-	return fmt.Errorf("cannot listen")
-}
-
-// serveHitline serves lookups of hashes that cover so many tokens.
-func serveHitline(tokens int) error {
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: tokens}})
-	if err != nil {
-		return err
-	}
-	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
-	if err == nil {
-		err = server.Start(context.Background())
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
-	<-server.Done()
-	return nil
-}
-
-// serveFault is a ZeroMQ server with a fault.
-func serveFault(fault string) error {
-	if fault == "ends" {
-		return fmt.Errorf("no luck")
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	if fault == "hangs" {
-		select {}
-	}
-	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		_ = serveFaultTo(conn, fault)
-		conn.Close()
-	}
-}
-
-// serveFaultTo serves a connection that stores chains of 20 hashes, and another one until
-// its first lookup.
-func serveFaultTo(conn net.Conn, fault string) error {
-	in := bufio.NewReader(conn)
-	greeting, ready := string(zmtpGreeting), string(zmtpReady)
-	switch fault {
-	case "old":
-		greeting = "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01" + greeting[11:]
-	case "not ready":
-		ready = "\x04\x06\x05ERROR"
-	case "no command":
-		ready = "\x00\x06\x05READY"
-	case "silent":
-		select {}
-	}
-	if _, err := in.Discard(len(zmtpGreeting) + len(zmtpReady)); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte(greeting + ready)); err != nil {
-		return err
-	}
-	blob := 20 * hashLen
-	before, done := zmtp.store(blob)
-	for { // what is stored comes on a connection of its own
-		head, err := in.Peek(len(before))
-		if err != nil {
-			return err
-		}
-		if string(head) != string(before) {
-			break
-		}
-		if _, err := in.Discard(len(before) + blob); err != nil {
-			return err
-		}
-		if fault == "refuses to store" {
-			done[len(done)-1] = 0
-		}
-		if _, err := conn.Write(done); err != nil {
-			return err
-		}
-	}
-	if _, err := in.Discard(len(zmtp.lookup(0, blob)) + blob); err != nil {
-		return err
-	}
-	switch fault {
-	case "silent at lookups":
-		select {}
-	case "chatters":
-		_, err := conn.Write([]byte("\x01\x00\x00\x04\x00\x00\x00\x00more"))
-		return err
-	}
-	return nil // it closes
-}
 
 // faked returns options whose servers are this binary, and whose Python has a fault.
 func faked(t *testing.T, fault string) Options {
@@ -337,48 +179,6 @@ func TestMooncake(t *testing.T) {
 	assert.Contains(t, r.Rows[len(r.Rows)-1].Note, "miss only")
 }
 
-// Each fault of a rival is caught, and no server stays behind.
-func TestRunFaults(t *testing.T) {
-	for fault, want := range map[string]struct {
-		is   error
-		text string
-	}{
-		"refuses":           {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: bad answer: it begins with 010000"},
-		"refuses to store":  {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: storing: chain 0: bad answer: it begins with 0100000100"},
-		"chatters":          {measure.ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
-		"old":               {measure.ErrAnswer, "no ZMTP greeting under the NULL mechanism, but ff"},
-		"not ready":         {measure.ErrAnswer, "no READY, but \"\\x05ERROR\""},
-		"no command":        {measure.ErrAnswer, "no READY, but a frame of flags 0"},
-		"closes":            {measure.ErrLost, "closed by the server"},
-		"silent":            {measure.ErrLost, "greeting: no connection: no answer in time"},
-		"silent at lookups": {measure.ErrLost, "python-zmq (prepared), 20 hashes: no connection: no answer in time"},
-		"ends":              {measure.ErrLost, "ended (exit status 1): no luck"},
-		"hangs":             {measure.ErrLost, "is not ready"},
-	} {
-		t.Run(fault, func(t *testing.T) {
-			o := faked(t, fault)
-			o.Hashes, o.Only, o.Ways = []int{20}, []string{Python}, []string{Prepared}
-			silent := fault[0] == 's'
-			switch {
-			case fault == "hangs":
-				o.Timeout = 500 * time.Millisecond
-			case silent:
-				o.Timeout = 3 * time.Second
-			}
-			r, err := Run(t.Context(), o)
-			for silent && o.Timeout < 20*time.Second && strings.Contains(fmt.Sprint(err), "is not ready") {
-				o.Timeout *= 3 // a busy machine takes longer to start a server
-				r, err = Run(t.Context(), o)
-			}
-			require.ErrorIs(t, err, want.is)
-			assert.ErrorContains(t, err, want.text)
-			assert.True(t, r.Partial)
-			assert.Empty(t, r.Rows)
-			noChildren(t)
-		})
-	}
-}
-
 // Wrong answers are counted and told of; the others' rows are as they should be.
 func TestRunWrong(t *testing.T) {
 	o := faked(t, "wrong")
@@ -450,37 +250,6 @@ func TestRunBadHitline(t *testing.T) {
 	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
-// Cancelling must not wait for an answer that does not come, and what was measured
-// before is in the report.
-func TestRunCancelled(t *testing.T) {
-	for fault, phase := range map[string]string{
-		"hangs": "start python-zmq", "silent": "20 hashes: store", "silent at lookups": "20 hashes: warm up", "none": "300 hashes: rounds",
-	} {
-		t.Run(fault, func(t *testing.T) {
-			o := faked(t, fault)
-			o.Only, o.Timeout = []string{Python}, time.Hour
-			if fault != "none" {
-				o.Ways = []string{Prepared}
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			o.OnStep = func(at string, _, _ int) {
-				if at == phase {
-					time.AfterFunc(20*time.Millisecond, cancel)
-				}
-			}
-			if fault == "none" {
-				o.TimePerRival, o.Rounds = time.Minute, 1000
-				o.Hashes = []int{300}
-			}
-			r, err := Run(ctx, o)
-			require.ErrorIs(t, err, context.Canceled)
-			assert.True(t, r.Partial)
-			noChildren(t)
-		})
-	}
-}
-
 // What only some rivals have: lookups by anchors, pipelined rounds, and a server that runs.
 func TestRunBesideFloor(t *testing.T) {
 	o := faked(t, "none")
@@ -513,6 +282,22 @@ func TestRunBesideFloor(t *testing.T) {
 	assert.Equal(t, len(o.Hashes), idle, "once for each number of hashes")
 }
 
+// What does not fit is left out, and hitline never.
+func TestMemory(t *testing.T) {
+	o := small()
+	o.Only = []string{HitlineZMTP}
+	s := &servers{o: o, load: newLookups(o, 20)}
+	o.Hitline = "/no/such"
+	err := s.startAll(t.Context(), 1000)
+	require.ErrorIs(t, err, measure.ErrLost, "hitline is started")
+	assert.Equal(t, []Skipped{{HitlineZMTP, "", "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
+	s = &servers{o: o, load: s.load}
+	require.ErrorIs(t, s.startAll(t.Context(), 1000*int64(s.load.Entries())), measure.ErrLost)
+	assert.Empty(t, s.skipped)
+	assert.EqualValues(t, 5<<10, availableMemory([]byte("MemTotal: 9 kB\nMemAvailable:       5 kB\nX: 1\n")))
+	assert.Zero(t, availableMemory(nil))
+}
+
 func TestRunConnect(t *testing.T) {
 	o := faked(t, "none")
 	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Timeout: o.Timeout})
@@ -531,50 +316,6 @@ func TestRunConnect(t *testing.T) {
 		assert.Nil(t, row.IdleCPU)
 	}
 	assert.Contains(t, notes, server.Addr()+" was not started here: it is not pinned")
-}
-
-// Each fault of hitline is caught, also with several requests under way. The fault is in its
-// tenth answer, three are those of the warm-up.
-func TestHitlineFaults(t *testing.T) {
-	for fault, want := range map[string]struct {
-		is              error
-		text, pipelined string
-	}{
-		"refuses":       {measure.ErrAnswer, "hitline (prepared), 20 hashes: bad answer: it begins with 000100", "bad answer: it begins with 000100"},
-		"chatters":      {measure.ErrAnswer, ", of which 6 bytes are one", "which was not asked for"},
-		"closes":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: closed by the server", "no connection: closed by the server"},
-		"silent":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: no answer in time", ""},
-		"refuses store": {measure.ErrRefused, "storing: chain 0", ""},
-	} {
-		for requests, text := range map[int]string{30: want.text, 6: want.pipelined} {
-			if text == "" {
-				continue
-			}
-			t.Run(fmt.Sprint(fault, requests), func(t *testing.T) {
-				o := faked(t, "hitline "+fault)
-				o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
-				o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, requests, 2
-				if fault == "silent" {
-					o.Timeout = 3 * time.Second
-				}
-				r, err := Run(t.Context(), o)
-				for fault == "silent" && o.Timeout < 20*time.Second && strings.Contains(fmt.Sprint(err), "is not ready") {
-					o.Timeout *= 3 // a busy machine takes longer to start a server
-					r, err = Run(t.Context(), o)
-				}
-				require.ErrorIs(t, err, want.is)
-				assert.ErrorContains(t, err, text)
-				assert.True(t, r.Partial)
-				noChildren(t)
-			})
-		}
-	}
-	o := faked(t, "hitline wrong")
-	o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
-	o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, 60, 7
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	assert.Equal(t, 12, r.Wrong, "one answer in ten, of the warm-up and of the pipelined round too")
 }
 
 // The floor server answers when the last byte of a request has come, however the

@@ -4,17 +4,27 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
 	hitline "github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
+
+// lost marks an error of a connection, and a refusal as such.
+func lost(err error) error {
+	if errors.Is(err, hitline.ErrRefused) {
+		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
+	}
+	return wire.Lost(err)
+}
 
 // dialHitline makes a client of this module with one connection.
 func (s *servers) dialHitline(ctx context.Context, addr string, more ...hitline.Option) (*hitline.Client, error) {

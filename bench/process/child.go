@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"time"
@@ -99,7 +97,7 @@ func (c *Child) exchange(ctx context.Context, work time.Duration, text []byte, r
 		err = fmt.Errorf("%w: %s gave no answer in %v", measure.ErrLost, c.name, work+c.timeout)
 	case err == nil:
 		return nil
-	case len(line) > 0 && line[0] == '{' && !errors.Is(err, io.EOF):
+	case len(line) > 0 && line[0] == '{' && line[len(line)-1] == '\n':
 		err = fmt.Errorf("%w: %s says %.200q: %w", measure.ErrLost, c.name, line, err)
 	default:
 		c.Stop() // its last line is read then

@@ -2,20 +2,13 @@ package process
 
 import (
 	"context"
-	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
 )
 
@@ -96,79 +89,4 @@ func TestChildHangs(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, cancel)
 	require.ErrorIs(t, c.Do(ctx, 0, "hang", &struct{}{}), context.Canceled)
 	assert.Equal(t, "signal: killed", c.Ended())
-}
-
-func TestFindProgram(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	_, err := FindProgram("", "hitline-x", "build it")
-	require.ErrorIs(t, err, ErrMissing)
-	require.ErrorContains(t, err, "hitline-x is neither beside this program nor on PATH; build it")
-	onPath := filepath.Join(dir, "hitline-x")
-	require.NoError(t, os.WriteFile(onPath, nil, 0o700))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	beside := filepath.Join(filepath.Dir(self), "hitline-x")
-	for _, want := range []string{onPath, beside} { // that beside the program goes first
-		if want == beside {
-			require.NoError(t, os.WriteFile(beside, nil, 0o700))
-			defer os.Remove(beside)
-		}
-		got, err := FindProgram("", "hitline-x", "")
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-	}
-	got, err := FindProgram(onPath, "hitline-x", "")
-	require.NoError(t, err)
-	assert.Equal(t, onPath, got)
-	_, err = FindProgram("/no/such", "hitline-x", "")
-	require.ErrorIs(t, err, measure.ErrOptions)
-	require.NotErrorIs(t, err, ErrMissing)
-}
-
-func TestOutput(t *testing.T) {
-	text, err := Output(t.Context(), exec.Command("sh", "-c", "echo; echo 1; echo 2"), 20*time.Second)
-	require.NoError(t, err)
-	assert.Equal(t, "1\n2", text)
-	_, err = Output(t.Context(), exec.Command("sh", "-c", "echo 1; echo no luck >&2; exit 4"), 20*time.Second)
-	require.ErrorContains(t, err, "exit status 4: no luck")
-	_, err = Output(t.Context(), exec.Command("/no/such"), 20*time.Second)
-	require.ErrorIs(t, err, measure.ErrLost)
-}
-
-// A program that does not end may be a script that has started another: nothing waits for that
-// one.
-func TestOutputOfScript(t *testing.T) {
-	pids := filepath.Join(t.TempDir(), "pid")
-	said := make(chan error, 1)
-	go func() {
-		_, err := Output(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait"), 500*time.Millisecond)
-		said <- err
-	}()
-	t.Cleanup(func() {
-		text, _ := os.ReadFile(pids)
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
-	select {
-	case err := <-said:
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(20 * time.Second):
-		t.Fatal("the script's child is waited for")
-	}
-}
-
-// A master that never answers is told in one line.
-func TestMasterNeverReady(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
-	require.NoError(t, err)
-	defer client.Close()
-	_, err = AwaitMaster(t.Context(), client, 50*time.Millisecond)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotContains(t, err.Error(), "\n")
 }

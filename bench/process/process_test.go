@@ -1,9 +1,11 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,10 +14,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/measure/measuretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) } // gnet's init starts some
+func TestMain(m *testing.M) { measuretest.Main(m, "", nil) }
 
 // A line may come in pieces; what is not the ready line is passed over.
 func TestOutputLines(t *testing.T) {
@@ -94,5 +98,38 @@ func TestStartOnCores(t *testing.T) {
 		got, err := parseList(list)
 		require.NoError(t, err)
 		assert.ElementsMatch(t, cores, got)
+	}
+}
+
+func TestOutput(t *testing.T) {
+	text, err := Output(t.Context(), exec.Command("sh", "-c", "echo; echo 1; echo 2"), 20*time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, "1\n2", text)
+	_, err = Output(t.Context(), exec.Command("sh", "-c", "echo 1; echo no luck >&2; exit 4"), 20*time.Second)
+	require.ErrorContains(t, err, "exit status 4: no luck")
+	_, err = Output(t.Context(), exec.Command("/no/such"), 20*time.Second)
+	require.ErrorIs(t, err, measure.ErrLost)
+}
+
+// A program that does not end may be a script that has started another: nothing waits for that
+// one.
+func TestOutputOfScript(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pid")
+	said := make(chan error, 1)
+	go func() {
+		_, err := Output(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait"), 500*time.Millisecond)
+		said <- err
+	}()
+	t.Cleanup(func() {
+		text, _ := os.ReadFile(pids)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	select {
+	case err := <-said:
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the script's child is waited for")
 	}
 }

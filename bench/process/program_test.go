@@ -1,13 +1,20 @@
 package process
 
 import (
+	"context"
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend/mooncake"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 func TestBuiltWith(t *testing.T) {
@@ -16,4 +23,46 @@ func TestBuiltWith(t *testing.T) {
 	assert.Regexp(t, "^"+regexp.QuoteMeta(runtime.Version())+`, testify v1\.`, BuiltWith(self, "github.com/stretchr/testify", "testify"))
 	assert.Equal(t, runtime.Version(), BuiltWith(self, "example.com/none", "none"))
 	assert.Equal(t, "unknown", BuiltWith("program_test.go", "example.com/none", "none"))
+}
+
+func TestFindProgram(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	_, err := FindProgram("", "hitline-x", "build it")
+	require.ErrorIs(t, err, ErrMissing)
+	require.ErrorContains(t, err, "hitline-x is neither beside this program nor on PATH; build it")
+	onPath := filepath.Join(dir, "hitline-x")
+	require.NoError(t, os.WriteFile(onPath, nil, 0o700))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	beside := filepath.Join(filepath.Dir(self), "hitline-x")
+	for _, want := range []string{onPath, beside} { // that beside the program goes first
+		if want == beside {
+			require.NoError(t, os.WriteFile(beside, nil, 0o700))
+			defer os.Remove(beside)
+		}
+		got, err := FindProgram("", "hitline-x", "")
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	got, err := FindProgram(onPath, "hitline-x", "")
+	require.NoError(t, err)
+	assert.Equal(t, onPath, got)
+	_, err = FindProgram("/no/such", "hitline-x", "")
+	require.ErrorIs(t, err, measure.ErrOptions)
+	require.NotErrorIs(t, err, ErrMissing)
+}
+
+// A master that never answers is told in one line.
+func TestMasterNeverReady(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = AwaitMaster(t.Context(), client, 50*time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "\n")
 }

@@ -83,11 +83,11 @@ block. Flags for other rivals, cores and hits do not go with it. Python needs
 With --holders N the only rival is llm-d's in-memory index: which of N engines
 has the longest prefix of a prompt? Package fleet, in this process, and llm-d's
 index, in hitbench-llmd, are asked in turn on one core, or on --client-cores,
-without a network. A ratio is how many times as long as fleet llm-d takes; "llm-d
-lookup" is its lookup without the scorer, which alone tells no prefix. All
-answers are compared with what was stored. Prompts share system prompts and, by
-Zipf's law, prefixes: "hit" is one that some engine has whole, "miss" one that
-nobody has from some block on, "shared" one that all have whole.
+without a network. A ratio is how many times as long as fleet llm-d takes;
+"llm-d lookup" is its lookup without the scorer, which alone tells no prefix.
+All answers are compared with what was stored. Prompts share system prompts and,
+by Zipf's law, prefixes: "hit" is one that some engine has whole, "miss" one
+that nobody has from some block on, "shared" one that all have whole.
 
 Linux only. Leave the machine alone while it runs.
 
