@@ -107,15 +107,15 @@ func Sweep(ctx context.Context, o SweepOptions) (SweepReport, error) {
 		}
 		where = process.Placement{Client: cores, Server: cores, Shared: true}
 	}
-	s := newSweep(o, where, mostConnections())
-	for _, note := range s.notes() {
-		s.note(note)
-	}
 	unpin, err := where.PinClient() // before servers start: their threads here are pinned to others
 	if err != nil {
 		return SweepReport{}, err
 	}
 	defer unpin()
+	s := newSweep(o, where, mostConnections())
+	for _, note := range s.notes() {
+		s.note(note)
+	}
 	for round := 0; round < o.Rounds && err == nil; round++ {
 		err = s.measureRound(ctx, round)
 	}
@@ -268,26 +268,23 @@ func (s *sweep) noteClient() {
 	s.note(text)
 }
 
-// busyness is how many cores a process keeps busy between samples.
+// busyness is the CPU time that a process had used at each of some times.
 type busyness struct {
-	first, last         time.Duration // CPU time
-	firstTime, lastTime time.Time
+	used []time.Duration
+	at   []time.Time
 }
 
 func (b *busyness) sample(p *process.Process) {
-	used, err := p.CPU()
-	if err != nil {
-		return // it has ended, which the run tells
-	}
-	b.last, b.lastTime = used, time.Now()
-	if b.firstTime.IsZero() {
-		b.first, b.firstTime = b.last, b.lastTime
+	if used, err := p.CPU(); err == nil { // else it has ended, which the run tells
+		b.used, b.at = append(b.used, used), append(b.at, time.Now())
 	}
 }
 
+// cores returns how many cores the process kept busy between the first time and the last.
 func (b *busyness) cores() float64 {
-	if !b.lastTime.After(b.firstTime) {
+	last := len(b.at) - 1
+	if last < 1 {
 		return 0
 	}
-	return measure.Round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
+	return measure.Round3(float64(b.used[last]-b.used[0]) / float64(b.at[last].Sub(b.at[0])))
 }

@@ -221,16 +221,17 @@ func TestBusyness(t *testing.T) {
 	assert.Zero(t, b.cores())
 	require.Eventually(t, func() bool {
 		used, err := p.CPU()
-		return err == nil && used > b.first+20*time.Millisecond
+		return err == nil && used > b.used[0]+20*time.Millisecond
 	}, 20*time.Second, 5*time.Millisecond)
 	b.sample(p)
-	assert.Greater(t, b.last-b.first, 20*time.Millisecond)
+	assert.Greater(t, b.used[1]-b.used[0], 20*time.Millisecond)
 	assert.Positive(t, b.cores())
 	require.Eventually(t, func() bool { // the two clocks of a sample are read one after the other
 		b.sample(p)
 		return b.cores() < 1.5
 	}, 20*time.Second, 5*time.Millisecond)
-	assert.InDelta(t, b.cores(), float64(b.last-b.first)/float64(b.lastTime.Sub(b.firstTime)), 0.001)
+	last := len(b.at) - 1
+	assert.InDelta(t, b.cores(), float64(b.used[last]-b.used[0])/float64(b.at[last].Sub(b.at[0])), 0.001)
 }
 
 // noServers fails if a server is left.
