@@ -282,17 +282,17 @@ func TestRunBesideFloor(t *testing.T) {
 	assert.Equal(t, len(o.Hashes), idle, "once for each number of hashes")
 }
 
-// What does not fit is left out, and hitline never.
+// What does not fit beside those before it is left out, and hitline never: both need 250 bytes a hash.
 func TestMemory(t *testing.T) {
 	o := small()
 	o.Only = []string{HitlineZMTP}
 	s := &servers{o: o, load: newLookups(o, 20)}
 	o.Hitline = "/no/such"
-	err := s.startAll(t.Context(), 1000)
+	err := s.startAll(t.Context(), 250*int64(s.load.Entries()))
 	require.ErrorIs(t, err, measure.ErrLost, "hitline is started")
 	assert.Equal(t, []Skipped{{HitlineZMTP, "", "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
 	s = &servers{o: o, load: s.load}
-	require.ErrorIs(t, s.startAll(t.Context(), 1000*int64(s.load.Entries())), measure.ErrLost)
+	require.ErrorIs(t, s.startAll(t.Context(), 320*int64(s.load.Entries())), measure.ErrLost)
 	assert.Empty(t, s.skipped)
 	assert.EqualValues(t, 5<<10, availableMemory([]byte("MemTotal: 9 kB\nMemAvailable:       5 kB\nX: 1\n")))
 	assert.Zero(t, availableMemory(nil))
