@@ -49,8 +49,11 @@ func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Poo
 	if !slices.Equal(ours, []coordinator.Kind{coordinator.FullAttention}) || coord.Stride(0) != 1 {
 		return o.Pool, nil
 	}
-	block, err := blockTokens(ctx, c, o)
+	block, whole, err := blockTokens(ctx, c, o)
 	if !described {
+		if err == nil && !whole {
+			err = measure.BadOptions("a prompt that is stored whole hits less than its tokens at the server, as in a release of vLLM; describe the server's pool, as its own configuration does")
+		}
 		return coordinator.Pool{HashBlockSize: block}, err
 	}
 	if have := coord.Pool().HashBlockSize; err == nil && block != have {
@@ -79,28 +82,34 @@ func groupKinds(ctx context.Context, c *wire.Control, o Options, tokens uint32) 
 	return kinds, nil
 }
 
-// blockTokens stores two hashes at the server, asks how many tokens they are, and
-// evicts them.
-func blockTokens(ctx context.Context, c *wire.Control, o Options) (int, error) {
+// blockTokens stores two hashes at the server, asks how many tokens one is and whether a
+// prompt of both hits whole, and evicts them.
+func blockTokens(ctx context.Context, c *wire.Control, o Options) (block int, whole bool, err error) {
 	const hashes = 2
 	blob := make([]byte, hashes*hashLen)
 	_, _ = workload.Seed(o.Seed).Bytes(forProbe, 0).Read(blob) // never fails
 	head := netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
 	if _, err := c.Done(ctx, "store", head, blob); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), commonTokens, hashLen, len(blob)), blob)
-	if err != nil {
-		return 0, fmt.Errorf("lookup: %w", err)
-	}
-	hit := netproto.ParseInt(frames[0])
-	if tokens, ok := wire.TailHit(frames); ok {
-		hit, frames[0] = uint64(tokens), frames[0][:4]
-	}
-	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
-		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, wire.Describe(frames))
+	var hits [2]uint64
+	for i, tokens := range []uint64{commonTokens, 0} {
+		if i == 1 {
+			tokens = hits[0]
+		}
+		frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), uint32(tokens), hashLen, len(blob)), blob)
+		if err != nil {
+			return 0, false, fmt.Errorf("lookup: %w", err)
+		}
+		hits[i] = netproto.ParseInt(frames[0])
+		if tail, ok := wire.TailHit(frames); ok {
+			hits[i], frames[0] = uint64(tail), frames[0][:4]
+		}
+		if hit := hits[i]; len(frames) != 1 || len(frames[0]) != 4 || i == 0 && (hit == 0 || hit%hashes != 0) || hit > tokens {
+			return 0, false, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, wire.Describe(frames))
+		}
 	}
 	head = netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
 	_, err = c.Done(ctx, "evict", head, blob)
-	return int(hit / hashes), err
+	return int(hits[0] / hashes), hits[1] == hits[0], err
 }

@@ -93,6 +93,7 @@ type Cores struct {
 // Figures are those of one step.
 type Figures struct {
 	RequestsPerSecond float64 `json:"requests_per_s"`
+	LookupsPerSecond  float64 `json:"lookups_per_s"` // of these; in conversations a rate is of lookups
 	HashesPerSecond   float64 `json:"hashes_per_s"`
 
 	// Latency is that of lookups that were sent, or fell due, while measuring, whenever
@@ -176,9 +177,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
 	if r.Mode == "open" {
 		t.Text("")
-		t.Heads("rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
+		t.Heads("rate", "a second", "lookups", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
 		for _, s := range r.Steps {
-			t.Row(fmt.Sprintf("%.6g", s.Rate), fmt.Sprintf("%.6g", s.RequestsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.MaxUs))
+			t.Row(fmt.Sprintf("%.6g", s.Rate), fmt.Sprintf("%.6g", s.RequestsPerSecond), fmt.Sprintf("%.6g", s.LookupsPerSecond), s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.MaxUs))
 		}
 	}
 	return t.Write(w)
@@ -263,6 +264,7 @@ func (m *measured) step(rate float64) Step {
 	}
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)
+		s.LookupsPerSecond = perSecond(t.requests-t.stores-t.evicts, t.to-t.from)
 		s.RequestsPerSecond, s.HashesPerSecond = perSecond(t.requests, t.to-t.from), perSecond(t.hashes, t.to-t.from)
 	}
 	s.Spread, s.samples = deviation(m.rates), len(m.rates)

@@ -43,7 +43,7 @@ func TestCollect(t *testing.T) {
 	assert.Equal(t, Step{
 		Rate: 50, Seconds: 3, Requests: 92,
 		Figures: Figures{
-			RequestsPerSecond: 30.7, HashesPerSecond: 306.7, Unsent: 7,
+			RequestsPerSecond: 30.7, LookupsPerSecond: 30.7, HashesPerSecond: 306.7, Unsent: 7,
 			Latency:  measure.Latency{P50us: 5, P90us: nine, P99us: nine, P999us: nine, MaxUs: nine, MeanUs: s.MeanUs},
 			P50usMin: 3, P50usMax: 5, samples: 2,
 		},

@@ -84,7 +84,7 @@ func (p *player) play(ctx context.Context, r workload.Request) error {
 		return err
 	}
 	if !refused {
-		p.check(r, uint32(p.model.Known(r.IDs)*workload.BlockTokens), uint32(got.tokens))
+		p.check(r, p.expected(r), uint32(got.tokens))
 		record(p.latency, got.took)
 		if err := p.askAgain(ctx, r, uint32(got.tokens)); err != nil {
 			return err
@@ -181,6 +181,16 @@ func (p *player) judge(ctx context.Context, r workload.Request, call string, err
 	p.totals.Refused++
 	p.o.OnProblem(err)
 	return true, nil
+}
+
+// expected returns the right answer to a request, in tokens.
+func (p *player) expected(r workload.Request) uint32 {
+	known := p.model.Known(r.IDs)
+	tokens := known * workload.BlockTokens
+	if p.o.LeavesLast && known == len(r.IDs) {
+		tokens = max(tokens-p.o.BlockSize, 0)
+	}
+	return uint32(tokens)
 }
 
 // check compares an answer with the model's, both in tokens.

@@ -61,6 +61,7 @@ type Options struct {
 	Requests     int           // the first ones that are made; 0 means all
 	Timeout      time.Duration // for each lookup and each store; positive
 	AllowEvicted bool          // the index is bounded: an answer below the model is right
+	LeavesLast   bool          // a prompt that is there whole hits all but its last block, as in vLLM
 
 	// Speed is how many times faster than recorded the requests come: at 1 they
 	// keep the trace's timestamps, at 100 they are compressed a hundredfold, at 0

@@ -22,7 +22,7 @@ import (
 // conn is one connection to a server.
 type conn interface {
 	replay.Target
-	blockSize(ctx context.Context) (tokens int, err error) // that one hash covers at the server
+	learn(ctx context.Context) (serverPool, error)
 	Close() error
 }
 
@@ -69,25 +69,35 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 // probeTokens is a multiple of every block size that is likely: 2^14 * 3^2 * 5 * 7 tokens.
 const probeTokens = 1 << 14 * 9 * 5 * 7
 
-// blockSize returns how many tokens one hash covers at the server. It stores two
-// random hashes, asks how many tokens they are, and evicts them.
-func (c clientConn) blockSize(ctx context.Context) (size int, err error) {
+// serverPool is what replay learns of a server with one full-attention group.
+type serverPool struct {
+	blockSize  int  // tokens that one hash covers
+	leavesLast bool // a prompt that is there whole hits a block less, as vLLM has it
+}
+
+// learn stores two random hashes, asks how many tokens they are, and evicts them.
+func (c clientConn) learn(ctx context.Context) (p serverPool, err error) {
 	blob := make([]byte, 2*workload.HashLen)
 	_, _ = rand.Read(blob) // never fails
 	if err := c.Store(ctx, blob, workload.HashLen); err != nil {
-		return 0, err
+		return p, err
 	}
 	hit, err := c.Lookup(ctx, probeTokens, blob, workload.HashLen)
 	if err != nil {
-		return 0, err
+		return p, err
+	}
+	whole, err := c.Lookup(ctx, hit, blob, workload.HashLen)
+	if err != nil {
+		return p, err
 	}
 	if err := c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)); err != nil {
-		return 0, refusal(err)
+		return p, refusal(err)
 	}
-	if hit == 0 || hit%2 != 0 {
-		return 0, fmt.Errorf("%w: to 2 stored hashes the server answered %d tokens; replay needs a server of one full-attention group, or give --block-size", measure.ErrAnswer, hit)
+	p = serverPool{blockSize: int(hit / 2), leavesLast: whole < hit}
+	if hit == 0 || hit%2 != 0 || whole != hit && whole != hit/2 {
+		return p, fmt.Errorf("%w: to 2 stored hashes the server answered %d and %d tokens; replay needs a server of one full-attention group", measure.ErrAnswer, hit, whole)
 	}
-	return int(hit / 2), nil
+	return p, nil
 }
 
 func refusal(err error) error {

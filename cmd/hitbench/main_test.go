@@ -71,7 +71,9 @@ func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Conne
 	return s, nil
 }
 
-func (s *fakeServer) blockSize(context.Context) (int, error) { return 512, nil }
+func (s *fakeServer) learn(context.Context) (serverPool, error) {
+	return serverPool{blockSize: 512}, nil
+}
 
 func (s *fakeServer) Close() error { s.closed++; return nil }
 
@@ -231,7 +233,7 @@ func TestReplayMismatch(t *testing.T) {
 	assert.Contains(t, r.stderr, "excerpt.jsonl:2: request 2 on connection 0: expected 512 hit tokens, got 0: below")
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
-	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers are wrong, 0 requests were refused\n", got.Wrong))
+	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d answers are wrong, 0 requests were refused; 799 requests were measured\n", got.Wrong))
 
 	r = runWith(t.Context(), &fakeServer{answer: lower}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitDone, r.code)
@@ -251,7 +253,7 @@ func TestReplayFailures(t *testing.T) {
 		requests int64
 		stderr   string
 	}{
-		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers are wrong, 1 requests were refused\n"},
+		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 answers are wrong, 1 requests were refused; 3 requests were measured\n"},
 		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, "request 2 on connection 0: lookup: reply of 3 bytes\n"},
 		"lost":       {fmt.Errorf("%w: reset by peer", client.ErrConnect), exitLost, 1, ": reset by peer\n"},
 		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},

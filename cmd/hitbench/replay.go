@@ -121,27 +121,29 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	defer closeAll(conns)
 	if f.o.BlockSize == 0 {
-		if o.BlockSize, err = learnBlockSize(ctx, slices.Concat(full, conns)[0], o.Timeout); err != nil {
+		pool, err := learnPool(ctx, slices.Concat(full, conns)[0], o.Timeout)
+		if err != nil {
 			return err
 		}
+		o.BlockSize, o.LeavesLast = pool.blockSize, pool.leavesLast
 	}
 	report, err := a.watchReplay(ctx, o, conns, total)
 	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
-// learnBlockSize asks the server for its block size, for at most timeout. c must not look up by
+// learnPool asks the server for its pool, for at most timeout. c must not look up by
 // anchors: what is stored for this has none.
-func learnBlockSize(ctx context.Context, c conn, timeout time.Duration) (int, error) {
+func learnPool(ctx context.Context, c conn, timeout time.Duration) (serverPool, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	size, err := c.blockSize(ctx)
-	if err == nil && workload.BlockTokens%size != 0 {
-		err = measure.BadOptions("a hash covers %d tokens at the server; a trace needs a number that divides %d", size, workload.BlockTokens)
+	pool, err := c.learn(ctx)
+	if err == nil && workload.BlockTokens%pool.blockSize != 0 {
+		err = measure.BadOptions("a hash covers %d tokens at the server; a trace needs a number that divides %d", pool.blockSize, workload.BlockTokens)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking for the block size: %w", err)
+		return pool, fmt.Errorf("asking for the block size: %w", err)
 	}
-	return size, nil
+	return pool, nil
 }
 
 // replayInput returns what to replay and how many requests that makes, or -1 if

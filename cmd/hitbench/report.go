@@ -29,7 +29,7 @@ func (n answers) err() error {
 	case n.wrong == 0 && n.refused == 0:
 		return nil
 	case n.requests > 0:
-		return fmt.Errorf("%d of %d answers are wrong, %d requests were refused", n.wrong, n.requests, n.refused)
+		return fmt.Errorf("%d answers are wrong, %d requests were refused; %d requests were measured", n.wrong, n.refused, n.requests)
 	case n.refused > 0:
 		return fmt.Errorf("%d answers are wrong, %d requests were refused", n.wrong, n.refused)
 	}

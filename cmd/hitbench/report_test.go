@@ -33,7 +33,7 @@ func TestFinish(t *testing.T) {
 	}{
 		{"right", nil, answers{requests: 9}, ""},
 		{"wrong", nil, answers{wrong: 2, refused: 1}, "2 answers are wrong, 1 requests were refused"},
-		{"refused", nil, answers{refused: 1, requests: 9}, "0 of 9 answers are wrong, 1 requests were refused"},
+		{"refused", nil, answers{refused: 1, requests: 9}, "0 answers are wrong, 1 requests were refused; 9 requests were measured"},
 		{"partial", lost, answers{wrong: 2}, "lost"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
