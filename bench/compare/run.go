@@ -2,6 +2,7 @@ package compare
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"runtime"
@@ -46,9 +47,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if o.OneServerCore && len(o.ServerCores) == 0 && !placement.Shared {
 		placement.Server = placement.Server[:1]
 	}
-	if o.Seed == 0 {
-		o.Seed = measure.RandomSeed()
-	}
+	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	r := &runner{o: o, report: Report{
 		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt, RotateBytes: o.Rotate,
 		Rounds: o.Rounds, Pipeline: o.Pipeline, Connect: o.Connect, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},

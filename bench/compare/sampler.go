@@ -3,7 +3,6 @@ package compare
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -189,7 +188,7 @@ func (s *sampler) askPipelined(n, depth int) error {
 
 // endPipelined takes the rate of a pipelined round.
 func (s *sampler) endPipelined() {
-	s.rates = append(s.rates, measure.Round3(float64(s.perRound)/s.tookPipeline.Seconds()))
+	s.rates = append(s.rates, measure.Round(float64(s.perRound)/s.tookPipeline.Seconds(), 3))
 	s.tookPipeline = 0
 }
 
@@ -208,7 +207,7 @@ func (s *sampler) measureIdle(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	after, err := s.serverCPU()
-	used := measure.Round3(float64(after-before) / float64(time.Since(start)) * 1000)
+	used := measure.Round(float64(after-before)/float64(time.Since(start))*1000, 3)
 	s.idle = &used
 	return err
 }
@@ -220,7 +219,7 @@ func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
 		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
 		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong, IdleCPU: s.idle,
 	}
-	r.UsPerHash = math.Round(1e5*r.P50us/float64(r.Hashes)) / 1e5
+	r.UsPerHash = measure.Round(r.P50us/float64(r.Hashes), 5)
 	if len(s.cpu) > 0 {
 		r.CPUus = measure.SpreadOf(s.cpu)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/hitline/hitline/bench/measure"
 )
@@ -67,13 +66,10 @@ func (b *batch) row(side string) Row {
 		allocs += s.Allocs
 		bytes += s.Bytes
 	}
-	r.PerSecond, r.Ratio, r.NsPerBlock = measure.SpreadOf(rates), measure.SpreadOf(ratios), measure.Round3(measure.Median(times))
-	r.Allocs, r.AllocBytes = round1(float64(allocs)/float64(r.Requests)), round1(float64(bytes)/float64(r.Requests))
+	r.PerSecond, r.Ratio, r.NsPerBlock = measure.SpreadOf(rates), measure.SpreadOf(ratios), measure.Round(measure.Median(times), 3)
+	r.Allocs, r.AllocBytes = measure.Round(float64(allocs)/float64(r.Requests), 1), measure.Round(float64(bytes)/float64(r.Requests), 1)
 	return r
 }
-
-// round1 keeps a digit behind the point.
-func round1(x float64) float64 { return math.Round(x*10) / 10 }
 
 // WriteTable writes the report for people.
 func (r Report) WriteTable(w io.Writer) error {

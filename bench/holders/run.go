@@ -1,6 +1,7 @@
 package holders
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,16 +17,11 @@ import (
 // is not an error. If ctx ends, the report says that it is partial. Not safe for concurrent use:
 // until it returns it pins the threads of this process.
 func Run(ctx context.Context, o Options) (Report, error) {
-	if err := o.Validate(); err != nil {
+	allowed, err := process.Cores()
+	if err = cmp.Or(o.Validate(), err); err != nil {
 		return Report{}, err
 	}
-	allowed, err := process.Cores()
-	if err != nil {
-		return Report{}, fmt.Errorf("holders: %w", err)
-	}
-	if o.Seed == 0 {
-		o.Seed = measure.RandomSeed()
-	}
+	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	if len(allowed) > 0 {
 		if len(o.Cores) == 0 {
 			o.Cores = allowed[:1]
@@ -43,10 +39,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: o.BlockSize, Rounds: o.Rounds,
 		Cores: append([]int{}, o.Cores...), Memory: []Memory{}, Rows: []Row{},
 	}}
-	err = r.run(ctx)
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	err = measure.CauseOf(ctx, r.run(ctx))
 	r.report.Partial = err != nil
 	return r.report, err
 }
@@ -130,7 +123,7 @@ func (r *runner) fill(ctx context.Context, s side) (*chainSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	perBlock := func(bytes int64) float64 { return round1(float64(bytes) / float64(w.blocks)) }
+	perBlock := func(bytes int64) float64 { return measure.Round(float64(bytes)/float64(w.blocks), 1) }
 	r.report.Memory = append(r.report.Memory, Memory{Side: s.name, Bytes: used, BytesPerBlock: perBlock(used), StatedPerBlock: perBlock(stated)})
 	if err := w.share(put); err != nil {
 		return nil, fmt.Errorf("holders: %s: %w", s.name, err)

@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Blocks, 400)
 	assert.Greater(t, r.Entries, r.Blocks, "some blocks have several holders")
 	require.Len(t, r.Memory, 2)
-	assert.Equal(t, Memory{Side: LLMD, Bytes: 5000, BytesPerBlock: round1(5000 / float64(r.Blocks))}, r.Memory[1])
+	assert.Equal(t, Memory{Side: LLMD, Bytes: 5000, BytesPerBlock: measure.Round(5000/float64(r.Blocks), 1)}, r.Memory[1])
 	var names []string
 	for _, row := range r.Rows {
 		names = append(names, fmt.Sprint(row.Hashes, " ", row.Kind, " ", row.Side))

@@ -161,9 +161,7 @@ func (o Options) withDefaults() Options {
 	o.Connections, o.Pipeline, o.Entries = cmp.Or(o.Connections, 1), cmp.Or(o.Pipeline, 1), cmp.Or(o.Entries, 1)
 	o.Threads = cmp.Or(o.Threads, len(o.ClientCores))
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
-	if o.Seed == 0 {
-		o.Seed = measure.RandomSeed()
-	}
+	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	if o.Hashes.Least == 0 && o.Hashes.Most == 0 && len(o.Hashes.Each) == 0 {
 		o.Hashes.Least, o.Hashes.Most = 64, 64
 	}

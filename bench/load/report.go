@@ -241,7 +241,7 @@ func (r *Report) add(s Step, m *measured) {
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
-	r.Seconds = round(r.Seconds+s.Seconds, 1e6)
+	r.Seconds = measure.Round(r.Seconds+s.Seconds, 6)
 	r.Steps = append(r.Steps, s)
 	r.Figures = nil
 	if len(r.Steps) == 1 {
@@ -286,9 +286,8 @@ func deviation(figures []float64) float64 {
 	if mean == 0 {
 		return 0
 	}
-	return round(math.Sqrt(squares)/mean, 1e4)
+	return measure.Round(math.Sqrt(squares)/mean, 4)
 }
 
-func round(x, parts float64) float64      { return math.Round(x*parts) / parts }
-func seconds(ns int64) float64            { return round(float64(ns)/1e9, 1e6) }
-func perSecond(n int64, ns int64) float64 { return round(float64(n)/(float64(ns)/1e9), 10) }
+func seconds(ns int64) float64            { return measure.Round(float64(ns)/1e9, 6) }
+func perSecond(n int64, ns int64) float64 { return measure.Round(float64(n)/(float64(ns)/1e9), 1) }

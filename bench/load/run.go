@@ -48,10 +48,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
-	err = r.do(ctx)
-	if ctx.Err() != nil { // whatever else failed, failed of it
-		err = context.Cause(ctx)
-	}
+	err = measure.CauseOf(ctx, r.do(ctx))
 	r.report.Partial = err != nil
 	r.report.Wrong, r.report.Refused = r.wrong, r.refused
 	return r.report, err

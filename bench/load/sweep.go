@@ -286,5 +286,5 @@ func (b *busyness) cores() float64 {
 	if last < 1 {
 		return 0
 	}
-	return measure.Round3(float64(b.used[last]-b.used[0]) / float64(b.at[last].Sub(b.at[0])))
+	return measure.Round(float64(b.used[last]-b.used[0])/float64(b.at[last].Sub(b.at[0])), 3)
 }

@@ -3,9 +3,9 @@ package load
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -98,7 +98,7 @@ func TestSweep(t *testing.T) {
 
 func testSweep(t *testing.T) {
 	o := quickSweep(t, "none")
-	record := filepath.Join(t.TempDir(), "servers")
+	record := t.TempDir() + "/servers"
 	t.Setenv("LOAD_TEST_RECORD", record)
 	cores, err := process.Cores()
 	require.NoError(t, err)
@@ -237,10 +237,11 @@ func TestBusyness(t *testing.T) {
 // noServers fails if a server is left.
 func noServers(t *testing.T) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	proc := os.DirFS("/proc")
+	stats, err := fs.Glob(proc, "[0-9]*/stat")
 	require.NoError(t, err)
 	for _, name := range stats {
-		text, _ := os.ReadFile(name) // it may have ended
+		text, _ := fs.ReadFile(proc, name) // it may have ended
 		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 {
 			assert.NotEqual(t, fmt.Sprint(os.Getpid()), fields[1], "%s", text)

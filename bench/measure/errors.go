@@ -1,6 +1,9 @@
 package measure
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Errors of all measurements. A command's exit code hangs on them.
 var (
@@ -14,3 +17,12 @@ var (
 	// ErrRefused marks an answer that says "not served", after which the connection is still good.
 	ErrRefused = errors.New("refused")
 )
+
+// CauseOf returns the cause of ctx being done, if it is: whatever else failed, failed of it. Else
+// it returns err.
+func CauseOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

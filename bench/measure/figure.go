@@ -61,7 +61,7 @@ type Spread struct {
 // SpreadOf returns the spread of figures in any order, of which there must be one, each
 // rounded to three digits behind the point.
 func SpreadOf(figures []float64) Spread {
-	return Spread{Round3(Median(figures)), Round3(slices.Min(figures)), Round3(slices.Max(figures))}
+	return Spread{Round(Median(figures), 3), Round(slices.Min(figures), 3), Round(slices.Max(figures), 3)}
 }
 
 // Ratios returns the ratios of figures to others, round by round. Both have the same number.
@@ -77,7 +77,10 @@ func Ratios(figures, others []float64) []float64 {
 func PercentileUs(sorted []time.Duration, p float64) float64 { return Micros(Percentile(sorted, p)) }
 
 // Micros returns d in microseconds, to 0.01.
-func Micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }
+func Micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 } // Round would lose halves
 
-// Round3 keeps three digits behind the point.
-func Round3(x float64) float64 { return math.Round(x*1000) / 1000 }
+// Round keeps some digits behind the point.
+func Round(x float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	return math.Round(x*unit) / unit
+}

@@ -40,5 +40,5 @@ func TestFigures(t *testing.T) {
 	l := LatencyOf(long)
 	assert.InDeltaSlice(t, []float64{500, 900, 990, 999, 1000, 500.5}, []float64{l.P50us, l.P90us, l.P99us, l.P999us, l.MaxUs, l.MeanUs}, 0.02)
 	assert.InDelta(t, 1.23, Micros(1234), 0)
-	assert.InDelta(t, 0.667, Round3(2.0/3), 0)
+	assert.InDelta(t, 0.667, Round(2.0/3, 3), 0)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
 
@@ -79,7 +78,7 @@ func sum(o Options, players []*player, took time.Duration) Report {
 		behind = max(behind, p.behind)
 		if o.Full != nil {
 			r.Anchored = &p.sent
-			r.Anchored.Fewer = math.Round(100*float64(p.sent.FullBytes)/max(float64(p.sent.SentBytes), 1)) / 100
+			r.Anchored.Fewer = measure.Round(float64(p.sent.FullBytes)/max(float64(p.sent.SentBytes), 1), 2)
 		}
 		if o.Split {
 			r.ConnectionRequests = append(r.ConnectionRequests, t.Requests)
@@ -87,8 +86,8 @@ func sum(o Options, players []*player, took time.Duration) Report {
 	}
 	r.HitRatio = share(r.HitBlocks, r.Blocks)
 	r.Seconds = seconds(took)
-	r.RequestsPerS = math.Round(10*float64(r.Requests)/max(took.Seconds(), 1e-9)) / 10
-	r.BehindMaxMs = math.Round(float64(behind)/1e3) / 1e3
+	r.RequestsPerS = measure.Round(float64(r.Requests)/max(took.Seconds(), 1e-9), 1)
+	r.BehindMaxMs = measure.Round(float64(behind)/1e6, 3)
 	r.Latency = measure.LatencyOf(r.latency)
 	return r
 }
@@ -163,12 +162,12 @@ func over(format string, a, b float64) string {
 }
 
 // seconds returns d in seconds, to the microsecond.
-func seconds(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e6 }
+func seconds(d time.Duration) float64 { return measure.Round(d.Seconds(), 6) }
 
 // share returns part / whole, to a millionth, and 0 if there is no whole.
 func share(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
 	}
-	return math.Round(1e6*float64(part)/float64(whole)) / 1e6
+	return measure.Round(float64(part)/float64(whole), 6)
 }

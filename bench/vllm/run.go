@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,9 +19,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	if o.Seed == 0 {
-		o.Seed = measure.RandomSeed()
-	}
+	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	m := &meter{o: o, report: Report{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
 	defer m.stop()
 	err := m.prepare(ctx)
@@ -31,9 +30,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			err = m.measure(ctx, shape)
 		}
 	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	err = measure.CauseOf(ctx, err)
 	m.report.Partial = err != nil
 	return m.report, err
 }

@@ -56,8 +56,8 @@ func TestRun(t *testing.T) {
 		assert.GreaterOrEqual(t, r.VLLM.Requests, 2)
 		assert.GreaterOrEqual(t, r.Hitline.Requests, 2)
 		assert.LessOrEqual(t, r.HitlineKeys, float64(r.VLLMKeys), "no lookup asks for more keys than vLLM's")
-		assert.LessOrEqual(t, r.Hitline.Rounds.Min, measure.Round3(r.Hitline.P50))
-		assert.LessOrEqual(t, measure.Round3(r.Hitline.P50), r.Hitline.Rounds.Max)
+		assert.LessOrEqual(t, r.Hitline.Rounds.Min, measure.Round(r.Hitline.P50, 3))
+		assert.LessOrEqual(t, measure.Round(r.Hitline.P50, 3), r.Hitline.Rounds.Max)
 	}
 	// Of 640 hashes of 4 tokens, in each of ten segments of 256 tokens: the block of MLA, two of
 	// each window of 64, two of 4, and sixteen of 8.

@@ -19,8 +19,7 @@ import (
 
 func main() {
 	blockTokens := flag.Int("block-size", 16, "tokens a hash covers")
-	flag.Parse()
-	if *blockTokens < 1 || flag.NArg() > 0 {
+	if flag.Parse(); *blockTokens < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
