@@ -15,16 +15,12 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// commonTokens is a multiple of every block size that is likely, 2^14 * 3^2 * 5 * 7
-// tokens: a server that was not described is asked for so many.
-const commonTokens = 1 << 14 * 9 * 5 * 7
-
 // learnPool returns the pool to measure. The zero value stands for one
 // full-attention group whose blocks are one hash each: then the server is shown two
 // hashes and asked how many tokens they are. What is described is compared with
 // what the server tells.
 func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Pool, error) {
-	described, tokens := !reflect.DeepEqual(o.Pool, coordinator.Pool{}), uint32(commonTokens)
+	described, tokens := !reflect.DeepEqual(o.Pool, coordinator.Pool{}), uint32(workload.ProbeTokens)
 	coord, err := coordinator.New(o.Pool)
 	if err != nil {
 		return o.Pool, fmt.Errorf("%w: %w", measure.ErrOptions, err)
@@ -85,31 +81,33 @@ func groupKinds(ctx context.Context, c *wire.Control, o Options, tokens uint32) 
 // blockTokens stores two hashes at the server, asks how many tokens one is and whether a
 // prompt of both hits whole, and evicts them.
 func blockTokens(ctx context.Context, c *wire.Control, o Options) (block int, whole bool, err error) {
-	const hashes = 2
-	blob := make([]byte, hashes*hashLen)
+	blob := make([]byte, workload.ProbeHashes*hashLen)
 	_, _ = workload.Seed(o.Seed).Bytes(forProbe, 0).Read(blob) // never fails
-	head := netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
-	if _, err := c.Done(ctx, "store", head, blob); err != nil {
-		return 0, false, err
+	change := func(tag netproto.Tag) error {
+		_, err := c.Done(ctx, tag.String(), netproto.AppendKeys(nil, o.Dialect.Envelope(), tag, netproto.GroupRank{}, hashLen, len(blob)), blob)
+		return err
 	}
-	var hits [2]uint64
-	for i, tokens := range []uint64{commonTokens, 0} {
-		if i == 1 {
-			tokens = hits[0]
-		}
-		frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), uint32(tokens), hashLen, len(blob)), blob)
-		if err != nil {
-			return 0, false, fmt.Errorf("lookup: %w", err)
-		}
-		hits[i] = netproto.ParseInt(frames[0])
-		if tail, ok := wire.TailHit(frames); ok {
-			hits[i], frames[0] = uint64(tail), frames[0][:4]
-		}
-		if hit := hits[i]; len(frames) != 1 || len(frames[0]) != 4 || i == 0 && (hit == 0 || hit%hashes != 0) || hit > tokens {
-			return 0, false, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, hashes, wire.Describe(frames))
-		}
+	found, end, err := workload.Probe(
+		func() error { return change(netproto.TagStore) },
+		func(tokens uint32) (uint32, error) { return probeHit(ctx, c, o, tokens, blob) },
+		func() error { return change(netproto.TagEvict) },
+	)
+	return int(found / workload.ProbeHashes), end == found, err
+}
+
+// probeHit looks the stored hashes of a probe up in a prompt of so many tokens.
+func probeHit(ctx context.Context, c *wire.Control, o Options, tokens uint32, blob []byte) (uint32, error) {
+	frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), tokens, hashLen, len(blob)), blob)
+	if err != nil {
+		return 0, fmt.Errorf("lookup: %w", err)
 	}
-	head = netproto.AppendKeys(nil, o.Dialect.Envelope(), netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
-	_, err = c.Done(ctx, "evict", head, blob)
-	return int(hits[0] / hashes), hits[1] == hits[0], err
+	hit := netproto.ParseInt(frames[0])
+	if tail, ok := wire.TailHit(frames); ok {
+		hit, frames[0] = uint64(tail), frames[0][:4]
+	}
+	uneven := tokens == workload.ProbeTokens && (hit == 0 || hit%workload.ProbeHashes != 0)
+	if len(frames) != 1 || len(frames[0]) != 4 || uneven || hit > uint64(tokens) {
+		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, workload.ProbeHashes, wire.Describe(frames))
+	}
+	return uint32(hit), nil
 }

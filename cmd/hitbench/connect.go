@@ -66,9 +66,6 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 	return refusal(c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen)))
 }
 
-// probeTokens is a multiple of every block size that is likely: 2^14 * 3^2 * 5 * 7 tokens.
-const probeTokens = 1 << 14 * 9 * 5 * 7
-
 // serverPool is what replay learns of a server with one full-attention group.
 type serverPool struct {
 	blockSize  int  // tokens that one hash covers
@@ -77,21 +74,17 @@ type serverPool struct {
 
 // learn stores two random hashes, asks how many tokens they are, and evicts them.
 func (c clientConn) learn(ctx context.Context) (p serverPool, err error) {
-	blob := make([]byte, 2*workload.HashLen)
+	blob := make([]byte, workload.ProbeHashes*workload.HashLen)
 	_, _ = rand.Read(blob) // never fails
-	if err := c.Store(ctx, blob, workload.HashLen); err != nil {
-		return p, err
-	}
-	hit, err := c.Lookup(ctx, probeTokens, blob, workload.HashLen)
+	hit, whole, err := workload.Probe(
+		func() error { return c.Store(ctx, blob, workload.HashLen) },
+		func(tokens uint32) (uint32, error) { return c.Lookup(ctx, tokens, blob, workload.HashLen) },
+		func() error {
+			return refusal(c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)))
+		},
+	)
 	if err != nil {
 		return p, err
-	}
-	whole, err := c.Lookup(ctx, hit, blob, workload.HashLen)
-	if err != nil {
-		return p, err
-	}
-	if err := c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)); err != nil {
-		return p, refusal(err)
 	}
 	p = serverPool{blockSize: int(hit / 2), leavesLast: whole < hit}
 	if hit == 0 || hit%2 != 0 || whole != hit && whole != hit/2 {
