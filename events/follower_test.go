@@ -54,6 +54,16 @@ func numbers(s *Set) (list []uint64) {
 	return list
 }
 
+// awaitStatus waits until f's status is as wanted: it follows what the set holds a moment later.
+func awaitStatus(t *testing.T, f *Follower, wanted func(Status) bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for s := f.Status(); !wanted(s); s = f.Status() {
+		require.True(t, time.Now().Before(deadline), "the status stays %+v", s)
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // awaitHeld waits until a Set holds exactly these.
 func awaitHeld(t *testing.T, s *Set, want ...uint64) {
 	t.Helper()
@@ -214,12 +224,11 @@ func TestFollowerToleratesHoles(t *testing.T) {
 	p.publish(nil, true)
 	p.publish(storedBatch(3), false)
 	awaitHeld(t, set, 3)
-	require.False(t, f.Status().Complete)
-	require.EqualValues(t, 1, f.Status().Holes)
+	awaitStatus(t, f, func(s Status) bool { return !s.Complete && s.Holes == 1 })
 	p.publish(batchOf("AllBlocksCleared"), false)
 	p.publish(storedBatch(4), false)
 	awaitHeld(t, set, 4)
-	require.True(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return s.Complete })
 }
 
 func TestFollowerReconnects(t *testing.T) {
@@ -238,7 +247,7 @@ func TestFollowerReconnects(t *testing.T) {
 		eventually(t, func() bool { return !set.Stale() })
 	}
 	awaitHeld(t, set, 1, 2, 10, 11, 12)
-	require.True(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return s.Complete })
 	require.Zero(t, f.Status().Holes)
 	require.NotZero(t, f.Status().Errors)
 	require.NotEmpty(t, f.Status().LastError)
@@ -278,7 +287,7 @@ func TestFollowerNoticesRestart(t *testing.T) {
 				p.publish(storedBatch(100+hash), false)
 			}
 			awaitHeld(t, set, 100, 101, 102)
-			require.True(t, f.Status().Complete)
+			awaitStatus(t, f, func(s Status) bool { return s.Complete })
 		})
 	}
 }
@@ -297,7 +306,7 @@ func TestFollowerNoticesRestartBehindProxy(t *testing.T) {
 	p.publish(storedBatch(10), true)
 	p.publish(storedBatch(11), false)
 	awaitHeld(t, set, 10, 11)
-	require.EqualValues(t, 1, f.Status().Restarts)
+	awaitStatus(t, f, func(s Status) bool { return s.Restarts == 1 })
 }
 
 // The replay socket does not have what the publisher sends: that of an engine that is going away, say.
@@ -321,7 +330,7 @@ func TestFollowerLiveIsNotOfTheReplay(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // a publisher that never waits for checkEvery
 	}
 	awaitHeld(t, set, want...)
-	require.True(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return s.Complete })
 	require.Contains(t, f.Status().LastError, errReplayOther.Error())
 }
 
@@ -350,19 +359,19 @@ func TestFollowerWithoutReplay(t *testing.T) {
 	p.awaitSubscriber()
 	p.sendAs(7, storedBatch(1))
 	awaitHeld(t, set, 1)
-	require.False(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 	p.sendAs(9, storedBatch(2))
 	awaitHeld(t, set, 2)
-	require.EqualValues(t, 1, f.Status().Holes)
+	awaitStatus(t, f, func(s Status) bool { return s.Holes == 1 })
 	p.sendAs(0, storedBatch(3))
 	awaitHeld(t, set, 3)
-	require.True(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return s.Complete })
 	p.cut()
 	eventually(t, func() bool { return f.Status().Holes == 2 })
 	p.awaitSubscriber()
 	p.sendAs(1, storedBatch(4))
 	awaitHeld(t, set, 4)
-	require.False(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 	require.Zero(t, p.numReplays())
 }
 
@@ -381,7 +390,7 @@ func TestFollowerTopic(t *testing.T) {
 		p.sendAs(uint64(seq), storedBatch(uint64(seq)))
 	}
 	awaitHeld(t, set, 3, 4)
-	require.EqualValues(t, 2, f.Status().Batches)
+	awaitStatus(t, f, func(s Status) bool { return s.Batches == 2 })
 }
 
 // While the replay socket does not answer, nothing counts as held.
@@ -481,7 +490,7 @@ func TestFollowerSurvivesItsHolder(t *testing.T) {
 	h.fail.Store(false)
 	p.publish(storedBatch(3), true)
 	awaitHeld(t, h.Set, 3)
-	require.False(t, f.Status().Complete)
+	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 }
 
 func TestFollowerBoundsBlocks(t *testing.T) {

@@ -220,8 +220,7 @@ func TestResume(t *testing.T) {
 	// The same checkpoint once more: its use has not changed it.
 	second := resumeAt(t, p.config(), c, again)
 	awaitHeld(t, again, 2)
-	require.EqualValues(t, 3, second.Status().Batches)
-	require.True(t, second.Status().Complete)
+	awaitStatus(t, second, func(s Status) bool { return s.Batches == 3 && s.Complete })
 }
 
 // After a restart of the engine, nothing of before is left.
@@ -267,6 +266,5 @@ func TestResumeWithoutReplay(t *testing.T) {
 	cfg.Replay = ""
 	second := resumeAt(t, cfg, c, blocks)
 	awaitHeld(t, blocks)
-	require.EqualValues(t, 1, second.Status().Holes)
-	require.False(t, second.Status().Complete)
+	awaitStatus(t, second, func(s Status) bool { return s.Holes == 1 && !s.Complete })
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,9 +39,6 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8")               // tests wait more than they compute
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
 }
-
-// patience is far more than anything here takes.
-const patience = 20 * time.Second
 
 // serve starts a real server in this process.
 func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, service *lookup.Service) {
@@ -237,7 +235,7 @@ func TestRunManyConnections(t *testing.T) {
 	assert.EqualValues(t, 5000, r.Requests)
 	assert.Zero(t, r.Wrong)
 	assert.GreaterOrEqual(t, service.Stat().Lookups, int64(5000))
-	err = enoughFiles(1 << 40)
+	err = enoughFiles(math.MaxInt)
 	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "raise its limit (ulimit -n)")
 }

@@ -21,6 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// patience is far more than anything here takes.
+const patience = 20 * time.Second
+
 // asServer names the variable that makes this test binary hitline, and says what is
 // wrong with it.
 const asServer = "LOAD_TEST_AS_SERVER"
@@ -52,8 +55,8 @@ func serveAsHitline(fault string) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
-	if name := os.Getenv("LOAD_TEST_RECORD"); name != "" { // what it was given
+	// What it was given is recorded before it is ready: then the next server may start.
+	if name := os.Getenv("LOAD_TEST_RECORD"); name != "" {
 		cores, _ := process.Cores()
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -61,6 +64,7 @@ func serveAsHitline(fault string) {
 		}
 		fmt.Fprintln(f, loops, cores)
 	}
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
 	<-server.Done()
 	os.Exit(0)
 }

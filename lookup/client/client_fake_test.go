@@ -163,12 +163,13 @@ func handshaken(nc net.Conn) (net.Conn, error) {
 }
 
 func socketPair() (a, b net.Conn, err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	ends := [2]net.Conn{}
 	for i, fd := range fds {
+		syscall.CloseOnExec(fd)
 		file := os.NewFile(uintptr(fd), "pair")
 		ends[i], err = net.FileConn(file)
 		file.Close()

@@ -275,42 +275,6 @@ func TestListenAllOrNone(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// TestSocketOptions looks at the sockets of the event loops.
-func TestSocketOptions(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	raw, err := server.acceptor.listeners[0].Listener.(*net.TCPListener).SyscallConn()
-	require.NoError(t, err)
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
-		require.NoError(t, err)
-		require.Equal(t, unix.IPPROTO_TCP, protocol, "not MPTCP")
-	}))
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	require.Len(t, server.sessions, 1)
-	for _, c := range server.sessions {
-		for _, o := range []struct{ level, option, want int }{
-			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 60},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
-		} {
-			got, err := unix.GetsockoptInt(c.Fd(), o.level, o.option)
-			require.NoError(t, err)
-			require.Equal(t, o.want, got, "option %d", o.option)
-		}
-		flags, err := unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFD, 0)
-		require.NoError(t, err)
-		require.NotZero(t, flags&unix.FD_CLOEXEC)
-		flags, err = unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFL, 0)
-		require.NoError(t, err)
-		require.NotZero(t, flags&unix.O_NONBLOCK)
-	}
-}
-
 // Connections are spread evenly over the loops, also over several listeners.
 func TestLoopsAreEven(t *testing.T) {
 	server, err := serveOn(t, func(cfg *Config) { cfg.Loops = 4 }, "tcp://127.0.0.1:0", "ipc://"+filepath.Join(t.TempDir(), "s"))

@@ -212,12 +212,13 @@ func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
 		for i := range states {
 			states[i] = api.State{Group: i, Tokens: math.MaxUint32}
 		}
+		last := min(math.MaxUint32, math.MaxInt)
 		for text, prompt := range map[string]api.PromptStore{
-			"chunk 64, whose hash 64":              {NumTokens: math.MaxUint32},
-			"the hashes 4294967295 to 4294967358":  {NumTokens: 1024, FirstHash: math.MaxUint32},
-			"group 0, which is no mamba group":     {NumTokens: 1024, States: states},
-			"tp_rank 4":                            {NumTokens: 1024, Ranks: append(ranks[1:], netproto.GroupRank{TPRank: 4})},
-			"chunk 48, whose hash 48 is missing: ": {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
+			"chunk 64, whose hash 64":                                {NumTokens: math.MaxUint32},
+			fmt.Sprintf("the hashes %d to %d", last, int64(last)+63): {NumTokens: 1024, FirstHash: last},
+			"group 0, which is no mamba group":                       {NumTokens: 1024, States: states},
+			"tp_rank 4":                                              {NumTokens: 1024, Ranks: append(ranks[1:], netproto.GroupRank{TPRank: 4})},
+			"chunk 48, whose hash 48 is missing: ":                   {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
 		} {
 			_, err := p.Write(promptRequest(t, prompt, hashes, 32))
 			require.NoError(t, err)

@@ -192,7 +192,7 @@ func TestStatusDocumented(t *testing.T) {
 }
 
 // collectFields adds the paths of the fields of a JSON value, without those in stat, which
-// docs/operations.md has.
+// docs/commands.md has.
 func collectFields(fields map[string]bool, value any, path string) {
 	switch v := value.(type) {
 	case map[string]any:
