@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -114,5 +115,5 @@ func TestNumRanks(t *testing.T) {
 		}
 		assert.LessOrEqual(t, int64(ranks), pool.NumRanks())
 	}
-	assert.Positive(t, Pool{TPSize: 1 << 62, PPSize: 1 << 62, Groups: make([]Group, 1000)}.NumRanks())
+	assert.Positive(t, Pool{TPSize: math.MaxInt/2 + 1, PPSize: math.MaxInt/2 + 1, Groups: make([]Group, 1000)}.NumRanks())
 }

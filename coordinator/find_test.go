@@ -495,7 +495,7 @@ func TestNothingBehindLookEndMatters(t *testing.T) {
 			continue
 		}
 		for g := range p.Bits {
-			below := int(end) / c.KeyStride(g) / c.pool.HashBlockSize
+			below := int(min(end/int64(c.KeyStride(g)*c.pool.HashBlockSize), math.MaxInt))
 			p.Bits[g] = bitsetFrom(q.stored[g][:min(below, len(q.stored[g]))])
 		}
 		cut, cutErr := c.FindHit(&p, maxLength, true, new(Scratch))

@@ -66,8 +66,8 @@ type keyBuilder struct {
 	text strings.Builder
 	hex  []byte // the last hash added
 
-	textBytes, numKeys int // of all keys, by addSize
-	sinceYield         int // hashes added since the last yield
+	textBytes, numKeys int64 // of all keys, by addSize
+	sinceYield         int   // hashes added since the last yield
 }
 
 // addSize adds the size of the keys of n hashes of hashLen bytes on each prefix.
@@ -76,21 +76,21 @@ func (b *keyBuilder) addSize(prefixes []string, n, hashLen int) {
 		return
 	}
 	for _, prefix := range prefixes {
-		b.textBytes += n * (len(prefix) + hex.EncodedLen(hashLen))
+		b.textBytes += int64(n) * int64(len(prefix)+hex.EncodedLen(hashLen))
 	}
-	b.numKeys += n * len(prefixes)
+	b.numKeys += int64(n) * int64(len(prefixes))
 }
 
 // memory returns the bytes of memory of the keys that addSize has counted, with a copy of
 // their text, which a store sends, and the store's answers.
 func (b *keyBuilder) memory() int64 {
 	const header, answer = 16, 8 // bytes of a string header and of an int
-	return 2*int64(b.textBytes) + (header+answer)*int64(b.numKeys)
+	return 2*b.textBytes + (header+answer)*b.numKeys
 }
 
-// alloc allocates the keys that addSize has counted.
+// alloc allocates the keys that addSize has counted. They must fit the address space.
 func (b *keyBuilder) alloc() {
-	b.text.Grow(b.textBytes)
+	b.text.Grow(int(b.textBytes))
 	b.keys = make([]string, 0, b.numKeys)
 }
 

@@ -50,7 +50,7 @@ func TestPoolRefusals(t *testing.T) {
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
 		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
 		{"too many shards", Pool{VLLM: "0.33.0", StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
-		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 40}}, "prefill_tp_sizes[1]: 1099511627776 is too large"},
+		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 30}}, "prefill_tp_sizes[1]: 1073741824 is too large"},
 		{"an unknown release", Pool{VLLM: "0.24.1", AllowUnknownVLLM: true}, `unknown vLLM release "0.24.1"`},
 		{"a release in another form", Pool{VLLM: "v0.33.0"}, `"v0.33.0" is not the name of a vLLM release, write "0.33.0"`},
 		{"a release without its last number", Pool{VLLM: "0.33"}, `write "0.33.0"`},

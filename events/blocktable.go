@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"math/bits"
 )
 
@@ -40,8 +41,8 @@ const (
 	minRecords = 64
 	minSlots   = 96
 
-	// maxRecords is what a slot can number. Half of them may be live.
-	maxRecords = 1<<32 - 2
+	// maxRecords is what a slot, and an int, can number. Half of them may be live.
+	maxRecords = min(1<<32-2, math.MaxInt)
 )
 
 // full reports whether n slots are too few for live records: linear probing slows down

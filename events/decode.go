@@ -324,7 +324,7 @@ func appendHash(dst, b []byte) (hash, rest []byte, err error) {
 	}
 	switch typ := msgp.NextType(b); typ {
 	case msgp.BinType:
-		bin, rest, err := msgp.ReadBytesZC(b)
+		bin, rest, err := readBytes(b)
 		if err == nil && (len(bin) == 0 || len(bin) > maxHashLen) {
 			err = fmt.Errorf("a hash of %d bytes, want 1 to %d", len(bin), maxHashLen)
 		}

@@ -189,7 +189,7 @@ var goldenEvents = []struct {
 	{"no tokens", pairs{"type", "BlockStored", "block_hashes", array{1}, "token_ids", nil}, event(KindStored, hash1)},
 	{"integers of every length",
 		pairs{"type", "BlockRemoved", "block_hashes", array{
-			127, 255, 65535, 1 << 16, 1 << 32, uint64(math.MaxUint64), -32, -128, math.MinInt16, math.MinInt32, math.MinInt64,
+			127, 255, 65535, 1 << 16, int64(1 << 32), uint64(math.MaxUint64), -32, -128, math.MinInt16, math.MinInt32, int64(math.MinInt64),
 			msgp.Raw{0xd0, 5}, msgp.Raw{0xcf, 0, 0, 0, 0, 0, 0, 0, 6}, msgp.Raw{0xd3, 0, 0, 0, 0, 0, 0, 0, 7},
 		}},
 		event(KindRemoved, "000000000000007f", "00000000000000ff", "000000000000ffff", "0000000000010000",
@@ -236,7 +236,7 @@ func TestDecodeBatches(t *testing.T) {
 		{"without a rank", array{1.5, cleared}, Batch{Time: 1.5, Rank: -1}},
 		{"rank nil", array{1.5, cleared, nil}, Batch{Time: 1.5, Rank: -1}},
 		{"rank", array{1.5, cleared, 300}, Batch{Time: 1.5, Rank: 300}},
-		{"the time is an integer", array{1_700_000_000_000, cleared}, Batch{Time: 1.7e12, Rank: -1}},
+		{"the time is an integer", array{int64(1_700_000_000_000), cleared}, Batch{Time: 1.7e12, Rank: -1}},
 		{"the time is short", array{float32(2.5), cleared}, Batch{Time: 2.5, Rank: -1}},
 		{"elements that are not known", array{1.5, cleared, 0, "new", pairs{"newer", array{}}}, Batch{Time: 1.5, Rank: 0}},
 	} {
@@ -324,8 +324,11 @@ func TestDecodeErrors(t *testing.T) {
 		{"a long locality", sampleBatch(stored("locality", strings.Repeat("x", 257))), "locality: a string"},
 		{"a long ownership", sampleBatch(stored("ownership", strings.Repeat("x", 257))), "ownership: a string"},
 		{"a string claims too much", sampleBatch(stored("session_id", lies(0xdb))), "session_id: "},
+		{"bytes of an unknown field claim too much", sampleBatch(stored("new", lies(0xc6))), "too few bytes left"},
+		{"a string of an unknown field claims too much", sampleBatch(stored("new", lies(0xdb))), "too few bytes left"},
+		{"an extension of an unknown field claims too much", sampleBatch(stored("new", lies(0xc9))), "too few bytes left"},
 		{"a negative group", sampleBatch(stored("group_idx", -1)), "group_idx: -1 is not"},
-		{"a huge group", sampleBatch(stored("group_idx", 1<<31)), "group_idx: 2147483648 is not"},
+		{"a huge group", sampleBatch(stored("group_idx", int64(1<<31))), "group_idx: 2147483648 is not"},
 		{"extra keys are text", sampleBatch(stored("extra_keys", "x")), "extra_keys: str, want an array"},
 		{"extra keys are deep", sampleBatch(stored("extra_keys", deep(14))), "extra_keys: too many arrays"},
 		{"an unknown value is deep", sampleBatch(stored("new", deep(14))), "too many arrays"},
@@ -384,7 +387,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestTokenIDsThatDoNotFit(t *testing.T) {
-	for _, id := range []any{-1, 1 << 32, uint64(math.MaxUint64)} {
+	for _, id := range []any{-1, int64(1 << 32), uint64(math.MaxUint64)} {
 		for _, ids := range []array{{1, id}, {array{id, 1}}, {array{1, id}}} {
 			var d Decoder
 			_, err := d.Decode(sampleBatch(array{"BlockStored", array{1}, nil, ids}), func(e *Event) error {

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,9 @@ const (
 	leadArray2 = 0x92 // array of two elements
 	leadUint64 = 0xcf
 	leadInt64  = 0xd3
+	leadBin32  = 0xc6 // bytes, a string and an extension with a length of 32 bits
+	leadStr32  = 0xdb
+	leadExt32  = 0xc9
 )
 
 var errDepth = errors.New("too many arrays or maps in one another")
@@ -36,7 +40,10 @@ func readArrayHeader(b []byte) (n int, rest []byte, err error) {
 	if err == nil && uint64(size) > uint64(len(rest)) {
 		err = fmt.Errorf("%d elements in %d bytes", size, len(rest))
 	}
-	return int(size), rest, err
+	if err != nil {
+		return 0, nil, err
+	}
+	return int(size), rest, nil
 }
 
 // readMapHeader reads how many pairs a map has, as readArrayHeader.
@@ -45,11 +52,45 @@ func readMapHeader(b []byte) (n int, rest []byte, err error) {
 	if err == nil && 2*uint64(size) > uint64(len(rest)) {
 		err = fmt.Errorf("%d pairs in %d bytes", size, len(rest))
 	}
-	return int(size), rest, err
+	if err != nil {
+		return 0, nil, err
+	}
+	return int(size), rest, nil
+}
+
+// checkLen returns ErrShortBytes if b begins with a string, bytes or an extension whose length has
+// 32 bits and exceeds b. msgp converts such a length to int: where that has 32 bits it panics.
+func checkLen(b []byte) error {
+	header := 5
+	switch {
+	case len(b) == 0:
+		return nil
+	case b[0] == leadExt32:
+		header = 6
+	case b[0] != leadBin32 && b[0] != leadStr32:
+		return nil
+	}
+	if len(b) < header || uint64(binary.BigEndian.Uint32(b[1:])) > uint64(len(b)-header) {
+		return msgp.ErrShortBytes
+	}
+	return nil
 }
 
 // readString reads a string, borrowed from b.
-func readString(b []byte) (s, rest []byte, err error) { return msgp.ReadStringZC(b) }
+func readString(b []byte) (s, rest []byte, err error) {
+	if err := checkLen(b); err != nil {
+		return nil, nil, err
+	}
+	return msgp.ReadStringZC(b)
+}
+
+// readBytes reads bytes, borrowed from b.
+func readBytes(b []byte) (bin, rest []byte, err error) {
+	if err := checkLen(b); err != nil {
+		return nil, nil, err
+	}
+	return msgp.ReadBytesZC(b)
+}
 
 // readInt reads an integer of any size and sign between low and high.
 func readInt(b []byte, low, high int64) (int64, []byte, error) {
@@ -107,6 +148,9 @@ func skip(b []byte, depth int) ([]byte, error) {
 		n, b, err = readMapHeader(b)
 		n *= 2
 	default:
+		if err := checkLen(b); err != nil {
+			return nil, err
+		}
 		return msgp.Skip(b)
 	}
 	if err == nil && depth == 0 {

@@ -216,7 +216,7 @@ func (r *contentReader) text(limit int) string {
 }
 
 // zigzag maps numbers that may be negative to those that are not, near 0 to near 0. unzigzag is its inverse.
-func zigzag(n int) uint64 { return uint64(n)<<1 ^ uint64(n>>63) }
+func zigzag(n int) uint64 { return uint64(n)<<1 ^ uint64(int64(n)>>63) }
 
 func unzigzag(n uint64) int { return int(n>>1) ^ -int(n&1) }
 

@@ -35,7 +35,7 @@ func TestLoadRefusesBadRecords(t *testing.T) {
 		"a long key in front":  {func(r *DumpRecord) { r.Before = make([]byte, 1<<20) }, ErrDumpRecord},
 		"evicts no keys":       {func(r *DumpRecord) { r.Kind, r.Keys = DumpEvict, nil }, ErrDumpRecord},
 		"evicts elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpEvict, 3 }, ErrPlace},
-		"resets elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpResetPlaces, 1<<40 }, ErrPlace},
+		"resets elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpResetPlaces, math.MaxInt }, ErrPlace},
 		"no number as a bonus": {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, math.NaN() }, ErrDumpRecord},
 		"a negative bonus":     {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, -1 }, ErrDumpRecord},
 		"a high bonus":         {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, math.Inf(1) }, ErrDumpRecord},

@@ -129,7 +129,7 @@ func TestGrowingChainsAreTraced(t *testing.T) {
 			all, _ := x.Confirm(0, nil, k, 32)
 			require.True(t, all)
 			var trail Trail
-			down, done := x.Trace(&trail, cut(k, blocks-1, blocks), blocks-1, 1<<40)
+			down, done := x.Trace(&trail, cut(k, blocks-1, blocks), blocks-1, 1<<30)
 			require.True(t, done)
 			require.Zero(t, down, "%d chains", chains)
 		}

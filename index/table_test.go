@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bucket is one cache line, and four segments are.
+// A bucket is one cache line. Segments have no padding: of 64 bits, four are one.
 var (
-	_ [64]byte = [unsafe.Sizeof(bucket{})]byte{}
-	_ [16]byte = [unsafe.Sizeof(segment{})]byte{}
+	_ [64]byte                            = [unsafe.Sizeof(bucket{})]byte{}
+	_ [2 * unsafe.Sizeof(uintptr(0))]byte = [unsafe.Sizeof(segment{})]byte{}
 )
 
 // TestWorstTable checks the bound on the table's memory at every size on the way.

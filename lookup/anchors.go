@@ -3,6 +3,7 @@ package lookup
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
@@ -158,13 +159,13 @@ func (q *Query) addBlocks(hashes []byte) (more bool) {
 func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 	for i := range q.scans {
 		scan := &q.scans[i]
-		at := (int(block)+1)/scan.receivedStride - 1
-		if scan.full == 0 || (int(block)+1)%scan.receivedStride != 0 || at >= scan.positions {
+		end, stride := uint64(block)+1, uint64(scan.receivedStride)
+		if scan.full == 0 || end%stride != 0 || end/stride > uint64(scan.positions) {
 			continue
 		}
 		q.setPartlyHeld(scan, c)
 		if c == nil || c.Complete&scan.full != scan.full {
-			q.limit = min(q.limit, q.lookEnd(at*scan.receivedStride))
+			q.limit = min(q.limit, q.lookEnd(int(end-stride)))
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 // lookEnd is coordinator.LookEnd in received hashes.
 func (q *Query) lookEnd(hash int) int {
 	tokens := int64(q.rawPerHash * q.service.pool.HashBlockSize) // of a hash
-	return int(q.service.coord.LookEnd(int64(hash)*tokens) / tokens)
+	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
 }
 
 // setPartlyHeld records that ranks would have to be summed over equal hashes. The request
@@ -199,7 +200,7 @@ func (q *Query) seek(first int) {
 		q.scans[i].position = first / q.scans[i].receivedStride
 	}
 	for i := a.request.Len() - 1; i >= 0 && a.before == nil; i-- {
-		if int(a.request.Number(i))+1 == first {
+		if uint64(a.request.Number(i))+1 == uint64(first) {
 			a.before = a.anchor(q, i)
 		}
 	}

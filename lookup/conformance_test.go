@@ -71,6 +71,9 @@ func TestConformanceEncode(t *testing.T) {
 func (c *encodeCase) judge(s *Service) conformance.Verdict {
 	answer := coordinator.Hit{Tokens: c.HitLength}
 	for _, b := range c.Boundaries {
+		if int64(int(b[0])) != b[0] {
+			return conformance.Skipped("a group does not fit an int of this platform")
+		}
 		answer.TailBoundaries = append(answer.TailBoundaries, coordinator.TailBoundary{Group: int(b[0]), Tokens: b[1]})
 	}
 	hit, err := s.newHit(answer)

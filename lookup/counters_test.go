@@ -43,7 +43,7 @@ func TestQueriesHaveStripes(t *testing.T) {
 	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.missTokens)+8+line)
 	var query Query
 	require.GreaterOrEqual(t, unsafe.Offsetof(query.service), line)
-	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.unlimited)+8+line)
+	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.unlimited)+unsafe.Sizeof(query.unlimited)+line)
 
 	s, err := NewService(blocks16)
 	require.NoError(t, err)

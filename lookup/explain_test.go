@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,7 +98,7 @@ func TestExplainBoundsRanks(t *testing.T) {
 		q.addRankRun(&q.scans[0], 1, &coverage[i%2])
 	}
 	require.Len(t, q.scans[0].rankRuns, maxRankRuns)
-	require.GreaterOrEqual(t, q.Held()-held, 16*maxRankRuns)
+	require.GreaterOrEqual(t, q.Held()-held, int(unsafe.Sizeof(rankRun{}))*maxRankRuns)
 	require.Same(t, &coverage[1], q.scans[0].coverageAt(maxRankRuns-1))
 	require.Nil(t, q.scans[0].coverageAt(maxRankRuns))
 	q.Release()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
@@ -32,7 +33,7 @@ func newKeyMemory(bytes int64, account *MemoryAccount) *keyMemory {
 }
 
 // maxPerRequest is how many bytes one request may acquire.
-func (m *keyMemory) maxPerRequest() int64 { return m.bytes / 2 }
+func (m *keyMemory) maxPerRequest() int64 { return min(m.bytes/2, math.MaxInt) }
 
 // A small request takes at most bytes/smallPart. The quarter of the memory that small
 // requests have then serves eight of the largest of them at a time. By default one may

@@ -157,7 +157,7 @@ func (q *Query) confirmAnchor() {
 func (q *Query) recite(i int) bool {
 	a := q.anchored
 	number := a.request.Number(i)
-	if !a.present[i] || int(number) >= q.limit {
+	if !a.present[i] || uint64(number) >= uint64(q.limit) {
 		return false
 	}
 	var before []byte
@@ -203,7 +203,7 @@ func (q *Query) applyTrail() {
 		return
 	}
 	a.trail.Taken()
-	q.seek(int(a.request.First))
+	q.seek(int(min(uint64(a.request.First), uint64(q.numHashes)+1))) // an int may have 32 bits
 	a.stage = stageTraced
 }
 

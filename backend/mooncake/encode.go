@@ -75,7 +75,7 @@ func appendRemoveAll(dst []byte, form Form, tenant string) []byte {
 
 // widthOf returns the bytes of each count and length in a body; n is the greatest of them.
 func widthOf(n int) int {
-	switch {
+	switch n := uint64(n); { // an int may have 32 bits
 	case n <= math.MaxUint8:
 		return 1
 	case n <= math.MaxUint16:

@@ -133,7 +133,7 @@ var errIncomplete = errors.New("incomplete")
 // slowParser is the straightforward reading of the rules of replyScanner.
 type slowParser struct {
 	in       *bufio.Reader
-	elements int
+	elements int64
 }
 
 // slowParse returns nil or errIncomplete for a stream that replyScanner must accept.
@@ -236,7 +236,7 @@ func (p *slowParser) reply(depth int) error {
 	if !complete {
 		return end
 	}
-	n, _ := strconv.Atoi(text)
+	n, _ := strconv.ParseInt(text, 10, 64)
 	if kind == '$' || kind == '!' || kind == '=' {
 		return p.body(n, end)
 	}
@@ -261,14 +261,14 @@ func (p *slowParser) reply(depth int) error {
 }
 
 // body reads a string of n bytes; end is the error of its header.
-func (p *slowParser) body(n int, end error) error {
+func (p *slowParser) body(n int64, end error) error {
 	if n > maxReplyString {
 		return errors.New("too long")
 	}
 	if end != nil {
 		return end
 	}
-	if _, err := p.in.Discard(n); err != nil {
+	if _, err := p.in.Discard(int(n)); err != nil {
 		return errIncomplete
 	}
 	for _, want := range []byte("\r\n") {

@@ -25,7 +25,7 @@ var maskCalls = map[string]struct {
 		func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, 48) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
 		[]func(c *Client) ([]api.Mask, error){
 			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, -1, 48) },
-			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 1<<32, 48) },
+			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, 1<<32) },
 			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, -1) },
 		},
 	},

@@ -37,8 +37,8 @@ type requestHandler interface {
 // checkHashes returns errTooManyHashes if a lookup has more hashes than MaxHashes, and
 // errHashLen if they have not the length of the pool's.
 func (s *session) checkHashes(q *netproto.Request) error {
-	n := max(q.NumHashes, int(q.Anchors.NumHashes))
-	if most := s.server.limits.Load().MaxHashes; n > most {
+	n := max(uint64(q.NumHashes), uint64(q.Anchors.NumHashes)) // an int may have 32 bits
+	if most := s.server.limits.Load().MaxHashes; n > uint64(most) {
 		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {

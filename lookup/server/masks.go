@@ -66,7 +66,7 @@ func (f *maskFrame) begin(tag netproto.Tag, p *netproto.Prompt, workLeft *int) (
 	tokens := int64(p.NumTokens)
 	switch tag {
 	case netproto.TagLoadMask:
-		f.masks, err = f.rules.AppendLoadMask(f.masks, int(p.NumHashes), tokens, &f.scratch)
+		f.masks, err = f.rules.AppendLoadMask(f.masks, int(min(uint64(p.NumHashes), math.MaxInt)), tokens, &f.scratch)
 		*workLeft -= f.scratch.Work()
 	case netproto.TagStoreMask:
 		prompt := int64(p.PromptTokens)

@@ -193,15 +193,15 @@ func post(header, body string) string {
 func TestHostileBodies(t *testing.T) {
 	_, address := serve(t, Limits{MaxBody: 1000, BodyTimeout: 300 * time.Millisecond})
 	body := `{"token_ids": [1, 2, 3]}`
-	length := func(n int) string { return fmt.Sprintf("Content-Length: %d", n) }
+	length := func(n int64) string { return fmt.Sprintf("Content-Length: %d", n) }
 	for name, test := range map[string]struct {
 		text string
 		want []string // in the reply
 		not  string
 	}{
-		"right":              {post(length(len(body))+"\r\nConnection: close", body), []string{"200 OK", `{"default":{}}`}, "error"},
-		"too long a length":  {post(length(len(body)+5), body), []string{"408 Request Timeout", "slow_body", "Connection: close"}, "127.0.0.1"},
-		"too short a length": {post(length(len(body)-5), body), []string{"400 Bad Request", "bad_json"}, "200 OK"},
+		"right":              {post(length(int64(len(body)))+"\r\nConnection: close", body), []string{"200 OK", `{"default":{}}`}, "error"},
+		"too long a length":  {post(length(int64(len(body)+5)), body), []string{"408 Request Timeout", "slow_body", "Connection: close"}, "127.0.0.1"},
+		"too short a length": {post(length(int64(len(body)-5)), body), []string{"400 Bad Request", "bad_json"}, "200 OK"},
 		"a huge length":      {post(length(1<<40), body), []string{"413 Request Entity Too Large", "too_large", "Connection: close"}, "200 OK"},
 		"a negative length":  {post(length(-1), body), []string{"400 Bad Request"}, "200 OK"},
 		"two lengths":        {post(length(24)+"\r\n"+length(23), body), []string{"400 Bad Request"}, "200 OK"},
@@ -209,12 +209,12 @@ func TestHostileBodies(t *testing.T) {
 			post("Transfer-Encoding: chunked", strings.Repeat("64\r\n"+strings.Repeat(" ", 100)+"\r\n", 20)), []string{"413 Request", "too_large"}, "200 OK",
 		},
 		"bad chunks":    {post("Transfer-Encoding: chunked", "zz\r\n"), []string{"400 Bad Request", "bad_json"}, "200 OK"},
-		"compressed":    {post(length(len(body))+"\r\nContent-Encoding: gzip", body), []string{"415 Unsupported", "media_type"}, "200 OK"},
+		"compressed":    {post(length(int64(len(body)))+"\r\nContent-Encoding: gzip", body), []string{"415 Unsupported", "media_type"}, "200 OK"},
 		"nothing comes": {post(length(100), ""), []string{"408 Request Timeout", "slow_body"}, "200 OK"},
-		"trailing data": {post(length(len(body)+2), body+"{}"), []string{"400 Bad Request", "bad_json", "something follows"}, "200 OK"},
+		"trailing data": {post(length(int64(len(body)+2)), body+"{}"), []string{"400 Bad Request", "bad_json", "something follows"}, "200 OK"},
 		"deep nesting":  {post(length(900), strings.Repeat("[", 900)), []string{"400 Bad Request", "bad_json"}, "200 OK"},
 		"expects 100": {
-			post(length(len(body))+"\r\nExpect: 100-continue\r\nConnection: close", body), []string{"100 Continue", "200 OK"}, "error",
+			post(length(int64(len(body)))+"\r\nExpect: 100-continue\r\nConnection: close", body), []string{"100 Continue", "200 OK"}, "error",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,7 +141,8 @@ type More struct{ Proven, Claimed, End uint32 }
 
 // NextSize returns an upper bound on the blob in bytes of the request that Narrow makes.
 func (p *Plan) NextSize(more More) int {
-	return (max(0, int(more.End)-int(more.Proven)) + p.Len()) * p.hashLen
+	blocks := uint64(more.End-min(more.End, more.Proven)) + uint64(p.Len())
+	return int(min(blocks*uint64(p.hashLen), math.MaxInt))
 }
 
 // Narrow makes the second request: the anchors that the server still needs, and all hashes
@@ -150,10 +151,10 @@ func (p *Plan) NextSize(more More) int {
 func (p *Plan) Narrow(hashes []byte, more More) error {
 	p.hashes = hashes
 	defer p.dropHashes()
-	proven, claimed, end := int(more.Proven), int(more.Claimed), int(more.End)
-	if proven > claimed || claimed > end || end > p.blocks() {
-		return fmt.Errorf("anchors: blocks %d, %d, %d are wanted of %d", proven, claimed, end, p.blocks())
+	if more.Proven > more.Claimed || more.Claimed > more.End || uint64(more.End) > uint64(p.blocks()) {
+		return fmt.Errorf("anchors: blocks %d, %d, %d are wanted of %d", more.Proven, more.Claimed, more.End, p.blocks())
 	}
+	proven, claimed, end := int(more.Proven), int(more.Claimed), int(more.End)
 	first := proven
 	if len(p.Digests) == 0 {
 		first = claimed // the second request has the digests up to there
