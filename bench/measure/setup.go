@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/klauspost/cpuid/v2"
 
+	"github.com/hitline/hitline/internal/buildinfo"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -39,33 +39,14 @@ type Machine struct {
 
 // NewSetup returns the setup of this process, for a report that begins now.
 func NewSetup(seed uint64) Setup {
-	s := Setup{
-		Started: time.Now().UTC().Truncate(time.Second), Command: os.Args, Version: "devel", Seed: seed,
+	b := buildinfo.Read()
+	return Setup{
+		Started: time.Now().UTC().Truncate(time.Second), Command: os.Args, Version: b.Version, Commit: b.Revision(), Seed: seed,
 		Machine: Machine{
 			CPU: strings.Join(strings.Fields(cpuid.CPU.BrandName), " "), Cores: runtime.NumCPU(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			System: systemRelease(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), Kernel: simd.Kernel(),
 		},
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return s
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		s.Version = v
-	}
-	dirty := ""
-	for _, setting := range info.Settings {
-		switch {
-		case setting.Key == "vcs.revision":
-			s.Commit = setting.Value
-		case setting.Key == "vcs.modified" && setting.Value == "true":
-			dirty = "+dirty"
-		}
-	}
-	if s.Commit != "" {
-		s.Commit += dirty
-	}
-	return s
 }
 
 // systemRelease returns the release of the Linux kernel, and nothing elsewhere.

@@ -73,6 +73,7 @@ still in a cache; each that misses asks for another absent hash. The same
 rounds; a ratio is the median of the rounds' ratios of medians, with the least
 and the largest. What is not on this machine, or would not fit its memory, is
 left out, and the report says why; what is missing is an error with --only.
+Interrupted, it reports the numbers of hashes that are complete.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
 server. Both are asked from Python, as an engine asks, over one Mooncake master

@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/buildinfo"
 )
 
 func main() {
@@ -65,7 +66,7 @@ It starts a server of its own where the command says so; else it asks the one at
 Exit codes: 0 done; 1 an answer was wrong or refused, or the run was
 interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 		Example: "  hitbench run --start\n  hitbench compare --hashes 512 --rounds 3",
-		Version: cli.ReadBuild("").Version,
+		Version: buildinfo.Read().Version,
 	}
 	cli.AddGroup(root, "Load", a.runCommand(), a.replayCommand())
 	cli.AddGroup(root, "Compare", a.compareCommand(), a.floorCommand(), a.capacityCommand())
@@ -81,15 +82,16 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print what this program was built from",
-		Long: `version prints the version, and the Go release and platform that the program was
-built with.
+		Long: `version prints the version, the commit if it is known and whether the source had
+uncommitted changes, and the Go release and platform it was built with.
 
-With --json: {"version": …, "go": …, "platform": …}`,
+With --json: {"version", "commit", "time", "modified", "go", "platform"}; an
+unknown commit or time is empty`,
 		Example: "  hitbench version",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := cli.ReadBuild("")
-			return cli.PrintResult(cmd, asJSON, b, "hitbench "+b.Version+"\ngo "+b.Go+" "+b.Platform)
+			b := buildinfo.Read()
+			return cli.PrintResult(cmd, asJSON, b, b.Lines("hitbench"))
 		},
 	}
 	jsonFlag(cmd.Flags(), &asJSON)

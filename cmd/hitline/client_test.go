@@ -138,7 +138,7 @@ and 3 more
 the store can load 96 tokens
 `},
 		{"holders --hashes-file - --json", replyHolders, holdersJSON + "\n"},
-		{"holders --hashes-file -", strings.Replace(replyHolders, holdersJSON, `{"block_size":16,"holders":[]`+strings.Repeat(" ", len(holdersJSON)-30)+"}", 1), "no engine has the first block, of 16 tokens\n"},
+		{"holders --hashes-file -", strings.Replace(replyHolders, holdersJSON, `{"block_size":16,"holders":[]`+strings.Repeat(" ", len(holdersJSON)-30)+"}", 1), "no engine has the first block, of 16 tokens; GET /services tells whose events are followed\n"},
 		{"plan --tokens 128 --hashes-file -", replyPlan, `hit 96 tokens
 group  chunks   tail boundary  mask
 0      0 to 5   96             ######

@@ -75,7 +75,8 @@ engine-0  0     32      32
 	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", s.address, "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
 	assert.Equal(t, strings.Join(strings.SplitAfter(want, "\n")[:2], "")+"and 2 more\n", ask("--limit", "1").stdout)
 	assert.Equal(t, "instance  rank  tokens  GPU\nengine-0  1     48      48\nengine-0  0     32      32\n", ask("--instance", "engine-0").stdout)
-	assert.Equal(t, "no engine has the first block, of 16 tokens\n", ask("--salt", "x").stdout)
+	assert.Equal(t, "no engine has the first block, of 16 tokens; GET /services tells whose events are followed\n", ask("--salt", "x").stdout)
+	assert.Equal(t, result{exitDone, "the prompt has 3 tokens, fewer than a block of 16: nothing to ask for\n", ""}, hitline(t, "1 2 3", "holders", "--connect", s.address, "--tokens-file", "-"))
 
 	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
 	stored := hitline(t, hexKeys(hashes[:4]), "store", "--connect", s.address, "--hashes-file", "-")
@@ -139,7 +140,7 @@ func TestHoldersRefused(t *testing.T) {
 	got := hitline(t, "abcd\n", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
 	assert.Equal(t, exitFailed, got.code, got.stderr)
 	got = hitline(t, "", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
-	assert.Equal(t, result{exitDone, "no engine has the first block, of 64 tokens\n", ""}, got)
+	assert.Equal(t, result{exitDone, "no engine has the first block, of 64 tokens; GET /services tells whose events are followed\n", ""}, got)
 
 	s = startServe(t, "")
 	got = hitline(t, hash, "holders", "--connect", s.address, "--hashes-file", "-")

@@ -22,6 +22,7 @@ import (
 // holdersFlags are the flags of the command holders that say what is asked.
 type holdersFlags struct {
 	query      api.HoldersQuery
+	numTokens  int // of the prompt; -1 if it is given by hashes
 	hashesFile string
 	hash       hashOptions // its file is --tokens-file
 }
@@ -61,7 +62,7 @@ With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 		if err != nil {
 			return err
 		}
-		return cli.PrintResult(cmd, t.json, answer, formatHolders(answer))
+		return cli.PrintResult(cmd, t.json, answer, formatHolders(answer, f.numTokens))
 	}
 	return cmd
 }
@@ -115,6 +116,7 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (answer *api.HoldersAn
 	if f.hash.file != "" {
 		return f.askTokens(cmd, t)
 	}
+	f.numTokens = -1
 	hashes, err := loadHashes(cmd, f.hashesFile)
 	if err != nil {
 		return nil, err
@@ -133,6 +135,7 @@ func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.Hol
 	if err != nil {
 		return nil, err
 	}
+	f.numTokens = len(tokens)
 	if f.query.Loadable && f.query.NumTokens == 0 {
 		f.query.NumTokens = int64(len(tokens))
 	}
@@ -208,12 +211,15 @@ func mediaOf(answer *api.HoldersAnswer) []string {
 	})
 }
 
-// formatHolders writes an answer as a table.
-func formatHolders(answer *api.HoldersAnswer) string {
+// formatHolders writes an answer as a table. numTokens is the length of the prompt, -1 if that is not known.
+func formatHolders(answer *api.HoldersAnswer, numTokens int) string {
 	var b strings.Builder
-	if len(answer.Holders) == 0 {
-		fmt.Fprintf(&b, "no engine has the first block, of %d tokens\n", answer.BlockSize)
-	} else {
+	switch {
+	case numTokens >= 0 && numTokens < answer.BlockSize:
+		fmt.Fprintf(&b, "the prompt has %d tokens, fewer than a block of %d: nothing to ask for\n", numTokens, answer.BlockSize)
+	case len(answer.Holders) == 0:
+		fmt.Fprintf(&b, "no engine has the first block, of %d tokens; GET /services tells whose events are followed\n", answer.BlockSize)
+	default:
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		media := mediaOf(answer)
 		fmt.Fprint(w, "instance\trank\ttokens")

@@ -59,7 +59,7 @@ With --json: {"file"}`,
 		if err := writeNew(path, text, force); err != nil {
 			return configError(err)
 		}
-		return cli.PrintResult(cmd, asJSON, map[string]string{"file": path}, path+" written; now: hitline serve --config "+path+" --check")
+		return cli.PrintResult(cmd, asJSON, map[string]string{"file": path}, path+" written; now: hitline serve --config "+path+" --check --explain")
 	}
 	return cmd
 }

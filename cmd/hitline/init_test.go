@@ -19,7 +19,7 @@ func TestInit(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	got := hitline(t, "", "init")
-	assert.Equal(t, result{exitDone, "hitline.yaml written; now: hitline serve --config hitline.yaml --check\n", ""}, got)
+	assert.Equal(t, result{exitDone, "hitline.yaml written; now: hitline serve --config hitline.yaml --check --explain\n", ""}, got)
 	assert.Equal(t, defaults, hitline(t, "", "serve", "--check", "--config", "hitline.yaml"))
 	text, err := os.ReadFile("hitline.yaml")
 	require.NoError(t, err)

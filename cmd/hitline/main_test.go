@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/cmd/internal/connectflags"
+	"github.com/hitline/hitline/internal/buildinfo"
 )
 
 // asProgram makes the test binary run main, for tests that need a process of their own.
@@ -58,7 +59,8 @@ func TestUsageErrors(t *testing.T) {
 		{"ping 127.0.0.1:7557", `unexpected argument "127.0.0.1:7557"; give it as --connect`, "hitline ping"},
 		{"version a:1", `unexpected argument "a:1"`, "hitline version"},
 		{"ping now", `unexpected argument "now"`, "hitline ping"},
-		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
+		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: write a duration with its unit, such as 500ms or 2m`, "hitline ping"},
+		{"ping --timeout 9999999999h", `invalid argument "9999999999h" for "--timeout" flag: the duration is out of range`, "hitline ping"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
@@ -73,11 +75,11 @@ func TestUsageErrors(t *testing.T) {
 		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
-		{"lookup --tokens -1", `invalid argument "-1" for "--tokens" flag: strconv.ParseUint: parsing "-1": invalid syntax`, "hitline lookup"},
-		{"lookup --tokens 4294967296", `invalid argument "4294967296" for "--tokens" flag: strconv.ParseUint: parsing "4294967296": value out of range`, "hitline lookup"},
+		{"lookup --tokens -1", `invalid argument "-1" for "--tokens" flag: write a whole number, 0 or more`, "hitline lookup"},
+		{"lookup --tokens 4294967296", `invalid argument "4294967296" for "--tokens" flag: the number is out of range`, "hitline lookup"},
 		{"store", "--hashes-file is required", "hitline store"},
-		{"store --group 65536", `invalid argument "65536" for "--group" flag: strconv.ParseUint: parsing "65536": value out of range`, "hitline store"},
-		{"evict --tp-rank x", `invalid argument "x" for "--tp-rank" flag: strconv.ParseUint: parsing "x": invalid syntax`, "hitline evict"},
+		{"store --group 65536", `invalid argument "65536" for "--group" flag: the number is out of range`, "hitline store"},
+		{"evict --tp-rank x", `invalid argument "x" for "--tp-rank" flag: write a whole number, 0 or more`, "hitline evict"},
 		{"token now", `unexpected argument "now"`, "hitline token"},
 		{"token --digest=", "--digest names no file", "hitline token"},
 		{"ping --tls-ca ca.pem", "--tls-ca is for a tls:// address, and this is tcp://127.0.0.1:7557", "hitline ping"},
@@ -86,7 +88,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --connect tls://a:1 --tls-key k.pem", "--tls-key needs the certificate too: give --tls-cert or HITLINE_TLS_CERT", "hitline ping"},
 		{"version 1", `unexpected argument "1"`, "hitline version"},
 		{"serve tcp://127.0.0.1:7557", `unexpected argument "tcp://127.0.0.1:7557"; give it as --listen`, "hitline serve"},
-		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
+		{"serve --loops two", `invalid argument "two" for "--loops" flag: write a whole number`, "hitline serve"},
 		{"serve --config", "flag needs an argument: --config", "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
 		{"init a b", `unexpected argument "b"`, "hitline init"},
@@ -121,7 +123,7 @@ func TestJSONBehindWrongFlag(t *testing.T) {
 func TestVersion(t *testing.T) {
 	got := hitline(t, "", "version")
 	assert.Equal(t, exitDone, got.code)
-	assert.Regexp(t, `^hitline \S+\ngo go1\.\S+ \S+/\S+\nkernel \w+, of (\w+, )*generic\nrevision 2026-06-20 by default\n$`, got.stdout)
+	assert.Regexp(t, `^hitline \S+\n(commit [^\n]+\n)?go go1\.\S+ \S+/\S+\nkernel \w+, of (\w+, )*generic\nrevision 2026-06-20 by default\n$`, got.stdout)
 	assert.Empty(t, got.stderr)
 
 	got = hitline(t, "", "version", "--json")
@@ -131,15 +133,16 @@ func TestVersion(t *testing.T) {
 	for _, key := range []string{"version", "go", "platform", "kernel", "kernels", "revision"} {
 		assert.NotEmpty(t, fields[key], key)
 	}
+	for _, key := range []string{"commit", "time", "modified"} {
+		assert.Contains(t, fields, key)
+	}
 }
 
 func TestVersionOfTheBuild(t *testing.T) {
-	assert.NotEmpty(t, buildVersion())
-	version = "v1.2.3"
-	defer func() { version = "" }()
-	assert.Equal(t, "v1.2.3", buildVersion())
-	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
-	assert.Equal(t, result{exitDone, "hitline version v1.2.3\n", ""}, hitline(t, "", "--version"))
+	b := buildinfo.Read()
+	assert.NotEmpty(t, b.Version)
+	assert.Contains(t, hitline(t, "", "version").stdout, b.Lines("hitline")+"\nkernel ")
+	assert.Equal(t, result{exitDone, "hitline version " + b.Version + "\n", ""}, hitline(t, "", "--version"))
 }
 
 func TestKernelOfTheEnvironment(t *testing.T) {

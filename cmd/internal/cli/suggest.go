@@ -2,8 +2,11 @@ package cli
 
 import (
 	"errors"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,9 +35,13 @@ func Nearest(mistyped string, names []string) string {
 	return ""
 }
 
-// suggestFlag adds to the error of an unknown flag which one may be meant. A root command without
-// an action refuses the command that the flag is for instead.
+// suggestFlag adds to the error of an unknown flag which one may be meant, and to that of a bad
+// value what to write. A root command without an action refuses the command that the flag is for
+// instead.
 func suggestFlag(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return suggestValue(cmd, invalid)
+	}
 	missing, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return err
@@ -50,6 +57,35 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 		return Usagef("%w; did you mean --%s?", err, near)
 	}
 	return err
+}
+
+// wholeDuration matches a duration that has its units, as package time wants them.
+var wholeDuration = regexp.MustCompile(`^[+-]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`)
+
+// suggestValue replaces what package strconv or time says of a value by what to write. Errors of
+// flags with a type of their own say it themselves.
+func suggestValue(cmd *cobra.Command, invalid *pflag.InvalidValueError) error {
+	f, value := invalid.GetFlag(), invalid.GetValue()
+	if long := f.Shorthand + value; f.Shorthand != "" && cmd.Flags().Lookup(long) != nil { // -duration is -d uration
+		return Usagef("%w; did you mean --%s?", invalid, long)
+	}
+	want := map[string]string{
+		"int": "write a whole number", "uint": "write a whole number, 0 or more", "float": "write a number",
+		"intSlice": "write whole numbers, such as 1,64", "floatSlice": "write numbers, such as 0.5,100", "bool": "write true or false",
+		"duration": "write a duration with its unit, such as 500ms or 2m",
+	}[strings.NewReplacer("64", "", "32", "", "16", "", "8", "").Replace(f.Value.Type())]
+	number, isNumber := errors.AsType[*strconv.NumError](invalid)
+	_, err := time.ParseDuration(value)
+	switch isDuration := err != nil && err.Error() == invalid.Unwrap().Error(); {
+	case want == "" || !isNumber && !isDuration:
+		return invalid
+	case isNumber && errors.Is(number, strconv.ErrRange):
+		want = "the number is out of range"
+	case isDuration && wholeDuration.MatchString(value):
+		want = "the duration is out of range"
+	}
+	text := strings.TrimSuffix(invalid.Error(), invalid.Unwrap().Error())
+	return Usagef("%s%s", text, want)
 }
 
 // elsewhere are what wrk, hey, redis-benchmark, ping and the like call a flag, with the names here,
