@@ -174,8 +174,11 @@ func TestDeployDockerfile(t *testing.T) {
 	module, err := os.ReadFile("../../go.mod")
 	require.NoError(t, err)
 	assert.Contains(t, string(module), "\ngo "+instruction(`FROM \S+ golang:(\S+) AS build`)+".")
-	// The variable that -X sets exists; the linker ignores one that does not.
-	assert.Contains(t, text, "-X main.version=")
+	// The variables that the linker sets; internal/buildinfo tests that they exist.
+	assert.Equal(t, "github.com/hitline/hitline/internal/buildinfo", instruction(`ARG BUILDINFO=(\S+)`))
+	for _, name := range []string{"version", "commit", "date"} {
+		assert.Contains(t, text, "-X $BUILDINFO."+name+"=")
+	}
 }
 
 // The commented lines for snapshots are right: where the file is, and a grace period for the last one.
