@@ -25,6 +25,9 @@ KIND ?=
 ONLY ?=
 PYTHON ?= python3
 
+# The home directory in which `make tutorial` makes its folder.
+TUTORIAL ?= $(HOME)/.cache/hitline/tutorial
+
 # Makes `make attack` attack a server over TLS, if it is not empty.
 TLS ?=
 
@@ -41,30 +44,43 @@ STALLS ?=
 # Makes `make agree` measure hitline beside a bare server on gnet, if it is not empty.
 BARE ?=
 
+# The steps of scripts/test (--list) that `make test` runs (by default its short form, with
+# CI=true all).
+STEPS ?=
+
+# Modules of their own, whose dependencies hitline's users are not to get.
+MODULES = $(shell scripts/test --modules)
+
+# The scripts that bash runs: each begins with its name.
+SHELL_SCRIPTS = $(shell grep -lE '^\#!.*\b(bash|sh)$$' -r .ci scripts deploy)
+
+# Where `make publish-chart` pushes to, after scripts/helm registry login.
+CHARTS ?= oci://ghcr.io/hitline/charts
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
 	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
-rivals: build ## Build bin/hitbench-gomap and bin/hitbench-llmd, which hitbench compare measures beside hitline
+rivals: build ## Build the rivals that hitbench compare measures beside hitline
 	go -C bench/rivals/gomap build -o ../../../bin/hitbench-gomap .
 	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
 
 .PHONY: demo
-demo: build ## Start a server, replay real requests over TCP, check every answer
+demo: build ## Start a server, replay a trace over TCP, check every answer
 	@scripts/demo
 
 .PHONY: test
-test: ## All that CI runs; skips, and says so, what an ordinary machine lacks
-	@SMOKEFUZZ=$(SMOKEFUZZ) SMOKESOAK=$(SMOKESOAK) STATICCHECK=$(STATICCHECK) GOLANGCI=$(GOLANGCI) scripts/test
+test: ## Run the short tests; with CI=true all; or only STEPS
+	@SMOKEFUZZ=$(SMOKEFUZZ) SMOKESOAK=$(SMOKESOAK) scripts/test $(STEPS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (1m)
@@ -75,52 +91,118 @@ soak: ## Check every answer of a server under faults for SOAKTIME (10m)
 	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup/server
 
 .PHONY: torture
-torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (1,000,000) pools in every way; all must agree
+torture: ## Ask TORTURE lookups and POOLS pools in every way
 	HITLINE_TEST_TORTURE=$(TORTURE) go test -count=1 -timeout 0 -v -run '^TestTorture$$' ./lookup
 	HITLINE_TEST_POOLS=$(POOLS) go test -count=1 -timeout 0 -v -run '^TestEveryWayAgainstTheOracle$$' ./lookup
 
 .PHONY: reference
-reference: ## Compare with the Python of vLLM VLLM, SGLang SGLANG (all) on N (2000) fresh cases a kind; needs PyPI
+reference: ## Compare with vLLM VLLM and SGLang SGLANG on N fresh cases
 	@python3 -B scripts/reference --vllm '$(VLLM)' --sglang '$(SGLANG)' --kind '$(KIND)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
 
 .PHONY: e2e
-e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY (all); downloads GB from PyPI
+e2e: build ## Run real vLLM engines, rows ONLY (all); downloads 3.4 GB
 	@$(PYTHON) -B scripts/e2e $(if $(ONLY),--only '$(ONLY)')
 
+.PHONY: tutorial
+tutorial: ## Run the commands of docs/tutorial.md; downloads 3.3 GB
+	@scripts/tutorial '$(TUTORIAL)'
+
+# HITLINE_BENCH_ENTRIES and HITLINE_BENCH_TRACE are for those of index.
 .PHONY: bench
-bench: ## Run the Go benchmarks, those of index with HITLINE_BENCH_ENTRIES and HITLINE_BENCH_TRACE
+bench: ## Run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 	go test -run '^$$' -bench Holds -tags hitline_holds ./index
 
 .PHONY: bench-check
-bench-check: ## Compare the speed of this tree with that of BASE (main~1), in one run
+bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each, with TLS=1 over TLS; print what another client waits meanwhile
+attack: build ## Measure what a client waits while others attack; ONLY, TLS
 	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(TLS),--tls) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: agree
-agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 stop the server meanwhile, with BARE=1 measure hitline beside a bare gnet server; minutes, on a quiet machine
+agree: build ## Compare hitbench run with a load generator in C; STALLS, BARE
 	@go run ./scripts/agree $(if $(STALLS),--stalls) $(if $(BARE),--bare)
 
 .PHONY: pictures
-pictures: ## Measure this machine and draw the charts of docs/pictures; minutes, on a quiet machine
+pictures: ## Measure this machine and draw the charts; minutes
 	@scripts/pictures
 
 .PHONY: screenshots
-screenshots: ## Draw the pictures of the status page in docs/pictures; needs chromium
+screenshots: ## Draw the pictures of the status page; needs chromium
 	HITLINE_TEST_PICTURES=$(CURDIR)/docs/pictures go -C lookup/statuspage/browsertest test -count=1 -run '^TestPictures$$' .
 
 .PHONY: lint
-lint: ## Run staticcheck and golangci-lint
+lint: ## Run staticcheck, golangci-lint and shellcheck
 	go run $(STATICCHECK) ./...
+	@for module in $(MODULES); do echo "$$module"; (cd $$module && go run $(STATICCHECK) ./...) || exit; done
 	go run $(GOLANGCI) run
+	shellcheck $(SHELL_SCRIPTS)
+
+.PHONY: image
+image: ## Build the image for amd64 and arm64 into dist/image
+	@go -C scripts/image run . build --output '$(CURDIR)/dist/image'
+
+.PHONY: wheels
+wheels: ## Build the wheels and the source distribution into dist/wheels
+	@scripts/wheels
+
+.PHONY: check-wheels
+check-wheels: wheels ## Install the wheels in a Debian with Python alone; needs root
+	@scripts/check-wheels
+
+.PHONY: check-image
+check-image: image ## Test the image, started from its root file system; needs root
+	@scripts/check-image dist/image
+
+.PHONY: publish-image
+publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
+	@go -C scripts/image run . push '$(CURDIR)/dist/image'
+
+.PHONY: check-api
+check-api: ## Compare the Go API with the last release; go install a tag
+	@scripts/check-api
+	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./internal/stability
+
+.PHONY: check-workflows
+check-workflows: ## Check the workflows, and that what they call exists
+	@scripts/check-workflows
+
+.PHONY: check-release
+check-release: ## All checks of what a release publishes; minutes, needs root
+	@for check in workflows api chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
 
 .PHONY: generate
 generate: ## Generate the assembly anew
 	go generate ./simd
 
+.PHONY: snapshot
+snapshot: ## Build everything of a release into dist; publish nothing
+	@scripts/snapshot
+
+.PHONY: check-snapshot
+check-snapshot: ## Build a release twice and compare the bytes
+	@scripts/check-snapshot
+
+.PHONY: check-packages
+check-packages: ## Install, start, upgrade, remove deb and rpm; needs root
+	go test -count=1 -run '^TestCleanRoot' ./scripts
+	@scripts/check-packages
+
+.PHONY: chart
+chart: ## Package the Helm chart into dist/chart
+	@scripts/chart-package
+
+.PHONY: check-chart
+check-chart: ## Render the Helm chart for many values and validate it
+	@scripts/check-chart
+
+.PHONY: publish-chart
+publish-chart: ## Push the chart in dist/chart to CHARTS; needs a login
+	@scripts/version --is-release || { echo "make publish-chart: $$(scripts/version) is no release: tag the commit" >&2; exit 1; }
+	scripts/helm push "dist/chart/hitline-$$(scripts/version).tgz" $(CHARTS)
+
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin dist

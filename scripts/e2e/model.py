@@ -118,3 +118,9 @@ def write(folder, name, seed=1):
     with open(os.path.join(folder, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(encoded)) + encoded)
         file.writelines(parts)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: model.py FOLDER, which is made: a Llama of two layers")
+    write(sys.argv[1], "llama")

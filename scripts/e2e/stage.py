@@ -176,7 +176,7 @@ def install_plugin(target):
         # A copy, since building writes into the folder.
         copy, temporary = os.path.join(folder, "copy"), os.path.join(folder, "tmp")
         shutil.copytree(os.path.join(source, "hitline"), os.path.join(copy, "hitline"))
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "hatch_build.py", "README.md"):
             shutil.copy(os.path.join(source, name), copy)
         os.mkdir(temporary)  # of pip, which leaves files there if it is interrupted
         command = [install.python(), "-m", "pip", "-q", "install", "--no-deps", "--no-index", "--no-build-isolation"]

@@ -23,9 +23,11 @@ import os
 import secrets
 import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -82,15 +84,22 @@ class WrongConfiguration(RuntimeError):
 
 
 def find_program() -> str:
-    """The path of the program: beside the interpreter, otherwise on PATH."""
-    beside = os.path.dirname(sys.executable or "")
-    found = shutil.which(PROGRAM, path=beside) or shutil.which(PROGRAM)
-    if found is None:
-        raise ProgramMissing(
-            f"HITLINE_ADDRESS is auto, but there is no program {PROGRAM}, neither in {beside} nor on PATH; "
-            "put it there, or set HITLINE_ADDRESS to the address of a server"
-        )
-    return os.path.abspath(found)
+    """The path of the program: where pip puts commands, otherwise beside the interpreter or on PATH.
+
+    On Debian pip puts the commands of /usr/bin/python3 into /usr/local/bin, and with --user into
+    ~/.local/bin; in a virtual environment they are beside the interpreter.
+    """
+    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable or "")]
+    if site.ENABLE_USER_SITE:
+        folders.append(sysconfig.get_path("scripts", f"{os.name}_user"))
+    folders = [folder for folder in dict.fromkeys(folders) if folder]
+    for path in (*folders, None):
+        if found := shutil.which(PROGRAM, path=path):
+            return os.path.abspath(found)
+    raise ProgramMissing(
+        f"HITLINE_ADDRESS is auto, but there is no program {PROGRAM}, neither in {' nor in '.join(folders)} nor on PATH; "
+        "put it there, install a wheel that has it, or set HITLINE_ADDRESS to the address of a server"
+    )
 
 
 # This process's ends of the pipes to programs. A forked process must not hold them. The lock

@@ -6,10 +6,12 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -203,21 +205,31 @@ class Programs(OwnServers):
     """Other programs in the place of hitline."""
 
     def test_the_program_is_found(self) -> None:
-        bin = self.folder / "bin"
-        for name in ("beside", "path"):
+        """In the first of these folders that has it: pip's, the interpreter's, pip's of this user, those of PATH."""
+        names = ("pip", "beside", "user", "path")
+        for name in names:
             (self.folder / name).mkdir()
-            (self.folder / name / "hitline").touch(0o700)
-        beside, path = (str(self.folder / name / "hitline") for name in ("beside", "path"))
-        bin.mkdir()
-        (bin / "hitline").touch(0o600)  # no program
-        with mock.patch.dict(os.environ, {"PATH": os.path.dirname(path)}):
-            for executable, want in ((f"{self.folder}/beside/python", beside), (f"{bin}/python", path), ("", path)):
-                with self.subTest(executable), mock.patch.object(sys, "executable", executable):
-                    self.assertEqual(find_program(), want)
-        with mock.patch.dict(os.environ, {"PATH": str(bin)}), mock.patch.object(sys, "executable", f"{bin}/python"):
-            text = f"HITLINE_ADDRESS is auto, but there is no program hitline, neither in {bin} nor on PATH; put it there"
+        pip, beside, user, path = (str(self.folder / name) for name in names)
+        schemes = {"": pip, f"{os.name}_user": user}
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(mock.patch.dict(os.environ, {"PATH": path}))
+            patches.enter_context(mock.patch.object(sys, "executable", f"{beside}/python"))
+            patches.enter_context(mock.patch.object(own_server.sysconfig, "get_path", lambda _, scheme="": schemes[scheme]))
+            patches.enter_context(mock.patch.object(own_server.site, "ENABLE_USER_SITE", True))
+            text = f"there is no program hitline, neither in {pip} nor in {beside} nor in {user} nor on PATH; put it there"
             with self.assertRaisesRegex(ProgramMissing, text):
                 find_program()
+            for folder in (path, user, beside, pip):
+                program = Path(folder) / "hitline"
+                program.touch(0o600)  # no program
+                if folder != path:
+                    self.assertNotEqual(find_program(), str(program))
+                program.chmod(0o700)
+                self.assertEqual(find_program(), str(program))
+            for name in ("pip", "beside"):
+                (self.folder / name / "hitline").unlink()
+            with mock.patch.object(own_server.site, "ENABLE_USER_SITE", False), mock.patch.object(sys, "executable", ""):
+                self.assertEqual(find_program(), f"{path}/hitline")
 
     def test_the_log(self) -> None:
         lines = [
@@ -375,6 +387,7 @@ class Engines(StandIn):
         self.assertRegex(after, r"^True \d+$")
         self.assertNotEqual(after, f"True {pid}")
 
+    @unittest.skipIf(shutil.which("hitline", path=sysconfig.get_path("scripts")), "the program is installed")
     def test_no_program(self) -> None:
         process = subprocess.run(
             [sys.executable, "-c", ENGINE], env={**self.environ, "PATH": ""}, input="", capture_output=True, text=True, timeout=PATIENCE

@@ -62,7 +62,7 @@ DIGESTS = {
 }
 
 # Packages that are stubs unless they are installed.
-STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "regex", "torch", "zmq")
+STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "regex", "torch", "typing_extensions", "zmq")
 
 
 def folder_of(release: str, folder: Path) -> Path:
