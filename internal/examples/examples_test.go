@@ -26,6 +26,9 @@ func TestExamples(t *testing.T) {
 		all = append(all, pageExamples(t, page)...)
 	}
 	p.checkFlags(t, all)
+	for page, target := range scripted {
+		lookUpMake(t, page, []string{target})
+	}
 	ok := t.Run("run", func(t *testing.T) {
 		for _, e := range all {
 			if plan := makePlan(e); plan != nil {
@@ -50,10 +53,13 @@ func TestExamples(t *testing.T) {
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "clients/*/*.md", "bench/testdata/*.md", "deploy/*"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "clients/*/*.md", "bench/testdata/*.md", "deploy/*", "deploy/helm/*/*.md"} {
 		matches, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range matches {
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
+				continue
+			}
 			page, err := filepath.Rel(root, path)
 			require.NoError(t, err)
 			found = append(found, filepath.ToSlash(page))
@@ -66,15 +72,20 @@ func pages(t *testing.T) []string {
 // notComment matches the lines of a file that are no comments, and the beginnings of those that are.
 var notComment = regexp.MustCompile(`(?m)^(?:[^#\n].*|#!.*|# ?)`)
 
-// pageExamples returns the examples of a page. Where they name hitline.yaml, that is the first YAML of the page.
+// chartValues matches YAML that has a configuration under a key, as values of the Helm chart do.
+var chartValues = regexp.MustCompile(`^config:`)
+
+// pageExamples returns the examples of a page. Where they name hitline.yaml, that is the first YAML of the page that is
+// one.
 func pageExamples(t *testing.T, page string) []example {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
-	if strings.HasPrefix(page, "deploy/") {
+	if strings.HasPrefix(page, "deploy/") && !strings.HasSuffix(page, ".md") {
 		text = notComment.ReplaceAll(text, nil)
 	}
 	examples, yaml := readPage(page, string(text))
+	yaml = slices.DeleteFunc(yaml, chartValues.MatchString)
 	for i := range examples {
 		if len(yaml) > 0 && strings.Contains(examples[i].text, "hitline.yaml") {
 			examples[i].config = yaml[0]

@@ -29,7 +29,7 @@ func makePlan(e example) *plan {
 	}
 	for _, line := range lines {
 		commands := simpleCommands(line)
-		run := !isHistory(e.where)
+		run := !isHistory(e.where) && scriptOf(e.where) == ""
 		for _, c := range commands {
 			name, _, _ := strings.Cut(c, " ")
 			_, isTool := tools[name]
@@ -40,6 +40,9 @@ func makePlan(e example) *plan {
 			case reason != "" || isReference(e, c):
 				run = false
 			case name != "hitline" && name != "hitbench" && !isTool:
+				if scriptOf(e.where) != "" {
+					continue
+				}
 				p.unknown = append(p.unknown, name)
 				continue
 			}
@@ -60,6 +63,12 @@ func makePlan(e example) *plan {
 // isHistory says whether a page tells of what was, so that its commands need only exist.
 func isHistory(where string) bool {
 	return strings.HasPrefix(where, "CHANGELOG.md") || strings.HasPrefix(where, "docs/decisions/")
+}
+
+// scriptOf returns the target of make that runs the page, or "".
+func scriptOf(where string) string {
+	page, _, _ := strings.Cut(where, ":")
+	return scripted[page]
 }
 
 // isReference says whether a code span only names a command.

@@ -69,6 +69,10 @@ func (s *sandbox) replaceAddresses(engines [2]*eventstest.Publisher, server, oth
 	)
 }
 
+// scripted are the pages that a target of make runs whole, because they take more than a sandbox has. Here their
+// commands need only exist.
+var scripted = map[string]string{"docs/tutorial.md": "tutorial"}
+
 // withoutExamples are the commands whose help needs no example.
 var withoutExamples = map[string]bool{"help": true, "completion": true}
 
@@ -92,7 +96,9 @@ var notCommand = regexp.MustCompile(`^hitline at `)
 // foreignFlags are the flags of other programs that the pages name.
 var foreignFlags = map[string]bool{
 	"--prefix-caching-hash-algo": true, "--kv-events-config": true, // vLLM
-	"--page-size": true, // SGLang
+	"--page-size":       true, // SGLang
+	"--force-reinstall": true, // pip
+	"--stop-timeout":    true, // docker
 	// Mooncake
 	"--rpc_port": true, "--rpc_address": true, "--default_kv_lease_ttl": true, "--metrics_port": true, "--metrics_host": true, "--rpc_conn_timeout_seconds": true, "--client_ttl": true, "--rpc_enable_tcp_no_delay": true,
 }
@@ -118,6 +124,8 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`^hitline serve .* FILE`), replace: []string{"FILE", "hitline.yaml"}},
 	{command: regexp.MustCompile(`^hitline token .* FILE`), replace: []string{"FILE", "engines.token"}},
 	{command: regexp.MustCompile(`^hitline snapshot`), replace: []string{"/var/lib/hitline/", ""}},
+
+	{command: regexp.MustCompile(`^hitline serve .*/etc/hitline/`), replace: []string{"/etc/hitline/", ""}},
 
 	{command: regexp.MustCompile(`^hitline init$`), replace: []string{"hitline", "rm hitline.yaml; hitline"}}, // it overwrites nothing
 
@@ -147,6 +155,10 @@ var rules = []*rule{
 	{command: regexp.MustCompile(`^go (?:doc|list|tool) `), reason: "commands of Go itself"},
 	{command: regexp.MustCompile(`^vllm serve `), reason: "it takes vLLM"},
 	{command: regexp.MustCompile(`^pip install `), reason: "it would change the Python of this machine"},
+	{command: regexp.MustCompile(`^(?:helm|kubectl) `), reason: "it takes a cluster of Kubernetes"},
+	{command: regexp.MustCompile(`^(?:docker|gh) `), reason: "it takes an image that is published"},
+	{command: regexp.MustCompile(`^git (?:tag|push) `), reason: "it would publish a release"},
+	{command: regexp.MustCompile(`^(?:curl -LO|sha256sum|tar|hitline_\S+/hitline) `), reason: "it takes files of a release"},
 	{command: regexp.MustCompile(`^cp bin/hitline `), reason: "it would change the Python of this machine"},
 	{command: regexp.MustCompile(`^python publisher\.py`), reason: "it takes pyzmq and msgpack; docs/events.md has the program"},
 	{command: regexp.MustCompile(`^hitline serve --backend mooncake`), reason: "it takes a Mooncake master"},
