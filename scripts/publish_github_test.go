@@ -21,11 +21,7 @@ type release struct {
 
 func newRelease(t *testing.T) release {
 	c := newCheckout(t)
-	for _, name := range []string{"publish-github", "release-notes", "absolute-links"} {
-		script, err := os.ReadFile(name)
-		require.NoError(t, err)
-		c.write(filepath.Join("scripts", name), string(script), 0o755)
-	}
+	c.copyScripts("publish-github", "release-files", "release-notes", "absolute-links")
 	c.write(".gitignore", "/dist/\n/gh/\n", 0o644)
 	c.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- What comes.\n\n## [0.1.0] - 2026-12-01\n\n- The first.\n", 0o644)
 	log := filepath.Join(t.TempDir(), "log")
@@ -46,13 +42,6 @@ done
 	c.run("git", "init", "--quiet")
 	c.commit("first")
 	return release{c, log}
-}
-
-func (c checkout) write(name, text string, mode os.FileMode) {
-	c.t.Helper()
-	path := filepath.Join(c.folder, name)
-	require.NoError(c.t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(c.t, os.WriteFile(path, []byte(text), mode))
 }
 
 // publish returns what the script prints, and the calls of gh.

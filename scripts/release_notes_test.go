@@ -1,30 +1,20 @@
 package scripts
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // releaseNotes returns what scripts/release-notes prints of a changelog, and whether it succeeds.
 func releaseNotes(t *testing.T, changelog, version string) (string, bool) {
 	t.Helper()
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("bash is not installed")
-	}
-	folder := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(folder, "scripts"), 0o755))
-	for _, name := range []string{"release-notes", "absolute-links"} {
-		script, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(folder, "scripts", name), script, 0o755))
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "CHANGELOG.md"), []byte(changelog), 0o644))
-	out, err := exec.Command("bash", filepath.Join(folder, "scripts", "release-notes"), version).Output()
+	c := newCheckout(t)
+	c.copyScripts("release-notes", "absolute-links")
+	c.write("CHANGELOG.md", changelog, 0o644)
+	out, err := exec.Command("bash", filepath.Join(c.folder, "scripts", "release-notes"), version).Output()
 	return string(out), err == nil
 }
 

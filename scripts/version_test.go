@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkout is a folder with a copy of scripts/version.
+// checkout is a folder with a copy of scripts/version, and of other files as a test needs them.
 type checkout struct {
 	t      *testing.T
 	folder string
@@ -24,12 +24,26 @@ func newCheckout(t *testing.T) checkout {
 			t.Skip(tool + " is not installed")
 		}
 	}
-	script, err := os.ReadFile("version")
-	require.NoError(t, err)
 	c := checkout{t, t.TempDir()}
-	require.NoError(t, os.Mkdir(filepath.Join(c.folder, "scripts"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(c.folder, "scripts", "version"), script, 0o755))
+	c.copyScripts("version")
 	return c
+}
+
+// copyScripts copies scripts of this folder.
+func (c checkout) copyScripts(names ...string) {
+	c.t.Helper()
+	for _, name := range names {
+		script, err := os.ReadFile(name)
+		require.NoError(c.t, err)
+		c.write(filepath.Join("scripts", name), string(script), 0o755)
+	}
+}
+
+func (c checkout) write(name, text string, mode os.FileMode) {
+	c.t.Helper()
+	path := filepath.Join(c.folder, name)
+	require.NoError(c.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(c.t, os.WriteFile(path, []byte(text), mode))
 }
 
 // run returns what a program prints in the checkout.
