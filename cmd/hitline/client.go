@@ -84,9 +84,17 @@ func (t *target) checkTimeout() error {
 
 // do connects, runs request, and closes the connection. The timeout bounds all three.
 func (t *target) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
-	s := session{target: t}
-	defer s.close()
-	return s.do(ctx, request)
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	c, err := t.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }() // the client buffers nothing, so its error would be no news
+	if err := request(ctx, c); err != nil {
+		return t.wrapError(ctx, err)
+	}
+	return nil
 }
 
 // ask makes a request over a connection of its own and returns its answer.
@@ -119,44 +127,6 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
-// session makes one request after the other over one connection. After an error the next request
-// connects anew.
-type session struct {
-	target *target
-	client *client.Client // nil without a connection
-}
-
-// do runs request. It connects first if there is no connection. The timeout bounds both together.
-func (s *session) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.target.timeout)
-	defer cancel()
-	if s.client == nil {
-		c, err := s.target.dial(ctx)
-		if err != nil {
-			return err
-		}
-		s.client = c
-	}
-	if err := request(ctx, s.client); err != nil {
-		s.close()
-		return s.target.wrapError(ctx, err)
-	}
-	return nil
-}
-
-// close closes the connection. The client buffers nothing, so its error would be no news.
-func (s *session) close() {
-	if s.client != nil {
-		_ = s.client.Close()
-		s.client = nil
-	}
-}
-
-// isLost reports whether there was no connection or no answer in time: another attempt may succeed.
-func isLost(err error) bool {
-	return errors.Is(err, client.ErrConnect) || errors.Is(err, client.ErrNoAnswer)
-}
-
 // wrapError adds the server's address to an error. After a timeout the text says whether
 // the client had connected.
 func (t *target) wrapError(ctx context.Context, err error) error {
@@ -173,19 +143,4 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 // printText writes text and a newline to standard output.
 func printText(cmd *cobra.Command, text string) error {
 	return cli.PrintResult(cmd, false, nil, text)
-}
-
-// waitUntil waits. It returns false if ctx ends before.
-func waitUntil(ctx context.Context, at time.Time) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

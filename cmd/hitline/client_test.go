@@ -158,6 +158,7 @@ group  chunks   tail boundary  mask
 		{"reset --yes", replyDone, "done\n"},
 		{"reset -y --json", replyDone, `{"reset":true}` + "\n"},
 		{"stat", "\x01\x01\x01\x00\x30" + `{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`, "a.x.k  y z\nb      18446744073709551615\n"},
+		{"stat", "\x01\x01\x01\x00\x21" + `{"a\u001b[2J":"\u009b\u001b[31m"}`, "a.[2J  ..[31m\n"},
 		{"stat --json", "\x01\x01\x01\x00\x0a" + `{"a": "<"}`, `{"a": "<"}` + "\n"},
 		{"stat --json", "\x01\x01\x01\x00\x0a" + "{\n\"a\": 1\n}", `{"a":1}` + "\n"},
 	} {

@@ -19,7 +19,7 @@ var errDeclined = errors.New("nothing was changed, as the answer was not y or ye
 // confirm asks a question on standard error and reads the answer from standard input. It returns
 // nil for yes and errDeclined for all else, and an error of usage if there is no terminal for both.
 func confirm(cmd *cobra.Command, question string) error {
-	if terminalOf(cmd.InOrStdin()) == nil || terminalOf(cmd.ErrOrStderr()) == nil {
+	if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.ErrOrStderr()) {
 		return usagef("--yes is required, as there is no terminal to ask at")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
@@ -37,12 +37,10 @@ func confirm(cmd *cobra.Command, question string) error {
 	return errDeclined
 }
 
-// terminalOf returns the terminal that a stream is, nil if it is none.
-func terminalOf(stream any) *os.File {
-	if file, ok := stream.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return file
-	}
-	return nil
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // readAnswer returns a line of in, empty at its end. If ctx ends before, the goroutine that reads

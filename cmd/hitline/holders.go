@@ -139,11 +139,9 @@ func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.Hol
 	if f.query.Loadable && f.query.NumTokens == 0 {
 		f.query.NumTokens = int64(len(tokens))
 	}
-	s := session{target: t}
-	defer s.close()
-	err = s.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-		answer, err = c.Holders(ctx, &api.HoldersQuery{Model: f.query.Model, Tenant: f.query.Tenant}, netproto.Hashes{})
-		return err
+	query := &api.HoldersQuery{Model: f.query.Model, Tenant: f.query.Tenant}
+	answer, err = ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
+		return c.Holders(ctx, query, netproto.Hashes{})
 	})
 	if err != nil {
 		return nil, err
@@ -152,11 +150,9 @@ func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.Hol
 	if err != nil {
 		return nil, err
 	}
-	err = s.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-		answer, err = c.Holders(ctx, &f.query, hashes)
-		return err
+	return ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
+		return c.Holders(ctx, &f.query, hashes)
 	})
-	return answer, err
 }
 
 // hashTokens returns the hashes of the whole blocks of a prompt, those of SGLang as events have them.

@@ -5,7 +5,7 @@
 // refused, 2 on wrong usage or configuration, and 3 when there was no connection
 // or it was lost. With --json a command prints exactly one line of JSON on
 // standard output, {"error": …, "exit": …} when it failed; all else goes to
-// standard error. stat --watch prints one line at each interval.
+// standard error.
 package main
 
 import (

@@ -3,13 +3,30 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
+
+// openTerminal returns both ends of a pseudo-terminal.
+func openTerminal(t *testing.T) (controller, terminal *os.File) {
+	t.Helper()
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = controller.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return controller, terminal
+}
 
 // askAtTerminal runs a command line with a terminal as standard input and standard error, and
 // types answer when the question is there. It returns the question and what followed it.

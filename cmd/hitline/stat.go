@@ -21,42 +21,19 @@ func newStatCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "stat",
-		Short: "Print the counters of the server, once or again and again",
+		Short: "Print the counters of the server",
 		Long: `stat prints what the server counts, one key a line.
 
-With --watch it asks again and again, and prints the counters that have changed
-since the time before, with their increase a second, and the gauges; the first
-time the counters since the start of the server. On a terminal it redraws them
-in place. If the server has answered and no longer does, it says so and tries
-again at each interval; a restarted server begins anew. It ends after --requests
-answers, or at an interrupt (Ctrl-C) with 0.
-
-With --json: the server's own JSON; with --watch one line each time.`,
-		Example: "  hitline stat\n  hitline stat --watch\n  hitline stat --json | jq .entries",
+With --json: the server's own JSON.`,
+		Example: "  hitline stat\n  hitline stat --json | jq .entries",
 		Args:    cli.NoArgs,
 	}
-	watch := cmd.Flags().BoolP("watch", "w", false, "ask again and again")
-	requests := requestsFlag(cmd, "with --watch: end after this `number` of answers (default no end)")
-	interval := intervalFlag(cmd)
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		switch {
-		case *interval <= 0:
-			return usagef("--interval is %v, must be more than 0", *interval)
-		case *watch:
-			return watchStat(cmd, &t, *requests, *interval)
-		}
-		for _, name := range []string{"requests", "interval"} {
-			if cmd.Flags().Changed(name) {
-				return usagef("--%s is of no use without --watch", name)
-			}
-		}
-		s := session{target: &t}
-		defer s.close()
-		stat, err := s.stat(cmd.Context())
+		stat, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (json.RawMessage, error) { return c.Stat(ctx) })
 		if err != nil {
 			return err
 		}
@@ -66,25 +43,11 @@ With --json: the server's own JSON; with --watch one line each time.`,
 		}
 		text, err := format(stat)
 		if err != nil {
-			return t.badStat(err)
+			return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
 		}
 		return printText(cmd, text)
 	}
 	return cmd
-}
-
-// stat returns the server's counters as JSON.
-func (s *session) stat(ctx context.Context) (stat json.RawMessage, err error) {
-	err = s.do(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		stat, err = c.Stat(ctx)
-		return err
-	})
-	return stat, err
-}
-
-// badStat returns the error of an answer that is no JSON object.
-func (t *target) badStat(err error) error {
-	return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
 }
 
 // formatLine returns a JSON document in one line. A document without line breaks is
@@ -99,12 +62,16 @@ func formatLine(document json.RawMessage) (string, error) {
 }
 
 // formatTable writes a JSON object as a table: a line for each value, sorted, with the
-// keys that lead to it joined by dots.
+// keys that lead to it joined by dots. Neither can control a terminal.
 func formatTable(object json.RawMessage) (string, error) {
-	flat, err := flattenObject(object)
-	if err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	decoder.UseNumber() // a float64 would lose digits of counters
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil {
 		return "", err
 	}
+	flat := map[string]string{}
+	flatten(flat, "", fields)
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
@@ -114,20 +81,6 @@ func formatTable(object json.RawMessage) (string, error) {
 		return "", err
 	}
 	return strings.TrimSuffix(out.String(), "\n"), nil
-}
-
-// flattenObject returns the values of a JSON object by the keys that lead to them, joined by dots.
-// Neither can control a terminal.
-func flattenObject(object json.RawMessage) (map[string]string, error) {
-	decoder := json.NewDecoder(bytes.NewReader(object))
-	decoder.UseNumber() // a float64 would lose digits of counters
-	var fields map[string]any
-	if err := decoder.Decode(&fields); err != nil {
-		return nil, err
-	}
-	flat := map[string]string{}
-	flatten(flat, "", fields)
-	return flat, nil
 }
 
 // flatten adds the values of fields to flat. Their keys begin with prefix.

@@ -131,8 +131,6 @@ var rules = []*rule{
 
 	// Commands that would go on.
 	{command: regexp.MustCompile(`^hitline events`), flags: "-n 2 --timeout 30s"},
-	{command: regexp.MustCompile(`^hitline stat .*--watch`), flags: "-n 2 -i 10ms"},
-	{command: regexp.MustCompile(`^hitline ping .*(?:-n|--requests)`), flags: "-n 2 -i 1ms"},
 
 	{command: regexp.MustCompile(`^curl .*/query`), replace: []string{"3, …", "3"}},
 
