@@ -28,10 +28,6 @@
 //     from a Python process that times its own requests, as an engine asks: it joins the
 //     hashes of a request and sends them without a copy.
 //
-// hitline holds the chains as chains, and lookup/client, with its defaults, asks by anchors
-// for 4,096 hashes or more: it sends a few of them. The prepared bytes have them all. In a
-// third way, [Anchored], it asks by anchors whatever the length, over a socket that blocks.
-//
 // The floor has no usual client, and Mooncake is asked by its usual client alone. A ratio is to hitline asked in the same way: prepared
 // to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
 // hitline-zmtp by the same client; and where the floor is measured, all have one to it.

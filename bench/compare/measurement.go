@@ -95,18 +95,14 @@ func (m *measurement) run(ctx context.Context) error {
 }
 
 // warm asks a rival without counting, for half the time of a round, and tells from
-// it how many requests a round shall have. The first one is not representative. By anchors
-// each chain is asked for once: a client that has stored it confirms it then.
+// it how many requests a round shall have. The first one is not representative.
 func (m *measurement) warm(ctx context.Context, s *sampler) error {
-	perRound, least := m.o.TimePerRival/time.Duration(m.o.Rounds), 2
-	if s.rival.way == Anchored {
-		least = m.load.Len()
-	}
+	perRound := m.o.TimePerRival / time.Duration(m.o.Rounds)
 	if _, err := s.ask(ctx, 1); err != nil {
 		return err
 	}
 	spent, times := time.Duration(0), []time.Duration{}
-	for len(times) < least || spent < min(perRound/2, maxWarm) {
+	for len(times) < 2 || spent < min(perRound/2, maxWarm) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -196,7 +192,7 @@ func (m *measurement) rows() []Row {
 	for _, way := range Ways() {
 		for _, s := range m.samplers {
 			if s.rival.way == way {
-				rows = append(rows, s.row(m.find(Hitline, way, Anchored), m.find(HitlineZMTP, way), floor))
+				rows = append(rows, s.row(m.find(Hitline, way), m.find(HitlineZMTP, way), floor))
 			}
 		}
 	}

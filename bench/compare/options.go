@@ -100,15 +100,14 @@ func (o Options) Validate() error {
 	return err
 }
 
-// wants tells whether a rival is to be measured in a way. Beside lookups by anchors the floor
-// server is asked, too.
+// wants tells whether a rival is to be measured in a way.
 func (o Options) wants(name, way string) bool {
 	ways := o.Ways
 	if len(ways) == 0 {
 		ways = []string{Prepared, Usual}
 	}
 	named := len(o.Only) == 0 || name == Hitline || slices.Contains(o.Only, name)
-	return named && (slices.Contains(ways, way) || name == Floor && way == Prepared && slices.Contains(ways, Anchored))
+	return named && slices.Contains(ways, way)
 }
 
 // wantsAny tells whether a rival is to be measured at all.

@@ -57,13 +57,9 @@ func TestValidate(t *testing.T) {
 func TestWants(t *testing.T) {
 	o := small()
 	assert.True(t, o.wants(Python, Usual))
-	assert.False(t, o.wants(Hitline, Anchored), "only if it is named")
 	o.Only, o.Ways = []string{Floor}, []string{Prepared}
 	assert.True(t, o.wants(Floor, Prepared))
 	assert.True(t, o.wantsAny(Hitline))
 	assert.False(t, o.wantsAny(Python))
 	assert.False(t, o.wants(Hitline, Usual))
-	o.Ways = []string{Anchored}
-	assert.True(t, o.wants(Floor, Prepared), "beside lookups by anchors")
-	assert.False(t, o.wants(Hitline, Prepared))
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Report is the result of Run, also of hitbench floor. Who draws round trips takes of Rows
-// what was asked in the ways [Prepared] and [Anchored]: of a rival's row p50_us, with the least
-// and the largest of p50_us_rounds; by anchors that of hits and of misses. In hitbench floor there
-// are two rows for a number of hashes, those of the rivals "floor" and "hitline".
+// what was asked in the way [Prepared]: of a rival's row p50_us, with the least and the largest of
+// p50_us_rounds. In hitbench floor there are two rows for a number of hashes, those of the rivals
+// "floor" and "hitline".
 type Report struct {
 	Setup       measure.Setup   `json:"setup"`
 	Hashes      []int           `json:"hashes"`
@@ -51,16 +51,14 @@ type Figures struct {
 // Row is a rival, asked in one way, at one number of hashes.
 type Row struct {
 	Rival   string `json:"rival"`
-	Way     string `json:"way"`    // Prepared, Usual or Anchored
+	Way     string `json:"way"`    // Prepared or Usual
 	Client  string `json:"client"` // who asks
 	Version string `json:"version"`
 	Note    string `json:"note,omitempty"` // what limits the meaning of the row
 	Hashes  int    `json:"hashes"`
 
 	Figures
-	Hits      *Figures `json:"hits,omitempty"` // by anchors: of chains that hit whole, and of the others
-	Misses    *Figures `json:"misses,omitempty"`
-	UsPerHash float64  `json:"us_per_hash"` // p50_us by the number of hashes
+	UsPerHash float64 `json:"us_per_hash"` // p50_us by the number of hashes
 
 	// Ratio is to hitline asked in the same way: above 1, the rival takes longer. It is of the
 	// rounds' medians.
@@ -122,7 +120,6 @@ func (r Report) WriteTable(w io.Writer) error {
 var headings = map[string]string{
 	Prepared: "prepared bytes over a raw socket; ratios to hitline asked so",
 	Usual:    "each by its users' client; ratios to hitline by lookup/client",
-	Anchored: "by anchors; ratios to the floor, which reads all hashes",
 }
 
 // column is one of a table of rows. It is left out if none of them has it.
@@ -190,14 +187,6 @@ func (r Report) addGroup(t *measure.Table, rows []Row) {
 
 // addMore adds lines for what few rows have.
 func (r Report) addMore(t *measure.Table, row Row) {
-	for _, part := range []struct {
-		name string
-		*Figures
-	}{{"hits", row.Hits}, {"misses", row.Misses}} {
-		if part.Figures != nil {
-			t.Line(part.name, "p50 %.2f us, to the floor %s; p99 %.2f us, to the floor %s", part.P50us, spread(part.ToFloor), part.P99us, spread(part.P99ToFloor))
-		}
-	}
 	if row.Rate.Median > 0 {
 		t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of the floor's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToFloor), "unknown"))
 	}

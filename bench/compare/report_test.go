@@ -35,10 +35,9 @@ func TestReportKeys(t *testing.T) {
 	idle, some := 0.0, measure.Spread{Median: 1}
 	full := Row{
 		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, IdleCPU: &idle, Rate: some, RateToFloor: some,
-		Hits: &Figures{}, Misses: &Figures{},
 	}
 	assert.ElementsMatch(t, append(row,
-		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor", "hits", "misses",
+		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor",
 	), measuretest.Keys(t, full))
 	assert.Equal(t, []string{"max", "median", "min"}, measuretest.Keys(t, some))
 	assert.Equal(t, []string{"rival", "way", "why"}, measuretest.Keys(t, Skipped{"y", Usual, "z"}))
@@ -91,9 +90,6 @@ wrong 3
 	floor.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
 	row.ToFloor = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
 	row.Rate, row.RateToFloor, row.IdleCPU = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}, &idle
-	part := figures
-	part.ToFloor, part.P99ToFloor = row.ToFloor, row.RateToFloor
-	row.Hits = &part
 	table.Reset()
 	assert.NoError(t, Report{
 		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
@@ -101,7 +97,6 @@ wrong 3
 	text := spaced(table.String())
 	for _, want := range []string{
 		"cores not pinned\npartial: ", "to the floor cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
-		"hits p50 12.30 us, to the floor 1.100 (1.000 to 1.200); p99 20.00 us, to the floor 0.500 (0.400 to 0.600)\n",
 		"pipelined hitline, 8 under way: 2000 requests a second, 0.500 (0.400 to 0.600) of the floor's\n",
 		"idle hitline takes 0.50 ms of CPU a second\n",
 	} {

@@ -40,7 +40,7 @@ const (
 var serverKinds = []serverKind{
 	{(*servers).startFloor, []rivalKind{{Floor, "reads as many bytes and answers 4: no lookup; prepared only, as nobody uses it", 0}}},
 	{(*servers).startHitline, []rivalKind{
-		{Hitline, "raw dialect; lookup/client asks by anchors for 4096 hashes or more", 100}, {HitlineZMTP, "asked over ZeroMQ", 150},
+		{Hitline, "raw dialect", 100}, {HitlineZMTP, "asked over ZeroMQ", 150},
 	}},
 	{(*servers).startMap, []rivalKind{{GoNetMap, "Go's net and a Go map", 120}}},
 	{(*servers).startGoMap, []rivalKind{{GoZMQMap, "a Go map behind ZeroMQ in Go", 270}}},
@@ -77,21 +77,16 @@ const (
 	Prepared = "prepared"
 	// Usual: the client that the rival's users have, whose work counts.
 	Usual = "usual"
-	// Anchored: lookup/client by anchors, whatever the length, over a socket that blocks. Only
-	// hitline is asked so; beside it the floor server gets all hashes.
-	Anchored = "anchored"
 )
 
 // Ways are all ways, in the order of the report.
-func Ways() []string { return []string{Prepared, Usual, Anchored} }
+func Ways() []string { return []string{Prepared, Usual} }
 
 // waysOf returns the ways in which a rival may be asked.
 func waysOf(rival string) []string {
 	switch rival {
 	case Floor:
 		return []string{Prepared}
-	case Hitline:
-		return Ways()
 	case MooncakeExists:
 		return []string{Usual}
 	}

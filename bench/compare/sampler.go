@@ -52,7 +52,6 @@ type sampler struct {
 	hits    []uint32          // of a pipelined batch; reused
 
 	all          times
-	hit, miss    times // of chains that hit whole, and of the others; kept of lookups by anchors
 	cpu          []float64
 	cpuOfRound   time.Duration
 	rates        []float64     // requests a second, of the pipelined rounds
@@ -137,15 +136,8 @@ func (s *sampler) askBatch(ctx context.Context, n int) error {
 	}
 	after, err := s.serverCPU()
 	s.cpuOfRound += after - before
-	for i, a := range answers {
+	for _, a := range answers {
 		s.all.round = append(s.all.round, a.took)
-		switch {
-		case s.rival.way != Anchored:
-		case s.load.Hits(s.lookups[i]):
-			s.hit.round = append(s.hit.round, a.took)
-		default:
-			s.miss.round = append(s.miss.round, a.took)
-		}
 	}
 	return err
 }
@@ -161,9 +153,7 @@ func (s *sampler) serverCPU() (time.Duration, error) {
 
 // endRound takes the figures of the round.
 func (s *sampler) endRound() {
-	for _, t := range []*times{&s.all, &s.hit, &s.miss} {
-		t.endRound()
-	}
+	s.all.endRound()
 	if s.rival.server != nil {
 		s.cpu = append(s.cpu, measure.Micros(s.cpuOfRound/time.Duration(s.perRound)))
 	}
@@ -238,10 +228,6 @@ func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
 	r.Figures = s.all.toFloor(floor)
 	if len(s.rates) > 0 && len(floor.rates) > 0 {
 		r.RateToFloor = measure.SpreadOf(measure.Ratios(s.rates, floor.rates))
-	}
-	if s.rival.way == Anchored && len(s.hit.p50) == len(floor.all.p50) && len(s.miss.p50) == len(floor.all.p50) {
-		hits, misses := s.hit.toFloor(floor), s.miss.toFloor(floor)
-		r.Hits, r.Misses = &hits, &misses
 	}
 	return r
 }

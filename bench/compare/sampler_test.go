@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/workload"
@@ -18,8 +17,6 @@ func sampled(r rival, us ...float64) *sampler {
 	for _, v := range us {
 		for _, took := range []float64{v - 1, v, v + 1} {
 			s.all.round = append(s.all.round, time.Duration(took*1000))
-			s.hit.round = append(s.hit.round, time.Duration(took*1000))
-			s.miss.round = append(s.miss.round, time.Duration(2*took*1000))
 		}
 		s.endRound()
 		s.rates = append(s.rates, 1e6/v)
@@ -29,7 +26,7 @@ func sampled(r rival, us ...float64) *sampler {
 
 // A percentile is that of all rounds; a ratio is the median of the rounds' ratios.
 func TestRow(t *testing.T) {
-	floor, hitline := sampled(rival{name: Floor, way: Prepared}, 10, 20, 30), sampled(rival{name: Hitline, way: Anchored}, 11, 24, 30)
+	floor, hitline := sampled(rival{name: Floor, way: Prepared}, 10, 20, 30), sampled(rival{name: Hitline, way: Prepared}, 11, 24, 30)
 	r := hitline.row(hitline, nil, floor)
 	assert.Equal(t, Figures{
 		P50us: 24, P99us: 31, MaxUs: 31, RoundP50us: measure.Spread{Median: 24, Min: 11, Max: 30},
@@ -39,15 +36,10 @@ func TestRow(t *testing.T) {
 	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToFloor)
 	assert.InDelta(t, 2.4, r.UsPerHash, 1e-9)
 	assert.Equal(t, []int{9, 0}, []int{r.Requests, r.Wrong})
-	require.NotNil(t, r.Hits)
-	assert.Equal(t, r.Figures, *r.Hits)
-	assert.Equal(t, measure.Spread{Median: 2.2, Min: 2, Max: 2.4}, r.Misses.ToFloor)
-	assert.InDelta(t, 48, r.Misses.P50us, 1e-9)
 	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, floor.row(hitline, nil, floor).Ratio)
 	assert.Zero(t, hitline.row(hitline, nil, nil).ToFloor)
 
 	hitline.rival = &rival{name: HitlineZMTP, way: Prepared, zmtp: true}
-	assert.Nil(t, hitline.row(hitline, nil, floor).Hits, "by anchors only")
 	assert.InDelta(t, 1, hitline.row(hitline, hitline, floor).RatioZMTP, 0)
 	assert.Zero(t, floor.row(hitline, hitline, floor).RatioZMTP, "not over ZeroMQ")
 	slow := sampled(rival{name: Floor}, 1, 1, 50) // one round of three

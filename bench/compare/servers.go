@@ -194,13 +194,12 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 		}
 		addr = r.server.Addr()
 	}
-	r.data = &data{fill: func(ctx context.Context) error { return s.fillHitline(ctx, addr) }}
 	asked := s.prepared(addr, raw)
 	asked.server.Token = s.o.Token
+	r.data = &data{fill: func(ctx context.Context) error { return s.fillHitline(ctx, addr) }}
 	const client = "lookup/client"
 	rivals := []*rival{
 		r.in(Prepared, rawSocket, asked.connect), r.in(Usual, client, s.connectHitline(addr)),
-		r.in(Anchored, client, s.connectHitline(addr, s.byAnchors()...)),
 	}
 	if !s.o.wantsAny(HitlineZMTP) {
 		return rivals, nil

@@ -55,14 +55,7 @@ func (s *servers) connectHitline(addr string, more ...hitline.Option) func(conte
 	}
 }
 
-// byAnchors are the options of a client that asks by anchors, whatever the length, over a socket
-// that blocks. The socket bounds its calls: a timeout of the client would wake the runtime's poller.
-func (s *servers) byAnchors() []hitline.Option {
-	return []hitline.Option{hitline.WithTimeout(0), hitline.WithAnchors(1), hitline.WithDialer(wire.Dialer(s.o.Timeout))}
-}
-
-// fillHitline stores the chains as chains, so that they can be looked up by anchors, which the
-// client does with long prompts.
+// fillHitline stores the chains.
 func (s *servers) fillHitline(ctx context.Context, addr string) error {
 	c, err := s.dialHitline(ctx, addr)
 	if err != nil {
@@ -70,7 +63,7 @@ func (s *servers) fillHitline(ctx context.Context, addr string) error {
 	}
 	defer func() { _ = c.Close() }() // nothing is lost with it
 	for i := range s.load.Len() {
-		if err := c.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(s.load.Chain(i), hashLen)); err != nil {
+		if err := c.Store(ctx, netproto.GroupRank{}, netproto.NewHashes(s.load.Chain(i), hashLen)); err != nil {
 			return fmt.Errorf("chain %d: %w", i, lost(err))
 		}
 	}

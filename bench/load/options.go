@@ -2,7 +2,6 @@ package load
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"fmt"
 	"math"
@@ -88,11 +87,6 @@ type Options struct {
 	Reset bool   // have the server forget everything first
 	Seed  uint64 // of the hashes and of all choices; 0 takes a random one, which the report has
 
-	// Anchored, if set, makes the connections of lookups by anchors, one for each of
-	// Connections, in place of the run's own. Closed loops only, of lookups only, one
-	// under way on a connection.
-	Anchored func(ctx context.Context, addr string) (Anchorer, error)
-
 	// Token, if set, returns the token to send on each connection, "" for none: in an auth
 	// request, or by the PLAIN mechanism of ZMTP. It is a function so that no printed options
 	// have the token.
@@ -113,12 +107,6 @@ type Options struct {
 
 	// dial replaces net.Dialer in tests.
 	dial wire.DialFunc
-}
-
-// Anchorer is a connection that looks up by anchors.
-type Anchorer interface {
-	Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error)
-	Close() error
 }
 
 // Lengths says how many hashes requests have: between Least and Most, evenly
@@ -212,7 +200,7 @@ func (o Options) checkRates() error {
 
 // checkTogether checks what depends on several options.
 func (o Options) checkTogether() error {
-	anchored, conversations, changes := o.Anchored != nil, o.Conversations != nil, o.Stores+o.Evicts
+	conversations, changes := o.Conversations != nil, o.Stores+o.Evicts
 	switch {
 	case o.Duration < 0 || o.Warmup < 0 || o.Timeout < 0:
 		return measure.BadOptions("a duration of %v, a warm-up of %v, a timeout of %v; none may be negative", o.Duration, o.Warmup, o.Timeout)
@@ -222,14 +210,6 @@ func (o Options) checkTogether() error {
 		return measure.BadOptions("give either how long to measure or how many requests")
 	case changes > 0.5: // a lookup follows every change, to see whether it took effect
 		return measure.BadOptions("%v of operations are stores or evicts; half of them at most, as a lookup follows each", changes)
-	case anchored && o.Dialect != wire.Raw:
-		return measure.BadOptions("lookups by anchors go over the raw dialect")
-	case anchored && o.Pipeline > 1:
-		return measure.BadOptions("lookups by anchors are not pipelined")
-	case anchored && len(o.Rates) > 0:
-		return measure.BadOptions("lookups by anchors are measured in a closed loop, without a rate")
-	case anchored && (changes > 0 || conversations):
-		return measure.BadOptions("lookups by anchors are measured without stores and evicts")
 	case conversations && o.Pipeline > 1:
 		return measure.BadOptions("an engine of conversations waits for each answer: requests are not pipelined")
 	case conversations && changes > 0:

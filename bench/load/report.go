@@ -60,8 +60,7 @@ type Report struct {
 	Asked
 	Connect     string   `json:"connect"`
 	Connections int      `json:"connections"`
-	Threads     int      `json:"threads"` // that served the connections
-	Anchored    bool     `json:"anchored,omitempty"`
+	Threads     int      `json:"threads"`            // that served the connections
 	Arrivals    Arrivals `json:"arrivals,omitempty"` // of an open loop
 	Cores       Cores    `json:"cores"`
 

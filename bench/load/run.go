@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.Over(o.dial, o.TLS)
 	r.report = Report{
-		Asked: o.asked(), Connect: o.Connect, Connections: o.Connections, Threads: threads, Anchored: o.Anchored != nil, Cores: cores, Steps: []Step{},
+		Asked: o.asked(), Connect: o.Connect, Connections: o.Connections, Threads: threads, Cores: cores, Steps: []Step{},
 	}
 	if len(o.Rates) > 0 {
 		r.report.Arrivals = o.Arrivals
@@ -81,7 +81,6 @@ type runner struct {
 	source    func(conn int) (source, error) // of what is measured
 	conns     []*conn
 	workers   []*worker
-	anchored  []*anchored // in place of the workers while measuring; nil but by anchors
 	collector *collector
 	report    Report
 	relays    wire.Relays
@@ -137,7 +136,6 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.shaper, err = newShaper(pool, r.o.Dialect.Envelope()); err != nil {
 		return err
 	}
-	r.shaper.numbered = r.o.Anchored != nil
 	if r.o.Conversations != nil {
 		c, err := newConversations(r.o, r.shaper)
 		if err != nil {
@@ -268,9 +266,6 @@ func (r *runner) close() {
 	for _, w := range r.workers {
 		w.close()
 	}
-	for _, a := range r.anchored {
-		_ = a.client.Close() // nobody waits on it
-	}
 	for _, c := range r.conns {
 		if c != nil {
 			c.socket.Close()
@@ -279,18 +274,13 @@ func (r *runner) close() {
 	r.relays.Wait()
 }
 
-// work has all workers do a stage.
+// work has all workers do a stage. The first to fail ends the others.
 func (r *runner) work(s stage) error {
 	s.workers = len(r.workers)
-	return r.each(len(r.workers), func(i int) error { return r.workers[i].work(s) })
-}
-
-// each calls work with numbers below n, side by side. The first to fail ends the others.
-func (r *runner) each(n int, work func(i int) error) error {
 	var group errgroup.Group
-	for i := range n {
+	for _, w := range r.workers {
 		group.Go(func() error {
-			err := work(i)
+			err := w.work(s)
 			if err != nil {
 				r.stopped.Store(true)
 			}
@@ -331,20 +321,12 @@ func (r *runner) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.o.Anchored != nil {
-		if err := r.dialAnchored(ctx); err != nil {
-			return err
-		}
-	}
 	runtime.GC() // what making the chains has left is not collected while measuring
 	for number, rate := range rates {
 		for i, c := range r.conns {
-			if r.anchored != nil {
-				c = r.anchored[i].conns[0]
-			}
 			c.begin(sources[i], r.share(i))
 		}
-		if err := r.measureStep(ctx, number, rate); err != nil {
+		if err := r.measureStep(number, rate); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -365,7 +347,7 @@ func (r *runner) share(i int) int64 {
 }
 
 // measureStep measures at one rate, 0 in a closed loop.
-func (r *runner) measureStep(ctx context.Context, number int, rate float64) error {
+func (r *runner) measureStep(number int, rate float64) error {
 	for _, w := range r.workers {
 		w.times = r.arrivals(number, rate, w.number)
 	}
@@ -378,17 +360,11 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 		s.period = 1e9 / rate
 	}
 	wrong, refused := r.wrong, r.refused
-	measurers, work := len(r.workers), r.work
-	if r.anchored != nil {
-		measurers, work = len(r.anchored), func(s stage) error {
-			return r.each(len(r.anchored), func(i int) error { return r.anchored[i].work(ctx, s) })
-		}
-	}
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(rate == 0, measurers, r.sampled)
+		done <- r.collector.collect(rate == 0, len(r.workers), r.sampled)
 	}()
-	err := work(s)
+	err := r.work(s)
 	m := <-done
 	if rate > 0 && r.o.Requests > 0 && r.o.Arrivals == Even && r.o.Conversations == nil && err == nil && !r.stopped.Load() {
 		// The last request takes up its period like the others.

@@ -407,27 +407,9 @@ func TestStallThatEndsTheRun(t *testing.T) {
 			assert.Positive(t, r.Steps[0].AtLeast)
 		})
 	}
-	t.Run("by anchors", func(t *testing.T) {
-		addr := start(t, &loadtest.Server{})
-		o := Options{Connect: addr, Requests: 5, Timeout: timeout}
-		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
-		r, err := Run(t.Context(), o)
-		require.ErrorIs(t, err, measure.ErrLost)
-		assert.GreaterOrEqual(t, r.MaxUs, 1e6*timeout.Seconds())
-		assert.Positive(t, r.AtLeast)
-	})
 }
 
-// silentAnchorer never answers.
-type silentAnchorer struct{}
-
-func (silentAnchorer) Lookup(ctx context.Context, _ uint32, _ []byte, _ int) (uint32, error) {
-	<-ctx.Done()
-	return 0, ctx.Err()
-}
-func (silentAnchorer) Close() error { return nil }
-
-// A stall that lasts beyond the end counts whole, in both loops and by anchors.
+// A stall that lasts beyond the end counts whole, in both loops.
 func TestStallAcrossTheEnd(t *testing.T) {
 	t.Parallel()
 	const stall = 1500 * time.Millisecond
@@ -435,9 +417,6 @@ func TestStallAcrossTheEnd(t *testing.T) {
 		"closed":           func(*Options) {},
 		"closed, by epoll": func(o *Options) { o.Connections = runtime.GOMAXPROCS(0) + 1 },
 		"open":             func(o *Options) { o.Rates = []float64{100} },
-		"by anchors": func(o *Options) {
-			o.Anchored = func(context.Context, string) (Anchorer, error) { return &stallingAnchorer{}, nil }
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -454,38 +433,6 @@ func TestStallAcrossTheEnd(t *testing.T) {
 		})
 	}
 }
-
-// A wrong answer by anchors is told with its number, also one that takes another hash's place.
-func TestAnchoredProblem(t *testing.T) {
-	var got problems
-	o := Options{Connect: start(t, &loadtest.Server{}), Requests: 5, HitShare: 0.5, Timeout: patience, OnProblem: got.add}
-	o.Anchored = func(context.Context, string) (Anchorer, error) { return wrongAnchorer{}, nil }
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, r.Wrong)
-	require.Len(t, got.all, 5)
-	assert.EqualValues(t, 1, got.all[0].Request)
-	assert.EqualValues(t, 5, got.all[4].Request)
-}
-
-// wrongAnchorer knows no answer.
-type wrongAnchorer struct{}
-
-func (wrongAnchorer) Lookup(context.Context, uint32, []byte, int) (uint32, error) { return 1, nil }
-func (wrongAnchorer) Close() error                                                { return nil }
-
-// stallingAnchorer answers its first lookup late, which no busy machine can put off
-// beyond the end.
-type stallingAnchorer struct{ lookups int }
-
-func (a *stallingAnchorer) Lookup(_ context.Context, numTokens uint32, _ []byte, _ int) (uint32, error) {
-	if a.lookups++; a.lookups == 1 {
-		time.Sleep(1500 * time.Millisecond)
-	}
-	return numTokens, nil
-}
-
-func (*stallingAnchorer) Close() error { return nil }
 
 // A few requests of an open loop are not more a second than fell due.
 func TestFewAtARate(t *testing.T) {

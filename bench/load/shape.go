@@ -54,7 +54,6 @@ type shaper struct {
 	envelope []byte
 	scratch  coordinator.Scratch
 	shapes   map[int]*shape
-	numbered bool // stores tell where their keys stand, for lookups by anchors
 }
 
 func newShaper(pool coordinator.Pool, envelope []byte) (*shaper, error) {
@@ -107,9 +106,6 @@ func (s *shaper) appendParts(parts []part, g, first, end, skipped int) []part {
 			p := part{from: from, to: to, stride: s.coord.KeyStride(g), skipped: skipped}
 			size := (to - from) * hashLen
 			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
-			if s.numbered {
-				p.store = netproto.AppendChunks(nil, s.envelope, at, uint32(from), hashLen, size, false)
-			}
 			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
 			parts = append(parts, p)
 		}

@@ -99,7 +99,7 @@ func withBar(x, y float64, rounds measure.Spread) point {
 const rawSocket = "floor"
 
 // cost draws the round trip over the number of hashes, above that of a raw socket, of what was
-// asked by bytes made before, and of what was by anchors. The first source that has a rival at a
+// asked by bytes made before. The first source that has a rival at a
 // number of hashes counts, so that what was measured side by side stays together.
 func cost(s Source, r report) (content, error) {
 	var p panel
@@ -110,13 +110,6 @@ func cost(s Source, r report) (content, error) {
 		switch {
 		case row.Rival == "" || row.Hashes < 1 || row.P50 <= 0:
 			return content{}, fmt.Errorf("%w: %s: a row without rival, hashes or p50_us", ErrInput, s.Name)
-		case row.Way == "anchored":
-			if row.Hits != nil {
-				add(row.Rival+" by anchors, hits", measured, row.Hashes, *row.Hits)
-			}
-			if row.Misses != nil {
-				add(row.Rival+" by anchors, misses", measured, row.Hashes, *row.Misses)
-			}
 		case row.Way != "prepared":
 		case row.Rival == rawSocket:
 			add("raw socket, no lookup", bound, row.Hashes, row.trips)

@@ -130,7 +130,6 @@ func TestDrawBadInput(t *testing.T) {
 		"wrong step":     {"knee", `{"steps":[{"rate":1,"wrong":1},{"rate":2}]}`, "a has 1 wrong answers"},
 		"no rows":        {"cost", `{"hashes":64}`, "a has no rows of the way prepared; take what hitbench compare --json or hitbench floor --json prints"},
 		"another way":    {"cost", `{"rows":[{"rival":"x","way":"usual","hashes":1,"p50_us":1}]}`, "a has no rows of the way prepared"},
-		"no misses":      {"cost", `{"rows":[{"rival":"x","way":"anchored","hashes":1,"p50_us":1,"hits":{"p50_us":1},"misses":{}}]}`, "a: round trip (µs) is 0 in point 1"},
 		"no capacities":  {"capacity", `{"hashes":64}`, "a has no capacities; take what hitbench capacity --json prints"},
 		"no capacity":    {"capacity", `{"hashes":64,"capacities":[{"lru":1}]}`, "a: capacity (blocks) is 0"},
 		"no windows":     {"replay", `{"requests":64}`, "a has no windows with requests; take what hitbench replay --json prints"},
@@ -159,14 +158,6 @@ func figureOf(t *testing.T, kind string, sources ...Source) figure {
 	f, err := kinds[kind].figure(sources)
 	require.NoError(t, err)
 	return f
-}
-
-func TestCostByAnchors(t *testing.T) {
-	report := Source{"a", []byte(`{"rows":[{"rival":"hitline","way":"anchored","hashes":8192,"p50_us":50,"hits":{"p50_us":20},"misses":{"p50_us":70}}]}`)}
-	assert.Equal(t, []curve{
-		{name: "hitline by anchors, hits", points: []point{{x: 8192, y: 20}}},
-		{name: "hitline by anchors, misses", points: []point{{x: 8192, y: 70}}},
-	}, figureOf(t, "cost", report).panels[0].curves)
 }
 
 // What a comparison measured side by side is not mixed with what was measured at another time.

@@ -60,8 +60,6 @@ type report struct {
 		Hashes int
 		Note   string
 		trips
-		Hits   *trips // of those by anchors
-		Misses *trips
 	}
 	Capacities []struct {
 		Capacity float64

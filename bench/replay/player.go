@@ -41,7 +41,6 @@ type player struct {
 	hashes []byte // of the present request; reused
 
 	totals   Report                  // the counters only
-	sent     AnchoredReport          // bytes of lookups, if Options.Full is set
 	latency  *hdrhistogram.Histogram // of lookups, in nanoseconds
 	behind   time.Duration           // the most that a lookup was sent after it was due
 	timeline *timeline               // shared by the players
@@ -86,9 +85,6 @@ func (p *player) play(ctx context.Context, r workload.Request) error {
 	if !refused {
 		p.check(r, p.expected(r), uint32(got.tokens))
 		record(p.latency, got.took)
-		if err := p.askAgain(ctx, r, uint32(got.tokens)); err != nil {
-			return err
-		}
 	}
 	got.blocks, got.answered = int64(len(r.IDs)*perID), !refused
 	p.totals.Requests++
@@ -108,38 +104,19 @@ func (p *player) lookup(ctx context.Context, r workload.Request) (sample, error)
 		from, at = p.due(r.At), r.At
 		p.behind = max(p.behind, sent.Sub(from))
 	}
-	tokens, err := p.ask(ctx, r, p.target, &p.sent.SentBytes)
+	tokens, err := p.ask(ctx, r)
 	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
 }
 
-// ask makes a lookup of the present hashes, and adds the bytes that it writes to sent.
-func (p *player) ask(ctx context.Context, r workload.Request, over Target, sent *int64) (uint32, error) {
-	if p.o.Full != nil {
-		before := p.o.Written()
-		defer func() { *sent += p.o.Written() - before }()
-	}
+// ask makes a lookup of the present hashes.
+func (p *player) ask(ctx context.Context, r workload.Request) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	length := workload.HashLen
 	if len(p.hashes) == 0 {
 		length = 0
 	}
-	return over.Lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
-}
-
-// askAgain asks by all hashes what was asked by anchors.
-func (p *player) askAgain(ctx context.Context, r workload.Request, hit uint32) error {
-	if p.o.Full == nil || len(p.hashes) == 0 {
-		return nil
-	}
-	full, err := p.ask(ctx, r, p.o.Full, &p.sent.FullBytes)
-	if refused, err := p.judge(ctx, r, "lookup in full", err); err != nil || refused {
-		return err
-	}
-	if full != hit {
-		p.wrong(r, full, hit, "by anchors; what was expected is the answer by all hashes")
-	}
-	return nil
+	return p.target.Lookup(ctx, uint32(len(r.IDs)*workload.BlockTokens), p.hashes, length)
 }
 
 // store stores what was looked up.

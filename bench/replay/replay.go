@@ -71,12 +71,6 @@ type Options struct {
 	// replaying it whole over each.
 	Split bool
 
-	// Full, if set, is a connection over which what was looked up over the only target, by
-	// anchors as its Store allows, is looked up again by all hashes, and the answers compared.
-	// Nobody else may change the index then. Written returns the bytes that both have written.
-	Full    Target
-	Written func() int64
-
 	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
 	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
 	OnProblem func(error)
@@ -134,11 +128,8 @@ func (o Options) each(ctx context.Context, f func(workload.Request) error) error
 // no answer in time. The first connection to fail ends the others. Run's goroutines, one for
 // each connection and one that reads a trace that is split, have ended when it returns.
 func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
-	switch {
-	case len(targets) == 0:
+	if len(targets) == 0 {
 		return Report{}, measure.BadOptions("no connections")
-	case len(targets) > 1 && o.Full != nil:
-		return Report{}, measure.BadOptions("%d connections by anchors, between which no other may store; give one", len(targets))
 	}
 	if err := o.Validate(); err != nil {
 		return Report{}, err

@@ -36,8 +36,6 @@ type Report struct {
 	BehindMaxMs     float64 `json:"behind_max_ms"`  // the most that a lookup was sent after it was due; 0 flat out
 	measure.Latency         // from when a lookup was due, or flat out from when it was sent
 
-	Anchored *AnchoredReport `json:"anchored,omitempty"` // if lookups were made both ways
-
 	ConnectionRequests []int64 `json:"connection_requests,omitempty"` // of each connection, if they split the trace
 
 	// Windows is the same over time: that of the trace with a speed, when a lookup
@@ -50,13 +48,6 @@ type Report struct {
 
 	latency *hdrhistogram.Histogram // of lookups, in nanoseconds; nil in a report that was read
 	rows    []Window                // Windows in few, for the table
-}
-
-// AnchoredReport compares lookups by anchors with lookups by all hashes.
-type AnchoredReport struct {
-	SentBytes int64   `json:"sent_bytes"` // by anchors
-	FullBytes int64   `json:"full_bytes"` // by all hashes
-	Fewer     float64 `json:"fewer"`      // FullBytes / SentBytes, to 0.01
 }
 
 // sum adds up what the players counted and timed in a replay that took so long.
@@ -76,10 +67,6 @@ func sum(o Options, players []*player, took time.Duration) Report {
 		r.HitBlocks += t.HitTokens / int64(o.BlockSize)
 		r.latency.Merge(p.latency)
 		behind = max(behind, p.behind)
-		if o.Full != nil {
-			r.Anchored = &p.sent
-			r.Anchored.Fewer = measure.Round(float64(p.sent.FullBytes)/max(float64(p.sent.SentBytes), 1), 2)
-		}
 		if o.Split {
 			r.ConnectionRequests = append(r.ConnectionRequests, t.Requests)
 		}
@@ -124,9 +111,6 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
 	t.Line("time", "%.3f s", r.Seconds)
-	if a := r.Anchored; a != nil {
-		t.Line("anchors", "%s bytes in place of %s, %.1f times fewer", measure.Grouped(a.SentBytes), measure.Grouped(a.FullBytes), a.Fewer)
-	}
 	if r.Speed > 0 {
 		t.Line("speed", "%vx the trace's", r.Speed)
 		t.Line("behind", "%.3f ms at worst; latency counts from when a lookup was due", r.BehindMaxMs)

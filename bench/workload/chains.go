@@ -69,7 +69,7 @@ type ChainOptions struct {
 //
 // After Cut some lookups miss: from a block of its own on, such a chain asks for hashes
 // that nobody has stored, as a prompt does that differs there from an earlier one. It
-// does not come back to stored hashes: lookups by anchors rely on that. What is asked for
+// does not come back to stored hashes. What is asked for
 // at that block is another hash in every request ([Lookup.Absent]), for one that was
 // asked for before may be in a cache.
 //

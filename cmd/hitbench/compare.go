@@ -52,13 +52,12 @@ raw-socket server that looks nothing up.
 Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
-for hitline, by anchors from 4,096 hashes on; pyzmq for what speaks ZeroMQ;
+for hitline; pyzmq for what speaks ZeroMQ;
 go-redis for Redis and Valkey; for Mooncake backend/mooncake, which is never
 prepared. A ratio above 1 says that the rival takes longer.
-In a third way, anchored, hitline is asked by anchors, whatever the length. The
-column zmtp is the ratio to hitline over ZeroMQ, asked by the same client, and
-"to the floor" is that to the floor in the same rounds. "cpu us" is the CPU time
-of the server for a request.
+The column zmtp is the ratio to hitline over ZeroMQ, asked by the same client,
+and "to the floor" is that to the floor in the same rounds. "cpu us" is the CPU
+time of the server for a request.
 
 All servers are started here, new ones for each number of hashes, and stopped.
 Programs are looked for beside this one, then on PATH.
@@ -94,7 +93,7 @@ Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json\n  hitbench compare --only floor --ways prepared,anchored --hit-share 0.5",
+		Example: "  hitbench compare\n  hitbench compare --hashes 512 --rounds 3 --json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			changed := cmd.Flags().Changed
@@ -119,7 +118,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival and way at each number of hashes, about (with --vllm 3s)")
 	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
 	f.addLookups(flags, 1, 64)
-	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual, anchored (default prepared,usual)")
+	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual (default both)")
 	flags.IntVar(&f.o.Batch, "batch", 0, "most requests to a rival at its turn; 0 for an eighth of a round")
 	flags.BoolVar(&f.o.Idle, "idle", false, "also measure the CPU time of hitline in a second without requests")
 	jsonFlag(flags, &f.json)

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -31,25 +29,14 @@ type conn interface {
 type dialFunc func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error)
 
 // dial connects with hitline's own client.
-var dial = dialWith(client.WithAnchors(0))
-
-// dialWith returns dial with options of the client.
-func dialWith(opts ...client.Option) dialFunc {
-	return func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-		return dialClient(ctx, addr, secure, opts...)
-	}
-}
-
-// dialAnchored is dial for a connection that looks up by anchors, whatever the length.
-func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (anchoredConn, error) {
-	c, err := dialClient(ctx, addr, secure, append(opts, client.WithAnchors(1))...)
-	return anchoredConn{c}, err
+var dial dialFunc = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+	return dialClient(ctx, addr, secure)
 }
 
 // dialClient connects. Every call that a bench makes has a deadline, so the client's own would
 // only shorten a longer one.
-func dialClient(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (clientConn, error) {
-	c, err := client.Dial(ctx, addr, append(append(secure.Options(), client.WithTimeout(0)), opts...)...)
+func dialClient(ctx context.Context, addr string, secure connectflags.Connection) (clientConn, error) {
+	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0))...)
 	return clientConn{c}, err
 }
 
@@ -98,32 +85,6 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
 	}
 	return err
-}
-
-// anchoredConn stores chains, from their first block on, so that they can be looked up by anchors.
-type anchoredConn struct{ clientConn }
-
-func (c anchoredConn) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
-}
-
-// counting is an option of clients that counts the bytes that they write.
-func counting(written *atomic.Int64) client.Option {
-	return client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
-		nc, err := new(net.Dialer).DialContext(ctx, network, address)
-		return countedConn{nc, written}, err
-	})
-}
-
-type countedConn struct {
-	net.Conn
-	written *atomic.Int64
-}
-
-func (c countedConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n))
-	return n, err
 }
 
 // dialAll makes n connections to addr, each within timeout. The caller closes

@@ -16,7 +16,6 @@ const floorBatch = 64
 // floorCommand returns the command: compare with the raw socket alone, and other defaults.
 func (a *app) floorCommand() *cobra.Command {
 	var f compareFlags
-	var anchored bool
 	cmd := &cobra.Command{
 		Use:   "floor",
 		Short: "Measure round trips beside the least a server on a socket needs",
@@ -37,28 +36,17 @@ with the least and the largest. Percentiles are of the round trips of all
 rounds.
 
 --pipeline adds rounds with many requests under way, and their number a second
-at either server. --anchored asks hitline by a few of the hashes, over a socket
-that blocks, while the floor still reads all of them; half of the chains miss
-then, and hits and misses have figures of their own.
+at either server.
 
 Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
-		Example: "  hitbench floor --hashes 64,8192\n  hitbench floor --pipeline 64\n  hitbench floor --hashes 8192 --anchored --json",
+		Example: "  hitbench floor --hashes 64,8192\n  hitbench floor --pipeline 64",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.o.Only, f.o.Ways = []string{compare.Floor}, []string{compare.Prepared}
 			f.o.Batch, f.o.Idle, f.o.OneServerCore = floorBatch, true, true
-			if anchored {
-				if f.o.Pipeline > 0 {
-					return cli.Usagef("--anchored and --pipeline do not go together: lookups by anchors are not pipelined")
-				}
-				f.o.Ways = []string{compare.Anchored}
-				if !cmd.Flags().Changed("hit-share") {
-					f.o.HitShare = 0.5
-				}
-			}
 			return a.compare(cmd.Context(), f)
 		},
 	}
@@ -68,7 +56,6 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	durationFlag(flags, &f.o.TimePerRival, 2*time.Second, ": each server at each number of hashes, about")
 	entriesFlag(flags, &f.o.Entries, 1_000_000, "; more are stored if the chains need it")
 	f.addLookups(flags, 0.9, 32)
-	flags.BoolVar(&anchored, "anchored", false, "ask hitline by anchors")
 	hitlineFlag(flags, &f.o.Hitline, "")
 	jsonFlag(flags, &f.json)
 	f.addPlaces(flags, "one that is no hyper-thread of the client's", 10*time.Second, "")

@@ -70,30 +70,6 @@ func TestFloorIsCompare(t *testing.T) {
 	assert.Equal(t, floor, compared)
 }
 
-func TestFloorAnchored(t *testing.T) {
-	r := runFloor(t, "--json", "--anchored", "--hashes", "20,300")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	got := comparison(t, r)
-	assert.Zero(t, got.Wrong)
-	assert.InDelta(t, 0.5, got.HitShare, 0)
-	require.Len(t, got.Rows, 4, "of 20 and of 300 hashes")
-	assert.Equal(t, []string{"prepared", "anchored"}, []string{got.Rows[2].Way, got.Rows[3].Way})
-	for _, part := range []*compare.Figures{got.Rows[3].Hits, got.Rows[3].Misses} {
-		require.NotNil(t, part)
-		for _, figure := range []float64{part.P50us, part.ToFloor.Median, part.P99us, part.P99ToFloor.Median} {
-			assert.Positive(t, figure)
-		}
-	}
-
-	r = runFloor(t, "--anchored", "--hashes", "20,300")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "\nmisses       p50 ")
-
-	r = runFloor(t, "--anchored", "--block-size", "32")
-	assert.Equal(t, exitBad, r.code, "wrong answers are seen by anchors too")
-	assert.Equal(t, exitUsage, runFloor(t, "--anchored", "--pipeline", "4").code)
-}
-
 func TestFloorWrong(t *testing.T) {
 	r := runFloor(t, "--json", "--block-size", "32")
 	assert.Equal(t, exitBad, r.code)

@@ -140,7 +140,7 @@ func TestCompletion(t *testing.T) {
 		"run --miss-at ":            "first middle tail random",
 		"compare --miss-at ":        "first middle tail random",
 		"floor --miss-at ":          "first middle tail random",
-		"compare --ways ":           "prepared usual anchored",
+		"compare --ways ":           "prepared usual",
 		"run --arrivals ":           "even poisson",
 		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
 	} {

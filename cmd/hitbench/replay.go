@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup/client"
 )
 
 // replayFlags are the flags of hitbench replay; written by cobra.
@@ -25,7 +23,6 @@ type replayFlags struct {
 	o           replay.Options // all but its trace
 	trace       string
 	connections int
-	anchored    bool
 	hdr         string // file to write
 	json        bool
 	server      connectflags.Flags
@@ -71,7 +68,6 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
 	flags.BoolVar(&f.o.Split, "split", false, "the connections share one replay instead of making one each")
 	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
-	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
 	cli.FlagGroup(flags, "Report", func(flags *pflag.FlagSet) {
@@ -101,27 +97,13 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	dial := a.dial
-	var full []conn // if lookups by anchors are made by all hashes, too
-	if f.anchored {
-		var written atomic.Int64
-		count := counting(&written)
-		if full, err = dialAll(ctx, dialWith(client.WithAnchors(0), count), address, secure, 1, o.Timeout); err != nil {
-			return err
-		}
-		defer closeAll(full)
-		o.Full, o.Written = full[0], written.Load
-		dial = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-			return dialAnchored(ctx, addr, secure, count)
-		}
-	}
-	conns, err := dialAll(ctx, dial, address, secure, f.connections, o.Timeout)
+	conns, err := dialAll(ctx, a.dial, address, secure, f.connections, o.Timeout)
 	if err != nil {
 		return err
 	}
 	defer closeAll(conns)
 	if f.o.BlockSize == 0 {
-		pool, err := learnPool(ctx, slices.Concat(full, conns)[0], o.Timeout)
+		pool, err := learnPool(ctx, conns[0], o.Timeout)
 		if err != nil {
 			return err
 		}
@@ -131,8 +113,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
 }
 
-// learnPool asks the server for its pool, for at most timeout. c must not look up by
-// anchors: what is stored for this has none.
+// learnPool asks the server for its pool, for at most timeout.
 func learnPool(ctx context.Context, c conn, timeout time.Duration) (serverPool, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -34,7 +34,6 @@ type runFlags struct {
 	rounds        int
 	cores         coresFlags
 	hdr           string
-	anchored      bool
 	secure        connectflags.Flags
 	json          bool
 }
@@ -163,7 +162,6 @@ func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.IntVar(&f.conversations.Prefixes, "prefixes", 0, "prefixes of conversations (default as many as --entries needs)")
 	group.Float64Var(&f.conversations.Zipf, "zipf", 1.1, "`exponent` of the popularity of prefixes, above 1")
 	group.IntVar(&f.conversations.Turns, "turns", 8, "turns of a conversation")
-	group.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
 	group.StringVar((*string)(&f.o.Dialect), "dialect", "raw", "dialect: raw or zmtp")
 	group.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
 	f.pool.addFlags(group)
@@ -215,7 +213,7 @@ func (f *runFlags) isSweep(flags *pflag.FlagSet) bool {
 
 // loadSweep measures several points.
 func (a *app) loadSweep(ctx context.Context, f runFlags, flags *pflag.FlagSet) error {
-	for _, name := range []string{"rate", "hdr", "anchored", "reset"} {
+	for _, name := range []string{"rate", "hdr", "reset"} {
 		if flags.Changed(name) {
 			return cli.Usagef("--%s does not go with a sweep over connections and loops", name)
 		}
@@ -277,9 +275,6 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 		}
 		f.o.Token, f.o.TLS = secure.Token, secure.TLS
 	}
-	if f.anchored {
-		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
-	}
 	if f.workload == conversations {
 		f.o.Conversations = &f.conversations
 	}
@@ -311,7 +306,7 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	}{
 		{"--start", f.start, []string{"hitline", "server-cores", "loops"}},
 		{"--workload " + conversations, f.workload == conversations, []string{"prefixes", "zipf", "turns"}},
-		{"--workload " + randomChains, f.workload == randomChains, []string{"hit-share", "miss-at", "stores", "evicts", "anchored"}},
+		{"--workload " + randomChains, f.workload == randomChains, []string{"hit-share", "miss-at", "stores", "evicts"}},
 		{"--rate", len(f.o.Rates) > 0, []string{"arrivals"}},
 	} {
 		for _, name := range group.names {

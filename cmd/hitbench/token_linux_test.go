@@ -59,12 +59,9 @@ func TestTokenAndTLS(t *testing.T) {
 		return a.run(t.Context(), args), errors.String()
 	}
 	commands := map[string]string{
-		"run":           "run --entries 100 --warmup 0s -n 50",
-		"run anchored":  "run --entries 100 --warmup 0s -n 50 --anchored --reset",
-		"replay":        "replay --trace - --block-size 16",
-		"both ways":     "replay --trace - --block-size 16 --anchored",
-		"floor":         "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01",
-		"floor anchors": "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01 --anchored",
+		"run":    "run --entries 100 --warmup 0s -n 50",
+		"replay": "replay --trace - --block-size 16",
+		"floor":  "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01",
 	}
 	t.Setenv(asCommand, "1") // for the floor server
 	for name, line := range commands {
