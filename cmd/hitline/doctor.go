@@ -38,9 +38,9 @@ is configured.
 
 With a prompt, --tokens and --hashes-file as for lookup, it also looks for that
 prompt's blocks of every group. By them it compares what keys alone do not show:
-the tokens of a block, the length of a lookup's hashes, and the order of the
-groups. It says what a lookup of the prompt hits, and if that is not all, where
-each group ends and why. Take a prompt that an engine has stored.
+the tokens of a block, and the length of a lookup's hashes. It says what a
+lookup of the prompt hits, and if that is not all, where each group ends and
+why. Take a prompt that an engine has stored.
 
 With --pool it examines the store for a pool of a running server. The server's
 log and hitline stat name them.

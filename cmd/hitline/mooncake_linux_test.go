@@ -132,17 +132,9 @@ func testWrongPoolUnlisted(t *testing.T, store string) {
 			want: "group 0 has 40 of a prompt's blocks on tp_rank 0, pp_rank 0, pcp 0, dcp 0 and none on tp_rank 2, pp_rank 0, pcp 0, dcp 0: compare pool.tp_size, pp_size, num_kv_head and the others with the engine's",
 		},
 		"block size of a group": wrongPools["block size of a group"],
-		"order of the groups":   wrongPools["order of the groups"],
-		"sliding window":        wrongPools["sliding window, of lookups that hit"],
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, []string{m.want}, m.runDoctor(t, store).Problems)
-			s := startServe(t, m.config(store))
-			storetest.Eventually(t, "serve warns", func() bool {
-				hitline(t, strings.Join(m.hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
-				return len(s.warnings()) > 0
-			})
-			assert.Contains(t, s.warnings()[0], m.want)
 		})
 	}
 }

@@ -35,7 +35,6 @@ func (c *comparer) compareSample(s keySample, f *Findings) {
 	}
 	c.compareGroups(own, f)
 	c.compareRanks(own, f)
-	c.compareCoverage(own, f)
 	c.compareLayout(own, f)
 	compareHashLengths(own, f)
 }

@@ -65,31 +65,6 @@ func (s keySet) exists(_ context.Context, keys []string) ([]int, error) {
 // store returns a store that has the keys of s and cannot list them.
 func (s keySet) store() *Store { return &Store{Backend: "keys", Exists: s.exists} }
 
-// storePrompt adds the blocks of a prompt that an engine stores, except those for which
-// evicted returns true.
-func (s keySet) storePrompt(t *testing.T, rules *coordinator.Coordinator, chain [][]byte, tokens int64, evicted func() bool) {
-	t.Helper()
-	aligned := tokens - tokens%int64(rules.Pool().SchedulerBlockSize)
-	masks, err := rules.StoreMask(aligned, 0, tokens)
-	require.NoError(t, err)
-	for g, mask := range masks {
-		stride := rules.Stride(g)
-		for c := range aligned / int64(rules.Pool().Groups[g].BlockSize) {
-			if !mask.IsAll() && !mask.At(c) {
-				continue
-			}
-			for rank := range rules.Ranks(g) {
-				if !evicted() {
-					s[string(rules.AppendKey(nil, g, rank, chain[int(c)*stride+stride-1]))] = true
-				}
-			}
-		}
-	}
-}
-
-// never evicts nothing.
-func never() bool { return false }
-
 // eventOf returns a lookup, without a hit, of a prompt in blocks of 16 tokens.
 func eventOf(chain [][]byte) lookup.LookupEvent {
 	blob := slices.Concat(chain...)
@@ -102,10 +77,10 @@ func prefixOf(chain [][]byte) promptPrefix {
 	return newPromptPrefix(event.NumTokens, event.NumHashes, event.Hashes)
 }
 
-// extendChain returns a chain of n random hashes behind the hashes of another.
-func extendChain(r *rand.Rand, chain [][]byte, n int) [][]byte {
-	chain = slices.Clone(chain)
-	for range n {
+// randomChain returns a chain of promptLen hashes, the same in every run.
+func randomChain() (chain [][]byte) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range promptLen {
 		hash := make([]byte, 32)
 		for i := range hash {
 			hash[i] = byte(r.Uint32())
@@ -114,9 +89,6 @@ func extendChain(r *rand.Rand, chain [][]byte, n int) [][]byte {
 	}
 	return chain
 }
-
-// randomChain returns a chain of promptLen hashes, the same in every run.
-func randomChain() [][]byte { return extendChain(rand.New(rand.NewPCG(1, 1)), nil, promptLen) }
 
 // keysOfGroups returns the keys of n blocks of each group on rank 0, of one chain.
 func keysOfGroups(c *comparer, numbers ...int) (keys []string) {

@@ -13,24 +13,16 @@
 //   - prompt prefix: the first hashes of a prompt, at most 256 (maxPromptHashes).
 //   - stored: present in the store. Absent is the opposite. An absent block may never have
 //     been stored, or it may have been evicted.
-//   - excluded: a description excludes a block that an engine with such a group would not
-//     store.
 //   - finding: a note, which needs no change, or a problem, which says what to do.
 //
 // # Evidence
 //
 //   - A sample shows the names of the pools, and which group ranks have keys. A group rank
 //     without a key is absent only if the sample is complete or large (minKeysPerGroupRank).
-//   - A prompt shows how many tokens a hash stands for, and which of its hashes each group
-//     rank has stored. It is looked for on every rank, not only where lookups ask.
-//   - A stored block that its description excludes is a proof. An absent block is none:
-//     doctor counts it because the operator gives a prompt that is stored, and the watcher
-//     counts it only until a lookup has hit.
-//   - Coverage, the number of stored tokens, is weaker: full attention stores at least as
-//     much as any other group. In a sample it makes a problem, in one prompt a note.
+//   - A prompt shows how many tokens a hash stands for. doctor counts an absent block of it,
+//     because the operator gives a prompt that is stored.
 //
-// Problems are added from the strongest evidence on. A wrong order of the groups excludes
-// blocks too, so it is looked for before single blocks are reported.
+// The order of the groups is not inferred from blocks: the plug-in compares the pool exactly.
 //
 // # Files
 //
@@ -42,20 +34,15 @@
 //     hash lengths; their ranks.
 //   - prompt.go, prompt_blocks.go, compare_prompt.go: a prompt's numbers of tokens and
 //     hashes; its stored blocks; their ranks and strides.
-//   - exclusion.go: which blocks a description excludes.
-//   - order.go, matching.go, undetermined.go: another order of the groups that the evidence
-//     fits; the groups whose order nothing shows.
-//   - coverage.go: how much of the prompts each group covers.
 //
 // # Ownership
 //
 // The caller owns the Store and closes it after Examine has returned and every Watcher has
-// stopped. Prompt.Hashes is borrowed until Examine returns. Observe copies the hashes that
-// it keeps. A Report belongs to the caller.
+// stopped. Prompt.Hashes is borrowed until Examine returns. A Report belongs to the caller.
 //
 // # Concurrency
 //
 // Examine starts no goroutine. A Watcher has one, from Start until stop or until it has
-// logged a problem. Observe runs on the goroutines that answer lookups: it takes no lock,
-// never waits, and copies at most 256 hashes when the watcher wants a prompt.
+// logged a problem. Observe runs on the goroutines that answer lookups: it takes no lock and
+// never waits.
 package diagnosis

@@ -60,11 +60,7 @@ func (e *examination) run(ctx context.Context, prompt Prompt) error {
 	if e.pool.ModelName == "" {
 		r.addProblem("pool.model_name is empty, which no engine's is: set it to the engine's model")
 	}
-	poolKeys := e.examineKeys(ctx)
-	blocks := e.examinePrompt(ctx, prompt, poolKeys)
-	if len(r.Problems) == 0 {
-		e.noteUndeterminedOrder(poolKeys, blocks, &r.Findings)
-	}
+	e.examinePrompt(ctx, prompt, e.examineKeys(ctx))
 	return nil
 }
 
@@ -86,23 +82,19 @@ func (e *examination) examineKeys(ctx context.Context) (poolKeys keySample) {
 	return poolKeys
 }
 
-// examinePrompt compares the stored blocks of a prompt, if there is one. It returns the
-// blocks that it has found.
-func (e *examination) examinePrompt(ctx context.Context, prompt Prompt, poolKeys keySample) promptBlocks {
+// examinePrompt compares the stored blocks of a prompt, if there is one, and looks it up.
+func (e *examination) examinePrompt(ctx context.Context, prompt Prompt, poolKeys keySample) {
 	r := e.report
-	none := make(promptBlocks, e.rules.NumGroups())
 	p := newPromptPrefix(prompt.Tokens, prompt.Hashes.Len(), prompt.Hashes)
 	if p.numHashes == 0 || !p.compareHashLength(poolKeys, &r.Findings) || !e.compareBlockSize(p, &r.Findings) {
-		return none
+		return
 	}
 	problems := len(r.Problems)
-	blocks, err := e.comparePrompt(ctx, e.store, p, true, &r.Findings)
+	anyStored, err := e.comparePrompt(ctx, e.store, p, &r.Findings)
 	switch {
 	case err != nil:
 		r.addProblem("the prompt's blocks could not be looked for: %v", err)
-		return none
 	case len(r.Problems) == problems:
-		e.examineHit(ctx, prompt, blocks.anyStored())
+		e.examineHit(ctx, prompt, anyStored)
 	}
-	return blocks
 }

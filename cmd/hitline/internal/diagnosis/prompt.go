@@ -33,23 +33,8 @@ func newPromptPrefix(tokens int64, numHashes int, hashes netproto.Hashes) prompt
 // hash returns hash i of the prefix.
 func (p promptPrefix) hash(i int) []byte { return p.hashes[i*p.hashLen : (i+1)*p.hashLen] }
 
-// numUnique returns how many hashes precede the first one that occurs twice.
-func (p promptPrefix) numUnique() int {
-	if p.hashLen == 0 {
-		return 0
-	}
-	n := len(p.hashes) / p.hashLen
-	count := map[string]int{}
-	for i := range n {
-		count[string(p.hash(i))]++
-	}
-	for i := range n {
-		if count[string(p.hash(i))] > 1 {
-			return i
-		}
-	}
-	return n
-}
+// len returns how many hashes the prefix has.
+func (p promptPrefix) len() int { return len(p.hashes) / max(1, p.hashLen) }
 
 // fitsBlockSize reports whether a lookup has as many hashes as its tokens should have.
 //

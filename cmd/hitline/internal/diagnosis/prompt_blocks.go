@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/coordinator"
 )
 
-// promptBlocks has, for each group, the blocks of a prompt prefix that are stored. Each
-// group has an element for every rank that any group is described on.
+// promptBlocks has, for each group, the blocks of a prompt prefix that are stored, on each
+// rank of the group.
 type promptBlocks [][]rankBlocks
 
 // rankBlocks is the blocks of one group that are stored on one rank.
@@ -21,21 +21,21 @@ type rankBlocks struct {
 }
 
 // findBlocks asks the store for all hashes of the prefix of every group, also for those
-// that a lookup would not ask for. It stops in front of the first hash that occurs twice:
-// a block does not show for which occurrence it was stored.
+// that a lookup would not ask for.
 func (p promptPrefix) findBlocks(ctx context.Context, store *Store, rules *coordinator.Coordinator) (promptBlocks, error) {
-	b, ranks := make(promptBlocks, rules.NumGroups()), allRanks(rules)
+	b := make(promptBlocks, rules.NumGroups())
 	for g := range b {
 		var err error
-		if b[g], err = p.findGroupBlocks(ctx, store, rules, g, ranks); err != nil {
+		if b[g], err = p.findGroupBlocks(ctx, store, rules, g); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
 }
 
-func (p promptPrefix) findGroupBlocks(ctx context.Context, store *Store, rules *coordinator.Coordinator, g int, ranks []coordinator.Rank) ([]rankBlocks, error) {
-	n := min(p.numUnique(), max(1, maxGroupKeys/len(ranks)))
+func (p promptPrefix) findGroupBlocks(ctx context.Context, store *Store, rules *coordinator.Coordinator, g int) ([]rankBlocks, error) {
+	ranks := rules.Ranks(g)
+	n := min(p.len(), max(1, maxGroupKeys/len(ranks)))
 	var keys []string
 	for _, r := range ranks {
 		prefix := rules.KeyPrefix(g, r)
@@ -68,25 +68,9 @@ func (p promptPrefix) findGroupBlocks(ctx context.Context, store *Store, rules *
 
 // anyStored reports whether a block of any group is stored.
 func (b promptBlocks) anyStored() bool {
-	for g := range b {
-		if b.groupStored(g) {
-			return true
-		}
-	}
-	return false
-}
-
-// groupStored reports whether a block of group g is stored.
-func (b promptBlocks) groupStored(g int) bool {
-	return slices.ContainsFunc(b[g], func(on rankBlocks) bool { return on.count > 0 })
-}
-
-// onDescribedRanks returns the blocks of group g on the ranks that it is described on.
-func (b promptBlocks) onDescribedRanks(rules *coordinator.Coordinator, g int) []rankBlocks {
-	if len(rules.Ranks(g)) == len(b[g]) {
-		return b[g]
-	}
-	return slices.DeleteFunc(slices.Clone(b[g]), func(on rankBlocks) bool { return !slices.Contains(rules.Ranks(g), on.rank) })
+	return slices.ContainsFunc(b, func(group []rankBlocks) bool {
+		return slices.ContainsFunc(group, func(on rankBlocks) bool { return on.count > 0 })
+	})
 }
 
 // storedStride returns the stride in hashes at which blocks are stored, 0 if that cannot

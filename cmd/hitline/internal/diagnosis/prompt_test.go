@@ -66,32 +66,6 @@ func TestStoredStride(t *testing.T) {
 	}
 }
 
-// A block of a hash that occurs twice in a prompt does not show for which occurrence it
-// was stored.
-func TestRepeatedHashes(t *testing.T) {
-	c := comparerOf(t, poolOf(blocks32, full16))
-	chain := randomChain()[:8]
-	for _, repeated := range []bool{false, true} {
-		keys := keySet{}
-		if repeated {
-			chain[5] = chain[4]
-		}
-		for _, i := range []int{1, 3, 4} {
-			keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
-		}
-		var f Findings
-		_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), false, &f)
-		assert.NoError(t, err)
-		assert.Equal(t, repeated, len(f.Problems) == 0, "%v", f.Problems)
-	}
-	var f Findings
-	equal := [][]byte{chain[0], chain[0], chain[0], chain[0], chain[0], chain[0], chain[0], chain[0]}
-	b, err := c.comparePrompt(t.Context(), keySet{}.store(), prefixOf(equal), true, &f)
-	assert.NoError(t, err)
-	assert.False(t, b.anyStored())
-	assert.Empty(t, f.Problems)
-}
-
 // In fine-grained mode lookups ask for every hash, whatever the block size of a group.
 func TestFineGrainedPrompt(t *testing.T) {
 	pool := poolOf(blocks64, mambaAlign64)
@@ -104,7 +78,7 @@ func TestFineGrainedPrompt(t *testing.T) {
 		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
 	}
 	var f Findings
-	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), true, &f)
+	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), &f)
 	assert.NoError(t, err)
 	assert.Empty(t, f.Problems)
 }
@@ -118,7 +92,7 @@ func TestPromptInPart(t *testing.T) {
 		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
 	}
 	var f Findings
-	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), true, &f)
+	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), &f)
 	assert.NoError(t, err)
 	assert.Equal(t, []string{"group 0 has a block for every 32 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's, or give pool.groups the order of the engine's kv_cache_groups"}, f.Problems)
 }

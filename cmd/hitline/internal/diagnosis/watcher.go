@@ -15,20 +15,18 @@ import (
 // Watcher compares the pool with the store while a server runs. It logs one warning when
 // it has found a problem, and stops comparing.
 //
-// It samples keys until the pool has some. It compares prompts of lookups that miss until
-// a lookup hits. If stored blocks can contradict pool.groups, it also compares prompts
-// that hit, until the blocks of one confirm the order of the groups.
+// It samples keys until the pool has some, and compares the numbers of tokens and hashes of
+// lookups. It never asks the store about blocks.
 type Watcher struct {
 	*comparer
 	store  *Store
 	logger *slog.Logger
 
-	prompts        chan promptPrefix // from Observe to run; holds one
-	acceptsPrompt  atomic.Bool       // Observe may pass on a prompt, and run sets it again after a pause
-	hadHit         atomic.Bool       // a lookup has hit
-	hitsConfirmed  atomic.Bool       // prompts that hit need not be compared any more
-	sizeMismatches atomic.Int32      // lookups in a row that do not fit pool.hash_block_size
-	poolKeys       keySample         // of the last sample; used by run only
+	prompts        chan promptPrefix     // from Observe to run; holds one, without hashes
+	poolKeys       keySample             // of the last sample; used by run only
+	hashLengths    atomic.Pointer[[]int] // of poolKeys, nil before there are any
+	hadHit         atomic.Bool           // a lookup has hit, so its hashes are those of the store
+	sizeMismatches atomic.Int32          // lookups in a row that do not fit pool.hash_block_size
 }
 
 const (
@@ -37,12 +35,8 @@ const (
 	// recheckDelay is the time until keys with a problem are sampled again. An engine
 	// that has just started may not have stored on all its ranks.
 	recheckDelay = time.Second
-	// The pauses between comparisons without a problem double, up to a maximum.
-	minKeysPause, maxKeysPause     = 5 * time.Second, 10 * time.Minute
-	minPromptPause, maxPromptPause = 250 * time.Millisecond, time.Minute
-	// maxHitPause is the longest pause between prompts after a lookup has hit. Then a
-	// wrong configuration is unlikely.
-	maxHitPause = 10 * time.Minute
+	// The pauses between samples without keys double, up to a maximum.
+	minKeysPause, maxKeysPause = 5 * time.Second, 10 * time.Minute
 	// sizeMismatchRun is how many lookups in a row must not fit pool.hash_block_size. A
 	// single one may come from an engine that sends more hashes than tokens.
 	sizeMismatchRun = 4
@@ -51,38 +45,37 @@ const (
 // NewWatcher returns a watcher that compares the pool of rules with store. It does
 // nothing until Start.
 func NewWatcher(rules *coordinator.Coordinator, store *Store, logger *slog.Logger) *Watcher {
-	w := &Watcher{comparer: newComparer(rules, store.Layout), store: store, logger: logger, prompts: make(chan promptPrefix, 1)}
-	w.acceptsPrompt.Store(true)
-	w.hitsConfirmed.Store(!w.excludesAny())
-	return w
+	return &Watcher{comparer: newComparer(rules, store.Layout), store: store, logger: logger, prompts: make(chan promptPrefix, 1)}
 }
 
-// Observe receives the result of a lookup. It copies what it keeps and does not wait.
-// It is safe for concurrent use, also before Start and after stop.
+// Observe receives the result of a lookup. It does not wait. It is safe for concurrent use,
+// also before Start and after stop.
 func (w *Watcher) Observe(event lookup.LookupEvent) {
 	switch {
+	case event.NumHashes == 0:
 	case !w.fitsBlockSize(event.NumTokens, event.NumHashes):
 		if w.sizeMismatches.Add(1)%sizeMismatchRun == 0 {
 			w.pass(event) // also if it hit: the hit may be too long
 		}
 		return
-	case w.sizeMismatches.Load() != 0:
+	case event.Hit.Tokens > 0:
+		if !w.hadHit.Load() {
+			w.hadHit.Store(true)
+		}
+	case !w.hadHit.Load():
+		if lengths := w.hashLengths.Load(); lengths != nil && !slices.Contains(*lengths, event.Hashes.HashLen()) {
+			w.pass(event)
+		}
+	}
+	if w.sizeMismatches.Load() != 0 {
 		w.sizeMismatches.Store(0)
-	}
-	hit := w.hadHit.Load()
-	if !hit && event.Hit.Tokens > 0 {
-		w.hadHit.Store(true)
-		hit = true
-	}
-	if (!hit || !w.hitsConfirmed.Load()) && w.acceptsPrompt.Load() && w.acceptsPrompt.CompareAndSwap(true, false) {
-		w.pass(event)
 	}
 }
 
-// pass passes a prompt on to run, unless another one waits already.
+// pass passes a lookup on to run, unless another one waits already.
 func (w *Watcher) pass(event lookup.LookupEvent) {
 	select {
-	case w.prompts <- newPromptPrefix(event.NumTokens, event.NumHashes, event.Hashes):
+	case w.prompts <- promptPrefix{tokens: event.NumTokens, numHashes: event.NumHashes, hashLen: event.Hashes.HashLen()}:
 	default:
 	}
 }
@@ -101,34 +94,24 @@ func (w *Watcher) Start(ctx context.Context) (stop func()) {
 
 // run compares until it has logged a problem or ctx ends.
 func (w *Watcher) run(ctx context.Context) {
-	keysPause, promptPause := minKeysPause, minPromptPause
-	keysTimer, promptTimer := time.NewTimer(0), time.NewTimer(0)
-	defer keysTimer.Stop()
-	defer promptTimer.Stop()
+	pause, timer := minKeysPause, time.NewTimer(0)
+	defer timer.Stop()
 	if w.store.Sample == nil {
-		keysTimer.Stop()
+		timer.Stop()
 	}
-	promptTimer.Stop()
 	for {
 		var f Findings
 		select {
 		case <-ctx.Done():
 			return
-		case <-keysTimer.C:
-			if f = w.examineKeys(ctx); len(w.poolKeys.keys) == 0 && len(f.Problems) == 0 {
-				keysTimer.Reset(keysPause)
-				keysPause = min(2*keysPause, maxKeysPause)
+		case <-timer.C:
+			f = w.examineKeys(ctx)
+			if len(w.poolKeys.keys) == 0 {
+				timer.Reset(pause)
+				pause = min(2*pause, maxKeysPause)
 			}
 		case p := <-w.prompts:
-			f = w.examinePrompt(ctx, p)
-			promptTimer.Reset(promptPause)
-			maxPause := maxPromptPause
-			if w.hadHit.Load() {
-				maxPause = maxHitPause
-			}
-			promptPause = min(2*promptPause, maxPause)
-		case <-promptTimer.C:
-			w.acceptsPrompt.Store(true)
+			f = w.examinePrompt(p)
 		}
 		if len(f.Problems) > 0 && ctx.Err() == nil {
 			w.logProblems(f)
@@ -175,26 +158,17 @@ func (w *Watcher) compareKeys(ctx context.Context) (f Findings) {
 	}
 	if ofPool != nil {
 		w.poolKeys = *ofPool
+		if lengths := ofPool.hashLengths(); len(lengths) > 0 {
+			w.hashLengths.Store(&lengths)
+		}
 	}
 	return f
 }
 
-// examinePrompt compares the stored blocks of a prompt.
-func (w *Watcher) examinePrompt(ctx context.Context, p promptPrefix) (f Findings) {
-	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
-	defer cancel()
-	if !p.compareHashLength(w.poolKeys, &f) || !w.compareBlockSize(p, &f) {
-		return f
-	}
-	// Before the first hit an absent block makes the configuration doubtful. After it the
-	// block was more likely evicted.
-	blocks, err := w.comparePrompt(ctx, w.store, p, !w.hadHit.Load(), &f)
-	if err != nil {
-		w.logger.Debug("a prompt's blocks were not looked for", "backend", w.store.Backend, "error", err.Error())
-		return f
-	}
-	if w.confirmsOrder(blocks) {
-		w.hitsConfirmed.Store(true)
+// examinePrompt compares the numbers of tokens and hashes of a lookup.
+func (w *Watcher) examinePrompt(p promptPrefix) (f Findings) {
+	if p.compareHashLength(w.poolKeys, &f) {
+		w.compareBlockSize(p, &f)
 	}
 	return f
 }
