@@ -28,15 +28,8 @@ func (c *Coordinator) LookupBlocks(numTokens int64, hashes netproto.Hashes, exis
 		return Hit{}, err
 	}
 	defer l.release()
-	repeatsAdded := false
 	for round := 1; ; round++ {
 		hit, err := l.evaluate(numTokens)
-		if l.reads.masked && !repeatsAdded {
-			repeatsAdded = true
-			if l.addRepeats() {
-				continue
-			}
-		}
 		if l.numWanted() == 0 {
 			hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
 			return hit, err
@@ -85,34 +78,4 @@ func (l *gallop) checkGroup(a *attentionGroup, g int, end int64, exists func(gro
 		}
 	}
 	return end
-}
-
-// addRepeats makes positions undetermined whose keys a lookup does not check, if their hash
-// equals one that it checks. It returns false if there are none.
-func (l *gallop) addRepeats() bool {
-	added := false
-	for g := range l.c.groups {
-		from, to := l.c.UncheckedPositions(g, l.tokenLen, l.hashes.Len())
-		if from == to {
-			continue
-		}
-		first := firstOccurrences(l.hashes, l.c.KeyStride(g), to)
-		if first == nil {
-			continue
-		}
-		checked, stored := make([]bool, to), make([]bool, to) // by position: is, equals one
-		for start, end := range l.c.keyRuns(g, l.tokenLen, l.hashes.Len()) {
-			for i := start; i < end; i++ {
-				checked[i], stored[first[i]] = true, true
-			}
-		}
-		for i := from; i < to; i++ {
-			if !checked[i] && stored[first[i]] {
-				setBits(l.undetermined[g], i, i+1)
-				setBits(l.presence.Bits[g], i, i+1)
-				added = true
-			}
-		}
-	}
-	return added
 }

@@ -18,7 +18,7 @@ type Coordinator struct {
 	blockLCM    int64 // tokens: chunks of all groups end at its multiples
 	numEagle    int64 // number of eagle attention groups
 	unequalFull bool  // full-attention groups have unequal block sizes
-	// readsBeyond: the rules of a lookup may read positions beyond those that it covers,
+	// readsBeyond: the rules of a lookup may look at hashes beyond those that it covers,
 	// up to one block further.
 	readsBeyond bool
 	maxBlock    int64 // tokens: the largest block of an attention group
@@ -43,15 +43,14 @@ type attentionGroup struct {
 
 // groupState is what New computes for a store group.
 type groupState struct {
-	Group                     // with a widened window
-	poolGroup        int      // its position in Pool.Groups
-	self             [1]int   // its own number
-	attention        int      // index of its attention group
-	eagle            bool     // the group itself is an eagle group, not only its attention group
-	keyMask          Mask     // the chunks whose keys a lookup checks, without a length
-	readsOutsideMask bool     // the rules of a lookup may read chunks outside keyMask
-	ranks            []Rank   // the ranks that must hold a block, in key order
-	prefixes         []string // KeyPrefix of each rank
+	Group              // with a widened window
+	poolGroup int      // its position in Pool.Groups
+	self      [1]int   // its own number
+	attention int      // index of its attention group
+	eagle     bool     // the group itself is an eagle group, not only its attention group
+	keyMask   Mask     // the chunks whose keys a lookup checks, without a length
+	ranks     []Rank   // the ranks that must hold a block, in key order
+	prefixes  []string // KeyPrefix of each rank
 }
 
 // New checks pool, fills in its defaults and returns its coordinator. Every error wraps
@@ -89,7 +88,6 @@ func New(pool Pool) (*Coordinator, error) {
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)
-		state.readsOutsideMask = c.mayReadOutsideMask(g)
 		state.ranks = c.requiredRanks(g)
 		state.prefixes = c.keyPrefixes(g)
 	}

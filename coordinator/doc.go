@@ -51,7 +51,6 @@
 //	keystore.go     KeyStore, the external store of a lookup
 //	lookup.go       Answer, also in steps; Lookup: a whole lookup in one call of the store
 //	answers.go      a store's answers as presence
-//	repeats.go      equal hashes in one request
 //	gallop.go       Gallop: a whole lookup in rounds, with few keys
 //	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions

@@ -33,7 +33,7 @@ const (
 	// their keys cost a store less than another round trip.
 	smallRound = 128
 	// The last round is the one of this number, in pools with and without full
-	// attention. Only equal hashes in one request can add one more.
+	// attention.
 	maxRounds, maxRoundsWithoutFull = 4, 2
 )
 
@@ -54,9 +54,6 @@ type gallop struct {
 type reads struct {
 	of     *gallop
 	wanted [][]uint64 // bits by group: the undetermined ones, which the next round checks
-	// masked reports whether a clear position outside KeyMask was read, which equal
-	// hashes may set.
-	masked bool
 }
 
 // record records that the rules have read the positions [from, to) of a view. A position
@@ -65,9 +62,6 @@ func (r *reads) record(v *view, from, to int) {
 	for w := from / 64; w*64 < to; w++ {
 		read := ^uint64(0) >> (63 - min(63, to-1-w*64)) &^ (1<<max(0, from-w*64) - 1)
 		set := v.word(w) & read
-		if set != read {
-			r.masked = r.masked || r.of.hasMasked(v, w, read&^set) // equal specs need not have equal masks
-		}
 		for _, g := range v.members {
 			if w < len(r.wanted[g]) {
 				r.wanted[g][w] |= r.of.undetermined[g][w] & set
@@ -76,29 +70,11 @@ func (r *reads) record(v *view, from, to int) {
 	}
 }
 
-// hasMasked reports whether some of these positions of word w are outside the KeyMask of a
-// member, or beyond the positions that the lookup covers.
-func (l *gallop) hasMasked(v *view, w int, positions uint64) bool {
-	for _, g := range v.members {
-		mask := l.c.KeyMask(g)
-		if mask.IsAll() && !l.c.readsBeyond {
-			continue
-		}
-		covered := l.c.Positions(g, l.tokenLen, l.hashes.Len())
-		for rest := positions; rest != 0; rest &= rest - 1 {
-			if i := w*64 + bits.TrailingZeros64(rest); i >= covered || !mask.At(int64(i)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
 // Gallop is Lookup in rounds. Each round is a call of Reserve and one of Exists, until no
-// further key can change the answer. There are at most four rounds, or five if hashes are
-// equal; a full hit takes at most two. The keys of each block of the hit have been checked.
+// further key can change the answer. There are at most four rounds; a full hit takes at most
+// two. The keys of each block of the hit have been checked.
 // If a full-attention group lacks the first block, Gallop checks the keys of at most 64
 // positions, or of 128 if the lookup has no more.
 //
@@ -111,15 +87,8 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 		return Hit{}, err
 	}
 	defer l.release()
-	distinct := false // no hashes are equal, by hasRepeats
 	for round := 1; ; round++ {
 		hit, err := l.evaluate(numTokens)
-		if l.reads.masked && !distinct {
-			if l.hasRepeats() {
-				return c.Lookup(numTokens, hashes, store)
-			}
-			distinct = true
-		}
 		if round == 1 {
 			l.wantAny()
 		}
@@ -136,15 +105,8 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 		if err != nil {
 			return Hit{}, nil // a store that fails holds nothing
 		}
-		partial, err := l.applyAnswers(answers)
-		if err != nil {
+		if err := l.applyAnswers(answers); err != nil {
 			return Hit{}, err
-		}
-		if partial && !distinct {
-			if l.hasRepeats() {
-				return c.Lookup(numTokens, hashes, store)
-			}
-			distinct = true
 		}
 	}
 }
@@ -178,7 +140,7 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) b
 	l.undetermined = resize(l.undetermined, len(c.groups))
 	l.reads.wanted = resize(l.reads.wanted, len(c.groups))
 	for g := range c.groups {
-		words := (c.ReadablePositions(g, tokenLen, hashes.Len()) + 63) / 64
+		words := (c.Positions(g, tokenLen, hashes.Len()) + 63) / 64
 		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.reads.wanted[g]} {
 			*set = resize(*set, words)
 			clear(*set)
@@ -204,7 +166,6 @@ func (l *gallop) evaluate(numTokens int64) (Hit, error) {
 	for _, wanted := range l.reads.wanted {
 		clear(wanted)
 	}
-	l.reads.masked = false
 	tokens, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
 	l.bound = l.tokenLen
 	if l.c.attention[0].Kind.IsFull() {
@@ -236,20 +197,6 @@ func (l *gallop) hitIsZero() bool {
 		}
 	}
 	return true
-}
-
-// hasRepeats reports whether some group has equal hashes.
-func (l *gallop) hasRepeats() bool {
-	for g := range l.c.groups {
-		stride := l.c.KeyStride(g)
-		if g > 0 && stride == l.c.KeyStride(g-1) {
-			continue
-		}
-		if firstOccurrences(l.hashes, stride, l.hashes.Len()/stride) != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // wantAny makes some undetermined position wanted if none is. As in Lookup every request
@@ -373,17 +320,15 @@ func (l *gallop) buildKeys(b *keyBuilder) []string {
 	return b.keys
 }
 
-// applyAnswers determines the wanted positions by the answers to their keys. partial tells
-// whether some block is stored on some of its ranks and not all, so that the counts of
-// equal hashes may add up.
-func (l *gallop) applyAnswers(answers []int) (partial bool, err error) {
-	if l.c.SumsRanks() {
+// applyAnswers determines the wanted positions by the answers to their keys.
+func (l *gallop) applyAnswers(answers []int) error {
+	if l.c.rules.exactAnswers {
 		keys := 0
 		for g := range l.c.groups {
 			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return false, answerCountError(len(answers), keys)
+			return answerCountError(len(answers), keys)
 		}
 	}
 	for g := range l.c.groups {
@@ -391,19 +336,18 @@ func (l *gallop) applyAnswers(answers []int) (partial bool, err error) {
 		for w, wanted := range l.reads.wanted[g] {
 			absent := uint64(0)
 			for word := wanted; word != 0; word &= word - 1 {
-				n, err := l.c.countOnes(answers, ranks)
+				complete, err := onAllRanks(answers, ranks)
 				if err != nil {
-					return false, err
+					return err
 				}
 				answers = answers[min(ranks, len(answers)):]
-				if n < ranks {
+				if !complete {
 					absent |= word & -word
-					partial = partial || n > 0
 				}
 			}
 			l.presence.Bits[g][w] &^= absent
 			l.undetermined[g][w] &^= wanted
 		}
 	}
-	return partial, nil
+	return nil
 }

@@ -42,49 +42,18 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
 
-// ReadablePositions returns the number of leading positions of group g that the rules of a
-// lookup may read: those of Positions, or those of one block more. A block whose keys are not
-// checked is present only if its hash equals one whose keys are.
-func (c *Coordinator) ReadablePositions(g int, tokenLen int64, numHashes int) int {
+// NeededHashes returns how many leading raw hashes can change the answer of a lookup of
+// tokenLen: those that it covers. Where the rules may read one block more they also count
+// the hashes of that, though its keys are not checked.
+func (c *Coordinator) NeededHashes(tokenLen int64) int {
 	if c.readsBeyond {
 		tokenLen += min(c.maxBlock, math.MaxInt64-tokenLen) // of an eagle group, or of a tail boundary inside a block
 	}
-	return c.Positions(g, tokenLen, numHashes)
-}
-
-// ReadsUnchecked reports whether the rules of a lookup may read positions of group g whose
-// keys it does not check. In most pools they do not.
-func (c *Coordinator) ReadsUnchecked(g int) bool {
-	return c.readsBeyond || c.groups[g].readsOutsideMask
-}
-
-// UncheckedPositions returns the run [from, to) that has all positions of group g which the
-// rules of a lookup may read though it does not check their keys. It is empty if not
-// ReadsUnchecked.
-func (c *Coordinator) UncheckedPositions(g int, tokenLen int64, numHashes int) (from, to int) {
-	if !c.ReadsUnchecked(g) {
-		return 0, 0
+	needed := 0
+	for g := range c.groups {
+		needed = max(needed, c.Positions(g, tokenLen, math.MaxInt)*c.KeyStride(g))
 	}
-	if !c.groups[g].readsOutsideMask {
-		from = c.Positions(g, tokenLen, numHashes)
-	}
-	return from, c.ReadablePositions(g, tokenLen, numHashes)
-}
-
-// mayReadOutsideMask reports whether the rules of a lookup may read positions of group g that its
-// mask leaves out.
-func (c *Coordinator) mayReadOutsideMask(g int) bool {
-	group := &c.groups[g]
-	a := &c.attention[group.attention]
-	switch {
-	case !group.Kind.IsWindow() || c.KeyMask(g).IsAll():
-		return false
-	case len(c.attention) == 1 && c.rules.singleAlignsToBlock:
-		return true // hits end between the boundaries of the mask
-	case !c.rules.mergedEagle && group.eagle != a.eagle:
-		return true // the masks of equal specs differ
-	}
-	return a.eagle && a.windowBlocks(false) == 0 // one block is read all the same
+	return needed
 }
 
 // hasKeys reports whether a lookup checks at least one key.
@@ -109,8 +78,7 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // until the next use of s. Its errors are those of TokenLen and FindHit, and ErrPrecondition
 // if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
-// p must have bits only at positions whose keys the lookup checks (see Positions) and, to
-// agree with Lookup in every case, at others with the hash of a stored one. Answer differs
+// p must have bits only at positions whose keys the lookup checks, see Positions. Answer differs
 // from FindHit as follows. Without hashes, tokens or keys it returns 0. From revision
 // 2026-08-17 on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {

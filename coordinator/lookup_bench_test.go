@@ -17,7 +17,7 @@ func BenchmarkLookup(b *testing.B) {
 		c, err := New(Pool{ModelName: "meta-llama/Llama-3.1-70B", TPSize: ranks})
 		require.NoError(b, err)
 		for _, n := range []int{64, 8192, 131072} {
-			hashes := netproto.NewHashes(conformance.Blob("bench", n, 32, nil), 32)
+			hashes := netproto.NewHashes(conformance.Blob("bench", n, 32), 32)
 			ones := make([]int, n*ranks)
 			for i := range ones {
 				ones[i] = 1

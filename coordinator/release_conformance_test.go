@@ -17,10 +17,7 @@ import (
 func TestReleaseWorkerLookup(t *testing.T) {
 	for class, revision := range releaseClasses {
 		t.Run(class, func(t *testing.T) {
-			var recorded struct{ Cases []conformance.WorkerCase }
-			conformance.Load(t, "releases/"+class+"/worker_lookup.json", &recorded)
-			for i := range recorded.Cases {
-				cs := &recorded.Cases[i]
+			for _, cs := range conformance.LoadWorkers(t, "releases/"+class+"/worker_lookup.json") {
 				if v := judgeReleaseWorker(cs, revision); v != (conformance.Verdict{}) {
 					t.Errorf("%s: %s", cs.ID, v.Differs)
 				}
@@ -87,8 +84,6 @@ func TestReleaseClassesDiffer(t *testing.T) {
 		conformance.Load(t, "releases/"+class+"/find_hit.json", &find)
 		var masks struct{ Cases []maskCase }
 		conformance.Load(t, "releases/"+class+"/masks.json", &masks)
-		var worker struct{ Cases []conformance.WorkerCase }
-		conformance.Load(t, "releases/"+class+"/worker_lookup.json", &worker)
 		differ := 0
 		count := func(v conformance.Verdict) {
 			if v.Differs != "" {
@@ -101,8 +96,8 @@ func TestReleaseClassesDiffer(t *testing.T) {
 		for i := range masks.Cases {
 			count(judgeMaskOp(&masks.Cases[i], before))
 		}
-		for i := range worker.Cases {
-			count(judgeReleaseWorker(&worker.Cases[i], before))
+		for _, cs := range conformance.LoadWorkers(t, "releases/"+class+"/worker_lookup.json") {
+			count(judgeReleaseWorker(cs, before))
 		}
 		assert.Positive(t, differ, "%s by the rules before it", class)
 	}

@@ -63,9 +63,9 @@ type rules struct {
 	floorsTokens bool
 	// shortensFullHit: a hit of all tokens is found again so that one is left to compute.
 	shortensFullHit bool
-	// sumsRanks: the rank counts of equal hashes add up, and the number of answers must be
-	// that of the keys. Otherwise a block counts by its own answers.
-	sumsRanks bool
+	// exactAnswers: the store must give one answer for each key. Otherwise further answers
+	// are ignored, and missing ones are an error if they are read.
+	exactAnswers bool
 	// ranks says which ranks must hold a block.
 	ranks rankRule
 	// namespaces: keys may have a store namespace, and be sharded.
@@ -119,14 +119,14 @@ var revisionChanges = []struct {
 	change         func(r *rules)
 }{
 	{Revision20260620, Revision20260620, func(r *rules) {
-		r.singleAlignsToBlock, r.mambaLookahead, r.sumsRanks = true, true, true
+		r.singleAlignsToBlock, r.mambaLookahead, r.exactAnswers = true, true, true
 	}},
 	{Revision20260604, Revision20260620, func(r *rules) {
 		r.trailingAbsent, r.templateMasks, r.noWorker = true, true, true
 	}},
 	{Revision0240, Revision20260620, func(r *rules) { r.mambaStore = mambaStoreRetained }},
 	{Revision0251, Revision0240, func(r *rules) {
-		r.sumsRanks, r.ranks, r.startToken = false, ranksOfPool, true
+		r.exactAnswers, r.ranks, r.startToken = false, ranksOfPool, true
 	}},
 	{Revision0260, Revision0251, func(r *rules) { r.fullKeepsHit = true }},
 	{Revision20260817, Revision0260, func(r *rules) {

@@ -14,9 +14,8 @@ import (
 // Errors of requests by anchors. The prompt must then be looked up by all its hashes.
 var (
 	// ErrNoAnchors is the error if this pool or backend is never served by anchors.
-	ErrNoAnchors  = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
-	errPartlyHeld = fmt.Errorf("some ranks hold a block that others lack: %w", ErrByHashes)
-	errStride     = errors.New("wrong stride")
+	ErrNoAnchors = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
+	errStride    = errors.New("wrong stride")
 
 	// ErrByHashes is wrapped by refusals that every client that asks by anchors must
 	// expect. They are not counted as failures.
@@ -79,7 +78,6 @@ type anchored struct {
 	confirmedTo    int    // last anchor that stageConfirm has reached
 	proven         int    // leading blocks whose presence is exact
 	claimed        int    // leading blocks that digests in the request would prove
-	partlyHeld     bool   // some ranks hold a block that others lack: see rankSums
 	stopConfirming bool   // the index confirms no further links
 	before         []byte // the hash in front of the next one, in last; nil if unknown
 	last           [netproto.MaxHashLen]byte
@@ -100,7 +98,7 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 		q.anchored = new(anchored)
 	}
 	a := q.anchored
-	a.request, a.stage, a.partlyHeld, a.stopConfirming = &r.Anchors, stageKeys, false, false
+	a.request, a.stage, a.stopConfirming = &r.Anchors, stageKeys, false
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
 	a.proven, a.claimed = 0, 0
 	q.rawPerHash = s.anchorStride
@@ -163,7 +161,6 @@ func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 		if scan.full == 0 || end%stride != 0 || end/stride > uint64(scan.positions) {
 			continue
 		}
-		q.setPartlyHeld(scan, c)
 		if c == nil || c.Complete&scan.full != scan.full {
 			q.limit = min(q.limit, q.lookEnd(int(end-stride)))
 		}
@@ -174,19 +171,6 @@ func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 func (q *Query) lookEnd(hash int) int {
 	tokens := int64(q.rawPerHash * q.service.pool.HashBlockSize) // of a hash
 	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
-}
-
-// setPartlyHeld records that ranks would have to be summed over equal hashes. The request
-// does not have all of them.
-func (q *Query) setPartlyHeld(scan *groupScan, c *index.Coverage) {
-	if c == nil || !q.service.sumsRanks() {
-		return
-	}
-	for _, g := range scan.groups {
-		if c.Complete>>g&1 == 0 && c.Counts[g] > 0 {
-			q.anchored.partlyHeld = true
-		}
-	}
 }
 
 // anchor returns the hash of anchor i.
@@ -232,12 +216,6 @@ func (q *Query) FinishAnchorsSome() (_ AnchorsAnswer, done bool, err error) {
 		}
 		if !q.traceSome() {
 			return AnchorsAnswer{}, false, nil
-		}
-		for i := range q.scans {
-			a.partlyHeld = a.partlyHeld || q.scans[i].partial
-		}
-		if a.partlyHeld {
-			return AnchorsAnswer{}, true, errPartlyHeld
 		}
 		if a.proven < q.limit {
 			claimed := max(a.claimed, a.proven) // the end may be below it if a block turned out to be missing

@@ -74,7 +74,6 @@ type differential struct {
 	hashes  []byte // joined, of hashLen bytes each
 	content oracle.Content
 	numbers map[string]int
-	repeats bool     // hashes may be equal
 	service *Service // nil at 2026-06-04
 
 	asked, anchored int64
@@ -95,9 +94,6 @@ func (d *differential) run() {
 	for i := range n {
 		d.hashes = binary.BigEndian.AppendUint64(d.hashes, d.seed<<16|uint64(i+1)<<4|uint64(d.IntN(16)))
 		d.numbers[string(d.hash(i))] = i
-	}
-	if d.IntN(4) == 0 {
-		d.repeatHashes(n)
 	}
 	d.content = oracle.RandomContent(d.Rand, &d.slow, n)
 	if pool.Revision == coordinator.Revision20260604 {
@@ -130,17 +126,6 @@ func (d *differential) pool() (pool coordinator.Pool, text []byte) {
 		pool.Revision = revision
 	}
 	return pool, text
-}
-
-// repeatHashes makes some hashes equal to others, which those of a chain never are. What is
-// stored of them is what is stored of the hash whose number they have.
-func (d *differential) repeatHashes(n int) {
-	for range 1 + d.IntN(4) {
-		if n > 1 {
-			copy(d.hash(d.IntN(n)), d.hash(d.IntN(n)))
-			d.repeats = true
-		}
-	}
 }
 
 func (d *differential) hash(i int) []byte { return d.hashes[i*diffHashLen : (i+1)*diffHashLen] }
@@ -249,9 +234,6 @@ func (d *differential) lookup(n int) {
 	check("Gallop", hit.Tokens, err)
 	checkTails("Gallop", hit.TailBoundaries, err)
 	d.plan(int64(tokens), view, int64(want), class)
-	if d.repeats {
-		return // anchors are about chains
-	}
 	d.explain(int64(tokens), view)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {

@@ -29,10 +29,10 @@
 //
 //	service.go        Service; explain.go, stat.go and errors.go what belongs to it
 //	counters.go       the counters of lookups, striped
-//	query.go          one lookup over the memory index; unchecked.go blocks that it reads all the same
+//	query.go          one lookup over the memory index
 //	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
 //	masks.go          the masks of a pool, and plans: a lookup with the masks of its hit
-//	group_set.go      groups that are looked up together; rank_sums.go equal hashes
+//	group_set.go      groups that are looked up together
 //	rank_runs.go      which rank lacks a block, for an explain
 //	change.go         a store or evict that arrives in pieces
 //	store_prompt.go   a store of a prompt: its checks; prompt_writer.go its hashes, in pieces

@@ -37,7 +37,7 @@ func TestGroupRanksThatCannotExist(t *testing.T) {
 		{"2026-08-17: decode-context ranks are tensor ranks", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, NumKVHead: 2, DCPSize: 2}, GroupRank{TPRank: 3}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			keys := conformance.Blob("place", 2, 32, nil)
+			keys := conformance.Blob("place", 2, 32)
 			store := &lookuptest.KeyStore{}
 			for _, cfg := range []ServiceConfig{{Pool: tc.pool}, {Pool: tc.pool, Backend: store}} {
 				service, err := NewService(cfg)

@@ -18,7 +18,6 @@ type groupSet struct {
 	// chunkPositions is how many positions a chunk has. It is 1 but in fine-grained mode:
 	// there every raw hash is a position, and a chunk is missing if its last one is.
 	chunkPositions int
-	readsUnchecked bool // some group has unchecked positions
 }
 
 // newGroupSets returns the group sets of a pool.
@@ -34,7 +33,6 @@ func newGroupSets(c *coordinator.Coordinator) []groupSet {
 			sets = append(sets, set)
 		}
 		sets[at].groups = append(sets[at].groups, g)
-		sets[at].readsUnchecked = sets[at].readsUnchecked || c.ReadsUnchecked(g)
 		if c.Group(g).Kind.IsFull() {
 			sets[at].full |= 1 << g
 		}

@@ -45,8 +45,6 @@ type Query struct {
 	presence  coordinator.Presence
 	partly    coordinator.Presence // blocks that some ranks hold; for explain
 	scratch   coordinator.Scratch
-	rankSums  rankSums
-	unchecked unchecked
 	runs      [runsPerProbe]index.Run
 	explained explained
 	unlimited int // what workLeft points to if there is no limit
@@ -61,10 +59,7 @@ type groupScan struct {
 	position       int       // next one to look up
 	positions      int       // that the lookup covers
 	worked         int       // work of the cursor that has been subtracted from workLeft
-	partial        bool      // some ranks hold a block that others lack
 	rankRuns       []rankRun // for explain
-	uncheckedFrom  int       // positions that are read without being looked up: see unchecked
-	uncheckedTo    int
 	_              cpu.CacheLinePad
 }
 
@@ -128,14 +123,10 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.partial, scan.worked, scan.receivedStride = 0, false, 0, scan.stride/q.rawPerHash
+		scan.position, scan.worked, scan.receivedStride = 0, 0, scan.stride/q.rawPerHash
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
-		scan.uncheckedFrom, scan.uncheckedTo = 0, 0
-		if scan.readsUnchecked {
-			q.beginUnchecked(scan)
-		}
-		scan.cursor.Quiet, scan.cursor.Remember = q.explain, scan.readsUnchecked
+		scan.cursor.Quiet = q.explain
 		s.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, initialPositions))
 	}
@@ -155,7 +146,7 @@ func (q *Query) growBits(scan *groupScan, positions int) {
 			return // as in the other groups
 		}
 		if have != nil {
-			positions = min(max(positions, 128*len(have.W)), max(scan.positions, scan.uncheckedTo))
+			positions = min(max(positions, 128*len(have.W)), scan.positions)
 		}
 		q.words[g] = bufpool.GetWords((positions + 63) / 64)
 		if have != nil {
@@ -184,20 +175,13 @@ func (q *Query) Add(hashes []byte) bool {
 		*q.workLeft -= worked - scan.worked
 		scan.worked = worked
 		more = more || scan.position < q.scanEnd(scan)
-		if scan.uncheckedFrom < scan.uncheckedTo && q.keepUnchecked(i, hashes, n) {
-			more = true
-		}
 	}
 	q.received += n
 	return more
 }
 
-// scanEnd returns the position at which the scan of a group set ends. While ranks of equal
-// hashes may still add up that is the last one, else the limit.
+// scanEnd returns the position at which the scan of a group set ends.
 func (q *Query) scanEnd(scan *groupScan) int {
-	if scan.partial {
-		return scan.positions
-	}
 	return min(scan.positions, q.limit/scan.receivedStride)
 }
 
@@ -226,7 +210,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // probe looks up the keys of consecutive positions of a group set, and applies the runs
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
-	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial && !q.explain // which reads on behind a miss
+	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on behind a miss
 	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.receivedStride, q.runs[:], stop)
 	if !clean {
 		q.clearBits()
@@ -235,14 +219,13 @@ func (q *Query) probe(scan *groupScan, keys []byte) {
 		if scan.position >= q.scanEnd(scan) {
 			return
 		}
-		q.apply(scan, run, keys)
-		keys = keys[min(run.N*scan.receivedStride*q.hashLen, len(keys)):]
+		q.apply(scan, run)
 		scan.position += run.N
 	}
 }
 
 // apply sets the bits of a run that begins at the scan's position.
-func (q *Query) apply(scan *groupScan, run index.Run, keys []byte) {
+func (q *Query) apply(scan *groupScan, run index.Run) {
 	var complete uint64
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
@@ -257,9 +240,6 @@ func (q *Query) apply(scan *groupScan, run index.Run, keys []byte) {
 		switch {
 		case complete>>g&1 == 1:
 			setBits(q.presence.Bits[g], scan.position, run.N)
-		case run.Coverage != nil && run.Coverage.Counts[g] > 0 && q.service.sumsRanks():
-			scan.partial = true
-			q.rankSums.add(q, scan, g, run, keys)
 		case scan.full>>g&1 == 1:
 			missing = true
 		}
@@ -294,7 +274,6 @@ func (q *Query) clearBits() {
 	for i := range q.scans {
 		q.scans[i].rankRuns = nil
 	}
-	q.rankSums.reset()
 }
 
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
@@ -352,20 +331,10 @@ func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
 // endScans ends the scans after the last hash. The bits are complete then.
 func (q *Query) endScans() {
 	q.ended = true
-	stable := true
-	if len(q.unchecked.blocks) > 0 {
-		q.resolveUnchecked()
-	}
 	for i := range q.scans {
-		clean, unchanged := q.service.index.End(&q.scans[i].cursor)
-		if !clean {
+		if clean, _ := q.service.index.End(&q.scans[i].cursor); !clean {
 			q.clearBits()
 		}
-		stable = stable && unchanged
-	}
-	if stable {
-		*q.workLeft -= len(q.rankSums.partial) * sumWork
-		q.rankSums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
 	q.scratch.BeginAnswer()
@@ -412,8 +381,6 @@ func (q *Query) Release() {
 		q.scans[i].rankRuns = nil
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
-	q.rankSums.reset()
-	q.unchecked.reset()
 	q.active, q.ended, q.explain = false, false, false
 	q.workLeft, q.explained = nil, explained{}
 	if q.rawPerHash = 1; q.anchored != nil {
@@ -425,7 +392,7 @@ func (q *Query) Release() {
 
 // Held returns the bytes of memory that an unfinished lookup holds.
 func (q *Query) Held() int {
-	n := 32*cap(q.rankSums.partial) + 4*cap(q.rankSums.table) + cap(q.unchecked.keys) + 8*cap(q.unchecked.blocks)
+	n := 0
 	for g, w := range q.words {
 		if w != nil {
 			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))

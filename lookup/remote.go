@@ -3,7 +3,6 @@ package lookup
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync/atomic"
 
@@ -133,10 +132,7 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 	if err != nil {
 		return numTokens, 0, err
 	}
-	for g := range coord.NumGroups() {
-		needed = max(needed, coord.ReadablePositions(g, tokenLen, math.MaxInt)*coord.KeyStride(g))
-	}
-	return numTokens, min(numHashes, needed), nil
+	return numTokens, min(numHashes, coord.NeededHashes(tokenLen)), nil
 }
 
 // CountLookup counts a lookup of numTokens tokens with numHashes hashes that can change

@@ -211,10 +211,6 @@ func (q *Query) applyTrail() {
 func (q *Query) applyRun(run index.TrailRun) {
 	for i := range q.scans {
 		scan := &q.scans[i]
-		q.setPartlyHeld(scan, run.Coverage)
-		if q.anchored.partlyHeld {
-			return
-		}
 		from := int64(int(run.From) / scan.receivedStride)
 		to := min(int64(int(run.From+run.N)/scan.receivedStride), int64(scan.positions))
 		for from < to {
@@ -224,7 +220,7 @@ func (q *Query) applyRun(run index.TrailRun) {
 			}
 			from = min(end, to)
 			scan.position = int(start)
-			q.apply(scan, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
+			q.apply(scan, index.Run{N: int(from - start), Coverage: run.Coverage})
 		}
 	}
 }

@@ -195,7 +195,7 @@ func (c *chunkCase) want(index *int, given *string) string {
 
 // hashes returns the view over the case's blob.
 func (c *chunkCase) hashes() netproto.Hashes {
-	blob := conformance.Blob(c.ID, c.NumHashes, c.HashLen, nil)
+	blob := conformance.Blob(c.ID, c.NumHashes, c.HashLen)
 	for range c.TailBytes {
 		blob = append(blob, 0xee)
 	}

@@ -102,11 +102,7 @@ func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
 	for file, revision := range map[string]coordinator.Revision{
 		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
 	} {
-		var vectors struct {
-			Cases []*conformance.WorkerCase `json:"cases"`
-		}
-		conformance.Load(t, file, &vectors)
-		cases := slices.DeleteFunc(vectors.Cases, func(c *conformance.WorkerCase) bool { return c.Store != "normal" })
+		cases := slices.DeleteFunc(conformance.LoadWorkers(t, file), func(c *conformance.WorkerCase) bool { return c.Store != "normal" })
 		cases = everyNth(cases, caseStride)
 		var keys []string
 		for _, wc := range cases { // hashes depend on the case's name: no two cases share a key

@@ -115,7 +115,7 @@ func TestKilledServer(t *testing.T) {
 			b := testBackend(t, Config{URL: url})
 			srv, cl := serve(t, b, lookup.RemoteConfig{
 				Timeout: testTimeout / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
-			blob := conformance.Blob("killed", chainHashes, 32, nil)
+			blob := conformance.Blob("killed", chainHashes, 32)
 			require.NoError(t, cl.Store(testContext(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)))
 			require.EqualValues(t, fullHit, hitOf(t, cl, blob, false))
 

@@ -69,22 +69,14 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-func TestDuplicatesCopyTheOriginal(t *testing.T) {
-	blob := Blob("id", 7, 4, map[string]int{"2": 0, "6": 2})
-	assert.Equal(t, Hash("id", 0, 4), blob[8:12])
-	assert.Equal(t, Hash("id", 2, 4), blob[24:28])
-}
-
 // TestStoreContent compares constructed store keys with those that small worker cases list.
 func TestStoreContent(t *testing.T) {
 	for _, name := range []string{"worker_lookup.json", "later/worker_lookup.json"} {
-		var file struct{ Cases []WorkerCase }
-		Load(t, name, &file)
 		listed := 0
-		for i := range file.Cases {
-			_, err := file.Cases[i].Content()
+		for _, c := range LoadWorkers(t, name) {
+			_, err := c.Content()
 			require.NoError(t, err)
-			if file.Cases[i].PresentKeys != nil {
+			if c.PresentKeys != nil {
 				listed++
 			}
 		}

@@ -58,16 +58,11 @@ func Hash(id string, i, hashLen int) []byte {
 	return digest[:hashLen:hashLen]
 }
 
-// Blob returns the hashes 0 to n-1 of the case id end to end. An entry {"j": i} of dupOf
-// replaces hash j by hash i; dupOf may be nil.
-func Blob(id string, n, hashLen int, dupOf map[string]int) []byte {
+// Blob returns the hashes 0 to n-1 of the case id end to end.
+func Blob(id string, n, hashLen int) []byte {
 	blob := make([]byte, 0, n*hashLen)
 	for i := range n {
-		source := i
-		if from, ok := dupOf[strconv.Itoa(i)]; ok {
-			source = from
-		}
-		blob = append(blob, Hash(id, source, hashLen)...)
+		blob = append(blob, Hash(id, i, hashLen)...)
 	}
 	return blob
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // WorkerCase is a case of worker_lookup.json: one lookup of a worker over a scripted store.
@@ -28,7 +29,7 @@ type WorkerCase struct {
 	DCPSize      int            `json:"dcp_size"` // 2026-08-17 only, else 0
 	HashLen      int            `json:"hash_len"`
 	NumHashes    int            `json:"num_hashes"`
-	DupOf        map[string]int `json:"dup_of"`
+	DupOf        map[string]int `json:"dup_of"` // not empty: hashes are equal, see LoadWorkers
 	TokenLen     int64          `json:"token_len"`
 	Present      [][]Range      `json:"present"`
 	Absent       []absence      `json:"absent"`
@@ -77,8 +78,18 @@ func (c *WorkerCase) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// LoadWorkers returns the worker cases of a file, without those that Run skips.
+func LoadWorkers(tb testing.TB, name string) []*WorkerCase {
+	tb.Helper()
+	var file struct {
+		Cases []*WorkerCase `json:"cases"`
+	}
+	Load(tb, name, &file)
+	return slices.DeleteFunc(file.Cases, func(c *WorkerCase) bool { return len(c.DupOf) > 0 })
+}
+
 // Blob returns the hashes of the request end to end.
-func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen, c.DupOf) }
+func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen) }
 
 // Content returns the keys that the scripted store has.
 func (c *WorkerCase) Content() (map[string]bool, error) {

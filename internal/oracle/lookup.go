@@ -53,8 +53,8 @@ func (p *Pool) Answer(numTokens int, hashes []string, answers []int) (hit int, t
 	if class != "" || len(queries) == 0 {
 		return 0, nil, class
 	}
-	exists := p.exists(queries, hashes, answers)
-	stored := func(g, raw int) bool { return exists[block{g, hashes[raw]}] }
+	exists := p.exists(queries, answers)
+	stored := func(g, raw int) bool { return exists[query{g, raw}] }
 	hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
 	if class == "" && p.since(Rev20260817) && hit >= numTokens {
 		tokens = (numTokens - 1) / p.alignment() * p.alignment()
@@ -100,24 +100,24 @@ func (p *Pool) plan(numTokens, hashes int) (tokens int, queries []query, class s
 	return tokens, queries, ""
 }
 
-// block is a block of a group, named by its hash.
-type block struct {
-	group int
-	hash  string
-}
-
 // exists returns the blocks that the store has on every rank. It raises an exception if the
 // number of answers is wrong.
-func (p *Pool) exists(queries []query, hashes []string, answers []int) map[block]bool {
+func (p *Pool) exists(queries []query, answers []int) map[query]bool {
 	if !p.since(Rev0251) {
-		return p.existsByCount(queries, hashes, answers)
+		keys := 0
+		for _, q := range queries {
+			keys += len(p.Ranks(q.group))
+		}
+		if len(answers) != keys {
+			panic(exception(valueError))
+		}
 	}
-	exists := map[block]bool{}
+	exists := map[query]bool{}
 	next := 0
 	for _, q := range queries {
 		ranks := len(p.Ranks(q.group))
 		if p.allPresent(answers, next, ranks) {
-			exists[block{q.group, hashes[q.raw]}] = true
+			exists[q] = true
 		}
 		next += ranks
 	}
@@ -135,29 +135,6 @@ func (p *Pool) allPresent(answers []int, first, n int) bool {
 		}
 	}
 	return true
-}
-
-// existsByCount is exists before 0.25.1: equal hashes add up their answers.
-func (p *Pool) existsByCount(queries []query, hashes []string, answers []int) map[block]bool {
-	counts, exists := map[block]int{}, map[block]bool{}
-	for _, q := range queries {
-		b := block{q.group, hashes[q.raw]}
-		needed := len(p.Ranks(q.group))
-		for range needed {
-			if len(answers) == 0 {
-				panic(exception(valueError))
-			}
-			if answers[0] == 1 {
-				counts[b]++
-			}
-			answers = answers[1:]
-		}
-		exists[b] = counts[b] >= max(1, needed)
-	}
-	if len(answers) > 0 {
-		panic(exception(valueError))
-	}
-	return exists
 }
 
 // tails returns the boundary of each group for a hit of some tokens. It raises AssertionError

@@ -253,27 +253,6 @@ func TestAnchorsNotServed(t *testing.T) {
 	}
 }
 
-// TestAnchorsHalfHeldBlocks: at the default revision ranks that hold a block are
-// summed over equal hashes, of which anchors know nothing.
-func TestAnchorsHalfHeldBlocks(t *testing.T) {
-	for revision, told := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
-		log, logger := lookuptest.NewLog(slog.LevelInfo)
-		s := startLogging(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, Revision: revision}}, server.Limits{}, logger)
-		c := dialAs(t, s.Addrs()[0], WithAnchors(1))
-		hashes := lookuptest.Chain("a", 100, 32)
-		lookuptest.StorePrefix(t, s.service, hashes, 60)
-		require.NoError(t, s.service.StoreChain(t.Context(), netproto.GroupRank{TPRank: 1}, 60, hashes[59*32:60*32], netproto.NewHashes(hashes[60*32:], 32)))
-		hit, err := c.Lookup(background, 1600, netproto.NewHashes(hashes, 32))
-		require.NoError(t, err)
-		require.EqualValues(t, 960, hit.Tokens)
-		st := s.Stat()
-		require.Equal(t, told, st.AnchoredFallbacks, revision)
-		require.Equal(t, 1-told, st.Anchored)
-		require.Zero(t, st.Failed)
-		require.Empty(t, log.Take())
-	}
-}
-
 // anchorsFake is a server that is asked for a prompt of 100 hashes in blocks of one.
 func anchorsFake(answers ...func(r *fakeRequest)) *fakeServer {
 	return &fakeServer{answer: func(r *fakeRequest) {

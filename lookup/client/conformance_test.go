@@ -57,7 +57,7 @@ func (c *wireClientCase) judge(t *testing.T) conformance.Verdict {
 		return conformance.Verdict{} // Lookup takes 32 bits: such a call does not compile
 	}
 	if c.HashBytes == "" {
-		c.blob = conformance.Blob(c.ID, c.NumHashes, c.HashLen, nil)
+		c.blob = conformance.Blob(c.ID, c.NumHashes, c.HashLen)
 	} else {
 		b, err := hex.DecodeString(c.HashBytes)
 		require.NoError(t, err)

@@ -210,7 +210,7 @@ func (c *releaseClientCase) hashes(step *releaseClientStep) netproto.Hashes {
 	if n == 0 {
 		return netproto.Hashes{}
 	}
-	return netproto.NewHashes(conformance.Blob(c.ID, n, c.HashLen, nil), c.HashLen)
+	return netproto.NewHashes(conformance.Blob(c.ID, n, c.HashLen), c.HashLen)
 }
 
 // judgeWays judges a case of one lookup in every way that waits.

@@ -301,9 +301,6 @@ class Drawer:
         case["present"] = self.present(case | {"groups": kept}, number)
         case["absent"] = self.absent(len(kept), number)
         case["store"] = self.pick(*["normal"] * 14, "negative", "twos", "raises", "short_result", "long_result")
-        if number > 2 and self.chance(0.05):
-            copies = range(self.random.randint(1, 3))
-            case["dup_of"] = {str(self.random.randrange(number)): self.random.randrange(number) for _ in copies}
         return case
 
     def dcp_size(self, case):
