@@ -38,11 +38,8 @@ SECONDS ?= 5
 # unless there is no repository here, or one that git refuses to read.
 VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
-# Makes `make agree` stop the server while hitbench measures, if it is not empty.
-STALLS ?=
-
-# Makes `make agree` measure hitline beside a bare server on gnet, if it is not empty.
-BARE ?=
+# The servers that `make agree` compares: NAME=PATH of a hitline, or NAME=HOST:PORT.
+SERVERS ?= hitline=bin/hitline
 
 # The steps of scripts/test (--list) that `make test` runs (by default its short form, with
 # CI=true all).
@@ -122,8 +119,8 @@ attack: build ## Measure what a client waits while others attack; ONLY, TLS
 	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(TLS),--tls) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: agree
-agree: build ## Compare hitbench run with a load generator in C; STALLS, BARE
-	@go run ./scripts/agree $(if $(STALLS),--stalls) $(if $(BARE),--bare)
+agree: build ## Compare SERVERS and a bare gnet server by a client in C
+	@go run ./scripts/agree $(SERVERS)
 
 .PHONY: pictures
 pictures: ## Measure this machine and draw the charts; minutes

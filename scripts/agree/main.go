@@ -1,238 +1,301 @@
 //go:build linux
 
-// Command agree checks how hitbench measures. It compares `hitbench run` with instruments that
-// share no code with it: generator.c, a load generator in C made after docs/protocol.md, and an
-// observer, which is the same program sending one small lookup every millisecond.
-//
-// Without flags it puts the same load on one server with hitbench and the generator in turn; the
-// two must agree on throughput and latency. With --stalls the server is stopped by a signal while
-// hitbench measures; hitbench must report the waits that the observer sees.
-//
-// With --bare the generator puts the load on hitline and on a server that is gnet and a comparison of
-// bytes, in turn.
-//
-// Layout: agree.go compares the two generators, stalls.go stops the server, bare.go has the bare
-// server, programs.go runs hitbench and the generator, server.go the server, cores.go pins them,
-// report.go has the tables.
+// Command agree compares servers of lookups by a client that shares no code with them: generator.c,
+// a load generator in C made after docs/protocol.md. Beside the servers that are named it asks a bare
+// server, which is gnet and a comparison of bytes (bare.go): what a lookup takes at least.
 package main
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"os/signal"
-	"path"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
+	"golang.org/x/sys/unix"
 )
 
+//go:embed generator.c
+var generatorSource []byte
+
+const usage = `Usage: agree [flags] NAME=PATH|HOST:PORT...
+
+Asks each server in turn for the same stored chains, one lookup at a time, and
+prints how long the round trips took: the median over the rounds of the median
+of a round, and their range. A ratio is the median over the rounds, and the
+range. A PATH is a hitline to start and to stop; a HOST:PORT is a server that
+runs, whose pool has blocks of 16 tokens and whose content is forgotten. "bare"
+is a gnet server that only compares bytes. Servers share one core, the client
+has the others. Needs gcc.
+
+Exit code 1: an answer was wrong or a program failed.
+
+Flags:
+`
+
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "serve-bare" {
+		fmt.Fprintln(os.Stderr, serveBare(os.Args[2]))
+		os.Exit(1)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	cancel()
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	default:
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-var (
-	errUsage  = errors.New("agree: wrong command line")
-	errDiffer = errors.New("agree: hitbench differs")
-)
-
-const usage = `Usage: agree [flags]
-
-Checks how hitbench measures, on one server that has half of the cores; the
-clients have the other half. All lookups hit, and every answer is checked.
-
-Without --stalls, hitbench run and a load generator in C (generator.c, compiled
-with gcc) put the same load on the server in turn. The table has the medians of
-the pairs, their ratio, and the least and the largest ratio of a pair. Rows that
-are marked must agree within --tolerance.
-
-With --stalls the server is stopped for 100 ms, every second or once across the
-end of the measuring. p99 and maximum of hitbench must agree with those of an
-observer that sends one lookup every millisecond by the clock and counts each
-wait from when the lookup was due.
-
-With --bare the generator asks hitline and a bare server on gnet in turn, on the
-same core. That server compares the bytes of a lookup with the stored chain that
-begins as they do. The ratio is that of the medians of p50.
-
-Exit code 1: hitbench differs, an answer was wrong, or a program failed. Exit
-code 2: the command line is wrong.
-
-Flags:
-`
-
-// options are the flags.
-type options struct {
-	hitline, hitbench string
-	only              string
-	pairs, entries    int
-	seconds           float64
-	tolerance         float64
-	seed              uint64
-	stalls, bare      bool
-	serveBare         bool
-	asJSON, list      bool
-}
-
-// duration returns how long each run measures.
-func (o options) duration() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
-
-// parseFlags parses the command line.
-func parseFlags(args []string, stderr io.Writer) (o options, err error) {
-	f := flag.NewFlagSet("agree", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.BoolVar(&o.stalls, "stalls", false, "stop the server while hitbench measures")
-	f.BoolVar(&o.bare, "bare", false, "measure hitline beside a bare server on gnet")
-	f.BoolVar(&o.serveBare, "serve-bare", false, "be that server, until killed")
-	f.StringVar(&o.only, "only", "", "`rows` to run, separated by commas: names or patterns\nwith * (default all)")
-	f.IntVar(&o.pairs, "pairs", 5, "`number` of pairs of each row; without --stalls")
-	f.Float64Var(&o.seconds, "seconds", 3, "`seconds` that each run measures, after one of warm-up")
-	f.Float64Var(&o.tolerance, "tolerance", 0.15, "largest `difference`, as a part of the smaller figure")
-	f.IntVar(&o.entries, "entries", 1_000_000, "`hashes` to store before each run, at least")
-	f.Uint64Var(&o.seed, "seed", 0, "`seed` of hashes and order; 0: random")
-	f.StringVar(&o.hitline, "hitline", "bin/hitline", "`path` of the server")
-	f.StringVar(&o.hitbench, "hitbench", "bin/hitbench", "`path` of hitbench")
-	f.BoolVar(&o.asJSON, "json", false, "print one line of JSON instead of the table")
-	f.BoolVar(&o.list, "list", false, "list the rows and exit")
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		f.PrintDefaults()
-	}
-	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return o, err
-	} else if err != nil {
-		return o, fmt.Errorf("%w; see --help", errUsage)
-	}
-	switch {
-	case f.NArg() > 0:
-		return o, fmt.Errorf("%w: %q is no flag; see --help", errUsage, f.Arg(0))
-	case o.bare && o.stalls:
-		return o, fmt.Errorf("%w: --bare and --stalls are measurements of their own; give one", errUsage)
-	case o.pairs < 1:
-		return o, fmt.Errorf("%w: --pairs %d; at least 1", errUsage, o.pairs)
-	case !(o.seconds > 0 && o.seconds <= 600):
-		return o, fmt.Errorf("%w: --seconds %v; above 0, at most 600", errUsage, o.seconds)
-	case o.stalls && (o.seconds < 1 || o.seconds > 6):
-		// The one stall across the end must be more than 1 % of the time, or p99 misses it.
-		return o, fmt.Errorf("%w: --seconds %v; 1 to 6 with --stalls", errUsage, o.seconds)
-	case !(o.tolerance > 0):
-		return o, fmt.Errorf("%w: --tolerance %v; above 0", errUsage, o.tolerance)
-	case o.entries < 1 || o.entries > 100_000_000:
-		return o, fmt.Errorf("%w: --entries %d; 1 to 100000000", errUsage, o.entries)
-	case o.seed > 1<<53:
-		return o, fmt.Errorf("%w: --seed %d; at most 2^53", errUsage, o.seed)
-	}
-	if o.seed == 0 {
-		o.seed = measure.RandomSeed()
-	}
-	return o, nil
-}
-
-// run is the command.
+// run is the command. It chooses the cores of its children by those of its own thread.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parseFlags(args, stderr)
+	f := flag.NewFlagSet("agree", flag.ExitOnError)
+	hashes := f.String("hashes", "64,512,8192,131072", "`numbers` of hashes of a lookup")
+	entries := f.Int("entries", 1_000_000, "`hashes` to store, at least")
+	rounds := f.Int("rounds", 10, "`number` of rounds")
+	seconds := f.Float64("seconds", 2, "`seconds` of a round, all servers together")
+	asJSON := f.Bool("json", false, "print one line of JSON instead of the table")
+	f.Usage = func() { fmt.Fprint(f.Output(), usage); f.PrintDefaults() }
+	_ = f.Parse(args) // it exits
+	if f.NArg() == 0 {
+		return errors.New("agree: no server; name one, as in hitline=bin/hitline; see --help")
+	}
+	runtime.LockOSThread() // for good: children have the cores of the thread that starts them, and end with it
+	dir, err := os.MkdirTemp("", "agree")
+	if err != nil {
+		return fmt.Errorf("agree: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	generator, err := buildGenerator(ctx, dir)
 	if err != nil {
 		return err
 	}
-	if o.serveBare {
-		return serveBare(stdout)
+	serverCores, clientCores, err := splitCores()
+	if err != nil {
+		return err
 	}
-	if o.list {
-		for _, name := range slices.Concat(names(loadRows()), names(bareRows())[1:2], names(stallRows())) {
-			fmt.Fprintln(stdout, name)
+	if err := unix.SchedSetaffinity(0, &serverCores); err != nil {
+		return fmt.Errorf("agree: cannot choose the cores: %w", err)
+	}
+	servers, stop, err := startServers(ctx, f.Args(), *entries)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	if err := unix.SchedSetaffinity(0, &clientCores); err != nil {
+		return fmt.Errorf("agree: cannot choose the cores: %w", err)
+	}
+	var rows []row
+	for n := range strings.SplitSeq(*hashes, ",") {
+		fmt.Fprintf(stderr, "lookups of %s hashes, %d rounds\n", n, *rounds)
+		args := []string{n, strconv.Itoa(*entries), strconv.Itoa(*rounds), strconv.FormatFloat(*seconds, 'f', -1, 64)}
+		for _, s := range servers {
+			args = append(args, s.addr)
 		}
-		return nil
+		more, err := measure(exec.CommandContext(ctx, generator, args...), servers)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
 	}
-	if o.bare {
-		return runRows(ctx, o, bareRows(), measureBare, stdout, stderr)
+	if *asJSON {
+		return json.NewEncoder(stdout).Encode(map[string]any{"rounds": *rounds, "seconds": *seconds, "rows": rows})
 	}
-	if o.stalls {
-		return runRows(ctx, o, stallRows(), measureStalls, stdout, stderr)
-	}
-	return runRows(ctx, o, loadRows(), measureLoads, stdout, stderr)
+	return writeTable(stdout, rows, servers)
 }
 
-// row is one of the rows to choose from.
-type row interface{ name() string }
-
-// report is the result of all rows.
-type report interface {
-	writeTable(w io.Writer) error
-	differences() []string // what does not agree
+// buildGenerator compiles the generator in a directory and returns its path. flags are further
+// flags of gcc.
+func buildGenerator(ctx context.Context, dir string, flags ...string) (string, error) {
+	program := filepath.Join(dir, "generator")
+	cmd := exec.CommandContext(ctx, "gcc", append(flags, "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, "-x", "c", "-")...)
+	cmd.Stdin = bytes.NewReader(generatorSource)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("agree: cannot compile generator.c: %w\n%s", err, text)
+	}
+	return program, nil
 }
 
-// runRows runs those of the rows that were chosen, and prints the report. A report that is not
-// complete is printed too.
-func runRows[R row](ctx context.Context, o options, all []R, measure func(context.Context, *bed, []R) (report, error), stdout, stderr io.Writer) error {
-	rows, err := choose(all, o.only)
-	if err != nil {
-		return err
+// splitCores returns the first of the cores that this thread may use, which the servers have, and
+// the others, which the client has. If there is one only, both have it.
+func splitCores() (first, others unix.CPUSet, err error) {
+	if err := unix.SchedGetaffinity(0, &others); err != nil {
+		return first, others, fmt.Errorf("agree: cannot tell the cores: %w", err)
 	}
-	b, err := newBed(ctx, o, stderr)
-	if err != nil {
-		return err
+	core := 0
+	for !others.IsSet(core) {
+		core++
 	}
-	defer b.close()
-	r, err := measure(ctx, b, rows)
-	output := r.writeTable
-	if o.asJSON {
-		output = func(w io.Writer) error { return writeJSON(w, r) }
+	first.Set(core)
+	if others.Count() > 1 {
+		others.Clear(core)
 	}
-	if err := errors.Join(output(stdout), err); err != nil {
-		return err
-	}
-	if d := r.differences(); len(d) > 0 {
-		return fmt.Errorf("%w:\n  %s", errDiffer, strings.Join(d, "\n  "))
-	}
-	return nil
+	return first, others, nil
 }
 
-func names[R row](rows []R) (all []string) {
-	for _, r := range rows {
-		all = append(all, r.name())
-	}
-	return all
-}
+// server is a server to ask.
+type server struct{ name, addr string }
 
-// choose returns the rows that --only names, all if it is empty.
-func choose[R row](all []R, only string) (chosen []R, err error) {
-	if only == "" {
-		return all, nil
+// startTimeout bounds the start of a server.
+const startTimeout = 30 * time.Second
+
+// startServers starts the servers of the command line that do not run, and the bare one. stop stops
+// those that were started, also if others could not be.
+func startServers(ctx context.Context, args []string, entries int) (servers []server, stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var started []*exec.Cmd
+	stop = func() {
+		cancel() // kills them
+		for _, cmd := range started {
+			_ = cmd.Wait()
+		}
 	}
-	patterns := strings.Split(only, ",")
-	used := make([]bool, len(patterns))
-	for _, r := range all {
-		fits := false
-		for i, pattern := range patterns {
-			if ok, err := path.Match(pattern, r.name()); err == nil && ok {
-				fits, used[i] = true, true
+	start := func(name, path string, args ...string) error {
+		addr, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, path, append(args, addr)...)
+		cmd.Stderr = os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it ends with this process
+		for _, variable := range os.Environ() {
+			if !strings.HasPrefix(variable, "HITLINE_") || strings.HasPrefix(variable, "HITLINE_KERNEL=") {
+				cmd.Env = append(cmd.Env, variable)
 			}
 		}
-		if fits {
-			chosen = append(chosen, r)
+		bound := max(1<<30, 256*entries) // more bytes than the entries take
+		cmd.Env = append(cmd.Env, "HITLINE_LOG_LEVEL=warn", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(bound))
+		if err := cmd.Start(); err != nil {
+			return fmt.Errorf("agree: cannot start %s: %w; `make build` builds bin/hitline", name, err)
+		}
+		started, servers = append(started, cmd), append(servers, server{name, addr})
+		for end := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+			if err == nil {
+				return c.Close()
+			}
+			if ctx.Err() != nil || time.Now().After(end) {
+				return fmt.Errorf("agree: %s is not ready: %w", name, err)
+			}
 		}
 	}
-	for i, pattern := range patterns {
-		if !used[i] {
-			return nil, fmt.Errorf("%w: no row is named %q; see --list", errUsage, pattern)
+	for _, arg := range args {
+		name, at, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || name == "" || at == "":
+			return servers, stop, fmt.Errorf("agree: %q is no NAME=PATH and no NAME=HOST:PORT; see --help", arg)
+		case strings.Contains(at, ":") && !strings.Contains(at, "/"):
+			servers = append(servers, server{name, at})
+			continue
+		}
+		path, err := filepath.Abs(at) // never one of PATH
+		if err == nil {
+			err = start(name, path, "serve", "--loops", "1", "--block-size", "16", "--listen")
+		}
+		if err != nil {
+			return servers, stop, err
 		}
 	}
-	return chosen, nil
+	err = start("bare", "/proc/self/exe", "serve-bare")
+	return servers, stop, err
+}
+
+// freeAddr returns an address of this machine that nobody listens at.
+func freeAddr() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("agree: no free port: %w", err)
+	}
+	return ln.Addr().String(), ln.Close()
+}
+
+// figure is a median with the range of the rounds.
+type figure struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// newFigure describes values, at least one.
+func newFigure(values []float64) figure {
+	sorted := slices.Sorted(slices.Values(values))
+	return figure{sorted[(len(sorted)-1)/2], sorted[0], sorted[len(sorted)-1]}
+}
+
+// row is a server at lookups of some number of hashes.
+type row struct {
+	Hashes  int    `json:"hashes"`
+	Server  string `json:"server"`
+	Lookups int    `json:"lookups"` // of all rounds
+	P50     figure `json:"p50_us"`
+	P99     figure `json:"p99_us"`
+	ToFirst figure `json:"to_first"` // p50 over that of the first server
+	ToBare  figure `json:"to_bare"`
+}
+
+// measure runs the generator, and makes rows of the lines that it prints.
+func measure(cmd *exec.Cmd, servers []server) ([]row, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("agree: the generator ended with %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	rows := make([]row, len(servers))
+	p50, p99 := make([][]float64, len(servers)), make([][]float64, len(servers))
+	lines := json.NewDecoder(bytes.NewReader(out))
+	for i := 0; ; i = (i + 1) % len(servers) { // the order of a round is that of its arguments
+		var line struct {
+			Hashes, Lookups int
+			P50             float64 `json:"p50_us"`
+			P99             float64 `json:"p99_us"`
+		}
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("agree: cannot read what the generator printed: %w", err)
+		}
+		p50[i], p99[i] = append(p50[i], line.P50), append(p99[i], line.P99)
+		rows[i].Server, rows[i].Hashes, rows[i].Lookups = servers[i].name, line.Hashes, rows[i].Lookups+line.Lookups
+	}
+	ratio := func(a, b []float64) figure {
+		var ratios []float64
+		for round := range a {
+			ratios = append(ratios, a[round]/b[round])
+		}
+		return newFigure(ratios)
+	}
+	for i := range rows {
+		rows[i].P50, rows[i].P99 = newFigure(p50[i]), newFigure(p99[i])
+		rows[i].ToFirst, rows[i].ToBare = ratio(p50[i], p50[0]), ratio(p50[i], p50[len(servers)-1])
+	}
+	return rows, nil
+}
+
+// writeTable prints the rows.
+func writeTable(w io.Writer, rows []row, servers []server) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "hashes\tserver\tlookups\tp50 µs\tp99 µs\tp50 / %s\tp50 / bare\n", servers[0].name)
+	for _, r := range rows {
+		show := func(f figure, digits int) string {
+			return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, f.Median, digits, f.Min, digits, f.Max)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Hashes, r.Server, r.Lookups, show(r.P50, 1), show(r.P99, 1), show(r.ToFirst, 3), show(r.ToBare, 3))
+	}
+	return t.Flush()
 }
