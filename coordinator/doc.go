@@ -49,9 +49,8 @@
 //	namespace.go    the store namespace of keys, and shards
 //	keys.go         the text of keys
 //	keystore.go     KeyStore, the external store of a lookup
-//	lookup.go       Answer, also in steps; Lookup: a whole lookup in one call of the store
-//	answers.go      a store's answers as presence
-//	gallop.go       Gallop: a whole lookup in rounds, with few keys
+//	lookup.go       Answer, also in steps: a lookup by presence
+//	gallop.go       Gallop: a lookup over a store, in rounds; Lookup: in one round
 //	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it

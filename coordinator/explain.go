@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -130,37 +131,61 @@ func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Sc
 	return ends, true, nil
 }
 
-// LookupExplain is Lookup and Explain over an external store. It calls Exists at most
-// once. Unlike Lookup it returns an error of the store: there is nothing to explain then.
+// LookupExplain is Lookup and Explain over an external store. Unlike Lookup it returns an error
+// of the store: there is nothing to explain then.
 func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, []GroupEnd, error) {
-	recorded := &recordingStore{KeyStore: store}
-	hit, err := c.Lookup(numTokens, hashes, recorded)
-	if recorded.err != nil {
-		return Hit{}, nil, recorded.err
-	}
+	l, err := c.newGallop(numTokens, hashes)
 	if err != nil {
 		return Hit{}, nil, err
 	}
-	answers := recorded.answers
-	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
-	onAnyRank := p
-	if answers != nil { // Lookup has checked their number
-		tokenLen, _ := c.TokenLen(numTokens)
-		if p, err = c.decodeAnswers(tokenLen, hashes, answers); err != nil {
-			return Hit{}, nil, err
-		}
-		onAnyRank = c.presentOnAnyRank(tokenLen, hashes, answers)
+	if l == nil {
+		none := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
+		ends, err := c.Explain(none, none, numTokens)
+		return Hit{}, ends, err
 	}
-	ends, err := c.Explain(p, onAnyRank, numTokens)
-	if answers != nil && err == nil {
-		c.setMissingRanks(ends, numTokens, hashes.Len(), answers)
+	defer l.release()
+	l.wantAll()
+	answers, err := l.exists(store)
+	if err != nil {
+		return Hit{}, nil, err
+	}
+	if err := l.applyAnswers(answers); err != nil {
+		return Hit{}, nil, err
+	}
+	hit, err := l.evaluate(numTokens)
+	if err != nil {
+		return Hit{}, nil, err
+	}
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
+	ends, err := c.Explain(&Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}, l.presentOnAnyRank(answers), numTokens)
+	if err == nil {
+		c.setMissingRanks(ends, l.tokenLen, hashes.Len(), answers)
 	}
 	return hit, ends, err
 }
 
+// presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,
+// by the answers to all keys. applyAnswers must have accepted them.
+func (l *gallop) presentOnAnyRank(answers []int) *Presence {
+	p := &Presence{NumHashes: l.hashes.Len(), Bits: make([][]uint64, len(l.c.groups))}
+	for g := range l.c.groups {
+		p.Bits[g] = make([]uint64, len(l.presence.Bits[g]))
+		ranks := len(l.c.groups[g].ranks)
+		for from, to := range l.c.keyRuns(g, l.tokenLen, l.hashes.Len()) {
+			for i := from; i < to; i++ {
+				n := min(ranks, len(answers)) // from 0.25.0 on the last ones may be missing
+				if slices.Contains(answers[:n], 1) {
+					p.Bits[g][i/64] |= 1 << (i % 64)
+				}
+				answers = answers[n:]
+			}
+		}
+	}
+	return p
+}
+
 // setMissingRanks sets the missing ranks of all groups by the answers to all keys of a lookup.
-func (c *Coordinator) setMissingRanks(ends []GroupEnd, numTokens int64, numHashes int, answers []int) {
-	tokenLen, _ := c.TokenLen(numTokens)
+func (c *Coordinator) setMissingRanks(ends []GroupEnd, tokenLen int64, numHashes int, answers []int) {
 	for g := range ends {
 		end, ranks := &ends[g], len(c.groups[g].ranks)
 		missing := c.FirstMissingPosition(end)

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -12,8 +13,8 @@ import (
 //
 // A position is undetermined until its keys are checked. Undetermined positions count as
 // present. The rules are applied to this presence, and the positions that they read are
-// recorded. If all of these are determined, the answer is that of Lookup: the rules cannot
-// tell the difference. Otherwise the next round checks the undetermined ones among them.
+// recorded. If all of these are determined, the answer is final: the rules cannot tell the
+// difference. Otherwise the next round checks the undetermined ones among them.
 // So the keys of each block of the final answer have been checked.
 //
 // That alone is right but slow. It checks in vain what lies behind an early gap of full
@@ -72,15 +73,17 @@ func (r *reads) record(v *view, from, to int) {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop is Lookup in rounds. Each round is a call of Reserve and one of Exists, until no
-// further key can change the answer. There are at most four rounds; a full hit takes at most
-// two. The keys of each block of the hit have been checked.
-// If a full-attention group lacks the first block, Gallop checks the keys of at most 64
-// positions, or of 128 if the lookup has no more.
+// Gallop returns the hit of a lookup of numTokens over an external store. It checks keys in
+// rounds, each a call of Reserve and one of Exists, until no further key can change the answer.
+// There are at most four rounds; a full hit takes at most two. The keys of each block of the
+// hit have been checked. If a full-attention group lacks the first block, Gallop checks the keys
+// of at most 64 positions, or of 128 if the lookup has no more. (Reference:
+// MooncakeStoreWorker.lookup.)
 //
-// The hit is that of Lookup for a store that returns equal answers for equal keys. If the
-// store fails in any round, the hit is 0. A wrong number of answers in any round is the
-// same error as in Lookup.
+// If Reserve or Exists fails in any round, the hit is 0 without an error, as in the reference:
+// the store must record its failure itself. Up to 0.24.0 a wrong number of answers is
+// ErrAnswerCount. From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the
+// missing one is read. The other errors are those of Answer.
 func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if l == nil {
@@ -97,11 +100,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 			return hit, err
 		}
 		l.chooseRound(round)
-		b := l.countKeys()
-		if store.Reserve(b.memory()) != nil {
-			return Hit{}, nil
-		}
-		answers, err := store.Exists(l.buildKeys(&b))
+		answers, err := l.exists(store)
 		if err != nil {
 			return Hit{}, nil // a store that fails holds nothing
 		}
@@ -109,6 +108,26 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 			return Hit{}, err
 		}
 	}
+}
+
+// Lookup is Gallop in one round: it asks for all keys, in the reference's order.
+func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
+	l, err := c.newGallop(numTokens, hashes)
+	if l == nil {
+		return Hit{}, err
+	}
+	defer l.release()
+	l.wantAll()
+	answers, err := l.exists(store)
+	if err != nil {
+		return Hit{}, nil //nolint:nilerr // a store that fails holds nothing
+	}
+	if err := l.applyAnswers(answers); err != nil {
+		return Hit{}, err
+	}
+	hit, err := l.evaluate(numTokens)
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
+	return hit, err
 }
 
 // newGallop returns a lookup whose positions are all undetermined. It returns nil if the hit
@@ -197,6 +216,13 @@ func (l *gallop) hitIsZero() bool {
 		}
 	}
 	return true
+}
+
+// wantAll makes all undetermined positions wanted.
+func (l *gallop) wantAll() {
+	for g, undetermined := range l.undetermined {
+		copy(l.reads.wanted[g], undetermined)
+	}
 }
 
 // wantAny makes some undetermined position wanted if none is. As in Lookup every request
@@ -297,6 +323,15 @@ func (l *gallop) chooseFirstRound() {
 	}
 }
 
+// exists asks the store for the keys of the wanted positions. An error is the store's.
+func (l *gallop) exists(store KeyStore) (answers []int, err error) {
+	b := l.countKeys()
+	if err := store.Reserve(b.memory()); err != nil {
+		return nil, err
+	}
+	return store.Exists(l.buildKeys(&b))
+}
+
 // countKeys returns a builder with the size of the keys of the wanted positions.
 func (l *gallop) countKeys() (b keyBuilder) {
 	for g := range l.c.groups {
@@ -305,7 +340,8 @@ func (l *gallop) countKeys() (b keyBuilder) {
 	return b
 }
 
-// buildKeys returns the keys of the wanted positions, in the reference's order.
+// buildKeys returns the keys of the wanted positions, in the reference's order: by group,
+// position, rank.
 func (l *gallop) buildKeys(b *keyBuilder) []string {
 	b.alloc()
 	for g := range l.c.groups {
@@ -328,7 +364,7 @@ func (l *gallop) applyAnswers(answers []int) error {
 			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return answerCountError(len(answers), keys)
+			return fmt.Errorf("%w: the store gave %d for %d keys", ErrAnswerCount, len(answers), keys)
 		}
 	}
 	for g := range l.c.groups {
@@ -350,4 +386,18 @@ func (l *gallop) applyAnswers(answers []int) error {
 		}
 	}
 	return nil
+}
+
+// onAllRanks reports whether all ranks hold a block. The answers begin with those of the
+// block. It fails if they end before one that is not 1.
+func onAllRanks(answers []int, ranks int) (bool, error) {
+	for i := range ranks {
+		if i >= len(answers) {
+			return false, fmt.Errorf("%w: the store gave too few answers", ErrIndexOutOfRange)
+		}
+		if answers[i] != 1 {
+			return false, nil
+		}
+	}
+	return true, nil
 }

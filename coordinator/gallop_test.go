@@ -49,12 +49,6 @@ func TestWorkerLookupGalloping(t *testing.T) {
 	}
 }
 
-// lookupKeys returns all keys that a lookup checks, in the reference's order.
-func lookupKeys(c *Coordinator, tokenLen int64, hashes netproto.Hashes) []string {
-	b := c.countKeys(tokenLen, hashes)
-	return c.buildKeys(&b, tokenLen, hashes)
-}
-
 // rounds is a store that remembers each call.
 type rounds struct {
 	held  map[string]bool
@@ -201,7 +195,7 @@ func TestGallopLongPrompt(t *testing.T) {
 	}
 }
 
-// Errors are those of Lookup, whichever round they come in.
+// Errors are the same, whichever round they come in.
 func TestGallopErrors(t *testing.T) {
 	const n = 1000
 	for _, revision := range []Revision{Revision20260620, Revision20260817} {
@@ -366,13 +360,19 @@ func allHeld(s *rounds) bool {
 	return true
 }
 
+// presence is that of what the store has. The lookup must have keys.
 func (g *gallopCase) presence(t testing.TB, store *rounds) *Presence {
-	tokenLen, err := g.c.TokenLen(g.tokens)
+	l, err := g.c.newGallop(g.tokens, g.hashes)
 	require.NoError(t, err)
-	answers, err := store.exists(lookupKeys(g.c, tokenLen, g.hashes))
+	defer l.release()
+	l.wantAll()
+	answers, err := l.exists(ExistsFunc(store.exists))
 	require.NoError(t, err)
-	p, err := g.c.decodeAnswers(tokenLen, g.hashes, answers)
-	require.NoError(t, err)
+	require.NoError(t, l.applyAnswers(answers))
+	p := &Presence{NumHashes: g.hashes.Len()}
+	for _, set := range l.presence.Bits {
+		p.Bits = append(p.Bits, slices.Clone(set))
+	}
 	return p
 }
 

@@ -22,20 +22,3 @@ func (f ExistsFunc) Reserve(int64) error { return nil }
 
 // Exists calls f.
 func (f ExistsFunc) Exists(keys []string) ([]int, error) { return f(keys) }
-
-// recordingStore records the last answers and the last error of a KeyStore.
-type recordingStore struct {
-	KeyStore
-	answers []int
-	err     error
-}
-
-func (s *recordingStore) Reserve(bytes int64) error {
-	s.err = s.KeyStore.Reserve(bytes)
-	return s.err
-}
-
-func (s *recordingStore) Exists(keys []string) ([]int, error) {
-	s.answers, s.err = s.KeyStore.Exists(keys)
-	return s.answers, s.err
-}

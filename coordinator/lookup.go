@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // TokenLen returns the tokens that a lookup of numTokens covers, a multiple of Alignment.
@@ -147,62 +145,6 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 	}
 	s.shortened = true
 	return c.findHit(p, floorTo(numTokens-1, c.align), true, s)
-}
-
-// Lookup returns the hit of a lookup of numTokens over an external store. It
-// calls Exists at most once, with the reference's keys in its order: by group, position,
-// rank. (Reference: MooncakeStoreWorker.lookup.)
-//
-// If Exists or Reserve fails the hit is 0 without an error, as in the reference: the store
-// must record its failure itself. Up to 0.24.0 a wrong number of answers is ErrAnswerCount.
-// From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the missing one
-// is read. The other errors are those of Answer.
-func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
-	if hashes.Len() == 0 || numTokens <= 0 {
-		return Hit{}, nil
-	}
-	tokenLen, err := c.TokenLen(numTokens)
-	if err != nil {
-		return Hit{}, err
-	}
-	b := c.countKeys(tokenLen, hashes)
-	if b.numKeys == 0 || store.Reserve(b.memory()) != nil {
-		return Hit{}, nil //nolint:nilerr // without a reservation nothing is looked up
-	}
-	answers, err := store.Exists(c.buildKeys(&b, tokenLen, hashes))
-	if err != nil {
-		return Hit{}, nil //nolint:nilerr // a store that fails holds nothing
-	}
-	presence, err := c.decodeAnswers(tokenLen, hashes, answers)
-	if err != nil {
-		return Hit{}, err
-	}
-	scratch := new(Scratch)
-	scratch.steps.left = math.MaxInt
-	return c.answer(presence, tokenLen, numTokens, scratch)
-}
-
-// countKeys returns a builder with the size of the keys of a lookup.
-func (c *Coordinator) countKeys(tokenLen int64, hashes netproto.Hashes) (b keyBuilder) {
-	for g := range c.groups {
-		n := c.numKeyPositions(g, tokenLen, hashes.Len())
-		b.addSize(c.groups[g].prefixes, n, hashes.HashLen())
-	}
-	return b
-}
-
-// buildKeys builds the keys that countKeys has counted, in the reference's order.
-func (c *Coordinator) buildKeys(b *keyBuilder, tokenLen int64, hashes netproto.Hashes) []string {
-	b.alloc()
-	for g := range c.groups {
-		prefixes, stride := c.groups[g].prefixes, c.KeyStride(g)
-		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
-			for i := from; i < to; i++ {
-				b.add(prefixes, hashes.At(netproto.KeyIndex(i, stride)))
-			}
-		}
-	}
-	return b.keys
 }
 
 // keyRuns iterates over the runs [from, to) of positions of group g whose keys a lookup
