@@ -80,7 +80,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
 	e := &endpoints{
-		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge, logger),
+		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge),
 		done:       make(chan struct{}),
 		httpServer: newHTTPServer(mux, logger),
 	}
