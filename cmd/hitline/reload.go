@@ -33,7 +33,7 @@ type reloader struct {
 	listeners []watchedListener // that are bound, in the order of cfg.Listen
 	services  *poolServices
 	srv       reloadable
-	log       *logSettings
+	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
 	fleet     interface{ setSettings(server.Settings) } // the HTTP listener; only used if listeners has its entry
 	drain     atomic.Int64                              // drain_timeout in nanoseconds
@@ -55,7 +55,7 @@ func watchListener(l listener, versions fileVersions) watchedListener {
 
 // newReloader returns that of a server which runs as from says.
 func newReloader(from *running, srv reloadable) *reloader {
-	r := &reloader{source: from.source, cfg: from.cfg, services: from.services, srv: srv, log: from.log, logger: from.logger}
+	r := &reloader{source: from.source, cfg: from.cfg, services: from.services, srv: srv, level: from.level, logger: from.logger}
 	for i, l := range from.listeners {
 		r.listeners = append(r.listeners, watchListener(l, from.read[i].versions))
 	}
@@ -195,7 +195,7 @@ func (r *reloader) apply(c *change) error {
 			return err
 		}
 	}
-	r.log.set(c.cfg.Log)
+	r.level.Set(logLevel(c.cfg.Log.Level))
 	r.drain.Store(int64(c.cfg.DrainTimeout))
 	r.cfg, r.listeners = c.cfg, c.listeners
 	for _, pool := range c.pools {

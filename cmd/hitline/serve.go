@@ -54,7 +54,7 @@ is ready, and writes it while it serves and when it stops: that may take two
 minutes more.
 
 SIGHUP makes it read its configuration again: permissions, tokens, certificates,
-limits, the log and pools that are added take effect at once. It names in one
+limits, log.level and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
 files and certificates it also reads again by itself when they change.
 
@@ -144,17 +144,18 @@ func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 	if err != nil {
 		return configError(err)
 	}
-	logger, log := slog.New(slog.DiscardHandler), newLogSettings(cfg.Log)
+	logger, level := slog.New(slog.DiscardHandler), new(slog.LevelVar)
+	level.Set(logLevel(cfg.Log.Level))
 	if check == nil {
 		var closeLog func()
-		logger, closeLog = openLog(cmd.ErrOrStderr(), log)
+		logger, closeLog = openLog(cmd.ErrOrStderr(), cfg.Log.Format, level)
 		defer closeLog()
 	}
 	store, err := openStore(cfg, logger)
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, log: log, logger: logger}, check)
+	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, level: level, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -260,8 +261,8 @@ type running struct {
 	source    config.Source
 	cfg       *config.Config
 	listeners []listener
-	read      []readListener // of listeners
-	log       *logSettings
+	read      []readListener   // of listeners
+	level     *slog.LevelVar   // of logger
 	hangups   <-chan os.Signal // each means to reload
 
 	store    *remoteStore       // nil for the memory backend

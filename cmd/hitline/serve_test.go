@@ -403,11 +403,11 @@ func TestDrainTimeout(t *testing.T) {
 
 func TestLogger(t *testing.T) {
 	var out bytes.Buffer
-	log := newLogger(&out, newLogSettings(config.Log{Level: "warn", Format: "text"}))
+	log := newLogger(&out, "text", logLevel("warn"))
 	log.Info("a")
 	log.Warn("b")
 	assert.Regexp(t, `^time=\S+ level=WARN msg=b\n$`, out.String())
 	out.Reset()
-	newLogger(&out, newLogSettings(config.Log{Level: "debug", Format: "json"})).Debug("c")
+	newLogger(&out, "json", logLevel("debug")).Debug("c")
 	assert.Regexp(t, `^\{"time":".*","level":"DEBUG","msg":"c"\}\n$`, out.String())
 }

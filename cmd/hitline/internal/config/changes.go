@@ -56,7 +56,7 @@ func (c *Config) Changes(next *Config) []string {
 // values that differ, by which of the two they are.
 func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 	merged = new(*c)
-	merged.Log, merged.DrainTimeout = next.Log, next.DrainTimeout
+	merged.Log.Level, merged.DrainTimeout = next.Log.Level, next.DrainTimeout
 	merged.Limits = next.Limits
 	merged.Limits.MaxMemory = c.Limits.MaxMemory
 	merged.Listen, merged.Pools = slices.Clone(c.Listen), maps.Clone(c.Pools)
@@ -82,7 +82,7 @@ func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 			changed = append(changed, path)
 		case path == fleetListenPath && merged.mergeFleetListen(next):
 			changed = append(changed, path)
-		case path == "drain_timeout", below(path, "log"), below(path, "limits") && path != "limits.max_memory":
+		case path == "drain_timeout", path == "log.level", below(path, "limits") && path != "limits.max_memory":
 			changed = append(changed, path)
 		default:
 			left = append(left, path)

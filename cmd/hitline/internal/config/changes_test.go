@@ -22,13 +22,13 @@ func TestMerge(t *testing.T) {
 	}{
 		{"nothing", "loops: 1\n", "# text\nloops: 1\nlog: {level: info}\npool: {tp_size: 1}\n", nil, nil},
 		{
-			"at once", "limits: {max_frames: 7}\n", "log: {level: debug, format: json}\ndrain_timeout: 1s\nlimits: {max_frames: 8, idle_timeout: 1h}\n",
-			[]string{"limits.max_frames", "limits.idle_timeout", "drain_timeout", "log.level", "log.format"}, nil,
+			"at once", "limits: {max_frames: 7}\n", "log: {level: debug}\ndrain_timeout: 1s\nlimits: {max_frames: 8, idle_timeout: 1h}\n",
+			[]string{"limits.max_frames", "limits.idle_timeout", "drain_timeout", "log.level"}, nil,
 		},
 		{
-			"after a restart", "{}\n", "ipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB}\n" +
+			"after a restart", "{}\n", "log: {format: json}\nipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB}\n" +
 				"pool: {tp_size: 2, groups: [{kind: mamba, block_size: 16}]}\nbackend: {memory: {max_bytes: 2GiB, verify: bytes}}\n", nil,
-			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "accept_pools", "status_page"},
+			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools", "status_page"},
 		},
 		{"the default of the page", "metrics: 127.0.0.1:1\n", "metrics: 127.0.0.1:1\nstatus_page: true\n", nil, nil},
 		{"without the page", "metrics: 127.0.0.1:1\n", "metrics: 127.0.0.1:1\nstatus_page: false\n", nil, []string{"status_page"}},
