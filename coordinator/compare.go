@@ -1,9 +1,8 @@
 package coordinator
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,24 +28,27 @@ func (d Difference) String() string {
 // effect on lookups does not count: RetentionInterval, and Variant where it makes the same
 // groups equal.
 func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference {
-	set, want, got := fieldsOf(written), fieldsOf(c.pool), fieldsOf(described.pool)
-	for _, fields := range []map[string]string{want, got} {
-		if fields["kv_cache_layout"] == "" { // New leaves its default out
-			fields["kv_cache_layout"] = strconv.Quote(defaultKVCacheLayout)
-		}
+	want, got, equal := c.pool, described.pool, equalAnswers(c, described)
+	for _, p := range []*Pool{&want, &got} { // New leaves this default out
+		p.KVCacheLayout = cmp.Or(p.KVCacheLayout, defaultKVCacheLayout)
 	}
-	equal := equalAnswers(c, described)
-	all := maps.Clone(want)
-	maps.Copy(all, got)
 	var differences []Difference
-	for _, field := range slices.Sorted(maps.Keys(all)) {
-		if field == "model_name" && c.pool.KeyModel() == described.pool.KeyModel() {
-			continue
-		}
-		if want[field] != got[field] && counts(field, set, want, equal) {
-			differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
+	compare := func(name, path, set, want, got string) {
+		if want != got && matters(name, set, want, equal) {
+			differences = append(differences, Difference{path, cmp.Or(want, "none"), cmp.Or(got, "none")})
 		}
 	}
+	for _, f := range poolFields {
+		if f.name != "model_name" || want.KeyModel() != got.KeyModel() {
+			compare(f.name, f.name, f.in(&written), f.in(&want), f.in(&got))
+		}
+	}
+	for g := range max(len(want.Groups), len(got.Groups)) {
+		for _, f := range groupFields {
+			compare(f.name, groupPath(g)+"."+f.name, f.in(groupAt(&written, g)), f.in(groupAt(&want, g)), f.in(groupAt(&got, g)))
+		}
+	}
+	slices.SortFunc(differences, func(a, b Difference) int { return cmp.Compare(a.Field, b.Field) })
 	switch {
 	case !sameRelease(c.pool.Revision, described.pool.Revision):
 		differences = append(differences, Difference{"vllm", c.pool.FittingReleases(), described.pool.FittingReleases()})
@@ -56,21 +58,121 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 	return differences
 }
 
+// field is a field of a pool or of a group that Compare compares. get returns its value as in
+// JSON, "" if it is not set.
+type field[T any] struct {
+	name string
+	get  func(of *T) string
+}
+
+// poolFields are those of a pool outside its groups. Not compared are vllm, allow_unknown_vllm and
+// revision, since the release counts by its rules, and retention_interval, which has no effect on
+// lookups.
+var poolFields = []field[Pool]{
+	{"model_name", func(p *Pool) string { return text(p.ModelName) }},
+	{"cache_prefix", func(p *Pool) string { return text(p.CachePrefix) }},
+	{"hash_block_size", func(p *Pool) string { return number(p.HashBlockSize) }},
+	{"scheduler_block_size", func(p *Pool) string { return number(p.SchedulerBlockSize) }},
+	{"use_eagle", func(p *Pool) string { return flag(p.UseEagle) }},
+	{"tp_size", func(p *Pool) string { return number(p.TPSize) }},
+	{"pp_size", func(p *Pool) string { return number(p.PPSize) }},
+	{"pcp_size", func(p *Pool) string { return number(p.PCPSize) }},
+	{"dcp_size", func(p *Pool) string { return number(p.DCPSize) }},
+	{"pcp_rank", func(p *Pool) string { return number(p.PCPRank) }},
+	{"dcp_rank", func(p *Pool) string { return number(p.DCPRank) }},
+	{"num_kv_head", func(p *Pool) string { return number(p.NumKVHead) }},
+	{"cache_hit_alignment_tokens", func(p *Pool) string { return number(p.CacheHitAlignmentTokens) }},
+	{"hash_len", func(p *Pool) string { return number(p.HashLen) }},
+	{"capacity_only", func(p *Pool) string { return flag(p.CapacityOnly) }},
+	{"store_tp_size", func(p *Pool) string { return pointed(p.StoreTPSize) }},
+	{"enable_store_tp_lcm", func(p *Pool) string { return flag(p.EnableStoreTPLCM) }},
+	{"prefill_tp_sizes", func(p *Pool) string { return numbers(p.PrefillTPSizes) }},
+	{"enable_cross_layers_blocks", func(p *Pool) string { return flag(p.EnableCrossLayersBlocks) }},
+	{"kv_cache_layout", func(p *Pool) string { return text(p.KVCacheLayout) }},
+}
+
+// groupFields are those of a group.
+var groupFields = []field[Group]{
+	{"kind", func(g *Group) string { return text(g.Kind.String()) }},
+	{"block_size", func(g *Group) string { return number(g.BlockSize) }},
+	{"sliding_window", func(g *Group) string { return number(g.SlidingWindow) }},
+	{"attention_chunk_size", func(g *Group) string { return number(g.AttentionChunkSize) }},
+	{"mamba_cache_mode", func(g *Group) string { return text(g.MambaCacheMode) }},
+	{"variant", func(g *Group) string { return number(g.Variant) }},
+	{"uniform", func(g *Group) string { return flag(g.Uniform) }},
+	{"is_eagle_group", func(g *Group) string { return flag(g.IsEagleGroup) }},
+	{"extra_retained_tokens", func(g *Group) string { return number(g.ExtraRetainedTokens) }},
+	{"rswa_window", func(g *Group) string { return number(g.RSWAWindow) }},
+	{"bounded_replay", func(g *Group) string { return flag(g.BoundedReplay) }},
+	{"enable_kv_transfer", func(g *Group) string { return pointed(g.EnableKVTransfer) }},
+}
+
+// groupAt returns group g of p, nil if there is none.
+func groupAt(p *Pool, g int) *Group {
+	if g >= len(p.Groups) {
+		return nil
+	}
+	return &p.Groups[g]
+}
+
+// in returns the value of the field in of, "" if that is nil.
+func (f field[T]) in(of *T) string {
+	if of == nil {
+		return ""
+	}
+	return f.get(of)
+}
+
+func text(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strconv.Quote(s)
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func numbers(list []int) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return strings.ReplaceAll(fmt.Sprint(list), " ", ",")
+}
+
+func flag(set bool) string {
+	if !set {
+		return ""
+	}
+	return "true"
+}
+
+// pointed returns the value of a field that is not set if it is nil.
+func pointed[T any](value *T) string {
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprint(*value)
+}
+
 // firstKey returns the prefix of the first key that a lookup asks for, in quotes.
 func (c *Coordinator) firstKey() string { return strconv.Quote(c.groups[0].prefixes[0]) }
 
-// counts reports whether a field that differs is a difference of the pools. equal says that
-// both give the same answers.
-func counts(field string, written, want map[string]string, equal bool) bool {
-	switch name := field[strings.LastIndexByte(field, '.')+1:]; name {
-	case "vllm", "allow_unknown_vllm", "revision", "retention_interval":
-		return false // the release is compared by its rules
+// matters reports whether a field that differs is a difference of the pools. written and want are
+// its values in the pool as it was configured, and with its defaults. equal says that both pools
+// give the same answers.
+func matters(name, written, want string, equal bool) bool {
+	switch name {
 	case "hash_len":
-		return want[field] != "" && !equal // unknown if it was not configured
+		return want != "" && !equal // unknown if it was not configured
 	case "variant":
 		return !equal
 	}
-	return written[field] != "" || !equal
+	return written != "" || !equal
 }
 
 // sameRelease reports whether the lookups of two revisions are the same. Those of 2026-06-20
@@ -106,60 +208,4 @@ func equalAnswers(a, b *Coordinator) bool {
 		}
 	}
 	return true
-}
-
-// fieldsOf returns the values of a pool's fields in JSON, by path. What is not set is left out.
-func fieldsOf(p Pool) map[string]string {
-	fields := map[string]string{}
-	text, err := json.Marshal(p)
-	if err != nil { // the kind of a pool that New has refused
-		return fields
-	}
-	var object map[string]any
-	if json.Unmarshal(text, &object) == nil {
-		flattenFields(fields, "", object)
-	}
-	return fields
-}
-
-// flattenFields adds the fields of an object to fields. Their paths begin with prefix.
-func flattenFields(fields map[string]string, prefix string, object map[string]any) {
-	for name, value := range object {
-		switch v := value.(type) {
-		case []any:
-			if objects := objectsOf(v); objects != nil {
-				for i, object := range objects {
-					flattenFields(fields, fmt.Sprintf("%s%s[%d].", prefix, name, i), object)
-				}
-				continue
-			}
-		case nil:
-			continue
-		}
-		text, err := json.Marshal(value)
-		if err != nil || string(text) == "0" && (name == "hash_block_size" || name == "scheduler_block_size") { // not set
-			continue
-		}
-		fields[prefix+name] = string(text)
-	}
-}
-
-// objectsOf returns a list of objects, nil if the list has anything else.
-func objectsOf(list []any) []map[string]any {
-	var objects []map[string]any
-	for _, v := range list {
-		object, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		objects = append(objects, object)
-	}
-	return objects
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "none"
-	}
-	return value
 }

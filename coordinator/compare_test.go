@@ -3,11 +3,34 @@ package coordinator
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// Every field of a pool is compared, but for those that have no effect on lookups.
+func TestCompareHasEveryField(t *testing.T) {
+	names := func(fields reflect.Type) (names []string) {
+		for i := range fields.NumField() {
+			name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+		return names
+	}
+	compared := []string{"groups", "vllm", "allow_unknown_vllm", "revision", "retention_interval"}
+	for _, f := range poolFields {
+		compared = append(compared, f.name)
+	}
+	assert.ElementsMatch(t, names(reflect.TypeFor[Pool]()), compared)
+	compared = nil
+	for _, f := range groupFields {
+		compared = append(compared, f.name)
+	}
+	assert.ElementsMatch(t, names(reflect.TypeFor[Group]()), compared)
+}
 
 // A field that is set to zero is not one that is missing.
 func TestCompareZeroValues(t *testing.T) {
