@@ -160,7 +160,7 @@ publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
 .PHONY: check-api
 check-api: ## Compare the Go API with the last release; go install a tag
 	@scripts/check-api
-	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./internal/stability
+	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./scripts
 
 .PHONY: check-workflows
 check-workflows: ## Check the workflows, and that what they call exists

@@ -93,12 +93,12 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{})
 	require.NoError(t, err)
-	r := &running{cfg: deployConfig(t, "{}\n"), logger: slog.New(slog.DiscardHandler)}
+	r := &running{cfg: loadConfig(t, "{}\n"), logger: slog.New(slog.DiscardHandler)}
 	saver, err := r.newSaver(srv)
 	require.NoError(t, err)
 	assert.Nil(t, saver, "off by default")
 	assert.EqualError(t, srv.Ready(), "not ready: not listening yet")
-	r.cfg = deployConfig(t, keeping(filepath.Join(t.TempDir(), "index")))
+	r.cfg = loadConfig(t, keeping(filepath.Join(t.TempDir(), "index")))
 	saver, err = r.newSaver(srv)
 	require.NoError(t, err)
 	assert.NotNil(t, saver)

@@ -8,9 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -283,34 +279,6 @@ func TestServiceOverBackend(t *testing.T) {
 	got, names := scrape(t, NewServiceCollector(service))
 	require.Equal(t, sorted(namesOfService, namesOfBackend), names)
 	require.EqualValues(t, 1, got[`backend_call_duration_seconds_count{call="exists"}`])
-}
-
-// docs/metrics.md tells of every metric, and no page of another one.
-func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	known := map[string]bool{}
-	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfEvents, namesOfFleet, []string{"fleet_source_info gauge"}, namesOfFleetHTTP, namesOfServer) {
-		name, kind, _ := strings.Cut(line, " ")
-		known["hitline_"+name] = true
-		require.True(t, strings.Contains(string(text), "| `hitline_"+name), name)
-		if kind == "histogram" {
-			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-				known["hitline_"+name+suffix] = true
-			}
-		}
-	}
-	pages, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	require.Contains(t, pages, "../../docs/operations.md")
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, name := range regexp.MustCompile(`\bhitline_[a-z_]*[a-z]\b`).FindAllString(string(text), -1) {
-			buildTag := name == "hitline_debug" || name == "hitline_holds" || name == "hitline_interleave"
-			assert.True(t, known[name] || buildTag, "%s: %s", page, name)
-		}
-	}
 }
 
 // What is beyond all bounds is in the count and in no bucket.

@@ -3,10 +3,7 @@ package statuspage
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -156,58 +153,6 @@ func TestTextOfPeers(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 	assert.NotContains(t, w.Body.String(), "<")
 	assert.Equal(t, text, statusOf(t, p).Pools[0].Model)
-}
-
-// docs/status.md tells of every field, and of no other.
-func TestStatusDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/status.md")
-	require.NoError(t, err)
-	documented := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\|").FindAllStringSubmatch(string(page), -1) {
-		documented[row[1]] = true
-	}
-	one := 1.0
-	full := latency{1, &one, &one, &one, &one}
-	st := status{
-		Pools: []poolStatus{{Hour: hour{Points: []point{{}}}}}, Latency: latencies{full, full}, Snapshot: &snapshot.Status{Written: time.Now(), Error: "e", LoadError: "e"},
-		Sources: []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}}},
-		Fleet: &fleetStatus{Models: []fleetModel{{Pool: new("p")}}, Sources: &fleetSources{List: []holders.SourceStatus{
-			{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}},
-		}}},
-		Connections: &connections{List: []server.Connection{{Credential: "c"}}}, Refusals: []server.Refusal{{Peer: "p", Reason: "r", Credential: "c", Error: "e", Suppressed: 1}},
-	}
-	text, err := json.Marshal(st)
-	require.NoError(t, err)
-	var value any
-	require.NoError(t, json.Unmarshal(text, &value))
-	fields := map[string]bool{}
-	collectFields(fields, value, "")
-	for name := range fields { // of which the page says that they are those of sources[]
-		field, ok := strings.CutPrefix(name, "fleet.sources.list[].")
-		if ok && fields["sources[]."+field] {
-			delete(fields, name)
-		}
-	}
-	assert.Equal(t, slices.Sorted(maps.Keys(fields)), slices.Sorted(maps.Keys(documented)))
-}
-
-// collectFields adds the paths of the fields of a JSON value, without those in stat, which
-// docs/commands.md has.
-func collectFields(fields map[string]bool, value any, path string) {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, field := range v {
-			at := strings.TrimPrefix(path+"."+name, ".")
-			fields[at] = true
-			if at != "stat" && at != "latency.last_hour" {
-				collectFields(fields, field, at)
-			}
-		}
-	case []any:
-		for _, element := range v {
-			collectFields(fields, element, path+"[]")
-		}
-	}
 }
 
 // Sources are in the status if events are configured, also if none is followed.

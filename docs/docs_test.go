@@ -1,0 +1,275 @@
+// Package docs tests what pages promise: that links lead somewhere, and that command lines are accepted.
+package docs
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root   = ".."
+	onMain = "https://github.com/hitline/hitline/blob/main/"
+)
+
+// tracked returns the files of the repository that git knows, and their folders.
+func tracked(t *testing.T) map[string]bool {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", "ls-files")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Skip("this is no git repository")
+	}
+	files := map[string]bool{".": true}
+	for file := range strings.Lines(string(out)) {
+		for name := strings.TrimSpace(file); name != "."; name = path.Dir(name) {
+			if _, err := os.Stat(filepath.Join(root, name)); err == nil {
+				files[name] = true
+			}
+		}
+	}
+	return files
+}
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+var (
+	fence      = regexp.MustCompile("(?ms)^```.*?^```")
+	codeSpan   = regexp.MustCompile("`[^`]*`")
+	inlineLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	reference  = regexp.MustCompile(`(?m)^\[[^\]]+\]: (\S+)$`)
+	htmlLink   = regexp.MustCompile(`\b(?:src|srcset|href)="([^"]*)"`)
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	htmlAnchor = regexp.MustCompile(`\bid="([^"]*)"`)
+)
+
+// linksOf returns the targets of the links of a page.
+func linksOf(page string) (links []string) {
+	page = codeSpan.ReplaceAllString(fence.ReplaceAllString(page, ""), "")
+	for _, pattern := range []*regexp.Regexp{inlineLink, reference, htmlLink} {
+		for _, m := range pattern.FindAllStringSubmatch(page, -1) {
+			links = append(links, m[1])
+		}
+	}
+	return links
+}
+
+// anchorsOf returns the anchors that GitHub gives to the headings of a page.
+func anchorsOf(page string) map[string]bool {
+	anchors := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		text := inlineLink.ReplaceAllString(m[1], "]")
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(text))
+		name := anchor
+		for i := 1; anchors[name]; i++ {
+			name = fmt.Sprintf("%s-%d", anchor, i)
+		}
+		anchors[name] = true
+	}
+	for _, m := range htmlAnchor.FindAllStringSubmatch(page, -1) {
+		anchors[m[1]] = true
+	}
+	return anchors
+}
+
+// brokenLink says what is wrong with a link of a page, or returns "".
+func brokenLink(t *testing.T, page, link string, files map[string]bool) string {
+	t.Helper()
+	inside, absolute := strings.CutPrefix(link, onMain)
+	if !absolute && regexp.MustCompile(`^[a-z]+:`).MatchString(link) {
+		return ""
+	}
+	name, fragment, _ := strings.Cut(inside, "#")
+	target := page
+	switch {
+	case absolute:
+		target = path.Clean(name)
+	case name != "":
+		target = path.Join(path.Dir(page), name)
+	}
+	if !files[target] {
+		return fmt.Sprintf("%s: the link %s leads to %s, which does not exist", page, link, target)
+	}
+	if fragment != "" && (path.Ext(target) != ".md" || !anchorsOf(readPage(t, target))[fragment]) {
+		return fmt.Sprintf("%s: the link %s leads to %s, which has no such heading", page, link, target)
+	}
+	return ""
+}
+
+// Every link that leads into the repository leads to a file, and to a heading if it names one. So do those that
+// programs, alerts and dashboards print.
+func TestLinks(t *testing.T) {
+	files := tracked(t)
+	pages, absolute := 0, regexp.MustCompile(regexp.QuoteMeta(onMain)+`[\w./-]*[\w/](?:#[\w-]+)?`)
+	for file := range files {
+		var links []string
+		switch path.Ext(file) {
+		case ".md":
+			links = linksOf(readPage(t, file))
+			pages++
+		case ".go", ".py", ".json", ".yaml", ".tpl", ".toml":
+			links = absolute.FindAllString(readPage(t, file), -1)
+		}
+		for _, link := range links {
+			assert.Empty(t, brokenLink(t, file, link, files))
+		}
+	}
+	assert.Greater(t, pages, 10)
+}
+
+// The patterns see what they are for.
+func TestBrokenLinksAreFound(t *testing.T) {
+	page := "# The `a.b[]` of _it_, 2×\n\n## Same\n\n## Same\n\n[a](x.md#y), `[b](code.md)`, ![c](c.svg) [d\ne](d.md) [f][g]\n\n" +
+		"```\n# no heading\n[h](block.md)\n```\n<img src=\"h.png\"><a id=\"i\"></a>\n\n[g]: g.md\n"
+	assert.ElementsMatch(t, []string{"x.md#y", "c.svg", "d.md", "g.md", "h.png"}, linksOf(page))
+	assert.Equal(t, map[string]bool{"the-ab-of-_it_-2": true, "same": true, "same-1": true, "i": true}, anchorsOf(page))
+	files := map[string]bool{"README.md": true, "docs": true, "docs/README.md": true}
+	for link, good := range map[string]bool{
+		"README.md": true, "#hitline": true, "../README.md": true, "../docs": true, "https://example.org": true, onMain + "README.md#hitline": true,
+		"no.md": false, "#no": false, "../README.md#no": false, onMain + "no.md": false,
+	} {
+		page := "docs/README.md"
+		if strings.HasPrefix(link, "#") {
+			page = "README.md"
+		}
+		assert.Equal(t, good, brokenLink(t, page, link, files) == "", link)
+	}
+}
+
+// blocks returns the indented blocks of a page, without what their commands print.
+func blocks(page string) (found []string) {
+	for _, m := range regexp.MustCompile(`(?m)^    .*\n(?:(?:    .*)?\n)*`).FindAllString(page, -1) {
+		var typed []string
+		prompted := strings.HasPrefix(m, "    $ ")
+		for line := range strings.Lines(m) {
+			text, command := strings.CutPrefix(strings.TrimPrefix(line, "    "), "$ ")
+			if command || !prompted {
+				typed = append(typed, text)
+			}
+		}
+		found = append(found, strings.ReplaceAll(strings.Join(typed, ""), "\\\n", " "))
+	}
+	return found
+}
+
+// command matches a call of one of the programs, up to what ends it in a shell.
+var command = regexp.MustCompile(`(?m)(?:^|[|;&(] ?|\buntil )\s*(?:bin/)?((?:hitline|hitbench)\b(?: [^|;&<>#)\n]*)?)`)
+
+// commandsOf returns the calls of the programs that a page shows, in blocks and in back quotes.
+func commandsOf(page string) (commands []string) {
+	for _, block := range blocks(page) {
+		for _, m := range command.FindAllStringSubmatch(block, -1) {
+			commands = append(commands, strings.TrimSuffix(strings.TrimSpace(m[1]), " 2"))
+		}
+	}
+	for _, m := range regexp.MustCompile("`((?:hitline|hitbench) [^`]+)`").FindAllStringSubmatch(page, -1) {
+		commands = append(commands, strings.Join(strings.Fields(m[1]), " "))
+	}
+	return commands
+}
+
+// buildPrograms builds hitline and hitbench, and returns their folder.
+func buildPrograms(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin+"/", "./cmd/...")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return bin
+}
+
+// Every command and flag that README, the tutorial and the help of commands show exists.
+func TestCommandsAreAccepted(t *testing.T) {
+	bin := buildPrograms(t)
+	help := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, args[0]), append(args[1:], "--help")...).CombinedOutput()
+		return string(out), err
+	}
+	commands := map[string][]string{}
+	for _, page := range []string{"README.md", "docs/tutorial.md"} {
+		commands[page] = commandsOf(readPage(t, page))
+		require.NotEmpty(t, commands[page])
+	}
+	for _, program := range []string{"hitline", "hitbench"} {
+		list, err := help(program)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}`).FindAllStringSubmatch(list, -1) {
+			text, err := help(program, m[1])
+			require.NoError(t, err)
+			_, examples, _ := strings.Cut(text, "\nExamples:\n")
+			examples, _, _ = strings.Cut(examples, "\n\n")
+			where := program + " " + m[1] + " --help"
+			commands[where] = commandsOf("  " + strings.ReplaceAll(examples, "\n", "\n  ") + "\n")
+			assert.NotEmpty(t, commands[where], "%s shows no example", where)
+		}
+	}
+	for where, list := range commands {
+		for _, line := range list {
+			args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			text, err := help(args...)
+			assert.NoError(t, err, "%s: %s: %s", where, line, text)
+			if len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+				assert.Contains(t, text, "\n  "+args[0]+" "+args[1], "%s: there is no command %s %s", where, args[0], args[1])
+			}
+		}
+	}
+}
+
+// What README shows under "Try it" works as it stands, and so do the commands that need no engine.
+func TestReadmeRuns(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("hitbench measures on Linux only")
+	}
+	bin, dir := buildPrograms(t), t.TempDir()
+	require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
+	readme := readPage(t, "README.md")
+	_, try, found := strings.Cut(readme, "\n## Try it\n")
+	require.True(t, found)
+	script := strings.Replace(blocks(try)[0], "make build", "", 1)
+	yaml := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(readme)
+	require.NotNil(t, yaml)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "router.yaml"), []byte(yaml[1]), 0o600))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := "tcp://" + free.Addr().String()
+	require.NoError(t, free.Close())
+	run := exec.CommandContext(t.Context(), "bash", "-ec", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script+`
+wait %1
+bin/hitline init
+bin/hitline serve --config hitline.yaml --check --explain >explained
+bin/hitline serve --config router.yaml --check
+bin/hitbench run --start -d 200ms
+`)
+	run.WaitDelay = 10 * time.Second // for a server that was left
+	run.Dir, run.Env = dir, append(os.Environ(), "HITLINE_LISTEN="+address, "HITLINE_ADDRESS="+address)
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", script, out)
+	assert.Contains(t, string(out), "\n48\n")
+}

@@ -1,0 +1,119 @@
+package scripts
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each package that others can import is in the table, and nothing else is.
+func TestPageNamesAllPackages(t *testing.T) {
+	page, err := os.ReadFile("../docs/stability.md")
+	require.NoError(t, err)
+	var listed []string
+	want := []string{"bench"} // one row for all of it
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (stable|not stable) \\|").FindAllStringSubmatch(string(page), -1) {
+		listed = append(listed, m[1])
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Name}} {{.ImportPath}} {{len .GoFiles}}", "./...")
+	list.Dir, list.Stderr = "..", os.Stderr
+	text, err := list.Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		path := strings.TrimPrefix(fields[1], "github.com/hitline/hitline/")
+		parts := strings.Split(path, "/")
+		if fields[0] == "main" || fields[2] == "0" || slices.Contains(parts, "internal") || slices.Contains([]string{"bench", "clients", "deploy", "scripts"}, parts[0]) {
+			continue
+		}
+		want = append(want, path)
+	}
+	assert.ElementsMatch(t, want, listed, "docs/stability.md has one row a package")
+}
+
+// What was promised may change with a higher version alone, or if the changelog announces it.
+func TestCheckAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds apidiff")
+	}
+	c := newCheckout(t)
+	c.copyScripts("check-api")
+	c.write("go.mod", "module example.com/m\n\ngo 1.26\n", 0o644)
+	c.write("docs/stability.md", "| `a` | stable | |\n| `b` | not stable | |\n", 0o644)
+	c.write("a/a.go", "package a\n\nfunc F() {}\n", 0o644)
+	c.write("b/b.go", "package b\n\nfunc F() {}\n", 0o644)
+	c.run("git", "init", "--quiet")
+	c.commit("first")
+	c.run("git", "tag", "v0.1.0")
+	check := func(code int, text string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "scripts/check-api")
+		cmd.Dir, cmd.Env = c.folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+		out, _ := cmd.CombinedOutput()
+		assert.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
+		assert.Contains(t, string(out), text)
+	}
+	check(0, "no release is tagged before this commit")
+
+	c.write("a/a.go", "package a\n\nfunc F() {}\n\nfunc G() {}\n", 0o644) // additions are compatible
+	c.write("b/b.go", "package b\n", 0o644)                                 // b promises nothing
+	c.commit("compatible")
+	check(0, "1 stable packages are compatible with v0.1.0")
+
+	c.write("a/a.go", "package a\n\nfunc F(int) {}\n", 0o644)
+	c.commit("incompatible")
+	check(1, "- F: changed from func() to func(int)")
+	c.run("git", "tag", "v0.1.1")
+	check(1, "v0.1.1 may not break what v0.1.0 promised")
+	c.run("git", "tag", "-d", "v0.1.1")
+	c.run("git", "tag", "v0.2.0-rc.1")
+	check(0, "v0.2.0-rc.1 may break what v0.1.0 promised")
+	c.run("git", "tag", "-d", "v0.2.0-rc.1")
+	c.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- **Breaking**: F takes an int\n\n## [0.0.1]\n", 0o644)
+	check(0, "the next release needs a higher minor version than v0.1.0")
+
+	c.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n## [0.0.1]\n\n- **Breaking**: long ago\n", 0o644)
+	c.write("docs/stability.md", "| `b` | stable | |\n", 0o644)
+	check(1, "a:\n  no longer stable")
+}
+
+// A tag is all that `go install` needs for a program that knows its version.
+func TestGoInstall(t *testing.T) {
+	if os.Getenv("HITLINE_TEST_GO_INSTALL") == "" {
+		t.Skip("builds a program with all that it needs, from a module cache of its own: a minute; make check-api runs it")
+	}
+	absolute, err := filepath.Abs("..")
+	require.NoError(t, err)
+	if out, err := exec.CommandContext(t.Context(), "git", "-C", absolute, "rev-parse", "HEAD").CombinedOutput(); err != nil {
+		t.Fatalf("no git repository here: %s", out)
+	}
+	dir := t.TempDir()
+	clone, bin := filepath.Join(dir, "hitline"), filepath.Join(dir, "bin")
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir = dir
+		downloaded, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
+		require.NoError(t, err)
+		cache, proxy, _ := strings.Cut(strings.TrimSpace(string(downloaded)), "\n")
+		// Not the user's module cache: it would keep this v0.1.0 for ever.
+		cmd.Env = append(os.Environ(), "GOMODCACHE="+filepath.Join(dir, "mod"), "GOBIN="+bin, "GOFLAGS=-modcacherw", "GOWORK=off",
+			"GOPROXY=file://"+cache+"/cache/download,"+proxy, "GOPRIVATE=github.com/hitline/hitline", "GOSUMDB=off", "CGO_ENABLED=0",
+			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=url."+clone+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/hitline/hitline",
+			"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s %v: %s", name, args, out)
+		return string(out)
+	}
+	run("git", "clone", "-q", "--no-tags", absolute, clone)
+	run("git", "-C", clone, "tag", "v0.1.0")
+	run("go", "install", "github.com/hitline/hitline/cmd/hitline@v0.1.0")
+	assert.Contains(t, run(filepath.Join(bin, "hitline"), "version"), "hitline v0.1.0\ngo go1.")
+}
