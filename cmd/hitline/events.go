@@ -25,7 +25,6 @@ func newEventsCmd() *cobra.Command {
 	var bind bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		ValidArgsFunction: cobra.NoFileCompletions,
 
 		Use:   "events ENDPOINT",
 		Short: "Print the KV events of an engine as they come",

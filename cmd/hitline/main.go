@@ -43,9 +43,9 @@ configuration; 3 no connection or lost.`,
 		Version: buildVersion(),
 	}
 	cli.AddGroup(root, "Serve", newServeCmd(), newInitCmd(), newTokenCmd())
-	cli.AddGroup(root, "Ask", newLookupCmd(), newPlanCmd(), newMasksCmd(), newHoldersCmd())
-	cli.AddGroup(root, "Change", newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd())
-	cli.AddGroup(root, "Examine", newPingCmd(), newStatCmd(), newDoctorCmd(), newEventsCmd(), newHashCmd(), newSnapshotCmd())
+	cli.AddGroup(root, "Ask", newLookupCmd(), newHoldersCmd())
+	cli.AddGroup(root, "Examine", newPingCmd(), newStatCmd(), newDoctorCmd(), newSnapshotCmd())
+	cli.AddGroup(root, "Debugging", newPlanCmd(), newMasksCmd(), newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd(), newEventsCmd(), newHashCmd())
 	root.AddCommand(newVersionCmd())
 	cli.Prepare(root)
 	return root

@@ -39,15 +39,7 @@ With --json: {"created", "version", "bytes", "entries", "pools": [{"name",
 			}
 			return nil
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			switch len(args) {
-			case 0:
-				return snapshotActions, cobra.ShellCompDirectiveNoFileComp
-			case 1:
-				return nil, cobra.ShellCompDirectiveDefault // a file
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgs: snapshotActions,
 	}
 	addJSONFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

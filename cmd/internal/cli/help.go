@@ -38,57 +38,16 @@ func FlagGroup(flags *pflag.FlagSet, title string, define func(group *pflag.Flag
 	})
 }
 
-// Prepare completes a root command to which all commands were added: help, a help command,
-// completion, refusals of unknown commands and flags, and --version if root has a Version. Flags
-// are listed in the order of their definition. It sets no templates of cobra: text/template calls
-// methods by name, so the linker would keep those of all packages, 10 MB of a program.
+// Prepare completes a root command to which all commands were added: help with groups of flags, and
+// refusals of unknown commands and flags. Flags are listed in the order of their definition. It sets
+// no templates of cobra: text/template calls methods by name, so the linker would keep those of all
+// packages, 10 MB of a program.
 func Prepare(root *cobra.Command) {
 	root.Args = refuseUnknown
-	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		return Usagef("no command given; one of %s", strings.Join(commandNames(cmd), ", "))
-	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SilenceErrors, root.SilenceUsage = true, true // Program prints them
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(suggestFlag)
 	root.SetUsageFunc(printUsage)
-	root.SetHelpCommand(newHelpCmd(root.Name()))
-	root.AddCommand(newCompletionCmd(root))
-	for _, cmd := range append(root.Commands(), root) {
-		completeFlags(cmd)
-	}
-}
-
-// newHelpCmd replaces cobra's help command, which exits with 0 for an unknown topic.
-func newHelpCmd(program string) *cobra.Command {
-	return &cobra.Command{
-		Use:     "help [COMMAND]",
-		Short:   "Explain a command",
-		Long:    "help prints what " + program + ", or one of its commands, does.",
-		Example: "  " + program + " help completion",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			topic, rest, err := cmd.Root().Find(args)
-			switch {
-			case err != nil:
-				return WithClass(err, ErrUsage)
-			case topic == cmd.Root():
-				err = refuseUnknown(topic, rest)
-			default:
-				err = NoArgs(topic, rest)
-			}
-			if err != nil {
-				return err
-			}
-			topic.InitDefaultHelpFlag()
-			topic.InitDefaultVersionFlag()
-			return topic.Help()
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return commandNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
-		},
-	}
 }
 
 // printUsage prints what help has below the text of a command. It is for cobra.Command.SetUsageFunc.
@@ -104,7 +63,7 @@ func printUsage(cmd *cobra.Command) error {
 	}
 	printCommands(&b, cmd)
 	printFlags(&b, cmd)
-	if cmd.HasAvailableSubCommands() {
+	if !cmd.HasParent() {
 		fmt.Fprintf(&b, "\n%s help COMMAND explains a command.\n", cmd.CommandPath())
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())

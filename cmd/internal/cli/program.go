@@ -40,14 +40,8 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 	p.Root.SetIn(stdin)
 	p.Root.SetOut(stdout)
 	p.Root.SetErr(stderr)
-	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
-		unquoteFlags(p.Root)
-	}
 	started := false
 	observeStart(p.Root, &started)
-	if isUnknown(p.Root, args) {
-		return p.report(p.Root, args, refuseUnknown(p.Root, args))
-	}
 	cmd, err := p.Root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
@@ -58,16 +52,6 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 		err = classified{errInterrupted, err}
 	}
 	return p.report(cmd, args, err)
-}
-
-// isUnknown reports whether args ask for the help of a command that there is not: cobra would print
-// that of the root command.
-func isUnknown(root *cobra.Command, args []string) bool {
-	if len(args) < 2 || args[1] != "--help" && args[1] != "-h" || strings.HasPrefix(args[0], "-") || args[0] == "help" {
-		return false
-	}
-	found, _, _ := root.Find(args) // an error means the root, too
-	return found == root
 }
 
 // observeStart makes the commands below cmd set started when they begin. cobra has no hook behind

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,8 +35,7 @@ func Nearest(mistyped string, names []string) string {
 }
 
 // suggestFlag adds to the error of an unknown flag which one may be meant, and to that of a bad
-// value what to write. A root command without an action refuses the command that the flag is for
-// instead.
+// value what to write. The root command refuses the command that the flag is for instead.
 func suggestFlag(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return suggestValue(cmd, invalid)
@@ -53,7 +51,9 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	if letters := missing.GetSpecifiedShortnames(); letters != "" { // as in -duration
 		mistyped = strings.TrimLeft(letters, "-")
 	}
-	if near := meantFlag(cmd, mistyped); near != "" {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := Nearest(mistyped, names); near != "" {
 		return Usagef("%w; did you mean --%s?", err, near)
 	}
 	return err
@@ -88,45 +88,18 @@ func suggestValue(cmd *cobra.Command, invalid *pflag.InvalidValueError) error {
 	return Usagef("%s%s", text, want)
 }
 
-// elsewhere are what wrk, hey, redis-benchmark, ping and the like call a flag, with the names here,
-// of which a command may have one.
-var elsewhere = map[string][]string{
-	"t": {"threads"}, "z": {"duration"}, "q": {"rate"}, "p": {"connect", "listen"}, "c": {"requests"}, "a": {"connect"}, "s": {"connect"},
-	"host": {"connect", "listen"}, "port": {"connect", "listen"}, "address": {"connect", "listen"}, "url": {"connect"},
-	"server": {"connect"}, "bind": {"listen"}, "clients": {"connections"}, "conns": {"connections"}, "concurrency": {"connections"},
-	"count": {"requests"}, "limit": {"requests"}, "number": {"requests"}, "qps": {"rate"}, "rps": {"rate"},
-	"time": {"duration"}, "seconds": {"duration"}, "keys": {"entries"}, "format": {"json"}, "output": {"json"},
-}
-
-// meantFlag returns the flag of a command that a name which it does not have probably means; "" if
-// none is near. One letter means the only flag that begins with it.
-func meantFlag(cmd *cobra.Command, mistyped string) string {
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	for _, name := range elsewhere[mistyped] {
-		if slices.Contains(names, name) {
-			return name
-		}
-	}
-	if len(mistyped) == 1 {
-		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, mistyped) })
-		if len(names) > 1 {
-			return ""
-		}
-	}
-	return Nearest(mistyped, names)
-}
-
 // refuseUnknown returns an error for arguments of the root command: they name no command.
 func refuseUnknown(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return unknown("command", args[0], commandNames(root))
+	var names []string
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
+			names = append(names, cmd.Name())
+		}
+	}
+	return unknown("command", args[0], names)
 }
 
 // unknown returns an error for a name that is not one of those of its kind.
@@ -135,15 +108,4 @@ func unknown(kind, name string, names []string) error {
 		return Usagef("unknown %s %q; did you mean %s?", kind, name, near)
 	}
 	return Usagef("unknown %s %q; one of %s", kind, name, strings.Join(names, ", "))
-}
-
-// commandNames returns the names of the commands that help lists.
-func commandNames(root *cobra.Command) []string {
-	var names []string
-	for _, cmd := range root.Commands() {
-		if cmd.IsAvailableCommand() && cmd.Name() != "help" {
-			names = append(names, cmd.Name())
-		}
-	}
-	return names
 }
