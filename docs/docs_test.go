@@ -261,7 +261,7 @@ func TestReadmeRuns(t *testing.T) {
 	address := "tcp://" + free.Addr().String()
 	require.NoError(t, free.Close())
 	run := exec.CommandContext(t.Context(), "bash", "-ec", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script+`
-wait %1
+wait
 bin/hitline init
 bin/hitline serve --config hitline.yaml --check --explain >explained
 bin/hitline serve --config router.yaml --check
