@@ -54,7 +54,6 @@
 //	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it
-//	yield.go        yielding the processor while keys are built
 //
 // # How a hit is found
 //

@@ -329,7 +329,7 @@ func (l *gallop) exists(store KeyStore) (answers []int, err error) {
 	if err := store.Reserve(b.memory()); err != nil {
 		return nil, err
 	}
-	return store.Exists(l.buildKeys(&b))
+	return store.Exists(l.buildKeys(&b, store))
 }
 
 // countKeys returns a builder with the size of the keys of the wanted positions.
@@ -342,12 +342,18 @@ func (l *gallop) countKeys() (b keyBuilder) {
 
 // buildKeys returns the keys of the wanted positions, in the reference's order: by group,
 // position, rank.
-func (l *gallop) buildKeys(b *keyBuilder) []string {
+func (l *gallop) buildKeys(b *keyBuilder, store KeyStore) []string {
 	b.alloc()
+	built := 0 // hashes since the last pause
 	for g := range l.c.groups {
 		prefixes, stride := l.c.groups[g].prefixes, l.c.KeyStride(g)
 		for w, word := range l.reads.wanted[g] {
+			if built >= PauseEvery {
+				built = 0
+				store.Pause()
+			}
 			for ; word != 0; word &= word - 1 {
+				built++
 				i := w*64 + bits.TrailingZeros64(word)
 				b.add(prefixes, l.hashes.At(netproto.KeyIndex(i, stride)))
 			}

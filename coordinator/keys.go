@@ -67,7 +67,6 @@ type keyBuilder struct {
 	hex  []byte // the last hash added
 
 	textBytes, numKeys int64 // of all keys, by addSize
-	sinceYield         int   // hashes added since the last yield
 }
 
 // addSize adds the size of the keys of n hashes of hashLen bytes on each prefix.
@@ -103,13 +102,4 @@ func (b *keyBuilder) add(prefixes []string, hash []byte) {
 		b.text.Write(b.hex)
 		b.keys = append(b.keys, b.text.String()[from:])
 	}
-	if b.sinceYield++; b.sinceYield == yieldEvery {
-		b.sinceYield = 0
-		keyYielder.yield()
-	}
 }
-
-// yieldEvery is the number of hashes, some ten microseconds of work, after which a
-// keyBuilder yields its processor. A long prompt takes a millisecond, for which an event
-// loop would wait where processors are few. Yielding makes building 3 % slower.
-const yieldEvery = 128

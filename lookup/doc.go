@@ -44,6 +44,7 @@
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
 //	key_lease.go      what one lookup holds; key_memory.go the memory of the keys of all
+//	yield.go          yielding the processor to event loops while keys are built
 //	memory_account.go the account of all that peers make a server hold
 //
 // # One lookup

@@ -57,6 +57,9 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	return nil
 }
 
+// Pause yields the processor to event loops.
+func (l *keyLease) Pause() { l.remote.yielder.yield() }
+
 // reject counts a round that is not made for want of memory, and returns why.
 func (l *keyLease) reject(why error) error {
 	l.remote.rejected.Add(1)

@@ -79,5 +79,14 @@ func (r *Remote) change(ctx context.Context, kind callKind, change func(ctx cont
 func (r *Remote) keysOf(at GroupRank, hashes netproto.Hashes) []string {
 	rank := r.service.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
-	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
+	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), func(yield func(int, []byte) bool) {
+		for i := range hashes.Len() {
+			if i%coordinator.PauseEvery == coordinator.PauseEvery-1 {
+				r.yielder.yield()
+			}
+			if !yield(i, hashes.At(i)) {
+				return
+			}
+		}
+	})
 }

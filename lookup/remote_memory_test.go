@@ -136,6 +136,8 @@ func (s *sizedStore) Reserve(bytes int64) error {
 	return nil
 }
 
+func (s *sizedStore) Pause() {}
+
 func (s *sizedStore) Exists(keys []string) ([]int, error) {
 	for _, key := range keys {
 		s.textBytes += int64(len(key))

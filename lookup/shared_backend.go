@@ -25,6 +25,7 @@ type SharedBackend struct {
 	// one may use smallCPUTokens, too.
 	cpuTokens, smallCPUTokens chan struct{}
 	keyMemory                 *keyMemory
+	yielder                   *yielder
 
 	hashes      hashMemory   // see Reserve
 	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
@@ -43,6 +44,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		breakerLog: breakerLog{logger: logger, backend: store.Name()},
 		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
+		yielder:    newYielder(),
 
 		smallCPUTokens: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 	}

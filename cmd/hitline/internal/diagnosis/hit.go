@@ -26,6 +26,9 @@ func (s *boundedStore) Reserve(bytes int64) error {
 	return nil
 }
 
+// Pause does nothing: a diagnosis serves no others.
+func (s *boundedStore) Pause() {}
+
 // Exists asks the store.
 func (s *boundedStore) Exists(keys []string) ([]int, error) { return s.store.Exists(s.ctx, keys) }
 

@@ -1,4 +1,4 @@
-package coordinator
+package lookup
 
 import "golang.org/x/sys/unix"
 
