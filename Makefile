@@ -68,7 +68,6 @@ build: ## Build bin/hitline and bin/hitbench
 
 .PHONY: rivals
 rivals: build ## Build the rivals that hitbench compare measures beside hitline
-	go -C bench/rivals/gomap build -o ../../../bin/hitbench-gomap .
 	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
 
 .PHONY: demo

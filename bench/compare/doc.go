@@ -4,44 +4,28 @@
 // # Who is asked
 //
 //   - hitline in its raw dialect, and over ZeroMQ (hitline-zmtp)
-//   - floor: a blocking raw-socket server, [ServeFloor], that reads as many bytes and answers
+//   - raw: a blocking server on a socket, [ServeRaw], that reads as many bytes and answers
 //     4, and looks nothing up: the least that any server on a socket needs
-//   - go-net-map: a Go map behind a plain TCP server of this package, [ServeMap]
-//   - go-zmq-map: a Go map behind a ZeroMQ socket of go-zeromq (bench/rivals/gomap)
 //   - python-zmq: a Python set of the store's keys behind a ZeroMQ socket, with the work that an
 //     engine's lookup thread does; python-zmq-bare: the same with a set of the bare hashes
 //     (bench/rivals/python)
 //   - Redis and Valkey: SMISMEMBER on one set of hashes, and pipelined EXISTS of a key a hash
-//   - Mooncake: the master's batch existence call, for keys that are all absent
 //
 // All are started here, on loopback, once for each number of hashes, and stopped. What
 // is not on the machine, or would not fit into its memory, is left out, and the report
-// says why.
-//
-// # The ways of asking
-//
-//   - [Prepared]: the bytes of a request are made before, written and read by raw
-//     system calls, and the hit is taken from the bytes of the reply. This shows the server.
-//   - [Usual]: the client that the rival's users have, whose work counts: lookup/client
-//     for hitline, a net.Conn for go-net-map, go-redis for Redis and Valkey,
-//     backend/mooncake for Mooncake. What speaks ZeroMQ is asked by a REQ socket of pyzmq,
-//     from a Python process that times its own requests, as an engine asks: it joins the
-//     hashes of a request and sends them without a copy.
-//
-// The floor has no usual client, and Mooncake is asked by its usual client alone. A ratio is to hitline asked in the same way: prepared
-// to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
-// hitline-zmtp by the same client; and where the floor is measured, all have one to it.
+// says why. The bytes of a request are made before, written and read by raw system calls, and
+// the hit is taken from the bytes of the reply. This shows the server, not a client's library.
+// A ratio is to hitline. For what speaks ZeroMQ there is a second one, to hitline-zmtp; and where
+// raw is measured, all have one to it.
 //
 // # What is measured
 //
-// One client with one connection, which asks, waits and checks the answer. The
-// garbage of client libraries is collected between the requests, so that it costs
-// nobody anything. While one rival is asked, the others wait.
+// One client with one connection, which asks, waits and checks the answer. While one rival is
+// asked, the others wait.
 //
 // The client has one core. The servers have all others but the hyper-threads of the
 // client's. With two cores they have one, which is hard on a server with several
-// threads, such as pyzmq with its I/O thread. As a client pyzmq has two threads, too, on
-// the client's one core.
+// threads, such as pyzmq with its I/O thread.
 //
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
@@ -59,12 +43,10 @@
 // spreads are the least and the largest of the rounds. What is asked before the first
 // round does not count; every answer is checked.
 //
-// Beside latencies there are the CPU time of each server for a request, of hitline without
-// requests (Options.Idle), and requests a second with many under way (Options.Pipeline): in
-// further rounds, of those that are asked by prepared bytes and take more than one. As many
-// requests as one read has answered are written with one call.
+// Beside latencies there are the CPU time of each server for a request, and requests a second
+// with many under way (Options.Pipeline): in further rounds, of those that take more than one. As
+// many requests as one read has answered are written with one call.
 //
-// Raw sockets are used by system calls that the Go scheduler is not told of, and their clients
-// allocate nothing, so that little of the client is in the figures: what it takes brings ratios
-// nearer to 1.
+// Sockets are used by system calls that the Go scheduler is not told of, and clients allocate
+// nothing, so that little of the client is in the figures: what it takes brings ratios nearer to 1.
 package compare

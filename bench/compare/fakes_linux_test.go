@@ -4,9 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -15,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hitline/hitline/bench/measure/measuretest"
 	"github.com/hitline/hitline/bench/wire"
@@ -40,16 +36,10 @@ func TestMain(m *testing.M) {
 // serveAs is this binary as the server that its arguments ask for.
 func serveAs(fault string, args []string) error {
 	switch args[0] {
-	case "floor-server":
+	case "raw-server":
 		size, _ := strconv.Atoi(args[1])
-		return ServeFloor(os.Stderr, size, 1000)
-	case "map-server":
-		tokens, _ := strconv.Atoi(args[1])
-		return ServeMap(os.Stderr, tokens)
-	case "-c": // of Python: its versions, or the client
-		if len(args) > 2 {
-			return servePyzmq(args[2:])
-		}
+		return ServeRaw(os.Stderr, size)
+	case "-c": // of Python: its versions
 		fmt.Fprintln(os.Stdout, "fake 1.2, pyzmq 9.8, more")
 		os.Exit(0)
 	case "--version": // of Redis
@@ -142,7 +132,8 @@ func serveFaultTo(conn net.Conn, fault string) error {
 		return err
 	}
 	blob := 20 * hashLen
-	before, done := zmtp.store(blob)
+	envelope := wire.ZMTP.Envelope()
+	before, done := netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.GroupRank{}, hashLen, blob), wire.ZMTP.Done()
 	for { // what is stored comes on a connection of its own
 		head, err := in.Peek(len(before))
 		if err != nil {
@@ -161,7 +152,7 @@ func serveFaultTo(conn net.Conn, fault string) error {
 			return err
 		}
 	}
-	if _, err := in.Discard(len(zmtp.lookup(0, blob)) + blob); err != nil {
+	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, 0, hashLen, blob)) + blob); err != nil {
 		return err
 	}
 	switch fault {
@@ -172,79 +163,6 @@ func serveFaultTo(conn net.Conn, fault string) error {
 		return err
 	}
 	return nil // it closes
-}
-
-// servePyzmq is lookup_client.py without Python: a REQ socket by the connections of
-// this package.
-func servePyzmq(args []string) error {
-	number := func(flag string) int {
-		for i, arg := range args {
-			if arg == flag {
-				n, _ := strconv.Atoi(args[i+1])
-				return n
-			}
-		}
-		return 0
-	}
-	chains, hashes, tokens := number("--chains"), number("--hashes"), number("--tokens")
-	fmt.Println(`{"ready":true}`)
-	in := bufio.NewReader(os.Stdin)
-	blob := make([]byte, chains*hashes*hashLen)
-	if _, err := io.ReadFull(in, blob); err != nil {
-		return err
-	}
-	var conns []net.Conn
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			return err
-		}
-		var command struct {
-			Connect string
-			batchCommand
-		}
-		if err := json.Unmarshal(line, &command); err != nil {
-			return err
-		}
-		reply := map[string]any{"socket": len(conns)}
-		if command.Connect != "" {
-			conn, err := dialRaw(context.Background(), wire.Server{Address: command.Connect, Dialect: wire.ZMTP, Timeout: time.Minute})
-			if err != nil {
-				return err
-			}
-			conns = append(conns, conn)
-		} else if reply, err = fakeBatch(conns[command.Socket], command.batchCommand, blob, hashes, tokens); err != nil {
-			return err
-		}
-		text, _ := json.Marshal(reply)
-		fmt.Fprintf(os.Stdout, "%s\n", text)
-	}
-}
-
-// fakeBatch asks for the chains of a batch.
-func fakeBatch(conn net.Conn, batch batchCommand, blob []byte, hashes, tokens int) (map[string]any, error) {
-	hits, ns := []uint32{}, []int64{}
-	size := hashes * hashLen
-	reply := make([]byte, len(zmtp.prefix)+4)
-	for i, chain := range batch.Chains {
-		if batch.Absent[i] != "" {
-			absent, _ := hex.DecodeString(batch.Absent[i])
-			copy(blob[chain*size+batch.Blocks[i]*hashLen:], absent)
-		}
-		start := time.Now()
-		if _, err := conn.Write(append(zmtp.lookup(uint32(tokens), size), blob[chain*size:][:size]...)); err != nil {
-			return nil, err
-		}
-		if _, err := io.ReadFull(conn, reply); err != nil {
-			return nil, err
-		}
-		if !strings.HasPrefix(string(reply), string(zmtp.prefix)) {
-			return map[string]any{"error": fmt.Sprintf("%x", reply), "bad": true}, nil
-		}
-		ns = append(ns, int64(time.Since(start)))
-		hits = append(hits, binary.BigEndian.Uint32(reply[len(zmtp.prefix):]))
-	}
-	return map[string]any{"hits": hits, "ns": ns}, nil
 }
 
 // serveRedis serves the commands of Redis that this package uses.
@@ -342,6 +260,20 @@ var (
 	zmtpGreeting = append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"), make([]byte, 48)...)
 	zmtpReady    = []byte("\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00")
 )
+
+// serveEach serves each connection in a goroutine of its own. It returns when it cannot go on.
+func serveEach(listener net.Listener, serve func(net.Conn)) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			serve(conn)
+		}()
+	}
+}
 
 // serveFakeHitline is a hitline with a fault.
 func serveFakeHitline(fault string) error {

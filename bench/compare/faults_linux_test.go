@@ -34,21 +34,21 @@ func TestRunFaults(t *testing.T) {
 		is   error
 		text string
 	}{
-		"refuses":           {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: bad answer: it begins with 010000"},
-		"refuses to store":  {measure.ErrAnswer, "python-zmq (prepared), 20 hashes: storing: chain 0: bad answer: it begins with 0100000100"},
+		"refuses":           {measure.ErrAnswer, "python-zmq, 20 hashes: bad answer: it begins with 010000"},
+		"refuses to store":  {measure.ErrAnswer, "python-zmq, 20 hashes: storing: bad answer: chain 0 was answered a refusal (00)"},
 		"chatters":          {measure.ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
 		"old":               {measure.ErrAnswer, "no ZMTP greeting under the NULL mechanism, but ff"},
 		"not ready":         {measure.ErrAnswer, "no READY, but \"\\x05ERROR\""},
 		"no command":        {measure.ErrAnswer, "no READY, but a frame of flags 0"},
 		"closes":            {measure.ErrLost, "closed by the server"},
 		"silent":            {measure.ErrLost, "greeting: no connection: no answer in time"},
-		"silent at lookups": {measure.ErrLost, "python-zmq (prepared), 20 hashes: no connection: no answer in time"},
+		"silent at lookups": {measure.ErrLost, "python-zmq, 20 hashes: no connection: no answer in time"},
 		"ends":              {measure.ErrLost, "ended (exit status 1): no luck"},
 		"hangs":             {measure.ErrLost, "is not ready"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			o := faked(t, fault)
-			o.Hashes, o.Only, o.Ways = []int{20}, []string{Python}, []string{Prepared}
+			o.Hashes, o.Only = []int{20}, []string{Python}
 			silent := fault[0] == 's'
 			switch {
 			case fault == "hangs":
@@ -71,9 +71,6 @@ func TestRunCancelled(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			o := faked(t, fault)
 			o.Only, o.Timeout = []string{Python}, time.Hour
-			if fault != "none" {
-				o.Ways = []string{Prepared}
-			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o.OnStep = func(at string, _, _ int) {
@@ -100,11 +97,11 @@ func TestHitlineFaults(t *testing.T) {
 		is              error
 		text, pipelined string
 	}{
-		"refuses":       {measure.ErrAnswer, "hitline (prepared), 20 hashes: bad answer: it begins with 000100", "bad answer: it begins with 000100"},
+		"refuses":       {measure.ErrAnswer, "hitline, 20 hashes: bad answer: it begins with 000100", "bad answer: it begins with 000100"},
 		"chatters":      {measure.ErrAnswer, ", of which 6 bytes are one", "which was not asked for"},
-		"closes":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: closed by the server", "no connection: closed by the server"},
-		"silent":        {measure.ErrLost, "hitline (prepared), 20 hashes: no connection: no answer in time", ""},
-		"refuses store": {measure.ErrRefused, "storing: chain 0", ""},
+		"closes":        {measure.ErrLost, "hitline, 20 hashes: no connection: closed by the server", "no connection: closed by the server"},
+		"silent":        {measure.ErrLost, "hitline, 20 hashes: no connection: no answer in time", ""},
+		"refuses store": {measure.ErrAnswer, "storing: bad answer: chain 0 was answered a refusal (00)", ""},
 	} {
 		for requests, text := range map[int]string{30: want.text, 6: want.pipelined} {
 			if text == "" {
@@ -112,7 +109,7 @@ func TestHitlineFaults(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(fault, requests), func(t *testing.T) {
 				o := faked(t, "hitline "+fault)
-				o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
+				o.Hashes, o.Only = []int{20}, []string{RawSocket}
 				o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, requests, 2
 				if fault == "silent" {
 					o.Timeout = 3 * time.Second
@@ -122,7 +119,7 @@ func TestHitlineFaults(t *testing.T) {
 		}
 	}
 	o := faked(t, "hitline wrong")
-	o.Hashes, o.Only, o.Ways = []int{20}, []string{Floor}, []string{Prepared}
+	o.Hashes, o.Only = []int{20}, []string{RawSocket}
 	o.Rounds, o.TimePerRival, o.Requests, o.Pipeline = 1, time.Nanosecond, 60, 7
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)

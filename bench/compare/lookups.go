@@ -25,29 +25,6 @@ func (w *lookups) strings(i int) []string {
 	return all
 }
 
-// members returns the hashes of all chains as go-redis takes members of a set. They share the
-// memory of the chains.
-func (w *lookups) members() [][]any {
-	all := make([][]any, w.Len())
-	for i := range all {
-		all[i] = make([]any, w.Hashes())
-		for block := range all[i] {
-			all[i][block] = w.Hash(i, block)
-		}
-	}
-	return all
-}
-
-// keys returns a key for each hash of all chains: copies, into which a client puts the absent hash
-// itself.
-func (w *lookups) keys(chain func(i int) []string) [][]string {
-	all := make([][]string, w.Len())
-	for i := range all {
-		all[i] = chain(i)
-	}
-	return all
-}
-
 // requestSet holds the bytes of one request for each chain. All have the same size,
 // and their hashes are at equal distances.
 type requestSet struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"runtime/metrics"
 	"slices"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 )
 
 const (
+	// batch is how many requests a rival gets at its turn, at most.
+	batch = 64
 	// turns is how many batches a round has of each rival, at least.
 	turns = 8
 	// maxByTime bounds the requests of a rival and round if their number hangs on how long they
@@ -23,8 +24,6 @@ const (
 	// pipelinedBatch is how often the requests under way change in a batch, at least: it begins
 	// and ends with fewer.
 	pipelinedBatch = 16
-	// garbage is how many bytes client libraries may leave before they are collected.
-	garbage = 256 << 20
 )
 
 // measurement is that of one number of hashes.
@@ -32,27 +31,25 @@ type measurement struct {
 	o        Options
 	load     *lookups
 	samplers []*sampler
-	live     uint64 // bytes of the heap after the last collection
 }
 
 // open stores the chains with all rivals and connects to them.
 func (m *measurement) open(ctx context.Context, rivals []*rival) error {
 	for i, r := range rivals {
 		m.step("store", i, len(rivals))
-		if r.data == nil || r.data.done {
+		if r.fill == nil {
 			continue
 		}
-		if err := r.data.fill(ctx); err != nil {
-			return fmt.Errorf("%v, %d hashes: storing: %w", r, m.load.Hashes(), err)
+		if err := r.fill(ctx); err != nil {
+			return fmt.Errorf("%s, %d hashes: storing: %w", r.name, m.load.Hashes(), err)
 		}
-		r.data.done = true
 	}
 	m.load.Cut(m.o.HitShare, m.o.MissAt)
 	for i, r := range rivals {
 		m.step("connect", i, len(rivals))
 		c, err := r.connect(ctx)
 		if err != nil {
-			return fmt.Errorf("%v, %d hashes: %w", r, m.load.Hashes(), err)
+			return fmt.Errorf("%s, %d hashes: %w", r.name, m.load.Hashes(), err)
 		}
 		// They begin at different requests, so that none is still in a cache because
 		// another rival has just been asked the same.
@@ -63,7 +60,7 @@ func (m *measurement) open(ctx context.Context, rivals []*rival) error {
 
 func (m *measurement) close() {
 	for _, s := range m.samplers {
-		s.client.close()
+		_ = s.client.Close() // nobody waits on it
 	}
 }
 
@@ -73,7 +70,7 @@ func (m *measurement) step(what string, done, total int) {
 
 // run makes all rounds.
 func (m *measurement) run(ctx context.Context) error {
-	m.collect()
+	runtime.GC()
 	for i, s := range m.samplers {
 		m.step("warm up", i, len(m.samplers))
 		if err := m.warm(ctx, s); err != nil {
@@ -82,14 +79,10 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 	err := m.rounds(ctx, "rounds", m.samplers, func(s *sampler, n int) error { return s.askBatch(ctx, n) }, (*sampler).endRound)
 	if err == nil && m.o.Pipeline > 0 {
-		several := slices.DeleteFunc(slices.Clone(m.samplers), func(s *sampler) bool { return s.client.pipeline == nil })
+		several := slices.DeleteFunc(slices.Clone(m.samplers), func(s *sampler) bool { return s.client.depth < m.o.Pipeline })
 		err = m.rounds(ctx, "pipelined", several, func(s *sampler, n int) error {
 			return s.askPipelined(max(n, pipelinedBatch*m.o.Pipeline), m.o.Pipeline)
 		}, (*sampler).endPipelined)
-	}
-	if s := m.find(Hitline, Ways()...); err == nil && m.o.Idle && s != nil && s.rival.server != nil {
-		m.step("idle", 0, 1)
-		err = s.measureIdle(ctx)
 	}
 	return err
 }
@@ -98,22 +91,22 @@ func (m *measurement) run(ctx context.Context) error {
 // it how many requests a round shall have. The first one is not representative.
 func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	perRound := m.o.TimePerRival / time.Duration(m.o.Rounds)
-	if _, err := s.ask(ctx, 1); err != nil {
+	spent, times := time.Duration(0), []time.Duration{}
+	if err := s.ask(ctx, 1, func(time.Duration) {}); err != nil {
 		return err
 	}
-	spent, times := time.Duration(0), []time.Duration{}
 	for len(times) < 2 || spent < min(perRound/2, maxWarm) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		answers, err := s.ask(ctx, 1)
+		err := s.ask(ctx, 1, func(took time.Duration) {
+			spent += took
+			times = append(times, took)
+		})
 		if err != nil {
 			return err
 		}
-		spent += answers[0].took
-		times = append(times, answers[0].took)
 	}
-	m.collectIfMuch()
 	slices.Sort(times)
 	median := max(measure.Percentile(times, 50), 1) // one slow request would dominate the mean
 	s.perRound = int(min(max(perRound/median, 1), maxByTime))
@@ -142,10 +135,9 @@ func (m *measurement) rounds(ctx context.Context, what string, samplers []*sampl
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				if err := ask(s, m.batch(s)); err != nil {
+				if err := ask(s, min(batch, (s.perRound+turns-1)/turns)); err != nil {
 					return err
 				}
-				m.collectIfMuch()
 				left = left || s.left > 0
 			}
 		}
@@ -156,56 +148,20 @@ func (m *measurement) rounds(ctx context.Context, what string, samplers []*sampl
 	return nil
 }
 
-// batch returns how many requests a rival gets at its turn.
-func (m *measurement) batch(s *sampler) int {
-	n := (s.perRound + turns - 1) / turns
-	if m.o.Batch > 0 {
-		n = min(n, m.o.Batch)
-	}
-	return n
-}
-
-// collectIfMuch collects the garbage once there is much of it.
-func (m *measurement) collectIfMuch() {
-	if heapBytes() > m.live+garbage {
-		m.collect()
-	}
-}
-
-func (m *measurement) collect() {
-	runtime.GC()
-	m.live = heapBytes()
-}
-
-// heapBytes returns the size of all objects, dead ones included. Unlike runtime.ReadMemStats it
-// does not stop the world.
-func heapBytes() uint64 {
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
-}
-
-// rows makes the report's rows: one way after the other.
+// rows makes the report's rows.
 func (m *measurement) rows() []Row {
-	var rows []Row
-	floor := m.find(Floor, Prepared)
-	for _, way := range Ways() {
-		for _, s := range m.samplers {
-			if s.rival.way == way {
-				rows = append(rows, s.row(m.find(Hitline, way), m.find(HitlineZMTP, way), floor))
-			}
-		}
+	rows := make([]Row, len(m.samplers))
+	for i, s := range m.samplers {
+		rows[i] = s.row(m.find(Hitline), m.find(HitlineZMTP), m.find(RawSocket))
 	}
 	return rows
 }
 
-// find returns the sampler of a rival in the first way in which it is measured, or nil.
-func (m *measurement) find(name string, ways ...string) *sampler {
-	for _, way := range ways {
-		for _, s := range m.samplers {
-			if s.rival.name == name && s.rival.way == way {
-				return s
-			}
+// find returns the sampler of a rival, or nil.
+func (m *measurement) find(name string) *sampler {
+	for _, s := range m.samplers {
+		if s.rival.name == name {
+			return s
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package compare
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -18,38 +17,25 @@ type Options struct {
 	Entries      int           // least number of hashes stored for each number of hashes
 	Rotate       int64         // bytes that the requests of each number of hashes exceed together; an index holds as many
 	Rounds       int           // required
-	TimePerRival time.Duration // in each way at each number of hashes, about; required
+	TimePerRival time.Duration // at each number of hashes, about; required
 	Requests     int           // a round and rival; 0: as many as TimePerRival is for
-	Batch        int           // most requests to a rival before it is the next one's turn; 0: an eighth of a round
 	Pipeline     int           // requests under way in further rounds; 0: no such rounds
-	Idle         bool          // also measure what CPU time hitline takes without requests
 	HitShare     float64       // of the chains that hit whole
 	MissAt       workload.MissAt
 	Seed         uint64 // the same one sends the same requests to every rival, in every run; 0 takes a random one
 
 	Only []string // rivals to measure; hitline always is; nil for all
-	Ways []string // in which they are asked; nil for Prepared and Usual
 
 	// Cores by the system's numbers; see [process.OneCore].
 	ClientCores, ServerCores []int
-	OneServerCore            bool // without ServerCores: give the servers one core
 
-	// Connect is the address tcp://host:port or ipc:///path of a hitline that runs, in place of
-	// one that is started here. Token returns the token to send to it, "" for none; it is a
-	// function so that no printed options have the token.
-	Connect string
-	Token   func() string
-
-	Hitline     string   // path of the hitline binary; required without Connect
-	FloorServer []string // command line that ends in a call of ServeFloor; the request size is appended
-	MapServer   []string // command line that ends in a call of ServeMap; the tokens of a hash are appended
+	Hitline   string   // path of the hitline binary; required
+	RawServer []string // command line that ends in a call of ServeRaw; the request size is appended
 
 	// Paths of the other programs; see [process.FindProgram].
-	Python         string // with pyzmq: of its servers and of the client
-	GoMap          string // bench/rivals/gomap
-	RedisServer    string
-	ValkeyServer   string
-	MooncakeMaster string // not looked for
+	Python       string // with pyzmq
+	RedisServer  string
+	ValkeyServer string
 
 	Timeout time.Duration     // longest wait for a start, a connection or an answer; required
 	OnNote  func(text string) // is told what limits the meaning of the figures; required
@@ -82,7 +68,6 @@ func (o Options) Validate() error {
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),
 		measure.CheckPositive("a duration", o.TimePerRival),
 		measure.CheckRange("requests a round", o.Requests, 0, maxPerRound),
-		measure.CheckRange("requests a batch", o.Batch, 0, maxPerRound),
 		measure.CheckRange("requests under way", o.Pipeline, 0, MaxPipeline),
 		measure.CheckShare("of chains that hit", o.HitShare),
 		o.MissAt.Check(),
@@ -91,26 +76,10 @@ func (o Options) Validate() error {
 	for _, name := range o.Only {
 		err = cmp.Or(err, measure.CheckOneOf("a rival", name, Rivals()...))
 	}
-	for _, way := range o.Ways {
-		err = cmp.Or(err, measure.CheckOneOf("a way", way, Ways()...))
-	}
-	if err == nil && strings.HasPrefix(o.Connect, "tls://") {
-		err = measure.BadOptions("TLS is not measured beside a raw socket; give tcp://host:port or ipc:///path")
-	}
 	return err
 }
 
-// wants tells whether a rival is to be measured in a way.
-func (o Options) wants(name, way string) bool {
-	ways := o.Ways
-	if len(ways) == 0 {
-		ways = []string{Prepared, Usual}
-	}
-	named := len(o.Only) == 0 || name == Hitline || slices.Contains(o.Only, name)
-	return named && slices.Contains(ways, way)
-}
-
-// wantsAny tells whether a rival is to be measured at all.
-func (o Options) wantsAny(name string) bool {
-	return slices.ContainsFunc(waysOf(name), func(way string) bool { return o.wants(name, way) })
+// wants tells whether a rival is to be measured.
+func (o Options) wants(name string) bool {
+	return len(o.Only) == 0 || name == Hitline || slices.Contains(o.Only, name)
 }

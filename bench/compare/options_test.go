@@ -19,18 +19,6 @@ func small() Options {
 	}
 }
 
-func TestWays(t *testing.T) {
-	assert.Equal(t, []string{Prepared}, waysOf(Floor))
-	assert.Equal(t, Ways(), waysOf(Hitline))
-	assert.Equal(t, []string{Prepared, Usual}, waysOf(Python))
-	assert.Equal(t, []string{Usual}, waysOf(MooncakeExists))
-	for _, server := range serverKinds {
-		for _, kind := range server.rivals {
-			assert.NotEmpty(t, kind.note, kind.name)
-		}
-	}
-}
-
 func TestValidate(t *testing.T) {
 	measuretest.RefusedOptions(t, small(), Options.Validate, map[string]func(*Options){
 		"no number of hashes":                   func(o *Options) { o.Hashes = nil },
@@ -43,23 +31,19 @@ func TestValidate(t *testing.T) {
 		"0 rounds;":                             func(o *Options) { o.Rounds = 0 },
 		"a duration of 0s;":                     func(o *Options) { o.TimePerRival = 0 },
 		"-1 requests a round;":                  func(o *Options) { o.Requests = -1 },
-		"-1 requests a batch;":                  func(o *Options) { o.Batch = -1 },
 		"1025 requests under way; give 0 to":    func(o *Options) { o.Pipeline = 1025 },
 		"a share of 1.5 of chains that hit;":    func(o *Options) { o.HitShare = 1.5 },
 		"a miss at \"end\";":                    func(o *Options) { o.MissAt = "end" },
-		"a rival \"rédis\"; there are floor, h": func(o *Options) { o.Only = []string{Floor, "rédis"} },
-		"a way \"fast\"; there are prepared":    func(o *Options) { o.Ways = []string{"fast"} },
+		"a rival \"rédis\"; there are raw, hit": func(o *Options) { o.Only = []string{RawSocket, "rédis"} },
 		"a timeout of 0s;":                      func(o *Options) { o.Timeout = 0 },
-		"TLS is not measured beside":            func(o *Options) { o.Connect = "tls://h:1" },
 	})
 }
 
 func TestWants(t *testing.T) {
 	o := small()
-	assert.True(t, o.wants(Python, Usual))
-	o.Only, o.Ways = []string{Floor}, []string{Prepared}
-	assert.True(t, o.wants(Floor, Prepared))
-	assert.True(t, o.wantsAny(Hitline))
-	assert.False(t, o.wantsAny(Python))
-	assert.False(t, o.wants(Hitline, Usual))
+	assert.True(t, o.wants(Python))
+	o.Only = []string{RawSocket}
+	assert.True(t, o.wants(RawSocket))
+	assert.True(t, o.wants(Hitline), "ratios are to it")
+	assert.False(t, o.wants(Python))
 }

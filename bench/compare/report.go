@@ -12,10 +12,7 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 )
 
-// Report is the result of Run, also of hitbench floor. Who draws round trips takes of Rows
-// what was asked in the way [Prepared]: of a rival's row p50_us, with the least and the largest of
-// p50_us_rounds. In hitbench floor there are two rows for a number of hashes, those of the rivals
-// "floor" and "hitline".
+// Report is the result of Run.
 type Report struct {
 	Setup       measure.Setup   `json:"setup"`
 	Hashes      []int           `json:"hashes"`
@@ -27,7 +24,6 @@ type Report struct {
 	MissAt      workload.MissAt `json:"miss_at"`
 	Rounds      int             `json:"rounds"`
 	Pipeline    int             `json:"pipeline,omitempty"` // requests under way in the rounds of Row.Rate
-	Connect     string          `json:"connect,omitempty"`  // the hitline that was not started here
 
 	process.Placement
 
@@ -37,22 +33,20 @@ type Report struct {
 	Partial bool      `json:"partial,omitempty"`
 }
 
-// Figures are those of round trips, in microseconds to 0.01. Those to the floor have the least
-// and the largest of the rounds, and are 0 if the floor server was not measured.
+// Figures are those of round trips, in microseconds to 0.01. Ratios to the floor, which is the
+// rival [RawSocket], have the least and the largest of the rounds, and are 0 if it was not measured.
 type Figures struct {
 	P50us      float64        `json:"p50_us"` // of all requests that count, as the next
 	P99us      float64        `json:"p99_us"`
 	MaxUs      float64        `json:"max_us"`
 	RoundP50us measure.Spread `json:"p50_us_rounds"`         // of the rounds' medians
-	ToFloor    measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the floor server's
+	ToFloor    measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the raw server's
 	P99ToFloor measure.Spread `json:"p99_to_floor,omitzero"` // likewise of the rounds' p99
 }
 
-// Row is a rival, asked in one way, at one number of hashes.
+// Row is a rival at one number of hashes.
 type Row struct {
 	Rival   string `json:"rival"`
-	Way     string `json:"way"`    // Prepared or Usual
-	Client  string `json:"client"` // who asks
 	Version string `json:"version"`
 	Note    string `json:"note,omitempty"` // what limits the meaning of the row
 	Hashes  int    `json:"hashes"`
@@ -60,19 +54,15 @@ type Row struct {
 	Figures
 	UsPerHash float64 `json:"us_per_hash"` // p50_us by the number of hashes
 
-	// Ratio is to hitline asked in the same way: above 1, the rival takes longer. It is of the
-	// rounds' medians.
+	// Ratio is to hitline: above 1, the rival takes longer. It is of the rounds' medians.
 	Ratio measure.Spread `json:"ratio"`
-	// RatioZMTP is to hitline-zmtp asked in the same way, by the same client; 0 if the
-	// rival is not asked over ZeroMQ, or hitline-zmtp is not measured.
+	// RatioZMTP is to hitline-zmtp; 0 if the rival is not asked over ZeroMQ, or hitline-zmtp is
+	// not measured.
 	RatioZMTP float64 `json:"ratio_zmtp,omitempty"`
 
-	// Of servers that were started here: CPU time a request, and of hitline what it takes in a
-	// second without requests.
-	CPUus   measure.Spread `json:"cpu_us,omitzero"`
-	IdleCPU *float64       `json:"idle_cpu_ms_per_s,omitempty"`
+	CPUus measure.Spread `json:"cpu_us,omitzero"` // CPU time of the server for a request
 
-	// With Options.Pipeline: requests a second, and their ratio to the floor server's.
+	// With Options.Pipeline: requests a second, and their ratio to the raw server's.
 	Rate        measure.Spread `json:"requests_per_s,omitzero"`
 	RateToFloor measure.Spread `json:"requests_to_floor,omitzero"`
 
@@ -84,7 +74,6 @@ type Row struct {
 // its memory.
 type Skipped struct {
 	Rival string `json:"rival"`
-	Way   string `json:"way,omitempty"` // empty: both
 	Why   string `json:"why"`
 }
 
@@ -94,7 +83,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("chains", "%d rounds over %v; %d hashes stored; %.4g %% hit whole", r.Rounds, r.Chains, r.Entries, 100*r.HitShare)
 	t.Line("cores", "%v", r.Placement)
-	if len(r.Placement.Server) == 1 && !r.Placement.Shared && slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Rival != Floor && row.Rival != Hitline }) {
+	if len(r.Placement.Server) == 1 && !r.Placement.Shared && slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Rival != RawSocket && row.Rival != Hitline }) {
 		t.Text("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine")
 	}
 	if r.Partial {
@@ -102,7 +91,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	for rows := r.Rows; len(rows) > 0; {
 		first := rows[0]
-		n := slices.IndexFunc(rows, func(row Row) bool { return row.Hashes != first.Hashes || row.Way != first.Way })
+		n := slices.IndexFunc(rows, func(row Row) bool { return row.Hashes != first.Hashes })
 		if n < 0 {
 			n = len(rows)
 		}
@@ -116,19 +105,13 @@ func (r Report) WriteTable(w io.Writer) error {
 	return t.Write(w)
 }
 
-// headings are what the groups of rows are called.
-var headings = map[string]string{
-	Prepared: "prepared bytes over a raw socket; ratios to hitline asked so",
-	Usual:    "each by its users' client; ratios to hitline by lookup/client",
-}
-
 // column is one of a table of rows. It is left out if none of them has it.
 type column struct {
 	head string
 	cell func(row Row) string
 }
 
-// columns are those behind the name of the rival and that of the client.
+// columns are those after the name of the rival.
 var columns = []column{
 	{"p50 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P50us) }},
 	{"of the rounds", func(row Row) string { return fmt.Sprintf("%.2f to %.2f", row.RoundP50us.Min, row.RoundP50us.Max) }},
@@ -136,7 +119,7 @@ var columns = []column{
 	{"max us", func(row Row) string { return fmt.Sprintf("%.2f", row.MaxUs) }},
 	{"ratio", func(row Row) string { return spread(row.Ratio) }},
 	{"zmtp", func(row Row) string { return spread(measure.Spread{Median: row.RatioZMTP}) }},
-	{"to the floor", func(row Row) string { return spread(row.ToFloor) }},
+	{"to raw", func(row Row) string { return spread(row.ToFloor) }},
 	{"cpu us", func(row Row) string { return spread(measure.Spread{Median: row.CPUus.Median}) }},
 	{"ns a hash", func(row Row) string { return fmt.Sprintf("%.1f", 1000*row.UsPerHash) }},
 	{"requests", func(row Row) string { return measure.Grouped(int64(row.Requests)) }},
@@ -159,13 +142,13 @@ func spread(s measure.Spread) string {
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Min, s.Max)
 }
 
-// addGroup adds the rows of one way at one number of hashes, and what only some have.
+// addGroup adds the rows of one number of hashes, and what only some have.
 func (r Report) addGroup(t *measure.Table, rows []Row) {
-	t.Text("\n%d hashes, %s", rows[0].Hashes, headings[rows[0].Way])
-	heads := []string{"", "client"}
+	t.Text("\n%d hashes; ratios to hitline", rows[0].Hashes)
+	heads := []string{""}
 	cells := make([][]any, len(rows))
 	for i, row := range rows {
-		cells[i] = []any{row.Rival, row.Client}
+		cells[i] = []any{row.Rival}
 	}
 	for _, c := range columns {
 		if !slices.ContainsFunc(rows, func(row Row) bool { return c.cell(row) != "" }) {
@@ -181,17 +164,9 @@ func (r Report) addGroup(t *measure.Table, rows []Row) {
 		t.Row(row...)
 	}
 	for _, row := range rows {
-		r.addMore(t, row)
-	}
-}
-
-// addMore adds lines for what few rows have.
-func (r Report) addMore(t *measure.Table, row Row) {
-	if row.Rate.Median > 0 {
-		t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of the floor's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToFloor), "unknown"))
-	}
-	if row.IdleCPU != nil {
-		t.Line("idle", "%s takes %.2f ms of CPU a second", row.Rival, *row.IdleCPU)
+		if row.Rate.Median > 0 {
+			t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of raw's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToFloor), "unknown"))
+		}
 	}
 }
 
@@ -208,10 +183,6 @@ func (r Report) addRivals(t *measure.Table) {
 		t.Text("%-17s %s", row.Rival, text)
 	}
 	for _, s := range r.Skipped {
-		way := ""
-		if s.Way != "" {
-			way = " by its " + s.Way + " client"
-		}
-		t.Text("%-17s skipped%s: %s", s.Rival, way, s.Why)
+		t.Text("%-17s skipped: %s", s.Rival, s.Why)
 	}
 }

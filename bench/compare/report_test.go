@@ -26,39 +26,37 @@ func TestReportKeys(t *testing.T) {
 		"block_size", "chains", "client_cores", "entries", "hashes", "hit_share", "miss_at", "rotate_bytes", "rounds", "rows",
 		"server_cores", "setup", "shared_cores", "skipped", "wrong",
 	}, measuretest.Keys(t, Report{}))
-	more := measuretest.Keys(t, Report{Pipeline: 1, Connect: "a", Partial: true})
-	assert.Subset(t, more, []string{"pipeline", "connect", "partial"})
+	more := measuretest.Keys(t, Report{Pipeline: 1, Partial: true})
+	assert.Subset(t, more, []string{"pipeline", "partial"})
 	row := []string{
-		"client", "hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "way", "wrong",
+		"hashes", "max_us", "p50_us", "p50_us_rounds", "p99_us", "ratio", "requests", "rival", "us_per_hash", "version", "wrong",
 	}
 	assert.Equal(t, row, measuretest.Keys(t, Row{}))
-	idle, some := 0.0, measure.Spread{Median: 1}
+	some := measure.Spread{Median: 1}
 	full := Row{
-		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, IdleCPU: &idle, Rate: some, RateToFloor: some,
+		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, Rate: some, RateToFloor: some,
 	}
 	assert.ElementsMatch(t, append(row,
-		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "idle_cpu_ms_per_s", "requests_per_s", "requests_to_floor",
+		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "requests_per_s", "requests_to_floor",
 	), measuretest.Keys(t, full))
 	assert.Equal(t, []string{"max", "median", "min"}, measuretest.Keys(t, some))
-	assert.Equal(t, []string{"rival", "way", "why"}, measuretest.Keys(t, Skipped{"y", Usual, "z"}))
+	assert.Equal(t, []string{"rival", "why"}, measuretest.Keys(t, Skipped{"y", "z"}))
 }
 
 func TestReportTable(t *testing.T) {
 	one := measure.Spread{Median: 1, Min: 1, Max: 1}
 	figures := Figures{P50us: 12.3, RoundP50us: measure.Spread{Median: 12, Min: 11, Max: 14}, P99us: 20, MaxUs: 99}
 	row := Row{
-		Rival: Hitline, Way: Prepared, Client: "raw socket", Version: "v1", Note: "raw", Hashes: 64,
+		Rival: Hitline, Version: "v1", Note: "raw", Hashes: 64,
 		Figures: figures, Ratio: one, UsPerHash: 0.19219, Requests: 7000,
 	}
 	floor := row
-	floor.Rival, floor.Note = Floor, ""
+	floor.Rival, floor.Note = RawSocket, ""
 	slow := row
 	slow.Rival, slow.Version, slow.Note, slow.P50us, slow.Ratio.Median, slow.RatioZMTP, slow.Wrong = Python, "v2", "", 123, 10, 9.5, 3
-	usual := row
-	usual.Way, usual.Client = Usual, "lookup/client"
 	r := Report{
-		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow, usual},
-		Skipped: []Skipped{{Rival: GoZMQMap, Why: "it is not here"}, {HitlineZMTP, Usual, "no pyzmq"}}, Wrong: 3,
+		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow},
+		Skipped: []Skipped{{Rival: Python, Why: "it is not here"}}, Wrong: 3,
 	}
 	var table strings.Builder
 	assert.NoError(t, r.WriteTable(&table))
@@ -68,37 +66,30 @@ func TestReportTable(t *testing.T) {
 cores client [0], server [1]
 one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine
 
-64 hashes, prepared bytes over a raw socket; ratios to hitline asked so
-client p50 us of the rounds p99 us max us ratio zmtp ns a hash requests wrong
-floor raw socket 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
-hitline raw socket 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
-python-zmq raw socket 123.00 11.00 to 14.00 20.00 99.00 10.000 (1.000 to 1.000) 9.50 192.2 7,000 3 WRONG
+64 hashes; ratios to hitline
+p50 us of the rounds p99 us max us ratio zmtp ns a hash requests wrong
+raw 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
+hitline 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
+python-zmq 123.00 11.00 to 14.00 20.00 99.00 10.000 (1.000 to 1.000) 9.50 192.2 7,000 3 WRONG
 
-64 hashes, each by its users' client; ratios to hitline by lookup/client
-client p50 us of the rounds p99 us max us ratio ns a hash requests
-hitline lookup/client 12.30 11.00 to 14.00 20.00 99.00 1.000 (1.000 to 1.000) 192.2 7,000
-
-floor v1
+raw v1
 hitline v1; raw
 python-zmq v2
-go-zmq-map skipped: it is not here
-hitline-zmtp skipped by its usual client: no pyzmq
+python-zmq skipped: it is not here
 wrong 3
 `, rest)
 
-	idle := 0.5
 	floor.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
 	row.ToFloor = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
-	row.Rate, row.RateToFloor, row.IdleCPU = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}, &idle
+	row.Rate, row.RateToFloor = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}
 	table.Reset()
 	assert.NoError(t, Report{
 		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
 	}.WriteTable(&table))
 	text := spaced(table.String())
 	for _, want := range []string{
-		"cores not pinned\npartial: ", "to the floor cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
-		"pipelined hitline, 8 under way: 2000 requests a second, 0.500 (0.400 to 0.600) of the floor's\n",
-		"idle hitline takes 0.50 ms of CPU a second\n",
+		"cores not pinned\npartial: ", "to raw cpu us", "1.100 (1.000 to 1.200)", " 2.50 ",
+		"pipelined hitline, 8 under way: 2000 requests a second, 0.500 (0.400 to 0.600) of raw's\n",
 	} {
 		assert.Contains(t, text, want)
 	}

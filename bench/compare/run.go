@@ -44,15 +44,14 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if o.OneServerCore && len(o.ServerCores) == 0 && !placement.Shared {
-		placement.Server = placement.Server[:1]
-	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	r := &runner{o: o, report: Report{
 		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt, RotateBytes: o.Rotate,
-		Rounds: o.Rounds, Pipeline: o.Pipeline, Connect: o.Connect, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
+		Rounds: o.Rounds, Pipeline: o.Pipeline, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
 	}}
-	r.notes()
+	if placement.Shared {
+		o.OnNote("client and servers share their cores: nothing is pinned, and the ratios mean little")
+	}
 	if !placement.Shared {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
@@ -61,16 +60,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	r.report.Partial = err != nil
 	return r.report, err
-}
-
-// notes says what limits the meaning of the figures.
-func (r *runner) notes() {
-	if r.report.Placement.Shared {
-		r.o.OnNote("client and servers share their cores: nothing is pinned, and the ratios mean little")
-	}
-	if r.o.Connect != "" {
-		r.o.OnNote(r.o.Connect + " was not started here: it is not pinned, and its CPU time is not known")
-	}
 }
 
 // measure makes the rows.

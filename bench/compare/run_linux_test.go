@@ -30,8 +30,7 @@ func faked(t *testing.T, fault string) Options {
 	o.Python = os.Args[0]
 	o.RedisServer = os.Args[0]
 	o.ValkeyServer = "" // looked for
-	o.FloorServer = []string{os.Args[0], "floor-server"}
-	o.MapServer = []string{os.Args[0], "map-server"}
+	o.RawServer = []string{os.Args[0], "raw-server"}
 	return o
 }
 
@@ -51,20 +50,15 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 	assert.Equal(t, 20*300+400, r.Entries)
 	var got, want []string
 	for _, hashes := range o.Hashes {
-		for _, way := range Ways() {
-			for _, rival := range rivals {
-				if o.wants(rival, way) && slices.Contains(waysOf(rival), way) {
-					want = append(want, fmt.Sprintf("%s %s %d", rival, way, hashes))
-				}
-			}
+		for _, rival := range rivals {
+			want = append(want, fmt.Sprintf("%s %d", rival, hashes))
 		}
 	}
 	for _, row := range r.Rows {
-		name := fmt.Sprintf("%s %s %d", row.Rival, row.Way, row.Hashes)
+		name := fmt.Sprintf("%s %d", row.Rival, row.Hashes)
 		got = append(got, name)
 		assert.Zero(t, row.Wrong, name)
 		assert.NotEmpty(t, row.Version, name)
-		assert.NotEmpty(t, row.Client, name)
 		assert.LessOrEqual(t, row.P50us, row.P99us, name)
 		assert.LessOrEqual(t, row.P99us, row.MaxUs, name)
 		assert.GreaterOrEqual(t, row.Requests, o.Rounds, name)
@@ -73,7 +67,7 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 		}
 		assert.LessOrEqual(t, row.RoundP50us.Min, row.RoundP50us.Max, name)
 		assert.LessOrEqual(t, row.Ratio.Min, row.Ratio.Max, name)
-		if slices.Contains(rivals, Floor) {
+		if slices.Contains(rivals, RawSocket) {
 			assert.Positive(t, row.ToFloor.Median, name)
 		}
 		if row.Rival == Hitline {
@@ -84,7 +78,7 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 }
 
 // fakedRivals are those whose servers and clients this binary can be.
-var fakedRivals = []string{Floor, Hitline, HitlineZMTP, GoNetMap, PythonBare, Python, RedisSMIsMember, RedisExists}
+var fakedRivals = []string{RawSocket, Hitline, HitlineZMTP, PythonBare, Python, RedisSMIsMember, RedisExists}
 
 // What needs nothing but this binary.
 func TestRun(t *testing.T) {
@@ -120,15 +114,12 @@ func TestRun(t *testing.T) {
 // TestRivals runs the real ones that this machine has.
 func TestRivals(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts Python and builds a rival")
+		t.Skip("starts Python")
 	}
 	o := faked(t, "none")
-	o.GoMap = filepath.Join(t.TempDir(), "gomap")
-	out, err := exec.Command("go", "-C", filepath.Join("..", "rivals", "gomap"), "build", "-o", o.GoMap, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	o.Python, o.RedisServer = storetest.PyzmqPython(t), ""
-	rivals := []string{Floor, Hitline, HitlineZMTP, GoNetMap, GoZMQMap, PythonBare, Python}
-	skipped := []string{MooncakeExists}
+	rivals := []string{RawSocket, Hitline, HitlineZMTP, PythonBare, Python}
+	var skipped []string
 	for program, rows := range map[string][]string{"redis-server": {RedisSMIsMember, RedisExists}, "valkey-server": {ValkeySMIs, ValkeyExists}} {
 		if _, err := exec.LookPath(program); err == nil {
 			rivals = append(rivals, rows...)
@@ -136,7 +127,7 @@ func TestRivals(t *testing.T) {
 			skipped = append(skipped, rows...)
 		}
 	}
-	if len(skipped) == 1+4 {
+	if len(skipped) == 4 {
 		storetest.SkipOrFail(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
 	}
 	r, err := Run(t.Context(), o)
@@ -153,36 +144,16 @@ func TestRivals(t *testing.T) {
 		switch row.Rival {
 		case Python:
 			assert.Regexp(t, `^Python 3\.\S+, pyzmq 27\.3\.0, libzmq 4\.\S+$`, row.Version)
-		case GoZMQMap:
-			assert.Regexp(t, `^go1\.\S+, go-zeromq v0\.\S+$`, row.Version)
 		case RedisExists:
 			assert.Regexp(t, `^(Redis|Valkey) \d\S+$`, row.Version)
-			if row.Way == Usual {
-				assert.Regexp(t, `^go-redis \d`, row.Client)
-			}
 		}
 	}
-}
-
-// A real master, whose keys are all absent.
-func TestMooncake(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a Mooncake master")
-	}
-	o := faked(t, "none")
-	o.MooncakeMaster = storetest.RequireMooncake(t, storetest.MooncakeRelease).MasterProgram(t)
-	o.Only = []string{MooncakeExists}
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	judge(t, o, r, []string{Hitline, MooncakeExists})
-	noChildren(t)
-	assert.Contains(t, r.Rows[len(r.Rows)-1].Note, "miss only")
 }
 
 // Wrong answers are counted and told of; the others' rows are as they should be.
 func TestRunWrong(t *testing.T) {
 	o := faked(t, "wrong")
-	o.Only, o.HitShare = []string{GoNetMap, Python}, 1
+	o.Only, o.HitShare = []string{RawSocket, Python}, 1
 	var notes []string
 	o.OnNote = func(text string) { notes = append(notes, text) }
 	r, err := Run(t.Context(), o)
@@ -198,7 +169,7 @@ func TestRunWrong(t *testing.T) {
 	}
 	assert.Positive(t, wrong)
 	assert.Equal(t, wrong, r.Wrong)
-	assert.Contains(t, notes, "wrong: python-zmq (prepared), 20 hashes, request 14: expected 320 hit tokens, got 160")
+	assert.Contains(t, notes, "wrong: python-zmq, 20 hashes, request 14: expected 320 hit tokens, got 160")
 }
 
 // What is not here is left out with words, unless it was asked for.
@@ -208,17 +179,14 @@ func TestRunMissing(t *testing.T) {
 	o.Hashes, o.Python, o.RedisServer = []int{20}, "", ""
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.Len(t, r.Rows, 4+2)
+	assert.Len(t, r.Rows, 3)
 	assert.Equal(t, []Skipped{
-		{HitlineZMTP, Usual, "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
-		{GoZMQMap, "", "hitbench-gomap is neither beside this program nor on PATH; make rivals builds it"},
-		{PythonBare, "", "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
-		{Python, "", "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
-		{RedisSMIsMember, "", "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
-		{RedisExists, "", "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
-		{ValkeySMIs, "", "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
-		{ValkeyExists, "", "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
-		{MooncakeExists, "", "name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master"},
+		{PythonBare, "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
+		{Python, "python3 is neither beside this program nor on PATH; apt-get install python3-zmq"},
+		{RedisSMIsMember, "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
+		{RedisExists, "redis-server is neither beside this program nor on PATH; apt-get install redis-server"},
+		{ValkeySMIs, "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
+		{ValkeyExists, "valkey-server is neither beside this program nor on PATH; apt-get install valkey-server"},
 	}, r.Skipped)
 
 	o.Only = []string{RedisExists}
@@ -236,7 +204,7 @@ func TestRunMissing(t *testing.T) {
 	o.RedisServer = ""
 	r, err = Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.Contains(t, r.Skipped, Skipped{Python, "", "cannot import zmq: " + broken + ": exit status 1: No module named zmq; python3 -m pip install pyzmq, or name a Python that has it with --python"})
+	assert.Contains(t, r.Skipped, Skipped{Python, "cannot import zmq: " + broken + ": exit status 1: No module named zmq; python3 -m pip install pyzmq, or name a Python that has it with --python"})
 }
 
 func TestRunBadHitline(t *testing.T) {
@@ -250,78 +218,49 @@ func TestRunBadHitline(t *testing.T) {
 	require.ErrorIs(t, err, measure.ErrOptions)
 }
 
-// What only some rivals have: pipelined rounds, and a server that runs.
-func TestRunBesideFloor(t *testing.T) {
+// What only some rivals have: pipelined rounds.
+func TestRunPipelined(t *testing.T) {
 	o := faked(t, "none")
-	o.Only, o.Ways = []string{Floor, HitlineZMTP}, []string{Prepared}
-	o.Requests, o.Batch, o.Pipeline, o.Idle, o.OneServerCore, o.Rotate = 70, 9, 7, true, true, 1<<9
+	o.Only, o.Requests, o.Pipeline, o.Rotate = []string{RawSocket, HitlineZMTP}, 70, 7, 1<<9
 	var phases []string
 	o.OnStep = func(phase string, _, _ int) { phases = append(phases, phase) }
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	noChildren(t)
-	judge(t, o, r, []string{Floor, Hitline, HitlineZMTP})
+	judge(t, o, r, []string{RawSocket, Hitline, HitlineZMTP})
 	assert.Contains(t, phases, "300 hashes: pipelined")
 	assert.EqualValues(t, 1<<9, r.RotateBytes)
-	if !r.Placement.Shared {
-		assert.Len(t, r.Placement.Server, 1)
-	}
-	idle := 0
 	for _, row := range r.Rows {
-		name := row.Rival + " " + row.Way
+		name := row.Rival
 		assert.Equal(t, 3*70, row.Requests)
 		assert.Positive(t, row.CPUus.Median, name)
-		pipelined := row.Way == Prepared && row.Rival != HitlineZMTP
+		pipelined := row.Rival != HitlineZMTP
 		assert.Equal(t, pipelined, row.Rate.Median > 0, name)
 		assert.Equal(t, pipelined, row.RateToFloor.Median > 0, name)
-		if row.IdleCPU != nil {
-			idle++
-		}
 	}
-	assert.Equal(t, len(o.Hashes), idle, "once for each number of hashes")
 }
 
-// What does not fit beside those before it is left out, and hitline never: both need 250 bytes a hash.
+// What does not fit beside those before it is left out, and hitline never: both need 150 bytes a hash.
 func TestMemory(t *testing.T) {
 	o := small()
 	o.Only = []string{HitlineZMTP}
 	s := &servers{o: o, load: newLookups(o, 20)}
 	o.Hitline = "/no/such"
-	err := s.startAll(t.Context(), 250*int64(s.load.Entries()))
+	err := s.startAll(t.Context(), 150*int64(s.load.Entries()))
 	require.ErrorIs(t, err, measure.ErrLost, "hitline is started")
-	assert.Equal(t, []Skipped{{HitlineZMTP, "", "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
+	assert.Equal(t, []Skipped{{HitlineZMTP, "at 20 hashes it needs about 0 MiB of memory, of 0 MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)"}}, s.skipped)
 	s = &servers{o: o, load: s.load}
-	require.ErrorIs(t, s.startAll(t.Context(), 320*int64(s.load.Entries())), measure.ErrLost)
+	require.ErrorIs(t, s.startAll(t.Context(), 200*int64(s.load.Entries())), measure.ErrLost)
 	assert.Empty(t, s.skipped)
 	assert.EqualValues(t, 5<<10, availableMemory([]byte("MemTotal: 9 kB\nMemAvailable:       5 kB\nX: 1\n")))
 	assert.Zero(t, availableMemory(nil))
 }
 
-func TestRunConnect(t *testing.T) {
-	o := faked(t, "none")
-	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Timeout: o.Timeout})
-	require.NoError(t, err)
-	defer server.Stop()
-	o.Connect, o.Hitline, o.Idle = server.Addr(), "/no/such", true
-	o.Only, o.Ways = []string{Floor}, []string{Prepared}
-	notes := ""
-	o.OnNote = func(text string) { notes += text + "\n" }
-	r, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	judge(t, o, r, []string{Floor, Hitline})
-	assert.Equal(t, server.Addr(), r.Connect)
-	for _, row := range r.Rows {
-		assert.Equal(t, row.Rival == Floor, row.CPUus.Median > 0)
-		assert.Nil(t, row.IdleCPU)
-	}
-	assert.Contains(t, notes, server.Addr()+" was not started here: it is not pinned")
-}
-
-// The floor server answers when the last byte of a request has come, however the
+// The raw server answers when the last byte of a request has come, however the
 // bytes come, and every request.
-func TestFloorServer(t *testing.T) {
+func TestRawServer(t *testing.T) {
 	t.Setenv(asServer, "none")
-	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), process.Options{Timeout: 20 * time.Second})
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "raw-server", "1500"), process.Options{Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	defer p.Stop()
 	conn, err := net.Dial("tcp", p.Addr()[len("tcp://"):])

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
 )
 
@@ -40,7 +41,7 @@ func (t *times) figures() Figures {
 // sampler asks one rival for lookups and keeps what that took.
 type sampler struct {
 	rival  *rival
-	client client
+	client *client
 	load   *lookups
 
 	next     int // number of the next lookup of the rotation
@@ -48,7 +49,6 @@ type sampler struct {
 	left     int // of this round
 
 	lookups []workload.Lookup // of a batch; reused
-	answers []answer          // likewise
 	hits    []uint32          // of a pipelined batch; reused
 
 	all          times
@@ -56,7 +56,6 @@ type sampler struct {
 	cpuOfRound   time.Duration
 	rates        []float64     // requests a second, of the pipelined rounds
 	tookPipeline time.Duration // of this pipelined round
-	idle         *float64
 
 	wrong      int    // answers, of all lookups
 	firstWrong string // what the first wrong one was
@@ -83,7 +82,7 @@ func (s *sampler) check(i int, hit uint32) {
 	s.wrong++
 	if s.firstWrong == "" {
 		number := s.next - len(s.lookups) + i + 1
-		s.firstWrong = fmt.Sprintf("%v, %d hashes, request %d: expected %d hit tokens, got %d", s.rival, s.load.Hashes(), number, want, hit)
+		s.firstWrong = fmt.Sprintf("%s, %d hashes, request %d: expected %d hit tokens, got %d", s.rival.name, s.load.Hashes(), number, want, hit)
 	}
 }
 
@@ -92,34 +91,24 @@ func (s *sampler) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%v, %d hashes: %w", s.rival, s.load.Hashes(), err)
+	return fmt.Errorf("%s, %d hashes: %w", s.rival.name, s.load.Hashes(), err)
 }
 
-// ask sends the next n lookups and checks their answers, which are valid until the
-// next call.
-func (s *sampler) ask(ctx context.Context, n int) ([]answer, error) {
+// ask sends the next n lookups, checks their answers, and gives how long each took to took.
+func (s *sampler) ask(ctx context.Context, n int, took func(time.Duration)) error {
 	s.draw(n)
-	s.answers = s.answers[:0]
-	if s.client.askAll != nil {
-		var err error
-		if s.answers, err = s.client.askAll(ctx, s.lookups); err != nil {
-			return nil, s.failed(err)
-		}
-	}
-	for _, l := range s.lookups[len(s.answers):] {
+	for i, l := range s.lookups {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		a, err := s.client.ask(ctx, l)
+		hit, d, err := s.client.ask(l)
 		if err != nil {
-			return nil, s.failed(err)
+			return s.failed(err)
 		}
-		s.answers = append(s.answers, a)
+		s.check(i, hit)
+		took(d)
 	}
-	for i, a := range s.answers {
-		s.check(i, a.hit)
-	}
-	return s.answers, nil
+	return nil
 }
 
 // askBatch sends at most n of the lookups that are left of this round.
@@ -130,33 +119,24 @@ func (s *sampler) askBatch(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	answers, err := s.ask(ctx, n)
-	if err != nil {
+	if err := s.ask(ctx, n, func(d time.Duration) { s.all.round = append(s.all.round, d) }); err != nil {
 		return err
 	}
 	after, err := s.serverCPU()
 	s.cpuOfRound += after - before
-	for _, a := range answers {
-		s.all.round = append(s.all.round, a.took)
-	}
 	return err
 }
 
-// serverCPU returns the CPU time of the server, 0 of one that was not started here.
+// serverCPU returns the CPU time of the server.
 func (s *sampler) serverCPU() (time.Duration, error) {
-	if s.rival.server == nil {
-		return 0, nil
-	}
 	used, err := s.rival.server.CPU()
-	return used, lost(err)
+	return used, wire.Lost(err)
 }
 
 // endRound takes the figures of the round.
 func (s *sampler) endRound() {
 	s.all.endRound()
-	if s.rival.server != nil {
-		s.cpu = append(s.cpu, measure.Micros(s.cpuOfRound/time.Duration(s.perRound)))
-	}
+	s.cpu = append(s.cpu, measure.Micros(s.cpuOfRound/time.Duration(s.perRound)))
 	s.cpuOfRound = 0
 }
 
@@ -182,32 +162,12 @@ func (s *sampler) endPipelined() {
 	s.tookPipeline = 0
 }
 
-// measureIdle measures what CPU time the server takes in a second without requests.
-func (s *sampler) measureIdle(ctx context.Context) error {
-	before, err := s.serverCPU()
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	select {
-	case <-time.After(time.Second):
-	case <-s.rival.server.Exited():
-		return fmt.Errorf("%w: %v ended (%s)", measure.ErrLost, s.rival, s.rival.server.Ended())
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	after, err := s.serverCPU()
-	used := measure.Round(float64(after-before)/float64(time.Since(start))*1000, 3)
-	s.idle = &used
-	return err
-}
-
 // row makes the report's row. The bases are the samplers that its ratios are to; each
 // may be nil.
-func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
+func (s *sampler) row(hitline, zmtp, raw *sampler) Row {
 	r := Row{
-		Rival: s.rival.name, Way: s.rival.way, Client: s.rival.client, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
-		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong, IdleCPU: s.idle,
+		Rival: s.rival.name, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
+		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong,
 	}
 	r.UsPerHash = measure.Round(r.P50us/float64(r.Hashes), 5)
 	if len(s.cpu) > 0 {
@@ -222,21 +182,13 @@ func (s *sampler) row(hitline, zmtp, floor *sampler) Row {
 	if len(s.rates) > 0 {
 		r.Rate = measure.SpreadOf(s.rates)
 	}
-	if floor == nil {
+	if raw == nil {
 		return r
 	}
-	r.Figures = s.all.toFloor(floor)
-	if len(s.rates) > 0 && len(floor.rates) > 0 {
-		r.RateToFloor = measure.SpreadOf(measure.Ratios(s.rates, floor.rates))
+	r.ToFloor = measure.SpreadOf(measure.Ratios(s.all.p50, raw.all.p50))
+	r.P99ToFloor = measure.SpreadOf(measure.Ratios(s.all.p99, raw.all.p99))
+	if len(s.rates) > 0 && len(raw.rates) > 0 {
+		r.RateToFloor = measure.SpreadOf(measure.Ratios(s.rates, raw.rates))
 	}
 	return r
-}
-
-// toFloor returns the figures with their ratios to those of the floor server, which has as many
-// rounds.
-func (t *times) toFloor(floor *sampler) Figures {
-	f := t.figures()
-	f.ToFloor = measure.SpreadOf(measure.Ratios(t.p50, floor.all.p50))
-	f.P99ToFloor = measure.SpreadOf(measure.Ratios(t.p99, floor.all.p99))
-	return f
 }

@@ -26,8 +26,8 @@ func sampled(r rival, us ...float64) *sampler {
 
 // A percentile is that of all rounds; a ratio is the median of the rounds' ratios.
 func TestRow(t *testing.T) {
-	floor, hitline := sampled(rival{name: Floor, way: Prepared}, 10, 20, 30), sampled(rival{name: Hitline, way: Prepared}, 11, 24, 30)
-	r := hitline.row(hitline, nil, floor)
+	raw, hitline := sampled(rival{name: RawSocket}, 10, 20, 30), sampled(rival{name: Hitline}, 11, 24, 30)
+	r := hitline.row(hitline, nil, raw)
 	assert.Equal(t, Figures{
 		P50us: 24, P99us: 31, MaxUs: 31, RoundP50us: measure.Spread{Median: 24, Min: 11, Max: 30},
 		ToFloor: measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, P99ToFloor: measure.Spread{Median: 1.091, Min: 1, Max: 1.19},
@@ -36,19 +36,19 @@ func TestRow(t *testing.T) {
 	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToFloor)
 	assert.InDelta(t, 2.4, r.UsPerHash, 1e-9)
 	assert.Equal(t, []int{9, 0}, []int{r.Requests, r.Wrong})
-	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, floor.row(hitline, nil, floor).Ratio)
+	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, raw.row(hitline, nil, raw).Ratio)
 	assert.Zero(t, hitline.row(hitline, nil, nil).ToFloor)
 
-	hitline.rival = &rival{name: HitlineZMTP, way: Prepared, zmtp: true}
-	assert.InDelta(t, 1, hitline.row(hitline, hitline, floor).RatioZMTP, 0)
-	assert.Zero(t, floor.row(hitline, hitline, floor).RatioZMTP, "not over ZeroMQ")
-	slow := sampled(rival{name: Floor}, 1, 1, 50) // one round of three
+	hitline.rival = &rival{name: HitlineZMTP, zmtp: true}
+	assert.InDelta(t, 1, hitline.row(hitline, hitline, raw).RatioZMTP, 0)
+	assert.Zero(t, raw.row(hitline, hitline, raw).RatioZMTP, "not over ZeroMQ")
+	slow := sampled(rival{name: RawSocket}, 1, 1, 50) // one round of three
 	assert.InDelta(t, 51, slow.row(slow, nil, nil).P99us, 0, "not the median of the rounds' percentiles")
 }
 
 // Wrong answers are counted, and the first is told of.
 func TestCheck(t *testing.T) {
-	s := &sampler{rival: &rival{name: Python, way: Prepared}, load: lookupsOf(10, 20, 1)}
+	s := &sampler{rival: &rival{name: Python}, load: lookupsOf(10, 20, 1)}
 	s.load.Cut(0, workload.MissFirst)
 	s.draw(3)
 	s.draw(2)
@@ -56,5 +56,5 @@ func TestCheck(t *testing.T) {
 		s.check(i, hit)
 	}
 	assert.Equal(t, 1, s.wrong)
-	assert.Equal(t, "python-zmq (prepared), 10 hashes, request 5: expected 0 hit tokens, got 16", s.firstWrong)
+	assert.Equal(t, "python-zmq, 10 hashes, request 5: expected 0 hit tokens, got 16", s.firstWrong)
 }

@@ -15,43 +15,18 @@ import (
 	"github.com/hitline/hitline/bench/wire"
 )
 
-// missing returns an error of a rival that is not on this machine, with what to do.
-func missing(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", process.ErrMissing, fmt.Errorf(format, args...))
-}
-
-// rawSocket is the client of all that is asked in the prepared way.
-const rawSocket = "raw socket"
-
-// rival is one that is measured, in one way. Its server runs.
+// rival is one that is measured. Its server runs.
 type rival struct {
 	name    string
-	way     string
-	client  string // who asks
-	version string // of the server, and of the client if it is another's
+	version string // of the server
 	note    string // what limits the meaning of its figures
 	zmtp    bool   // it is asked over ZeroMQ
 	allMiss bool   // it finds nothing, whatever is asked
 
-	server  *process.Process // nil if it was not started here
-	data    *data            // what is stored with it; shared by the rivals that find it there; nil: nothing
-	connect func(ctx context.Context) (client, error)
+	server  *process.Process
+	fill    func(ctx context.Context) error // stores the chains; nil: there is nothing to store
+	connect func(ctx context.Context) (*client, error)
 }
-
-// in returns the rival asked in a way, by a client.
-func (r rival) in(way, by string, connect func(context.Context) (client, error)) *rival {
-	r.way, r.client, r.connect = way, by, connect
-	return &r
-}
-
-// data is what a server holds.
-type data struct {
-	fill func(ctx context.Context) error
-	done bool
-}
-
-// String names the rival for errors and notes.
-func (r *rival) String() string { return r.name + " (" + r.way + ")" }
 
 // servers are those of one number of hashes. Each number has its own: the chains of
 // all would take much memory.
@@ -62,11 +37,10 @@ type servers struct {
 
 	rivals  []*rival
 	skipped []Skipped
-	closers []func()      // of what was started, in the order in which it began
-	python  *pyzmqClients // nil until there is one
+	closers []func() // of what was started, in the order in which it began
 }
 
-// stop closes and stops what was started.
+// stop stops what was started.
 func (s *servers) stop() {
 	for _, close := range slices.Backward(s.closers) {
 		close()
@@ -87,9 +61,9 @@ func (s *servers) startAll(ctx context.Context, available int64) error {
 		for _, kind := range server.rivals {
 			need := kind.bytes * int64(s.load.Entries())
 			switch {
-			case !s.o.wantsAny(kind.name):
+			case !s.o.wants(kind.name):
 			case available > 0 && kind.name != Hitline && need > 0 && taken+need > available:
-				s.skip(kind.name, "", fmt.Errorf("at %d hashes it needs about %d MiB of memory, of %d MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)",
+				s.skip(kind.name, fmt.Errorf("at %d hashes it needs about %d MiB of memory, of %d MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)",
 					s.load.Hashes(), need>>20, available>>20))
 			default:
 				taken += need
@@ -115,16 +89,16 @@ func (s *servers) startKind(ctx context.Context, server serverKind, wanted []riv
 		return context.Cause(ctx)
 	case errors.Is(err, process.ErrMissing) && len(s.o.Only) == 0:
 		for _, kind := range wanted {
-			s.skip(kind.name, "", err)
+			s.skip(kind.name, err)
 		}
 	case errors.Is(err, measure.ErrOptions):
 		return err
 	case err != nil:
-		return fmt.Errorf("%s: %w", wanted[0].name, lost(err))
+		return fmt.Errorf("%s: %w", wanted[0].name, wire.Lost(err))
 	}
 	for _, r := range rivals {
 		i := slices.IndexFunc(wanted, func(kind rivalKind) bool { return kind.name == r.name })
-		if i >= 0 && s.o.wants(r.name, r.way) {
+		if i >= 0 {
 			r.note = wanted[i].note
 			s.rivals = append(s.rivals, r)
 		}
@@ -132,9 +106,9 @@ func (s *servers) startKind(ctx context.Context, server serverKind, wanted []riv
 	return nil
 }
 
-// skip notes that a rival is missing, in one way or (an empty one) in both.
-func (s *servers) skip(name, way string, err error) {
-	s.skipped = append(s.skipped, Skipped{name, way, strings.TrimPrefix(err.Error(), process.ErrMissing.Error()+": ")})
+// skip notes that a rival is left out.
+func (s *servers) skip(name string, err error) {
+	s.skipped = append(s.skipped, Skipped{name, strings.TrimPrefix(err.Error(), process.ErrMissing.Error()+": ")})
 }
 
 // launch starts a server on the servers' cores, to be stopped at the end.
@@ -147,12 +121,6 @@ func (s *servers) launch(ctx context.Context, cmd *exec.Cmd, ready func([]byte) 
 	return p, nil
 }
 
-// launchSelf starts one of the servers of this package, with one more argument.
-func (s *servers) launchSelf(ctx context.Context, argv []string, more int) (*process.Process, error) {
-	argv = append(slices.Clone(argv), strconv.Itoa(more))
-	return s.launch(ctx, exec.Command(argv[0], argv[1:]...), nil)
-}
-
 // versionLine returns the first line that a program prints, such as its version.
 func (s *servers) versionLine(ctx context.Context, path string, args ...string) (string, error) {
 	text, err := process.Output(ctx, exec.Command(path, args...), s.o.Timeout)
@@ -163,114 +131,61 @@ func (s *servers) versionLine(ctx context.Context, path string, args ...string) 
 	return line, nil
 }
 
-// prepared returns how a server is asked by prepared bytes.
-func (s *servers) prepared(addr string, d dialect) prepared {
-	return prepared{server: wire.Server{Address: addr, Dialect: d.framing, Timeout: s.o.Timeout}, dialect: d, load: s.load}
+// target returns a server that speaks hitline's frames.
+func (s *servers) target(p *process.Process, d wire.Dialect) target {
+	return target{server: wire.Server{Address: p.Addr(), Dialect: d, Timeout: s.o.Timeout}, load: s.load, prefix: d.HitPrefix()}
 }
 
-// startFloor starts the floor server, for requests of one size.
-func (s *servers) startFloor(ctx context.Context) ([]*rival, error) {
-	blob := s.load.Hashes() * hashLen
-	p, err := s.launchSelf(ctx, s.o.FloorServer, len(silent.lookup(s.load.tokens(), blob))+blob)
+// startRaw starts the server of [ServeRaw], for requests of one size. It is sent what hitline is.
+func (s *servers) startRaw(ctx context.Context) ([]*rival, error) {
+	size := len(lookupHead(s.load, wire.Raw)) + s.load.Hashes()*hashLen
+	argv := append(slices.Clone(s.o.RawServer), strconv.Itoa(size))
+	p, err := s.launch(ctx, exec.Command(argv[0], argv[1:]...), nil)
 	if err != nil {
 		return nil, err
 	}
-	r := rival{name: Floor, version: goVersion, allMiss: true, server: p}
-	return []*rival{r.in(Prepared, rawSocket, s.prepared(p.Addr(), silent).connect)}, nil
+	asked := s.target(p, wire.Raw)
+	asked.prefix = nil
+	return []*rival{{name: RawSocket, version: goVersion, allMiss: true, server: p, connect: asked.connect}}, nil
 }
 
-// startHitline starts hitline, or takes the one that runs.
+// startHitline starts hitline, which is asked in two dialects.
 func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
-	r := rival{name: Hitline, version: "hitline, version unknown"} // one that serves will do
-	addr := s.o.Connect
-	if addr == "" {
-		if version, err := s.versionLine(ctx, s.o.Hitline, "version"); err == nil {
-			r.version = version
-		}
-		var err error
-		r.server, err = s.launch(ctx, process.Hitline(s.o.Hitline, s.o.BlockSize, process.HitlineBound(s.load.Entries())), nil)
-		if err != nil {
-			return nil, err
-		}
-		addr = r.server.Addr()
+	version, err := s.versionLine(ctx, s.o.Hitline, "version")
+	if err != nil {
+		version = "hitline, version unknown" // one that serves will do
 	}
-	asked := s.prepared(addr, raw)
-	asked.server.Token = s.o.Token
-	r.data = &data{fill: func(ctx context.Context) error { return s.fillHitline(ctx, addr) }}
-	const client = "lookup/client"
-	rivals := []*rival{
-		r.in(Prepared, rawSocket, asked.connect), r.in(Usual, client, s.connectHitline(addr)),
-	}
-	if !s.o.wantsAny(HitlineZMTP) {
-		return rivals, nil
-	}
-	r.name = HitlineZMTP
-	more, err := s.overZMTP(ctx, r, addr, s.o.Token)
-	return append(rivals, more...), err
-}
-
-// overZMTP returns a rival that is asked over ZeroMQ: in the prepared way, and by pyzmq. Without
-// pyzmq that is skipped, unless it was asked for by name. token may be nil.
-func (s *servers) overZMTP(ctx context.Context, r rival, addr string, token func() string) ([]*rival, error) {
-	asked := s.prepared(addr, zmtp)
-	asked.server.Token = token
-	r.zmtp = true
-	if r.data == nil {
-		r.data = &data{fill: asked.fill}
-	}
-	rivals := []*rival{r.in(Prepared, rawSocket, asked.connect)}
-	if !s.o.wants(r.name, Usual) {
-		return rivals, nil
-	}
-	usual, err := s.usualPyzmq(ctx, r, addr)
-	if token != nil && token() != "" {
-		err = missing("the client in Python sends no token")
-	}
-	switch {
-	case errors.Is(err, process.ErrMissing) && len(s.o.Only) == 0:
-		s.skip(r.name, Usual, err)
-		return rivals, nil
-	case err != nil:
-		return nil, err
-	}
-	return append(rivals, usual), nil
-}
-
-func (s *servers) startMap(ctx context.Context) ([]*rival, error) {
-	p, err := s.launchSelf(ctx, s.o.MapServer, s.o.BlockSize)
+	p, err := s.launch(ctx, process.Hitline(s.o.Hitline, s.o.BlockSize, process.HitlineBound(s.load.Entries())), nil)
 	if err != nil {
 		return nil, err
 	}
-	asked := s.prepared(p.Addr(), plain)
-	r := rival{name: GoNetMap, version: goVersion, server: p, data: &data{fill: asked.fill}}
-	return []*rival{r.in(Prepared, rawSocket, asked.connect), r.in(Usual, "Go's net", s.connectNet(p.Addr()))}, nil
+	raw, zmtp := s.target(p, wire.Raw), s.target(p, wire.ZMTP)
+	return []*rival{
+		{name: Hitline, version: version, server: p, fill: raw.fill, connect: raw.connect},
+		{name: HitlineZMTP, version: version, server: p, zmtp: true, connect: zmtp.connect}, // it finds what was stored for the other
+	}, nil
 }
 
-func (s *servers) startGoMap(ctx context.Context) ([]*rival, error) {
-	path, err := process.FindProgram(s.o.GoMap, "hitbench-gomap", "make rivals builds it")
-	if err != nil {
-		return nil, err
-	}
-	version := process.BuiltWith(path, "github.com/go-zeromq/zmq4", "go-zeromq")
-	return s.startZMTP(ctx, rival{name: GoZMQMap, version: version}, exec.Command(path, "--block-size", strconv.Itoa(s.o.BlockSize)))
-}
+// pythonVersions is a program that fails where there is no pyzmq.
+const pythonVersions = `import platform, zmq
+print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, libzmq {zmq.zmq_version()}")`
 
 // startPython starts a set in Python that has its keys in a form.
 func (s *servers) startPython(ctx context.Context, name, keys string) ([]*rival, error) {
-	path, version, err := s.findPython(ctx)
+	path, err := process.FindProgram(s.o.Python, "python3", "apt-get install python3-zmq")
 	if err != nil {
 		return nil, err
 	}
+	version, err := s.versionLine(ctx, path, "-c", pythonVersions)
+	if err != nil {
+		return nil, fmt.Errorf("%w: cannot import zmq: %w; python3 -m pip install pyzmq, or name a Python that has it with --python", process.ErrMissing, err)
+	}
 	cmd := exec.Command(path, "-", "--keys", keys, "--block-size", strconv.Itoa(s.o.BlockSize))
 	cmd.Stdin = strings.NewReader(python.LookupServer)
-	return s.startZMTP(ctx, rival{name: name, version: version}, cmd)
-}
-
-// startZMTP starts a server that speaks ZeroMQ.
-func (s *servers) startZMTP(ctx context.Context, r rival, cmd *exec.Cmd) ([]*rival, error) {
-	var err error
-	if r.server, err = s.launch(ctx, cmd, nil); err != nil {
+	p, err := s.launch(ctx, cmd, nil)
+	if err != nil {
 		return nil, err
 	}
-	return s.overZMTP(ctx, r, r.server.Addr(), nil)
+	asked := s.target(p, wire.ZMTP)
+	return []*rival{{name: name, version: version, zmtp: true, server: p, fill: asked.fill, connect: asked.connect}}, nil
 }

@@ -60,8 +60,7 @@ func newChains(o Options, s *shaper) (*chains, error) {
 		size += sh.size()
 	}
 	fresh := c.seed.Bytes(forHashes, 0)
-	_, most := o.Hashes.bounds()
-	c.unknown = make([]byte, (max(c.hashes, leastAbsent)+most)*hashLen)
+	c.unknown = make([]byte, (max(c.hashes, leastAbsent)+o.Hashes.Most)*hashLen)
 	_, _ = fresh.Read(c.unknown) // never fails
 	c.all = make([]chain, len(shapes))
 	room := make([]byte, size) // in one piece, for huge pages
@@ -96,9 +95,6 @@ func (s *shaper) chain(sh *shape, room []byte, leaves int, fresh *rand.ChaCha8) 
 
 // quantised returns the lengths to make chains of in turn.
 func (l Lengths) quantised() []int {
-	if len(l.Each) > 0 {
-		return l.Each
-	}
 	if l.Least == l.Most {
 		return []int{l.Least}
 	}

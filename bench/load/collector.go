@@ -12,9 +12,7 @@ import (
 // window is what one worker measured in a stretch of time; ns of the run.
 type window struct {
 	from, to         int64
-	latency          *hdrhistogram.Histogram // of lookups, ns, but for those in edges
-	edges            []edge                  // of a closed loop
-	changes          *hdrhistogram.Histogram // of its long stores and evicts, ns; nil without any
+	latency          *hdrhistogram.Histogram // of lookups, ns
 	requests, hashes int64
 	stores, evicts   int64
 	unsent           int64 // that fell due and were not sent
@@ -22,16 +20,6 @@ type window struct {
 	last             bool  // of its worker in this stage
 	summed           int   // windows that were added, of a sum
 }
-
-// edge is a lookup of a closed loop that was under way at the beginning or the end of
-// what is measured, in ns. A clock asks between these only.
-type edge struct {
-	latency  int64
-	from, to int64 // the beginning and the end, counted from when it was sent
-}
-
-// sent tells whether it was sent while measuring, and so counts itself.
-func (e edge) sent() bool { return e.from <= 0 }
 
 // maxLatency is the longest latency told apart, in nanoseconds. Three digits up to
 // there take 270 KB.
@@ -87,44 +75,10 @@ func (w *window) took(ns int64) {
 	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
 }
 
-// answered records a lookup that began at start and has its answer now. One of the
-// warm-up does not count, but in a closed loop those that a clock would have started
-// behind it do: a stall is not to hide there. Below a tick it hides nothing.
-func (w *window) answered(s *stage, start, now int64) {
-	counts := start >= s.begin
-	switch {
-	case s.period == 0 && (counts && now > s.end || !counts && now-s.begin >= int64(tick)):
-		w.edges = append(w.edges, edge{latency: now - start, from: s.begin - start, to: s.end - start})
-	case counts:
-		w.took(now - start)
-	}
-}
-
-// changed records a store or evict of a closed loop that began at start and has its
-// answer now. It is no lookup, but a stall that it met would have met those that a clock
-// would have started behind it. Below a tick it hides nothing.
-func (w *window) changed(s *stage, start, now int64) {
-	switch {
-	case now-start < int64(tick):
-	case now > s.end:
-		w.edges = append(w.edges, edge{latency: now - start, from: 1, to: s.end - start})
-	default:
-		_ = w.longChanges().RecordValue(min(now-start, maxLatency)) // within bounds it does not fail
-	}
-}
-
-// longChanges returns changes, which most windows have none of.
-func (w *window) longChanges() *hdrhistogram.Histogram {
-	if w.changes == nil {
-		w.changes = newHistogram()
-	}
-	return w.changes
-}
-
 // abandoned records a lookup that began at start and has no answer yet, in a run that is
 // cut short: its latency would have been longer.
-func (w *window) abandoned(s *stage, start, now int64) {
-	w.answered(s, start, now)
+func (w *window) abandoned(start, now int64) {
+	w.took(now - start)
 	w.leastWait = leastOf(w.leastWait, now-start)
 }
 
@@ -148,10 +102,6 @@ func leastOf(a, b int64) int64 {
 func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
 	w.latency.Merge(other.latency)
-	w.edges = append(w.edges, other.edges...)
-	if other.changes != nil {
-		w.longChanges().Merge(other.changes)
-	}
 	w.requests += other.requests
 	w.hashes += other.hashes
 	w.stores += other.stores
@@ -162,19 +112,15 @@ func (w *window) add(other *window) {
 
 // measured is what all workers measured in one step.
 type measured struct {
-	closed  bool
 	total   window    // from the first window to the last
 	rates   []float64 // of the samples, requests a second
 	medians []float64 // of those that have lookups, in microseconds
-
-	latency *hdrhistogram.Histogram // those that count, in ns; step sets it
 }
 
-// collect takes the windows of one step, of a closed loop or not, until each worker has
-// sent its last. What all workers have measured in the same window is a sample, which it
+// collect takes the windows of one step until each worker has sent its last. What all workers have measured in the same window is a sample, which it
 // gives to each.
-func (c *collector) collect(closed bool, workers int, each func(Sample)) *measured {
-	m := &measured{closed: closed, total: window{from: math.MaxInt64, latency: newHistogram()}}
+func (c *collector) collect(workers int, each func(Sample)) *measured {
+	m := &measured{total: window{from: math.MaxInt64, latency: newHistogram()}}
 	sums := map[int64]*window{} // by the beginning
 	for left := workers; left > 0; {
 		w := <-c.full
@@ -191,7 +137,7 @@ func (c *collector) collect(closed bool, workers int, each func(Sample)) *measur
 		}
 		have.add(w)
 		if have.summed++; have.summed == workers {
-			sample := have.sample(m.total.from, closed)
+			sample := have.sample(m.total.from)
 			m.rates = append(m.rates, sample.RequestsPerSecond)
 			if have.latency.TotalCount() > 0 {
 				m.medians = append(m.medians, sample.P50us)
@@ -205,40 +151,12 @@ func (c *collector) collect(closed bool, workers int, each func(Sample)) *measur
 	return m
 }
 
-// sample sums a window up that all workers have measured. Its median is that of the
-// lookups alone, in a closed loop too: a window has an interval of its own, and medians
-// that are corrected by others do not compare.
-func (w *window) sample(begin int64, closed bool) Sample {
+// sample sums a window up that all workers have measured.
+func (w *window) sample(begin int64) Sample {
 	return Sample{
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
-		P50us:             measure.OfHistogramUs(w.asked(), 50),
-		P99us:             measure.OfHistogramUs(w.seen(closed), 99),
+		P50us:             measure.OfHistogramUs(w.latency, 50),
+		P99us:             measure.OfHistogramUs(w.latency, 99),
 	}
-}
-
-// asked returns the latencies of all lookups. It may be the window's own: read it only.
-func (w *window) asked() *hdrhistogram.Histogram {
-	if len(w.edges) == 0 {
-		return w.latency
-	}
-	all := window{latency: newHistogram()}
-	all.latency.Merge(w.latency)
-	for _, e := range w.edges {
-		if e.sent() {
-			all.took(e.latency)
-		}
-	}
-	return all.latency
-}
-
-// interval is the median of all lookups, ns: that often a closed loop asks.
-func (w *window) interval() int64 { return measure.OfHistogram(w.asked(), 50) }
-
-// seen returns the latencies that count, in a closed loop those that a clock sees.
-func (w *window) seen(closed bool) *hdrhistogram.Histogram {
-	if !closed {
-		return w.latency
-	}
-	return w.byClock()
 }

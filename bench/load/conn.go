@@ -20,7 +20,6 @@ type conn struct {
 	socket  wire.Socket
 	source  source
 	ended   bool // the source has no more
-	follows bool // its next request is due as soon as the last one has its answer
 
 	slots    []slot // a ring
 	asked    int64  // number of the next request
@@ -64,9 +63,8 @@ func (c *conn) full() bool { return c.underWay() == len(c.slots) || !c.able() }
 // more.
 func (c *conn) ask(start, now int64, counts bool) bool {
 	s := &c.slots[c.asked%int64(len(c.slots))]
-	s.leads = false
 	parts, more := c.source(s, c.parts[:0])
-	c.parts, c.follows = parts, s.leads
+	c.parts = parts
 	if !more {
 		c.ended = true
 		return false

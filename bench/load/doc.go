@@ -1,6 +1,5 @@
 // Package load puts load on a hitline server over its own light connections,
-// measures the answers, and checks every one of them: Run measures one load, Sweep many
-// over rising numbers of connections and event loops. It runs on Linux only.
+// measures the answers, and checks every one of them. It runs on Linux only.
 //
 // # Glossary
 //
@@ -8,24 +7,13 @@
 //     sent. All chains are stored before anything is measured.
 //   - hit: a lookup of a whole chain. miss: a lookup of a chain up to some block,
 //     and of hashes that nobody stored from there on.
-//   - step: one stretch of measuring; a sweep over rates has one for each.
+//   - step: one stretch of measuring; several rates have one each.
 //   - closed loop: a connection sends its next request when an answer has come. It asks
-//     nothing while it waits, so a stall would be one latency among thousands. Its
-//     latencies are corrected to those that a clock sees which asks as often as the
-//     loop's median takes; those of the lookups alone stand beside them.
-//   - open loop: requests fall due at a fixed rate, in even steps or by Poisson's law,
-//     whether answers come or not. Latency counts from when a request fell due, not from
-//     when it was sent, so a server that stalls is charged for all who would have waited.
-//     Requests that were never sent count with what they had waited at the end; figures
-//     that this makes lower bounds say so.
-//   - engine: a connection of the workload of conversations; see workload.Conversations. It
-//     looks a prompt up, stores what is new when it has its answer, and evicts a conversation
-//     that is over, so that the index does not grow.
-//   - point: runs of a sweep at one number of connections, one a round, against servers of
-//     one number of event loops. peak: the best point of a number of loops. speed-up: a peak
-//     over that of the fewest loops; efficiency: that over how many times as many loops.
-//     slope: the speed-up that a further loop adds, fitted over all peaks whose loops have
-//     cores of their own.
+//     nothing while it waits, so a pause of the server is one latency among thousands.
+//   - open loop: requests fall due at a fixed rate, whether answers come or not. Latency counts
+//     from when a request fell due, not from when it was sent, so a server that stalls is charged
+//     for all who would have waited. Requests that were never sent count with what they had waited
+//     at the end; figures that this makes lower bounds say so.
 //   - own chain: one of the few that a connection stores and evicts while it is
 //     measured. No other connection asks for it.
 //
@@ -40,8 +28,7 @@
 // ping: whatever comes before its echo was not asked for either.
 //
 // A latency counts if its request was sent, or fell due, while measuring, whenever the
-// answer came: a stall across the end counts whole. What a stall adds in a closed loop
-// are those that a clock would have sent while measuring. Lookups without an answer
+// answer came: a stall across the end counts whole. Lookups without an answer
 // where a run is cut short count with what they had waited. A request counts if it was
 // answered while measuring. Misses ask for absent hashes from as many as are stored, so
 // that these are no warmer in a server's caches.

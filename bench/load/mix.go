@@ -12,7 +12,6 @@ type slot struct {
 	start  int64 // when it was sent, or fell due in an open loop; ns of the run
 	sent   int64 // when it was handed to the connection
 	counts bool  // it was sent, or fell due, while measuring
-	leads  bool  // the source's next request is due as soon as this one was made, in an open loop, too
 
 	tag    netproto.Tag
 	hashes int32

@@ -4,22 +4,12 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/coordinator"
-)
-
-// Arrivals says when the requests of an open loop fall due.
-type Arrivals string
-
-// The arrivals: at equal distances, or knowing nothing of each other, as those of many users.
-const (
-	Even    Arrivals = "even"
-	Poisson Arrivals = "poisson"
 )
 
 // Bounds of options.
@@ -34,8 +24,6 @@ const (
 	MaxEntries = 100_000_000
 	// MaxConnections bounds the connections of a run.
 	MaxConnections = 60_000
-	// maxArrivals bounds the times that Poisson arrivals of a step take, 8 bytes each.
-	maxArrivals = 100_000_000
 )
 
 // Options says what to measure. The zero value of a field means its default, where
@@ -58,8 +46,7 @@ type Options struct {
 
 	// Rates, if there are any, make open loops: requests a second over all
 	// connections, one step for each. None makes one step of a closed loop.
-	Rates    []float64
-	Arrivals Arrivals // of open loops; default Poisson with Conversations, else Even
+	Rates []float64
 
 	Hashes   Lengths         // of a lookup; default 64
 	HitShare float64         // of lookups that hit a whole chain, 0 to 1
@@ -67,14 +54,6 @@ type Options struct {
 	Entries  int             // least number of hashes to store beforehand; default 1
 	Stores   float64         // share of operations that store a chain, 0 to 1
 	Evicts   float64         // share of operations that evict one
-
-	// Conversations, if set, are asked for in place of random chains: each connection is an
-	// engine. Then Hashes are the lengths of conversations, and HitShare, MissAt, Stores and
-	// Evicts have no meaning. Rates are of prompts: an engine stores at once when it has its
-	// answer. Its fields Hashes, Seed and Pipeline are set here, and others that are zero have
-	// defaults: 8 turns, 4 conversations under way on a connection, an exponent of 1.1, and
-	// as many prefixes as Entries needs.
-	Conversations *workload.ConversationOptions
 
 	Duration time.Duration // of a step; default: until Requests
 	Requests int64         // of a step; default: until Duration
@@ -110,36 +89,15 @@ type Options struct {
 }
 
 // Lengths says how many hashes requests have: between Least and Most, evenly
-// spread over the logarithm, or those of Each in its proportions.
-type Lengths struct {
-	Least, Most int
-	Each        []int  // if there are any, the others mean nothing
-	Name        string // how the report calls it; default: Least-Most
-}
+// spread over the logarithm.
+type Lengths struct{ Least, Most int }
 
-// String returns the name.
+// String returns one number, or two and a hyphen.
 func (l Lengths) String() string {
-	switch {
-	case l.Name != "":
-		return l.Name
-	case len(l.Each) > 0:
-		return fmt.Sprintf("%d lengths", len(l.Each))
-	case l.Least == l.Most:
+	if l.Least == l.Most {
 		return fmt.Sprint(l.Least)
 	}
 	return fmt.Sprintf("%d-%d", l.Least, l.Most)
-}
-
-// bounds returns the least and the largest length.
-func (l Lengths) bounds() (least, most int) {
-	if len(l.Each) == 0 {
-		return l.Least, l.Most
-	}
-	least = math.MaxInt
-	for _, n := range l.Each {
-		least, most = min(least, n), max(most, n)
-	}
-	return least, most
 }
 
 // withDefaults fills in what is zero and has a default.
@@ -150,14 +108,9 @@ func (o Options) withDefaults() Options {
 	o.Threads = cmp.Or(o.Threads, len(o.ClientCores))
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
-	if o.Hashes.Least == 0 && o.Hashes.Most == 0 && len(o.Hashes.Each) == 0 {
+	if o.Hashes.Least == 0 && o.Hashes.Most == 0 {
 		o.Hashes.Least, o.Hashes.Most = 64, 64
 	}
-	if o.Conversations != nil {
-		o.Arrivals = cmp.Or(o.Arrivals, Poisson)
-		o.Conversations = o.conversations()
-	}
-	o.Arrivals = cmp.Or(o.Arrivals, Even)
 	return o
 }
 
@@ -165,25 +118,19 @@ func (o Options) withDefaults() Options {
 // sense.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	least, most := o.Hashes.bounds()
-	err := cmp.Or(
+	return cmp.Or(
 		measure.CheckOneOf("a dialect", o.Dialect, wire.Raw, wire.ZMTP),
-		measure.CheckOneOf("arrivals", o.Arrivals, Even, Poisson),
 		measure.CheckRange("connections", o.Connections, 1, MaxConnections),
 		measure.CheckRange("requests under way", o.Pipeline, 1, MaxPipeline),
 		measure.CheckRange("threads", o.Threads, 0, MaxConnections),
-		measure.CheckRange("hashes", least, 1, MaxHashes),
-		measure.CheckRange("hashes at most", most, least, MaxHashes),
+		measure.CheckRange("hashes", o.Hashes.Least, 1, MaxHashes),
+		measure.CheckRange("hashes at most", o.Hashes.Most, o.Hashes.Least, MaxHashes),
 		measure.CheckRange("entries", o.Entries, 1, MaxEntries),
 		measure.CheckShare("of lookups that hit", o.HitShare),
 		measure.CheckShare("of operations that store", o.Stores),
 		measure.CheckShare("of operations that evict", o.Evicts),
 		o.MissAt.Check(), o.checkRates(), o.checkTogether(),
 	)
-	if err == nil && o.Conversations != nil {
-		err = o.Conversations.Check()
-	}
-	return err
 }
 
 func (o Options) checkRates() error {
@@ -191,16 +138,13 @@ func (o Options) checkRates() error {
 		if !(rate > 0 && rate <= 1e8) { // NaN is none either
 			return measure.BadOptions("a rate of %v requests a second; it must be above 0 and at most 100000000", rate)
 		}
-		if n := max(float64(o.Requests), rate*(o.Duration+o.Warmup).Seconds()); o.Arrivals == Poisson && n > maxArrivals {
-			return measure.BadOptions("%.0f requests that arrive by Poisson's law; give %d at most, or even arrivals", n, maxArrivals)
-		}
 	}
 	return nil
 }
 
 // checkTogether checks what depends on several options.
 func (o Options) checkTogether() error {
-	conversations, changes := o.Conversations != nil, o.Stores+o.Evicts
+	changes := o.Stores + o.Evicts
 	switch {
 	case o.Duration < 0 || o.Warmup < 0 || o.Timeout < 0:
 		return measure.BadOptions("a duration of %v, a warm-up of %v, a timeout of %v; none may be negative", o.Duration, o.Warmup, o.Timeout)
@@ -210,10 +154,6 @@ func (o Options) checkTogether() error {
 		return measure.BadOptions("give either how long to measure or how many requests")
 	case changes > 0.5: // a lookup follows every change, to see whether it took effect
 		return measure.BadOptions("%v of operations are stores or evicts; half of them at most, as a lookup follows each", changes)
-	case conversations && o.Pipeline > 1:
-		return measure.BadOptions("an engine of conversations waits for each answer: requests are not pipelined")
-	case conversations && changes > 0:
-		return measure.BadOptions("engines of conversations store what is new: no further stores and evicts")
 	}
 	return nil
 }

@@ -14,55 +14,22 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 )
 
-// Asked is what a report says of its load.
-type Asked struct {
+// Report is the result of Run, over all steps. Requests are lookups, stores and
+// evicts that were answered while measuring. Wrong and Refused count all answers.
+type Report struct {
 	Setup    measure.Setup   `json:"setup"`
 	Mode     string          `json:"mode"` // closed or open
 	Dialect  wire.Dialect    `json:"dialect"`
 	Pipeline int             `json:"pipeline"`
-	Hashes   string          `json:"hashes"`             // of a lookup, as given
-	Workload string          `json:"workload"`           // random or conversations
-	HitShare float64         `json:"hit_share"`          // of random; with conversations 0
-	MissAt   workload.MissAt `json:"miss_at"`            // of random; with conversations empty
-	Prefixes int             `json:"prefixes,omitempty"` // of conversations, as are the next two
-	Zipf     float64         `json:"zipf,omitempty"`     // exponent of the popularity of prefixes
-	Turns    int             `json:"turns,omitempty"`
+	Hashes   string          `json:"hashes"` // of a lookup, as given
+	HitShare float64         `json:"hit_share"`
+	MissAt   workload.MissAt `json:"miss_at"`
 	Entries  int             `json:"entries"` // hashes stored beforehand
-}
 
-// asked returns what reports say of the options, which have their defaults.
-func (o Options) asked() Asked {
-	a := Asked{
-		Setup: measure.NewSetup(o.Seed), Mode: "closed", Dialect: o.Dialect, Pipeline: o.Pipeline, Hashes: o.Hashes.String(),
-		Workload: "random", HitShare: o.HitShare, MissAt: o.MissAt,
-	}
-	if len(o.Rates) > 0 {
-		a.Mode = "open"
-	}
-	if c := o.Conversations; c != nil {
-		a.Workload, a.HitShare, a.MissAt = "conversations", 0, ""
-		a.Prefixes, a.Zipf, a.Turns = c.Prefixes, c.Zipf, c.Turns
-	}
-	return a
-}
-
-// lookups says for people what is looked up.
-func (a Asked) lookups() string {
-	if a.Turns > 0 {
-		return fmt.Sprintf("conversations of %s hashes in %d turns; %s prefixes, by Zipf %g", a.Hashes, a.Turns, measure.Grouped(int64(a.Prefixes)), a.Zipf)
-	}
-	return fmt.Sprintf("%s, %s hashes, %.4g %% hit whole, others miss at: %s", a.Workload, a.Hashes, 100*a.HitShare, a.MissAt)
-}
-
-// Report is the result of Run, over all steps. Requests are lookups, stores and
-// evicts that were answered while measuring. Wrong and Refused count all answers.
-type Report struct {
-	Asked
-	Connect     string   `json:"connect"`
-	Connections int      `json:"connections"`
-	Threads     int      `json:"threads"`            // that served the connections
-	Arrivals    Arrivals `json:"arrivals,omitempty"` // of an open loop
-	Cores       Cores    `json:"cores"`
+	Connect     string `json:"connect"`
+	Connections int    `json:"connections"`
+	Threads     int    `json:"threads"` // that served the connections
+	Cores       Cores  `json:"cores"`
 
 	Seconds  float64 `json:"seconds"` // measured
 	Requests int64   `json:"requests"`
@@ -92,15 +59,12 @@ type Cores struct {
 // Figures are those of one step.
 type Figures struct {
 	RequestsPerSecond float64 `json:"requests_per_s"`
-	LookupsPerSecond  float64 `json:"lookups_per_s"` // of these; in conversations a rate is of lookups
+	LookupsPerSecond  float64 `json:"lookups_per_s"` // of these
 	HashesPerSecond   float64 `json:"hashes_per_s"`
 
 	// Latency is that of lookups that were sent, or fell due, while measuring, whenever
-	// they were answered. In an open loop it counts from when a lookup fell due. In a
-	// closed loop it is what a clock sees that starts a lookup as often as the loop's
-	// median takes; Uncorrected is that of the lookups alone.
+	// they were answered. In an open loop it counts from when a lookup fell due.
 	measure.Latency
-	Uncorrected *measure.Latency `json:"uncorrected,omitempty"`
 
 	// Unsent lookups fell due while measuring and were never sent, for want of answers.
 	// They count with what they had waited at the end, as do lookups that were under way
@@ -111,7 +75,7 @@ type Figures struct {
 
 	// Spread is the standard deviation of the samples' requests a second over their
 	// mean; 0 with fewer than two samples. The bounds are those of the medians of
-	// samples that have lookups, uncorrected; 0 without any.
+	// samples that have lookups; 0 without any.
 	Spread   float64 `json:"spread"`
 	P50usMin float64 `json:"p50_us_min,omitempty"`
 	P50usMax float64 `json:"p50_us_max,omitempty"`
@@ -129,29 +93,11 @@ type Step struct {
 	Wrong   int64 `json:"wrong"`
 }
 
-// Histogram returns the distribution of lookup latencies in nanoseconds of the last
-// step, as the percentiles have them; nil if nothing was measured, or in a report that
-// was decoded from JSON. It belongs to the report: callers may only read it.
-func (r Report) Histogram() *hdrhistogram.Histogram { return r.histogram }
-
-// WriteHDR writes the distribution of lookup latencies in microseconds, in the text
-// format that plotters of HdrHistogram read. It is that of the last step.
-func (r Report) WriteHDR(w io.Writer) error {
-	h := r.histogram
-	if h == nil {
-		h = newHistogram()
-	}
-	_, err := h.PercentilesPrint(w, 5, 1000)
-	return err
-}
-
-// WriteTable writes the report for people: lines of name and value, and the steps of an open loop.
+// WriteTable writes the report for people: lines of name and value, a histogram, and the steps of
+// an open loop.
 func (r Report) WriteTable(w io.Writer) error {
 	var t measure.Table
-	partial, perSecond, changes, arrivals := "", "", "", ""
-	if r.Arrivals == Poisson {
-		arrivals = " (Poisson arrivals)"
-	}
+	partial, perSecond, changes := "", "", ""
 	if r.Partial {
 		partial = " (in part)"
 	}
@@ -164,8 +110,8 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("server", "%s, %s dialect%s", r.Connect, r.Dialect, partial)
 	t.Line("setup", "%v", r.Setup)
 	t.Line("cores", "%v", r.Cores)
-	t.Line("load", "%s loop%s, %s connections, %d under way on each", r.Mode, arrivals, measure.Grouped(int64(r.Connections)), r.Pipeline)
-	t.Line("lookups", "%s", r.lookups())
+	t.Line("load", "%s loop, %s connections, %d under way on each", r.Mode, measure.Grouped(int64(r.Connections)), r.Pipeline)
+	t.Line("lookups", "%s hashes, %.4g %% hit whole, others miss at: %s", r.Hashes, 100*r.HitShare, r.MissAt)
 	t.Line("index", "%s entries stored beforehand", measure.Grouped(int64(r.Entries)))
 	t.Line("time", "%.3f s", r.Seconds)
 	t.Line("requests", "%s%s%s", measure.Grouped(r.Requests), perSecond, changes)
@@ -174,6 +120,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
+	if r.Figures != nil && r.histogram != nil {
+		t.Bars(r.histogram)
+	}
 	if r.Mode == "open" {
 		t.Text("")
 		t.Heads("rate", "a second", "lookups", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
@@ -199,25 +148,19 @@ func (c Cores) String() string {
 // write adds the figures, a line each.
 func (f *Figures) write(t *measure.Table) {
 	t.Line("hashes", "%s a second", measure.Grouped(int64(f.HashesPerSecond)))
-	bounds, alone, atLeast := "", "", ""
+	bounds, atLeast := "", ""
 	if f.P50usMax > 0 {
 		bounds = fmt.Sprintf(" (%.1f to %.1f)", f.P50usMin, f.P50usMax)
-	}
-	if f.Uncorrected == nil { // else the samples are not of what is shown
-		alone = bounds
 	}
 	if f.AtLeast > 0 {
 		atLeast = "≥ "
 	}
-	t.Line("p50", "%s us%s", f.us(f.P50us), alone)
+	t.Line("p50", "%s us%s", f.us(f.P50us), bounds)
 	t.Line("p90", "%s us", f.us(f.P90us))
 	t.Line("p99", "%s us", f.us(f.P99us))
 	t.Line("p99.9", "%s us", f.us(f.P999us))
 	t.Line("max", "%s us", f.us(f.MaxUs))
 	t.Line("mean", "%s%.1f us", atLeast, f.MeanUs)
-	if u := f.Uncorrected; u != nil {
-		t.Line("uncorrected", "p50 %s us%s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), bounds, f.us(u.P99us))
-	}
 	if f.samples < 2 {
 		t.Line("spread", "not known: it took less than two samples")
 	} else {
@@ -236,7 +179,7 @@ func (f *Figures) us(latency float64) string {
 // add adds a step.
 func (r *Report) add(s Step, m *measured) {
 	t := &m.total
-	r.histogram = m.latency
+	r.histogram = t.latency
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
@@ -252,15 +195,7 @@ func (r *Report) add(s Step, m *measured) {
 func (m *measured) step(rate float64) Step {
 	t := &m.total
 	s := Step{Rate: rate, Requests: t.requests}
-	m.latency = t.seen(m.closed)
-	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(m.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
-	if m.closed {
-		uncorrected := measure.LatencyOf(t.asked())
-		s.Uncorrected = &uncorrected
-		if t.leastWait > 0 { // a longer wait adds waits of any length
-			s.AtLeast = measure.Micros(time.Duration(min(t.leastWait, t.interval())))
-		}
-	}
+	s.Latency, s.Unsent, s.AtLeast = measure.LatencyOf(t.latency), t.unsent, measure.Micros(time.Duration(t.leastWait))
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)
 		s.LookupsPerSecond = perSecond(t.requests-t.stores-t.evicts, t.to-t.from)

@@ -25,7 +25,7 @@ func TestCollect(t *testing.T) {
 	const second = int64(time.Second)
 	var told []Sample
 	done := make(chan *measured)
-	go func() { done <- c.collect(false, 2, func(s Sample) { told = append(told, s) }) }()
+	go func() { done <- c.collect(2, func(s Sample) { told = append(told, s) }) }()
 	give(second, 2*second, 10, 1000, false)
 	give(second, 2*second, 30, 3000, false)
 	give(2*second, 3*second, 20, 5000, false)
@@ -88,7 +88,7 @@ func TestAtLeast(t *testing.T) {
 		other.recordUnsent(400_000_000)
 	}
 	m.total.add(&other)
-	r := Report{Asked: Asked{Mode: "open"}}
+	r := Report{Mode: "open"}
 	r.add(m.step(100), m)
 	assert.EqualValues(t, 20, r.Unsent)
 	assert.InDelta(t, 400_000, r.AtLeast, 0.1)
@@ -104,97 +104,12 @@ func TestAtLeast(t *testing.T) {
 	assert.Regexp(t, ` 20 +100\.0 +≥ 400\S+ +≥ 7\S+ +≥ 7\S+\n`, text.String())
 }
 
-// A stall that meets a store is not hidden: lookups would have waited behind it, within
-// the measuring.
-func TestByClockBehindChanges(t *testing.T) {
-	const quick, stall = 100_000, 100_000_000 // ns
-	s := &stage{begin: 1e9, end: 2e9}
-	measure := func(start int64) Step {
-		m := &measured{closed: true, total: window{from: s.begin, to: s.end, latency: newHistogram()}}
-		other := window{latency: newHistogram()}
-		for range 9000 {
-			m.total.took(quick)
-		}
-		other.changed(s, start, start+quick) // an ordinary one
-		other.changed(s, start, start+stall)
-		m.total.add(&other)
-		return m.step(0)
-	}
-	within := measure(1.5e9)
-	assert.InEpsilon(t, 90_000, within.P99us, 0.01)
-	assert.InEpsilon(t, 99_900, within.MaxUs, 1e-3, "the one behind it")
-	assert.InEpsilon(t, 100, within.Uncorrected.MaxUs, 2e-3, "it is no lookup")
-	across := measure(2e9 - stall/2)
-	assert.InEpsilon(t, 99_900, across.MaxUs, 1e-3)
-	assert.InEpsilon(t, 90_500, across.P99us, 0.02, "half as many fell due")
-}
-
-// A clock sees a stall as often as it asks; a closed loop asks once and waits.
-func TestByClock(t *testing.T) {
-	m := &measured{closed: true, total: window{from: 0, to: 1e9, latency: newHistogram()}}
-	const quick, stall = 100_000, 100_000_000 // ns: ten of a second's are in the stall
-	for range 9000 {
-		m.total.took(quick)
-	}
-	m.total.took(stall)
-	s := m.step(0)
-	assert.InEpsilon(t, 100, s.P50us, 2e-3)
-	assert.InEpsilon(t, 90_000, s.P99us, 0.01, "a hundredth of the time is the first tenth of the stall")
-	assert.InEpsilon(t, 100_000, s.MaxUs, 1e-3)
-	assert.InEpsilon(t, 100, s.Uncorrected.P99us, 2e-3)
-	assert.InEpsilon(t, 100_000, s.Uncorrected.MaxUs, 1e-3)
-	assert.Equal(t, s.MaxUs, s.Uncorrected.MaxUs)
-
-	even := newHistogram()
-	for range 1000 {
-		require.NoError(t, even.RecordValue(1234))
-	}
-	assert.EqualValues(t, 1000, (&window{latency: even}).byClock().TotalCount(), "nothing waits for equal ones")
-	assert.Zero(t, (&window{latency: newHistogram()}).byClock().TotalCount())
-}
-
-// The clock asks while measuring only: a stall that ends later, or began before, counts
-// for what fell due between.
-func TestByClockAtEdges(t *testing.T) {
-	const ms, second = int64(1e6), int64(1e9)
-	for name, c := range map[string]struct {
-		start, now  int64
-		asked       int64
-		least, most int64 // of what the stall adds
-	}{
-		"within":            {start: 500 * ms, now: 700 * ms, asked: 1, least: ms, most: 200 * ms},
-		"across the end":    {start: 900 * ms, now: 5 * second, asked: 1, least: 4001 * ms, most: 4100 * ms},
-		"across the start":  {start: -500 * ms, now: 200 * ms, least: ms, most: 200 * ms},
-		"across both":       {start: -500 * ms, now: 3 * second, least: 2001 * ms, most: 3 * second},
-		"short at the edge": {start: -5 * ms, now: 10 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := window{from: 0, to: second, latency: newHistogram()}
-			for range 800 {
-				w.took(ms)
-			}
-			w.answered(&stage{begin: 0, end: second}, c.start, c.now)
-			assert.Equal(t, 800+c.asked, w.asked().TotalCount())
-			stalls := c.most/ms - c.least/ms
-			if c.most > 0 {
-				stalls++
-			}
-			seen := w.seen(true)
-			assert.InDelta(t, 800+stalls, seen.TotalCount(), 2)
-			assert.InEpsilon(t, max(c.most, ms), seen.Max(), 1e-3)
-			if c.most > 0 {
-				assert.InDelta(t, c.least, seen.ValueAtPercentile(100*801/float64(seen.TotalCount())), 5e6)
-			}
-		})
-	}
-}
-
 // A sample without lookups has no median, and bounds that there are not are not 0.
 func TestBounds(t *testing.T) {
 	collect := func(took ...int64) *measured {
 		c := newCollector(1)
 		m := make(chan *measured)
-		go func() { m <- c.collect(false, 1, func(Sample) {}) }()
+		go func() { m <- c.collect(1, func(Sample) {}) }()
 		const second = int64(time.Second)
 		for i, ns := range append(took, 5000) {
 			w := c.fresh(int64(i)*second, int64(i+1)*second)
@@ -251,7 +166,7 @@ func TestValidate(t *testing.T) {
 		"-1 connections":                     func(o *Options) { o.Connections = -1 },
 		"1025 requests under way":            func(o *Options) { o.Pipeline = 1025 },
 		"3 hashes at most; give 9":           func(o *Options) { o.Hashes = Lengths{Least: 9, Most: 3} },
-		"0 hashes; give 1 to 2000000":        func(o *Options) { o.Hashes = Lengths{Each: []int{4, 0}} },
+		"0 hashes; give 1 to 2000000":        func(o *Options) { o.Hashes = Lengths{Least: 0, Most: 4} },
 		"-5 entries":                         func(o *Options) { o.Entries = -5 },
 		"a share of 1.5 of lookups that hit": func(o *Options) { o.HitShare = 1.5 },
 		"0.6 of operations are stores":       func(o *Options) { o.Stores, o.Evicts = 0.3, 0.3 },

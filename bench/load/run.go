@@ -16,7 +16,6 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
-	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -41,10 +40,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{o: o, epoch: time.Now()}
 	r.o.dial = r.relays.Over(o.dial, o.TLS)
 	r.report = Report{
-		Asked: o.asked(), Connect: o.Connect, Connections: o.Connections, Threads: threads, Cores: cores, Steps: []Step{},
+		Setup: measure.NewSetup(o.Seed), Mode: "closed", Dialect: o.Dialect, Pipeline: o.Pipeline, Hashes: o.Hashes.String(),
+		HitShare: o.HitShare, MissAt: o.MissAt, Connect: o.Connect, Connections: o.Connections, Threads: threads, Cores: cores, Steps: []Step{},
 	}
 	if len(o.Rates) > 0 {
-		r.report.Arrivals = o.Arrivals
+		r.report.Mode = "open"
 	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
@@ -136,15 +136,6 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.shaper, err = newShaper(pool, r.o.Dialect.Envelope()); err != nil {
 		return err
 	}
-	if r.o.Conversations != nil {
-		c, err := newConversations(r.o, r.shaper)
-		if err != nil {
-			return err
-		}
-		r.report.Entries, r.stored = c.entries, c.stored()
-		r.source = func(i int) (source, error) { return (&engine{c: c, engine: c.Engine(i)}).next, nil }
-		return nil
-	}
 	c, err := newChains(r.o, r.shaper)
 	if err != nil {
 		return err
@@ -157,8 +148,8 @@ func (r *runner) prepare(ctx context.Context) error {
 	return nil
 }
 
-// mostConnections returns how many connections the limit of open files allows this process.
-func mostConnections() int {
+// maxOpen returns how many connections the limit of open files allows this process.
+func maxOpen() int {
 	const others = 64 // files, and connections that are being made
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -169,7 +160,7 @@ func mostConnections() int {
 
 // enoughFiles refuses more connections than this process may have files open.
 func enoughFiles(connections int) error {
-	if most := mostConnections(); connections > most {
+	if most := maxOpen(); connections > most {
 		return measure.BadOptions("%d connections; the limit of open files allows this process %d: raise its limit (ulimit -n)", connections, most)
 	}
 	return nil
@@ -322,11 +313,11 @@ func (r *runner) measure(ctx context.Context) error {
 		}
 	}
 	runtime.GC() // what making the chains has left is not collected while measuring
-	for number, rate := range rates {
+	for _, rate := range rates {
 		for i, c := range r.conns {
 			c.begin(sources[i], r.share(i))
 		}
-		if err := r.measureStep(number, rate); err != nil {
+		if err := r.measureStep(rate); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -347,10 +338,7 @@ func (r *runner) share(i int) int64 {
 }
 
 // measureStep measures at one rate, 0 in a closed loop.
-func (r *runner) measureStep(number int, rate float64) error {
-	for _, w := range r.workers {
-		w.times = r.arrivals(number, rate, w.number)
-	}
+func (r *runner) measureStep(rate float64) error {
 	start := r.clock()
 	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
 	if r.o.Duration > 0 {
@@ -362,11 +350,11 @@ func (r *runner) measureStep(number int, rate float64) error {
 	wrong, refused := r.wrong, r.refused
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(rate == 0, len(r.workers), r.sampled)
+		done <- r.collector.collect(len(r.workers), r.sampled)
 	}()
 	err := r.work(s)
 	m := <-done
-	if rate > 0 && r.o.Requests > 0 && r.o.Arrivals == Even && r.o.Conversations == nil && err == nil && !r.stopped.Load() {
+	if rate > 0 && r.o.Requests > 0 && err == nil && !r.stopped.Load() {
 		// The last request takes up its period like the others.
 		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Requests)*s.period))
 	}
@@ -374,19 +362,6 @@ func (r *runner) measureStep(number int, rate float64) error {
 	step.Wrong, step.Refused = r.wrong-wrong, r.refused-refused
 	r.report.add(step, m)
 	return err
-}
-
-// arrivals returns when the requests of a worker fall due in a step, with those until its end
-// made already; nil for even steps. Together the workers' are one process of the rate.
-func (r *runner) arrivals(step int, rate float64, worker int) *workload.Arrivals {
-	if r.o.Arrivals == Even || rate == 0 {
-		return nil
-	}
-	n := len(r.workers)
-	times := workload.PoissonArrivals(rate/float64(n), workload.Seed(r.o.Seed), uint64(step*n+worker))
-	times.At(r.o.Requests / int64(n))
-	times.By(r.o.Warmup + r.o.Duration)
-	return times
 }
 
 // sampled passes a sample on.

@@ -25,18 +25,16 @@ func (s *shape) size() int { return len(s.head) + s.hashes*hashLen }
 // part is one stretch of chunks of a group on one rank: one store or evict.
 type part struct {
 	from, to, stride int    // chunks, and hashes in each
-	skipped          int    // leading hashes of the chain that are not at hand
 	store, evict     []byte // heads, up to the keys
 }
 
-// keys returns the part's keys, borrowed from the hashes from the first one at hand on, or
-// appended to room.
+// keys returns the part's keys, borrowed from the hashes, or appended to room.
 func (p part) keys(hashes, room []byte) (keys []byte, borrowed bool) {
 	if p.stride == 1 { // they are all hashes of a stretch
-		return hashes[(p.from-p.skipped)*hashLen : (p.to-p.skipped)*hashLen], true
+		return hashes[p.from*hashLen : p.to*hashLen], true
 	}
 	for i := p.from; i < p.to; i++ {
-		at := (netproto.KeyIndex(i, p.stride) - p.skipped) * hashLen
+		at := netproto.KeyIndex(i, p.stride) * hashLen
 		room = append(room, hashes[at:at+hashLen]...)
 	}
 	return room, false
@@ -77,7 +75,7 @@ func (s *shaper) shape(n int) (*shape, error) {
 	sh := &shape{hashes: n, tokens: uint32(tokens), misses: map[int]uint32{}}
 	sh.head = netproto.AppendLookup(nil, s.envelope, sh.tokens, hashLen, n*hashLen)
 	for g := range s.coord.NumGroups() {
-		sh.parts = s.appendParts(sh.parts, g, 0, s.coord.Positions(g, tokens, n), 0)
+		sh.parts = s.appendParts(sh.parts, g, s.coord.Positions(g, tokens, n))
 	}
 	var err error
 	if sh.whole, err = s.answer(sh, n); err != nil {
@@ -87,23 +85,13 @@ func (s *shaper) shape(n int) (*shape, error) {
 	return sh, nil
 }
 
-// stretch returns the requests that store the hashes of a chain between two of them, those
-// before which are stored: of each group the chunks that become whole.
-func (s *shaper) stretch(from, to int) (parts []part) {
-	for g := range s.coord.NumGroups() {
-		stride := s.coord.KeyStride(g)
-		parts = s.appendParts(parts, g, from/stride, to/stride, from)
-	}
-	return parts
-}
-
-// appendParts appends the stores of a group's chunks between two, as far as lookups ask for
-// them, on every rank that must hold it.
-func (s *shaper) appendParts(parts []part, g, first, end, skipped int) []part {
-	for from, to := range s.asked(g, first, end) {
+// appendParts appends the stores of a group's first chunks, as far as lookups ask for them, on
+// every rank that must hold it.
+func (s *shaper) appendParts(parts []part, g, end int) []part {
+	for from, to := range s.asked(g, end) {
 		for _, r := range s.coord.Ranks(g) {
 			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
-			p := part{from: from, to: to, stride: s.coord.KeyStride(g), skipped: skipped}
+			p := part{from: from, to: to, stride: s.coord.KeyStride(g)}
 			size := (to - from) * hashLen
 			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
 			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
@@ -113,12 +101,11 @@ func (s *shaper) appendParts(parts []part, g, first, end, skipped int) []part {
 	return parts
 }
 
-// asked iterates over the stretches of positions of a group between two that lookups ask
-// for, half-open.
-func (s *shaper) asked(g, first, end int) func(yield func(from, to int) bool) {
+// asked iterates over the stretches of a group's first positions that lookups ask for, half-open.
+func (s *shaper) asked(g, end int) func(yield func(from, to int) bool) {
 	return func(yield func(from, to int) bool) {
 		mask := s.coord.KeyMask(g)
-		for at := int64(first); at < int64(end); {
+		for at := int64(0); at < int64(end); {
 			from, to, ok := mask.Next(at)
 			if !ok || from >= int64(end) {
 				return
@@ -147,7 +134,7 @@ func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	for g := range p.Bits {
 		stride := s.coord.KeyStride(g)
 		p.Bits[g] = make([]uint64, sh.hashes/stride/64+1)
-		for from, to := range s.asked(g, 0, s.coord.Positions(g, int64(sh.tokens), sh.hashes)) {
+		for from, to := range s.asked(g, s.coord.Positions(g, int64(sh.tokens), sh.hashes)) {
 			for i := from; i < min(to, stored/stride); i++ {
 				p.Bits[g][i/64] |= 1 << (i % 64)
 			}

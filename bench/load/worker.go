@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/wire"
-	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -43,11 +42,10 @@ type worker struct {
 
 	stage    stage
 	now      int64
-	looked   int64              // when all connections were last looked at
-	underWay int                // requests
-	able     int                // connections that may still ask
-	arrivals int64              // that fell due
-	times    *workload.Arrivals // when they fall due in the step that is measured; nil: in even steps
+	looked   int64 // when all connections were last looked at
+	underWay int   // requests
+	able     int   // connections that may still ask
+	arrivals int64 // that fell due
 	window   *window
 }
 
@@ -155,18 +153,12 @@ func (w *worker) arrive() error {
 
 // dueAt is when a request of an open loop falls due, counted at this worker from 0.
 func (w *worker) dueAt(arrival int64) int64 {
-	if w.times != nil {
-		return w.stage.start + int64(w.times.At(arrival))
-	}
 	turn := float64(w.number) + float64(arrival)*float64(w.stage.workers)
 	return w.stage.start + int64(turn*w.stage.period)
 }
 
 // dueBy returns how many requests have fallen due at this worker by a time.
 func (w *worker) dueBy(now int64) int64 {
-	if w.times != nil {
-		return w.times.By(time.Duration(now - w.stage.start))
-	}
 	turns := float64(now-w.stage.start) / w.stage.period
 	n := max(int64((turns-float64(w.number))/float64(w.stage.workers)), 0)
 	for n > 0 && w.dueAt(n-1) > now { // what rounding has added
@@ -206,9 +198,8 @@ func (w *worker) countUnsent(i int) {
 func (w *worker) abandon(c *conn) {
 	for n := c.answered; n < c.asked; n++ {
 		s := &c.slots[n%int64(len(c.slots))]
-		counts := s.counts || w.stage.period == 0
-		if counts && s.tag == netproto.TagLookup && w.now-max(s.start, w.stage.begin) >= int64(tick) {
-			w.window.abandoned(&w.stage, s.start, w.now)
+		if s.counts && s.tag == netproto.TagLookup && w.now-s.start >= int64(tick) {
+			w.window.abandoned(s.start, w.now)
 		}
 	}
 }
@@ -223,7 +214,7 @@ func (w *worker) fill(i int) error {
 	c := w.conns[i]
 	for !c.full() && w.now < w.stage.end {
 		start := w.now
-		if w.stage.period > 0 && !c.follows {
+		if w.stage.period > 0 {
 			if w.backlog(i) <= 0 {
 				break
 			}
@@ -354,11 +345,8 @@ func (w *worker) take(c *conn, a judged) {
 	if w.window == nil {
 		return
 	}
-	switch { // after the end, too: without those a stall across it would not show
-	case s.tag == netproto.TagLookup:
-		w.window.answered(&w.stage, s.start, w.now)
-	case s.counts && w.stage.period == 0:
-		w.window.changed(&w.stage, s.start, w.now)
+	if s.tag == netproto.TagLookup && s.counts { // after the end, too: without those a stall across it would not show
+		w.window.took(w.now - s.start)
 	}
 	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return

@@ -13,7 +13,7 @@ func TestImportsOfBench(t *testing.T) {
 	const bench = "github.com/hitline/hitline/bench/"
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, bench+"...").Output()
 	require.NoError(t, err)
-	measuring := []string{"load", "replay", "capacity", "compare", "vllm", "holders"}
+	measuring := []string{"load", "replay", "compare", "vllm", "holders"}
 	found := 0
 	for line := range strings.Lines(string(out)) {
 		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -53,10 +53,10 @@ func (f figure) draw(t theme) []byte {
 	for i, a := range areas {
 		s.axes(a, t, i == len(areas)-1)
 		for j, c := range slices.Backward(a.curves) { // the first one above the others
-			s.curve(a, c, styles[i][j], t)
+			s.curve(a, c, styles[i][j])
 		}
 		for _, l := range a.labels {
-			s.label(a, l, t)
+			s.label(a, l)
 		}
 	}
 	s.end("svg")
@@ -70,9 +70,6 @@ func (f figure) describe() string {
 	for _, p := range f.panels {
 		fmt.Fprintf(&text, " %s over %s:", p.y.label, p.x.label)
 		for i, c := range p.curves {
-			if len(c.points) == 0 || c.role == rings {
-				continue
-			}
 			first, last := c.points[0], c.points[len(c.points)-1]
 			if p.x.scale == percentile { // the points have shares
 				first.x, last.x = 100*first.x, 100*last.x
@@ -99,9 +96,6 @@ func (f figure) layout(t theme, top float64) []area {
 			left = max(left, textWidth(mark.label, textSize))
 		}
 		for j, c := range p.curves {
-			if c.role == rings || len(c.points) == 0 {
-				continue
-			}
 			l := label{lines: wrap(c.name, textSize, maxLabel), style: styles[i][j]}
 			for _, line := range l.lines {
 				right = max(right, textWidth(line, textSize))
@@ -132,12 +126,8 @@ func (a axis) places(low, high float64) (from, to float64) {
 
 // placeLabels moves the labels to the ends of their curves, in the order of these.
 func (a *area) placeLabels() {
-	i := 0
-	for _, c := range a.curves {
-		if c.role != rings && len(c.points) > 0 {
-			a.labels[i].x, a.labels[i].y = a.at(c.points[len(c.points)-1])
-			i++
-		}
+	for i, c := range a.curves {
+		a.labels[i].x, a.labels[i].y = a.at(c.points[len(c.points)-1])
 	}
 	slices.SortStableFunc(a.labels, func(l, m label) int { return cmp.Compare(l.y, m.y) })
 	spread(a.labels, a.top-lineHeight/2, a.bottom+lineHeight/2)
@@ -199,7 +189,7 @@ func (s *svg) axes(a area, t theme, lowest bool) {
 }
 
 // curve draws a curve's bars, line and markers.
-func (s *svg) curve(a area, c curve, look style, t theme) {
+func (s *svg) curve(a area, c curve, look style) {
 	s.open("g", "class", "curve", "stroke", look.colour, "stroke-width", look.width, "fill", "none", "stroke-linejoin", "round")
 	var line strings.Builder
 	every := 1 + (len(c.points)-1)/maxMarkers
@@ -211,29 +201,22 @@ func (s *svg) curve(a area, c curve, look style, t theme) {
 			s.element("path", "d", fmt.Sprintf("M%v %vh6m-3 0V%vm-3 0h6", rounded(x-3), rounded(low), rounded(high)), "stroke-width", 1.0)
 		}
 		if i%every == 0 || i == len(c.points)-1 {
-			s.marker(look, x, y, t)
+			s.marker(look, x, y)
 		}
 	}
-	if c.role != rings && len(c.points) > 0 {
-		s.element("polyline", "points", strings.TrimSpace(line.String()), "stroke-dasharray", cmp.Or(look.dashes, "none"))
-	}
+	s.element("polyline", "points", strings.TrimSpace(line.String()), "stroke-dasharray", cmp.Or(look.dashes, "none"))
 	s.end("g")
 }
 
 // marker draws the marker of a style, if it has one.
-func (s *svg) marker(look style, x, y float64, t theme) {
-	if look.marker == "" {
-		return
+func (s *svg) marker(look style, x, y float64) {
+	if look.marker != "" {
+		s.element("path", "d", look.marker, "transform", fmt.Sprintf("translate(%v %v)", rounded(x), rounded(y)), "fill", look.colour, "stroke-width", 1.4)
 	}
-	fill := look.colour
-	if look.marker == ring {
-		fill = "none"
-	}
-	s.element("path", "d", look.marker, "transform", fmt.Sprintf("translate(%v %v)", rounded(x), rounded(y)), "fill", fill, "stroke-width", 1.4)
 }
 
 // label draws a curve's label, with a marker, and a line to the curve's end if it is away from that.
-func (s *svg) label(a area, l label, t theme) {
+func (s *svg) label(a area, l label) {
 	spot := a.right + labelSpot
 	s.open("g", "class", "label", "fill", l.style.colour)
 	if math.Abs(l.at-l.y) > 1 || l.x < a.right-1 {
@@ -244,7 +227,7 @@ func (s *svg) label(a area, l label, t theme) {
 		s.element("path", "d", fmt.Sprintf("M%v %vh14", rounded(spot-8), rounded(l.at)), "stroke", l.style.colour, "stroke-width", 1.6, "stroke-dasharray", l.style.dashes)
 	} else {
 		s.open("g", "stroke", l.style.colour)
-		s.marker(l.style, spot, l.at, t)
+		s.marker(l.style, spot, l.at)
 		s.end("g")
 	}
 	for i, line := range l.lines {

@@ -1,10 +1,8 @@
 package picture
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 )
 
 // figure is what a kind makes of its sources.
@@ -43,7 +41,6 @@ type role int
 const (
 	measured role = iota // line and markers, in a colour of its own
 	bound                // grey, dashed, without markers: what cannot be beaten
-	rings                // rings around points that other curves have, without line and label
 )
 
 // check returns an error if a point has no place on the axes.
@@ -59,23 +56,6 @@ func (p panel) check(source string, c curve) error {
 		}
 	}
 	return nil
-}
-
-// add adds a curve. If it is to be joined with one of that name, that one gets the points at
-// values that it has not, and all in their order.
-func (p *panel) add(c curve, join bool) {
-	i := slices.IndexFunc(p.curves, func(known curve) bool { return join && known.name == c.name })
-	if i < 0 {
-		p.curves = append(p.curves, c)
-		return
-	}
-	known := &p.curves[i]
-	for _, at := range c.points {
-		if !slices.ContainsFunc(known.points, func(k point) bool { return k.x == at.x }) {
-			known.points = append(known.points, at)
-		}
-	}
-	slices.SortFunc(known.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 }
 
 // extent returns the least and the largest values of the panel.

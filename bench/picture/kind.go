@@ -17,7 +17,6 @@ type content struct {
 	curves [][]curve // by panel; one without a name has the source's
 	setup  []string  // what was measured, in parts
 	note   string    // how to read it; may be empty
-	join   bool      // curves of the same name are one, whichever source they are of
 }
 
 // figure reads the sources. What was measured stands below the title if it is the same for
@@ -51,8 +50,8 @@ func (k kind) figure(sources []Source) (figure, error) {
 				if err := f.panels[j].check(sources[i].Name, curve); err != nil {
 					return f, err
 				}
-				curve.name = curveName(name, curve.name, c.join || len(sources) == 1)
-				f.panels[j].add(curve, c.join)
+				curve.name = curveName(name, curve.name, len(sources) == 1)
+				f.panels[j].curves = append(f.panels[j].curves, curve)
 			}
 		}
 	}

@@ -25,14 +25,11 @@ type report struct {
 	Connections int
 	Pipeline    int
 	Hashes      asGiven
-	Workload    string
-	Shared      bool `json:"shared_cores"`
 
-	// What was replayed or counted.
-	Trace     string
-	Requests  int
-	BlockSize int     `json:"block_size"`
-	Speed     float64 // times as fast as recorded; 0 flat out
+	// What was replayed.
+	Trace    string
+	Requests int
+	Speed    float64 // times as fast as recorded; 0 flat out
 
 	P50  float64 `json:"p50_us"`
 	P90  float64 `json:"p90_us"`
@@ -40,33 +37,12 @@ type report struct {
 	P999 float64 `json:"p999_us"`
 	Max  float64 `json:"max_us"`
 
-	Steps []struct { // of a run with rates
-		Wrong int
-		Rate  float64 // offered, lookups a second
-		Done  float64 `json:"requests_per_s"`
-		P50   float64 `json:"p50_us"`
-		P99   float64 `json:"p99_us"`
-	}
-	Points []struct { // of a run over connections and loops
-		Wrong       int
-		Loops       int // 0: not known
-		Connections float64
-		PerSecond   measure.Spread `json:"requests_per_s"`
-	}
 	Rows []struct { // of a comparison
 		Wrong  int
 		Rival  string
-		Way    string // in which it was asked
 		Hashes int
-		Note   string
-		trips
-	}
-	Capacities []struct {
-		Capacity float64
-		Hitline  float64
-		LRU      float64
-		TailLRU  float64 `json:"tail_lru"`
-		Belady   float64
+		P50    float64        `json:"p50_us"`
+		Rounds measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
 	}
 	Windows []struct { // of a replay
 		Start    float64 `json:"start_s"`
@@ -75,12 +51,6 @@ type report struct {
 		P50      float64 `json:"p50_us"`
 		P99      float64 `json:"p99_us"`
 	}
-}
-
-// trips are round trips.
-type trips struct {
-	P50    float64        `json:"p50_us"`
-	Rounds measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
 }
 
 // asGiven is a number or a text such as "64-4096".
@@ -101,12 +71,6 @@ func decode(s Source) (report, error) {
 	wrong := r.Wrong
 	for _, row := range r.Rows {
 		wrong = max(wrong, row.Wrong)
-	}
-	for _, step := range r.Steps {
-		wrong = max(wrong, step.Wrong)
-	}
-	for _, at := range r.Points {
-		wrong = max(wrong, at.Wrong)
 	}
 	switch {
 	case r.Error != "":
@@ -151,24 +115,25 @@ func (r report) load() []string {
 	if r.Pipeline > 1 {
 		parts = append(parts, strconv.Itoa(r.Pipeline)+" under way on each")
 	}
-	switch {
-	case r.Workload == "conversations":
-		parts = append(parts, "conversations")
-	case r.Hashes != "":
+	if r.Hashes != "" {
 		parts = append(parts, string(r.Hashes)+" hashes a lookup")
 	}
 	if r.Dialect != "" {
 		parts = append(parts, r.Dialect+" dialect")
 	}
-	if r.Shared {
-		parts = append(parts, "client and server share the cores")
-	}
 	return parts
 }
 
-// traced names the trace, and what more there is to say, in parts.
-func (r report) traced(more string) []string {
-	return []string{filepath.Base(r.Trace), plural(r.Requests, "request"), more}
+// traced describes how a trace was replayed, in parts.
+func (r report) traced() []string {
+	pace := fmt.Sprintf("%g times as fast as recorded", r.Speed)
+	switch r.Speed {
+	case 0:
+		pace = "one after the other, flat out"
+	case 1:
+		pace = "as fast as recorded"
+	}
+	return []string{filepath.Base(r.Trace), plural(r.Requests, "request"), pace}
 }
 
 func plural(n int, what string) string {

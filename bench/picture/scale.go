@@ -11,8 +11,7 @@ import (
 type scale int
 
 const (
-	linear     scale = iota // from 0
-	log                     // by powers of ten
+	log        scale = iota // by powers of ten
 	percentile              // of shares below 1, by the share that is above
 	hundred                 // from 0 to 100
 	seconds                 // from 0, with ticks in seconds, minutes or hours
@@ -98,17 +97,15 @@ func (s scale) ticks(from, to float64) []tick {
 		return ticks
 	case hundred:
 		return evenTicks(100, 20, 1, "")
-	case seconds:
-		unit, name := 1.0, " s"
-		switch {
-		case to > 3*3600:
-			unit, name = 3600, " h"
-		case to > 600:
-			unit, name = 60, " min"
-		}
-		return evenTicks(to/unit, stepFor(to/unit), unit, name)
 	}
-	return evenTicks(to, stepFor(to), 1, "")
+	unit, name := 1.0, " s"
+	switch {
+	case to > 3*3600:
+		unit, name = 3600, " h"
+	case to > 600:
+		unit, name = 60, " min"
+	}
+	return evenTicks(to/unit, stepFor(to/unit), unit, name)
 }
 
 // logTicks labels each power of ten; where those are few also twice and five times

@@ -33,9 +33,6 @@ var markers = []string{
 	"M-4 0h8m-4 -4v8",                     // plus
 }
 
-// ring marks a point that another curve has.
-const ring = "M-7 0a7 7 0 1 0 14 0a7 7 0 1 0 -14 0z"
-
 // style is how a curve is drawn.
 type style struct {
 	colour string
@@ -51,15 +48,12 @@ func (t theme) styles(panels []panel) [][]style {
 	for i, p := range panels {
 		for _, c := range p.curves {
 			s := style{t.palette[next%len(t.palette)], 1.6, "", markers[next%len(markers)]}
-			switch {
-			case c.role == bound:
+			if c.role == bound {
 				s = style{t.faint, 1.6, "5 4", ""}
-			case c.role == rings:
-				s = style{t.ink, 1.2, "", ring}
-			case next == 0:
-				s.width = 2.6
-				fallthrough
-			default:
+			} else {
+				if next == 0 {
+					s.width = 2.6
+				}
 				next++
 			}
 			styles[i] = append(styles[i], s)

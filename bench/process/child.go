@@ -74,9 +74,6 @@ func (c *Child) Send(ctx context.Context, request any) error {
 	return c.exchange(ctx, 0, append(text, '\n'), nil)
 }
 
-// SendBytes sends what is not JSON, if the program reads such. Errors are those of Do.
-func (c *Child) SendBytes(ctx context.Context, b []byte) error { return c.exchange(ctx, 0, b, nil) }
-
 // exchange sends text and decodes a reply, unless it is nil.
 func (c *Child) exchange(ctx context.Context, work time.Duration, text []byte, reply any) error {
 	limited, cancel := context.WithTimeout(ctx, work+c.timeout)

@@ -107,21 +107,19 @@ func TestReplaySpeedConnections(t *testing.T) {
 // A wait for what is due in an hour ends with the replay.
 func TestReplaySpeedInterrupted(t *testing.T) {
 	trace := traceOf("{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
-	for _, split := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			stopped := errors.New("stopped by hand")
-			ctx, stop := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Minute, func() { stop(stopped) })
-			o := options(trace)
-			o.Speed, o.Split, o.nap = 1, split, time.Sleep
-			start := time.Now()
-			r, err := Run(ctx, o, newFake(t))
-			require.ErrorIs(t, err, stopped)
-			assert.Equal(t, time.Minute, time.Since(start))
-			assert.EqualValues(t, 1, r.Requests)
-			assert.True(t, r.Partial)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		stopped := errors.New("stopped by hand")
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { stop(stopped) })
+		o := options(trace)
+		o.Speed, o.nap = 1, time.Sleep
+		start := time.Now()
+		r, err := Run(ctx, o, newFake(t))
+		require.ErrorIs(t, err, stopped)
+		assert.Equal(t, time.Minute, time.Since(start))
+		assert.EqualValues(t, 1, r.Requests)
+		assert.True(t, r.Partial)
+	})
 }
 
 // A speed that stretches the trace past all calendars waits, and does not overflow.

@@ -51,12 +51,8 @@ type player struct {
 const maxLatency = int64(time.Hour)
 
 func newPlayer(number int, t Target, o Options, start time.Time, line *timeline) *player {
-	salt := number
-	if o.Split { // one replay, not one for each connection
-		salt = 0
-	}
 	return &player{
-		o: o, number: number, target: t, root: workload.ChainRoot(salt), start: start,
+		o: o, number: number, target: t, root: workload.ChainRoot(number), start: start,
 		latency: hdrhistogram.New(1, maxLatency, 3), timeline: line,
 	}
 }

@@ -10,18 +10,9 @@
 //     512 / BlockSize hashes, see workload.AppendChain.
 //   - block: what one hash covers.
 //   - connection: one Target. Each replays the whole trace under a salt of its own, so
-//     that they share no hash and a model for each is exact; or they split the trace.
+//     that they share no hash and a model for each is exact.
 //   - due: when a request is to be sent in a replay at a speed. A lookup's latency then
 //     counts from when it was due, so that waiting for a late answer before it counts.
-//
-// # Splitting a trace
-//
-// With Split the connections make the requests of one replay together. All requests that
-// have the same first id after the opening, the ids that every request of the trace begins
-// with (such as one system prompt), go to one connection, in order. So two connections share
-// the opening and nothing else, and once it is stored the model of each is exact. Until
-// then, mostly for one request, there is one request at a time. The hits add up to those of
-// a replay over one connection. The trace is read twice, once to find the opening.
 package replay
 
 import (
@@ -67,9 +58,6 @@ type Options struct {
 	// keep the trace's timestamps, at 100 they are compressed a hundredfold, at 0
 	// each follows the answer to the one before.
 	Speed float64
-	// Split deals the requests of the trace out to the connections, in place of
-	// replaying it whole over each.
-	Split bool
 
 	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
 	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
@@ -98,9 +86,8 @@ func (o Options) Validate() error {
 	return measure.CheckPositive("a timeout", o.Timeout)
 }
 
-// CountRequests reads the trace as [Run] will and returns how many requests it has, all of
-// which one connection will make, or all together if they split it. Errors are those of Run
-// that concern the options, the trace and ctx.
+// CountRequests reads the trace as [Run] will and returns how many requests each connection will
+// make. Errors are those of Run that concern the options, the trace and ctx.
 func (o Options) CountRequests(ctx context.Context) (int, error) {
 	n := 0
 	err := o.each(ctx, func(workload.Request) error {
@@ -118,15 +105,14 @@ func (o Options) each(ctx context.Context, f func(workload.Request) error) error
 	return o.Trace.Requests(ctx, o.BlockSize, o.Requests, o.Speed > 0, f)
 }
 
-// Run replays the whole trace over each of the targets at once, or splits it over them, and
-// reports the sums. The index must hold none of the hashes at the start. Wrong and refused
+// Run replays the whole trace over each of the targets at once, and reports the sums. The index must hold none of the hashes at the start. Wrong and refused
 // answers are counted, told to OnProblem, and are no error.
 //
 // On an error the report is partial and covers what was done until then. The
 // error wraps [measure.ErrOptions] or [workload.ErrTrace]; or it is the cause of ctx being
 // done; or it wraps what a target failed with, [context.DeadlineExceeded] if there was
 // no answer in time. The first connection to fail ends the others. Run's goroutines, one for
-// each connection and one that reads a trace that is split, have ended when it returns.
+// each connection, have ended when it returns.
 func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
 	if len(targets) == 0 {
 		return Report{}, measure.BadOptions("no connections")
@@ -139,28 +125,21 @@ func Run(ctx context.Context, o Options, targets ...Target) (Report, error) {
 	if o.nap == nil {
 		o.nap = measure.Nap
 	}
-	opening, err := o.opening(ctx)
 	line := newTimeline(cmp.Or(o.window, time.Millisecond), o.BlockSize)
 	start := time.Now()
 	players := make([]*player, len(targets))
 	for i, t := range targets {
 		players[i] = newPlayer(i, t, o, start, line)
 	}
-	switch {
-	case err != nil:
-	case o.Split:
-		err = newSplit(o, players, opening).run(ctx)
-	default:
-		err = playWhole(ctx, players)
-	}
+	err := play(ctx, players)
 	report := sum(o, players, time.Since(start))
 	report.addWindows(line)
 	report.Setup, report.Partial = setup, err != nil
 	return report, err
 }
 
-// playWhole has each player replay the whole trace.
-func playWhole(ctx context.Context, players []*player) error {
+// play has each player replay the trace.
+func play(ctx context.Context, players []*player) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range players {
 		group.Go(func() error {

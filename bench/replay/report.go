@@ -1,10 +1,8 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -19,7 +17,6 @@ type Report struct {
 	Setup       measure.Setup `json:"setup"` // its Seed is 0: nothing is drawn
 	Trace       string        `json:"trace"`
 	Connections int           `json:"connections"`
-	Split       bool          `json:"split"`      // the connections shared the trace, else each replayed it
 	BlockSize   int           `json:"block_size"` // tokens that one hash covers
 	Speed       float64       `json:"speed"`      // times that of the trace; 0 for flat out
 
@@ -36,8 +33,6 @@ type Report struct {
 	BehindMaxMs     float64 `json:"behind_max_ms"`  // the most that a lookup was sent after it was due; 0 flat out
 	measure.Latency         // from when a lookup was due, or flat out from when it was sent
 
-	ConnectionRequests []int64 `json:"connection_requests,omitempty"` // of each connection, if they split the trace
-
 	// Windows is the same over time: that of the trace with a speed, when a lookup
 	// counts where it was due, and else that since the replay began, when it counts
 	// where it was sent. Windows without requests are left out.
@@ -46,17 +41,13 @@ type Report struct {
 
 	Partial bool `json:"partial,omitempty"` // the replay ended before the trace did
 
-	latency *hdrhistogram.Histogram // of lookups, in nanoseconds; nil in a report that was read
-	rows    []Window                // Windows in few, for the table
+	rows []Window // Windows in few, for the table
 }
 
 // sum adds up what the players counted and timed in a replay that took so long.
 func sum(o Options, players []*player, took time.Duration) Report {
-	r := Report{
-		Trace: o.Trace.Name, Connections: len(players), Split: o.Split, BlockSize: o.BlockSize, Speed: o.Speed,
-		latency: hdrhistogram.New(1, maxLatency, 3),
-	}
-	behind := time.Duration(0)
+	r := Report{Trace: o.Trace.Name, Connections: len(players), BlockSize: o.BlockSize, Speed: o.Speed}
+	latency, behind := hdrhistogram.New(1, maxLatency, 3), time.Duration(0)
 	for _, p := range players {
 		t := &p.totals
 		r.Requests += t.Requests
@@ -65,44 +56,28 @@ func sum(o Options, players []*player, took time.Duration) Report {
 		r.Wrong += t.Wrong
 		r.Refused += t.Refused
 		r.HitBlocks += t.HitTokens / int64(o.BlockSize)
-		r.latency.Merge(p.latency)
+		latency.Merge(p.latency)
 		behind = max(behind, p.behind)
-		if o.Split {
-			r.ConnectionRequests = append(r.ConnectionRequests, t.Requests)
-		}
 	}
 	r.HitRatio = share(r.HitBlocks, r.Blocks)
 	r.Seconds = seconds(took)
 	r.RequestsPerS = measure.Round(float64(r.Requests)/max(took.Seconds(), 1e-9), 1)
 	r.BehindMaxMs = measure.Round(float64(behind)/1e6, 3)
-	r.Latency = measure.LatencyOf(r.latency)
+	r.Latency = measure.LatencyOf(latency)
 	return r
-}
-
-// WriteHDR writes the latencies of the lookups, in microseconds, as percentiles in
-// the text format of HdrHistogram.
-func (r Report) WriteHDR(w io.Writer) error {
-	if r.latency == nil {
-		return errors.New("replay: this report holds no histogram; only one that Run returned does")
-	}
-	_, err := r.latency.PercentilesPrint(w, 5, float64(time.Microsecond))
-	return err
 }
 
 // WriteTable writes the report for people: lines of name and value, and then what
 // happened over time, in few windows.
 func (r Report) WriteTable(w io.Writer) error {
 	var t measure.Table
-	name, connections := r.Trace, measure.Grouped(int64(r.Connections))
+	name := r.Trace
 	if r.Partial {
 		name += " (in part)"
 	}
-	if n := r.ConnectionRequests; len(n) > 0 {
-		connections += fmt.Sprintf(", which split the trace; %s to %s requests each", measure.Grouped(slices.Min(n)), measure.Grouped(slices.Max(n)))
-	}
 	t.Line("setup", "%v", r.Setup)
 	t.Line("trace", "%s", name)
-	t.Line("connections", "%s", connections)
+	t.Line("connections", "%s", measure.Grouped(int64(r.Connections)))
 	t.Line("block size", "%d tokens", r.BlockSize)
 	t.Line("requests", "%s%s", measure.Grouped(r.Requests), over(", %.0f a second", float64(r.Requests), r.Seconds))
 	t.Line("blocks", "%s", measure.Grouped(r.Blocks))

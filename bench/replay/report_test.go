@@ -31,7 +31,7 @@ func TestReportJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, measure.WriteJSON(&out, full))
 	const body = `{"setup":{"started":"2026-01-02T03:04:05Z","command":["hitbench","replay"],"version":"v1.2.3","commit":"abc","seed":0,` +
-		`"machine":{"cpu":"","cores":2,"platform":"linux/amd64","system":"","go":"go1.26","gomaxprocs":2,"kernel":"avx2"}},"trace":"conversation_trace.jsonl","connections":1,"split":false,"block_size":512,"speed":0,` +
+		`"machine":{"cpu":"","cores":2,"platform":"linux/amd64","system":"","go":"go1.26","gomaxprocs":2,"kernel":"avx2"}},"trace":"conversation_trace.jsonl","connections":1,"block_size":512,"speed":0,` +
 		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"hit_ratio":0.366412,"wrong":1,"refused":2,` +
 		`"seconds":3.25,"requests_per_s":3701.8,"behind_max_ms":0,"p50_us":41.2,"p90_us":80,"p99_us":120,` +
 		`"p999_us":250.5,"max_us":1000,"mean_us":50,"interval_s":0.2,"windows":[` +
@@ -69,15 +69,13 @@ lookup       p50 41.2 us, p90 80.0, p99 120.0, p99.9 250.5, at most 1000.0
 	assert.Contains(t, out.String(), "requests     0\nblocks       0\nhit blocks   0\n")
 }
 
-// With a speed and split: what is due, how the requests were dealt out, and the
-// windows, in few.
+// With a speed: what is due, and the windows, in few.
 func TestReportTableOfTimes(t *testing.T) {
 	r := full
-	r.Connections, r.Split, r.Speed, r.BehindMaxMs, r.ConnectionRequests = 3, true, 100, 12.5, []int64{4000, 4031, 4000}
+	r.Connections, r.Speed, r.BehindMaxMs = 3, 100, 12.5
 	r.rows = r.Windows
 	var out bytes.Buffer
 	require.NoError(t, r.WriteTable(&out))
-	assert.Contains(t, out.String(), "connections  3, which split the trace; 4,000 to 4,031 requests each\n")
 	assert.Contains(t, out.String(), "speed        100x the trace's\n"+
 		"behind       12.500 ms at worst; latency counts from when a lookup was due\n")
 	assert.Contains(t, out.String(), `
@@ -92,24 +90,6 @@ trace time  requests  hit blocks  lookup p50  lookup p99
 	assert.NotContains(t, out.String(), "behind")
 }
 
-// The format is that of HdrHistogram's own tools.
-func TestReportHDR(t *testing.T) {
-	var out bytes.Buffer
-	require.Error(t, full.WriteHDR(&out), "no histogram in it")
-
-	r := replayed(t, traceOf(small), nil)
-	r.latency.Reset()
-	for us := int64(1); us <= 4; us++ {
-		require.NoError(t, r.latency.RecordValue(us*1000))
-	}
-	require.NoError(t, r.WriteHDR(&out))
-	assert.Regexp(t, `^ Value\tPercentile\tTotalCount\t1/\(1-Percentile\)\n\n`+
-		` +1\.000 +0\.000000 +1 +1\.00\n`, out.String())
-	assert.Regexp(t, `\n +2\.000 +0\.500000 +2 +2\.00\n`, out.String())
-	assert.Regexp(t, `\n +4\.001 +1\.000000 +4 +inf\n#\[Mean +=`, out.String())
-	assert.Regexp(t, `\n#\[Max +=.* Total count +=  *4\]\n#\[Buckets +=.* SubBuckets +=.*\]\n$`, out.String())
-}
-
 func TestShare(t *testing.T) {
 	assert.Equal(t, 0.333333, share(1, 3))
 	assert.Zero(t, share(0, 0))
@@ -119,7 +99,6 @@ func TestReportWriteFails(t *testing.T) {
 	cause := errors.New("full")
 	w := writerFunc(func([]byte) (int, error) { return 0, cause })
 	require.ErrorIs(t, full.WriteTable(w), cause)
-	require.ErrorIs(t, replayed(t, traceOf(small), nil).WriteHDR(w), cause)
 }
 
 type writerFunc func([]byte) (int, error)

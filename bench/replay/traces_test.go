@@ -70,13 +70,3 @@ func byTurns(requests int) workload.Trace {
 	}
 	return traceOf(text.String())
 }
-
-// splitTraces are traces with openings of several kinds.
-func splitTraces() map[string]workload.Trace {
-	return map[string]workload.Trace{
-		"excerpt":           excerptTrace,
-		"no opening":        trees("", 40),
-		"opening of three":  trees("7,8,9,", 40),
-		"opening and alone": withTimes("[]\n[1]\n" + strings.Repeat("[1]\n[1,2]\n[1,3]\n", 100)),
-	}
-}

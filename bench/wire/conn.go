@@ -1,41 +1,21 @@
 package wire
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"sync"
-	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// Conn is a Socket that ends with a context. It is a net.Conn, for a client that takes
-// one, which has the time that Dial was given for each call and knows no other deadline.
+// Conn is a Socket that ends with a context. Each call may take as long as the timeout that Dial
+// was given.
 type Conn struct {
 	Socket
-	local, remote net.Addr
-	vector        [2]Vector
+	vector [2]Vector
 
 	stop   func() bool // watching the context
 	mu     sync.Mutex  // guards what follows
 	closed bool
-}
-
-// Dialer returns a function like net.Dialer.DialContext whose connections block in the
-// kernel for at most timeout a call, and do not end with the context of the dialling.
-func Dialer(timeout time.Duration) DialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c, err := newConn(context.WithoutCancel(ctx), conn, timeout)
-		if err != nil {
-			return nil, err // no nil pointer in an interface
-		}
-		return c, nil
-	}
 }
 
 // interrupt ends a call that is under way on the socket.
@@ -88,18 +68,3 @@ func (c *Conn) ReadReply(b []byte, size int, prefix []byte) ([]byte, error) {
 	}
 	return b[:size], nil
 }
-
-// LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
-
-// RemoteAddr implements net.Conn.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
-
-// SetDeadline does nothing.
-func (c *Conn) SetDeadline(time.Time) error { return nil }
-
-// SetReadDeadline does nothing.
-func (c *Conn) SetReadDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline does nothing.
-func (c *Conn) SetWriteDeadline(time.Time) error { return nil }

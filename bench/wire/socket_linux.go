@@ -187,7 +187,7 @@ func (s Socket) failure(errno unix.Errno) error {
 
 // newConn takes over conn.
 func newConn(ctx context.Context, conn net.Conn, timeout time.Duration) (*Conn, error) {
-	c := &Conn{local: conn.LocalAddr(), remote: conn.RemoteAddr(), stop: func() bool { return true }}
+	c := &Conn{stop: func() bool { return true }}
 	var err error
 	if c.Socket, err = Take(conn, Wait{Bound: timeout}); err != nil {
 		return nil, err

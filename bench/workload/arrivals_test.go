@@ -1,12 +1,10 @@
 package workload
 
 import (
-	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestEvenArrivals(t *testing.T) {
@@ -18,30 +16,4 @@ func TestEvenArrivals(t *testing.T) {
 	} {
 		assert.Equal(t, want, a.By(moment), moment)
 	}
-}
-
-func TestPoissonArrivals(t *testing.T) {
-	const rate, n = 1000, 100_000
-	a := PoissonArrivals(rate, 7, 0)
-	assert.Equal(t, a.At(n-1), PoissonArrivals(rate, 7, 0).At(n-1), "the seed decides")
-	assert.NotEqual(t, a.At(0), PoissonArrivals(rate, 7, 1).At(0))
-	assert.NotEqual(t, a.At(0), PoissonArrivals(rate, 8, 0).At(0))
-	var sum, squares float64
-	last := time.Duration(0)
-	for i := range int64(n) {
-		at := a.At(i)
-		require.GreaterOrEqual(t, at, last)
-		gap := (at - last).Seconds() * rate
-		sum, squares, last = sum+gap, squares+gap*gap, at
-	}
-	mean := sum / n
-	assert.InDelta(t, 1, mean, 0.02)
-	assert.InDelta(t, 1, math.Sqrt(squares/n-mean*mean), 0.03, "exponential: as wide as its mean")
-
-	fresh := PoissonArrivals(rate, 7, 0)
-	for _, i := range []int64{0, 1, 500, 10} {
-		assert.Equal(t, i+1, fresh.By(a.At(i)), "%d", i)
-		assert.Equal(t, i, fresh.By(a.At(i)-1), "%d", i)
-	}
-	assert.Zero(t, fresh.By(-1))
 }

@@ -88,9 +88,6 @@ const (
 	forCuts
 	forOrder
 	forAbsent
-	forConversations
-	forPrefixes
-	forArrivals
 	// ForOthers is the first purpose that this package does not use itself.
 	ForOthers
 )

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -14,27 +16,21 @@ import (
 	"github.com/hitline/hitline/bench/vllm"
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
 
-// compareFlags are the flags of hitbench compare, and of floor; written by cobra.
+// compareFlags are the flags of hitbench compare; written by cobra.
 type compareFlags struct {
 	o       compare.Options
 	rotate  int64 // MiB
 	missAt  string
 	cores   coresFlags
-	secure  connectflags.Flags
 	json    bool
 	vllm    vllm.Options
 	holders holders.Options
 }
 
-// Hidden commands that are servers to compare with: a Go map behind a socket, and one that looks
-// nothing up.
-const (
-	compareServer = "compare-server"
-	floorServer   = "floor-server"
-)
+// rawServer is the hidden command that is the rival which looks nothing up.
+const rawServer = "raw-server"
 
 // compareCommand returns the command.
 func (a *app) compareCommand() *cobra.Command {
@@ -44,35 +40,28 @@ func (a *app) compareCommand() *cobra.Command {
 		Short: "Measure the same lookups at hitline and at its rivals",
 		Long: `Measure the round trip of the same lookups at hitline and at what a user would
 otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have
-it, and one of the bare hashes; a Go map behind ZeroMQ, and behind a plain
-socket; Redis and Valkey, by SMISMEMBER on a set and by pipelined EXISTS;
-Mooncake's batch existence call; and, as the least there can be, the floor: a
-raw-socket server that looks nothing up.
+it, and one of the bare hashes; Redis and Valkey, by SMISMEMBER on a set and by
+pipelined EXISTS; and, as the least there can be, raw: a server on a socket that
+reads as many bytes and looks nothing up.
 
-Each rival is asked in two ways, and a ratio is to hitline asked in the same
-way: prepared, by bytes made before on a raw socket, which shows the server;
-and usual, by the client that its users have, whose work counts: lookup/client
-for hitline; pyzmq for what speaks ZeroMQ;
-go-redis for Redis and Valkey; for Mooncake backend/mooncake, which is never
-prepared. A ratio above 1 says that the rival takes longer.
-The column zmtp is the ratio to hitline over ZeroMQ, asked by the same client,
-and "to the floor" is that to the floor in the same rounds. "cpu us" is the CPU
-time of the server for a request.
+Each is asked by bytes made before, on a raw socket, which shows the server and
+not a client's library. A ratio above 1 says that the rival takes longer. The
+column zmtp is the ratio to hitline over ZeroMQ, and "to raw" that to raw in the
+same rounds. "cpu us" is the CPU time of the server for a request.
 
 All servers are started here, new ones for each number of hashes, and stopped.
-Programs are looked for beside this one, then on PATH.
-The client has one core; the servers have all others but its hyper-threads. On
-a machine of two cores they have one, which is hard on a server with several
-threads, such as pyzmq's. As a client pyzmq has two threads on the client's one.
+Programs are looked for beside this one, then on PATH. Missing rivals are
+skipped and reported, as are those that would not fit into memory; with --only
+they are errors. The client has one core; the servers have all others but its
+hyper-threads. On a machine of two cores they have one, which is hard on a
+server with several threads, such as pyzmq's.
 
 One client asks, one request at a time, and every answer is checked. Requests
 rotate over 20 chains or more, and over more than --rotate MiB, so that none is
 still in a cache; each that misses asks for another absent hash. The same
 --seed sends the same requests to all. Percentiles are of all requests of all
-rounds; a ratio is the median of the rounds' ratios of medians, with the least
-and the largest. What is not on this machine, or would not fit its memory, is
-left out, and the report says why; what is missing is an error with --only.
-Interrupted, it reports the numbers of hashes that are complete.
+rounds; a ratio is the median of the rounds' ratios of medians, with the lowest
+and the highest. Interrupted, it reports the numbers of hashes that are done.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
 server. Both are asked from Python, as an engine asks, over one Mooncake master
@@ -100,7 +89,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 			if changed("vllm") { // also if it is empty, which is an error
 				return a.compareVLLM(cmd.Context(), f, changed)
 			}
-			if err := refuse(changed, "--%s needs --vllm", "tp", "engines", "hybrid-hashes"); err != nil {
+			if err := refuse(changed, "--%s needs --vllm", "tp", "engines", "hybrid-hashes", "mooncake-master"); err != nil {
 				return err
 			}
 			if changed("holders") {
@@ -115,79 +104,48 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	hashesFlag(flags, &f.o.Hashes, []int{64, 512, 8192, 131072}, ", one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
-	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival and way at each number of hashes, about (with --vllm 3s)")
+	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm 3s)")
 	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
-	f.addLookups(flags, 1, 64)
-	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual (default both)")
-	flags.IntVar(&f.o.Batch, "batch", 0, "most requests to a rival at its turn; 0 for an eighth of a round")
-	flags.BoolVar(&f.o.Idle, "idle", false, "also measure the CPU time of hitline in a second without requests")
+	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds, over which figures are medians")
+	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
+	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 0, "requests under way in further rounds that measure requests a second; 0 for none")
+	seedFlag(flags, &f.o.Seed, 1, "")
+	missFlags(flags, &f.o.HitShare, &f.missAt, 1)
+	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together; an index holds as many")
+	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
+	f.cores.add(flags, " (default the first one)", " (default all but the client's and its hyper-threads)")
+	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, " (with --vllm 3m)")
 	jsonFlag(flags, &f.json)
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
 		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
 		hitlineFlag(group, &f.o.Hitline, "")
 		group.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3)")
-		group.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap")
 		group.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server")
 		group.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server")
-		group.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default (with --vllm that of the Python)")
 	})
-	f.addPlaces(flags, "all but the client's and its hyper-threads", 20*time.Second, " (with --vllm 3m)")
 	addVLLM(flags, &f.vllm)
 	addHolders(flags, &f.holders)
 	completeMissAt(cmd)
-	cli.Complete(cmd, "ways", compare.Ways()...)
 	cli.Complete(cmd, "only", compare.Rivals()...)
 	return cmd
 }
 
-// addLookups defines the flags for what is asked, with the defaults that commands differ in.
-func (f *compareFlags) addLookups(flags *pflag.FlagSet, hitShare float64, rotate int64) {
-	roundsFlag(flags, &f.o.Rounds, 5, "")
-	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
-	pipelineFlag(flags, &f.o.Pipeline, 0, ", in further rounds that measure requests a second; 0 for none")
-	seedFlag(flags, &f.o.Seed, 1, "")
-	missFlags(flags, &f.o.HitShare, &f.missAt, hitShare, "")
-	flags.Int64Var(&f.rotate, "rotate", rotate, "`MiB` that the requests of each number of hashes exceed together; an index holds as many")
-	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
-}
-
-// addPlaces defines the flags for where everything runs.
-func (f *compareFlags) addPlaces(flags *pflag.FlagSet, servers string, timeout time.Duration, detail string) {
-	f.cores.add(flags, " (default the first one)", " (default "+servers+")")
-	timeoutFlag(flags, &f.o.Timeout, timeout, detail)
-	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
-		group.StringVar(&f.o.Connect, "connect", "", "`address` of a hitline to measure instead of starting one")
-		f.secure.Add(group)
-	})
-}
-
-// serverCommand returns a hidden command with a number above 0 as its argument, and a second one
-// if there is a default for it, that serves until it fails.
-func serverCommand(use, short string, second int, serve func(first, second int) error) *cobra.Command {
+// rawServerCommand returns the command that compare runs as the rival raw.
+func (a *app) rawServerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Hidden: true, Args: cobra.RangeArgs(1, 1+min(second, 1)),
+		Use: rawServer + " BYTES", Short: "Answer 4 bytes for each BYTES bytes", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			numbers := [2]int{0, second}
-			for i, text := range args {
-				n, err := strconv.Atoi(text)
-				if err != nil || n < 1 {
-					return cli.Usagef("%q is no number above 0", text)
-				}
-				numbers[i] = n
+			size, err := strconv.Atoi(args[0])
+			if err != nil || size < 1 {
+				return cli.Usagef("%q is no number above 0", args[0])
 			}
-			return serve(numbers[0], numbers[1])
+			return compare.ServeRaw(a.stderr, size)
 		},
 	}
 }
 
-// compareServerCommand returns the command that compare runs as a server.
-func (a *app) compareServerCommand() *cobra.Command {
-	return serverCommand(compareServer+" TOKENS", "Serve a Go map of hashes that cover TOKENS tokens", 0,
-		func(tokens, _ int) error { return compare.ServeMap(a.stderr, tokens) })
-}
-
 // options returns those of the flags.
-func (a *app) options(f compareFlags) (o compare.Options, err error) {
+func (f compareFlags) options() (o compare.Options, err error) {
 	o = f.o
 	o.Rotate, o.MissAt = bytesOf(f.rotate), workload.MissAt(f.missAt)
 	if o.ClientCores, o.ServerCores, err = f.cores.parse(); err != nil {
@@ -196,27 +154,18 @@ func (a *app) options(f compareFlags) (o compare.Options, err error) {
 	if err := o.Validate(); err != nil {
 		return o, err
 	}
-	self, err := executable()
+	self, err := os.Executable()
 	if err != nil {
-		return o, err
+		return o, fmt.Errorf("cannot tell where this program is: %w", err)
 	}
-	o.FloorServer = []string{self, floorServer}
-	o.MapServer = []string{self, compareServer}
-	if o.Connect == "" {
-		if given := f.secure.Given(); given != "" {
-			return o, cli.Usagef("--%s is of no use without --connect", given)
-		}
-		o.Hitline, err = findHitline(o.Hitline)
-		return o, err
-	}
-	addr, secure, err := a.server(&f.secure)
-	o.Connect, o.Token = addr, secure.Token
+	o.RawServer = []string{self, rawServer}
+	o.Hitline, err = findHitline(o.Hitline)
 	return o, err
 }
 
 // compare runs the command and prints the report.
 func (a *app) compare(ctx context.Context, f compareFlags) error {
-	o, err := a.options(f)
+	o, err := f.options()
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ const noLLMD = "none"
 
 // compareHolders compares fleet with llm-d's index and prints the report.
 func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	if err := refuse(changed, "--%s does not go with --holders", "rotate", "hit-share", "miss-at", "only", "ways", "hitline", "python", "gomap",
-		"redis-server", "valkey-server", "mooncake-master", "server-cores"); err != nil {
+	if err := refuse(changed, "--%s does not go with --holders", "rotate", "hit-share", "miss-at", "only", "pipeline", "hitline", "python",
+		"redis-server", "valkey-server", "server-cores"); err != nil {
 		return err
 	}
 	o := f.holders

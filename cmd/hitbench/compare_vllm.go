@@ -17,18 +17,19 @@ func addVLLM(flags *pflag.FlagSet, o *vllm.Options) {
 		group.IntSliceVar(&o.TPs, "tp", []int{1, 8}, "tensor-parallel `sizes`")
 		group.IntSliceVar(&o.Engines, "engines", []int{1, 8}, "`numbers` of engines that ask at a time")
 		group.IntVar(&o.HybridHashes, "hybrid-hashes", 65536, "hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
+		group.StringVar(&o.Master, "mooncake-master", "", "`path` of mooncake_master (default that of the Python)")
 	})
 }
 
 // compareVLLM compares with a release of vLLM and prints the report.
 func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	if err := refuse(changed, "--%s does not go with --vllm", "holders", "queries", "llmd", "entries", "hit-share", "miss-at", "only", "gomap",
-		"redis-server", "valkey-server", "client-cores", "server-cores", "block-size", "rotate", "ways"); err != nil {
+	if err := refuse(changed, "--%s does not go with --vllm", "holders", "queries", "llmd", "entries", "hit-share", "miss-at", "only", "pipeline",
+		"redis-server", "valkey-server", "client-cores", "server-cores", "block-size", "rotate"); err != nil {
 		return err
 	}
 	o := f.vllm
 	o.Hashes, o.Rounds, o.Cell, o.Seed, o.Timeout = f.o.Hashes, f.o.Rounds, f.o.TimePerRival, f.o.Seed, f.o.Timeout
-	o.Hitline, o.Python, o.Master = f.o.Hitline, f.o.Python, f.o.MooncakeMaster
+	o.Hitline, o.Python = f.o.Hitline, f.o.Python
 	if !changed("hashes") {
 		o.Hashes = []int{16, 256, 1875, 16384, 131072} // prompts of 256 tokens to 2 million
 	}

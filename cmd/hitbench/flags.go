@@ -36,20 +36,8 @@ func replaceList(flags *pflag.FlagSet, name string) {
 	}
 }
 
-// ofSweep has help show no default of a flag's own: its text has that beside the one of a sweep.
-func ofSweep(flags *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		flags.Lookup(name).DefValue = "0" // help does not show a zero
-	}
-}
-
 func connectionsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVarP(p, "connections", "c", value, "connections"+detail)
-}
-
-func connectionsListFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
-	flags.IntSliceVarP(p, "connections", "c", value, "`connections`, a number or a list"+detail)
-	replaceList(flags, "connections")
 }
 
 func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
@@ -58,15 +46,6 @@ func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, d
 
 func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVarP(p, "requests", "n", value, "`number` of requests"+detail)
-}
-
-func rateFlag(flags *pflag.FlagSet, p *[]float64, detail string) {
-	flags.Float64SliceVarP(p, "rate", "r", nil, "requests a second over all connections, one or more `rates`"+detail)
-	replaceList(flags, "rate")
-}
-
-func pipelineFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
-	flags.IntVarP(p, "pipeline", "P", value, "requests under way on each connection"+detail)
 }
 
 func hashesFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
@@ -78,13 +57,9 @@ func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVar(p, "entries", value, "hashes to store first, at least"+detail)
 }
 
-func roundsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
-	flags.IntVar(p, "rounds", value, "rounds, over which figures are medians"+detail)
-}
-
 // missFlags defines --hit-share, whose default is share, and --miss-at.
-func missFlags(flags *pflag.FlagSet, hitShare *float64, missAt *string, share float64, detail string) {
-	flags.Float64Var(hitShare, "hit-share", share, "share of lookups that hit whole"+detail)
+func missFlags(flags *pflag.FlagSet, hitShare *float64, missAt *string, share float64) {
+	flags.Float64Var(hitShare, "hit-share", share, "share of lookups that hit whole")
 	flags.StringVar(missAt, "miss-at", string(workload.MissRandom), "block at which the others miss: first, middle, tail or random")
 }
 
@@ -110,10 +85,6 @@ func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
 
 func traceFlag(flags *pflag.FlagSet, p *string) {
 	flags.StringVar(p, "trace", "", "`file` of a trace, plain or gzip; - for standard input")
-}
-
-func hdrFlag(flags *pflag.FlagSet, p *string) {
-	flags.StringVar(p, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
 }
 
 func jsonFlag(flags *pflag.FlagSet, p *bool) {

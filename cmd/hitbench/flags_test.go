@@ -46,14 +46,11 @@ func TestCoresFlags(t *testing.T) {
 // A list that is given again replaces the one before, as the value of any other flag does.
 func TestListFlags(t *testing.T) {
 	var hashes []int
-	var rates []float64
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	hashesFlag(set, &hashes, []int{1, 2}, "")
-	rateFlag(set, &rates, "")
 	assert.Equal(t, []int{1, 2}, hashes)
-	require.NoError(t, set.Parse([]string{"--hashes", "3,4", "--rate", "1", "--hashes", "64", "--rate", "2.5,3"}))
+	require.NoError(t, set.Parse([]string{"--hashes", "3,4", "--hashes", "64"}))
 	assert.Equal(t, []int{64}, hashes)
-	assert.Equal(t, []float64{2.5, 3}, rates)
 	require.Error(t, set.Parse([]string{"--hashes", "64,x"}))
 	assert.NotContains(t, set.FlagUsages(), "[]")
 }

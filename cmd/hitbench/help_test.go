@@ -60,7 +60,7 @@ func TestHelp(t *testing.T) {
 // form, and no short form means two flags.
 func TestFlagsAgree(t *testing.T) {
 	// What a command takes as one value or a list is a list in help.
-	listed := map[string]bool{"connections": true, "hashes": true}
+	listed := map[string]bool{"hashes": true}
 	types, short := map[string]string{}, map[string]string{}
 	for _, cmd := range commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -135,13 +135,9 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 // Shells complete what a flag or an argument may be.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"run --workload ":           "random conversations",
 		"run --dialect ":            "raw zmtp",
 		"run --miss-at ":            "first middle tail random",
 		"compare --miss-at ":        "first middle tail random",
-		"floor --miss-at ":          "first middle tail random",
-		"compare --ways ":           "prepared usual",
-		"run --arrivals ":           "even poisson",
 		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
 	} {
 		r := runWith(t.Context(), &fakeServer{}, nil, strings.Split("__complete "+line, " ")...)

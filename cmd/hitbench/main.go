@@ -8,8 +8,8 @@
 // none {"error": …, "exit": …}. All else goes to standard error.
 //
 // To add a command: its flags are a struct, which the functions of flags.go fill
-// where other commands have the same flag; watch runs the measurement with a
-// progress bar, and app.finish prints the report and says which answers were wrong.
+// where other commands have the same flag; watch runs the measurement and
+// shows how it goes, and app.finish prints the report and says which answers were wrong.
 package main
 
 import (
@@ -69,9 +69,9 @@ interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 		Version: buildinfo.Read().Version,
 	}
 	cli.AddGroup(root, "Load", a.runCommand(), a.replayCommand())
-	cli.AddGroup(root, "Compare", a.compareCommand(), a.floorCommand(), a.capacityCommand())
+	cli.AddGroup(root, "Compare", a.compareCommand())
 	cli.AddGroup(root, "Show", a.pictureCommand())
-	root.AddCommand(versionCommand(), a.floorServerCommand(), a.compareServerCommand())
+	root.AddCommand(versionCommand(), a.rawServerCommand())
 	cli.Prepare(root)
 	return root
 }

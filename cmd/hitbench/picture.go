@@ -29,12 +29,8 @@ for dark pages into NAME-dark.svg.
 
 Kinds, and what they take:
   latency   percentiles of the latency: reports of run
-  knee      latency at rising load: reports of run with several rates
-  cost      round trip by number of hashes: reports of compare and of floor;
-            the first that has a rival at a number of hashes counts
-  capacity  hit ratio by capacity: reports of capacity
+  cost      round trip by number of hashes: reports of compare
   replay    hit ratio and latency over time: reports of replay
-  scale     throughput by connections and event loops: reports of run --sweep
 
 Lines are named at their ends, those of several files also by the file, without
 .json; NAME=FILE names one otherwise. A report of a run that failed or was cut
@@ -43,7 +39,7 @@ short, or with wrong answers, is not drawn.
 Exit codes: 0 done; 1 a picture could not be written; 2 wrong usage, or a file
 is no such report.`,
 		Example: `  hitbench picture latency --from run.json --out latency
-  hitbench picture knee --from before=old.json,after=new.json --out knee`,
+  hitbench picture latency --from before=old.json,after=new.json --out both`,
 		ValidArgs: picture.Kinds(),
 		Args:      cli.OneArg("kind", picture.Kinds()...),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
@@ -21,13 +18,4 @@ func findProgram(flag, named, name, todo string) (string, error) {
 // findHitline returns the path of hitline.
 func findHitline(named string) (string, error) {
 	return findProgram("hitline", named, "hitline", "build it, or name it with --hitline")
-}
-
-// executable returns the path of this program, which is its own server in a comparison.
-func executable() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("cannot tell where this program is: %w", err)
-	}
-	return self, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
@@ -23,7 +21,6 @@ type replayFlags struct {
 	o           replay.Options // all but its trace
 	trace       string
 	connections int
-	hdr         string // file to write
 	json        bool
 	server      connectflags.Flags
 }
@@ -44,17 +41,14 @@ come at the trace's times, and a lookup's latency counts from when it was due:
 what waits for a slow answer before it counts as slow too.
 
 With --connections each connection replays the whole trace under hashes of its
-own. With --split too, the connections make the requests of one replay together:
-requests that share more than what all of them begin with go to one connection,
-in order, so every answer is still checked and the hits are those of one
-connection.
+own.
 
 The report has hit ratio and latency over time: time of the trace with --speed,
 else time since the replay began.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
-		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 -c 4 --split",
+		Example: "  hitbench replay --trace trace.jsonl\n  hitbench replay --trace trace.jsonl.gz --speed 100 -c 4",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.replay(cmd.Context(), f)
@@ -66,14 +60,10 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
 	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
 	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
-	flags.BoolVar(&f.o.Split, "split", false, "the connections share one replay instead of making one each")
 	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
-	cli.FlagGroup(flags, "Report", func(flags *pflag.FlagSet) {
-		hdrFlag(flags, &f.hdr)
-		jsonFlag(flags, &f.json)
-	})
+	jsonFlag(flags, &f.json)
 	serverFlags(flags, &f.server)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
@@ -88,11 +78,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	hdr, err := a.openHDR(f.hdr, f.trace)
-	if err != nil {
-		return err
-	}
-	defer hdr.close()
 	address, secure, err := a.server(&f.server)
 	if err != nil {
 		return err
@@ -110,7 +95,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		o.BlockSize, o.LeavesLast = pool.blockSize, pool.leavesLast
 	}
 	report, err := a.watchReplay(ctx, o, conns, total)
-	return a.finish(report, f.json, cmp.Or(err, hdr.write(report.WriteHDR)), answers{report.Wrong, report.Refused, report.Requests})
+	return a.finish(report, f.json, err, answers{report.Wrong, report.Refused, report.Requests})
 }
 
 // learnPool asks the server for its pool, for at most timeout.
@@ -130,11 +115,8 @@ func learnPool(ctx context.Context, c conn, timeout time.Duration) (serverPool, 
 // replayInput returns what to replay and how many requests that makes, or -1 if
 // the trace can be read only once. A bad trace else shows before anything is stored.
 func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, int, error) {
-	o, readers, replays := f.o, f.connections, f.connections
-	if o.Split { // the trace is read twice, whatever the connections
-		readers, replays = 2, 1
-	}
-	in, err := a.openInput(ctx, f.trace, readers)
+	o := f.o
+	in, err := a.openInput(ctx, f.trace, f.connections)
 	if err != nil {
 		return o, 0, err
 	}
@@ -149,10 +131,10 @@ func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, i
 		return o, -1, nil
 	}
 	n, err := o.CountRequests(ctx)
-	return o, n * replays, err
+	return o, n * f.connections, err
 }
 
-// watchReplay replays with a progress bar and describes the first problems.
+// watchReplay replays with a line that says how it goes, and describes the first problems.
 func (a *app) watchReplay(ctx context.Context, o replay.Options, conns []conn, total int) (replay.Report, error) {
 	targets := make([]replay.Target, len(conns))
 	for i, c := range conns {
@@ -161,8 +143,7 @@ func (a *app) watchReplay(ctx context.Context, o replay.Options, conns []conn, t
 	return watch(a, func(p *progress) (replay.Report, error) {
 		var done atomic.Int64
 		o.OnRequest = func(at time.Duration) {
-			p.step("replay", int(done.Add(1)), total)
-			p.describe(replayPhase(at))
+			p.status("replay", replayStatus(done.Add(1), total, at))
 		}
 		o.OnProblem = func(problem error) {
 			kind := "refused"
@@ -175,11 +156,16 @@ func (a *app) watchReplay(ctx context.Context, o replay.Options, conns []conn, t
 	})
 }
 
-// replayPhase says where in the trace a replay is, in hours, minutes and seconds.
-func replayPhase(at time.Duration) string {
+// replayStatus says how many requests are done, of an unknown total if that is negative, and where
+// in the trace a replay is, in hours, minutes and seconds.
+func replayStatus(done int64, total int, at time.Duration) string {
+	text := fmt.Sprintf("replay: %d", done)
+	if total >= 0 {
+		text += fmt.Sprintf(" of %d", total)
+	}
 	if at == 0 {
-		return "replay"
+		return text
 	}
 	s := int(at.Seconds())
-	return fmt.Sprintf("replay, at %d:%02d:%02d", s/3600, s/60%60, s%60)
+	return text + fmt.Sprintf(", at %d:%02d:%02d", s/3600, s/60%60, s%60)
 }

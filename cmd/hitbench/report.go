@@ -9,7 +9,7 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
-// watch runs a measurement with a progress bar, which run passes on to it.
+// watch runs a measurement with a line that says how it goes, which run passes on to it.
 func watch[Report any](a *app, run func(*progress) (Report, error)) (Report, error) {
 	p := newProgress(a.stderr)
 	defer p.finish()

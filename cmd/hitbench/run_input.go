@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -11,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
-	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 )
@@ -72,12 +69,8 @@ func firstLine(err error) string {
 	return text
 }
 
-// lengths reads what --hashes says.
-func (a *app) lengths(ctx context.Context, text string, pool coordinator.Pool) (load.Lengths, error) {
-	if path, ok := strings.CutPrefix(text, "trace:"); ok {
-		each, err := a.traceLengths(ctx, path, pool.HashBlockSize)
-		return load.Lengths{Each: each, Name: text}, err
-	}
+// parseLengths reads what --hashes says.
+func parseLengths(text string) (load.Lengths, error) {
 	least, most, spread := strings.Cut(text, "-")
 	if !spread {
 		most = least
@@ -87,36 +80,7 @@ func (a *app) lengths(ctx context.Context, text string, pool coordinator.Pool) (
 	l.Least, err = strconv.Atoi(least)
 	l.Most, errMost = strconv.Atoi(most)
 	if err != nil || errMost != nil || l.Most == 0 {
-		return l, cli.Usagef("--hashes %q; write a number such as 64, a spread such as 64-4096, or trace:FILE", text)
+		return l, cli.Usagef("--hashes %q; write a number such as 64, or a spread such as 64-4096", text)
 	}
 	return l, nil
-}
-
-// maxTraceLengths bounds the lengths that are taken from a trace: each is a chain at
-// least, whose hashes are kept.
-const maxTraceLengths = 1000
-
-// traceLengths returns how many hashes each of the first requests of a trace has.
-func (a *app) traceLengths(ctx context.Context, path string, blockTokens int) ([]int, error) {
-	in, err := a.openInput(ctx, path, 1)
-	if err != nil {
-		return nil, err
-	}
-	if blockTokens == 0 {
-		blockTokens = coordinator.DefaultHashBlockSize
-	}
-	if blockTokens > workload.BlockTokens || workload.BlockTokens%blockTokens != 0 {
-		return nil, cli.Usagef("hash blocks of %d tokens; those of a trace divide %d", blockTokens, workload.BlockTokens)
-	}
-	var lengths []int
-	err = in.trace.Each(ctx, blockTokens, maxTraceLengths, func(_ int, ids []uint64) error {
-		if len(ids) > 0 {
-			lengths = append(lengths, len(ids)*(workload.BlockTokens/blockTokens))
-		}
-		return nil
-	})
-	if err == nil && len(lengths) == 0 {
-		err = fmt.Errorf("%w: %s: no requests", workload.ErrTrace, path)
-	}
-	return lengths, err
 }

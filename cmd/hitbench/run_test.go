@@ -40,8 +40,7 @@ func runLoad(ctx context.Context, args ...string) result {
 
 func TestRun(t *testing.T) {
 	addr := faulty(t, &loadtest.Server{})
-	hdr := filepath.Join(t.TempDir(), "hdr")
-	r := runLoad(t.Context(), "--connect", addr, "-n", "300", "--json", "-c", "2", "--hashes", "4-20", "--hdr", hdr)
+	r := runLoad(t.Context(), "--connect", addr, "-n", "300", "--json", "-c", "2", "--hashes", "4-20")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Empty(t, r.stderr, "no terminal, no live line")
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
@@ -51,27 +50,17 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, []any{addr, wire.Raw, "closed", 2, 1, "4-20", 0.9, workload.MissRandom}, []any{
 		got.Connect, got.Dialect, got.Mode, got.Connections, got.Pipeline, got.Hashes, got.HitShare, got.MissAt,
 	})
-	text, err := os.ReadFile(hdr)
-	require.NoError(t, err)
-	assert.Contains(t, string(text), "Percentile")
 
-	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000", "--hdr", "-")
+	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
 	assert.Contains(t, r.stdout, "\n1000 ")
-	assert.Contains(t, r.stderr, "Percentile")
-}
+	assert.Contains(t, r.stdout, "■\n", "a histogram")
 
-func TestRunTrace(t *testing.T) {
-	addr := faulty(t, &loadtest.Server{})
-	trace := filepath.Join(t.TempDir(), "trace")
-	require.NoError(t, os.WriteFile(trace, []byte(small), 0o600))
-	r := runLoad(t.Context(), "--connect", addr, "-n", "100", "--json", "--hashes", "trace:"+trace)
+	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000,2000")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	var got load.Report
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-	assert.Equal(t, "trace:"+trace, got.Hashes)
-	assert.Equal(t, 4*32*(2+3+1), got.Entries, "ten chains at least, so each length four times")
+	assert.Contains(t, r.stdout, "\n2000 ")
+	assert.NotContains(t, r.stdout, "■", "each rate has its own latencies")
 }
 
 // Every fault ends with its exit code, whatever came before.
@@ -98,23 +87,6 @@ func TestRunFaults(t *testing.T) {
 	}
 }
 
-// Engines' conversations, in both loops; the first wrong answer is found.
-func TestRunConversations(t *testing.T) {
-	args := []string{"--workload", "conversations", "-n", "500", "-c", "3", "--turns", "5", "--prefixes", "7", "--zipf", "1.3", "--json"}
-	for mode, more := range map[string][]string{"closed": nil, "open": {"-r", "5000", "--arrivals", "poisson"}} {
-		r := runLoad(t.Context(), append(append(args, "--connect", faulty(t, &loadtest.Server{})), more...)...)
-		require.Equal(t, exitDone, r.code, r.stderr)
-		var got load.Report
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-		assert.Equal(t, []any{mode, "conversations", 5, 7, 1.3, 7 * 32}, []any{got.Mode, got.Workload, got.Turns, got.Prefixes, got.Zipf, got.Entries})
-		assert.Equal(t, mode == "open", got.Arrivals == load.Poisson)
-		assert.Positive(t, got.Stores)
-	}
-	r := runLoad(t.Context(), append(args, "--connect", faulty(t, &loadtest.Server{Fault: loadtest.Forgets}))...)
-	assert.Equal(t, exitBad, r.code)
-	assert.Contains(t, r.stderr, "below what was stored")
-}
-
 func TestRunWrong(t *testing.T) {
 	addr := faulty(t, &loadtest.Server{Fault: loadtest.OffByOne, Honest: 5})
 	r := runLoad(t.Context(), "--connect", addr, "-n", "400", "--json", "--hit-share", "1", "--hashes", "10")
@@ -134,40 +106,30 @@ func TestRunUsage(t *testing.T) {
 	broken := filepath.Join(dir, "broken.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("pool: {groups: [{kind: cross_attention}]}\n"), 0o600))
 	for want, args := range map[string][]string{
-		"unknown flag: --qps":                                      {"--qps", "1"},
-		"a dialect \"http\"; there are raw, zmtp":                  {"--dialect", "http"},
-		"--start and --connect name two servers":                   {"--start", "--connect", "tcp://h:1"},
-		"--hitline only has a meaning with --start":                {"--hitline", "x"},
-		"--server-cores only has a meaning with --start":           {"--server-cores", "0"},
-		"core 0 is in both --client-cores and --server-cores":      {"--start", "--client-cores", "0", "--server-cores", "0"},
-		"--client-cores: ":                                         {"--client-cores", "0,x"},
-		"core 999 is not among those":                              {"--client-cores", "999"},
-		"--loops only has a meaning with --start":                  {"--loops", "1"},
-		"--turns only has a meaning with --workload conversations": {"--turns", "3"},
-		"--stores only has a meaning with --workload random":       {"--workload", "conversations", "--stores", "0.1"},
-		"--workload \"replay\"; write random or conversations":     {"--workload", "replay"},
-		"--arrivals only has a meaning with --rate":                {"--arrivals", "even"},
-		"arrivals \"late\"; there are even, poisson":               {"--arrivals", "late", "--rate", "5"},
-		"a Zipf exponent of 0.5":                                   {"--workload", "conversations", "--zipf", "0.5"},
-		"--hdr takes the latencies of one rate; give one, not 2":   {"--hdr", "-", "--rate", "1,2"},
-		"--requests and --duration both say when to end":           {"-n", "1", "--duration", "1s"},
-		"--requests -5; give more than 0":                          {"-n", "-5"},
-		"--loops [0]; give more than 0":                            {"--start", "--loops", "0"},
-		"--loops [-1]; give more than 0":                           {"--start", "--loops", "-1"},
-		"--hashes \"many\"; write a number such as 64, a spread":   {"--hashes", "many"},
-		"--hashes \"0\"; write a number such as 64":                {"--hashes", "0"},
-		"--connections [0]; give more than 0":                      {"--connections", "0"},
-		"--timeout 0s; give more than 0":                           {"--timeout", "0"},
-		"--config describes the whole pool":                        {"--config", broken, "--block-size", "1"},
-		"--config: " + broken + ": ":                               {"--config", broken},
-		"--config: open " + dir + "/none":                          {"--config", dir + "/none"},
-		"--groups: ":                                               {"--groups", "[{kind: window}]"},
-		"--groups lists none":                                      {"--groups", "[]"},
-		"those of a trace divide 512":                              {"--hashes", "trace:" + broken, "--block-size", "48"},
-		"broken.yaml:1: ":                                          {"--hashes", "trace:" + broken},
-		"--connect: \"udp://h:1\": unknown scheme":                 {"--connect", "udp://h:1"},
-		"half of them at most":                                     {"--stores", "0.9"},
-		"a miss at \"end\"":                                        {"--miss-at", "end"},
+		"unknown flag: --qps":                                    {"--qps", "1"},
+		"a dialect \"http\"; there are raw, zmtp":                {"--dialect", "http"},
+		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
+		"--hitline only has a meaning with --start":              {"--hitline", "x"},
+		"--server-cores only has a meaning with --start":         {"--server-cores", "0"},
+		"core 0 is in both --client-cores and --server-cores":    {"--start", "--client-cores", "0", "--server-cores", "0"},
+		"--client-cores: ":                                       {"--client-cores", "0,x"},
+		"core 999 is not among those":                            {"--client-cores", "999"},
+		"--loops only has a meaning with --start":                {"--loops", "1"},
+		"--requests and --duration both say when to end":         {"-n", "1", "--duration", "1s"},
+		"--requests -5; give more than 0":                        {"-n", "-5"},
+		"--loops -1; give 0 or more":                             {"--start", "--loops", "-1"},
+		"--hashes \"many\"; write a number such as 64, or a s": {"--hashes", "many"},
+		"--hashes \"0\"; write a number such as 64":              {"--hashes", "0"},
+		"--connections 0; give more than 0":                      {"--connections", "0"},
+		"--timeout 0s; give more than 0":                         {"--timeout", "0"},
+		"--config describes the whole pool":                      {"--config", broken, "--block-size", "1"},
+		"--config: " + broken + ": ":                             {"--config", broken},
+		"--config: open " + dir + "/none":                        {"--config", dir + "/none"},
+		"--groups: ":                                             {"--groups", "[{kind: window}]"},
+		"--groups lists none":                                    {"--groups", "[]"},
+		"--connect: \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
+		"half of them at most":                                   {"--stores", "0.9"},
+		"a miss at \"end\"":                                      {"--miss-at", "end"},
 	} {
 		r := runLoad(t.Context(), args...)
 		assert.Equal(t, exitUsage, r.code, want)
@@ -259,12 +221,4 @@ limits: {max_connections: 10}
 	require.NoError(t, err)
 	assert.Equal(t, []int{8, 64}, []int{pool.HashBlockSize, pool.Groups[0].SlidingWindow})
 	assert.Equal(t, "sliding_window", pool.Groups[0].Kind.String())
-}
-
-// A file that cannot be written is told before anything is measured.
-func TestRunWrongHDR(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "no", "h.txt")
-	r := runLoad(t.Context(), "--connect", "tcp://127.0.0.1:1", "--hdr", file)
-	assert.Equal(t, exitUsage, r.code)
-	assert.Equal(t, "hitbench: --hdr: open "+file+": no such file or directory\n", withoutHint(r.stderr))
 }

@@ -61,11 +61,8 @@ func TestTokenAndTLS(t *testing.T) {
 	commands := map[string]string{
 		"run":    "run --entries 100 --warmup 0s -n 50",
 		"replay": "replay --trace - --block-size 16",
-		"floor":  "floor --hashes 20 --entries 100 --rounds 1 -n 20 -d 0.01",
 	}
-	t.Setenv(asCommand, "1") // for the floor server
 	for name, line := range commands {
-		isFloor := strings.HasPrefix(name, "floor")
 		t.Run(name, func(t *testing.T) {
 			args := strings.Fields(line)
 			code, stderr := hitbench(append(args, "--connect", plain, "--token-file", path)...)
@@ -75,10 +72,6 @@ func TestTokenAndTLS(t *testing.T) {
 			assert.Contains(t, stderr, "not allowed")
 
 			code, stderr = hitbench(append(args, "--connect", secure, "--token-file", path, "--tls-ca", caFile)...)
-			if isFloor {
-				assert.Equal(t, exitUsage, code, stderr)
-				return
-			}
 			require.Equal(t, exitDone, code, stderr)
 			code, stderr = hitbench(append(args, "--connect", secure, "--token-file", path)...)
 			assert.Equal(t, exitLost, code, stderr)
@@ -91,7 +84,7 @@ func TestTokenAndTLS(t *testing.T) {
 		require.Equal(t, exitDone, code, stderr)
 	})
 	for _, line := range []string{
-		"run --start --token-file " + path, "floor --token-file " + path, "run --tls-ca " + caFile, "run --token-file " + dir + "/none",
+		"run --start --token-file " + path, "run --tls-ca " + caFile, "run --token-file " + dir + "/none",
 		"replay --trace - --connect " + secure + " --tls-key " + caFile,
 	} {
 		code, stderr := hitbench(strings.Fields(line)...)

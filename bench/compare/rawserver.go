@@ -9,21 +9,21 @@ import (
 	"github.com/hitline/hitline/bench/wire"
 )
 
-// ReadBuffer is the size in bytes with which the floor server reads. None from
-// 64 KiB to 1 MiB was faster by more than runs differ.
-const ReadBuffer = 256 << 10
+// readBuffer is the size in bytes with which the raw server reads. None from 64 KiB to 1 MiB was
+// faster by more than runs differ.
+const readBuffer = 256 << 10
 
-// ServeFloor serves the floor on a free port, which it announces on log as hitline
-// announces its own: it reads and answers 4 bytes for each size bytes. It serves
-// one connection after the other and returns when it cannot go on.
-func ServeFloor(log io.Writer, size, buffer int) error {
+// ServeRaw serves on a free port, which it announces on log as hitline announces its own: it reads
+// and answers 4 bytes for each size bytes. It serves one connection after the other and returns
+// when it cannot go on.
+func ServeRaw(log io.Writer, size int) error {
 	runtime.LockOSThread()
 	listener, err := announce(log)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	b := make([]byte, buffer)
+	b := make([]byte, readBuffer)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -45,21 +45,6 @@ func announce(log io.Writer) (net.Listener, error) {
 		fmt.Fprintf(log, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
 	}
 	return listener, err
-}
-
-// serveEach serves each connection in a goroutine of its own, and closes it after that. It
-// returns when it cannot go on.
-func serveEach(listener net.Listener, serve func(net.Conn)) error {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer conn.Close()
-			serve(conn)
-		}()
-	}
 }
 
 // answerAll serves a connection until it ends.
