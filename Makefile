@@ -20,8 +20,9 @@ SGLANG ?=
 N ?= 2000
 KIND ?=
 
-# The rows that `make e2e` and `make attack` run (all if empty; scripts/e2e --list, go run
-# ./scripts/attack --list), and the Python that `make e2e` is run with and installs.
+# The rows that `make e2e` and `make attack` run (all if empty): names with commas between
+# them (scripts/e2e --list), or what names begin with (internal/attack/rows_test.go). And
+# the Python that `make e2e` is run with and installs.
 ONLY ?=
 PYTHON ?= python3
 
@@ -31,8 +32,11 @@ TUTORIAL ?= $(HOME)/.cache/hitline/tutorial
 # Makes `make attack` attack a server over TLS, if it is not empty.
 TLS ?=
 
-# How long `make attack` goes on with an attack that has no end of its own.
+# How long `make attack` goes on with an attack that has no end of its own, and how often it
+# makes each.
 SECONDS ?= 5
+ROUNDS ?= 3
+comma := ,
 
 # Whether the programs know their commit, which the reports of hitbench hold: Go stamps it
 # unless there is no repository here, or one that git refuses to read.
@@ -114,8 +118,9 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: build ## Measure what a client waits while others attack; ONLY, TLS
-	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(TLS),--tls) $(if $(ONLY),--only '$(ONLY)')
+attack: ## Measure what a client waits while others attack; ONLY, TLS
+	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^TestAttack$$/^($(subst $(comma),|,$(ONLY)))' \
+		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
 
 .PHONY: agree
 agree: build ## Compare SERVERS and a bare gnet server by a client in C

@@ -1,6 +1,6 @@
-//go:build linux
+//go:build linux && hitline_attack
 
-package main
+package attack
 
 import (
 	"fmt"
@@ -10,26 +10,19 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// indexAttacks make the index work.
-func indexAttacks() []attack {
-	rows := []attack{
-		{name: "anchors-1", help: "1 request of 147 KB by 4,096 anchors, over a chain of 1,048,576 blocks that was stored in pieces of 64",
-			prepare: anchorsOver(1, 64, true)},
-		{name: "anchors-32", help: "32 connections send such a request at once", prepare: anchorsOver(32, 64, true)},
-		{name: "anchors-pieces", help: "32 connections send such a request at once; the chain was stored in pieces of 32",
-			prepare: anchorsOver(32, 32, true)},
-		{name: "ranks", help: "4 connections store keys on random ranks of 32, for SECONDS",
-			spec:    serverSpec{env: []string{"HITLINE_POOL={tp_size: 32}"}},
-			ranks:   tpRanks(32),
-			prepare: storeOnRandomRanks},
-	}
+// indexRows make the index work.
+func indexRows() []row {
+	rows := []row{{name: "ranks", what: "4 connections store keys on random ranks of 32",
+		spec:    serverSpec{env: []string{"HITLINE_POOL={tp_size: 32}"}},
+		ranks:   tpRanks(32),
+		prepare: storeOnRandomRanks}}
 	for _, l := range []struct {
 		name, size string
 		keys       int
 		long       bool
 	}{{"lengths", "64MiB", 1 << 20 * 5 / 4, false}, {"lengths-long", "1GiB", 20 << 20, true}} {
-		rows = append(rows, attack{
-			name: l.name, help: "208 stores of one key of 1 to 64 bytes each, into a full index of " + l.size, longOnly: l.long,
+		rows = append(rows, row{
+			name: l.name, what: "208 stores of one key of 1 to 64 bytes each, into a full index of " + l.size, long: l.long,
 			spec: serverSpec{env: []string{"HITLINE_BACKEND_MEMORY_MAX_BYTES=" + l.size, fmt.Sprintf("HITLINE_POOL={groups: [%s]}",
 				strings.TrimSuffix(strings.Repeat("{kind: full_attention, block_size: 16}, ", lengthsGroups), ", "))}},
 			ranks: groupRanks(lengthsGroups), want: atMost, prepare: storeLengths(l.keys),
@@ -46,57 +39,17 @@ func tpRanks(n int) (ranks []netproto.GroupRank) {
 	return ranks
 }
 
-// anchorsOver attacks by anchors over a chain that lies in pieces of so many blocks in the index,
-// because another chain was stored in between. If confirmed, requests with digests have confirmed
-// the links before.
-func anchorsOver(conns, piece int, confirmed bool) func(a *attacker) (func() error, error) {
-	return func(a *attacker) (func() error, error) {
-		const hashLen, blocks = 32, 1 << 20
-		chain, other := randomBytes("chain", blocks*hashLen), randomBytes("other chain", blocks*hashLen)
-		err := a.storeAll(func(yield func([]byte) bool) {
-			for from := 0; from < blocks; from += piece {
-				for _, c := range [][]byte{chain, other} {
-					var before []byte
-					if from > 0 {
-						before = c[(from-1)*hashLen : from*hashLen]
-					}
-					if !yield(storeChunks(uint32(from), before, c[from*hashLen:(from+piece)*hashLen], hashLen)) {
-						return
-					}
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		if confirmed {
-			conn, err := dial(a.addr)
-			if err != nil {
-				return nil, err
-			}
-			defer conn.Close()
-			if _, err := roundTrip(conn, anchors(chain, hashLen, netproto.MaxAnchors, true), startTimeout); err != nil {
-				return nil, err
-			}
-		}
-		return bursts(conns, func() ([]byte, int) { return anchors(chain, hashLen, netproto.MaxAnchors, false), 1 })(a)
-	}
-}
-
 // storeOnRandomRanks stores keys one by one and again and again, each time on a random rank. It
 // does not wait for replies.
-func storeOnRandomRanks(a *attacker) (func() error, error) {
+func storeOnRandomRanks(a *attacker) (func(), error) {
 	const numConns, hashLen, numKeys, perWrite = 4, 32, 1 << 17, 2048
-	conns, err := a.open(numConns)
-	if err != nil {
-		return nil, err
-	}
 	keys := randomBytes("ranks", numKeys*hashLen)
 	random := make([]*rand.Rand, numConns)
 	for i := range random {
 		random[i] = rand.New(rand.NewPCG(uint64(i), 1))
 	}
-	return func() error {
+	conns, err := a.open(numConns)
+	return func() {
 		a.stream(conns, func(i int) ([]byte, int) {
 			var blob []byte
 			for range perWrite {
@@ -106,8 +59,7 @@ func storeOnRandomRanks(a *attacker) (func() error, error) {
 			}
 			return blob, perWrite
 		})
-		return nil
-	}, nil
+	}, err
 }
 
 // lengthsGroups is the number of groups of the pool that storeLengths stores in.
@@ -115,28 +67,22 @@ const lengthsGroups = 4
 
 // storeLengths fills the index with numKeys keys of 32 bytes, and then stores 208 keys of all
 // lengths.
-func storeLengths(numKeys int) func(a *attacker) (func() error, error) {
-	return func(a *attacker) (func() error, error) {
-		const perStore = 16384
-		err := a.storeAll(func(yield func([]byte) bool) {
-			for i := range numKeys / perStore {
-				if !yield(store(netproto.GroupRank{}, randomBytes(fmt.Sprint("fill ", i), perStore*32), 32)) {
-					return
-				}
-			}
+func storeLengths(numKeys int) prepare {
+	return func(a *attacker) (func(), error) {
+		const perStore, stores = 16384, 208
+		err := a.storeAll(numKeys/perStore, func(i int) []byte {
+			return store(netproto.GroupRank{}, randomBytes(fmt.Sprint("fill ", i), perStore*32), 32)
 		})
 		if err != nil {
 			return nil, err
 		}
-		conns, err := a.open(1)
-		var blob []byte
-		const stores = 208
-		for i := range stores {
-			hashLen, group := i%64+1, i/64
-			at := netproto.GroupRank{Group: uint16(group)}
-			blob = append(blob, store(at, randomBytes(fmt.Sprint("length ", i), hashLen), hashLen)...)
-		}
-		return func() error { return a.burst(conns, blob, stores, stores) }, err
+		return bursts(1, func() (blob []byte, requests int) {
+			for i := range stores {
+				hashLen, at := i%64+1, netproto.GroupRank{Group: uint16(i / 64)}
+				blob = append(blob, store(at, randomBytes(fmt.Sprint("length ", i), hashLen), hashLen)...)
+			}
+			return blob, stores
+		})(a)
 	}
 }
 
@@ -152,12 +98,12 @@ func groupRanks(n int) (ranks []netproto.GroupRank) {
 // lookup is of whole blocks of 32 tokens.
 const mostHashes = 64*mib/32 - 2
 
-// lookupAttacks are lookups of as many hashes as a message may have.
-func lookupAttacks() []attack {
+// lookupRows are lookups of as many hashes as a message may have.
+func lookupRows() []row {
 	const full, window, mamba = "{kind: full_attention, block_size: 16}", "{kind: sliding_window, block_size: 16, sliding_window: 16}", "{kind: mamba, block_size: 32}"
 	const wide = "{kind: sliding_window, block_size: 16, sliding_window: 8388608}"
-	alternating := func(conns, groups int) func(a *attacker) (func() error, error) {
-		return func(a *attacker) (func() error, error) {
+	alternating := func(conns, groups int) prepare {
+		return func(a *attacker) (func(), error) {
 			chain := randomBytes("alternating", mostHashes*32)
 			if err := a.storeAlternating(chain, groups-2); err != nil {
 				return nil, err
@@ -165,23 +111,23 @@ func lookupAttacks() []attack {
 			return bursts(conns, func() ([]byte, int) { return lookup(chain, 32), 1 })(a)
 		}
 	}
-	random := func(conns, _ int) func(a *attacker) (func() error, error) {
+	random := func(conns, _ int) prepare {
 		return bursts(conns, func() ([]byte, int) { return lookup(randomBytes("absent", mostHashes*32), 32), 1 })
 	}
-	var rows []attack
+	var rows []row
 	for _, l := range []struct {
-		name, help string
+		name, what string
 		groups     []string
-		prepare    func(conns, groups int) func(a *attacker) (func() error, error)
+		prepare    func(conns, groups int) prepare
 	}{
 		{"groups", "over three groups that never end a hit together", []string{full, window, mamba}, alternating},
 		{"wide", "over these and a window of 524,288 stored blocks", []string{full, wide, window, mamba}, alternating},
 		{"random", "that are not stored", []string{full, window, mamba}, random},
 	} {
 		for _, conns := range []int{1, 4} {
-			rows = append(rows, attack{
+			rows = append(rows, row{
 				name: fmt.Sprintf("lookup-%s-%d", l.name, conns),
-				help: fmt.Sprintf("%d at once: lookups of 2,097,150 hashes, 64 MiB, %s", conns, l.help),
+				what: fmt.Sprintf("%d at once: lookups of 2,097,150 hashes, 64 MiB, %s", conns, l.what),
 				spec: serverSpec{env: []string{"HITLINE_POOL={groups: [" + strings.Join(l.groups, ", ") + "]}"}}, ranks: groupRanks(len(l.groups)),
 				prepare: l.prepare(conns, len(l.groups)),
 			})

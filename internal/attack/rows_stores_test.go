@@ -1,6 +1,6 @@
-//go:build linux
+//go:build linux && hitline_attack
 
-package main
+package attack
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// storeAttacks are stores that answer the server wrong. The attacking process is the store, and
+// storeRows are stores that answer the server wrong. The attacking process is the store, and
 // makes lookups so that the server asks it.
-func storeAttacks() []attack {
+func storeRows() []row {
 	redis := func(scheme string) serverSpec {
 		return serverSpec{
 			env:       []string{"HITLINE_POOL={model_name: m}", "HITLINE_BACKEND={redis: {url: '" + scheme + "://FAKE'}}"},
@@ -24,39 +24,30 @@ func storeAttacks() []attack {
 		}
 	}
 	mooncake := serverSpec{env: []string{"HITLINE_POOL={model_name: m}", "HITLINE_BACKEND={mooncake: {masters: [FAKE]}}"}, addrSpace: 5500000}
-	rows := []attack{
-		{name: "redis-string", help: "a Redis that announces strings of 2 GB, to a server with ulimit -v 5500000", spec: redis("redis"), fake: fakeRedis(answerGiant("$2147483647\r\n"))},
-		{name: "redis-array", help: "a Redis that announces arrays of 2,147,483,647 elements", spec: redis("redis"), fake: fakeRedis(answerGiant("*2147483647\r\n"))},
-		{name: "redis-line", help: "a Redis that answers with a line without end", spec: redis("redis"), fake: fakeRedis(answerEndless)},
-		{name: "redis-moved", help: "a Redis cluster node that answers MOVED, to itself", spec: redis("redis-cluster"), fake: fakeRedis(answerRedirect("MOVED"))},
-		{name: "redis-ask", help: "a Redis cluster node that answers ASK, to itself", spec: redis("redis-cluster"), fake: fakeRedis(answerRedirect("ASK"))},
-		{name: "mooncake-length", help: "a Mooncake master that announces replies of 4 GB", spec: mooncake, fake: fakeMaster(masterGiant)},
-		{name: "mooncake-wrong", help: "a Mooncake master whose replies are random bytes in a right frame", spec: mooncake, fake: fakeMaster(masterWrong)},
-		{name: "mooncake-endless", help: "a Mooncake master that sends random bytes without end", spec: mooncake, fake: fakeMaster(masterEndless)},
+	rows := []row{
+		{name: "redis-string", what: "a Redis that announces strings of 2 GB, to a server with ulimit -v 5500000", spec: redis("redis"), fake: fakeRedis(answerGiant("$2147483647\r\n"))},
+		{name: "redis-array", what: "a Redis that announces arrays of 2,147,483,647 elements", spec: redis("redis"), fake: fakeRedis(answerGiant("*2147483647\r\n"))},
+		{name: "redis-line", what: "a Redis that answers with a line without end", spec: redis("redis"), fake: fakeRedis(answerEndless)},
+		{name: "redis-moved", what: "a Redis cluster node that answers MOVED, to itself", spec: redis("redis-cluster"), fake: fakeRedis(answerRedirect("MOVED"))},
+		{name: "redis-ask", what: "a Redis cluster node that answers ASK, to itself", spec: redis("redis-cluster"), fake: fakeRedis(answerRedirect("ASK"))},
+		{name: "mooncake-length", what: "a Mooncake master that announces replies of 4 GB", spec: mooncake, fake: fakeMaster(masterGiant)},
+		{name: "mooncake-wrong", what: "a Mooncake master whose replies are random bytes in a right frame", spec: mooncake, fake: fakeMaster(masterWrong)},
+		{name: "mooncake-endless", what: "a Mooncake master that sends random bytes without end", spec: mooncake, fake: fakeMaster(masterEndless)},
 	}
 	for i := range rows {
-		rows[i].want, rows[i].prepare = zero, lookUpMeanwhile
-		rows[i].help += ", for SECONDS"
+		rows[i].want, rows[i].prepare = zero, onConns(4, lookUpMeanwhile)
 	}
 	return rows
 }
 
-// lookUpMeanwhile makes lookups, one after the other on 4 connections.
-func lookUpMeanwhile(a *attacker) (func() error, error) {
-	const numConns, numHashes = 4, 64
-	conns, err := a.open(numConns)
-	if err != nil {
-		return nil, err
-	}
+// lookUpMeanwhile makes lookups, one after the other on each connection.
+func lookUpMeanwhile(a *attacker, conns []net.Conn) {
 	var next atomic.Int64
-	return func() error {
-		a.forDuration(numConns, func(i int) bool {
-			hashes := randomBytes(fmt.Sprint("asked ", next.Add(1)), numHashes*32)
-			_ = conns[i].SetReadDeadline(time.Now().Add(burstTimeout)) // it may be lost
-			return a.write(conns[i], lookup(hashes, 32), 1) && a.read(conns[i], 1) == 1
-		})
-		return nil
-	}, nil
+	a.forDuration(len(conns), func(i int) bool {
+		hashes := randomBytes(fmt.Sprint("asked ", next.Add(1)), 64*32)
+		_ = conns[i].SetReadDeadline(time.Now().Add(burstTimeout)) // it may be lost
+		return a.write(conns[i], lookup(hashes, 32), 1) && a.read(conns[i], 1)
+	})
 }
 
 // listenFake accepts connections of a fake store and serves each.

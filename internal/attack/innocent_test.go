@@ -1,12 +1,10 @@
-//go:build linux
+//go:build linux && hitline_attack
 
-package main
+package attack
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"runtime"
 	"slices"
@@ -74,9 +72,9 @@ type result int
 const (
 	right result = iota
 	wrong
-	refused  // answered 00
-	unheard  // no answer, or the connection was lost
-	numKinds // of results
+	refused    // answered 00
+	unanswered // or the connection was lost
+	numResults
 )
 
 // newInnocent connects to a server. A stored block has to be held by all of ranks.
@@ -119,13 +117,17 @@ func (c *innocent) prepare() error {
 	if c.want == zero {
 		return nil
 	}
+	_ = c.conns[0].SetDeadline(time.Now().Add(startTimeout)) // it may be lost
+	in := bufio.NewReader(c.conns[0])
 	for _, request := range c.stores {
-		if err := done(c.conns[0], request); err != nil {
+		_, _ = c.conns[0].Write(request) // the reader sees that it is lost
+		if err := readDone(in); err != nil {
 			return fmt.Errorf("attack: the innocent cannot store: %w", err)
 		}
 	}
 	for _, q := range c.questions {
-		frames, err := roundTrip(c.conns[0], q.request, startTimeout)
+		_, _ = c.conns[0].Write(q.request) // the reader sees that it is lost
+		frames, err := readMessage(in)
 		if err != nil {
 			return fmt.Errorf("attack: the innocent has no answer before the attack: %w", err)
 		}
@@ -133,7 +135,7 @@ func (c *innocent) prepare() error {
 			return fmt.Errorf("attack: a hit of %d tokens before the attack, not %d", hit, q.hit)
 		}
 	}
-	return nil
+	return c.conns[0].SetDeadline(time.Time{})
 }
 
 // start begins to ask.
@@ -175,15 +177,16 @@ func (c *innocent) read(conn int) {
 	var samples []sample
 	in := bufio.NewReaderSize(c.conns[conn], 64<<10)
 	for n := int64(0); ; n++ {
-		hit, single, err := readHit(in)
+		frames, err := readMessage(in)
 		if err != nil {
 			c.lost[conn].Store(true)
 			break
 		}
 		due := c.due(conn, n)
 		s := sample{due: due, wait: time.Since(due)}
-		switch want := c.question(conn, n).hit; {
-		case single:
+		hit, want := netproto.ParseInt(frames[0]), c.question(conn, n).hit
+		switch {
+		case len(frames[0]) == 1: // 00, or 01, which answers no lookup
 			s.result = refused
 		case c.want == zero && hit != 0, c.want == atMost && hit > want, c.want == exactly && hit != want:
 			s.result = wrong
@@ -196,35 +199,7 @@ func (c *innocent) read(conn int) {
 	c.samples = append(c.samples, samples...)
 }
 
-// readHit reads a reply. single says that its first frame is the single byte of a refusal.
-func readHit(in *bufio.Reader) (hit uint64, single bool, err error) {
-	for first := true; ; first = false {
-		flags, err := in.ReadByte()
-		if err != nil {
-			return 0, false, err
-		}
-		header := make([]byte, 8)
-		size := header[7:]
-		if flags&2 != 0 {
-			size = header
-		}
-		if _, err := io.ReadFull(in, size); err != nil {
-			return 0, false, err
-		}
-		body := make([]byte, min(binary.BigEndian.Uint64(header), 1<<20))
-		if _, err := io.ReadFull(in, body); err != nil {
-			return 0, false, err
-		}
-		if first {
-			hit, single = netproto.ParseInt(body), len(body) == 1
-		}
-		if flags&1 == 0 {
-			return hit, single, nil
-		}
-	}
-}
-
-// stop ends the lookups and returns all of them, by the time at which they were due.
+// stop ends the lookups and returns all of them.
 func (c *innocent) stop() []sample {
 	c.stopped.Store(true)
 	limit := time.Now().Add(lastAnswers)
@@ -243,50 +218,21 @@ func (c *innocent) stop() []sample {
 	for i := range c.conns {
 		for n := c.answered[i].Load(); n < c.sent[i].Load(); n++ {
 			due := c.due(i, n)
-			c.samples = append(c.samples, sample{due, time.Since(due), unheard})
+			c.samples = append(c.samples, sample{due, time.Since(due), unanswered})
 		}
 	}
-	slices.SortFunc(c.samples, func(a, b sample) int { return a.due.Compare(b.due) })
 	return c.samples
 }
 
-// stats is what the innocent has seen in one attack.
-type stats struct {
-	P50     time.Duration
-	P99     time.Duration
-	Longest time.Duration
-	Asked   int
-	Results [numKinds]int
-}
-
-// summarize describes the lookups that were due from begin to end. Of those before and after
-// only the answers count.
-func summarize(samples []sample, begin, end time.Time) stats {
-	var s stats
-	var waits []time.Duration
+// summarize returns the longest and the median wait of the lookups that were due from begin to end,
+// and counts all answers by their result, also those before and after.
+func summarize(samples []sample, begin, end time.Time) (longest, p50 time.Duration, results [numResults]int) {
+	waits := []time.Duration{0}
 	for _, x := range samples {
-		s.Results[x.result]++
+		results[x.result]++
 		if !x.due.Before(begin) && !x.due.After(end) {
 			waits = append(waits, x.wait)
 		}
 	}
-	s.Asked = len(samples)
-	if len(waits) == 0 {
-		return s
-	}
-	slices.Sort(waits)
-	s.P50, s.P99, s.Longest = percentile(waits, 50), percentile(waits, 99), waits[len(waits)-1]
-	return s
-}
-
-// percentile returns the smallest of the sorted values, at least one, that p percent of them do
-// not exceed.
-func percentile(sorted []time.Duration, p int) time.Duration {
-	rank := (len(sorted)*p + 99) / 100
-	return sorted[max(rank, 1)-1]
-}
-
-// median returns the middle one of the values, at least one, and the lower one of two.
-func median(values []time.Duration) time.Duration {
-	return percentile(slices.Sorted(slices.Values(values)), 50)
+	return slices.Max(waits), median(waits), results
 }

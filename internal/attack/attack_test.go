@@ -1,0 +1,289 @@
+//go:build linux && hitline_attack
+
+package attack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+var (
+	rounds  = flag.Int("rounds", 3, "rounds of each row")
+	seconds = flag.Float64("seconds", 5, "seconds of an attack that has no end of its own")
+	overTLS = flag.Bool("tls", false, "connect over TLS, and run the rows against the handshake")
+	long    = flag.Bool("long", false, "keep idle connections for 90 s, and run the rows that take minutes")
+	attacks = flag.String("row", "", "be the process that attacks, for this row")
+)
+
+// maxExtraWait is how much longer than in the control the innocent may wait.
+const maxExtraWait = 50 * time.Millisecond
+
+var (
+	hitline    string // path of the server that TestMain builds
+	configPath string // of the servers' configuration; empty without TLS
+	maxFiles   uint64
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	maxFiles = raiseFiles()
+	if *attacks != "" {
+		if err := runAttacker(*attacks, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	useTwoCores()
+	debug.SetGCPercent(400) // fewer collections while the innocent asks
+	dir, err := os.MkdirTemp("", "hitline-attack-")
+	if err != nil {
+		panic(err)
+	}
+	hitline = dir + "/hitline"
+	if text, err := exec.Command("go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("attack: cannot build hitline: %v\n%s", err, text))
+	}
+	if *overTLS {
+		configPath = writeTLSConfig(dir)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// raiseFiles raises the limit of open files to the hard limit, which it returns.
+func raiseFiles() uint64 {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	limit.Cur = limit.Max
+	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		panic(fmt.Sprintf("attack: cannot raise the limit of open files: %v", err))
+	}
+	return limit.Max
+}
+
+// useTwoCores runs this program anew on the first two of its cores, so that measurements of different
+// machines resemble each other. The servers and the attacking process inherit them.
+func useTwoCores() {
+	var allowed, two unix.CPUSet
+	runtime.LockOSThread() // the new program has the cores of this thread
+	defer runtime.UnlockOSThread()
+	err := unix.SchedGetaffinity(0, &allowed)
+	if err == nil && allowed.Count() <= 2 {
+		return
+	}
+	for core := 0; err == nil && two.Count() < 2; core++ {
+		if allowed.IsSet(core) {
+			two.Set(core)
+		}
+	}
+	if err == nil {
+		err = unix.SchedSetaffinity(0, &two)
+	}
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	panic(fmt.Sprintf("attack: cannot choose the cores: %v", err))
+}
+
+func TestAttack(t *testing.T) {
+	var table strings.Builder
+	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(rows, "row\tlongest ms\tcontrol\tp50 ms\tcontrol\tMiB\topen\tresult")
+	for _, r := range allRows() {
+		t.Run(r.name, func(t *testing.T) {
+			switch {
+			case r.files > maxFiles:
+				t.Skipf("needs %d open files, the hard limit is %d (ulimit -Hn)", r.files, maxFiles)
+			case r.long && !*long, r.tls && !*overTLS:
+				t.Skip("runs with -long or -tls only")
+			}
+			fmt.Fprint(rows, runRow(t, r))
+		})
+	}
+	if err := rows.Flush(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("longest waits of the innocent, medians of the rounds:\n%s", &table)
+}
+
+// runRow runs all rounds of a row. It returns a line of the table.
+func runRow(t *testing.T, r row) string {
+	t.Log(r.what)
+	var attacked, controls []half
+	for round := range *rounds {
+		for _, control := range []bool{true, false} {
+			h, err := runHalf(t, r, control)
+			if err != nil {
+				t.Fatalf("round %d, control %v: %v", round+1, control, err)
+			}
+			if h.results[wrong]+h.results[unanswered] > 0 {
+				t.Errorf("the innocent got wrong answers or none: %v", h.results)
+			}
+			if control {
+				controls = append(controls, h)
+			} else {
+				attacked = append(attacked, h)
+			}
+		}
+		h := attacked[round]
+		t.Logf("round %d: longest wait %v, control %v; answers %v; sent %+v; changed: %s",
+			round+1, h.longest, controls[round].longest, h.results, h.sent, strings.Join(h.changed, ", "))
+	}
+	var longest, controlLongest, p50, controlP50, extra []time.Duration
+	for i := range attacked {
+		longest, controlLongest = append(longest, attacked[i].longest), append(controlLongest, controls[i].longest)
+		p50, controlP50 = append(p50, attacked[i].p50), append(controlP50, controls[i].p50)
+		extra = append(extra, attacked[i].longest-controls[i].longest)
+	}
+	if more := median(extra); more > maxExtraWait {
+		t.Errorf("the innocent waited %v longer than in the control, median of the rounds; at most %v is right", more, maxExtraWait)
+	}
+	result := "ok"
+	if t.Failed() {
+		result = "FAILED"
+	}
+	last := attacked[len(attacked)-1]
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d to %d\t%d\t%s\n", r.name, ms(median(longest)), ms(median(controlLongest)),
+		ms(median(p50)), ms(median(controlP50)), last.memoryBefore, last.memoryPeak, last.open, result)
+}
+
+// median returns the middle one of the values, at least one, and the lower one of two.
+func median(values []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(values))[(len(values)-1)/2]
+}
+
+// ms prints milliseconds.
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
+
+// half is one attack, or its control.
+type half struct {
+	longest, p50             time.Duration // that the innocent waited
+	results                  [numResults]int
+	sent                     sentReport
+	memoryBefore, memoryPeak int      // MiB, of the attacked server
+	open                     int64    // connections at the end of the attack
+	changed                  []string // counters of failures, and of the index's entries
+}
+
+const (
+	attackTimeout = 5 * time.Minute // of the preparation and of an attack, without its duration
+	lead          = 300 * time.Millisecond
+	trail         = 500 * time.Millisecond // after the attack that still counts
+)
+
+// runHalf runs an attack against a server. In a control the innocent has a server of its own.
+func runHalf(t *testing.T, r row, control bool) (h half, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*attackTimeout+duration()+hold())
+	defer cancel()
+	child, err := startAttacker(ctx, r.name)
+	if err != nil {
+		return h, err
+	}
+	defer child.stop()
+	var fake fromAttacker
+	if r.fake != nil {
+		if fake, err = child.next(); err != nil {
+			return h, err
+		}
+	}
+	target, err := startServer(ctx, r.spec, fake.Fake)
+	if err != nil {
+		return h, err
+	}
+	defer target.stop()
+	asked, want := target, r.want
+	if control {
+		spec := r.spec
+		want = exactly
+		if r.fake != nil {
+			spec = serverSpec{}
+		}
+		if asked, err = startServer(ctx, spec, fake.Fake); err != nil {
+			return h, err
+		}
+		defer asked.stop()
+	}
+	if err := child.send(toAttacker{Server: target.addr, Metrics: target.metrics}); err != nil {
+		return h, err
+	}
+	if _, err := child.next(); err != nil {
+		return h, fmt.Errorf("cannot be prepared: %w", err)
+	}
+	ranks := r.ranks
+	if ranks == nil {
+		ranks = []netproto.GroupRank{{}}
+	}
+	innocent, err := newInnocent(asked.addr, ranks, want)
+	if err != nil {
+		return h, err
+	}
+	defer innocent.close()
+	if err := innocent.prepare(); err != nil {
+		return h, err
+	}
+	if err := h.measure(child, target, innocent); err != nil {
+		return h, cmp.Or(target.died(), err)
+	}
+	return h, target.died()
+}
+
+// measure runs the attack of a process that is ready, while the innocent asks.
+func (h *half) measure(child *attackerProcess, target *serverProcess, innocent *innocent) error {
+	before, err := target.stat()
+	if err != nil {
+		return err
+	}
+	target.resetPeak()
+	h.memoryBefore, _ = target.memory()
+	innocent.start()
+	time.Sleep(lead)
+	begin := time.Now()
+	if err := child.send(toAttacker{Go: true}); err != nil {
+		return err
+	}
+	line, err := child.next()
+	if err != nil {
+		return err
+	}
+	h.sent = line.sentReport
+	end := time.Now().Add(trail)
+	time.Sleep(trail)
+	_, h.memoryPeak = target.memory()
+	after, err := target.stat()
+	if err != nil {
+		return err
+	}
+	h.changed, h.open = changes(before, after), after.Connections-1-innocentConns // without those of this process
+	h.longest, h.p50, h.results = summarize(innocent.stop(), begin, end)
+	return nil
+}
+
+// duration is how long an attack takes that has no end of its own.
+func duration() time.Duration { return time.Duration(*seconds * float64(time.Second)) }
+
+// hold is how long an attack keeps idle connections.
+func hold() time.Duration {
+	if *long {
+		return 90 * time.Second
+	}
+	return duration()
+}

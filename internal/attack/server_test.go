@@ -1,0 +1,251 @@
+//go:build linux && hitline_attack
+
+package attack
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// serverSpec is the configuration of a server that a row needs.
+type serverSpec struct {
+	env       []string // HITLINE_… variables; FAKE stands for the address of the fake store
+	metrics   bool     // serves the metrics port
+	unreadLog bool     // nobody reads its log after it is ready
+	addrSpace int      // ulimit -v in KiB; 0: none
+}
+
+// serverProcess is a hitline serve that was started.
+type serverProcess struct {
+	cmd     *exec.Cmd
+	addr    string        // host:port, after tlsScheme if it has TLS
+	metrics string        // host:port, if served
+	log     *os.File      // the end of its log that this process reads
+	exited  chan struct{} // closed when it has ended
+	ask     net.Conn      // for stat
+}
+
+// startTimeout bounds the start of a server and a connection.
+const startTimeout = 30 * time.Second
+
+// startServer starts a server and waits until it is ready.
+func startServer(ctx context.Context, spec serverSpec, fake string) (*serverProcess, error) {
+	args := []string{hitline, "serve", "--loops", "1", "--listen", "tcp://127.0.0.1:0"}
+	if configPath != "" {
+		args = []string{hitline, "serve", "--loops", "1", "--config", configPath}
+	}
+	if spec.addrSpace > 0 {
+		args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, spec.addrSpace)}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = childAttributes()
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "HITLINE_") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json")
+	if spec.metrics {
+		cmd.Env = append(cmd.Env, "HITLINE_METRICS=127.0.0.1:0")
+	}
+	for _, variable := range spec.env {
+		cmd.Env = append(cmd.Env, strings.ReplaceAll(variable, "FAKE", fake))
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("attack: cannot make a pipe for the server's log: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = write, write
+	err = cmd.Start()
+	write.Close()
+	if err != nil {
+		read.Close()
+		return nil, fmt.Errorf("attack: cannot start the server: %w", err)
+	}
+	s := &serverProcess{cmd: cmd, log: read, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(s.exited)
+	}()
+	_ = read.SetReadDeadline(time.Now().Add(startTimeout)) // pipes have deadlines
+	if err = s.readLog(spec.unreadLog); err == nil {
+		s.ask, err = dial(s.addr)
+	}
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// childAttributes keep a signal of the terminal from a child, and end it with this process.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// readLog reads the log up to the line that says ready, and then, unless it is to stay unread, its
+// errors into those of this process.
+func (s *serverProcess) readLog(unread bool) error {
+	lines := bufio.NewReader(s.log)
+	for last := ""; ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("attack: the server is not ready: %w: %s", err, last)
+		}
+		last = line
+		var entry struct {
+			Msg     string
+			Listen  []string
+			Metrics string
+		}
+		if json.Unmarshal([]byte(line), &entry) != nil || entry.Msg != "ready" || len(entry.Listen) == 0 {
+			continue
+		}
+		s.addr = strings.TrimPrefix(entry.Listen[0], "tcp://")
+		_, s.metrics, _ = strings.Cut("://"+entry.Metrics, "://")
+		break
+	}
+	_ = s.log.SetReadDeadline(time.Time{})
+	if !unread {
+		go func() {
+			for {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return
+				}
+				if !strings.HasPrefix(line, "{") { // no line of the log, but of a panic
+					fmt.Fprint(os.Stderr, line)
+				}
+			}
+		}()
+	}
+	return nil
+}
+
+// stop kills the server and waits for its end.
+func (s *serverProcess) stop() {
+	_ = s.cmd.Process.Kill() // fails if it has ended
+	<-s.exited
+	s.log.Close()
+	if s.ask != nil {
+		s.ask.Close()
+	}
+}
+
+// died returns how the server has ended by itself; nil if it has not. It may be about to.
+func (s *serverProcess) died() error {
+	select {
+	case <-s.exited:
+		return fmt.Errorf("attack: the server died: %v", s.cmd.ProcessState)
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+// resetPeak makes the peak of the resident memory start anew.
+func (s *serverProcess) resetPeak() {
+	// It fails on kernels without this file; the peak is then that since the start.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0)
+}
+
+// memory returns the resident memory in MiB, now and at its peak; 0 if the server has ended.
+func (s *serverProcess) memory() (now, peak int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 1 && fields[0] == "VmRSS:":
+			now, _ = strconv.Atoi(fields[1])
+		case len(fields) > 1 && fields[0] == "VmHWM:":
+			peak, _ = strconv.Atoi(fields[1])
+		}
+	}
+	return now / 1024, peak / 1024
+}
+
+// stat returns the server's counters.
+func (s *serverProcess) stat() (stat api.Stat, err error) {
+	_ = s.ask.SetDeadline(time.Now().Add(startTimeout)) // it may be lost
+	if _, err := s.ask.Write(request(netproto.TagStat)); err != nil {
+		return stat, fmt.Errorf("attack: cannot read the counters: %w", err)
+	}
+	frames, err := readMessage(bufio.NewReader(s.ask))
+	if err != nil || len(frames) != 2 {
+		return stat, fmt.Errorf("attack: cannot read the counters: %w, %q", err, frames)
+	}
+	return stat, json.Unmarshal(frames[1], &stat)
+}
+
+// changes returns the counters of failures that differ, and those of the index's entries.
+func changes(before, after api.Stat) (changed []string) {
+	pairs := map[string][2]int64{
+		"refused":          {before.Refused, after.Refused},
+		"accept_errors":    {before.AcceptErrors, after.AcceptErrors},
+		"failed":           {before.Failed, after.Failed},
+		"dropped":          {before.Dropped, after.Dropped},
+		"commands_ignored": {before.CommandsIgnored, after.CommandsIgnored},
+		"backend_errors":   {before.BackendErrors, after.BackendErrors},
+		"backend_timeouts": {before.BackendTimeouts, after.BackendTimeouts},
+		"backend_rejected": {before.BackendRejected, after.BackendRejected},
+		"entries":          {before.Entries, after.Entries},
+		"evicted":          {before.Evicted, after.Evicted},
+	}
+	for reason := range maps.Keys(after.Closed) {
+		pairs["closed."+reason] = [2]int64{before.Closed[reason], after.Closed[reason]}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		if p := pairs[name]; p[0] != p[1] {
+			changed = append(changed, fmt.Sprintf("%s %+d", name, p[1]-p[0]))
+		}
+	}
+	return changed
+}
+
+// tlsScheme begins the address of a server with TLS. Others have none.
+const tlsScheme = "tls://"
+
+// writeTLSConfig writes the configuration of a server with TLS, and its certificate, into a
+// directory. It returns the path of the configuration.
+func writeTLSConfig(dir string) string {
+	cert, key := certtest.WriteFiles(dir, "server", certtest.NewCA("attack").Leaf("127.0.0.1"))
+	text := fmt.Sprintf("listen:\n  - {address: \"tls://127.0.0.1:0\", tls: {cert: %q, key: %q}}\n", cert, key)
+	if err := os.WriteFile(dir+"/hitline.yaml", []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+	return dir + "/hitline.yaml"
+}
+
+// dial connects to a server.
+func dial(addr string) (net.Conn, error) {
+	return dialWith(&net.Dialer{Timeout: startTimeout}, addr)
+}
+
+// dialWith connects to a server with a dialer, and makes the handshake if the address has TLS.
+// The certificate is not verified: the server is one that this program has started.
+func dialWith(dialer *net.Dialer, addr string) (conn net.Conn, err error) {
+	host, isTLS := strings.CutPrefix(addr, tlsScheme)
+	if !isTLS {
+		return dialer.Dial("tcp", host)
+	}
+	c, err := tls.DialWithDialer(dialer, "tcp", host, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		return nil, err // not the nil of another type
+	}
+	return c, nil
+}
