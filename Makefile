@@ -166,13 +166,17 @@ check-api: ## Compare the Go API with the last release; go install a tag
 	@scripts/check-api
 	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./scripts
 
+.PHONY: check-alerts
+check-alerts: ## Check the alerts, their tests and the dashboard by promtool
+	@scripts/check-alerts
+
 .PHONY: check-workflows
 check-workflows: ## Check the workflows, and that what they call exists
 	@scripts/check-workflows
 
 .PHONY: check-release
 check-release: ## All checks of what a release publishes; minutes, needs root
-	@for check in workflows api chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
+	@for check in workflows api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
 
 .PHONY: generate
 generate: ## Generate the assembly anew
