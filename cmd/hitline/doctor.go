@@ -36,11 +36,10 @@ It changes nothing. It looks at a few keys and says how they differ from the
 configured pool's; those of a Mooncake store it sees if backend.mooncake.admin
 is configured.
 
-With a prompt, --tokens and --hashes-file as for lookup, it also looks for that
-prompt's blocks of every group. By them it compares what keys alone do not show:
-the tokens of a block, and the length of a lookup's hashes. It says what a
-lookup of the prompt hits, and if that is not all, where each group ends and
-why. Take a prompt that an engine has stored.
+With a prompt, --tokens and --hashes-file as for lookup, it also compares what
+keys alone do not show: the tokens of a hash, and the length of a lookup's
+hashes. It says what a lookup of the prompt hits, and if that is not all, where
+each group ends and why. Take a prompt that an engine has stored.
 
 With --pool it examines the store for a pool of a running server. The server's
 log and hitline stat name them.

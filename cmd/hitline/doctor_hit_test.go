@@ -95,7 +95,7 @@ func TestDoctorOfAnotherPrompt(t *testing.T) {
 	file := configFile(t, strings.Join(hexHashes("other", promptLen, 32), "\n"))
 	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
-	assert.Contains(t, d.Notes, "none of the prompt's first 40 blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
+	assert.Contains(t, d.Notes, "none of the prompt's blocks that lookups ask for is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
 	require.NotNil(t, d.Prompt)
 	assert.Zero(t, d.Prompt.HitTokens)
 

@@ -103,30 +103,6 @@ func TestDoctorOfRedis(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), key, "", 0).Err())
 		}
 	}
-	for name, test := range map[string]struct {
-		config string
-		want   []string // of each problem, a part
-	}{
-		"well":         {"pool: {model_name: x/m, cache_prefix: p, tp_size: 2}", nil},
-		"model":        {"pool: {model_name: n, cache_prefix: p, tp_size: 2}", []string{`of the model "m", and lookups ask for "n": set pool.model_name`}},
-		"prefix":       {"pool: {model_name: m, tp_size: 2}", []string{`the cache prefix "p", and lookups ask for "": set pool.cache_prefix`}},
-		"ranks":        {"pool: {model_name: m, cache_prefix: p, tp_size: 4}", []string{"the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3: compare pool.tp_size (4)"}},
-		"foreign rank": {"pool: {model_name: m, cache_prefix: p}", []string{"the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1)"}},
-		"groups": {
-			"pool: {model_name: m, cache_prefix: p, tp_size: 2, groups: [{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16}]}",
-			[]string{"the store has no block of group 1"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := runDoctor(t, base+test.config+"\n")
-			require.Len(t, d.Problems, len(test.want), "%v", d.Problems)
-			for i := range test.want {
-				assert.Contains(t, d.Problems[i], test.want[i])
-			}
-			assert.Equal(t, min(1, len(test.want)), d.Exit)
-			assert.Equal(t, 20, d.Sampled)
-		})
-	}
 	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
 	d = runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
 	// The backend itself refuses a store of another layout.

@@ -25,7 +25,6 @@ type wrongPool struct {
 	lookup string   // arguments of a lookup of hashes, "" if keys alone show the problem
 	hashes []string // in hex
 	want   string   // the problem
-	doctor bool     // serve does not look for it
 }
 
 // hexHashes returns n different hashes of length bytes, in hex.
@@ -39,12 +38,8 @@ func hexHashes(name string, n, length int) []string {
 
 const promptLen = 40 // hashes of a prompt
 
-// otherPools is the number of pools in storedKeys, without m.
-const otherPools = 3
-
 // storedKeys returns the keys of several pools. m has the most, of one group on two ranks.
-// big has a block for every fourth hash, two has two groups. ranked has a group on both ranks
-// and one on a single rank.
+// two has two groups.
 func storedKeys() (keys []string) {
 	put := func(rank int, name string, group int, hashes ...string) {
 		for _, hash := range hashes {
@@ -56,22 +51,14 @@ func storedKeys() (keys []string) {
 		put(rank, "p@m", 0, chain...)
 		put(rank, "p@two", 0, chain[:5]...)
 		put(rank, "p@two", 1, chain[:5]...)
-		for i, hash := range chain {
-			if i%4 == 3 {
-				put(rank, "p@big", 0, hash)
-			}
-		}
-		put(rank, "p@ranked", 0, chain[:20]...)
 	}
-	put(0, "p@ranked", 1, chain[:20]...)
 	return keys
 }
 
 // Groups of pools.
 const (
-	window32       = "{kind: sliding_window, block_size: 16, sliding_window: 32}"
-	full16         = "{kind: full_attention, block_size: 16}"
-	mamba16, mla16 = "{kind: mamba, block_size: 16}", "{kind: mla_attention, block_size: 16}"
+	window32 = "{kind: sliding_window, block_size: 16, sliding_window: 32}"
+	full16   = "{kind: full_attention, block_size: 16}"
 )
 
 // twoGroups is a pool with a group that m does not have.
@@ -103,10 +90,6 @@ var wrongPools = map[string]wrongPool{
 		pool: "model_name: m, cache_prefix: p, tp_size: 1, num_kv_head: 8",
 		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1) and pool.num_kv_head (8) with the engine's",
 	},
-	"revision": {
-		pool: "model_name: ranked, cache_prefix: p, tp_size: 2, num_kv_head: 1, groups: [" + mamba16 + ", " + mla16 + "]",
-		want: "the tensor ranks that hold each group's blocks are those of pool.revision 2026-08-17, and it is 2026-06-20: set it to that of the engine's vLLM",
-	},
 	"hash length": {
 		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 16),
 		want: "a prompt's hashes have 16 bytes, and those in the store 32: have all engines of this pool use one hash function (vLLM: --prefix-caching-hash-algo)",
@@ -118,10 +101,6 @@ var wrongPools = map[string]wrongPool{
 	"smaller hash block size": {
 		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 8, scheduler_block_size: 8, groups: [{kind: full_attention, block_size: 8}]", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "a prompt of 640 tokens has 40 hashes, one for every 16 tokens, and pool.hash_block_size is 8: set it to the engine's",
-	},
-	"block size of a group": {
-		pool: "model_name: big, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32), doctor: true,
-		want: "group 0 has a block for every 64 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's",
 	},
 }
 
@@ -154,9 +133,6 @@ func testWrongPools(t *testing.T, store string) {
 			d := m.runDoctor(t, store)
 			assert.Equal(t, []string{m.want}, d.Problems, "doctor")
 			assert.Equal(t, exitFailed, d.Exit)
-			if m.doctor {
-				return
-			}
 
 			s := startServe(t, m.config(store))
 			storetest.Eventually(t, "serve warns", func() bool {

@@ -71,12 +71,6 @@ func eventOf(chain [][]byte) lookup.LookupEvent {
 	return lookup.LookupEvent{NumTokens: int64(len(chain) * 16), NumHashes: len(chain), Hashes: netproto.NewHashes(blob, 32)}
 }
 
-// prefixOf returns the prefix of such a prompt.
-func prefixOf(chain [][]byte) promptPrefix {
-	event := eventOf(chain)
-	return newPromptPrefix(event.NumTokens, event.NumHashes, event.Hashes)
-}
-
 // randomChain returns a chain of promptLen hashes, the same in every run.
 func randomChain() (chain [][]byte) {
 	r := rand.New(rand.NewPCG(1, 1))

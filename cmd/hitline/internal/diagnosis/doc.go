@@ -10,7 +10,6 @@
 //   - rank: a worker's tensor, pipeline, pcp and dcp rank. A group rank is one group on
 //     one rank; each has its own key prefix.
 //   - sample: some of the store's keys, as the store lists them.
-//   - prompt prefix: the first hashes of a prompt, at most 256 (maxPromptHashes).
 //   - stored: present in the store. Absent is the opposite. An absent block may never have
 //     been stored, or it may have been evicted.
 //   - finding: a note, which needs no change, or a problem, which says what to do.
@@ -19,10 +18,10 @@
 //
 //   - A sample shows the names of the pools, and which group ranks have keys. A group rank
 //     without a key is absent only if the sample is complete or large (minKeysPerGroupRank).
-//   - A prompt shows how many tokens a hash stands for. doctor counts an absent block of it,
-//     because the operator gives a prompt that is stored.
+//   - A prompt shows how many tokens a hash stands for. doctor also looks it up as a lookup does,
+//     and notes where each group ends.
 //
-// The order of the groups is not inferred from blocks: the plug-in compares the pool exactly.
+// Nothing is inferred from blocks that are there or not: the plug-in compares the pool exactly.
 //
 // # Files
 //
@@ -32,8 +31,7 @@
 //   - comparer.go: the pool that is compared, and how findings are worded.
 //   - sample.go, compare_sample.go, compare_ranks.go: keys, their names, groups, layout and
 //     hash lengths; their ranks.
-//   - prompt.go, prompt_blocks.go, compare_prompt.go: a prompt's numbers of tokens and
-//     hashes; its stored blocks; their ranks and strides.
+//   - prompt.go: a prompt's numbers of tokens and hashes.
 //
 // # Ownership
 //

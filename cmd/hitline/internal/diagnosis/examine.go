@@ -82,19 +82,11 @@ func (e *examination) examineKeys(ctx context.Context) (poolKeys keySample) {
 	return poolKeys
 }
 
-// examinePrompt compares the stored blocks of a prompt, if there is one, and looks it up.
+// examinePrompt compares the length of a prompt, if there is one, and looks it up.
 func (e *examination) examinePrompt(ctx context.Context, prompt Prompt, poolKeys keySample) {
-	r := e.report
-	p := newPromptPrefix(prompt.Tokens, prompt.Hashes.Len(), prompt.Hashes)
-	if p.numHashes == 0 || !p.compareHashLength(poolKeys, &r.Findings) || !e.compareBlockSize(p, &r.Findings) {
-		return
-	}
-	problems := len(r.Problems)
-	anyStored, err := e.comparePrompt(ctx, e.store, p, &r.Findings)
-	switch {
-	case err != nil:
-		r.addProblem("the prompt's blocks could not be looked for: %v", err)
-	case len(r.Problems) == problems:
-		e.examineHit(ctx, prompt, anyStored)
+	f := &e.report.Findings
+	p := promptLength{prompt.Tokens, prompt.Hashes.Len(), prompt.Hashes.HashLen()}
+	if p.numHashes > 0 && p.compareHashLength(poolKeys, f) && e.compareBlockSize(p, f) {
+		e.examineHit(ctx, prompt)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
@@ -16,6 +17,8 @@ const maxKeyBytes = 1 << 30
 type boundedStore struct {
 	ctx   context.Context
 	store *Store
+	asked int  // keys
+	any   bool // of them is there
 }
 
 // Reserve refuses more than maxKeyBytes.
@@ -30,23 +33,27 @@ func (s *boundedStore) Reserve(bytes int64) error {
 func (s *boundedStore) Pause() {}
 
 // Exists asks the store.
-func (s *boundedStore) Exists(keys []string) ([]int, error) { return s.store.Exists(s.ctx, keys) }
+func (s *boundedStore) Exists(keys []string) ([]int, error) {
+	answers, err := s.store.Exists(s.ctx, keys)
+	s.asked += len(keys)
+	s.any = s.any || slices.Contains(answers, 1)
+	return answers, err
+}
 
-// examineHit looks a prompt up and adds notes on the answer. anyStored says whether any
-// of the prompt's first blocks is stored.
-func (e *examination) examineHit(ctx context.Context, prompt Prompt, anyStored bool) {
+// examineHit looks a prompt up and adds notes on the answer.
+func (e *examination) examineHit(ctx context.Context, prompt Prompt) {
 	r := e.report
 	tokens := e.alignTokens(prompt.Tokens)
-	hit, ends, err := e.rules.LookupExplain(tokens, prompt.Hashes, &boundedStore{ctx, e.store})
+	store := &boundedStore{ctx: ctx, store: e.store}
+	hit, ends, err := e.rules.LookupExplain(tokens, prompt.Hashes, store)
 	if err != nil {
 		r.addProblem("the prompt could not be looked up: %v", err)
 		return
 	}
 	r.Prompt = &PromptHit{Tokens: tokens, Explanation: api.NewExplanation(api.Hit{Tokens: hit.Tokens}, ends)}
 	switch {
-	case !anyStored && hit.Tokens == 0:
-		r.addNote("none of the prompt's first %d blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default",
-			min(prompt.Hashes.Len(), maxPromptHashes))
+	case store.asked > 0 && !store.any:
+		r.addNote("none of the prompt's blocks that lookups ask for is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
 	case allComplete(ends):
 		e.noteComplete(prompt)
 	default:

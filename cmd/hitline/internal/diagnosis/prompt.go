@@ -3,38 +3,15 @@ package diagnosis
 import (
 	"math/bits"
 	"slices"
-
-	"github.com/hitline/hitline/netproto"
 )
 
-// promptPrefix is the length of a prompt and its first hashes. It shows what a sample of
-// keys does not: how many tokens a hash stands for, and which hashes of a chain are stored.
-type promptPrefix struct {
+// promptLength is how long a prompt is. It shows what a sample of keys does not: how many tokens a
+// hash stands for.
+type promptLength struct {
 	tokens    int64
-	numHashes int    // of the whole prompt
-	hashLen   int    // in bytes
-	hashes    []byte // the first of them, at most maxPromptHashes
+	numHashes int
+	hashLen   int // in bytes
 }
-
-const (
-	// maxPromptHashes bounds the hashes of a prompt that are looked for in the store.
-	maxPromptHashes = 256
-	// maxGroupKeys bounds the keys of one group that these hashes make, one for each rank.
-	maxGroupKeys = 8192
-)
-
-// newPromptPrefix copies the first hashes of a prompt that came with numHashes of them.
-func newPromptPrefix(tokens int64, numHashes int, hashes netproto.Hashes) promptPrefix {
-	p := promptPrefix{tokens: tokens, numHashes: numHashes, hashLen: hashes.HashLen()}
-	p.hashes = slices.Clone(hashes.Bytes()[:min(hashes.Len(), maxPromptHashes)*p.hashLen])
-	return p
-}
-
-// hash returns hash i of the prefix.
-func (p promptPrefix) hash(i int) []byte { return p.hashes[i*p.hashLen : (i+1)*p.hashLen] }
-
-// len returns how many hashes the prefix has.
-func (p promptPrefix) len() int { return len(p.hashes) / max(1, p.hashLen) }
 
 // fitsBlockSize reports whether a lookup has as many hashes as its tokens should have.
 //
@@ -56,7 +33,7 @@ func (c *comparer) fitsBlockSize(tokens int64, numHashes int) bool {
 }
 
 // compareBlockSize compares the tokens that a hash stands for with those configured.
-func (c *comparer) compareBlockSize(p promptPrefix, f *Findings) (fits bool) {
+func (c *comparer) compareBlockSize(p promptLength, f *Findings) (fits bool) {
 	if c.fitsBlockSize(p.tokens, p.numHashes) {
 		return true
 	}
@@ -72,7 +49,7 @@ func (c *comparer) compareBlockSize(p promptPrefix, f *Findings) (fits bool) {
 }
 
 // compareHashLength compares the length of a prompt's hashes with those of the pool's keys.
-func (p promptPrefix) compareHashLength(poolKeys keySample, f *Findings) (fits bool) {
+func (p promptLength) compareHashLength(poolKeys keySample, f *Findings) (fits bool) {
 	lengths := poolKeys.hashLengths()
 	if len(lengths) == 0 || slices.Contains(lengths, p.hashLen) {
 		return true

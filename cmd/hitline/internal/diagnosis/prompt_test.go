@@ -40,61 +40,10 @@ func TestCompareBlockSize(t *testing.T) {
 		{640, 80, "one for every 8 tokens"},
 	} {
 		var f Findings
-		assert.False(t, c.compareBlockSize(promptPrefix{tokens: test.tokens, numHashes: test.hashes}, &f))
+		assert.False(t, c.compareBlockSize(promptLength{tokens: test.tokens, numHashes: test.hashes}, &f))
 		assert.Len(t, f.Problems, 1)
 		assert.Contains(t, f.Problems[0], test.want)
 	}
-}
-
-func TestStoredStride(t *testing.T) {
-	for stored, want := range map[string]int{
-		"": 0, "....": 0, "x": 0, "xx": 0, "xxx": 1, "xxxx....": 1, ".x.x.x..": 2, "...x...x...x": 4,
-		"...x...x": 0, // fewer than three
-		"x.x.x":    0, // no stride begins so
-		".xxx":     0, // the first one is absent
-		".x.x...x": 0, // one in the middle is absent
-		"xx.xx":    0,
-	} {
-		b := rankBlocks{}
-		for _, mark := range stored {
-			b.stored = append(b.stored, mark == 'x')
-			if mark == 'x' {
-				b.count++
-			}
-		}
-		assert.Equal(t, want, b.storedStride(), stored)
-	}
-}
-
-// In fine-grained mode lookups ask for every hash, whatever the block size of a group.
-func TestFineGrainedPrompt(t *testing.T) {
-	pool := poolOf(blocks64, mambaAlign64)
-	pool.Revision = coordinator.Revision20260817
-	c := comparerOf(t, pool)
-	assert.True(t, c.rules.FineGrained())
-	chain := randomChain()
-	keys := keySet{}
-	for i := 3; i < promptLen; i += 4 {
-		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
-	}
-	var f Findings
-	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), &f)
-	assert.NoError(t, err)
-	assert.Empty(t, f.Problems)
-}
-
-// Blocks at equal distances may be those of a group that an engine stores in part.
-func TestPromptInPart(t *testing.T) {
-	c := comparerOf(t, poolOf(full16, window32))
-	chain := randomChain()
-	keys := keySet{}
-	for i := 1; i < promptLen; i += 2 {
-		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
-	}
-	var f Findings
-	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), &f)
-	assert.NoError(t, err)
-	assert.Equal(t, []string{"group 0 has a block for every 32 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's, or give pool.groups the order of the engine's kv_cache_groups"}, f.Problems)
 }
 
 func TestFormatMissingRank(t *testing.T) {

@@ -22,7 +22,7 @@ type Watcher struct {
 	store  *Store
 	logger *slog.Logger
 
-	prompts        chan promptPrefix     // from Observe to run; holds one, without hashes
+	prompts        chan promptLength     // from Observe to run; holds one
 	poolKeys       keySample             // of the last sample; used by run only
 	hashLengths    atomic.Pointer[[]int] // of poolKeys, nil before there are any
 	hadHit         atomic.Bool           // a lookup has hit, so its hashes are those of the store
@@ -45,7 +45,7 @@ const (
 // NewWatcher returns a watcher that compares the pool of rules with store. It does
 // nothing until Start.
 func NewWatcher(rules *coordinator.Coordinator, store *Store, logger *slog.Logger) *Watcher {
-	return &Watcher{comparer: newComparer(rules, store.Layout), store: store, logger: logger, prompts: make(chan promptPrefix, 1)}
+	return &Watcher{comparer: newComparer(rules, store.Layout), store: store, logger: logger, prompts: make(chan promptLength, 1)}
 }
 
 // Observe receives the result of a lookup. It does not wait. It is safe for concurrent use,
@@ -75,7 +75,7 @@ func (w *Watcher) Observe(event lookup.LookupEvent) {
 // pass passes a lookup on to run, unless another one waits already.
 func (w *Watcher) pass(event lookup.LookupEvent) {
 	select {
-	case w.prompts <- promptPrefix{tokens: event.NumTokens, numHashes: event.NumHashes, hashLen: event.Hashes.HashLen()}:
+	case w.prompts <- promptLength{tokens: event.NumTokens, numHashes: event.NumHashes, hashLen: event.Hashes.HashLen()}:
 	default:
 	}
 }
@@ -166,7 +166,7 @@ func (w *Watcher) compareKeys(ctx context.Context) (f Findings) {
 }
 
 // examinePrompt compares the numbers of tokens and hashes of a lookup.
-func (w *Watcher) examinePrompt(p promptPrefix) (f Findings) {
+func (w *Watcher) examinePrompt(p promptLength) (f Findings) {
 	if p.compareHashLength(w.poolKeys, &f) {
 		w.compareBlockSize(p, &f)
 	}
