@@ -30,9 +30,6 @@ type remoteStore struct {
 	sample    func(ctx context.Context) (diagnosis.Sample, error) // nil if the store cannot list its keys
 	// forPool returns the backend as a pool uses it.
 	forPool func(pool coordinator.Pool) (backend.Backend, error)
-	// startLog lets the backend log. reported is the error that serve has logged already,
-	// or nil.
-	startLog func(reported error)
 }
 
 // String returns the addresses, without secrets.
@@ -122,7 +119,6 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 			sample, err := b.Sample(ctx)
 			return diagnosis.Sample(sample), err
 		},
-		startLog: func(error) {},
 		forPool: func(pool coordinator.Pool) (backend.Backend, error) {
 			rules, err := coordinator.New(pool)
 			if err != nil {
@@ -150,9 +146,8 @@ const maxSampledKeys = 20000
 
 func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error) {
 	c := cfg.Backend.Mooncake
-	handler := &startHandler{Handler: logger.Handler()}
 	b, err := mooncake.New(mooncake.Config{
-		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: slog.New(handler),
+		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: logger,
 	})
 	if err != nil {
 		return nil, cfg.Blame("backend.mooncake", err)
@@ -169,8 +164,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 			}
 			return info, err
 		},
-		startLog: handler.start,
-		forPool:  func(coordinator.Pool) (backend.Backend, error) { return b, nil },
+		forPool: func(coordinator.Pool) (backend.Backend, error) { return b, nil },
 	}
 	if len(c.Admin) > 0 {
 		s.sample = func(ctx context.Context) (diagnosis.Sample, error) {
