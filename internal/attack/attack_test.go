@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -29,7 +30,11 @@ var (
 	seconds = flag.Float64("seconds", 5, "seconds of an attack that has no end of its own")
 	overTLS = flag.Bool("tls", false, "connect over TLS, and run the rows against the handshake")
 	long    = flag.Bool("long", false, "keep idle connections for 90 s, and run the rows that take minutes")
-	attacks = flag.String("row", "", "be the process that attacks, for this row")
+
+	// Of the process that attacks.
+	attacks = flag.String("row", "", "attack in the way of this row")
+	target  = flag.String("target", "", "address of the server to attack")
+	metrics = flag.String("metrics", "", "address of its metrics")
 )
 
 // maxExtraWait is how much longer than in the control the innocent may wait.
@@ -45,7 +50,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	maxFiles = raiseFiles()
 	if *attacks != "" {
-		if err := runAttacker(*attacks, os.Stdin, os.Stdout); err != nil {
+		if err := runAttacker(*attacks, &attacker{addr: *target, metrics: *metrics}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -180,7 +185,7 @@ type half struct {
 	results                  [numResults]int
 	sent                     sentReport
 	memoryBefore, memoryPeak int      // MiB, of the attacked server
-	open                     int64    // connections at the end of the attack
+	open                     int      // connections at the end of the attack
 	changed                  []string // counters of failures, and of the index's entries
 }
 
@@ -194,18 +199,15 @@ const (
 func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*attackTimeout+duration()+hold())
 	defer cancel()
-	child, err := startAttacker(ctx, r.name)
-	if err != nil {
-		return h, err
-	}
-	defer child.stop()
-	var fake fromAttacker
+	var listener *os.File
+	fake := ""
 	if r.fake != nil {
-		if fake, err = child.next(); err != nil {
+		if listener, fake, err = listen(); err != nil {
 			return h, err
 		}
+		defer listener.Close()
 	}
-	target, err := startServer(ctx, r.spec, fake.Fake)
+	target, err := startServer(ctx, r.spec, fake)
 	if err != nil {
 		return h, err
 	}
@@ -217,17 +219,16 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 		if r.fake != nil {
 			spec = serverSpec{}
 		}
-		if asked, err = startServer(ctx, spec, fake.Fake); err != nil {
+		if asked, err = startServer(ctx, spec, fake); err != nil {
 			return h, err
 		}
 		defer asked.stop()
 	}
-	if err := child.send(toAttacker{Server: target.addr, Metrics: target.metrics}); err != nil {
+	child, err := startAttacker(ctx, r, target, listener)
+	if err != nil {
 		return h, err
 	}
-	if _, err := child.next(); err != nil {
-		return h, fmt.Errorf("cannot be prepared: %w", err)
-	}
+	defer child.stop()
 	ranks := r.ranks
 	if ranks == nil {
 		ranks = []netproto.GroupRank{{}}
@@ -246,6 +247,17 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	return h, target.died()
 }
 
+// listen returns a listener for the attacking process, and its address.
+func listen() (*os.File, string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", fmt.Errorf("attack: a fake store cannot listen: %w", err)
+	}
+	defer ln.Close()
+	file, err := ln.(*net.TCPListener).File()
+	return file, ln.Addr().String(), err
+}
+
 // measure runs the attack of a process that is ready, while the innocent asks.
 func (h *half) measure(child *attackerProcess, target *serverProcess, innocent *innocent) error {
 	before, err := target.stat()
@@ -257,14 +269,9 @@ func (h *half) measure(child *attackerProcess, target *serverProcess, innocent *
 	innocent.start()
 	time.Sleep(lead)
 	begin := time.Now()
-	if err := child.send(toAttacker{Go: true}); err != nil {
+	if h.sent, err = child.run(); err != nil {
 		return err
 	}
-	line, err := child.next()
-	if err != nil {
-		return err
-	}
-	h.sent = line.sentReport
 	end := time.Now().Add(trail)
 	time.Sleep(trail)
 	_, h.memoryPeak = target.memory()
@@ -272,7 +279,7 @@ func (h *half) measure(child *attackerProcess, target *serverProcess, innocent *
 	if err != nil {
 		return err
 	}
-	h.changed, h.open = changes(before, after), after.Connections-1-innocentConns // without those of this process
+	h.changed, h.open = changes(before, after), int(after["connections"])-1-innocentConns // without those of this process
 	h.longest, h.p50, h.results = summarize(innocent.stop(), begin, end)
 	return nil
 }

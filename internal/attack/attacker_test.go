@@ -24,34 +24,17 @@ import (
 )
 
 // An attack runs in a process of its own, so that its memory and its threads do not delay the
-// innocent. The two processes talk in lines of JSON:
-//
-//	to the attacker:   {"server": ADDR, "metrics": ADDR}, {"go": true}, then the end
-//	from the attacker: {"fake": ADDR} if there is one, {"ready": true}, {"done": true, …}
-//
-// The attacker keeps its connections until its standard input ends.
-
-type toAttacker struct {
-	Server  string `json:"server,omitempty"`
-	Metrics string `json:"metrics,omitempty"`
-	Go      bool   `json:"go,omitempty"`
-}
-
-type fromAttacker struct {
-	Fake  string `json:"fake,omitempty"`
-	Ready bool   `json:"ready,omitempty"`
-	Done  bool   `json:"done,omitempty"`
-	Error string `json:"error,omitempty"`
-	sentReport
-}
+// innocent. That process says {} when it is ready, runs the attack when it gets a byte, and says in
+// JSON what it has sent. It keeps its connections until its standard input ends.
 
 // sentReport says what an attack has sent.
 type sentReport struct {
-	Bytes    int64  `json:"bytes,omitempty"`
-	Requests int64  `json:"requests,omitempty"`
-	Replies  int64  `json:"replies,omitempty"`
-	Opened   int64  `json:"opened,omitempty"` // connections, in all
-	Note     string `json:"note,omitempty"`
+	Bytes    int64
+	Requests int64
+	Replies  int64
+	Opened   int64 // connections, in all
+	Note     string
+	Error    string // why the attack is not complete
 }
 
 // attackerProcess is the process of an attack, as its parent has it.
@@ -61,35 +44,50 @@ type attackerProcess struct {
 	out *json.Decoder
 }
 
-// startAttacker starts the process that runs a row.
-func startAttacker(ctx context.Context, name string) (*attackerProcess, error) {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-row", name,
+// startAttacker starts the process that runs a row against a server, and waits until it is ready.
+// fake is the listener of the fake store, if there is one.
+func startAttacker(ctx context.Context, r row, target *serverProcess, fake *os.File) (*attackerProcess, error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-row", r.name, "-target", target.addr, "-metrics", target.metrics,
 		"-seconds", strconv.FormatFloat(*seconds, 'f', -1, 64), "-long="+strconv.FormatBool(*long))
 	cmd.SysProcAttr = childAttributes()
 	cmd.Stderr = os.Stderr
+	if fake != nil {
+		cmd.ExtraFiles = []*os.File{fake}
+	}
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2); err != nil {
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, fmt.Errorf("attack: cannot start the attacking process: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("attack: cannot start the attacking process: %w", err)
 	}
-	return &attackerProcess{cmd, in, json.NewDecoder(out)}, nil
+	p := &attackerProcess{cmd, in, json.NewDecoder(out)}
+	if _, err := p.next(); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("attack: cannot be prepared: %w", err)
+	}
+	return p, nil
 }
 
-// next waits for the next line. The context of the process bounds the wait.
-func (p *attackerProcess) next() (line fromAttacker, err error) {
-	if err := p.out.Decode(&line); err != nil {
-		return line, fmt.Errorf("attack: the attacking process has ended or took too long: %w", err)
+// next waits for the next report. The context of the process bounds the wait.
+func (p *attackerProcess) next() (sent sentReport, err error) {
+	if err := p.out.Decode(&sent); err != nil {
+		return sent, fmt.Errorf("attack: the attacking process has ended or took too long: %w", err)
 	}
-	if line.Error != "" {
-		return line, errors.New(line.Error)
+	if sent.Error != "" {
+		return sent, errors.New(sent.Error)
 	}
-	return line, nil
+	return sent, nil
 }
 
-func (p *attackerProcess) send(line toAttacker) error { return json.NewEncoder(p.in).Encode(line) }
+// run runs the attack.
+func (p *attackerProcess) run() (sentReport, error) {
+	if _, err := p.in.Write([]byte("\n")); err != nil {
+		return sentReport{}, fmt.Errorf("attack: the attacking process has ended: %w", err)
+	}
+	return p.next()
+}
 
 func (p *attackerProcess) stop() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
@@ -109,41 +107,39 @@ type attacker struct {
 }
 
 // runAttacker is the attacking process.
-func runAttacker(name string, stdin io.Reader, stdout io.Writer) error {
+func runAttacker(name string, a *attacker) error {
 	rows := allRows()
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 	if i < 0 {
 		return fmt.Errorf("attack: no row %q", name)
 	}
-	in, out := json.NewDecoder(stdin), json.NewEncoder(stdout)
 	if rows[i].fake != nil {
-		addr, err := rows[i].fake()
-		if err := errors.Join(err, out.Encode(fromAttacker{Fake: addr})); err != nil {
-			return err
+		listener, err := net.FileListener(os.NewFile(3, "fake store"))
+		if err != nil {
+			return fmt.Errorf("attack: no listener for the fake store: %w", err)
 		}
+		go serveAll(listener, rows[i].fake)
 	}
-	var line toAttacker
-	if err := in.Decode(&line); err != nil {
-		return err
-	}
-	a := &attacker{addr: line.Server, metrics: line.Metrics}
+	out := json.NewEncoder(os.Stdout)
 	run, err := rows[i].prepare(a)
 	if err != nil {
-		return out.Encode(fromAttacker{Error: err.Error()})
+		return out.Encode(sentReport{Error: err.Error()})
 	}
-	if err := errors.Join(out.Encode(fromAttacker{Ready: true}), in.Decode(&line)); err != nil {
+	if err := out.Encode(sentReport{}); err != nil {
+		return err
+	}
+	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 		return err
 	}
 	run()
-	answer := fromAttacker{Done: true}
+	sent := sentReport{a.bytes.Load(), a.requests.Load(), a.replies.Load(), a.opened.Load(), a.note, ""}
 	if a.err != nil {
-		answer.Error = a.err.Error()
+		sent.Error = a.err.Error()
 	}
-	answer.sentReport = sentReport{a.bytes.Load(), a.requests.Load(), a.replies.Load(), a.opened.Load(), a.note}
-	if err := out.Encode(answer); err != nil {
+	if err := out.Encode(sent); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 

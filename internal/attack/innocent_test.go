@@ -43,21 +43,24 @@ type question struct {
 	hit     uint64 // in tokens
 }
 
-// innocent asks the same questions in turn, on two connections.
+// innocent asks the same questions in turn, on its connections.
 type innocent struct {
-	conns     []net.Conn
+	conns     []*innocentConn
 	stores    [][]byte
 	questions []question
 	want      expectation
 
 	begin            time.Time
 	stopped          atomic.Bool
-	sent, answered   [innocentConns]atomic.Int64
-	lost             [innocentConns]atomic.Bool
 	writers, readers sync.WaitGroup
+}
 
-	mu      sync.Mutex
-	samples []sample
+// innocentConn is a connection with a goroutine that sends lookups and one that reads the answers.
+type innocentConn struct {
+	net.Conn
+	number  int64
+	sent    atomic.Int64 // lookups, when the writer has ended; 0 before
+	samples []sample     // the reader's
 }
 
 // sample is one lookup of the innocent.
@@ -93,13 +96,13 @@ func newInnocent(addr string, ranks []netproto.GroupRank, want expectation) (*in
 		diverging := slices.Concat(chain[:common*innocentHashLen], others[from+common*innocentHashLen:to])
 		c.questions = append(c.questions, question{lookup(diverging, innocentHashLen), uint64(common * blockTokens)})
 	}
-	for range innocentConns {
+	for i := range int64(innocentConns) {
 		conn, err := dial(addr)
 		if err != nil {
 			c.close()
 			return nil, err
 		}
-		c.conns = append(c.conns, conn)
+		c.conns = append(c.conns, &innocentConn{Conn: conn, number: i})
 	}
 	return c, nil
 }
@@ -141,87 +144,72 @@ func (c *innocent) prepare() error {
 // start begins to ask.
 func (c *innocent) start() {
 	c.begin = time.Now().Add(10 * time.Millisecond)
-	for i := range c.conns {
-		c.writers.Go(func() { c.write(i) })
-		c.readers.Go(func() { c.read(i) })
+	for _, conn := range c.conns {
+		c.writers.Go(func() { c.write(conn) })
+		c.readers.Go(func() { c.read(conn) })
 	}
 }
 
-// due is when lookup n of a connection is sent.
-func (c *innocent) due(conn int, n int64) time.Time {
-	return c.begin.Add(time.Duration(n*innocentConns+int64(conn)) * time.Second / innocentRate)
-}
-
-// question is what lookup n of a connection asks.
-func (c *innocent) question(conn int, n int64) question {
-	return c.questions[(n*innocentConns+int64(conn))%int64(len(c.questions))]
+// lookup returns lookup n of a connection, and when it is due.
+func (c *innocent) lookup(conn *innocentConn, n int64) (question, time.Time) {
+	i := n*innocentConns + conn.number
+	return c.questions[i%int64(len(c.questions))], c.begin.Add(time.Duration(i) * time.Second / innocentRate)
 }
 
 // write sends the lookups of a connection, each when it is due, whether or not the earlier ones
-// are answered. If the connection is lost it only counts them.
-func (c *innocent) write(conn int) {
+// are answered, and one more after stop.
+func (c *innocent) write(conn *innocentConn) {
 	runtime.LockOSThread() // sleeps of a thread end sooner after their time than timers of the runtime
 	defer runtime.UnlockOSThread()
-	for n := int64(0); !c.stopped.Load(); n++ {
-		left := unix.NsecToTimespec(max(0, time.Until(c.due(conn, n)).Nanoseconds()))
+	for n, last := int64(0), false; !last; n++ {
+		q, due := c.lookup(conn, n)
+		left := unix.NsecToTimespec(max(0, time.Until(due).Nanoseconds()))
 		_ = unix.Nanosleep(&left, nil) // a signal ends it early, which makes a lookup early
-		c.sent[conn].Store(n + 1)
-		if !c.lost[conn].Load() {
-			_, _ = c.conns[conn].Write(c.question(conn, n).request) // the reader sees that it is lost
+		if last = c.stopped.Load(); last {
+			conn.sent.Store(n + 1) // before its answer can come
 		}
+		_, _ = conn.Write(q.request) // the reader sees that the connection is lost
 	}
 }
 
-// read reads and checks the answers of a connection until its reads fail.
-func (c *innocent) read(conn int) {
-	var samples []sample
-	in := bufio.NewReaderSize(c.conns[conn], 64<<10)
-	for n := int64(0); ; n++ {
+// read reads and checks the answers of a connection until it has all or the connection is lost.
+func (c *innocent) read(conn *innocentConn) {
+	in := bufio.NewReaderSize(conn, 64*kib)
+	for n := int64(0); n == 0 || n != conn.sent.Load(); n++ {
 		frames, err := readMessage(in)
 		if err != nil {
-			c.lost[conn].Store(true)
-			break
+			return
 		}
-		due := c.due(conn, n)
+		q, due := c.lookup(conn, n)
 		s := sample{due: due, wait: time.Since(due)}
-		hit, want := netproto.ParseInt(frames[0]), c.question(conn, n).hit
+		hit := netproto.ParseInt(frames[0])
 		switch {
 		case len(frames[0]) == 1: // 00, or 01, which answers no lookup
 			s.result = refused
-		case c.want == zero && hit != 0, c.want == atMost && hit > want, c.want == exactly && hit != want:
+		case c.want == zero && hit != 0, c.want == atMost && hit > q.hit, c.want == exactly && hit != q.hit:
 			s.result = wrong
 		}
-		samples = append(samples, s)
-		c.answered[conn].Add(1)
+		conn.samples = append(conn.samples, s)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.samples = append(c.samples, samples...)
 }
 
 // stop ends the lookups and returns all of them.
-func (c *innocent) stop() []sample {
+func (c *innocent) stop() (samples []sample) {
 	c.stopped.Store(true)
-	limit := time.Now().Add(lastAnswers)
 	for _, conn := range c.conns {
-		_ = conn.SetWriteDeadline(limit) // it may be lost
+		_ = conn.SetDeadline(time.Now().Add(lastAnswers)) // it may be lost
 	}
 	c.writers.Wait()
-	for i, conn := range c.conns {
-		for c.answered[i].Load() < c.sent[i].Load() && time.Now().Before(limit) && !c.lost[i].Load() {
-			time.Sleep(time.Millisecond)
-		}
-		_ = conn.SetReadDeadline(time.Unix(1, 0)) // ends the reader
-	}
 	c.readers.Wait()
 	c.close()
-	for i := range c.conns {
-		for n := c.answered[i].Load(); n < c.sent[i].Load(); n++ {
-			due := c.due(i, n)
-			c.samples = append(c.samples, sample{due, time.Since(due), unanswered})
+	for _, conn := range c.conns {
+		for n := int64(len(conn.samples)); n < conn.sent.Load(); n++ {
+			_, due := c.lookup(conn, n)
+			conn.samples = append(conn.samples, sample{due, time.Since(due), unanswered})
 		}
+		samples = append(samples, conn.samples...)
 	}
-	return c.samples
+	return samples
 }
 
 // summarize returns the longest and the median wait of the lookups that were due from begin to end,

@@ -50,27 +50,19 @@ func lookUpMeanwhile(a *attacker, conns []net.Conn) {
 	})
 }
 
-// listenFake accepts connections of a fake store and serves each.
-func listenFake(serve func(conn net.Conn, addr string)) (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("attack: a fake store cannot listen: %w", err)
-	}
-	addr := listener.Addr().String()
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil { // the process has no descriptors left
-				time.Sleep(10 * time.Millisecond)
-				continue
-			}
-			go func() {
-				defer conn.Close()
-				serve(conn, addr)
-			}()
+// serveAll accepts connections of a fake store and serves each.
+func serveAll(listener net.Listener, fake fakeStore) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil { // the process has no descriptors left
+			time.Sleep(10 * time.Millisecond)
+			continue
 		}
-	}()
-	return addr, nil
+		go func() {
+			defer conn.Close()
+			fake(conn, listener.Addr().String())
+		}()
+	}
 }
 
 // redisAnswer answers a command for keys. It returns false to end the connection.
@@ -78,30 +70,25 @@ type redisAnswer func(conn net.Conn, addr string, command []string) bool
 
 // fakeRedis is a Redis that answers right what a client asks first, and by answer what concerns
 // keys. On every second connection answer replies to the first command too.
-func fakeRedis(answer redisAnswer) func() (string, error) {
-	return func() (string, error) {
-		var accepted atomic.Int64
-		return listenFake(func(conn net.Conn, addr string) {
-			atOnce := accepted.Add(1)%2 == 0
-			in := bufio.NewReader(conn)
-			for {
-				command, err := readRedis(in)
-				if err != nil {
+func fakeRedis(answer redisAnswer) fakeStore {
+	var accepted atomic.Int64
+	return func(conn net.Conn, addr string) {
+		atOnce := accepted.Add(1)%2 == 0
+		in := bufio.NewReader(conn)
+		for {
+			command, err := readRedis(in)
+			if err != nil {
+				return
+			}
+			reply, known := redisReply(command, addr)
+			if !known || atOnce {
+				if !answer(conn, addr, command) {
 					return
 				}
-				reply, known := redisReply(command, addr)
-				switch {
-				case !known || atOnce:
-					if !answer(conn, addr, command) {
-						return
-					}
-				default:
-					if _, err := io.WriteString(conn, reply); err != nil {
-						return
-					}
-				}
+			} else if _, err := io.WriteString(conn, reply); err != nil {
+				return
 			}
-		})
+		}
 	}
 }
 
@@ -190,24 +177,19 @@ func answerRedirect(kind string) redisAnswer {
 
 // fakeMaster is a Mooncake master that answers each request by answer, which gets the header of
 // the request and returns false to end the connection.
-func fakeMaster(answer func(conn net.Conn, header []byte) bool) func() (string, error) {
-	return func() (string, error) {
-		return listenFake(func(conn net.Conn, _ string) {
-			in := bufio.NewReader(conn)
-			header := make([]byte, 20)
-			for {
-				if _, err := io.ReadFull(in, header); err != nil {
-					return
-				}
-				body := int64(binary.LittleEndian.Uint32(header[12:])) + int64(binary.LittleEndian.Uint32(header[16:]))
-				if _, err := io.CopyN(io.Discard, in, body); err != nil {
-					return
-				}
-				if !answer(conn, header) {
-					return
-				}
+func fakeMaster(answer func(conn net.Conn, header []byte) bool) fakeStore {
+	return func(conn net.Conn, _ string) {
+		in := bufio.NewReader(conn)
+		header := make([]byte, 20)
+		for {
+			if _, err := io.ReadFull(in, header); err != nil {
+				return
 			}
-		})
+			body := int64(binary.LittleEndian.Uint32(header[12:])) + int64(binary.LittleEndian.Uint32(header[16:]))
+			if _, err := io.CopyN(io.Discard, in, body); err != nil || !answer(conn, header) {
+				return
+			}
+		}
 	}
 }
 

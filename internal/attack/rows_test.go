@@ -20,9 +20,11 @@ type row struct {
 	long, tls  bool                 // runs with -long or -tls only
 
 	prepare prepare
-	// fake starts a fake store, which lives as long as the process.
-	fake func() (addr string, err error)
+	fake    fakeStore // that the server asks; nil: none
 }
+
+// fakeStore serves a connection of a fake store. addr is the store's address.
+type fakeStore func(conn net.Conn, addr string)
 
 // prepare connects and makes the requests. The function that it returns runs the attack.
 type prepare func(a *attacker) (run func(), err error)

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/certtest"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -179,39 +178,40 @@ func (s *serverProcess) memory() (now, peak int) {
 	return now / 1024, peak / 1024
 }
 
-// stat returns the server's counters.
-func (s *serverProcess) stat() (stat api.Stat, err error) {
+// stat returns the server's counters. Those by reason are named closed.REASON.
+func (s *serverProcess) stat() (counters map[string]float64, err error) {
 	_ = s.ask.SetDeadline(time.Now().Add(startTimeout)) // it may be lost
 	if _, err := s.ask.Write(request(netproto.TagStat)); err != nil {
-		return stat, fmt.Errorf("attack: cannot read the counters: %w", err)
+		return nil, fmt.Errorf("attack: cannot read the counters: %w", err)
 	}
 	frames, err := readMessage(bufio.NewReader(s.ask))
 	if err != nil || len(frames) != 2 {
-		return stat, fmt.Errorf("attack: cannot read the counters: %w, %q", err, frames)
+		return nil, fmt.Errorf("attack: cannot read the counters: %w, %q", err, frames)
 	}
-	return stat, json.Unmarshal(frames[1], &stat)
+	var stat map[string]any
+	if err := json.Unmarshal(frames[1], &stat); err != nil {
+		return nil, fmt.Errorf("attack: cannot read the counters: %w", err)
+	}
+	counters = map[string]float64{}
+	for name, value := range stat {
+		if number, ok := value.(float64); ok {
+			counters[name] = number
+		}
+	}
+	closed, _ := stat["closed"].(map[string]any)
+	for reason, value := range closed {
+		counters["closed."+reason], _ = value.(float64)
+	}
+	return counters, nil
 }
 
 // changes returns the counters of failures that differ, and those of the index's entries.
-func changes(before, after api.Stat) (changed []string) {
-	pairs := map[string][2]int64{
-		"refused":          {before.Refused, after.Refused},
-		"accept_errors":    {before.AcceptErrors, after.AcceptErrors},
-		"failed":           {before.Failed, after.Failed},
-		"dropped":          {before.Dropped, after.Dropped},
-		"commands_ignored": {before.CommandsIgnored, after.CommandsIgnored},
-		"backend_errors":   {before.BackendErrors, after.BackendErrors},
-		"backend_timeouts": {before.BackendTimeouts, after.BackendTimeouts},
-		"backend_rejected": {before.BackendRejected, after.BackendRejected},
-		"entries":          {before.Entries, after.Entries},
-		"evicted":          {before.Evicted, after.Evicted},
-	}
-	for reason := range maps.Keys(after.Closed) {
-		pairs["closed."+reason] = [2]int64{before.Closed[reason], after.Closed[reason]}
-	}
-	for _, name := range slices.Sorted(maps.Keys(pairs)) {
-		if p := pairs[name]; p[0] != p[1] {
-			changed = append(changed, fmt.Sprintf("%s %+d", name, p[1]-p[0]))
+func changes(before, after map[string]float64) (changed []string) {
+	interesting := []string{"refused", "accept_errors", "failed", "dropped", "commands_ignored", "backend_errors",
+		"backend_timeouts", "backend_rejected", "entries", "evicted"}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if before[name] != after[name] && (slices.Contains(interesting, name) || strings.HasPrefix(name, "closed.")) {
+			changed = append(changed, fmt.Sprintf("%s %+.0f", name, after[name]-before[name]))
 		}
 	}
 	return changed
