@@ -218,6 +218,5 @@ func (h *VLLM) appendSum(dst []byte) []byte {
 }
 
 // ShortHash returns the 64 bits of a hash that vLLM's events have by default: its last 8
-// bytes, big-endian. The hash must have 8 bytes or more. An events.Set holds such a block by these
-// 8 bytes.
+// bytes, big-endian. The hash must have 8 bytes or more.
 func ShortHash(hash []byte) uint64 { return binary.BigEndian.Uint64(hash[len(hash)-8:]) }

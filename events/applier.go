@@ -36,6 +36,9 @@ func isHint(t *Tier) bool {
 	return t.Medium != strings.ToUpper(t.Medium)
 }
 
+// ErrFull is the error of a source that holds more than Config.MaxBlocks.
+var ErrFull = errors.New("events: the source holds too many blocks")
+
 // errHolder marks the errors of the Holder among those of a batch.
 var errHolder = errors.New("events: a batch could not be applied")
 

@@ -93,11 +93,11 @@ func appendBenchStored(b []byte, random *rand.Rand, appendHash func([]byte) []by
 }
 
 // BenchmarkApply measures how many blocks a second go through the queue, the decoder, the tracker
-// and a Set: one goroutine of each source copies payloads into the queue, as the reader does, and
+// and the applier: one goroutine of each source copies payloads into the queue, as the reader does, and
 // another applies them. blocks/s counts the blocks that were stored. With evictions as many were
 // removed.
 func BenchmarkApply(b *testing.B) {
-	const batches = 8192 // 262,144 blocks are held with evictions
+	const batches = 8192
 	for _, sources := range []int{1, 2} {
 		for _, evict := range []bool{false, true} {
 			b.Run(fmt.Sprintf("sources=%d/evictions=%t", sources, evict), func(b *testing.B) {
@@ -117,11 +117,18 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+// noHolder holds nothing, so that the benchmarks measure what is in front of a Holder.
+type noHolder struct{}
+
+func (noHolder) Store(*Blocks, []bool) error { return nil }
+func (noHolder) Remove(*Blocks) error        { return nil }
+func (noHolder) Clear()                      {}
+func (noHolder) SetStale(bool)               {}
+
 // benchSource sends and applies b.N batches.
 func benchSource(b *testing.B, payloads [][]byte) {
 	queue := newLiveQueue()
-	set := NewSet(0)
-	t := newTracker(set, &Config{MaxBlocks: DefaultMaxBlocks}, new(Decoder))
+	t := newTracker(noHolder{}, &Config{MaxBlocks: DefaultMaxBlocks}, new(Decoder))
 	t.connected()
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -151,7 +158,7 @@ func BenchmarkFollow(b *testing.B) {
 	p := startPublisher(b)
 	cfg := p.config()
 	cfg.Replay = ""
-	f, err := NewFollower(cfg, NewSet(0))
+	f, err := NewFollower(cfg, noHolder{})
 	require.NoError(b, err)
 	require.NoError(b, f.Start())
 	defer f.Close()
@@ -170,7 +177,7 @@ func BenchmarkFollow(b *testing.B) {
 // TestBenchBatches checks that the batches of the benchmark mean what it says.
 func TestBenchBatches(t *testing.T) {
 	payloads := benchBatches(8, true, 1)
-	set := NewSet(0)
+	set := newTestSet()
 	tracker := newTracker(set, &Config{}, new(Decoder))
 	tracker.connected()
 	for seq := range uint64(40) {

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cloneSet returns a Set with the blocks of s, which is stale.
-func cloneSet(t *testing.T, s *Set) *Set {
+// cloneSet returns a testSet with the blocks of s, which is stale.
+func cloneSet(t *testing.T, s *testSet) *testSet {
 	t.Helper()
-	c := NewSet(0)
+	c := newTestSet()
 	for b := range s.Each {
 		require.NoError(t, c.Store(b, make([]bool, b.Hashes.Len())))
 	}
@@ -33,7 +33,7 @@ func recode(t *testing.T, c *Checkpoint) *Checkpoint {
 // fork is a simulation at a moment.
 type fork struct {
 	checkpoint  *Checkpoint
-	set         *Set
+	set         *testSet
 	applied     *simBatch
 	incarnation int
 }
@@ -42,8 +42,8 @@ func (s *simulation) fork() fork {
 	return fork{recode(s.t, s.track.checkpoint("source")), cloneSet(s.t, s.set), s.applied, s.engine.incarnation}
 }
 
-// resumed returns a tracker that begins at f, and its Set.
-func (s *simulation) resumed(f fork) (*tracker, *Set) {
+// resumed returns a tracker that begins at f, and its set.
+func (s *simulation) resumed(f fork) (*tracker, *testSet) {
 	set := cloneSet(s.t, f.set)
 	tr := newTracker(set, s.config(), simDecoder{s, new(Decoder)})
 	require.NoError(s.t, tr.resume(f.checkpoint))
@@ -202,7 +202,7 @@ func useCheckpoint(t *testing.T, encoded []byte) {
 	again := recode(t, c)
 	require.Equal(t, c.Name, again.Name)
 	cfg := &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: c.exactCopies, MaxBlocks: 100}
-	tr := newTracker(NewSet(100), cfg, new(Decoder))
+	tr := newTracker(newTestSet(), cfg, new(Decoder))
 	require.NoError(t, tr.resume(c))
 	require.True(t, tr.connected())
 	from := tr.beginReplay()
@@ -212,7 +212,7 @@ func useCheckpoint(t *testing.T, encoded []byte) {
 }
 
 func FuzzCheckpoint(f *testing.F) {
-	tr := newTracker(NewSet(0), &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: true}, new(Decoder))
+	tr := newTracker(newTestSet(), &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: true}, new(Decoder))
 	for seq, payload := range [][]byte{storedBatch(1, 2), storedBatch(2, 3), removedBatch(1), gpuEvent(false, 9)} {
 		_, err := tr.live(uint64(seq), payload, true)
 		require.NoError(f, err)
@@ -226,7 +226,7 @@ func FuzzCheckpoint(f *testing.F) {
 // What must not be resumed is refused.
 func TestCheckpointErrors(t *testing.T) {
 	c := checkpoints(t, 1)[0] // with exact copies
-	_, err := NewFollower(Config{Connect: "tcp://127.0.0.1:1", Resume: c}, NewSet(0))
+	_, err := NewFollower(Config{Connect: "tcp://127.0.0.1:1", Resume: c}, newTestSet())
 	require.ErrorIs(t, err, ErrCheckpoint)
 	require.ErrorContains(t, err, "ExactCopies")
 	encoded, err := c.AppendBinary(nil)
@@ -237,9 +237,9 @@ func TestCheckpointErrors(t *testing.T) {
 
 // A checkpoint without a batch has no blocks: what is in the Holder is not of it.
 func TestCheckpointBeforeTheFirstBatch(t *testing.T) {
-	tr := newTracker(NewSet(0), &Config{Replay: "tcp://127.0.0.1:1"}, new(Decoder))
+	tr := newTracker(newTestSet(), &Config{Replay: "tcp://127.0.0.1:1"}, new(Decoder))
 	c := recode(t, tr.checkpoint("engine-0"))
-	set := NewSet(0)
+	set := newTestSet()
 	other := newTracker(set, &Config{}, new(Decoder))
 	_, err := other.live(0, storedBatch(1), false)
 	require.NoError(t, err)

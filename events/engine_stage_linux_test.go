@@ -93,10 +93,10 @@ func (h *history) had(key blockKey, from, to uint64) bool {
 	return slices.ContainsFunc(h.stored[key], func(seq uint64) bool { return from <= seq && seq <= to })
 }
 
-// watchedSet is a Set that can be looked at while it is filled.
+// watchedSet is a testSet that can be looked at while it is filled.
 type watchedSet struct {
 	mu  sync.Mutex
-	set *Set
+	set *testSet
 }
 
 func (w *watchedSet) Store(b *Blocks, held []bool) error {
@@ -171,7 +171,7 @@ type stage struct {
 // noReplay is in place of follower.Replay.
 func newStage(t testing.TB, engine storetest.EngineConfig, follower Config) *stage {
 	t.Helper()
-	s := &stage{t: t, cfg: engine, set: &watchedSet{set: NewSet(0)}}
+	s := &stage{t: t, cfg: engine, set: &watchedSet{set: newTestSet()}}
 	s.pub, s.replay = newProxy(t), newProxy(t)
 	if follower.Bind != "" {
 		s.pub.forwardTo("tcp", strings.TrimPrefix(follower.Bind, "tcp://"))

@@ -3,6 +3,7 @@ package events_test
 import (
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
@@ -10,35 +11,78 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// engine is an engine as a router knows it.
+// engine is an engine as a router knows it, and the Holder of its blocks. It has one group, of full attention, and
+// caches in one medium: otherwise a Holder keeps blocks by group and tier.
 type engine struct {
 	name     string
 	follower *events.Follower
-	blocks   *events.Set
+
+	mu     sync.Mutex
+	blocks map[string]bool
+	stale  bool
 }
 
-// followEngine begins to follow an engine. The caller closes its follower.
-func followEngine(name, endpoint, replay string) (*engine, error) {
-	set := events.NewSet(0)
-	f, err := events.NewFollower(events.Config{Name: name, Connect: endpoint, Replay: replay}, set)
-	if err != nil {
-		return nil, err
+func (e *engine) Store(b *events.Blocks, held []bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, hash := range b.Hashes.All() {
+		held[i] = e.blocks[string(hash)]
+		e.blocks[string(hash)] = true
 	}
-	if err := f.Start(); err != nil {
-		return nil, err
+	return nil
+}
+
+func (e *engine) Remove(b *events.Blocks) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, hash := range b.Hashes.All() {
+		delete(e.blocks, string(hash))
 	}
-	return &engine{name: name, follower: f, blocks: set}, nil
+	return nil
+}
+
+func (e *engine) Clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.blocks)
+}
+
+func (e *engine) SetStale(stale bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stale = stale
+}
+
+// isStale reports whether the engine may have said something that has not arrived.
+func (e *engine) isStale() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stale
 }
 
 // held returns how many leading blocks of a prompt the engine has: none while it is stale.
 func (e *engine) held(hashes netproto.Hashes) int {
-	// vLLM names the group, and an engine on GPUs its medium. SGLang names no group: events.NoGroup.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stale {
+		return 0
+	}
 	for i, hash := range hashes.All() {
-		if !e.blocks.Contains(0, events.Tier{Medium: "GPU"}, hash) {
+		if !e.blocks[string(hash)] {
 			return i
 		}
 	}
 	return hashes.Len()
+}
+
+// followEngine begins to follow an engine. The caller closes its follower.
+func followEngine(name, endpoint, replay string) (*engine, error) {
+	e := &engine{name: name, blocks: map[string]bool{}, stale: true}
+	var err error
+	if e.follower, err = events.NewFollower(events.Config{Name: name, Connect: endpoint, Replay: replay}, e); err != nil {
+		return nil, err
+	}
+	return e, e.follower.Start()
 }
 
 // A router follows two engines, and asks which of them has the longest prefix of a prompt. Here they send whole digests:
@@ -68,7 +112,7 @@ func Example() {
 		engines = append(engines, e)
 	}
 	for _, e := range engines {
-		for end := time.Now().Add(10 * time.Second); e.blocks.Stale() && time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); e.isStale() && time.Now().Before(end); {
 			time.Sleep(time.Millisecond) // the replay has not ended
 		}
 		fmt.Printf("%s has %d of %d tokens, complete: %v\n", e.name, e.held(hashes)*blockSize, len(prompt), e.follower.Status().Complete)

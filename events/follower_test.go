@@ -25,10 +25,10 @@ func noLeak(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
-// follow starts a Follower that fills a Set.
-func follow(t *testing.T, cfg Config) (*Follower, *Set) {
+// follow starts a Follower that fills a testSet.
+func follow(t *testing.T, cfg Config) (*Follower, *testSet) {
 	t.Helper()
-	set := NewSet(0)
+	set := newTestSet()
 	return startFollower(t, cfg, set), set
 }
 
@@ -41,8 +41,8 @@ func startFollower(t *testing.T, cfg Config, holder Holder) *Follower {
 	return f
 }
 
-// numbers returns what a Set holds, nil if it is stale.
-func numbers(s *Set) (list []uint64) {
+// numbers returns what a testSet holds, nil if it is stale.
+func numbers(s *testSet) (list []uint64) {
 	if s.Stale() {
 		return nil
 	}
@@ -64,8 +64,8 @@ func awaitStatus(t *testing.T, f *Follower, wanted func(Status) bool) {
 	}
 }
 
-// awaitHeld waits until a Set holds exactly these.
-func awaitHeld(t *testing.T, s *Set, want ...uint64) {
+// awaitHeld waits until a testSet holds exactly these.
+func awaitHeld(t *testing.T, s *testSet, want ...uint64) {
 	t.Helper()
 	eventually(t, func() bool {
 		if s.Stale() {
@@ -463,7 +463,7 @@ func TestFollowerBinds(t *testing.T) {
 
 // failingHolder fails while fail is set.
 type failingHolder struct {
-	*Set
+	*testSet
 	fail atomic.Bool
 }
 
@@ -471,17 +471,17 @@ func (h *failingHolder) Store(b *Blocks, held []bool) error {
 	if h.fail.Load() {
 		return errors.New("out of order")
 	}
-	return h.Set.Store(b, held)
+	return h.testSet.Store(b, held)
 }
 
 func TestFollowerSurvivesItsHolder(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
-	h := &failingHolder{Set: NewSet(0)}
+	h := &failingHolder{testSet: newTestSet()}
 	f := startFollower(t, p.config(), h)
 	p.awaitSubscriber()
 	p.publish(storedBatch(1), false)
-	awaitHeld(t, h.Set, 1)
+	awaitHeld(t, h.testSet, 1)
 	h.fail.Store(true)
 	p.publish(storedBatch(2), false)
 	eventually(t, func() bool { return f.Status().Errors > 0 && f.Status().Holes == 1 })
@@ -489,7 +489,7 @@ func TestFollowerSurvivesItsHolder(t *testing.T) {
 	require.Zero(t, h.Len())
 	h.fail.Store(false)
 	p.publish(storedBatch(3), true)
-	awaitHeld(t, h.Set, 3)
+	awaitHeld(t, h.testSet, 3)
 	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 }
 
@@ -498,7 +498,7 @@ func TestFollowerBoundsBlocks(t *testing.T) {
 	p := startPublisher(t)
 	cfg := p.config()
 	cfg.MaxBlocks = 3
-	f, set := follow(t, cfg) // the Set would hold more
+	f, set := follow(t, cfg) // the set would hold more
 	p.awaitSubscriber()
 	p.publish(storedBatch(1, 2, 3), false)
 	awaitHeld(t, set, 1, 2, 3)
@@ -524,7 +524,7 @@ func TestFollowerCloses(t *testing.T) {
 		"nobody there":           {Connect: "tcp://127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := NewFollower(cfg, NewSet(0))
+			f, err := NewFollower(cfg, newTestSet())
 			require.NoError(t, err)
 			require.NoError(t, f.Start())
 			if name == "in a replay" {
@@ -536,7 +536,7 @@ func TestFollowerCloses(t *testing.T) {
 			require.Less(t, time.Since(start), DefaultTimeout)
 		})
 	}
-	f, err := NewFollower(p.config(), NewSet(0))
+	f, err := NewFollower(p.config(), newTestSet())
 	require.NoError(t, err)
 	f.Close() // before Start
 	require.Error(t, f.Start())
@@ -556,17 +556,17 @@ func TestConfig(t *testing.T) {
 		{Connect: "tcp://a:1", MaxBlocks: -1},
 		{Connect: "tcp://a:1", Timeout: -1},
 	} {
-		_, err := NewFollower(cfg, NewSet(0))
+		_, err := NewFollower(cfg, newTestSet())
 		require.ErrorIs(t, err, ErrConfig, "%+v", cfg)
 	}
-	f, err := NewFollower(Config{Connect: "tcp://a:1"}, NewSet(0))
+	f, err := NewFollower(Config{Connect: "tcp://a:1"}, newTestSet())
 	require.NoError(t, err)
 	require.Equal(t, Status{Name: "tcp://a:1", Endpoint: "tcp://a:1", State: StateConnecting, Stale: true}, f.Status())
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	f, err = NewFollower(Config{Bind: "tcp://" + l.Addr().String()}, NewSet(0))
+	f, err = NewFollower(Config{Bind: "tcp://" + l.Addr().String()}, newTestSet())
 	require.NoError(t, err)
 	require.Error(t, f.Start())
 	f.Close()
@@ -580,16 +580,16 @@ func TestFollowerBindsDeadSocket(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
 	cfg := Config{Bind: "ipc://" + path}
-	f, err := NewFollower(cfg, NewSet(0))
+	f, err := NewFollower(cfg, newTestSet())
 	require.NoError(t, err)
 	require.Error(t, f.Start())
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
 	require.FileExists(t, path)
-	startFollower(t, cfg, NewSet(0)).Close()
+	startFollower(t, cfg, newTestSet()).Close()
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	f, err = NewFollower(cfg, NewSet(0))
+	f, err = NewFollower(cfg, newTestSet())
 	require.NoError(t, err)
 	require.Error(t, f.Start())
 	require.FileExists(t, path)

@@ -26,7 +26,7 @@ func TestPartialReport(t *testing.T) {
 		{true, -1, []bool{true, true, true, true}},
 		{true, 2, []bool{false, false, true, true}},
 	} {
-		set, stats := NewSet(0), &Status{Complete: c.complete}
+		set, stats := newTestSet(), &Status{Complete: c.complete}
 		a := newApplier(set, &Config{MaxBlocks: 100}, stats)
 		set.SetStale(false)
 		e := &Event{Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4}
@@ -50,7 +50,7 @@ func TestPartialReportOfUncountedCopies(t *testing.T) {
 	for i := range hashes {
 		hashes[i] = byte(i / 8)
 	}
-	set := NewSet(0)
+	set := newTestSet()
 	a := newApplier(set, &Config{MaxBlocks: 100}, &Status{Complete: true})
 	set.SetStale(false)
 	e := &Event{
@@ -75,7 +75,7 @@ func TestPartialReportOfUncountedCopies(t *testing.T) {
 func TestStoreNothing(t *testing.T) {
 	for _, kind := range []string{"", "full_attention", "sliding_window", "mamba"} {
 		for _, complete := range []bool{false, true} {
-			set, stats := NewSet(0), &Status{Complete: complete}
+			set, stats := newTestSet(), &Status{Complete: complete}
 			a := newApplier(set, &Config{MaxBlocks: 100}, stats)
 			e := &Event{Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: kind, SlidingWindow: 6, BlockSize: 4}
 			require.NoError(t, a.store(e))

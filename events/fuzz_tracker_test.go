@@ -22,7 +22,7 @@ func FuzzTracker(f *testing.F) {
 		if len(ops)%2 == 0 {
 			cfg.Replay = "tcp://127.0.0.1:1"
 		}
-		set := NewSet(100)
+		set := newTestSet()
 		tr := newTracker(set, cfg, new(Decoder))
 		inReplay := tr.connected()
 		if inReplay {

@@ -157,7 +157,7 @@ func TestFollowerClosesDuringABatch(t *testing.T) {
 	p := startPublisher(t)
 	cfg := p.config()
 	cfg.Replay = ""
-	h := &slowRemoval{Set: NewSet(0), begun: make(chan struct{})}
+	h := &slowRemoval{testSet: newTestSet(), begun: make(chan struct{})}
 	f, err := NewFollower(cfg, h)
 	require.NoError(t, err)
 	h.until = f.ctx.Done()
@@ -174,7 +174,7 @@ func TestFollowerClosesDuringABatch(t *testing.T) {
 
 // slowRemoval is a Holder whose first Remove returns when until is closed.
 type slowRemoval struct {
-	*Set
+	*testSet
 	begun chan struct{}
 	until <-chan struct{}
 	calls int
@@ -185,5 +185,5 @@ func (h *slowRemoval) Remove(b *Blocks) error {
 		close(h.begun)
 		<-h.until
 	}
-	return h.Set.Remove(b)
+	return h.testSet.Remove(b)
 }

@@ -18,7 +18,7 @@ func newManager(t *testing.T, allow ...string) *Manager {
 	return m
 }
 
-func newSet(cfg Config) (Holder, error) { return NewSet(cfg.MaxBlocks), nil }
+func newSet(cfg Config) (Holder, error) { return newTestSet(), nil }
 
 func names(m *Manager) (list []string) {
 	for _, s := range m.Sources() {
@@ -71,7 +71,7 @@ func TestManagerErrors(t *testing.T) {
 		if calls.Add(1) == 1 {
 			return nil, fail
 		}
-		return NewSet(0), nil
+		return newTestSet(), nil
 	}
 	m, err := NewManager(ManagerConfig{})
 	require.NoError(t, err)

@@ -26,14 +26,14 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // checkpointOf pauses a source, and returns its checkpoint and a stale copy of its blocks.
-func checkpointOf(t *testing.T, f *Follower, s *Set) (c *Checkpoint, blocks *Set) {
+func checkpointOf(t *testing.T, f *Follower, s *testSet) (c *Checkpoint, blocks *testSet) {
 	t.Helper()
 	require.NoError(t, f.Pause(within(t, 30*time.Second), func(now *Checkpoint) { c, blocks = now, cloneSet(t, s) }))
 	return recode(t, c), blocks
 }
 
 // resumeAt starts a Follower at a checkpoint.
-func resumeAt(t *testing.T, cfg Config, c *Checkpoint, blocks *Set) *Follower {
+func resumeAt(t *testing.T, cfg Config, c *Checkpoint, blocks *testSet) *Follower {
 	t.Helper()
 	cfg.Resume = c
 	return startFollower(t, cfg, blocks)
@@ -44,7 +44,7 @@ func TestManagerPause(t *testing.T) {
 	noLeak(t)
 	const sources, batches, pauses = 3, 300, 20
 	m := newManager(t)
-	sets := map[string]*Set{}
+	sets := map[string]*testSet{}
 	var publishers []*testPublisher
 	for i := range sources {
 		p := startPublisher(t)
@@ -52,7 +52,7 @@ func TestManagerPause(t *testing.T) {
 		cfg := p.config()
 		cfg.Name = fmt.Sprint("engine-", i)
 		require.NoError(t, m.Add(cfg, func(Config) (Holder, error) {
-			sets[cfg.Name] = NewSet(0)
+			sets[cfg.Name] = newTestSet()
 			return sets[cfg.Name], nil
 		}))
 		p.publish(storedBatch(0), true)
@@ -72,7 +72,7 @@ func TestManagerPause(t *testing.T) {
 		})
 	}
 	var last []*Checkpoint
-	copied := map[string]*Set{}
+	copied := map[string]*testSet{}
 	for range pauses {
 		require.NoError(t, m.Pause(within(t, 30*time.Second), func(list []*Checkpoint) {
 			require.Len(t, list, sources)
@@ -106,16 +106,16 @@ func TestManagerPause(t *testing.T) {
 	}
 }
 
-// blockingHolder is a Set whose Store can be held up.
+// blockingHolder is a testSet whose Store can be held up.
 type blockingHolder struct {
-	*Set
+	*testSet
 	entered, leave chan struct{}
 }
 
 func (h *blockingHolder) Store(b *Blocks, held []bool) error {
 	h.entered <- struct{}{}
 	<-h.leave
-	return h.Set.Store(b, held)
+	return h.testSet.Store(b, held)
 }
 
 // A source whose batch takes too long is left out, and the others are paused without it.
@@ -123,11 +123,11 @@ func TestPauseLeavesOut(t *testing.T) {
 	noLeak(t)
 	slow, quick := startPublisher(t), startPublisher(t)
 	m := newManager(t)
-	holder := &blockingHolder{Set: NewSet(0), entered: make(chan struct{}), leave: make(chan struct{})}
+	holder := &blockingHolder{testSet: newTestSet(), entered: make(chan struct{}), leave: make(chan struct{})}
 	cfg := slow.config()
 	cfg.Name = "a slow one"
 	require.NoError(t, m.Add(cfg, func(Config) (Holder, error) { return holder, nil }))
-	set := NewSet(0)
+	set := newTestSet()
 	require.NoError(t, m.Add(quick.config(), func(Config) (Holder, error) { return set, nil }))
 	slow.publish(storedBatch(1), true)
 	<-holder.entered

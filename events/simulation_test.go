@@ -70,7 +70,7 @@ type simulation struct {
 	t      *testing.T
 	random *rand.Rand
 	mode   simMode
-	set    *Set
+	set    *testSet
 	track  *tracker
 
 	engine  *simEngine
@@ -99,7 +99,7 @@ const (
 )
 
 func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
-	s := &simulation{t: t, random: rand.New(rand.NewPCG(seed, 7)), mode: mode, set: NewSet(0),
+	s := &simulation{t: t, random: rand.New(rand.NewPCG(seed, 7)), mode: mode, set: newTestSet(),
 		engines: make(map[int]*simEngine), byHash: make(map[uint64]*simBatch)}
 	s.track = newTracker(s.set, s.config(), simDecoder{s, new(Decoder)})
 	s.restartEngine()
@@ -503,7 +503,7 @@ func (s *simulation) state() map[simKey]int {
 func (s *simulation) holds() map[simKey]int { return s.holdsOf(s.set, s.track) }
 
 // holdsOf returns what a tracker holds, with copies.
-func (s *simulation) holdsOf(set *Set, track *tracker) map[simKey]int {
+func (s *simulation) holdsOf(set *testSet, track *tracker) map[simKey]int {
 	held := make(map[simKey]int)
 	for b := range set.Each {
 		for _, hash := range b.Hashes.All() {

@@ -11,7 +11,7 @@ import (
 type script struct {
 	*testing.T
 	*tracker
-	set *Set
+	set *testSet
 }
 
 func newScript(t *testing.T, replay bool) *script {
@@ -19,7 +19,7 @@ func newScript(t *testing.T, replay bool) *script {
 	if replay {
 		cfg.Replay = "tcp://127.0.0.1:1"
 	}
-	set := NewSet(0)
+	set := newTestSet()
 	return &script{t, newTracker(set, cfg, new(Decoder)), set}
 }
 
@@ -362,23 +362,23 @@ func TestTrackerSplitsLongEvents(t *testing.T) {
 	for i := range hashes {
 		hashes[i] = uint64(i)
 	}
-	h := &recordingHolder{Set: NewSet(0)}
+	h := &recordingHolder{testSet: newTestSet()}
 	tr := newTracker(h, &Config{}, new(Decoder))
 	tr.connected()
 	_, err := tr.live(0, gpuEvent(false, hashes...), false)
 	require.NoError(t, err)
 	require.Equal(t, []int{maxApply, maxApply, 5}, h.lengths)
 	require.Equal(t, [][]byte{joined(8, 99).At(0), joined(8, maxApply-1).At(0), joined(8, 2*maxApply-1).At(0)}, h.parents)
-	require.Equal(t, hashes, numbers(h.Set))
+	require.Equal(t, hashes, numbers(h.testSet))
 	_, err = tr.live(1, gpuEvent(false, 7), false)
 	require.NoError(t, err)
 	_, err = tr.live(2, removedBatch(hashes...), false)
 	require.NoError(t, err)
-	require.Equal(t, []uint64{7}, numbers(h.Set), "it has another copy")
+	require.Equal(t, []uint64{7}, numbers(h.testSet), "it has another copy")
 }
 
 type recordingHolder struct {
-	*Set
+	*testSet
 	lengths []int
 	parents [][]byte
 }
@@ -386,7 +386,7 @@ type recordingHolder struct {
 func (h *recordingHolder) Store(b *Blocks, held []bool) error {
 	h.lengths = append(h.lengths, b.Hashes.Len())
 	h.parents = append(h.parents, append([]byte(nil), b.Parent...))
-	return h.Set.Store(b, held)
+	return h.testSet.Store(b, held)
 }
 
 // Only the GPU has copies: what a connector stores twice goes with its first removal.

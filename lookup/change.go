@@ -44,12 +44,8 @@ func (s *Service) BeginEvict(c *Change, at GroupRank) error {
 }
 
 // Add stores or evicts the next whole keys, borrowed until it returns. It takes effect at
-// once, also if End is never called. It fails with ErrFed if there is a Feed.
+// once, also if End is never called.
 func (c *Change) Add(keys []byte, hashLen int) error {
-	if err := c.service.gate.beginChange(); err != nil {
-		return err
-	}
-	defer c.service.gate.endChange()
 	if c.evict {
 		_, err := c.service.index.Evict(c.place, keys, hashLen)
 		return err

@@ -17,8 +17,6 @@ var (
 	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
 	// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
 	ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
-	// ErrFed refuses a change of a pool that a Feed fills.
-	ErrFed = errors.New("clients cannot change it")
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
 	ErrHitRange = errors.New("lookup: the hit does not fit 32 bits")

@@ -167,11 +167,6 @@ func (w *PromptWriter) Add(ctx context.Context, hashes []byte) error {
 	piece := memoryPiece
 	if w.service.remote != nil {
 		piece = writeAtOnce
-	} else {
-		if err := w.service.gate.beginChange(); err != nil {
-			return err
-		}
-		defer w.service.gate.endChange()
 	}
 	for piece *= w.hashLen; len(hashes) > 0; {
 		n := min(piece, len(hashes))

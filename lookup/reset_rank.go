@@ -30,10 +30,6 @@ func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
 // BeginResetRank begins ResetRank over the memory index: the caller goes on with r.Step. It must
 // not be called over a backend.
 func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
-	if err := s.gate.beginChange(); err != nil {
-		return err
-	}
-	defer s.gate.endChange()
 	if at.IsAny() {
 		s.index.Reset()
 		return nil

@@ -61,7 +61,6 @@ type Service struct {
 	queries                  sync.Pool // of *Query
 	counters                 *counters
 	placesOnce               sync.Once
-	gate                     feedGate // of changes over the memory index
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
@@ -185,8 +184,8 @@ func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last
 // hash. keys is only borrowed. It fails with ErrGroupRank, with netproto.ErrHashLen or
 // netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
-// index.ErrOtherHashLen if the index holds hashes of another length, with ErrFed if there is a
-// Feed, and over a backend if that fails or RemoteConfig.WriteTimeout is up.
+// index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if that
+// fails or RemoteConfig.WriteTimeout is up.
 func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
 	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
 }
@@ -221,10 +220,6 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	if err := s.gate.beginChange(); err != nil {
-		return err
-	}
-	defer s.gate.endChange()
 	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
 	return err
 }
@@ -248,13 +243,9 @@ func checkKeys(keys netproto.Hashes) error {
 	return nil
 }
 
-// Reset removes every block. Over the memory index it fails only with ErrFed.
+// Reset removes every block. Over the memory index it does not fail.
 func (s *Service) Reset(ctx context.Context) error {
 	if s.remote == nil {
-		if err := s.gate.beginChange(); err != nil {
-			return err
-		}
-		defer s.gate.endChange()
 		s.index.Reset()
 		return nil
 	}

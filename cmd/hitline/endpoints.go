@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
@@ -36,9 +35,8 @@ type endpointOptions struct {
 	statusPage, pprof bool
 	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
-	events            sourceEndpoints
-	fleet             *holders.Service   // nil if there is none
-	fleetHTTP         *metrics.FleetHTTP // nil if it is not served
+	fleet             *holders.Service        // nil if there is none
+	fleetHTTP         *metrics.FleetHTTP      // nil if it is not served
 }
 
 const (
@@ -107,17 +105,8 @@ func (o *endpointOptions) collectors(srv *server.Server) []prometheus.Collector 
 	if o.snapshot != nil {
 		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
 	}
-	var pools func() []feed.SourceStatus
-	var fleet func() []holders.SourceStatus
-	if o.events.sources != nil {
-		pools = o.events.sources.Status
-	}
 	if o.fleet != nil {
-		fleet = o.fleet.Status
-		all = append(all, metrics.NewFleetCollector(o.fleet.Models))
-	}
-	if pools != nil || fleet != nil {
-		all = append(all, metrics.NewEventsCollector(pools, fleet))
+		all = append(all, metrics.NewFleetCollector(o.fleet.Models), metrics.NewEventsCollector(o.fleet.Status))
 	}
 	if o.fleetHTTP != nil {
 		all = append(all, o.fleetHTTP)
@@ -172,18 +161,12 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
 	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		of := statuspage.Options{Snapshot: options.snapshot, Fleet: options.fleet, Local: options.local}
-		if options.events.sources != nil {
-			of.Sources = options.events.sources.Status
-		}
-		e.page = statuspage.New(srv, of)
+		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Fleet: options.fleet, Local: options.local})
 		page = e.page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {
 		mux.Handle(path, page)
 	}
-	options.events.guard = statuspage.Guard{Server: srv, Local: options.local}
-	options.events.handle(mux)
 	if options.pprof {
 		handleProfiles(mux, options.local)
 	} else {

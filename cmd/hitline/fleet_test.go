@@ -51,6 +51,15 @@ func fleetConfig(engines ...*eventstest.Publisher) string {
 	return "metrics: 127.0.0.1:0\npool: {vllm: 0.33.0}\nfleet:\n  listen: 127.0.0.1:0\n  models: [{name: llama, hash: {engine: vllm}}]\n  sources:\n" + sources
 }
 
+// hexKeys returns hashes as lines for the commands.
+func hexKeys(hashes [][]byte) string {
+	var lines strings.Builder
+	for _, h := range hashes {
+		lines.WriteString(hex.EncodeToString(h) + "\n")
+	}
+	return lines.String()
+}
+
 // Engines fill holders by their events. The command, HTTP, metrics and the status page say who has what, and what the
 // pool can load.
 func TestServeFleet(t *testing.T) {

@@ -23,7 +23,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -45,9 +44,6 @@ SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
 second signal stops it at once. With --exit-on-stdin-eof it also stops when
 standard input ends. A program that starts it gives it a pipe: then it stops
 with that program, however that ends. It ignores signals after that.
-
-With --events, or events in the configuration, an unmodified engine fills the
-pool by its KV events. Clients cannot change it then.
 
 With backend.memory.snapshot in the configuration it loads that file before it
 is ready, and writes it while it serves and when it stops: that may take two
@@ -94,7 +90,7 @@ type checkOptions struct{ explain, asJSON bool }
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
-	var file, engine, backendName string
+	var file, backendName string
 	var listen []string
 	var loops, blockSize int
 	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
@@ -102,7 +98,6 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on: tcp://host:port, host:port, port 0 for any, ipc:///path or ipc://@name; repeatable. They replace listen of the file with its allow, tokens and TLS (default "+api.DefaultListen+")")
 		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS, which follows a container's limit)")
 		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
-		f.StringVar(&engine, "events", "", "`endpoint` of an engine's KV events, which fill the pool: tcp://host:5557, and optionally ,replay=tcp://host:5558 (default none)")
 		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake (default the one that is configured, or memory)")
 	})
 	cli.Complete(cmd, "backend", config.BackendNames()...)
@@ -112,7 +107,6 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		src.Flags.Loops = flagValue(cmd, "loops", &loops)
 		src.Flags.BlockSize = flagValue(cmd, "block-size", &blockSize)
 		src.Flags.Backend = flagValue(cmd, "backend", &backendName)
-		src.Flags.Events = flagValue(cmd, "events", &engine)
 		if cmd.Flags().Changed("config") && file == "" {
 			return src, usagef("--config names no file")
 		}
@@ -185,9 +179,6 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	}
 	r.listeners = listenersOf(cfg)
 	if r.read, err = readListeners(r.listeners); err != nil {
-		return configError(err)
-	}
-	if err := r.checkEvents(); err != nil {
 		return configError(err)
 	}
 	if r.fleet, err = r.newFleet(); err != nil {
@@ -289,13 +280,6 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return configError(err)
 	}
-	sources, err := r.startSources(srv)
-	if err != nil {
-		return configError(err)
-	}
-	if sources != nil {
-		defer sources.Close() // after draining
-	}
 	fleetListener, err := r.openFleetHTTP(srv)
 	if err != nil {
 		return err
@@ -306,7 +290,7 @@ func (r *running) run(ctx context.Context) error {
 		readyAttrs = []any{"fleet", fleetListener.address()}
 	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources, fleetListener), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, fleetListener), r.logger)
 		if err != nil {
 			return err
 		}
@@ -381,9 +365,9 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver, sources and fleetListener may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources, fleetListener *fleetHTTP) endpointOptions {
-	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.newSourceEndpoints(sources)}
+// endpointOptions returns what is served over HTTP. saver and fleetListener may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, fleetListener *fleetHTTP) endpointOptions {
+	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 )
 
@@ -32,7 +31,7 @@ func eventsCounter(name, help string, value func(st *events.Status) int64) event
 }
 
 var eventsMetrics = []eventsMetric{
-	eventsGauge("stale", "1 if the source may have missed events: its pool then answers 0, and its holder counts for nothing.", func(st *events.Status) float64 { return boolValue(st.Stale) }),
+	eventsGauge("stale", "1 if the source may have missed events: its holder then counts for nothing.", func(st *events.Status) float64 { return boolValue(st.Stale) }),
 	eventsGauge("complete", "1 if all that the engine has said since its start is known.", func(st *events.Status) float64 { return boolValue(st.Complete) }),
 	eventsGauge("blocks", "Blocks that the engine holds, in all groups and media.", func(st *events.Status) float64 { return float64(st.Blocks) }),
 	eventsGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.", func(st *events.Status) float64 {
@@ -57,7 +56,6 @@ var eventsMetrics = []eventsMetric{
 
 // Metrics with further labels.
 var (
-	eventsInfo  = describe("events_source_info", "1 for each source that fills a pool; the labels tell what it is.", sourceLabel, poolLabel, "endpoint")
 	eventsState = describe("events_state", "1 for the state that the source is in.", sourceLabel, "state")
 	fleetSource = describe("fleet_source_info", "1 for each source that fills a holder; the labels tell what it is.", sourceLabel, modelLabel, tenantLabel, "instance_name", "rank", "endpoint")
 )
@@ -67,14 +65,12 @@ var eventsStates = []events.State{events.StateConnecting, events.StateReplaying,
 
 // EventsCollector collects the metrics of sources of KV events.
 type EventsCollector struct {
-	pools func() []feed.SourceStatus
-	fleet func() []holders.SourceStatus
+	sources func() []holders.SourceStatus
 }
 
-// NewEventsCollector returns the collector of the Status of feed.Sources and that of a holders.Service. Either may be
-// nil. A source of the latter with the name of one of the former has no metrics but its info.
-func NewEventsCollector(pools func() []feed.SourceStatus, fleet func() []holders.SourceStatus) *EventsCollector {
-	return &EventsCollector{pools, fleet}
+// NewEventsCollector returns the collector of the Status of a holders.Service.
+func NewEventsCollector(sources func() []holders.SourceStatus) *EventsCollector {
+	return &EventsCollector{sources}
 }
 
 // Describe implements prometheus.Collector.
@@ -83,39 +79,18 @@ func (c *EventsCollector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- eventsState
-	if c.pools != nil {
-		out <- eventsInfo
-	}
-	if c.fleet != nil {
-		out <- fleetSource
-	}
+	out <- fleetSource
 }
 
 // Collect implements prometheus.Collector.
 func (c *EventsCollector) Collect(out chan<- prometheus.Metric) {
-	seen := map[string]bool{}
-	collect := func(st *events.Status) {
-		if seen[st.Name] { // Prometheus would refuse all metrics
-			return
-		}
-		seen[st.Name] = true
+	for _, st := range c.sources() {
 		for _, m := range eventsMetrics {
-			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(st), st.Name)
+			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st.Status), st.Name)
 		}
 		for _, state := range eventsStates {
 			out <- prometheus.MustNewConstMetric(eventsState, prometheus.GaugeValue, boolValue(state == st.State), st.Name, string(state))
 		}
-	}
-	if c.pools != nil {
-		for _, st := range c.pools() {
-			collect(&st.Status)
-			out <- prometheus.MustNewConstMetric(eventsInfo, prometheus.GaugeValue, 1, st.Name, st.Pool, st.Endpoint)
-		}
-	}
-	if c.fleet != nil {
-		for _, st := range c.fleet() {
-			collect(&st.Status)
-			out <- prometheus.MustNewConstMetric(fleetSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Instance, strconv.Itoa(st.Rank), st.Endpoint)
-		}
+		out <- prometheus.MustNewConstMetric(fleetSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Instance, strconv.Itoa(st.Rank), st.Endpoint)
 	}
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 )
 
 // Each field of a source is in the metric of its name.
 func TestEvents(t *testing.T) {
-	var sources []feed.SourceStatus
-	c := NewEventsCollector(func() []feed.SourceStatus { return sources }, nil)
+	var sources []holders.SourceStatus
+	c := NewEventsCollector(func() []holders.SourceStatus { return sources })
 	got, _ := scrape(t, c)
 	require.Empty(t, got)
 
-	sources = []feed.SourceStatus{{Pool: "p", Status: events.Status{
+	sources = []holders.SourceStatus{{Model: "m", Tenant: "t", Instance: "i", Rank: 4, Status: events.Status{
 		Name: "e", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Hints: 7,
 		Unknown: 8, Gaps: 9, Holes: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, LastEvent: time.UnixMilli(1500),
 	}}, {Status: events.Status{Name: "f", Complete: true}}}
 	got, names := scrape(t, c)
 	require.Equal(t, sorted(namesOfEvents), names)
 	want := map[string]float64{
-		`events_source_info{endpoint="tcp://a:1",pool="p",source="e"}`: 1,
-		`events_state{source="e",state="live"}`:                        1, `events_state{source="e",state="connecting"}`: 0, `events_state{source="e",state="replaying"}`: 0,
+		`fleet_source_info{endpoint="tcp://a:1",instance_name="i",model="m",rank="4",source="e",tenant="t"}`: 1,
+
+		`events_state{source="e",state="live"}`: 1, `events_state{source="e",state="connecting"}`: 0, `events_state{source="e",state="replaying"}`: 0,
 	}
 	for name, value := range map[string]float64{
 		"batches_total": 3, "blocks": 2, "cleared_total": 6, "complete": 0, "connects_total": 13, "errors_total": 14, "gaps_total": 9, "hints_total": 7,
@@ -41,25 +41,4 @@ func TestEvents(t *testing.T) {
 	require.Len(t, got, 2*len(want))
 	require.Equal(t, 1.0, got[`events_complete{source="f"}`])
 	require.Zero(t, got[`events_last_timestamp_seconds{source="f"}`])
-}
-
-// Sources that fill holders have the same metrics, but for what they fill. Names that are there twice break nothing.
-func TestEventsOfFleet(t *testing.T) {
-	pools := func() []feed.SourceStatus { return []feed.SourceStatus{{Status: events.Status{Name: "e", Blocks: 1}}} }
-	fleet := func() []holders.SourceStatus {
-		return []holders.SourceStatus{
-			{Status: events.Status{Name: "e", Blocks: 2}, Model: "m", Tenant: "t", Instance: "i"},
-			{Status: events.Status{Name: "f", Blocks: 3, Endpoint: "tcp://a:1"}, Model: "m", Tenant: "t", Instance: "j", Rank: 4},
-		}
-	}
-	got, names := scrape(t, NewEventsCollector(pools, fleet))
-	require.Equal(t, sorted(namesOfEvents, []string{"fleet_source_info gauge"}), names)
-	require.Equal(t, 1.0, got[`events_blocks{source="e"}`])
-	require.Equal(t, 3.0, got[`events_blocks{source="f"}`])
-	require.Equal(t, 1.0, got[`fleet_source_info{endpoint="tcp://a:1",instance_name="j",model="m",rank="4",source="f",tenant="t"}`])
-	require.Equal(t, 1.0, got[`fleet_source_info{endpoint="",instance_name="i",model="m",rank="0",source="e",tenant="t"}`])
-	require.NotContains(t, got, `events_source_info{endpoint="tcp://a:1",pool="",source="f"}`)
-
-	got, _ = scrape(t, NewEventsCollector(nil, fleet))
-	require.Equal(t, 2.0, got[`events_blocks{source="e"}`])
 }

@@ -60,8 +60,8 @@ var (
 	namesOfEvents = []string{
 		"events_batches_total counter", "events_blocks gauge", "events_cleared_total counter", "events_complete gauge", "events_connects_total counter", "events_errors_total counter",
 		"events_gaps_total counter", "events_hints_total counter", "events_holes_total counter", "events_last_timestamp_seconds gauge", "events_removed_total counter",
-		"events_replays_total counter", "events_restarts_total counter", "events_source_info gauge", "events_stale gauge", "events_state gauge", "events_stored_total counter",
-		"events_unknown_total counter",
+		"events_replays_total counter", "events_restarts_total counter", "events_stale gauge", "events_state gauge", "events_stored_total counter",
+		"events_unknown_total counter", "fleet_source_info gauge",
 	}
 	namesOfFleet = []string{
 		"fleet_blocks gauge", "fleet_bytes gauge", "fleet_entries gauge", "fleet_holder_sets gauge", "fleet_holders gauge", "fleet_max_bytes gauge", "fleet_stale_holders gauge",

@@ -94,9 +94,6 @@ func (l *loader) leftOut() string {
 // find returns the index of a pool.
 func (l *loader) find(info poolInfo) (*index.Index, error) {
 	served, err := l.served(info)
-	if err == nil {
-		err = served.Service.CheckChange()
-	}
 	if err != nil {
 		return nil, err
 	}

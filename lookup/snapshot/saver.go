@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -164,15 +163,9 @@ func (s *Saver) removeLoaded() {
 	}
 }
 
-// pools returns the pools that are kept: all but those that are filled by the events of an engine, which
-// tells again what it holds.
-func (s *Saver) pools() []server.ServedPool {
-	return slices.DeleteFunc(s.srv.Pools(), func(p server.ServedPool) bool { return p.Service.CheckChange() != nil })
-}
-
 // resets returns how many resets the indexes have seen. It changes with the pools, too.
 func (s *Saver) resets() (n int64) {
-	for _, p := range s.pools() {
+	for _, p := range s.srv.Pools() {
 		n += p.Service.Index().Resets()
 	}
 	return n
@@ -250,13 +243,10 @@ func (s *Saver) write(ctx context.Context, started time.Time, throttle bool) (w 
 		if w, err = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
 			return err
 		}
-		for _, p := range s.pools() {
+		for _, p := range s.srv.Pools() {
 			err := w.beginPool(infoOf(p))
 			if err == nil {
 				err = p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, w.add)
-			}
-			if err == nil {
-				err = p.Service.CheckChange() // what the events of an engine have stored may be in it
 			}
 			if err != nil {
 				return err

@@ -56,9 +56,9 @@ func (g Guard) isAdmin(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != "" && g.Server.IsAdmin([]byte(token))
 }
 
-// AdmitAdmin reports whether a request may do what only an administrator may: any, if the server has no
+// admitAdmin reports whether a request may do what only an administrator may: any, if the server has no
 // credentials. Otherwise it writes the reply that refuses the request.
-func (g Guard) AdmitAdmin(w http.ResponseWriter, r *http.Request) bool {
+func (g Guard) admitAdmin(w http.ResponseWriter, r *http.Request) bool {
 	if g.isAdmin(r) {
 		return true
 	}
@@ -67,17 +67,17 @@ func (g Guard) AdmitAdmin(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") != "" {
 		text = "this token is not that of an administrator: one with allow: all, of all pools, that has not expired"
 	}
-	WriteError(w, http.StatusUnauthorized, text)
+	writeError(w, http.StatusUnauthorized, text)
 	return false
 }
 
-// AdmitJSON is AdmitAdmin for a request whose Content-Type must be application/json.
-func (g Guard) AdmitJSON(w http.ResponseWriter, r *http.Request) bool {
-	if !g.AdmitAdmin(w, r) {
+// admitJSON is admitAdmin for a request whose Content-Type must be application/json.
+func (g Guard) admitJSON(w http.ResponseWriter, r *http.Request) bool {
+	if !g.admitAdmin(w, r) {
 		return false
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		WriteError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
+		writeError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
 		return false
 	}
 	return true

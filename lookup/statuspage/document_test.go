@@ -52,7 +52,7 @@ func TestScriptMakesNoHTML(t *testing.T) {
 func TestElements(t *testing.T) {
 	assert.Contains(t, html, `<body data-state="loading">`)
 	for _, id := range []string{
-		"ready", "instance", "uptime", "pools", "latency", "index", "backend", "snapshot", "sources", "fleet", "fleet-sources", "connections", "refusals", "explain", "explain-pool",
+		"ready", "instance", "uptime", "pools", "latency", "index", "backend", "snapshot", "fleet", "fleet-sources", "connections", "refusals", "explain", "explain-pool",
 		"explain-tokens", "explain-hashes", "explain-result", "token", "token-form", "updated",
 	} {
 		assert.Equal(t, 1, strings.Count(html, ` id="`+id+`"`), id)

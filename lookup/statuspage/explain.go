@@ -41,15 +41,15 @@ type explainReply struct {
 
 // serveExplain answers /explain.
 func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
-	if !p.guard.AdmitJSON(w, r) {
+	if !p.guard.admitJSON(w, r) {
 		return
 	}
 	reply, code, err := p.readAndExplain(w, r)
 	if err != nil {
-		WriteError(w, code, err.Error())
+		writeError(w, code, err.Error())
 		return
 	}
-	WriteJSON(w, http.StatusOK, reply)
+	writeJSON(w, http.StatusOK, reply)
 }
 
 // readAndExplain reads the body of a request and returns its reply, or an error and its status code.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -25,8 +24,6 @@ const (
 type Options struct {
 	// Snapshot returns the state of the server's snapshots, nil if there are none.
 	Snapshot func() *snapshot.Status
-	// Sources returns the state of the sources of KV events, nil if there are none.
-	Sources func() []feed.SourceStatus
 	// Fleet has who holds what, nil if that is not known.
 	Fleet *holders.Service
 	// Local says that the page is served on loopback. Requests for a host that is neither
@@ -69,7 +66,7 @@ func (p *Page) Close() { p.sampler.close() }
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	SetHeaders(w.Header())
 	if err := p.guard.CheckOrigin(r); err != nil {
-		WriteError(w, http.StatusForbidden, err.Error())
+		writeError(w, http.StatusForbidden, err.Error())
 		return
 	}
 	p.mux.ServeHTTP(w, r)
@@ -87,10 +84,10 @@ func SetHeaders(h http.Header) {
 func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
 	reply, err := p.statusFor(r)
 	if err != nil {
-		WriteError(w, http.StatusServiceUnavailable, err.Error())
+		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	WriteJSON(w, http.StatusOK, reply)
+	writeJSON(w, http.StatusOK, reply)
 }
 
 // statusFor returns the reply to /status. Its place is free before the reply is written: a client that does not
@@ -117,17 +114,17 @@ func acquire(places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// WriteError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
+// writeError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
 // request, however long, so it is cut.
-func WriteError(w http.ResponseWriter, code int, why string) {
+func writeError(w http.ResponseWriter, code int, why string) {
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	WriteJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
+	writeJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
 }
 
-// WriteJSON writes a reply. The client may be gone, which is no error.
-func WriteJSON(w http.ResponseWriter, code int, reply any) {
+// writeJSON writes a reply. The client may be gone, which is no error.
+func writeJSON(w http.ResponseWriter, code int, reply any) {
 	text, err := json.Marshal(reply)
 	if err != nil { // a float64 that is not finite
 		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)

@@ -202,7 +202,7 @@
     { show: r => r.error || missing, as: 'text' },
   ];
 
-  // A stale source fills its pool with nothing, an incomplete one with what its engine has said since.
+  // The holder of a stale source counts for nothing, that of an incomplete one has what its engine has said since.
   const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
 
   const sourceName = {
@@ -219,7 +219,6 @@
     number(x => x.restarts), number(x => x.errors), { show: x => x.last_event ? when(x.last_event) : missing },
     { show: x => x.last_error || missing, as: 'text' },
   ];
-  const sourceColumns = [sourceName, { show: x => nameOf(x.pool), as: 'name' }, ...sourceState];
   const engineColumns = [
     sourceName, { show: x => x.instance, as: 'name' }, { show: x => count(x.rank), as: 'n' }, { show: x => x.model, as: 'name' }, ...sourceState,
   ];
@@ -292,11 +291,6 @@
     list($('snapshot'), terms);
   };
 
-  const showSources = s => {
-    $('sources').hidden = !s.sources;
-    if (s.sources) fill($('sources'), sourceColumns, s.sources, (row, x) => setAttr(row, 'data-source', x.name));
-  };
-
   const showFleet = s => {
     $('fleet').hidden = $('fleet-sources').hidden = !s.fleet;
     if (!s.fleet) return;
@@ -367,7 +361,6 @@
     showIndex(s);
     showBackend(s);
     showSnapshot(s);
-    showSources(s);
     showFleet(s);
     showPeers(s);
     askToken(s.token_needed, token && s.token_needed ? 'This is not the token of an administrator of this server.' : '');

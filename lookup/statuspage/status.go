@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 )
@@ -15,24 +14,23 @@ const maxConnections = 100
 
 // status is the reply to /status.
 type status struct {
-	Ready          bool                `json:"ready"`
-	NotReadyReason string              `json:"not_ready_reason"` // empty if it is ready
-	Version        string              `json:"version"`
-	Instance       string              `json:"instance"`
-	StartTime      time.Time           `json:"start_time"`
-	UptimeSeconds  float64             `json:"uptime_seconds"`
-	Kernel         string              `json:"kernel"`
-	Backend        string              `json:"backend"`
-	BackendState   string              `json:"backend_state"` // of the breaker, empty over memory
-	Pools          []poolStatus        `json:"pools"`         // at most maxPools; Stat.Pools has their number
-	Latency        latencies           `json:"latency"`
-	Connections    *connections        `json:"connections,omitempty"` // nil if TokenNeeded
-	Refusals       []server.Refusal    `json:"refusals,omitzero"`     // nil if TokenNeeded
-	Snapshot       *snapshot.Status    `json:"snapshot"`              // nil if there are none
-	Sources        []feed.SourceStatus `json:"sources,omitzero"`      // of KV events; nil if there can be none
-	Fleet          *fleetStatus        `json:"fleet,omitempty"`       // nil if there is none
-	TokenNeeded    bool                `json:"token_needed"`
-	Stat           api.Stat            `json:"stat"` // of all pools together
+	Ready          bool             `json:"ready"`
+	NotReadyReason string           `json:"not_ready_reason"` // empty if it is ready
+	Version        string           `json:"version"`
+	Instance       string           `json:"instance"`
+	StartTime      time.Time        `json:"start_time"`
+	UptimeSeconds  float64          `json:"uptime_seconds"`
+	Kernel         string           `json:"kernel"`
+	Backend        string           `json:"backend"`
+	BackendState   string           `json:"backend_state"` // of the breaker, empty over memory
+	Pools          []poolStatus     `json:"pools"`         // at most maxPools; Stat.Pools has their number
+	Latency        latencies        `json:"latency"`
+	Connections    *connections     `json:"connections,omitempty"` // nil if TokenNeeded
+	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
+	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
+	Fleet          *fleetStatus     `json:"fleet,omitempty"`       // nil if there is none
+	TokenNeeded    bool             `json:"token_needed"`
+	Stat           api.Stat         `json:"stat"` // of all pools together
 }
 
 // poolStatus is one pool. Its counters are as in api.Stat.
@@ -85,9 +83,6 @@ func (p *Page) currentStatus(all bool) *status {
 	}
 	if p.options.Snapshot != nil {
 		st.Snapshot = p.options.Snapshot()
-	}
-	if p.options.Sources != nil {
-		st.Sources = p.options.Sources()
 	}
 	if p.options.Fleet != nil {
 		st.Fleet = currentFleet(p.options.Fleet)

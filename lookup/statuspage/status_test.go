@@ -18,7 +18,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
@@ -153,18 +152,6 @@ func TestTextOfPeers(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 	assert.NotContains(t, w.Body.String(), "<")
 	assert.Equal(t, text, statusOf(t, p).Pools[0].Model)
-}
-
-// Sources are in the status if events are configured, also if none is followed.
-func TestStatusSources(t *testing.T) {
-	p, _ := plainPage(t)
-	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources"`)
-	p.options.Sources = func() []feed.SourceStatus { return []feed.SourceStatus{} }
-	assert.Contains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources":[]`)
-	p.options.Sources = func() []feed.SourceStatus {
-		return []feed.SourceStatus{{Status: events.Status{Name: "e", Stale: true}, Pool: "p", Registered: true}}
-	}
-	assert.Contains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources":[{"name":"e",`)
 }
 
 // Who holds what is in the status if there is a fleet. Stale sources come first, and the list is bounded.

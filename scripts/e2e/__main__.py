@@ -1,5 +1,5 @@
-"""Runs real vLLM engines over a real Mooncake store, with the plug-in and without it, or with KV
-events, and compares: see docs/releases.md."""
+"""Runs real vLLM engines over a real Mooncake store, with the plug-in and without it, and with KV
+events for routers, and compares: see docs/releases.md."""
 
 import argparse
 import shutil

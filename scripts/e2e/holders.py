@@ -6,7 +6,6 @@ import contextlib
 import random
 import time
 
-import feed
 import holders_stage
 import processes
 import prompts
@@ -28,8 +27,13 @@ WATCH_PAUSE = 0.01  # seconds between questions while engines compute, which nee
 REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
 
 
-class History(feed.History):
-    """As feed.History, by group and hash."""
+class History:
+    """What one process of an engine cached, by group and hash, as of each sequence number."""
+
+    def __init__(self):
+        self.next = 0
+        self.copies = {}  # of each block: (sequence number, copies from there on)
+        self.stored = {}  # of each block: the batches that say so
 
     def add(self, steps):
         for step in steps:
@@ -38,6 +42,13 @@ class History(feed.History):
                 self.stored.setdefault((group, name), []).append(self.next - 1)
             for group, name, copies in step["changes"]:
                 self.copies.setdefault((group, name), []).append((self.next, copies))
+
+    def had(self, block, first, last=float("inf")):
+        """Whether a block was cached, or said to be stored, since a sequence number and up to another one."""
+        versions = self.copies.get(block, [])
+        ends = [start for start, _ in versions[1:]] + [float("inf")]
+        cached = any(copies and end > first and start <= last for (start, copies), end in zip(versions, ends))
+        return cached or any(first <= number <= last for number in self.stored.get(block, ()))
 
 
 class Prompts:

@@ -31,22 +31,6 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class FeedRow:
-    """An engine that publishes KV events, and hitline that follows them; see feed.py."""
-
-    release: str
-    name: str
-    integers: bool  # VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
-    mode: str
-    model: str = "llama"
-    tp: int = 1
-
-    @property
-    def title(self):
-        return f"{self.release}/{self.name}"
-
-
-@dataclasses.dataclass(frozen=True)
 class HoldersRow:
     """Two engines that publish KV events and share a store; see holders.py."""
 
@@ -79,8 +63,6 @@ def of(release):
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
         Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
         Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
-        FeedRow(release, "events", integers=True, mode="KV events"),
-        FeedRow(release, "events-bytes", integers=False, mode="KV events"),
         HoldersRow(release, "holders", integers=True),
         HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),
     ]

@@ -6,12 +6,11 @@ import os
 import time
 
 import compare
-import feed
 import holders
 import processes
 import scenarios
 import stage
-from rows import FeedRow, HoldersRow, Row
+from rows import HoldersRow, Row
 
 
 def all_rows(rows, work, say):
@@ -24,9 +23,7 @@ def all_rows(rows, work, say):
         say(f"[{number}/{len(rows)}] {row.title} …")
         started, found = time.monotonic(), compare.Findings()
         try:
-            if isinstance(row, FeedRow):
-                feed.one_row(row, found, references.folder(row))
-            elif isinstance(row, HoldersRow):
+            if isinstance(row, HoldersRow):
                 holders.one_row(row, found, references.folder(row))
             else:
                 one_row(row, found, plugin, references)

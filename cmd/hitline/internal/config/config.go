@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -22,7 +21,6 @@ type Config struct {
 	AcceptPools  *bool                       `yaml:"accept_pools,omitempty"`
 	MaxPools     int                         `yaml:"max_pools"`
 	Backend      Backend                     `yaml:"backend"`
-	Events       Events                      `yaml:"events"`
 	Fleet        Fleet                       `yaml:"fleet"`
 	Limits       Limits                      `yaml:"limits"`
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
@@ -69,8 +67,7 @@ func Default() Config {
 			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			chosen:   "memory",
 		},
-		Events: Events{Sources: []EventSource{}, Register: []string{}, MaxPayload: events.DefaultMaxPayload, MaxBlocks: events.DefaultMaxBlocks},
-		Fleet:  defaultFleet(),
+		Fleet: defaultFleet(),
 		Limits: Limits{
 			MaxMessage:       64 << 20,
 			MaxFrames:        32,

@@ -109,7 +109,6 @@ func (c *Config) defaults() (map[string]any, error) {
 	}
 	d.origins["pool"] = origin{} // so that it is printed
 	d.Backend.chosen = c.Backend.chosen
-	d.Events.Sources = []EventSource{EventSource{}.WithDefaults()}
 	d.Fleet.Models = []FleetModel{{Tenant: api.DefaultTenant, Hash: &FleetHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
 	d.Fleet.Sources = []FleetSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
 	text, err := d.marshal(false)

@@ -39,8 +39,6 @@ pool:
   use_eagle: false
   groups: [{block_size: 16}, {kind: mamba, block_size: 32}]
 pools: {qwen2: {}, qwen2.5: {tp_size: 2, groups: [{block_size: 16, uniform: true}]}}
-events:
-  sources: ["tcp://a:1,replay=tcp://a:2", {connect: "tcp://b:1", pool: qwen2.5}]
 fleet:
   listen: 127.0.0.1:8557
   models: [a, {name: b, hash: {bigrams: false}}]
@@ -76,23 +74,18 @@ limits:
 		"pools.qwen2.5.groups[0].kind":    "default",
 		"pools.qwen2.5.groups[0].uniform": "c.yaml:11:77",
 
-		"events.sources[0].connect":  "c.yaml:13:13",
-		"events.sources[0].replay":   "c.yaml:13:13",
-		"events.sources[0].name":     "derived",
-		"events.sources[0].media[0]": "default",
-		"events.sources[1].connect":  "c.yaml:13:53",
-		"events.sources[1].replay":   "default",
-		"fleet.listen":               "c.yaml:15:11",
-		"fleet.models[0].name":       "c.yaml:16:12",
+		"fleet.listen":               "c.yaml:13:11",
+		"fleet.models[0].name":       "c.yaml:14:12",
 		"fleet.models[0].block_size": "derived",
-		"fleet.models[1].name":       "c.yaml:16:22",
+		"fleet.models[1].name":       "c.yaml:14:22",
 		// A value that is set to its default is set.
-		"fleet.models[1].hash.bigrams": "c.yaml:16:41",
+		"fleet.models[1].hash.bigrams": "c.yaml:14:41",
 		"fleet.models[1].hash.engine":  "default",
 		"fleet.sources[0].tenant":      "default",
+		"fleet.sources[0].name":        "derived",
 		"fleet.register[1]":            "HITLINE_FLEET_REGISTER",
 
-		"limits.idle_timeout": "c.yaml:19:17",
+		"limits.idle_timeout": "c.yaml:17:17",
 		"limits.max_frames":   "HITLINE_LIMITS:1:14",
 		"limits.max_unsent":   "HITLINE_LIMITS:2:14",
 		"status_page":         "derived",
@@ -124,10 +117,10 @@ func TestExplainAllow(t *testing.T) {
 
 func TestExplainFlags(t *testing.T) {
 	origins, _ := explained(t, "listen: [tcp://a:1]\npool: {groups: [{block_size: 4}, {block_size: 8}]}\n", Source{
-		Flags: Flags{Listen: []string{"127.0.0.1:1", "0.0.0.0:2"}, BlockSize: new(32), Events: new("tcp://a:1")},
+		Flags: Flags{Listen: []string{"127.0.0.1:1", "0.0.0.0:2"}, BlockSize: new(32)},
 	})
 	for path, want := range map[string]string{
-		"listen[0]": "--listen", "listen[1].address": "--listen", "listen[1].allow[0]": "derived", "events.sources[0].connect": "--events", "events.sources[0].replay": "default",
+		"listen[0]": "--listen", "listen[1].address": "--listen", "listen[1].allow[0]": "derived",
 		"pool.hash_block_size": "--block-size", "pool.groups[0].kind": "--block-size", "pool.groups[0].block_size": "--block-size",
 	} {
 		assert.Equal(t, want, origins[path], path)

@@ -12,7 +12,6 @@ type Flags struct {
 	Loops     *int
 	BlockSize *int // tokens; one full-attention group and both block sizes
 	Backend   *string
-	Events    *string // endpoints of the engine that fills the server's own pool
 }
 
 // readFlags applies the flags that were given.
@@ -36,9 +35,6 @@ func (c *Config) readFlags(flags Flags) error {
 			return &problem{at: at, text: err.Error(), err: err}
 		}
 		c.setBackend(*flags.Backend, at)
-	}
-	if flags.Events != nil {
-		return c.setEvents(*flags.Events)
 	}
 	return nil
 }

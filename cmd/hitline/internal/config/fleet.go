@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -93,6 +94,15 @@ const (
 	mostRank = 1<<16 - 1
 	// mostBlockSize is a hash of a whole prompt.
 	mostBlockSize = 1 << 20
+	// leastSourceTimeout leaves a heartbeat, a third of it, time to be answered.
+	leastSourceTimeout = 100 * time.Millisecond
+	mostSourceTimeout  = time.Hour
+	// leastPayload is more than an event of a few blocks takes, mostPayload more than any batch.
+	leastPayload, mostPayload = 4 << 10, 1 << 30
+	// mostBlocks keeps the memory of a source within some hundred gigabytes.
+	mostBlocks = 1 << 31
+	// mostSourceName bounds names: they are labels of metrics, and stand in refusals.
+	mostSourceName = 255
 )
 
 // defaultFleet returns what is in effect when nothing is configured.
@@ -241,9 +251,8 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 	if err := c.checkName(path+".instance", s.Instance); err != nil {
 		return err
 	}
-	e := EventSource{Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay, Timeout: s.Timeout}.WithDefaults()
-	s.Name = e.Name
-	if field, err := e.check(); err != nil {
+	s.Name = cmp.Or(s.Name, s.Connect, s.Bind)
+	if field, err := s.check(); err != nil {
 		return c.wrong(path+"."+field, "%v", err)
 	}
 	if err := c.checkRanges([]span{{path + ".rank", int64(s.Rank), 0, mostRank}}); err != nil {
@@ -263,6 +272,57 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 		return c.wrong(path+".model", "is missing; name one of fleet.models")
 	}
 	return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under fleet.models", s.Model, s.Tenant)
+}
+
+// check returns the first field that is wrong, beside the model and the instance, and why.
+func (s *FleetSource) check() (field string, err error) {
+	if s.Connect == "" && s.Bind == "" {
+		return "connect", errors.New("is missing; give the publisher's endpoint, such as tcp://127.0.0.1:5557, or bind")
+	}
+	for _, endpoint := range []struct {
+		field, text string
+		binds       bool
+	}{{"connect", s.Connect, false}, {"bind", s.Bind, true}, {"replay", s.Replay, false}} {
+		if err := checkEndpoint(endpoint.text, endpoint.binds); endpoint.text != "" && err != nil {
+			return endpoint.field, err
+		}
+	}
+	if err := checkSourceName(s.Name); err != nil {
+		return "name", err
+	}
+	if d := time.Duration(s.Timeout); d < leastSourceTimeout || d > mostSourceTimeout {
+		return "timeout", fmt.Errorf("%v is not %v to %v", d, leastSourceTimeout, mostSourceTimeout)
+	}
+	return "", nil
+}
+
+// checkSourceName returns an error if a source cannot have this name.
+func checkSourceName(name string) error {
+	if name == "" || len(name) > mostSourceName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
+		return fmt.Errorf("the name of a source is 1 to %d printable ASCII characters without spaces and double quotes", mostSourceName)
+	}
+	return nil
+}
+
+var errEndpoint = errors.New("write tcp://host:port or ipc:///path")
+
+// checkEndpoint returns an error if ZeroMQ knows no such endpoint. One that is bound may have * as its host.
+func checkEndpoint(text string, binds bool) error {
+	if !strings.HasPrefix(text, "tcp://") && !strings.HasPrefix(text, "ipc://") {
+		return fmt.Errorf("%q is no endpoint; %w", text, errEndpoint)
+	}
+	checked := text
+	if binds {
+		checked = strings.Replace(text, "tcp://*:", "tcp://0.0.0.0:", 1)
+	}
+	a, err := address.Parse(checked)
+	switch {
+	case err != nil:
+		return err
+	case a.Path == "" && a.Port == 0:
+		return fmt.Errorf("%q has port 0; give the port of the publisher", text)
+	}
+	return nil
 }
 
 // checkName refuses what cannot be the name of a model, a tenant or an instance: they are labels of metrics, and

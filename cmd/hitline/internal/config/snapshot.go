@@ -24,7 +24,7 @@ func (c *Config) SnapshotWarnings() []string {
 			return warn("interval", "%v is longer than max_age, %v: after a crash the file may be too old to be loaded",
 				time.Duration(s.Interval), time.Duration(s.MaxAge))
 		}
-		return c.eventsWarnings()
+		return nil
 	}
 	if _, off := c.origins[section+".path"]; off {
 		return nil
