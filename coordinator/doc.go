@@ -2,8 +2,7 @@
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
 // coordinator and the worker's lookup of vLLM's MooncakeStore connector, of the releases
 // 0.24.0 to 0.33.0 and of three dated revisions, bit for bit. Its input is presence: it does
-// no I/O beyond a [KeyStore]. A program with a store of its own asks
-// [Coordinator.LookupBlocks]; package connector has the rest of what such a program needs.
+// no I/O beyond a [KeyStore].
 //
 // # Glossary
 //
@@ -51,7 +50,6 @@
 //	keystore.go     KeyStore, the external store of a lookup
 //	lookup.go       Answer, also in steps: a lookup by presence
 //	gallop.go       Gallop: a lookup over a store, in rounds; Lookup: in one round
-//	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it
 //

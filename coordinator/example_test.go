@@ -65,27 +65,6 @@ func ExampleCoordinator_Lookup() {
 	// Output: 48 [{0 64} {1 48}] <nil>
 }
 
-// A hit over a store of one's own: here a map, of a pool of one full-attention group and one
-// with a sliding window. Of a prompt of four blocks, block 2 of the second group is missing.
-func ExampleCoordinator_LookupBlocks() {
-	c, err := coordinator.New(coordinator.Pool{VLLM: "0.33.0", Groups: []coordinator.Group{
-		{Kind: coordinator.FullAttention, BlockSize: 16},
-		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
-	}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	hashes := netproto.NewHashes([]byte("abcd"), 1) // one for each 16 tokens
-	store := []map[string]bool{                     // by group
-		{"a": true, "b": true, "c": true, "d": true},
-		{"a": true, "b": true, "d": true},
-	}
-	hit, err := c.LookupBlocks(65, hashes, func(group int, hash []byte) bool { return store[group][string(hash)] })
-	fmt.Println(hit.Tokens, err)
-	// Output: 32 <nil>
-}
-
 // The masks of 64 tokens: what an engine loads for a hit, and what it stores.
 func ExampleCoordinator_StoreMask() {
 	c, err := coordinator.New(coordinator.Pool{SchedulerBlockSize: 64, Groups: []coordinator.Group{

@@ -414,3 +414,11 @@ func TestGallopAgreesWithLookup(t *testing.T) {
 		g.compare(t)
 	}
 }
+
+// seedsFor returns how many random cases a test tries, a tenth of n with the race detector.
+func seedsFor(n uint64) uint64 {
+	if raceEnabled {
+		return n / 10
+	}
+	return n
+}
