@@ -130,10 +130,6 @@ agree: build ## Compare SERVERS and a bare gnet server by a client in C
 pictures: ## Measure this machine and draw the charts; minutes
 	@scripts/pictures
 
-.PHONY: screenshots
-screenshots: ## Draw the pictures of the status page; needs chromium
-	HITLINE_TEST_PICTURES=$(CURDIR)/docs/pictures go -C lookup/statuspage/browsertest test -count=1 -run '^TestPictures$$' .
-
 .PHONY: lint
 lint: ## Run staticcheck, golangci-lint and shellcheck
 	go run $(STATICCHECK) ./...

@@ -60,7 +60,7 @@ func TestStatusPage(t *testing.T) {
 	assert.Len(t, st.Pools, 1)
 
 	const jsonBody = "Content-Type: application/json"
-	code, text = o.send(t, "POST", "/explain", `{"pool": "a", "hashes": "00 01"}`, jsonBody)
+	code, text = o.send(t, "POST", "/explain", `{"pool": "a", "hashes": ["00", "01"]}`, jsonBody)
 	assert.Equal(t, 200, code, text)
 	assert.Contains(t, text, `"tokens":32`)
 	code, _ = o.send(t, "POST", "/explain", "{}", jsonBody, "Origin: http://evil.example")

@@ -179,7 +179,7 @@ func hasPending(p deadlineListener) bool {
 // reportError counts and logs an error that keeps connections from being accepted.
 func (a *acceptor) reportError(what, addr string, err error) {
 	a.server.acceptErrors.Add(1)
-	if _, suppressed, ok := a.errorLog.count(a.server.peers.now()); ok {
+	if suppressed, ok := a.errorLog.count(a.server.peers.now()); ok {
 		a.server.cfg.Logger.Error(what, "listen", addr, "error", err, "suppressed", suppressed)
 	}
 }

@@ -192,7 +192,7 @@ func TestLogThatIsStuck(t *testing.T) {
 	require.NoError(t, err)
 	defer close(log.Free)
 	server.peers.failed.lastLine.Store(-int64(logInterval)) // its next line is due
-	server.peers.failed.events.Store(1)
+	server.peers.failed.unlogged.Store(1)
 	<-log.Held
 	swept := server.sweeps.Load()
 	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })

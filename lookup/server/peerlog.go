@@ -68,12 +68,14 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Add
 	var suppressed int64
 	if level > slog.LevelDebug {
 		now := l.now()
-		number, unlogged, ok := limit.count(now)
+		unlogged, ok := limit.count(now)
 		if suppressed = unlogged; !ok {
 			level = slog.LevelDebug
 		}
-		if isDue(&limit.lastRefusal, now, refusalInterval) {
-			l.refusals.add(r, peer, err, limit, number)
+		if isDue(&limit.refusedAt, now, refusalInterval) {
+			limit.lastRefusal.Store(l.refusals.add(r, peer, err))
+		} else if last := limit.lastRefusal.Load(); last != nil { // nil: another goroutine is adding it
+			last.suppressed.Add(1)
 		}
 	}
 	ctx := context.Background()
@@ -128,10 +130,10 @@ func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
 
 // logLimit allows one line every logInterval and counts the others, and one refusal every refusalInterval.
 type logLimit struct {
-	events      atomic.Int64 // that have occurred
-	logged      atomic.Int64 // those of them that lines of the log have counted
+	unlogged    atomic.Int64 // events that no line of the log has counted
 	lastLine    atomic.Int64 // when the last line was written, 0: never
-	lastRefusal atomic.Int64 // when the last refusal was added, 0: never
+	refusedAt   atomic.Int64 // when the last refusal was added, 0: never
+	lastRefusal atomic.Pointer[listedRefusal]
 }
 
 // isDue reports whether an interval has passed since last, and sets last to now then.
@@ -140,15 +142,14 @@ func isDue(last *atomic.Int64, now int64, interval time.Duration) bool {
 	return (before == 0 || now-before >= int64(interval)) && last.CompareAndSwap(before, now)
 }
 
-// count counts an event and returns its number. ok says whether a line may be written about it, and suppressed is
-// then the number of events before it that no line has counted.
-func (l *logLimit) count(now int64) (number, suppressed int64, ok bool) {
-	ok = isDue(&l.lastLine, now, logInterval) // first: otherwise flush could count this event in place of its own line
-	number = l.events.Add(1)
-	if ok {
-		suppressed = max(l.takeUnlogged()-1, 0)
+// count counts an event. ok says whether a line may be written about it, and suppressed is then the number of
+// events before it that no line has counted.
+func (l *logLimit) count(now int64) (suppressed int64, ok bool) {
+	if isDue(&l.lastLine, now, logInterval) {
+		return l.unlogged.Swap(0), true
 	}
-	return number, suppressed, ok
+	l.unlogged.Add(1)
+	return 0, false
 }
 
 // takeSuppressed returns the number of events since the last line if the next one is due or end is true.
@@ -158,18 +159,8 @@ func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
 	if end {
 		interval = 0
 	}
-	if l.events.Load() == l.logged.Load() || !isDue(&l.lastLine, now, interval) {
+	if l.unlogged.Load() == 0 || !isDue(&l.lastLine, now, interval) {
 		return 0
 	}
-	return l.takeUnlogged()
-}
-
-// takeUnlogged returns the number of events that no line has counted. They count as logged.
-func (l *logLimit) takeUnlogged() int64 {
-	for {
-		logged := l.logged.Load()
-		if n := l.events.Load(); l.logged.CompareAndSwap(logged, n) {
-			return n - logged
-		}
-	}
+	return l.unlogged.Swap(0)
 }

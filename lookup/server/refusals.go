@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,19 +38,18 @@ const (
 // for about a microsecond.
 type refusals struct {
 	mu    sync.Mutex
-	ring  [maxRefusals]numberedRefusal
+	ring  [maxRefusals]*listedRefusal
 	added int // since the start
 }
 
-// numberedRefusal is a Refusal whose Suppressed list computes.
-type numberedRefusal struct {
+// listedRefusal is a Refusal whose Suppressed grows while it is the last one of its event and reason.
+type listedRefusal struct {
 	Refusal
-	limit  *logLimit // of its event and reason
-	number int64     // of logLimit.events
+	suppressed atomic.Int64
 }
 
 // add adds a refusal and sets its Time, Peer and Error. peer and err may be nil.
-func (r *refusals) add(of Refusal, peer net.Addr, err error, limit *logLimit, number int64) {
+func (r *refusals) add(of Refusal, peer net.Addr, err error) *listedRefusal {
 	of.Time, of.Credential = time.Now().UTC(), bounded(of.Credential)
 	if peer != nil {
 		of.Peer = bounded(peer.String())
@@ -57,36 +57,23 @@ func (r *refusals) add(of Refusal, peer net.Addr, err error, limit *logLimit, nu
 	if err != nil {
 		of.Error = bounded(err.Error())
 	}
+	added := &listedRefusal{Refusal: of}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ring[r.added%maxRefusals] = numberedRefusal{of, limit, number}
+	r.ring[r.added%maxRefusals] = added
 	r.added++
+	return added
 }
 
 // list returns the refusals, the newest first.
 func (r *refusals) list() []Refusal {
-	newest := r.newestFirst()
-	list := make([]Refusal, len(newest))
-	next := map[*logLimit]int64{} // the number of the next event that is listed
-	for i, of := range newest {
-		following, ok := next[of.limit]
-		if !ok {
-			following = of.limit.events.Load() + 1
-		}
-		list[i] = of.Refusal
-		list[i].Suppressed = max(following-of.number-1, 0)
-		next[of.limit] = of.number
-	}
-	return list
-}
-
-// newestFirst returns a copy of the refusals.
-func (r *refusals) newestFirst() []numberedRefusal {
-	list := make([]numberedRefusal, 0, maxRefusals)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	list := make([]Refusal, 0, maxRefusals)
 	for i := r.added - 1; i >= max(r.added-maxRefusals, 0); i-- {
-		list = append(list, r.ring[i%maxRefusals])
+		of := r.ring[i%maxRefusals]
+		list = append(list, of.Refusal)
+		list[len(list)-1].Suppressed = of.suppressed.Load()
 	}
 	return list
 }

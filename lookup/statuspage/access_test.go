@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 		assert.Equal(t, test.all, st.Refusals != nil, test.authorization)
 		assert.Len(t, st.Pools, 1, "counters are in the metrics, too")
 
-		w := ask(p, http.MethodPost, "/explain", `{"tokens": 16, "hashes": "00"}`, jsonBody, header)
+		w := ask(p, http.MethodPost, "/explain", `{"tokens": 16, "hashes": ["00"]}`, jsonBody, header)
 		want := http.StatusUnauthorized
 		if test.all {
 			want = http.StatusOK
@@ -106,13 +106,13 @@ func TestOtherSites(t *testing.T) {
 		{[]string{"Sec-Fetch-Site: same-site"}, http.StatusForbidden},
 	} {
 		for _, p := range pages {
-			w := ask(p, http.MethodPost, "/explain", `{"tokens": 16, "hashes": "00"}`, append(test.headers, jsonBody)...)
+			w := ask(p, http.MethodPost, "/explain", `{"tokens": 16, "hashes": ["00"]}`, append(test.headers, jsonBody)...)
 			assert.Equal(t, test.code, w.Code, "%q: %s", test.headers, w.Body)
 		}
 	}
 	// Without a preflight a page of another origin can send these alone.
 	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", "text/plain; application/json"} {
-		w := ask(pages[true], http.MethodPost, "/explain", `{"tokens": 16, "hashes": "00"}`, "Content-Type: "+kind)
+		w := ask(pages[true], http.MethodPost, "/explain", `{"tokens": 16, "hashes": ["00"]}`, "Content-Type: "+kind)
 		assert.Equal(t, http.StatusUnsupportedMediaType, w.Code, kind)
 	}
 	assert.Equal(t, http.StatusOK, ask(pages[true], http.MethodPost, "/explain", `{}`, "Content-Type: application/json; charset=utf-8").Code)

@@ -12,7 +12,7 @@
 //	document.go  the page, of index.html, page.css and page.js, and its content security policy
 //	access.go    who may ask, and for what
 //	status.go    the reply to /status
-//	sampler.go   the counters of the last hour, one sample every 10 seconds
+//	sampler.go   the counters of the last hour, one sample a minute
 //	latency.go   quantiles of a histogram
 //	explain.go   /explain
 //

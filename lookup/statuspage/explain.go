@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -26,9 +24,9 @@ const (
 
 // explainRequest is the body of /explain.
 type explainRequest struct {
-	Pool   string          `json:"pool"`   // "" for the server's own
-	Tokens *int64          `json:"tokens"` // of the prompt; nil: those that the hashes cover
-	Hashes json.RawMessage `json:"hashes"` // see hashesOf
+	Pool   string   `json:"pool"`   // "" for the server's own
+	Tokens *int64   `json:"tokens"` // of the prompt; nil: those that the hashes cover
+	Hashes []string `json:"hashes"` // in hex
 }
 
 // explainReply is the reply to /explain.
@@ -62,28 +60,13 @@ func (p *Page) readAndExplain(w http.ResponseWriter, r *http.Request) (*explainR
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxExplainBody))
 	body.DisallowUnknownFields()
 	err := body.Decode(&request)
-	if err == nil {
-		err = endOf(body)
-	}
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", maxExplainBody)
 	case err != nil:
-		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "hashes": "…"}: %w`, err)
+		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "hashes": ["…"]}: %w`, err)
 	}
 	return p.explanation(r.Context(), &request)
-}
-
-// endOf returns an error if something follows what a decoder has read.
-func endOf(body *json.Decoder) error {
-	_, err := body.Token()
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return err
-	}
-	return errors.New("something follows it")
 }
 
 // explanation returns the reply to a request, or an error and its status code.
@@ -92,7 +75,7 @@ func (p *Page) explanation(ctx context.Context, request *explainRequest) (*expla
 	if err != nil {
 		return nil, http.StatusNotFound, err
 	}
-	hashes, err := hashesOf(request.Hashes)
+	hashes, err := parseHashes(request.Hashes)
 	if err != nil {
 		return nil, http.StatusBadRequest, err
 	}
@@ -130,56 +113,22 @@ func (p *Page) findPool(name string) (server.ServedPool, error) {
 	return server.ServedPool{}, fmt.Errorf("no pool %q", name)
 }
 
-var errHashes = errors.New("hashes must be a text or a list of texts, each hash in hex")
-
-// hashesOf reads hashes in hex from a JSON value: a text in which they are separated by white space
-// or commas, which may have the brackets and quotes of a list, or a list of texts. Numbers are refused: their
-// digits would be taken for hex.
-func hashesOf(value json.RawMessage) (netproto.Hashes, error) {
-	if len(value) == 0 {
-		return netproto.Hashes{}, nil
-	}
-	var text string
-	var list []string
-	if json.Unmarshal(value, &text) == nil {
-		return parseHashes(text)
-	}
-	if json.Unmarshal(value, &list) == nil {
-		return parseHashes(strings.Join(list, ","))
-	}
-	return netproto.Hashes{}, errHashes
-}
-
-// separators are what may stand between two hashes.
-const separators = " \t\r\n,;[]\"'"
-
 // parseHashes reads hashes in hex, all of one length.
-func parseHashes(text string) (netproto.Hashes, error) {
-	blob, hashLen, count := make([]byte, 0, len(text)/2), 0, 0
-	for {
-		text = strings.TrimLeft(text, separators)
-		if text == "" {
-			return netproto.NewHashes(blob, hashLen), nil
-		}
-		end := strings.IndexAny(text, separators)
-		if end < 0 {
-			end = len(text)
-		}
-		digits := text[:end]
-		text = text[end:]
-		count++
-		before := len(blob)
-		var err error
-		if blob, err = hex.AppendDecode(blob, []byte(digits)); err != nil {
-			return netproto.Hashes{}, fmt.Errorf("hash %d is not in hex: %.20q", count, digits)
-		}
-		n := len(blob) - before
+func parseHashes(texts []string) (netproto.Hashes, error) {
+	var blob []byte
+	hashLen := 0
+	for i, text := range texts {
+		hash, err := hex.DecodeString(text)
 		switch {
-		case n > netproto.MaxHashLen:
-			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes; at most %d are possible", count, n, netproto.MaxHashLen)
-		case hashLen != 0 && n != hashLen:
-			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes, those before it %d; all must be of one length", count, n, hashLen)
+		case err != nil || len(hash) == 0:
+			return netproto.Hashes{}, fmt.Errorf("hash %d is not in hex: %.20q", i+1, text)
+		case len(hash) > netproto.MaxHashLen:
+			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes; at most %d are possible", i+1, len(hash), netproto.MaxHashLen)
+		case i > 0 && len(hash) != hashLen:
+			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes, those before it %d; all must be of one length", i+1, len(hash), hashLen)
 		}
-		hashLen = n
+		hashLen = len(hash)
+		blob = append(blob, hash...)
 	}
+	return netproto.NewHashes(blob, hashLen), nil
 }

@@ -38,14 +38,6 @@ func pageOf(t *testing.T, service *lookup.Service, cfg server.Config, options Op
 	return p
 }
 
-// newServer returns a server of one pool, which is not started.
-func newServer(t *testing.T) *server.Server {
-	t.Helper()
-	srv, err := server.New(newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{})
-	require.NoError(t, err)
-	return srv
-}
-
 // plainPage returns the page of a server of one pool, which is not started.
 func plainPage(t *testing.T) (*Page, *lookup.Service) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, HashLen: 32}})

@@ -1,46 +1,26 @@
 package statuspage
 
-import (
-	"time"
+import "github.com/hitline/hitline/lookup/api"
 
-	"github.com/hitline/hitline/lookup/api"
-)
-
-// latency is the quantiles of the durations of the lookups in a time, in seconds. They are nil if
+// latency is the quantiles of the durations of the lookups in the last minutes, in seconds. They are nil if
 // there were none.
 type latency struct {
 	Count uint64   `json:"count"`
 	P50   *float64 `json:"p50"`
-	P90   *float64 `json:"p90"`
 	P99   *float64 `json:"p99"`
-	P999  *float64 `json:"p999"`
 }
 
-// durationCounts are the counts of the buckets of the lookups' durations at one time.
-type durationCounts struct {
-	time   time.Time
-	counts []uint64
-}
-
-// latencySince returns the quantiles of what was observed since an earlier time.
+// latencySince returns the quantiles of what was observed since the counts of the buckets were before.
 func latencySince(before []uint64, now api.Histogram) latency {
 	counts := make([]uint64, len(now.Counts))
 	var l latency
 	for i, n := range now.Counts {
-		if i < len(before) {
-			n -= min(n, before[i])
-		}
-		counts[i] = n
-		l.Count += n
+		counts[i] = n - min(n, before[i])
+		l.Count += counts[i]
 	}
-	if l.Count == 0 {
-		return l
-	}
-	for _, q := range []struct {
-		of   float64
-		into **float64
-	}{{0.5, &l.P50}, {0.9, &l.P90}, {0.99, &l.P99}, {0.999, &l.P999}} {
-		*q.into = new(quantile(q.of, now.Bounds, counts, l.Count))
+	if l.Count > 0 {
+		l.P50 = new(quantile(0.5, now.Bounds, counts, l.Count))
+		l.P99 = new(quantile(0.99, now.Bounds, counts, l.Count))
 	}
 	return l
 }

@@ -46,11 +46,9 @@ type Page struct {
 }
 
 // New returns a page, which samples the counters of the server until Close.
-func New(srv *server.Server, options Options) *Page { return newPage(srv, srv, options) }
-
-func newPage(srv *server.Server, sampled source, options Options) *Page {
+func New(srv *server.Server, options Options) *Page {
 	p := &Page{
-		server: srv, options: options, guard: Guard{srv, options.Local}, sampler: startSampler(sampled), mux: http.NewServeMux(),
+		server: srv, options: options, guard: Guard{srv, options.Local}, sampler: startSampler(srv), mux: http.NewServeMux(),
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}
 	p.mux.HandleFunc("GET /{$}", serveDocument)

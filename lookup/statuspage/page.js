@@ -100,23 +100,7 @@
   };
   const number = (show, alert) => ({ show: o => count(show(o)), as: o => 'n' + (show(o) ? alert ? ' alert' : '' : ' zero') });
 
-  // ---- Charts
-
-  // makeBar returns a bar of which nothing is used; setBar sets the part that is.
-  const makeBar = width => {
-    const node = svg('svg');
-    node.append(svg('rect'), svg('rect'));
-    for (const [k, v] of [['class', 'fill'], ['width', width], ['height', 6], ['aria-hidden', 'true']]) node.setAttribute(k, v);
-    node.children[0].setAttribute('class', 'rest');
-    node.children[1].setAttribute('class', 'used');
-    for (const r of node.children) r.setAttribute('height', 6);
-    node.children[0].setAttribute('width', width);
-    return node;
-  };
-  const setBar = (node, part) => {
-    const width = Number(node.getAttribute('width'));
-    setAttr(node.children[1], 'width', (Math.min(1, Math.max(0, part)) * width).toFixed(1));
-  };
+  // ---- The chart
 
   // drawTrend draws one column for each minute: tokens that hit from below, tokens that missed above.
   const minutes = 60, column = 3, trendHeight = 22;
@@ -132,18 +116,18 @@
       }
       cell.append(node);
     }
-    const points = pool.hour.points.slice(-minutes);
-    const most = Math.max(1, ...points.map(p => p.hit_tokens + p.miss_tokens));
+    const points = pool.minutes;
+    const max = Math.max(1, ...points.map(p => p.hit_tokens + p.miss_tokens));
     let hit = '', miss = '';
     points.forEach((p, i) => {
-      const x = (minutes - points.length + i) * column, a = p.hit_tokens / most * trendHeight, b = p.miss_tokens / most * trendHeight;
+      const x = (minutes - points.length + i) * column, a = p.hit_tokens / max * trendHeight, b = p.miss_tokens / max * trendHeight;
       if (a > 0) hit += `M${x} ${trendHeight}v${(-a).toFixed(2)}h2v${a.toFixed(2)}z`;
       if (b > 0) miss += `M${x} ${(trendHeight - a).toFixed(2)}v${(-b).toFixed(2)}h2v${b.toFixed(2)}z`;
     });
     hit += `M0 ${trendHeight}h${minutes * column}v-.5h-${minutes * column}z`; // the axis
     setAttr(node.children[0], 'd', hit);
     setAttr(node.children[1], 'd', miss || 'M0 0');
-    setAttr(node, 'aria-label', 'tokens of each minute; hit ratio ' + percent(pool.hour.hit_ratio) + ', at most ' + count(Math.round(most)) + ' tokens a minute');
+    setAttr(node, 'aria-label', 'tokens that hit and missed in each minute of the last hour, at most ' + count(Math.round(max)) + ' tokens a minute');
   };
 
   // ---- The parts of the page
@@ -161,20 +145,13 @@
         setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
       },
     },
-    { show: p => percent(p.hour.hit_ratio), as: 'n' },
+    { show: p => percent(p.recent.hit_ratio), as: 'n' },
     { draw: drawTrend },
-    { show: p => rate(p.hour.tokens_per_second), as: 'n' },
-    { show: p => rate(p.hour.lookups_per_second), as: 'n' },
+    { show: p => rate(p.recent.tokens_per_second), as: 'n' },
+    { show: p => rate(p.recent.lookups_per_second), as: 'n' },
     number(p => p.lookups),
     { show: p => p.max_bytes ? count(p.entries) : missing, as: 'n' },
-    {
-      as: 'n', draw: (cell, p) => {
-        if (!p.max_bytes) { setText(cell, missing); return; }
-        if (!cell.firstElementChild) cell.replaceChildren(make('span'), makeBar(48));
-        setText(cell.children[0], percent(fillOf(p)));
-        setBar(cell.children[1], fillOf(p));
-      },
-    },
+    { show: p => p.max_bytes ? percent(fillOf(p)) : missing, as: 'n' },
     number(p => p.evicted),
     { show: p => p.vllm, as: 'zero' },
   ];
@@ -186,9 +163,6 @@
     { show: c => c.pool || missing, as: c => 'name' + (c.pool ? '' : ' zero') },
     number(c => c.requests), number(c => c.lookups), number(c => c.refused, true),
     { show: c => bytes(c.in_bytes), as: 'n' }, { show: c => bytes(c.out_bytes), as: 'n' },
-    { show: c => bytes(c.unsent_bytes), as: c => c.unsent_bytes ? 'n' : 'n zero' },
-    number(c => c.in_flight),
-    { show: c => age(c.open_for), as: 'n' },
     { show: c => age(c.idle_ms / 1000), as: 'n' },
     { show: c => c.listen, as: 'name zero' },
   ];
@@ -202,65 +176,37 @@
     { show: r => r.error || missing, as: 'text' },
   ];
 
-  // The holder of a stale source counts for nothing, that of an incomplete one has what its engine has said since.
+  // A stale source counts for nothing, an incomplete one for what its engine has said since.
   const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
 
-  const sourceName = {
-    head: true, draw: (cell, x) => {
-      if (!cell.firstElementChild) cell.append(make('span'), make('small'));
-      setText(cell.children[0], x.name);
-      setText(cell.children[1], [x.endpoint === x.name ? '' : x.endpoint, x.registered ? 'registered' : ''].filter(Boolean).join(', '));
-      setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
-    },
-  };
-  const sourceState = [
-    { show: stateOf, as: x => x.stale ? 'alert' : '' },
-    number(x => x.blocks), number(x => x.batches), number(x => x.stored), number(x => x.removed), number(x => x.gaps), number(x => x.holes),
-    number(x => x.restarts), number(x => x.errors), { show: x => x.last_event ? when(x.last_event) : missing },
-    { show: x => x.last_error || missing, as: 'text' },
-  ];
   const engineColumns = [
-    sourceName, { show: x => x.instance, as: 'name' }, { show: x => count(x.rank), as: 'n' }, { show: x => x.model, as: 'name' }, ...sourceState,
+    { head: true, show: x => x.name }, { show: x => x.instance, as: 'name' }, { show: x => count(x.rank), as: 'n' }, { show: x => x.model, as: 'name' },
+    { show: stateOf, as: x => x.stale ? 'alert' : '' }, number(x => x.blocks), number(x => x.batches), number(x => x.gaps),
+    { show: x => x.last_event ? when(x.last_event) : missing }, { show: x => x.last_error || missing, as: 'text' },
   ];
 
   const modelColumns = [
     { head: true, show: m => m.name }, { show: m => m.tenant, as: 'name' }, { show: m => m.pool === null ? missing : nameOf(m.pool), as: 'name' },
     { show: m => m.block_size ? count(m.block_size) : missing, as: 'n' }, number(m => m.holders), number(m => m.stale_holders, true),
-    number(m => m.blocks), number(m => m.entries), number(m => m.holder_sets), { show: m => bytes(m.bytes) + ' of ' + bytes(m.max_bytes) },
-  ];
-
-  const latencyColumns = [
-    { head: true, show: l => l.name }, number(l => l.count),
-    ...['p50', 'p90', 'p99', 'p999'].map(q => ({ show: l => seconds(l[q]), as: 'n' })),
+    number(m => m.blocks), { show: m => bytes(m.bytes) + ' of ' + bytes(m.max_bytes) },
   ];
 
   const showSummary = s => {
     let tokens = 0, lookups = 0, hit = 0, known = false;
-    for (const { hour } of s.pools) {
-      if (hour.tokens_per_second === null) continue;
+    for (const { recent } of s.pools) {
+      if (recent.tokens_per_second === null) continue;
       known = true;
-      tokens += hour.tokens_per_second;
-      lookups += hour.lookups_per_second;
-      hit += (hour.hit_ratio || 0) * hour.tokens_per_second;
+      tokens += recent.tokens_per_second;
+      lookups += recent.lookups_per_second;
+      hit += (recent.hit_ratio || 0) * recent.tokens_per_second;
     }
     setText($('sum-ratio'), percent(tokens > 0 ? hit / tokens : null));
     setText($('sum-tokens'), rate(known ? tokens : null));
     setText($('sum-lookups'), rate(known ? lookups : null));
-    setText($('sum-p50'), seconds(s.latency.last_5m.p50));
-    setText($('sum-p99'), seconds(s.latency.last_5m.p99));
+    setText($('sum-p50'), seconds(s.latency.p50));
+    setText($('sum-p99'), seconds(s.latency.p99));
     setText($('sum-connections'), count(s.stat.connections));
     setText($('sum-connections-note'), 'open, of at most ' + count(s.stat.max_connections));
-  };
-
-  const showIndex = s => {
-    $('index').hidden = isRemote(s);
-    const t = s.stat;
-    list($('index'), [
-      ['Entries', count(t.entries) + (t.max_entries ? ' of ' + count(t.max_entries) : '')],
-      ['Memory', bytes(t.bytes) + ' of ' + bytes(t.max_bytes)],
-      ['Fill', percent(t.max_bytes ? t.bytes / t.max_bytes : null)],
-      ['Evicted', count(t.evicted)],
-    ]);
   };
 
   const showBackend = s => {
@@ -271,8 +217,9 @@
       ['Shared', count(t.backend_shared)], ['Errors', count(t.backend_errors)], ['Timeouts', count(t.backend_timeouts)],
       ['Rejected', count(t.backend_rejected)],
     ] : [
-      ['Store', s.backend], ['Stored', count(t.stored)], ['Stores refused', count(t.refused)],
-      ['Requests refused', count(t.failed)],
+      ['Store', s.backend], ['Entries', count(t.entries) + (t.max_entries ? ' of ' + count(t.max_entries) : '')],
+      ['Memory', bytes(t.bytes) + ' of ' + bytes(t.max_bytes)], ['Stored', count(t.stored)], ['Evicted', count(t.evicted)],
+      ['Stores refused', count(t.refused)], ['Requests refused', count(t.failed)],
     ]);
   };
 
@@ -321,8 +268,6 @@
   const showPeers = s => {
     $('connections').hidden = $('refusals').hidden = s.token_needed;
     if (s.token_needed) return;
-    const now = Date.parse(s.start_time) + s.uptime_seconds * 1000; // of the server's clock
-    for (const c of s.connections.list) c.open_for = (now - Date.parse(c.since)) / 1000;
     fill($('connections'), connectionColumns, s.connections.list);
     more($('connections-more'), s.connections.shown, s.connections.total, 'connections');
     fill($('refusals'), refusalColumns, s.refusals);
@@ -330,35 +275,22 @@
 
   // ---- Updates
 
-  let token = '', instance = '', version = '', last = null, sequence = 0, timer = 0;
+  let token = '', last = null, sequence = 0, timer = 0;
 
   const askToken = (needed, text) => {
     $('token-form').hidden = !needed;
     if (text) setText($('token-note'), text);
   };
 
-  const noteRestart = s => {
-    if (instance && s.instance !== instance) {
-      setText($('notice'), 'The server was restarted at ' + when(s.start_time) + '. Its counters began again.' +
-        (s.version === version ? '' : ' It has another version: load this page again.'));
-      $('notice').hidden = false;
-    }
-    [instance, version] = [s.instance, s.version];
-  };
-
   const show = s => {
-    noteRestart(s);
     last = new Date();
     setText($('version'), s.version);
     setText($('instance'), s.instance);
     setText($('uptime'), age(s.uptime_seconds));
-    setText($('kernel'), s.kernel);
     setText($('updated'), clock(last));
     setAttr($('updated'), 'datetime', last.toISOString());
     showSummary(s);
     showPools(s);
-    fill($('latency'), latencyColumns, [{ name: '5 min', ...s.latency.last_5m }, { name: 'hour', ...s.latency.last_hour }]);
-    showIndex(s);
     showBackend(s);
     showSnapshot(s);
     showFleet(s);
@@ -437,61 +369,29 @@
   const gap = g => g.gap_start === null || g.gap_end === null ? missing
     : g.gap_end === g.gap_start + 1 ? count(g.gap_start) : count(g.gap_start) + ' to ' + count(g.gap_end - 1);
 
-  const explainTable = e => {
-    const columns = [
-      ['Group', '', g => count(g.group)], ['Kind', '', g => g.kind], ['Ends at token', 'n', g => count(g.end_tokens)],
-      ['', '', null], ['Reason', '', g => g.reason], ['Why', 'text', g => g.reason in why ? why[g.reason](g) : g.reason],
-      ['First missing block', 'n', g => count(g.first_missing_block)], ['Gap', 'n', gap],
-    ];
-    if (e.groups.some(g => g.tail_boundary !== undefined)) columns.push(['Tail boundary', 'n', g => count(g.tail_boundary)]);
-    const table = make('table'), caption = make('caption', 'Where the part of each group ends'), head = make('thead'), body = make('tbody');
-    caption.className = 'unseen';
-    const titles = head.insertRow();
-    for (const [title, as] of columns) {
-      const cell = make('th', title);
-      cell.scope = 'col';
-      cell.className = as;
-      titles.append(cell);
-    }
-    for (const g of e.groups) {
-      const row = body.insertRow();
-      row.dataset.group = g.group;
-      row.dataset.reason = g.reason;
-      for (const [, as, text] of columns) {
-        const cell = row.insertCell();
-        cell.className = as;
-        if (text) { cell.textContent = text(g); continue; }
-        const part = makeBar(120);
-        setBar(part, e.tokens > 0 ? g.end_tokens / e.tokens : 0);
-        cell.append(part);
-      }
-    }
-    table.append(caption, head, body);
-    return table;
+  const groupColumns = [
+    { head: true, show: g => count(g.group) }, { show: g => g.kind }, { show: g => count(g.end_tokens), as: 'n' }, { show: g => g.reason },
+    { show: g => g.reason in why ? why[g.reason](g) : g.reason, as: 'text' }, { show: g => count(g.first_missing_block), as: 'n' }, { show: gap, as: 'n' },
+  ];
+
+  const showResult = (text, as, groups) => {
+    const result = $('explain-result');
+    setText(result.firstElementChild, text);
+    result.firstElementChild.className = as;
+    fill(result, groupColumns, groups);
+    result.lastElementChild.hidden = groups.length === 0;
+    result.hidden = false;
   };
 
-  const showExplanation = e => {
-    const scroll = make('div');
-    scroll.className = 'scroll';
-    scroll.tabIndex = 0;
-    scroll.setAttribute('role', 'region');
-    scroll.setAttribute('aria-label', 'Explanation');
-    scroll.append(explainTable(e));
-    $('explain-result').replaceChildren(
-      make('h3', 'Hit: ' + count(e.hit_tokens) + ' of ' + count(e.tokens) + ' tokens'),
-      make('p', count(e.hashes) + ' hashes of ' + count(e.hash_block_size) + ' tokens, in ' + (e.pool ? 'pool ' + e.pool : 'the own pool') + '.'), scroll);
-  };
+  const showExplanation = e => showResult('Hit: ' + count(e.hit_tokens) + ' of ' + count(e.tokens) + ' tokens, by ' + count(e.hashes) + ' hashes of ' +
+    count(e.hash_block_size) + ' tokens in ' + (e.pool ? 'pool ' + e.pool : 'the own pool') + '.', '', e.groups);
 
-  const showProblem = text => {
-    const p = make('p', text);
-    p.className = 'alert';
-    $('explain-result').replaceChildren(p);
-  };
+  const showProblem = text => showResult(text, 'alert', []);
 
   const explain = async () => {
     const tokens = $('explain-tokens').value.trim();
     const body = JSON.stringify({
-      pool: $('explain-pool').value, hashes: $('explain-hashes').value, ...(tokens === '' ? {} : { tokens: Number(tokens) }),
+      pool: $('explain-pool').value, hashes: $('explain-hashes').value.split(/[\s,;[\]"']+/).filter(Boolean), ...(tokens === '' ? {} : { tokens: Number(tokens) }),
     });
     try {
       const reply = await request('explain', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } }, 4 * replyTimeout);

@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/lookup/snapshot"
 )
 
-// maxConnections bounds the connections that are listed.
-const maxConnections = 100
+// maxPools and maxConnections bound the pools and connections that are listed.
+const maxPools, maxConnections = 100, 100
 
 // status is the reply to /status.
 type status struct {
@@ -24,7 +24,7 @@ type status struct {
 	Backend        string           `json:"backend"`
 	BackendState   string           `json:"backend_state"` // of the breaker, empty over memory
 	Pools          []poolStatus     `json:"pools"`         // at most maxPools; Stat.Pools has their number
-	Latency        latencies        `json:"latency"`
+	Latency        latency          `json:"latency"`
 	Connections    *connections     `json:"connections,omitempty"` // nil if TokenNeeded
 	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
 	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
@@ -35,25 +35,21 @@ type status struct {
 
 // poolStatus is one pool. Its counters are as in api.Stat.
 type poolStatus struct {
-	Name          string `json:"name"` // "" for the server's own
-	Described     bool   `json:"described"`
-	Model         string `json:"model_name"`
-	VLLM          string `json:"vllm"`
-	HashBlockSize int    `json:"hash_block_size"` // tokens of a hash
-	Entries       int64  `json:"entries"`
-	MaxEntries    int64  `json:"max_entries"`
-	Bytes         int64  `json:"bytes"`
-	MaxBytes      int64  `json:"max_bytes"`
-	Evicted       int64  `json:"evicted"`
-	Lookups       int64  `json:"lookups"`
-	HitTokens     int64  `json:"hit_tokens"`
-	MissTokens    int64  `json:"miss_tokens"`
-	Hour          hour   `json:"hour"`
-}
-
-type latencies struct {
-	Last5m   latency `json:"last_5m"`
-	LastHour latency `json:"last_hour"`
+	Name          string   `json:"name"` // "" for the server's own
+	Described     bool     `json:"described"`
+	Model         string   `json:"model_name"`
+	VLLM          string   `json:"vllm"`
+	HashBlockSize int      `json:"hash_block_size"` // tokens of a hash
+	Entries       int64    `json:"entries"`
+	MaxEntries    int64    `json:"max_entries"`
+	Bytes         int64    `json:"bytes"`
+	MaxBytes      int64    `json:"max_bytes"`
+	Evicted       int64    `json:"evicted"`
+	Lookups       int64    `json:"lookups"`
+	HitTokens     int64    `json:"hit_tokens"`
+	MissTokens    int64    `json:"miss_tokens"`
+	Recent        recent   `json:"recent"` // the last five to six minutes
+	Minutes       []minute `json:"minutes"`
 }
 
 type connections struct {
@@ -65,20 +61,16 @@ type connections struct {
 // currentStatus returns the status of the server. With all it includes what only an administrator may
 // see.
 func (p *Page) currentStatus(all bool) *status {
-	instance, stat, durations := p.server.Instance(), p.server.TotalStat(), p.server.LookupDurations()
-	now := time.Now()
+	instance, stat := p.server.Instance(), p.server.TotalStat()
 	st := &status{
-		Version: instance.Version, Instance: instance.ID, StartTime: instance.StartTime, UptimeSeconds: now.Sub(instance.StartTime).Seconds(),
+		Version: instance.Version, Instance: instance.ID, StartTime: instance.StartTime, UptimeSeconds: time.Since(instance.StartTime).Seconds(),
 		Kernel: stat.Kernel, Backend: stat.Backend, BackendState: stat.BackendState, TokenNeeded: !all, Stat: stat,
-		Pools: []poolStatus{},
-		Latency: latencies{
-			Last5m:   p.sampler.latencyOf(5*time.Minute, now, durations),
-			LastHour: p.sampler.latencyOf(maxAge, now, durations),
-		},
+		Pools: []poolStatus{}, Latency: p.sampler.latency(),
 	}
 	st.NotReadyReason = reasonOf(p.server.Ready())
 	st.Ready = st.NotReadyReason == ""
-	for _, pool := range p.sampler.listed() {
+	pools := p.server.Pools()
+	for _, pool := range pools[:min(len(pools), maxPools)] {
 		st.Pools = append(st.Pools, p.poolStatus(&pool))
 	}
 	if p.options.Snapshot != nil {
@@ -106,10 +98,11 @@ func reasonOf(err error) string {
 // poolStatus returns the status of one pool.
 func (p *Page) poolStatus(pool *server.ServedPool) poolStatus {
 	st, config := pool.Service.Stat(), pool.Service.Pool()
+	recent, minutes := p.sampler.pool(pool.Service, countersOf(&st))
 	return poolStatus{
 		Name: pool.Name, Described: pool.Described, Model: config.ModelName, VLLM: st.VLLM, HashBlockSize: config.HashBlockSize,
 		Entries: st.Entries, MaxEntries: st.MaxEntries, Bytes: st.Bytes, MaxBytes: st.MaxBytes, Evicted: st.Evicted,
 		Lookups: st.Lookups, HitTokens: st.HitTokens, MissTokens: st.MissTokens,
-		Hour: p.sampler.lastHour(pool, sampleOf(time.Now(), &st)),
+		Recent: recent, Minutes: minutes,
 	}
 }

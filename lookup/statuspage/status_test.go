@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,10 +58,10 @@ func TestStatus(t *testing.T) {
 
 	require.Len(t, st.Pools, 2)
 	own := st.Pools[0]
-	assert.Equal(t, 30.0/40, *own.Hour.HitRatio)
-	require.Len(t, own.Hour.Points, 1)
-	assert.EqualValues(t, 3*480, own.Hour.Points[0].HitTokens)
-	own.Hour = hour{}
+	assert.Equal(t, 30.0/40, *own.Recent.HitRatio)
+	require.Len(t, own.Minutes, 1)
+	assert.EqualValues(t, 3*480, own.Minutes[0].HitTokens)
+	own.Recent, own.Minutes = recent{}, nil
 	stat := service.Stat()
 	assert.Equal(t, poolStatus{
 		Model: "m", VLLM: stat.VLLM, HashBlockSize: 16, Entries: 30, MaxEntries: 1000, Bytes: stat.Bytes, MaxBytes: 64 << 20,
@@ -70,17 +69,9 @@ func TestStatus(t *testing.T) {
 	}, own)
 	assert.Equal(t, []any{"second", 32, false}, []any{st.Pools[1].Name, st.Pools[1].HashBlockSize, st.Pools[1].Described})
 
-	for _, l := range []latency{st.Latency.Last5m, st.Latency.LastHour} {
-		assert.EqualValues(t, 3, l.Count)
-		assert.Positive(t, *l.P50)
-		assert.LessOrEqual(t, *l.P50, *l.P999)
-	}
-	now := time.Now()
-	all, before := p.server.LookupDurations().Counts, p.server.LookupDurations().Counts
-	before[slices.IndexFunc(before, func(n uint64) bool { return n > 0 })]--
-	p.sampler.durations = []durationCounts{{now.Add(-time.Hour), nil}, {now.Add(-6 * time.Minute), before}, {now, all}}
-	assert.EqualValues(t, 1, statusOf(t, p).Latency.Last5m.Count)
-	assert.EqualValues(t, 3, statusOf(t, p).Latency.LastHour.Count)
+	assert.EqualValues(t, 3, st.Latency.Count)
+	assert.Positive(t, *st.Latency.P50)
+	assert.LessOrEqual(t, *st.Latency.P50, *st.Latency.P99)
 	assert.Equal(t, 1, st.Connections.Total)
 	require.Len(t, st.Connections.List, 1)
 	assert.Equal(t, st.Connections.Shown, len(st.Connections.List))
@@ -94,8 +85,8 @@ func TestStatusWithoutData(t *testing.T) {
 	p, _ := plainPage(t)
 	body := ask(p, http.MethodGet, "/status", "").Body.String()
 	for _, want := range []string{
-		`"latency":{"last_5m":{"count":0,"p50":null,"p90":null,"p99":null,"p999":null},`, `"snapshot":null`, `"refusals":[]`,
-		`"connections":{"total":0,"shown":0,"list":[]}`, `"hour":{"hit_ratio":null,`, `"not_ready_reason":"not listening yet"`, `"ready":false`,
+		`"latency":{"count":0,"p50":null,"p99":null}`, `"snapshot":null`, `"refusals":[]`,
+		`"connections":{"total":0,"shown":0,"list":[]}`, `"recent":{"hit_ratio":null,`, `"not_ready_reason":"not listening yet"`, `"ready":false`,
 	} {
 		assert.Contains(t, body, want)
 	}
@@ -115,31 +106,19 @@ func TestRemoteBackend(t *testing.T) {
 	assert.Zero(t, st.Pools[0].MaxBytes)
 }
 
-// The counters that are not of one pool are of all of them, also of a server that has no own.
-func TestStatIsOfAllPools(t *testing.T) {
-	for _, own := range []bool{false, true} {
-		var service *lookup.Service
-		var cfg server.Config
-		if own {
-			service = newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
-			store(t, service, 3)
-		}
-		for i := range maxPools + 1 {
-			named := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
-			store(t, named, 1)
-			lookUp(t, named, 2)
-			cfg.Pools = append(cfg.Pools, server.NamedPool{Name: strings.Repeat("p", i+1), Service: named})
-		}
-		got := statusOf(t, pageOf(t, service, cfg, Options{})).Stat
-		want := int64(len(cfg.Pools))
-		if own {
-			want += 3
-		}
-		assert.Equal(t, want, got.Entries)
-		assert.Equal(t, want, got.Stored)
-		assert.EqualValues(t, 16*len(cfg.Pools), got.HitTokens)
-		assert.EqualValues(t, len(cfg.Pools), got.Lookups)
+// However many pools there are, maxPools are listed, and stat counts all of them.
+func TestManyPools(t *testing.T) {
+	var cfg server.Config
+	for i := range maxPools + 5 {
+		named := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
+		store(t, named, 1)
+		lookUp(t, named, 2)
+		cfg.Pools = append(cfg.Pools, server.NamedPool{Name: strings.Repeat("p", i+1), Service: named})
 	}
+	got := statusOf(t, pageOf(t, nil, cfg, Options{}))
+	assert.Len(t, got.Pools, maxPools)
+	n := int64(maxPools + 5)
+	assert.Equal(t, []int64{n, n, n, 16 * n}, []int64{got.Stat.Pools, got.Stat.Entries, got.Stat.Lookups, got.Stat.HitTokens})
 }
 
 // Text of a peer is no HTML in the reply, even for a browser that took it for a document.
