@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"github.com/hitline/hitline/bench/workload"
@@ -34,39 +33,6 @@ func lines(times ...int) workload.Trace {
 	var text strings.Builder
 	for i, at := range times {
 		fmt.Fprintf(&text, "{\"timestamp\":%d,\"hash_ids\":[%d]}\n", at, i%2)
-	}
-	return traceOf(text.String())
-}
-
-// trees returns a trace of random requests under the opening ids, in several trees
-// or, with an empty request, none.
-func trees(opening string, trees int) workload.Trace {
-	random := rand.New(rand.NewPCG(1, 2))
-	var text strings.Builder
-	for range 1000 {
-		if random.IntN(50) == 0 {
-			text.WriteString("{\"timestamp\":1,\"hash_ids\":[]}\n")
-			continue
-		}
-		fmt.Fprintf(&text, "{\"timestamp\":1,\"hash_ids\":[%s%d", opening, random.IntN(trees))
-		for range random.IntN(5) {
-			fmt.Fprintf(&text, ",%d", random.IntN(3))
-		}
-		text.WriteString("]}\n")
-	}
-	return traceOf(text.String())
-}
-
-// withTimes is a trace of requests of one time with the lists of ids in text.
-func withTimes(text string) workload.Trace {
-	return traceOf(strings.NewReplacer("[", `{"timestamp":1,"hash_ids":[`, "]", "]}").Replace(text))
-}
-
-// byTurns is a trace whose requests have one of two blocks, by turns.
-func byTurns(requests int) workload.Trace {
-	var text strings.Builder
-	for i := range requests {
-		fmt.Fprintf(&text, "{\"hash_ids\":[%d]}\n", i%2)
 	}
 	return traceOf(text.String())
 }

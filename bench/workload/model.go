@@ -35,18 +35,6 @@ func (m *Model) Add(ids []uint64) {
 	}
 }
 
-// Number stores all of ids and returns a number for each of their prefixes, the shortest
-// first: from 1, and equal for equal prefixes.
-func (m *Model) Number(ids []uint64) []uint32 {
-	numbers := make([]uint32, len(ids))
-	node := uint32(0)
-	for i, id := range ids {
-		node = m.child(node, id)
-		numbers[i] = node
-	}
-	return numbers
-}
-
 // child returns the node that id leads to, and makes it if there is none.
 func (m *Model) child(node uint32, id uint64) uint32 {
 	if m.nodes == nil {

@@ -30,12 +30,7 @@ func TestModel(t *testing.T) {
 			var m Model
 			for i, s := range steps {
 				assert.Equal(t, s.known, m.Known(s.ids), "step %d", i)
-				numbers := m.Number(s.ids)
-				assert.Len(t, numbers, len(s.ids))
-				for at, number := range numbers {
-					assert.Equal(t, m.Number(s.ids[:at+1])[at], number, "equal prefixes")
-					assert.LessOrEqual(t, int(number), len(m.nodes))
-				}
+				m.Add(s.ids)
 				assert.Equal(t, len(s.ids), m.Known(s.ids), "after step %d", i)
 			}
 		})

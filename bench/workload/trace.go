@@ -33,8 +33,7 @@ type Trace struct {
 	// Name is what messages and reports call it, normally its path.
 	Name string
 	// Open starts a reading from the beginning; the caller closes it. A replay
-	// calls it once for each connection, by several goroutines at once, or twice
-	// if it splits the trace.
+	// calls it once for each connection, by several goroutines at once.
 	Open func() (io.ReadCloser, error)
 }
 
@@ -76,7 +75,7 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 	if err != nil {
 		return err
 	}
-	for limit == 0 || r.line < limit {
+	for limit == 0 || r.requests < limit {
 		ids, err := r.next()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -105,12 +104,13 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 
 // traceReader reads the requests of a trace one by one. Not safe for concurrent use.
 type traceReader struct {
-	name  string
-	src   io.Closer
-	lines *bufio.Scanner
-	line  int         // number of the line read last, from 1; also the request's number
-	rec   traceRecord // reused, so that reading does not allocate per id
-	clock traceClock
+	name     string
+	src      io.Closer
+	lines    *bufio.Scanner
+	line     int         // number of the line read last, from 1; also the request's number
+	requests int         // read so far
+	rec      traceRecord // reused, so that reading does not allocate per id
+	clock    traceClock
 }
 
 // open starts a reading. The caller closes the reader.
@@ -149,14 +149,18 @@ func (r *traceReader) close() {
 // next returns the ids of the next request, or io.EOF after the last one. The
 // slice is valid until the following call.
 func (r *traceReader) next() ([]uint64, error) {
-	if !r.lines.Scan() {
-		return nil, r.ended()
+	var text []byte
+	for len(bytes.TrimSpace(text)) == 0 { // a blank line, such as the last one of many files, is none
+		if !r.lines.Scan() {
+			return nil, r.ended()
+		}
+		r.line++
+		text = r.lines.Bytes()
+		if len(text) > maxLine {
+			return nil, r.fail(errLongLine)
+		}
 	}
-	r.line++
-	text := r.lines.Bytes()
-	if len(text) > maxLine {
-		return nil, r.fail(errLongLine)
-	}
+	r.requests++
 	r.rec.HashIDs.reset()
 	r.rec.Timestamp = timestamp{}
 	if err := json.Unmarshal(text, &r.rec); err != nil {
@@ -184,7 +188,7 @@ var errLongLine = fmt.Errorf("longer than %d bytes; is this a trace of JSON line
 // ended tells a clean end from a failure.
 func (r *traceReader) ended() error {
 	err := r.lines.Err()
-	if err == nil && r.line > 0 {
+	if err == nil && r.requests > 0 {
 		return io.EOF
 	}
 	r.line++ // the line that could not be read

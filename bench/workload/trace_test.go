@@ -56,6 +56,7 @@ func TestTraceReads(t *testing.T) {
 		"several":             {"{\"hash_ids\":[0,1,2]}\n{\"hash_ids\":[3]}\n{\"hash_ids\":[4,5]}\n", [][]uint64{{0, 1, 2}, {3}, {4, 5}}},
 		"no last line feed":   {"{\"hash_ids\":[1]}\n{\"hash_ids\":[2]}", [][]uint64{{1}, {2}}},
 		"carriage returns":    {"{\"hash_ids\":[1]}\r\n{\"hash_ids\":[2]}\r\n", [][]uint64{{1}, {2}}},
+		"blank lines":         {"\n{\"hash_ids\":[1]}\n\n{\"hash_ids\":[2]}\n \r\n", [][]uint64{{1}, {2}}},
 		"no blocks":           {"{\"hash_ids\":[]}\n{\"hash_ids\":[ ]}\n", [][]uint64{{}, {}}},
 		"unknown keys":        {`{"x":{"hash_ids":[9]},"hash_ids":[ 1 , 2 ],"y":null}`, [][]uint64{{1, 2}}},
 		"greatest id":         {`{"hash_ids":[18446744073709551615]}`, [][]uint64{{1<<64 - 1}}},
@@ -80,7 +81,8 @@ func TestTraceErrors(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"empty":             {"", "t.jsonl:1: no requests; the trace is empty"},
 		"one byte":          {"x", "t.jsonl:1: not JSON: invalid character 'x' looking for beginning of value, at byte 1; a trace holds one object a line"},
-		"blank line":        {good + "\n" + good, "t.jsonl:2: not JSON: unexpected end of JSON input, at byte 0; a trace holds one object a line"},
+		"blank lines":       {"\n\n", "t.jsonl:3: no requests; the trace is empty"},
+		"after blank lines": {good + "\n\nx", "t.jsonl:4: not JSON: invalid character 'x' looking for beginning of value, at byte 1; a trace holds one object a line"},
 		"cut line":          {good + good + `{"hash_ids":[1,`, "t.jsonl:3: not JSON: unexpected end of JSON input, at byte 15; a trace holds one object a line"},
 		"two on a line":     {`{"hash_ids":[1]}{"hash_ids":[1]}`, "t.jsonl:1: not JSON: invalid character '{' after top-level value, at byte 17; a trace holds one object a line"},
 		"no object":         {good + "[1,2]", "t.jsonl:2: a JSON array; a trace holds one object a line"},

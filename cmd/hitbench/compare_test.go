@@ -106,7 +106,7 @@ func TestCompareUsage(t *testing.T) {
 		assert.Empty(t, r.stdout)
 	}
 	for _, args := range [][]string{{rawServer}, {rawServer, "x"}, {rawServer, "0"}} {
-		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, nil, args...).code, args)
+		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, args...).code, args)
 	}
 }
 
@@ -124,10 +124,10 @@ func TestCompareLost(t *testing.T) {
 }
 
 func TestCompareHelp(t *testing.T) {
-	r := runWith(t.Context(), &fakeServer{}, nil, "compare", "--help")
+	r := runWith(t.Context(), &fakeServer{}, "compare", "--help")
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--miss-at")
-	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, nil, "--help").stdout, rawServer)
+	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, "--help").stdout, rawServer)
 }
 
 // childrenOf returns the processes whose parent is pid.

@@ -83,10 +83,6 @@ func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
 	flags.StringVar(p, "hitline", "", "`path` of hitline"+detail+" (default beside this program, then on PATH)")
 }
 
-func traceFlag(flags *pflag.FlagSet, p *string) {
-	flags.StringVar(p, "trace", "", "`file` of a trace, plain or gzip; - for standard input")
-}
-
 func jsonFlag(flags *pflag.FlagSet, p *bool) {
 	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
 }

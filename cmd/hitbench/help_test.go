@@ -38,7 +38,7 @@ func TestHelp(t *testing.T) {
 			assert.NotEmpty(t, cmd.Short)
 			assert.Greater(t, len(cmd.Long), 40)
 			assert.Contains(t, cmd.Example, "hitbench "+strings.Join(arguments(cmd), ""))
-			r := runWith(t.Context(), &fakeServer{}, nil, append(arguments(cmd), "--help")...)
+			r := runWith(t.Context(), &fakeServer{}, append(arguments(cmd), "--help")...)
 			assert.Equal(t, exitDone, r.code)
 			assert.Empty(t, r.stderr)
 			assert.Contains(t, r.stdout, cmd.Long)
@@ -51,7 +51,7 @@ func TestHelp(t *testing.T) {
 			for line := range strings.Lines(r.stdout) {
 				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 			}
-			assert.Equal(t, r, runWith(t.Context(), &fakeServer{}, nil, append([]string{"help"}, arguments(cmd)...)...))
+			assert.Equal(t, r, runWith(t.Context(), &fakeServer{}, append([]string{"help"}, arguments(cmd)...)...))
 		})
 	}
 }
@@ -97,16 +97,16 @@ func TestJSONFailure(t *testing.T) {
 		t.Run(cmd.Name(), func(t *testing.T) {
 			for _, wrong := range []string{"--bogus", "now"} {
 				for _, args := range [][]string{{wrong, "--json"}, {"--json", wrong}} {
-					r := runWith(t.Context(), &fakeServer{}, nil, append(arguments(cmd), args...)...)
+					r := runWith(t.Context(), &fakeServer{}, append(arguments(cmd), args...)...)
 					assert.Equal(t, exitUsage, r.code, args)
 					assert.Regexp(t, `^\{"error":".*(bogus|now).*","exit":2\}\n$`, r.stdout, args)
 				}
 			}
 		})
 	}
-	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--trace", "/no/such", "--json")
+	r := runWith(t.Context(), &fakeServer{}, "replay", "--trace", "/no/such", "--json")
 	assert.Regexp(t, `^\{"error":"bad trace: .*","exit":2\}\n$`, r.stdout)
-	r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--connect", "tcp://127.0.0.1:0", "--json")
+	r = runWith(t.Context(), &fakeServer{}, "replay", "--trace", traceFile(t, small), "--connect", "tcp://127.0.0.1:0", "--json")
 	assert.Regexp(t, `^\{"error":"--connect: .*port 0.*","exit":2\}\n$`, r.stdout)
 }
 
@@ -118,17 +118,17 @@ func refused(_ context.Context, addr string) error {
 func TestAddressOfTheEnvironment(t *testing.T) {
 	t.Setenv("HITLINE_ADDRESS", "tcp://127.0.0.1:1")
 	for _, line := range []string{"replay --trace " + excerpt, "run"} {
-		r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, strings.Fields(line)...)
+		r := runWith(t.Context(), &fakeServer{refuse: refused}, strings.Fields(line)...)
 		assert.Equal(t, exitLost, r.code, line)
 		assert.Contains(t, r.stderr, "127.0.0.1:1: ", line)
 	}
 	t.Setenv("HITLINE_ADDRESS", "127.0.0.1")
 	for _, line := range []string{"replay --trace " + excerpt, "run"} {
-		r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, strings.Fields(line)...)
+		r := runWith(t.Context(), &fakeServer{refuse: refused}, strings.Fields(line)...)
 		assert.Equal(t, exitUsage, r.code, line)
 		assert.Contains(t, r.stderr, `hitbench: HITLINE_ADDRESS: "127.0.0.1": missing port`, line)
 	}
-	r := runWith(t.Context(), &fakeServer{refuse: refused}, nil, "run", "--connect", "tcp://127.0.0.1:2")
+	r := runWith(t.Context(), &fakeServer{refuse: refused}, "run", "--connect", "tcp://127.0.0.1:2")
 	require.Contains(t, r.stderr, "127.0.0.1:2: ", "the flag counts first")
 }
 
@@ -140,7 +140,7 @@ func TestCompletion(t *testing.T) {
 		"compare --miss-at ":        "first middle tail random",
 		"picture --from=x --out=y ": strings.Join(picture.Kinds(), " "),
 	} {
-		r := runWith(t.Context(), &fakeServer{}, nil, strings.Split("__complete "+line, " ")...)
+		r := runWith(t.Context(), &fakeServer{}, strings.Split("__complete "+line, " ")...)
 		assert.Equal(t, strings.Fields(want+" :4"), strings.Fields(r.stdout), line)
 	}
 }

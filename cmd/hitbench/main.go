@@ -28,7 +28,7 @@ import (
 
 func main() {
 	ctx, stop := cli.NotifyContext(context.Background())
-	a := app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, dial: dial}
+	a := app{stdout: os.Stdout, stderr: os.Stderr, dial: dial}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -36,7 +36,6 @@ func main() {
 
 // app holds what the commands reach the world through.
 type app struct {
-	stdin          io.Reader
 	stdout, stderr io.Writer
 	dial           dialFunc
 }
@@ -51,7 +50,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		Lost:    []error{measure.ErrLost},
 		Signals: true,
 	}
-	return program.Run(ctx, args, a.stdin, a.stdout, a.stderr)
+	return program.Run(ctx, args, os.Stdin, a.stdout, a.stderr)
 }
 
 // rootCommand returns the command tree.

@@ -119,11 +119,19 @@ func withoutHint(stderr string) string {
 	return regexp.MustCompile(`hint: hitbench( \w+)? --help\n$`).ReplaceAllString(stderr, "")
 }
 
-func runWith(ctx context.Context, s *fakeServer, stdin io.Reader, args ...string) result {
+func runWith(ctx context.Context, s *fakeServer, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	a := app{stdin: stdin, stdout: &stdout, stderr: &stderr, dial: s.dial}
+	a := app{stdout: &stdout, stderr: &stderr, dial: s.dial}
 	code := a.run(ctx, args)
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// traceFile writes a trace, and returns its path.
+func traceFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 func report(t *testing.T, r result) replay.Report {
@@ -137,7 +145,7 @@ func report(t *testing.T, r result) replay.Report {
 func TestReplayDone(t *testing.T) {
 	for _, conns := range []int{1, 3} {
 		s := &fakeServer{}
-		r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--json", "--connections", fmt.Sprint(conns))
+		r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--json", "--connections", fmt.Sprint(conns))
 		require.Equal(t, exitDone, r.code, r.stderr)
 		assert.Empty(t, r.stderr, "no terminal, no bar")
 		got := report(t, r)
@@ -157,32 +165,11 @@ func TestReplayTable(t *testing.T) {
 		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
 		return nil
 	}}
-	r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--requests", "2", "--block-size", "16")
+	r := runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--requests", "2", "--block-size", "16")
 	assert.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "trace        stdin\n")
+	assert.Contains(t, r.stdout, "trace.jsonl\n")
 	assert.Contains(t, r.stdout, "blocks       160\n")
 	assert.Contains(t, r.stdout, "hit blocks   64, 40.0 %\n")
-}
-
-func TestReplayStdin(t *testing.T) {
-	for _, conns := range []string{"1", "2"} {
-		r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--connections", conns)
-		require.Equal(t, exitDone, r.code, r.stderr)
-		assert.Equal(t, "stdin", report(t, r).Trace)
-		assert.Equal(t, conns, fmt.Sprint(report(t, r).Requests/3))
-
-		r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--connections", conns)
-		assert.Equal(t, exitUsage, r.code)
-		assert.Contains(t, r.stderr, "hitbench: bad trace: stdin:4: not JSON")
-	}
-}
-
-// What is not read of standard input must not keep a goroutine: goleak looks.
-func TestReplayLimitOnStdin(t *testing.T) {
-	long := strings.NewReader(strings.Repeat(small, 100_000))
-	r := runWith(t.Context(), &fakeServer{}, long, "replay", "--trace", "-", "--json", "--requests", "1")
-	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.EqualValues(t, 1, report(t, r).Requests)
 }
 
 func TestReplayWrongUsage(t *testing.T) {
@@ -207,13 +194,13 @@ func TestReplayWrongUsage(t *testing.T) {
 		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "bad options: -1 requests"},
 		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
 		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},
-		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is a directory; name a file of JSON lines"},
+		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is no regular file; name a file of JSON lines"},
 		"malformed":       {[]string{"replay", "--trace", bad}, "bad trace: " + bad + ":4: hash_ids[0] is -1; ids are integers"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &fakeServer{}
-			r := runWith(t.Context(), s, nil, tt.args...)
+			r := runWith(t.Context(), s, tt.args...)
 			assert.Equal(t, exitUsage, r.code)
 			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
 			assert.Equal(t, 1, strings.Count(withoutHint(r.stderr), "\n"), "one line: %q", r.stderr)
@@ -226,7 +213,7 @@ func TestReplayWrongUsage(t *testing.T) {
 func TestReplayMismatch(t *testing.T) {
 	lower := func(_ int, right uint32) (uint32, error) { return right / 1024 * 512, nil }
 	args := []string{"replay", "--trace", excerpt, "--json"}
-	r := runWith(t.Context(), &fakeServer{answer: lower}, nil, args...)
+	r := runWith(t.Context(), &fakeServer{answer: lower}, args...)
 	assert.Equal(t, exitBad, r.code)
 	got := report(t, r)
 	assert.Greater(t, got.Wrong, int64(maxDescribed))
@@ -236,13 +223,13 @@ func TestReplayMismatch(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
 	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d answers are wrong, 0 requests were refused; 799 requests were measured\n", got.Wrong))
 
-	r = runWith(t.Context(), &fakeServer{answer: lower}, nil, append(args, "--allow-evicted")...)
+	r = runWith(t.Context(), &fakeServer{answer: lower}, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitDone, r.code)
 	assert.Empty(t, r.stderr)
 	assert.Zero(t, report(t, r).Wrong)
 
 	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
-	r = runWith(t.Context(), &fakeServer{answer: higher}, nil, append(args, "--allow-evicted")...)
+	r = runWith(t.Context(), &fakeServer{answer: higher}, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitBad, r.code)
 	assert.EqualValues(t, 799, report(t, r).Wrong)
 }
@@ -267,7 +254,7 @@ func TestReplayFailures(t *testing.T) {
 				}
 				return right, nil
 			}}
-			r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--json")
+			r := runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--json")
 			assert.Equal(t, tt.code, r.code)
 			assert.Contains(t, r.stderr, tt.stderr)
 			got := report(t, r)
@@ -298,7 +285,7 @@ func TestReplayNoConnection(t *testing.T) {
 		}
 		return nil
 	}
-	r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--connections", "3", "--connect", "tcp://h:1", "--json")
+	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--connections", "3", "--connect", "tcp://h:1", "--json")
 	assert.Equal(t, exitLost, r.code)
 	assert.Contains(t, r.stderr, "hitbench: connection 3 of 3 to tcp://h:1: ")
 	assert.Regexp(t, `^\{"error":"connection 3 of 3 .*","exit":3\}\n$`, r.stdout)
@@ -321,7 +308,7 @@ func TestReplayInterrupted(t *testing.T) {
 		}
 		return right, nil
 	}}
-	r := runWith(ctx, s, nil, "replay", "--trace", excerpt, "--json")
+	r := runWith(ctx, s, "replay", "--trace", excerpt, "--json")
 	assert.Equal(t, exitBad, r.code)
 	assert.Equal(t, "hitbench: interrupted\n", r.stderr)
 	got := report(t, r)
@@ -330,47 +317,13 @@ func TestReplayInterrupted(t *testing.T) {
 	assert.Zero(t, got.Refused)
 }
 
-// A read of standard input that blocks must not outlive an interruption.
-func TestReplayInterruptedOnStdin(t *testing.T) {
-	for _, conns := range []string{"1", "2"} {
-		stdin, writer := io.Pipe()
-		ctx, stop := context.WithCancel(t.Context())
-		go func() {
-			_, _ = io.WriteString(writer, small)
-			_, _ = io.WriteString(writer, "{") // taken up when the lines before it are
-			stop()
-		}()
-		r := runWith(ctx, &fakeServer{}, stdin, "replay", "--trace", "-", "--connections", conns)
-		assert.Equal(t, exitBad, r.code)
-		assert.Equal(t, "hitbench: interrupted\n", r.stderr)
-		require.NoError(t, writer.Close()) // lets the reading goroutine go
-	}
-}
-
 func TestReplayReportCannotBeWritten(t *testing.T) {
 	var stderr bytes.Buffer
-	a := app{stdin: strings.NewReader(small), stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}
-	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", "-"}))
+	a := app{stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}
+	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", traceFile(t, small)}))
 	assert.Equal(t, "hitbench: cannot write the report: disk full\n", stderr.String())
 }
 
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
-
-func TestOpenInputPipe(t *testing.T) {
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer r.Close()
-	go func() {
-		_, _ = io.WriteString(w, small)
-		_ = w.Close()
-	}()
-	path := fmt.Sprintf("/dev/fd/%d", r.Fd())
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("no /dev/fd here")
-	}
-	got := runWith(t.Context(), &fakeServer{}, nil, "replay", "--trace", path, "--json")
-	require.Equal(t, exitDone, got.code, got.stderr)
-	assert.EqualValues(t, 3, report(t, got).Requests)
-}

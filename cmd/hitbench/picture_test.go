@@ -17,7 +17,7 @@ func TestPicture(t *testing.T) {
 	report := filepath.Join(dir, "a.json")
 	require.NoError(t, os.WriteFile(report, []byte(measured), 0o600))
 	out := filepath.Join(dir, "new", "hits")
-	r := runWith(t.Context(), &fakeServer{}, nil, "picture", "latency", "--from", report, "--from", "after="+report, "--out", out)
+	r := runWith(t.Context(), &fakeServer{}, "picture", "latency", "--from", report, "--from", "after="+report, "--out", out)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Equal(t, out+".svg\n"+out+"-dark.svg\n", r.stdout)
 	for path := range strings.FieldsSeq(r.stdout) {
@@ -43,14 +43,14 @@ func TestPictureUsage(t *testing.T) {
 		"bad input: bad: not a report: unexpected EOF":            {"latency", "--from", bad, "--out", "x"},
 		"bad input: a has no windows with requests; take what hi": {"replay", "--from", report, "--out", "x"},
 	} {
-		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"picture"}, args...)...)
+		r := runWith(t.Context(), &fakeServer{}, append([]string{"picture"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, want)
 		assert.Contains(t, r.stderr, "hitbench: ")
 		assert.Contains(t, r.stderr, want)
 		assert.Equal(t, 1, strings.Count(withoutHint(r.stderr), "\n"), "one line: %q", r.stderr)
 		assert.Empty(t, r.stdout)
 	}
-	r := runWith(t.Context(), &fakeServer{}, nil, "picture", "latency", "--from", report, "--out", filepath.Join(report, "x"))
+	r := runWith(t.Context(), &fakeServer{}, "picture", "latency", "--from", report, "--out", filepath.Join(report, "x"))
 	assert.Equal(t, exitBad, r.code)
 	assert.Contains(t, r.stderr, "cannot make the directory of the pictures: ")
 }

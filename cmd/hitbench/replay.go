@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	traceFlag(flags, &f.trace)
+	flags.StringVar(&f.trace, "trace", "", "`file` of a trace, plain or gzip")
 	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
 	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
 	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
@@ -74,7 +75,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.connections < 1 {
 		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	o, total, err := a.replayInput(ctx, f)
+	o, total, err := f.options(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,23 +113,23 @@ func learnPool(ctx context.Context, c conn, timeout time.Duration) (serverPool, 
 	return pool, nil
 }
 
-// replayInput returns what to replay and how many requests that makes, or -1 if
-// the trace can be read only once. A bad trace else shows before anything is stored.
-func (a *app) replayInput(ctx context.Context, f replayFlags) (replay.Options, int, error) {
-	o := f.o
-	in, err := a.openInput(ctx, f.trace, f.connections)
-	if err != nil {
-		return o, 0, err
+// options returns what to replay, and how many requests that makes. A bad trace shows before anything
+// is stored.
+func (f replayFlags) options(ctx context.Context) (o replay.Options, total int, err error) {
+	o = f.o
+	info, err := os.Stat(f.trace)
+	switch {
+	case err != nil:
+		return o, 0, fmt.Errorf("%w: %w", workload.ErrTrace, err)
+	case !info.Mode().IsRegular(): // each connection reads it from the start
+		return o, 0, fmt.Errorf("%w: %s is no regular file; name a file of JSON lines, plain or gzip", workload.ErrTrace, f.trace)
 	}
-	o.Trace = in.trace
+	o.Trace = workload.FileTrace(f.trace)
 	if o.BlockSize == 0 { // until the server is asked; the number of requests is the same
 		o.BlockSize = workload.BlockTokens
 	}
 	if err := o.Validate(); err != nil {
 		return o, 0, err
-	}
-	if in.once {
-		return o, -1, nil
 	}
 	n, err := o.CountRequests(ctx)
 	return o, n * f.connections, err
@@ -156,13 +157,10 @@ func (a *app) watchReplay(ctx context.Context, o replay.Options, conns []conn, t
 	})
 }
 
-// replayStatus says how many requests are done, of an unknown total if that is negative, and where
-// in the trace a replay is, in hours, minutes and seconds.
+// replayStatus says how many requests are done, and where in the trace a replay is, in hours, minutes
+// and seconds.
 func replayStatus(done int64, total int, at time.Duration) string {
-	text := fmt.Sprintf("replay: %d", done)
-	if total >= 0 {
-		text += fmt.Sprintf(" of %d", total)
-	}
+	text := fmt.Sprintf("replay: %d of %d", done, total)
 	if at == 0 {
 		return text
 	}

@@ -35,7 +35,7 @@ func faulty(t *testing.T, s *loadtest.Server) string {
 // runLoad runs hitbench run for a few requests.
 func runLoad(ctx context.Context, args ...string) result {
 	small := []string{"run", "--entries", "100", "--warmup", "0s"}
-	return runWith(ctx, &fakeServer{}, nil, append(small, args...)...)
+	return runWith(ctx, &fakeServer{}, append(small, args...)...)
 }
 
 func TestRun(t *testing.T) {
@@ -106,30 +106,30 @@ func TestRunUsage(t *testing.T) {
 	broken := filepath.Join(dir, "broken.yaml")
 	require.NoError(t, os.WriteFile(broken, []byte("pool: {groups: [{kind: cross_attention}]}\n"), 0o600))
 	for want, args := range map[string][]string{
-		"unknown flag: --qps":                                    {"--qps", "1"},
-		"a dialect \"http\"; there are raw, zmtp":                {"--dialect", "http"},
-		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
-		"--hitline only has a meaning with --start":              {"--hitline", "x"},
-		"--server-cores only has a meaning with --start":         {"--server-cores", "0"},
-		"core 0 is in both --client-cores and --server-cores":    {"--start", "--client-cores", "0", "--server-cores", "0"},
-		"--client-cores: ":                                       {"--client-cores", "0,x"},
-		"core 999 is not among those":                            {"--client-cores", "999"},
-		"--loops only has a meaning with --start":                {"--loops", "1"},
-		"--requests and --duration both say when to end":         {"-n", "1", "--duration", "1s"},
-		"--requests -5; give more than 0":                        {"-n", "-5"},
-		"--loops -1; give 0 or more":                             {"--start", "--loops", "-1"},
+		"unknown flag: --qps":                                  {"--qps", "1"},
+		"a dialect \"http\"; there are raw, zmtp":              {"--dialect", "http"},
+		"--start and --connect name two servers":               {"--start", "--connect", "tcp://h:1"},
+		"--hitline only has a meaning with --start":            {"--hitline", "x"},
+		"--server-cores only has a meaning with --start":       {"--server-cores", "0"},
+		"core 0 is in both --client-cores and --server-cores":  {"--start", "--client-cores", "0", "--server-cores", "0"},
+		"--client-cores: ":                                     {"--client-cores", "0,x"},
+		"core 999 is not among those":                          {"--client-cores", "999"},
+		"--loops only has a meaning with --start":              {"--loops", "1"},
+		"--requests and --duration both say when to end":       {"-n", "1", "--duration", "1s"},
+		"--requests -5; give more than 0":                      {"-n", "-5"},
+		"--loops -1; give 0 or more":                           {"--start", "--loops", "-1"},
 		"--hashes \"many\"; write a number such as 64, or a s": {"--hashes", "many"},
-		"--hashes \"0\"; write a number such as 64":              {"--hashes", "0"},
-		"--connections 0; give more than 0":                      {"--connections", "0"},
-		"--timeout 0s; give more than 0":                         {"--timeout", "0"},
-		"--config describes the whole pool":                      {"--config", broken, "--block-size", "1"},
-		"--config: " + broken + ": ":                             {"--config", broken},
-		"--config: open " + dir + "/none":                        {"--config", dir + "/none"},
-		"--groups: ":                                             {"--groups", "[{kind: window}]"},
-		"--groups lists none":                                    {"--groups", "[]"},
-		"--connect: \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
-		"half of them at most":                                   {"--stores", "0.9"},
-		"a miss at \"end\"":                                      {"--miss-at", "end"},
+		"--hashes \"0\"; write a number such as 64":            {"--hashes", "0"},
+		"--connections 0; give more than 0":                    {"--connections", "0"},
+		"--timeout 0s; give more than 0":                       {"--timeout", "0"},
+		"--config describes the whole pool":                    {"--config", broken, "--block-size", "1"},
+		"--config: " + broken + ": ":                           {"--config", broken},
+		"--config: open " + dir + "/none":                      {"--config", dir + "/none"},
+		"--groups: ":                                           {"--groups", "[{kind: window}]"},
+		"--groups lists none":                                  {"--groups", "[]"},
+		"--connect: \"udp://h:1\": unknown scheme":             {"--connect", "udp://h:1"},
+		"half of them at most":                                 {"--stores", "0.9"},
+		"a miss at \"end\"":                                    {"--miss-at", "end"},
 	} {
 		r := runLoad(t.Context(), args...)
 		assert.Equal(t, exitUsage, r.code, want)

@@ -55,12 +55,12 @@ func TestTokenAndTLS(t *testing.T) {
 	hitbench := func(args ...string) (code int, stderr string) {
 		require.NoError(t, service.Reset(t.Context())) // a replay begins with none of its blocks
 		var out, errors bytes.Buffer
-		a := app{stdin: strings.NewReader(small), stdout: &out, stderr: &errors, dial: dial}
+		a := app{stdout: &out, stderr: &errors, dial: dial}
 		return a.run(t.Context(), args), errors.String()
 	}
 	commands := map[string]string{
 		"run":    "run --entries 100 --warmup 0s -n 50",
-		"replay": "replay --trace - --block-size 16",
+		"replay": "replay --trace " + traceFile(t, small) + " --block-size 16",
 	}
 	for name, line := range commands {
 		t.Run(name, func(t *testing.T) {
@@ -80,17 +80,17 @@ func TestTokenAndTLS(t *testing.T) {
 	t.Run("variables", func(t *testing.T) {
 		t.Setenv(api.TokenFileVariable, path)
 		t.Setenv("HITLINE_TLS_CA", caFile)
-		code, stderr := hitbench("replay", "--trace", "-", "--block-size", "16", "--connect", secure)
+		code, stderr := hitbench("replay", "--trace", traceFile(t, small), "--block-size", "16", "--connect", secure)
 		require.Equal(t, exitDone, code, stderr)
 	})
 	for _, line := range []string{
 		"run --start --token-file " + path, "run --tls-ca " + caFile, "run --token-file " + dir + "/none",
-		"replay --trace - --connect " + secure + " --tls-key " + caFile,
+		"replay --trace " + excerpt + " --connect " + secure + " --tls-key " + caFile,
 	} {
 		code, stderr := hitbench(strings.Fields(line)...)
 		assert.Equal(t, exitUsage, code, line)
 		assert.Equal(t, 1, strings.Count(withoutHint(stderr), "\n"), stderr)
 	}
-	_, stderr := hitbench("replay", "--trace", "-", "--timeout", "1ms", "--connect", "192.0.2.1:1", "--token-file", path)
+	_, stderr := hitbench("replay", "--trace", excerpt, "--timeout", "1ms", "--connect", "192.0.2.1:1", "--token-file", path)
 	assert.Contains(t, stderr, "hitbench: warning: the token goes to 192.0.2.1:1 in plain text")
 }
