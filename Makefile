@@ -8,7 +8,7 @@ SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 25s
-# How many lookups `make torture` asks by anchors and by all hashes, and how many pools
+# How many lookups `make torture` asks after random histories, and how many pools
 # it asks in every way.
 TORTURE ?= 10000000
 POOLS ?= 1000000

@@ -30,7 +30,7 @@ import (
 const poolsEnv = "HITLINE_TEST_POOLS"
 
 // TestEveryWayAgainstTheOracle asks random pools about random prompts in every way there
-// is: the memory service with its hashes in pieces, anchors, one call of a store, rounds
+// is: the memory service with its hashes in pieces, one call of a store, rounds
 // of calls, and at 2026-06-04, which has no lookups, FindHit. Each must say what the
 // oracle says, which shares no code with any of them.
 func TestEveryWayAgainstTheOracle(t *testing.T) {
@@ -44,22 +44,20 @@ func TestEveryWayAgainstTheOracle(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	var seed atomic.Int64
-	var asked, anchored, onSomeRanks atomic.Int64
+	var asked, onSomeRanks atomic.Int64
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for n := seed.Add(1); n <= pools && !t.Failed(); n = seed.Add(1) {
 				d := &differential{t: t, seed: uint64(n), Rand: rand.New(rand.NewPCG(uint64(n), 14)), explained: map[bool]int64{}}
 				d.run()
 				asked.Add(d.asked)
-				anchored.Add(d.anchored)
 				onSomeRanks.Add(d.explained[false])
 			}
 		})
 	}
 	group.Wait()
-	t.Logf("%d pools, %d requests, %d of them also by anchors", pools, asked.Load(), anchored.Load())
+	t.Logf("%d pools, %d requests", pools, asked.Load())
 	require.Greater(t, asked.Load(), pools)
-	require.Positive(t, anchored.Load())
 	require.Positive(t, onSomeRanks.Load())
 }
 
@@ -76,8 +74,8 @@ type differential struct {
 	numbers map[string]int
 	service *Service // nil at 2026-06-04
 
-	asked, anchored int64
-	explained       map[bool]int64 // groups with a missing block: whether all ranks lack it
+	asked     int64
+	explained map[bool]int64 // groups with a missing block: whether all ranks lack it
 }
 
 // diffHashLen is the length of a hash in bytes.
@@ -168,20 +166,18 @@ func (d *differential) find(n int) {
 	}
 }
 
-// store gives the service what the content has, as engines do: with the chunks' numbers.
+// store gives the service what the content has.
 func (d *differential) store(n int) {
 	has := d.content.Has(&d.slow, d.numbers)
 	for number, g := range d.slow.StoreGroups() {
 		stride := d.coord.KeyStride(number)
 		for _, at := range d.slow.Ranks(g) {
 			place := GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
-			var before []byte
 			for i := range n / stride {
 				key := d.hash(i*stride + stride - 1)
 				if has(g, at, string(key)) {
-					require.NoError(d.t, d.service.StoreChain(context.Background(), place, uint32(i), before, netproto.NewHashes(key, diffHashLen)))
+					require.NoError(d.t, d.service.Store(context.Background(), place, netproto.NewHashes(key, diffHashLen)))
 				}
-				before = key
 			}
 		}
 	}
@@ -235,12 +231,6 @@ func (d *differential) lookup(n int) {
 	checkTails("Gallop", hit.TailBoundaries, err)
 	d.plan(int64(tokens), view, int64(want), class)
 	d.explain(int64(tokens), view)
-	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
-	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
-		check("anchors", byAnchors.Tokens, err)
-		checkTails("anchors", byAnchors.TailBoundaries, err)
-		d.anchored++
-	}
 }
 
 // plan compares the masks of a plan with the load masks of the hit.

@@ -13,10 +13,8 @@
 //   - query: one lookup in flight over the memory index. Hashes are added as they arrive
 //     and become presence bits at once.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
-//   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
 //   - work: the cost of a query or change, counted in units of about one hash compared. A
 //     query whose work is used up is suspended, and goes on when it is called again.
-//   - trace: how a query by anchors finds the blocks that its anchors prove, in stages.
 //   - lease: the CPU token and the share of the key memory of a lookup over a backend.
 //   - small request: one with few hashes. It has a part of the memory, the CPU tokens and the
 //     workers that larger ones do not use.
@@ -30,7 +28,6 @@
 //	service.go        Service; explain.go, stat.go and errors.go what belongs to it
 //	counters.go       the counters of lookups, striped
 //	query.go          one lookup over the memory index
-//	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
 //	masks.go          the masks of a pool, and plans: a lookup with the masks of its hit
 //	group_set.go      groups that are looked up together
 //	rank_runs.go      which rank lacks a block, for an explain
@@ -60,20 +57,12 @@
 //	       → coordinator.Gallop or Lookup → keyLease.Exists
 //	       → Remote.exists, under the breaker → backendCalls.run → Backend.Exists
 //
-// # Lookups by anchors
-//
-// A long prompt may be looked up by a few of its hashes (anchors.go). The query sets the
-// bits of the chain in front of an anchor as the index has it, then looks up the hashes
-// that follow. If the rules read other blocks, too, the answer tells which hashes to
-// send. docs/anchors.md proves that the hit is exact.
-//
 // # Invariants
 //
 //   - In the steady state a lookup over the index writes to no cache line that lookups on other
 //     cores write to or read, so that lookups scale with the cores.
 //   - A lookup over the index does not allocate in the steady state. Its work and memory
-//     are proportional to min(hashes, tokens / hash block size). For a lookup by anchors,
-//     hashes is the number that it claims for the prompt, not the few that it sends.
+//     are proportional to min(hashes, tokens / hash block size).
 //   - A suspended query holds no lock. What it answers does not depend on where it was suspended,
 //     except that blocks may come and go meanwhile.
 //   - A bit says that the block was there at some moment between the request's first byte

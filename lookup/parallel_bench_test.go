@@ -19,7 +19,7 @@ func BenchmarkLookupParallel(b *testing.B) {
 	require.NoError(b, err)
 	parallelbench.Run(b, parallelbench.Subject{
 		Store: func(hashes []byte) error {
-			return service.StoreChain(context.Background(), GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32))
+			return service.Store(context.Background(), GroupRank{}, netproto.NewHashes(hashes, 32))
 		},
 		NewLookup: func() func(hashes []byte) error {
 			return func(hashes []byte) error {

@@ -36,13 +36,7 @@ type promptGroup struct {
 	merged   []int   // over the memory index: the places of all groups that it leads
 	states   []int64 // numbers of the hashes of states that are not stored yet, ascending
 	named    bool    // the request says which states it has
-	numbered bool    // the index keeps the numbers of its chunks, for lookups by anchors
-
-	writer    index.Writer
-	nextChunk int64 // that the writer's chain goes on with, noChunk before the first
-	lastChunk int64 // the last that ended in an earlier piece, noChunk if there is none
-	lastKey   [netproto.MaxHashLen]byte
-
+	writer   index.Writer
 	stored   int64         // chunks and states that all places hold
 	failed   *partFailure  // of all places, over the memory index
 	failures []partFailure // by place, over a backend; empty until one has failed
@@ -54,9 +48,6 @@ type partFailure struct {
 	first int64 // chunk
 	lost  int64 // chunks and states
 }
-
-// noChunk stands for no chunk.
-const noChunk = -1
 
 // hash returns the number of the hash that keys a chunk.
 func (g *promptGroup) hash(chunk int64) int64 { return chunk*g.stride + g.stride - 1 }
@@ -190,31 +181,21 @@ func (w *PromptWriter) addToGroup(ctx context.Context, number int, hashes []byte
 	}
 	end := w.next + int64(len(hashes)/w.hashLen)
 	to := end / g.stride
-	for at := w.next / g.stride; ; {
-		start, stop, ok := g.nextRun(at, to)
-		if !ok {
-			break
-		}
+	if start, stop, ok := g.nextRun(w.next/g.stride, to); ok {
 		b := w.batchOf(g, hashes, start, stop)
-		for at = stop; !g.numbered; at = stop { // numbers do not count: one call for all runs
-			if start, stop, ok = g.nextRun(at, to); !ok {
-				break
+		for ok { // one call for all runs
+			if start, stop, ok = g.nextRun(stop, to); ok {
+				w.join(g, &b, hashes, start, stop)
 			}
-			w.join(g, &b, hashes, start, stop)
 		}
-		if err := w.store(ctx, number, &b, w.keyBefore(g, hashes, b.first)); err != nil {
+		if err := w.storeKeys(ctx, number, &b); err != nil {
 			return err
 		}
-		g.nextChunk = at
 	}
 	for len(g.states) > 0 && g.states[0] < end {
 		if err := w.storeState(ctx, number, hashes); err != nil {
 			return err
 		}
-	}
-	if g.numbered && to > w.next/g.stride {
-		g.lastChunk = to - 1
-		copy(g.lastKey[:], w.key(hashes, g.hash(to-1)))
 	}
 	return nil
 }
@@ -263,45 +244,12 @@ func (w *PromptWriter) join(g *promptGroup, b *promptBatch, hashes []byte, start
 	b.keys, b.n = w.keys, b.n+end-start
 }
 
-// keyBefore returns the key of the chunk in front of one that ends in a piece, nil if it is not
-// known or does not count.
-func (w *PromptWriter) keyBefore(g *promptGroup, hashes []byte, chunk int64) []byte {
-	switch before := chunk - 1; {
-	case !g.numbered || before < 0:
-	case g.hash(before) >= w.next:
-		return w.key(hashes, g.hash(before))
-	case before == g.lastChunk:
-		return g.lastKey[:w.hashLen]
-	}
-	return nil
-}
-
 // storeState stores the next state of a group, which ends in a piece.
 func (w *PromptWriter) storeState(ctx context.Context, number int, hashes []byte) error {
 	g := &w.groups[number]
 	hash := g.states[0]
 	g.states = g.states[1:]
-	g.nextChunk = noChunk // the chain does not go on with it
-	b := promptBatch{first: hash / g.stride, n: 1, keys: w.key(hashes, hash)}
-	if (hash+1)%g.stride != 0 { // it ends inside a chunk, which has no number
-		g.writer.Number(netproto.FirstChunkUnknown)
-		return w.storeKeys(ctx, number, &b)
-	}
-	err := w.store(ctx, number, &b, w.keyBefore(g, hashes, b.first))
-	g.nextChunk = noChunk
-	return err
-}
-
-// store stores a batch. before is the key in front of it, nil if unknown.
-func (w *PromptWriter) store(ctx context.Context, number int, b *promptBatch, before []byte) error {
-	if g := &w.groups[number]; g.numbered && b.first != g.nextChunk {
-		if before == nil { // the writer's last key is not in front of it
-			g.writer = index.Writer{}
-		}
-		g.writer.Number(uint32(b.first))
-		g.writer.Behind(before)
-	}
-	return w.storeKeys(ctx, number, b)
+	return w.storeKeys(ctx, number, &promptBatch{first: hash / g.stride, n: 1, keys: w.key(hashes, hash)})
 }
 
 // storeKeys stores a batch at all places of a group.

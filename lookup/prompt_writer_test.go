@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -28,69 +26,25 @@ func promptService(t testing.TB, pool coordinator.Pool) *Service {
 	return s
 }
 
-// storeTo stores a prompt from one hash to another. It sends the hash of the block in front.
-func storeTo(t testing.TB, s *Service, hashes []byte, from, to int) []int64 {
-	t.Helper()
-	block := s.pool.HashBlockSize
-	first := max(0, from-max(s.anchorStride, 1))
-	stored, err := s.StorePrompt(t.Context(), api.PromptStore{
-		NumTokens: int64(to * block), StartToken: int64(from * block), FirstHash: first,
-	}, netproto.NewHashes(hashes[first*32:to*32], 32))
-	require.NoError(t, err)
-	return stored
-}
-
-// TestGrowingPromptsAreLookedUpByAnchors stores prompts bit by bit. One request by anchors must
-// then determine the hit of each: the index knows where every block stands.
-func TestGrowingPromptsAreLookedUpByAnchors(t *testing.T) {
-	for name, pool := range lookuptest.AnchoredPools() {
-		t.Run(name, func(t *testing.T) {
-			s := promptService(t, pool)
-			require.NotZero(t, s.anchorStride)
-			r := rand.New(rand.NewPCG(1, 2))
-			unit := s.Alignment() / s.pool.HashBlockSize
-			for chain := range 8 {
-				hashes := lookuptest.Chain(fmt.Sprint(name, chain), 4000, 32)
-				for stored := 0; stored < 3900; {
-					next := min(stored+unit*(1+r.IntN(1+400/unit)), 4000/unit*unit)
-					storeTo(t, s, hashes, stored, next)
-					stored = next
-					requireOneExchange(t, s, hashes, stored)
-				}
-			}
-		})
-	}
-}
-
-// TestPromptGoesOnBehindAPiece: the block in front of the first that is stored may have come in
-// an earlier piece of the hashes.
+// TestPromptGoesOnBehindAPiece: what is stored may begin in a later piece of the hashes.
 func TestPromptGoesOnBehindAPiece(t *testing.T) {
-	for name, pool := range lookuptest.AnchoredPools() {
-		s := promptService(t, pool)
+	for name, pool := range lookuptest.Pools() {
+		s, whole := promptService(t, pool), promptService(t, pool)
 		hashes := lookuptest.Chain("piece"+name, 4*memoryPiece, 32)
 		for from := 0; from < 4*memoryPiece; from += memoryPiece {
 			to := from + memoryPiece
-			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)},
-				netproto.NewHashes(hashes[:to*32], 32))
+			view := netproto.NewHashes(hashes[:to*32], 32)
+			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)}, view)
 			require.NoError(t, err)
-			requireOneExchange(t, s, hashes, to)
+			lookuptest.StorePrefix(t, whole, hashes, to)
+			want, err := whole.LookupPrompt(t.Context(), int64(16*to), view)
+			require.NoError(t, err)
+			require.Positive(t, want.Tokens)
+			hit, err := s.LookupPrompt(t.Context(), int64(16*to), view)
+			require.NoError(t, err)
+			require.Equal(t, want, hit, "%s: %d hashes", name, to)
 		}
 	}
-}
-
-// requireOneExchange looks the first n hashes of a chain up by anchors and in full.
-func requireOneExchange(t *testing.T, s *Service, hashes []byte, n int) {
-	t.Helper()
-	tokens := n * s.pool.HashBlockSize
-	want, err := s.LookupPrompt(t.Context(), int64(tokens), netproto.NewHashes(hashes[:n*32], 32))
-	require.NoError(t, err)
-	var plan anchorplan.Plan
-	plan.Begin(hashes[:n*32], 32, s.anchorStride, uint32(s.anchorUnit))
-	w := tortured{t: t, service: s, hashLen: 32, Rand: rand.New(rand.NewPCG(1, 1))}
-	a, err := w.exchange(uint32(tokens), &plan.Anchors, plan.Blob)
-	require.NoError(t, err)
-	require.True(t, a.Determined, "%d hashes", n)
-	require.Equal(t, want.Tokens, a.Hit.Tokens)
 }
 
 // mambaPool has a full and a mamba group.

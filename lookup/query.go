@@ -32,13 +32,9 @@ type Query struct {
 	ended     bool // no hash follows, and the scans have ended: see answer
 	explain   bool // set before Begin: see explain.go
 	workLeft  *int // see LimitWork; not nil from NewQuery to Release
-	// rawPerHash is how many raw hashes one received hash stands for: 1, or in a query by
-	// anchors those of a block. It is set before Begin.
-	rawPerHash int
-	anchored   *anchored // of queries by anchors, nil before the first
 
 	received int // hashes received so far, or skipped
-	limit    int // received hashes from here on cannot change the answer
+	limit    int // hashes from here on cannot change the answer
 	scans    []groupScan
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
@@ -54,13 +50,12 @@ type Query struct {
 // groupScan is how far a query has looked up one group set.
 type groupScan struct {
 	*groupSet
-	receivedStride int // its stride in received hashes
-	cursor         index.Cursor
-	position       int       // next one to look up
-	positions      int       // that the lookup covers
-	worked         int       // work of the cursor that has been subtracted from workLeft
-	rankRuns       []rankRun // for explain
-	_              cpu.CacheLinePad
+	cursor    index.Cursor
+	position  int       // next one to look up
+	positions int       // that the lookup covers
+	worked    int       // work of the cursor that has been subtracted from workLeft
+	rankRuns  []rankRun // for explain
+	_         cpu.CacheLinePad
 }
 
 // NewQuery returns a query that the caller must release. It must not be called over a
@@ -73,14 +68,13 @@ func (s *Service) NewQuery() *Query {
 }
 
 // LimitWork makes the query subtract its work from left, and suspend itself when left is 0 or
-// less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. Add subtracts work and does
-// not suspend. The unit is the cost of comparing one hash, 2 to 3 nanoseconds. left is used until
+// less: see FinishSome and ExplainSome. Add subtracts work and does not suspend. The unit is the cost of comparing one hash, 2 to 3 nanoseconds. left is used until
 // Release.
 func (q *Query) LimitWork(left *int) { q.workLeft = left }
 
 func newQuery(s *Service) *Query {
 	q := &Query{
-		service: s, stripe: s.counters.choose(), rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)),
+		service: s, stripe: s.counters.choose(), scans: make([]groupScan, len(s.groupSets)),
 		words: padded[*bufpool.Words](s.coord.NumGroups()),
 	}
 	for i := range s.groupSets {
@@ -123,9 +117,9 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.worked, scan.receivedStride = 0, 0, scan.stride/q.rawPerHash
+		scan.position, scan.worked = 0, 0
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
-		q.limit = max(q.limit, scan.positions*scan.receivedStride)
+		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
 		s.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, initialPositions))
@@ -182,7 +176,7 @@ func (q *Query) Add(hashes []byte) bool {
 
 // scanEnd returns the position at which the scan of a group set ends.
 func (q *Query) scanEnd(scan *groupScan) int {
-	return min(scan.positions, q.limit/scan.receivedStride)
+	return min(scan.positions, q.limit/scan.stride)
 }
 
 // scan looks up the positions of a group set whose hashes are among the n received ones.
@@ -196,13 +190,13 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 		}
 		end = min(end, bound)
 		scan.position = int(start)
-		first := scan.position*scan.receivedStride + scan.receivedStride - 1 - q.received // in hashes
+		first := scan.position*scan.stride + scan.stride - 1 - q.received // in hashes
 		if first >= n {
 			return
 		}
-		count := min(int(end-start), (n-1-first)/scan.receivedStride+1)
+		count := min(int(end-start), (n-1-first)/scan.stride+1)
 		from := first * q.hashLen
-		to := (first + (count-1)*scan.receivedStride + 1) * q.hashLen
+		to := (first + (count-1)*scan.stride + 1) * q.hashLen
 		q.probe(scan, hashes[from:to])
 	}
 }
@@ -211,7 +205,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
 	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on behind a miss
-	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.receivedStride, q.runs[:], stop)
+	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.stride, q.runs[:], stop)
 	if !clean {
 		q.clearBits()
 	}
@@ -262,7 +256,13 @@ func (q *Query) lowerLimit(scan *groupScan, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, q.lookEnd(chunk*scan.chunkPositions*scan.receivedStride))
+	q.limit = min(q.limit, q.lookEnd(chunk*scan.chunkPositions*scan.stride))
+}
+
+// lookEnd is coordinator.LookEnd in hashes.
+func (q *Query) lookEnd(hash int) int {
+	tokens := int64(q.service.pool.HashBlockSize) // of a hash
+	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
 }
 
 // clearBits clears all bits after a reset of the index.
@@ -383,9 +383,6 @@ func (q *Query) Release() {
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.active, q.ended, q.explain = false, false, false
 	q.workLeft, q.explained = nil, explained{}
-	if q.rawPerHash = 1; q.anchored != nil {
-		q.anchored.release()
-	}
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
 }
@@ -400,9 +397,6 @@ func (q *Query) Held() int {
 	}
 	for i := range q.scans {
 		n += q.scans[i].cursor.Held() + int(unsafe.Sizeof(rankRun{}))*cap(q.scans[i].rankRuns)
-	}
-	if a := q.anchored; a != nil {
-		n += cap(a.keys) + cap(a.present) + a.trail.Held()
 	}
 	return n
 }

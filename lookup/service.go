@@ -43,24 +43,19 @@ const maxGroupRanks = 1 << 16
 // Service answers lookups over the memory index or over a backend, in process. It need not
 // be closed: its memory is freed with it. Safe for concurrent use.
 type Service struct {
-	coord     *coordinator.Coordinator
-	pool      coordinator.Pool
-	written   coordinator.Pool // as configured
-	index     *index.Index     // nil over a backend
-	remote    *Remote          // nil over the memory index
-	ranks     groupRanks
-	required  [][]int // by group: the places of its ranks, in their order
-	places    [][]int // the same ascending, see requiredPlaces
-	groupSets []groupSet
-	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
-	// is how many raw hashes make a block of theirs, anchorUnit how many blocks make the
-	// alignment.
-	anchorsErr               error
-	anchorStride, anchorUnit int
-	version                  string
-	queries                  sync.Pool // of *Query
-	counters                 *counters
-	placesOnce               sync.Once
+	coord      *coordinator.Coordinator
+	pool       coordinator.Pool
+	written    coordinator.Pool // as configured
+	index      *index.Index     // nil over a backend
+	remote     *Remote          // nil over the memory index
+	ranks      groupRanks
+	required   [][]int // by group: the places of its ranks, in their order
+	places     [][]int // the same ascending, see requiredPlaces
+	groupSets  []groupSet
+	version    string
+	queries    sync.Pool // of *Query
+	counters   *counters
+	placesOnce sync.Once
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
@@ -75,7 +70,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fielderror.New([]string{"revision"}, "%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters(), anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -106,9 +101,6 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
 	s.index, s.groupSets = x, newGroupSets(s.coord)
-	if s.anchorStride, s.anchorsErr = findAnchorStride(s.groupSets); s.anchorsErr == nil {
-		s.anchorUnit = blocksPerAlignment(s.coord, s.anchorStride)
-	}
 	s.queries.New = func() any { return newQuery(s) }
 	return nil
 }
@@ -187,13 +179,6 @@ func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
 // index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if that
 // fails or RemoteConfig.WriteTimeout is up.
 func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
-	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
-}
-
-// StoreChain is Store for keys whose position in their chain is known: the first is chunk
-// number firstChunk of its group, and before, if not empty, is the key in front of it.
-// Blocks stored this way can be looked up by anchors. before is only borrowed.
-func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
 	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
@@ -203,9 +188,7 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 		defer cancel()
 		return r.Store(ctx, at, keys)
 	}
-	var c Change
-	s.beginStore(&c, at, place, firstChunk)
-	c.writer.Behind(before)
+	c := Change{service: s, place: place}
 	return c.Add(keys.Bytes(), keys.HashLen())
 }
 

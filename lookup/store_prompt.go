@@ -60,11 +60,7 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, rules *coordinator.Coordinat
 		return err
 	}
 	for g := range w.chunks {
-		stride := s.coord.Stride(g)
-		w.groups = append(w.groups, promptGroup{
-			leader: g, chunks: w.chunks[g], stride: int64(stride), nextChunk: noChunk, lastChunk: noChunk,
-			numbered: s.anchorsErr == nil && stride == s.anchorStride,
-		})
+		w.groups = append(w.groups, promptGroup{leader: g, chunks: w.chunks[g], stride: int64(s.coord.Stride(g))})
 	}
 	w.work = len(w.groups)*groupWork + p.NumRanks()*rankWork + p.NumStates()*stateWork
 	if err := w.setPlaces(p); err != nil {

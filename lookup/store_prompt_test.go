@@ -25,7 +25,7 @@ func TestStorePromptAgainstTheOracle(t *testing.T) {
 	if lookuptest.Race || testing.Short() {
 		pools = 300
 	}
-	var hits, refused, anchored int64
+	var hits, refused int64
 	for seed := uint64(1); seed <= pools && !t.Failed(); seed++ {
 		p := newStoredPrompt(t, seed)
 		if p == nil {
@@ -41,13 +41,11 @@ func TestStorePromptAgainstTheOracle(t *testing.T) {
 		if p.found {
 			hits++
 		}
-		anchored += p.anchored
 		p.checkKeys()
 	}
-	t.Logf("%d pools, %d with hits, %d stores refused, %d lookups by anchors", pools, hits, refused, anchored)
+	t.Logf("%d pools, %d with hits, %d stores refused", pools, hits, refused)
 	require.Greater(t, hits, int64(pools/10))
 	require.Positive(t, refused)
-	require.Positive(t, anchored)
 }
 
 // storedPrompt is a prompt that is stored bit by bit. content is what the oracle says is

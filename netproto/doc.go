@@ -21,7 +21,6 @@
 //   - chunk: a block of a group, stride hash blocks long. The last of its hashes keys it:
 //     see [KeyIndex].
 //   - group rank: the group and ranks that hold a store's or evict's chunks.
-//   - anchor: a block of a prompt that an anchors request sends with its number.
 //   - mask: an entry for each chunk of a group, true for those to load, store or look up.
 //   - state: what a mamba group keeps of the tokens up to one of them. The hash that ends at
 //     that token keys it.
@@ -35,12 +34,10 @@
 //	lookup   [envelope] "lookup"  | num_tokens | hash_len | blob
 //	explain  [envelope] "explain" | as lookup
 //	plan     [envelope] "plan"    | as lookup
-//	store    [envelope] "store"   | rank | hash_len | blob [| key before the first]
+//	store    [envelope] "store"   | rank | hash_len | blob [| one more key, which has no effect]
 //	evict    [envelope] "evict"   | rank | hash_len | blob
-//	reset    [envelope] "reset_rank" | rank, without a first chunk
-//	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
-//	anchors  [envelope] "anchors" | params | hash_len | numbers | digests | blob
-//	params   num_tokens u32 | num_hashes u32 | stride u32 | first u32
+//	reset    [envelope] "reset_rank" | rank, of 6 or 8 bytes
+//	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| 4 bytes, which have no effect]]
 //	masks    [envelope] "load_mask" | num_tokens u32, num_hashes u32
 //	         [envelope] "store_mask" | num_tokens u32, start_token u32, prompt_tokens u32
 //	         [envelope] "lookup_mask" | num_tokens u32
@@ -71,7 +68,7 @@
 //
 //   - Feed consumes all bytes that it is given, unless the Handler pauses it or it fails.
 //   - No allocation is proportional to a length that a peer claims. The constants in
-//     limits.go and [MaxAnchors] bound what a Reader keeps.
+//     limits.go bound what a Reader keeps.
 //   - Any input yields calls of the [Handler] or an error, never a panic. After an error
 //     the connection cannot be resynchronised: every later Feed returns the same error.
 //   - The same bytes yield the same calls however they are cut and wherever the Handler

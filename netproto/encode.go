@@ -39,35 +39,20 @@ func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blob
 func AppendHolders(dst, envelope, query []byte, hashLen, blobLen int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(TagHolders.String()), true)
-	return appendBlob(AppendFrame(dst, query, true), hashLen, blobLen, false)
+	return appendBlob(AppendFrame(dst, query, true), hashLen, blobLen)
 }
 
 // AppendKeys appends a store or evict request up to and including the header of its
 // blob frame. The blob of blobLen bytes follows on the wire.
 func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {
-	return appendBlob(appendGroupRank(dst, envelope, tag, rank, groupRankPCPLen), hashLen, blobLen, false)
-}
-
-// AppendChunks appends a store request for chunks from number firstChunk on, up to and
-// including the header of its blob frame. The blob of blobLen bytes follows on the wire.
-// If more is true, a frame with the key before the first follows the blob.
-func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
-	dst = appendGroupRank(dst, envelope, TagStore, rank, groupRankChunkLen)
-	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
-	return appendBlob(dst, hashLen, blobLen, more)
-}
-
-// appendGroupRank appends a store or evict request up to and including the pcp_rank in
-// its group rank frame of size bytes.
-func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
-	return appendRank(dst, rank, size, true)
+	return appendBlob(appendRank(dst, rank, true), hashLen, blobLen)
 }
 
-// appendRank appends a group rank frame of size bytes up to and including its pcp_rank.
-func appendRank(dst []byte, rank GroupRank, size int, more bool) []byte {
-	dst = AppendFrameHeader(dst, size, more)
+// appendRank appends a group rank frame.
+func appendRank(dst []byte, rank GroupRank, more bool) []byte {
+	dst = AppendFrameHeader(dst, groupRankPCPLen, more)
 	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)
 	}
@@ -75,9 +60,9 @@ func appendRank(dst []byte, rank GroupRank, size int, more bool) []byte {
 }
 
 // appendBlob appends the hash_len frame and the header of the blob frame.
-func appendBlob(dst []byte, hashLen, blobLen int, more bool) []byte {
+func appendBlob(dst []byte, hashLen, blobLen int) []byte {
 	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, more)
+	return AppendFrameHeader(dst, blobLen, false)
 }
 
 // AppendRequest appends a request of a tag and the given frames: reset, ping or stat.

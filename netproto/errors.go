@@ -41,7 +41,7 @@ var (
 	ErrHashLen      = errors.New("hash length outside 1 to 64 bytes")
 	ErrCutKey       = errors.New("blob is not a whole number of keys")
 	ErrEmptyBlob    = errors.New("no keys")
-	ErrGroupRankLen = errors.New("group rank is not 6 or 8 bytes long, or 12 with a first chunk, which a reset_rank does not have")
+	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long, or that of a reset_rank not 6 or 8")
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
 	ErrPromptLen    = errors.New("the frame of numbers is too short or too long for this request")
 	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")

@@ -20,33 +20,25 @@ func (r GroupRank) IsAny() bool {
 	return r == GroupRank{Group: AnyRank, TPRank: AnyRank, PPRank: AnyRank, PCPRank: AnyRank}
 }
 
-// FirstChunkUnknown is the FirstChunk of a store that does not give it.
-const FirstChunkUnknown = ^uint32(0)
-
-// Lengths in bytes of a group rank frame: without pcp_rank, with it, and with the number
-// of the first chunk too.
+// Lengths in bytes of a group rank frame: without pcp_rank, with it, and with four bytes more,
+// which have no effect.
 const (
-	groupRankLen      = 6
-	groupRankPCPLen   = 8
-	groupRankChunkLen = 12
+	groupRankLen     = 6
+	groupRankPCPLen  = 8
+	groupRankLongLen = 12
 )
 
-// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0 or
-// FirstChunkUnknown.
-func parseGroupRank(b []byte) (rank GroupRank, firstChunk uint32, err error) {
-	firstChunk = FirstChunkUnknown
+// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0.
+func parseGroupRank(b []byte) (rank GroupRank, err error) {
 	switch len(b) {
-	case groupRankChunkLen:
-		firstChunk = binary.BigEndian.Uint32(b[groupRankPCPLen:])
-		fallthrough
-	case groupRankPCPLen:
+	case groupRankLongLen, groupRankPCPLen:
 		rank.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
 		fallthrough
 	case groupRankLen:
 		rank.Group = binary.BigEndian.Uint16(b)
 		rank.TPRank = binary.BigEndian.Uint16(b[2:])
 		rank.PPRank = binary.BigEndian.Uint16(b[4:])
-		return rank, firstChunk, nil
+		return rank, nil
 	}
-	return rank, firstChunk, ErrGroupRankLen
+	return rank, ErrGroupRankLen
 }

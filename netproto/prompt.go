@@ -107,7 +107,7 @@ func AppendStorePrompt(dst, envelope []byte, p *Prompt, hashLen, blobLen int) []
 	dst = appendPromptNumbers(dst, envelope, TagStorePrompt, p, true)
 	dst = AppendFrame(dst, p.Ranks, true)
 	dst = AppendFrame(dst, p.States, true)
-	return appendBlob(dst, hashLen, blobLen, false)
+	return appendBlob(dst, hashLen, blobLen)
 }
 
 // appendPromptNumbers appends the tag and the frame of numbers.
@@ -126,5 +126,5 @@ func appendPromptNumbers(dst, envelope []byte, tag Tag, p *Prompt, more bool) []
 func AppendResetRank(dst, envelope []byte, at GroupRank) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(TagResetRank.String()), true)
-	return appendRank(dst, at, groupRankPCPLen, false)
+	return appendRank(dst, at, false)
 }

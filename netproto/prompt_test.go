@@ -80,12 +80,12 @@ func TestResetRankRoundTrip(t *testing.T) {
 		for size := range len(b) {
 			got, _, err := feed(b, size, Limits{})
 			require.NoError(t, err)
-			require.Equal(t, []string{fmt.Sprintf("reset_rank env= rank=%v first=%d hashes=", at, FirstChunkUnknown)}, got)
+			require.Equal(t, []string{fmt.Sprintf("reset_rank env= rank=%v hashes=", at)}, got)
 		}
 	}
 	got, _, err := feed(message("reset_rank", be(2, 1)+be(2, 2)+be(2, 3)), 0, Limits{})
 	require.NoError(t, err)
-	require.Equal(t, []string{fmt.Sprintf("reset_rank env= rank={1 2 3 0} first=%d hashes=", FirstChunkUnknown)}, got)
+	require.Equal(t, []string{"reset_rank env= rank={1 2 3 0} hashes="}, got)
 }
 
 func TestPromptRequestsRefused(t *testing.T) {
@@ -167,7 +167,7 @@ func TestStorePromptKeepsLittle(t *testing.T) {
 	require.NoError(t, feedAll(r, b[:len(b)-20], &discard{}))
 	require.GreaterOrEqual(t, r.Held(), len(ranks)+len(states), "they count while the request lasts")
 	require.NoError(t, feedAll(r, b[len(b)-20:], &discard{}))
-	require.LessOrEqual(t, r.Held(), 4*maxIdleAnchors)
+	require.LessOrEqual(t, r.Held(), 4*maxIdleFrame)
 
 	b = AppendFrameHeader(message("store_prompt", numbers(0, 0, 0, 0), ""), 50<<20, true)
 	b[len(b)-9-2] |= flagMore // of the frame with ranks, which so has states behind it

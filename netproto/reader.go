@@ -10,8 +10,8 @@ import (
 // are borrowed: they are valid until the method returns. The methods are called from
 // [Reader.Feed], on its goroutine. Each may call [Reader.Pause].
 type Handler interface {
-	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt,
-	// anchors or holders request, once all frames before it are read and well formed. The hashes follow.
+	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt or
+	// holders request, once all frames before it are read and well formed. The hashes follow.
 	// It returns false to skip them.
 	Begin(q *Request) bool
 	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
@@ -350,15 +350,7 @@ func (r *Reader) readField(p []byte) {
 			q.hashLen = foldByte(q.hashLen, b)
 		}
 	case roleGroupRank:
-		q.fill(q.scratch[:groupRankChunkLen], p)
-	case roleAnchorsParams:
-		q.fill(q.scratch[:anchorsParamsLen], p)
-	case roleKeyBefore:
-		q.fill(q.scratch[:], p)
-	case roleNumbers:
-		q.Anchors.Numbers = q.appendBounded(q.Anchors.Numbers, p, 4*MaxAnchors, ErrAnchors)
-	case roleDigests:
-		q.Anchors.Digests = q.appendBounded(q.Anchors.Digests, p, 8*MaxAnchors, ErrAnchors)
+		q.fill(q.scratch[:groupRankLongLen], p)
 	case rolePromptNumbers:
 		q.fill(q.scratch[:maxPromptNumbers], p)
 	case roleRanks:
@@ -414,7 +406,7 @@ func (r *Reader) endFrame(h Handler) {
 	r.state = inHeader
 	switch r.phase {
 	case phaseBody:
-		r.req.endBody(r.role, r.frame.size, r.alignment)
+		r.req.endBody(r.role, r.frame.size)
 	case phaseFirst, phaseEnvelope:
 		// An empty frame is the delimiter. To REP one that ends the message is none.
 		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) {

@@ -61,14 +61,10 @@ func line(q *Request, hashes []byte) string {
 	case TagLookup, TagExplain, TagPlan:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict, TagResetRank:
-		s = fmt.Sprintf(" rank=%v first=%d", q.GroupRank, q.FirstChunk)
+		s = fmt.Sprintf(" rank=%v", q.GroupRank)
 	case TagLoadMask, TagStoreMask, TagLookupMask, TagStorePrompt:
 		p := &q.Prompt
 		s = fmt.Sprintf(" prompt=%d,%d,%d,%d,%d ranks=%x states=%x", p.NumTokens, p.NumHashes, p.StartToken, p.PromptTokens, p.FirstHash, p.Ranks, p.States)
-	case TagAnchors:
-		a := &q.Anchors
-		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
-			q.NumTokens, q.Unaligned, a.NumHashes, a.Stride, a.First, a.Numbers, a.Digests)
 	case TagPing:
 		s = fmt.Sprintf(" echo=%x", q.Echo)
 	case TagPool:
@@ -97,6 +93,14 @@ func be(n int, v uint64) string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], v)
 	return string(b[8-n:])
+}
+
+// numbers encodes numbers of 32 bits.
+func numbers(values ...uint32) (frame string) {
+	for _, v := range values {
+		frame += be(4, uint64(v))
+	}
+	return frame
 }
 
 func hashes(n, hashLen int) string {
@@ -162,8 +166,8 @@ func TestReaderRequests(t *testing.T) {
 		"no delimiter":     {[]string{"\x00id", "lookup"}, []string{"dropped env=01030069640106" + "6c6f6f6b7570"}},
 		"wrong case":       {[]string{"LOOKUP", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
 		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
-		"store":            {[]string{"store", rank6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 0} first=4294967295 hashes=" + hex3}},
-		"store chunk":      {[]string{"store", rank12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 4} first=77 hashes=" + hex3}},
+		"store":            {[]string{"store", rank6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 0} hashes=" + hex3}},
+		"store chunk":      {[]string{"store", rank12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 4} hashes=" + hex3}},
 		"store odd rank":   {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
 		"store long rank":  {[]string{"store", rank12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
 		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
@@ -173,7 +177,7 @@ func TestReaderRequests(t *testing.T) {
 		"store previous":   {[]string{"store", rank6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrCutKey.Error()}},
 		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrExtraFrame.Error()}},
 		"store no blob":    {[]string{"store", rank6, be(2, 16)}, []string{"store env= problem=" + ErrMissingFrame.Error()}},
-		"evict":            {[]string{"evict", rank6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= rank={1 2 3 0} first=4294967295 hashes=" + hex3}},
+		"evict":            {[]string{"evict", rank6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= rank={1 2 3 0} hashes=" + hex3}},
 		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"begin evict len=16 n=3", "evict env= problem=" + ErrExtraFrame.Error()}},
 		"ping":             {[]string{"ping", "a", "", "bc"}, []string{"ping env= echo=0101610100" + "00026263 hashes="}},
 		"ping alone":       {[]string{"ping"}, []string{"ping env= echo= hashes="}},
@@ -578,12 +582,12 @@ func slowEnvelope(frames []string, zmtp bool) (env string, body []string, ok boo
 
 func slowMessage(frames []string, zmtp bool) (lines []string) {
 	env, body, ok := slowEnvelope(frames, zmtp)
-	q := Request{Envelope: []byte(env), FirstChunk: FirstChunkUnknown}
+	q := Request{Envelope: []byte(env)}
 	if !ok {
 		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}
 	}
 	if len(body) > 0 {
-		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors,
+		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat,
 			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank, "auth": TagAuth,
 			"holders": TagHolders}[body[0]]
 	}
@@ -599,7 +603,7 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		lines, got = slowStorePrompt(&q, body)
 	case TagResetRank:
 		q.Problem = slowOnly(body, func(f string) (err error) {
-			if q.GroupRank, _, err = parseGroupRank([]byte(f)); err == nil && len(f) == 12 {
+			if q.GroupRank, err = parseGroupRank([]byte(f)); err == nil && len(f) == 12 {
 				err = ErrGroupRankLen
 			}
 			return err
@@ -622,8 +626,6 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		lines, got = slowHolders(&q, body)
 	case TagStore, TagEvict:
 		lines, got = slowKeys(&q, body)
-	case TagAnchors:
-		lines, got = slowAnchors(&q, body)
 	case TagPing:
 		size := 0
 		for _, f := range body[1:] {
@@ -678,7 +680,7 @@ func slowKeys(q *Request, body []string) (lines []string, got string) {
 		var err error
 		switch i {
 		case 1:
-			q.GroupRank, q.FirstChunk, err = parseGroupRank([]byte(f))
+			q.GroupRank, err = parseGroupRank([]byte(f))
 		case 2:
 			v, _ := slowInt(f)
 			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {
@@ -740,71 +742,6 @@ func slowHolders(q *Request, body []string) (lines []string, got string) {
 		q.Problem = ErrCutKey
 	default:
 		lines, got = []string{fmt.Sprintf("begin holders len=%d n=%d", n, len(body[3])/max(n, 1))}, body[3]
-	}
-	return lines, got
-}
-
-func slowAnchors(q *Request, body []string) (lines []string, got string) {
-	problem := func(err error) {
-		if q.Problem == nil {
-			q.Problem = err
-		}
-	}
-	a, n := &q.Anchors, 0
-	for i, f := range body {
-		switch i {
-		case 1:
-			if len(f) != 16 {
-				problem(ErrAnchorsParamsLen)
-				break
-			}
-			var fields [4]uint64
-			for j := range fields {
-				fields[j], _ = slowInt(f[4*j : 4*j+4])
-			}
-			q.NumTokens, q.Unaligned = fields[0], fields[0]%16 != 0
-			a.NumHashes, a.Stride, a.First = uint32(fields[1]), uint32(fields[2]), uint32(fields[3])
-		case 2:
-			v, _ := slowInt(f)
-			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {
-				problem(ErrHashLen)
-			}
-		case 3:
-			a.Numbers = []byte(f)
-			if len(f)%4 != 0 || len(f) > 4*4096 {
-				problem(ErrAnchors)
-				break
-			}
-			for j := 4; j < len(f); j += 4 {
-				if f[j:j+4] <= f[j-4:j] { // big-endian numbers compare as text
-					problem(ErrAnchors)
-				}
-			}
-		case 4:
-			a.Digests = []byte(f)
-			if len(f) > 8*4096 {
-				problem(ErrAnchors)
-			}
-			if f != "" && len(f) != 2*len(body[3]) {
-				problem(ErrDigests)
-			}
-		case 5:
-			switch {
-			case q.Problem != nil:
-			case len(f)%n != 0:
-				problem(ErrCutKey)
-			case len(f)/n < len(body[3])/4:
-				problem(ErrAnchorCount)
-			default:
-				lines = append(lines, fmt.Sprintf("begin anchors len=%d n=%d", n, len(f)/n))
-				got = f
-			}
-		case 6:
-			problem(ErrExtraFrame)
-		}
-	}
-	if len(body) < 6 {
-		problem(ErrMissingFrame)
 	}
 	return lines, got
 }
@@ -922,9 +859,6 @@ func FuzzReader(f *testing.F) {
 	f.Add(append(message("reset"), "\x02\x80\x00\x00\x00\x00\x00\x00\x00"...), uint64(4))
 	f.Add(message("explain", be(4, 80), be(2, 20), h+"t", "x"), uint64(6))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint64(5))
-	f.Add(message("anchors", params(80, 5, 1, 2), be(2, 20), numbers(0, 1), be(8, 1)+be(8, 2), h), uint64(7))
-	f.Add(message("\x00id", "", "anchors", params(81, 5, 2, 0), be(2, 20), numbers(0, 4), "", h[:40]), uint64(8))
-	f.Add(message("anchors", params(80, 0, 0, 0), be(2, 20), "", "", ""), uint64(9))
 	f.Add(message("plan", be(4, 80), be(2, 20), h+"t", "x"), uint64(10))
 	f.Add(message("\x00id", "", "load_mask", be(8, 5)), uint64(11))
 	f.Add(append(message("store_mask", numbers(0, 0, 7)), message("lookup_mask", be(4, 80))...), uint64(12))

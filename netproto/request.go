@@ -11,7 +11,7 @@ type Request struct {
 	// for the front of the reply. It is empty if there are none.
 	Envelope []byte
 	// NumTokens is the prompt's length in tokens, as sent with a lookup, explain or
-	// anchors request. A number over 64 bits is math.MaxUint64.
+	// plan request. A number over 64 bits is math.MaxUint64.
 	NumTokens uint64
 	// Unaligned reports whether num_tokens, of any size, is not a multiple of the
 	// Reader's alignment.
@@ -20,16 +20,9 @@ type Request struct {
 	HashLen int
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
-	// GroupRank and FirstChunk are the group rank of a store or evict, and the number of
-	// the first chunk or FirstChunkUnknown. In a reset_rank AnyRank stands for every
-	// group or rank.
-	GroupRank  GroupRank
-	FirstChunk uint32
-	// KeyBefore is the key before the first of a store, empty if not given.
-	KeyBefore []byte
-	// Anchors are the frames of an anchors request. Its NumHashes counts the prompt's
-	// hashes, that of the Request those in the blob.
-	Anchors Anchors
+	// GroupRank is the group rank of a store or evict. In a reset_rank AnyRank stands for
+	// every group or rank.
+	GroupRank GroupRank
 	// Prompt is what a request for masks or a store_prompt says of the prompt.
 	Prompt Prompt
 	// Description is the JSON of a pool request.
@@ -43,14 +36,14 @@ type Request struct {
 	// Problem is the reason why the request cannot be served, nil if it can.
 	Problem error
 
-	name      [maxTag + 1]byte // the tag, cut to one byte more than the longest
-	scratch   [MaxHashLen]byte // a group rank, numbers, or the key before the first
-	filled    int              // bytes of the current frame in name or scratch
-	hashLen   uint64           // hash_len as sent, saturated at 64 bits
-	remainder uint64           // num_tokens modulo the alignment
-	echoLast  int              // offset in Echo of the last frame's header
-	echoSize  int              // payload bytes of a ping
-	begun     bool             // Begin was called
+	name      [maxTag + 1]byte       // the tag, cut to one byte more than the longest
+	scratch   [maxPromptNumbers]byte // a group rank, or numbers
+	filled    int                    // bytes of the current frame in name or scratch
+	hashLen   uint64                 // hash_len as sent, saturated at 64 bits
+	remainder uint64                 // num_tokens modulo the alignment
+	echoLast  int                    // offset in Echo of the last frame's header
+	echoSize  int                    // payload bytes of a ping
+	begun     bool                   // Begin was called
 }
 
 // bodyRole is the meaning of a body frame.
@@ -63,10 +56,7 @@ const (
 	roleHashLen
 	roleGroupRank
 	roleBlob
-	roleKeyBefore // the key before the first of a store
-	roleAnchorsParams
-	roleNumbers
-	roleDigests
+	roleMoreKey // one more key of a store, which has no effect
 	rolePromptNumbers
 	roleRanks
 	roleStates
@@ -88,11 +78,9 @@ func (q *Request) roleOf(body int) bodyRole {
 	case TagHolders:
 		return [...]bodyRole{roleTag, roleHoldersQuery, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
 	case TagStore:
-		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleKeyBefore, roleExtra}[min(body, 5)]
+		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleMoreKey, roleExtra}[min(body, 5)]
 	case TagEvict:
 		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleExtra}[min(body, 4)]
-	case TagAnchors:
-		return [...]bodyRole{roleTag, roleAnchorsParams, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
 	case TagLoadMask, TagStoreMask, TagLookupMask:
 		return [...]bodyRole{roleTag, rolePromptNumbers, roleExtra}[min(body, 2)]
 	case TagStorePrompt:
@@ -124,21 +112,42 @@ func (q *Request) reset() {
 	if cap(echo) > maxIdleEcho {
 		echo = nil
 	}
-	anchors, prompt, query := q.Anchors, q.Prompt, retainSmall(q.HoldersQuery)
-	anchors.reset()
+	prompt, query := q.Prompt, retainSmall(q.HoldersQuery)
 	prompt.reset()
-	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors, Prompt: prompt, HoldersQuery: query}
+	*q = Request{Envelope: envelope, Echo: echo, Prompt: prompt, HoldersQuery: query}
 }
 
 // held returns the bytes of memory of the fields that grow with what the peer sends.
 func (q *Request) held() int {
-	a, p := &q.Anchors, &q.Prompt
-	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.HoldersQuery) + cap(q.Token) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
+	p := &q.Prompt
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.HoldersQuery) + cap(q.Token) + cap(p.Ranks) + cap(p.States)
 }
 
 // maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
 // stamp and an id do not allocate, and ten thousand connections retain under 5 MiB.
 const maxIdleEcho = 512
+
+// maxIdleFrame bounds, in bytes, each of the other gathered frames that an idle connection
+// retains.
+const maxIdleFrame = 4 << 10
+
+// retainSmall returns b emptied, or nil if its buffer is over maxIdleFrame.
+func retainSmall(b []byte) []byte {
+	if cap(b) > maxIdleFrame {
+		return nil
+	}
+	return b[:0]
+}
+
+// appendBounded appends bytes of a frame body to dst. More than limit bytes are the
+// given problem of the request, and the excess is not kept.
+func (q *Request) appendBounded(dst, p []byte, limit int, problem error) []byte {
+	if len(dst)+len(p) > limit {
+		q.fail(problem)
+		return dst
+	}
+	return append(dst, p...)
+}
 
 // foldNumTokens appends big-endian digits to num_tokens, whose frame may have any
 // length, and updates its remainder.
@@ -189,7 +198,7 @@ func (q *Request) echoHeader(size uint64) {
 }
 
 // endBody ends a body frame of size bytes: it decodes what was gathered into fields.
-func (q *Request) endBody(role bodyRole, size, alignment uint64) {
+func (q *Request) endBody(role bodyRole, size uint64) {
 	switch role {
 	case roleTag:
 		if size <= uint64(maxTag) {
@@ -201,29 +210,19 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	case roleNumTokens:
 		q.Unaligned = q.remainder != 0
 	case roleGroupRank:
-		if size > groupRankChunkLen || size > groupRankPCPLen && q.Tag == TagResetRank {
+		if size > groupRankLongLen || size > groupRankPCPLen && q.Tag == TagResetRank {
 			q.fail(ErrGroupRankLen)
 			return
 		}
 		var err error
-		if q.GroupRank, q.FirstChunk, err = parseGroupRank(q.scratch[:q.filled]); err != nil {
+		if q.GroupRank, err = parseGroupRank(q.scratch[:q.filled]); err != nil {
 			q.fail(err)
 		}
 	case roleHashLen:
 		q.endHashLen(size)
-	case roleKeyBefore:
+	case roleMoreKey:
 		if size != uint64(q.HashLen) {
 			q.fail(ErrCutKey)
-			return
-		}
-		q.KeyBefore = q.scratch[:q.filled]
-	case roleAnchorsParams:
-		q.endAnchorsParams(size, alignment)
-	case roleNumbers:
-		q.endNumbers()
-	case roleDigests:
-		if n := len(q.Anchors.Digests); n != 0 && n != 8*q.Anchors.Len() {
-			q.fail(ErrDigests)
 		}
 	case rolePromptNumbers:
 		q.endPromptNumbers(size)
@@ -273,10 +272,6 @@ func (q *Request) beginBlob(size uint64) bool {
 		}
 	}
 	switch {
-	case q.Tag == TagAnchors:
-		if q.NumHashes < q.Anchors.Len() {
-			q.fail(ErrAnchorCount)
-		}
 	case q.Tag == TagHolders: // a prompt may have no whole block
 		if size > 0 && q.HashLen == 0 {
 			q.fail(ErrHashLen)
@@ -289,7 +284,7 @@ func (q *Request) beginBlob(size uint64) bool {
 
 // leastFrames is how many body frames a request has at least.
 var leastFrames = [...]int{
-	TagLookup: 4, TagExplain: 4, TagPlan: 4, TagStore: 4, TagEvict: 4, TagAnchors: 6, TagPool: 2,
+	TagLookup: 4, TagExplain: 4, TagPlan: 4, TagStore: 4, TagEvict: 4, TagPool: 2,
 	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2, TagAuth: 2, TagHolders: 4,
 }
 

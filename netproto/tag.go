@@ -13,7 +13,6 @@ const (
 	TagEvict
 	TagPing
 	TagStat
-	TagAnchors
 	TagPool
 	TagPlan
 	TagLoadMask
@@ -28,7 +27,7 @@ const (
 // tagNames holds the bytes of each tag on the wire.
 var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
-	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors", TagPool: "pool",
+	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagPool: "pool",
 	TagPlan: "plan", TagLoadMask: "load_mask", TagStoreMask: "store_mask", TagLookupMask: "lookup_mask",
 	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank", TagAuth: "auth", TagHolders: "holders",
 }

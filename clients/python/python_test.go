@@ -71,11 +71,6 @@ func TestClient(t *testing.T) {
 		t.Parallel()
 		unittests(t, python, environ, "discover", "-v", "-s", "tests", "-t", ".")
 	})
-	t.Run("with xxhash", func(t *testing.T) {
-		t.Parallel()
-		environ := append(environ[:2:2], "HITLINE_TEST_XXHASH=1", "PYTHONPATH="+xxhashModule(t, python))
-		unittests(t, python, environ, "-v", "tests.test_anchors")
-	})
 	t.Run("in vLLM's modules", func(t *testing.T) {
 		t.Parallel()
 		configs := configVectors(t)
@@ -103,19 +98,6 @@ func unittests(t *testing.T, python string, environ []string, args ...string) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
-}
-
-// xxhashRelease is the release of the module xxhash that is tested with.
-const xxhashRelease = "3.5.0"
-
-// xxhashModule returns a folder with the module xxhash, whose digests save the client hashes.
-func xxhashModule(t *testing.T, python string) string {
-	dir := t.TempDir()
-	args := []string{"-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", dir, "xxhash==" + xxhashRelease}
-	if out, err := pip(t, python, args...); err != nil {
-		lacks(t, "pip cannot fetch xxhash: %v\n%s", err, out)
-	}
-	return dir
 }
 
 // vllmModules returns a folder with the connector's modules of vLLM's releases. They are

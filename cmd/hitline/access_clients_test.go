@@ -35,8 +35,7 @@ var tableFrames = func() map[string][][]byte {
 	frames := map[string][][]byte{
 		"lookup": hashed(u32(tableTokensAsked)), "explain": hashed(u32(tableTokensAsked)), "plan": hashed(u32(tableTokensAsked)),
 		"load_mask": {u32(64, 4)}, "store_mask": {u32(64, 0, netproto.PromptTokensUnknown)}, "lookup_mask": {u32(64)},
-		"anchors": {make([]byte, 16), hashLen, none, none, none},
-		"store":   hashed(rank), "evict": hashed(rank), "reset_rank": {rank}, "reset": {},
+		"store": hashed(rank), "evict": hashed(rank), "reset_rank": {rank}, "reset": {},
 		"store_prompt": {u32(64, 0, netproto.PromptTokensUnknown, 0), none, none, hashLen, blob},
 		"ping":         {}, "stat": {}, "holders": {[]byte("{}"), hashLen, blob}, "pool": {[]byte(`{"name":"llama"}`)},
 	}
@@ -106,7 +105,7 @@ func replyCharacter(t *testing.T, row tableRow, request string, reply [][]byte, 
 	case request == "lookup" && row.pool == "" && zmtp: // of vLLM 0.33.0
 		require.Equal(t, [][]byte{zeros}, reply)
 		return '-'
-	case string(reply[0]) == "\x01", request == "anchors" && string(reply[0]) == "\x03":
+	case string(reply[0]) == "\x01":
 		return '+'
 	}
 	require.Equal(t, "\x00", string(reply[0]))
@@ -124,7 +123,7 @@ func replyCharacter(t *testing.T, row tableRow, request string, reply [][]byte, 
 	return '-'
 }
 
-// goCalls are the requests of the table by the Go client, but for anchors, which is no call.
+// goCalls are the requests of the table by the Go client.
 var goCalls = map[string]func(ctx context.Context, c *client.Client, hit int64) error{
 	"lookup": func(ctx context.Context, c *client.Client, hit int64) error {
 		got, err := c.Lookup(ctx, tableTokensAsked, tableHashes)
@@ -198,8 +197,6 @@ func clientOutcome(row tableRow, p peer, opts ...client.Option) (outcome string)
 			outcome += "n"
 		case err != nil:
 			return outcome + "x"
-		case request == "anchors":
-			outcome += " "
 		case request == "pool":
 			c, err := p.dial(append(opts, client.WithPoolName("llama"))...)
 			if err == nil {

@@ -190,7 +190,7 @@ func (p peer) dial(opts ...client.Option) (*client.Client, error) {
 	if p.tls != nil {
 		opts = append(opts, client.WithTLS(p.tls))
 	}
-	opts = append([]client.Option{client.WithTimeout(storetest.Timeout), client.WithAnchors(0), client.WithToken(p.token)}, opts...)
+	opts = append([]client.Option{client.WithTimeout(storetest.Timeout), client.WithToken(p.token)}, opts...)
 	return client.Dial(context.Background(), p.address, opts...)
 }
 

@@ -29,19 +29,19 @@ import (
 //   - "n": refused, not authenticated
 //   - "r": refused for another reason, as what cannot be served is
 var tableRequests = []string{
-	"lookup", "explain", "plan", "load_mask", "store_mask", "lookup_mask", "anchors", // read
+	"lookup", "explain", "plan", "load_mask", "store_mask", "lookup_mask", // read
 	"store", "store_prompt", "evict", "reset_rank", "reset", // change blocks
 	"ping", "stat", "holders", "pool",
 }
 
 // What many rows expect.
 const (
-	everything = "+++++++ +++++ ++++"
-	readOnly   = "+++++++ ----- +++-"
-	pingOnly   = "------- ----- +---"
+	everything = "++++++ +++++ ++++"
+	readOnly   = "++++++ ----- +++-"
+	pingOnly   = "------ ----- +---"
 	failedTLS  = "closed tls_handshake"
 	// notOfTenant is everything but the model, whose pool is the server's own.
-	notOfTenant = "+++++++ +++++ ++r+"
+	notOfTenant = "++++++ +++++ ++r+"
 )
 
 // tableListeners are the listeners of the table: a name, and the entry of the configuration.
@@ -49,7 +49,7 @@ var tableListeners = [][2]string{
 	{"unix", "'ipc://DIR/unix'"},
 	{"loopback", "'tcp://127.0.0.1:0'"},
 	{"public", "'tcp://PUBLIC:0'"},
-	{"unix allow", "{address: 'ipc://DIR/allow', allow: [lookup, anchors, ping]}"},
+	{"unix allow", "{address: 'ipc://DIR/allow', allow: [lookup, ping]}"},
 	{"loopback allow", "{address: 'tcp://127.0.0.1:0', allow: [store, evict]}"},
 	{"public allow", "{address: 'tcp://PUBLIC:0', allow: all}"},
 	{"tokens", "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}"},
@@ -70,7 +70,7 @@ var tableListeners = [][2]string{
 // tableTokens are the tokens files of the table. TOKEN(name) is the text of a token.
 var tableTokens = map[string]string{
 	"tokens.yaml": `tokens:
-  - {name: engines, token: TOKEN(engines), allow: [lookup, anchors, plan, ping]}
+  - {name: engines, token: TOKEN(engines), allow: [lookup, plan, ping]}
   - {name: ops, sha256: DIGEST(ops), allow: all}
   - {name: default, token: TOKEN(default), allow: all}
   - {name: writer, token: TOKEN(writer), allow: [store, evict]}
@@ -118,42 +118,42 @@ var tableRows = []tableRow{
 	{"loopback", "engines", "", "n", "", everything},
 	{"public", "", "", " ", "", readOnly},
 	{"public", "ops", "", "n", "", readOnly},
-	{"unix allow", "", "", " ", "", "+-----+ ----- +---"},
-	{"loopback allow", "", "", " ", "", "------- +++-- ----"},
+	{"unix allow", "", "", " ", "", "+----- ----- +---"},
+	{"loopback allow", "", "", " ", "", "------ +++-- ----"},
 	{"public allow", "", "", " ", "", everything},
 
 	{"tokens", "", "", " ", "", pingOnly},
-	{"tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
+	{"tokens", "engines", "", "+", "", "+-++++ ----- +---"},
 	{"tokens", "ops", "", "+", "", everything},
 	{"tokens", "default", "", "+", "", everything},
-	{"tokens", "writer", "", "+", "", "------- +++-- ----"},
-	{"tokens", "resetter", "", "+", "", "------- ---++ +--+"},
+	{"tokens", "writer", "", "+", "", "------ +++-- ----"},
+	{"tokens", "resetter", "", "+", "", "------ ---++ +--+"},
 	{"tokens", "later", "", "+", "", everything},
 	{"tokens", "expired", "", "n", "", pingOnly},
 	{"tokens", "other", "", "n", "", pingOnly},
 	{"tokens", "wrong", "", "n", "", pingOnly},
 	{"public tokens", "", "", " ", "", pingOnly},
-	{"public tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
+	{"public tokens", "engines", "", "+", "", "+-++++ ----- +---"},
 	{"public tokens", "ops", "", "+", "", everything},
 	{"public tokens", "wrong", "", "n", "", pingOnly},
 	{"unix tokens", "", "", " ", "", pingOnly},
-	{"unix tokens", "writer", "", "+", "", "------- +++-- ----"},
-	{"tokens allow", "", "", " ", "", "+------ ----- -+--"},
-	{"tokens allow", "writer", "", "+", "", "------- +++-- ----"}, // those of the listener do not count
-	{"tokens allow", "expired", "", "n", "", "+------ ----- -+--"},
+	{"unix tokens", "writer", "", "+", "", "------ +++-- ----"},
+	{"tokens allow", "", "", " ", "", "+----- ----- -+--"},
+	{"tokens allow", "writer", "", "+", "", "------ +++-- ----"}, // those of the listener do not count
+	{"tokens allow", "expired", "", "n", "", "+----- ----- -+--"},
 	{"other tokens", "other", "", "+", "", everything},
 	{"other tokens", "ops", "", "n", "", pingOnly},
 
 	{"tokens", "llama", "", "+", "llama", notOfTenant},
-	{"tokens", "two", "", "+", "qwen", "+------ ----- ++-+"},
-	{"tokens", "own", "", "+", "", "+++++++ +++++ +++r"},
-	{"tokens", "gone", "", "+", "-", "rrrrrrr rrrrr ++rr"},
+	{"tokens", "two", "", "+", "qwen", "+----- ----- ++-+"},
+	{"tokens", "own", "", "+", "", "++++++ +++++ +++r"},
+	{"tokens", "gone", "", "+", "-", "rrrrrr rrrrr ++rr"},
 
 	{"tls", "", "", " ", "", everything},
 	{"tls", "ops", "", "n", "", everything},
 	{"public tls", "", "", " ", "", readOnly},
 	{"tls tokens", "", "", " ", "", pingOnly},
-	{"tls tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
+	{"tls tokens", "engines", "", "+", "", "+-++++ ----- +---"},
 	{"tls tokens", "llama", "", "+", "llama", notOfTenant},
 	{"tls tokens", "wrong", "", "n", "", pingOnly},
 	{"mutual", "", "", " ", "", failedTLS},
@@ -162,20 +162,20 @@ var tableRows = []tableRow{
 	{"mutual", "", "theirs", " ", "", failedTLS},
 	{"public mutual", "", "engine", " ", "", everything},
 	{"public mutual", "", "theirs", " ", "", failedTLS},
-	{"mutual allow", "", "engine", " ", "", "------- ----- ++--"},
+	{"mutual allow", "", "engine", " ", "", "------ ----- ++--"},
 	{"mutual names", "", "", " ", "", failedTLS},
-	{"mutual names", "", "engine", " ", "", "+-++++- ----- ----"},
-	{"mutual names", "", "spiffe", " ", "qwen", "+++++++ +++++ ++rr"},
-	{"mutual names", "", "mail", " ", "", "------- ----- ++--"},
+	{"mutual names", "", "engine", " ", "", "+-++++ ----- ----"},
+	{"mutual names", "", "spiffe", " ", "qwen", "++++++ +++++ ++rr"},
+	{"mutual names", "", "mail", " ", "", "------ ----- ++--"},
 	{"mutual names", "", "common", " ", "", everything},
 	{"mutual names", "", "unknown", " ", "", pingOnly},
 	{"mutual names", "", "theirs", " ", "", failedTLS},
-	{"mutual names", "token", "engine", "+", "", "------- --+-- ----"}, // a token replaces the certificate's
-	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ----"}, // a wrong one does not
-	{"mutual names", "wrong", "spiffe", "n", "qwen", "+++++++ +++++ ++rr"},
+	{"mutual names", "token", "engine", "+", "", "------ --+-- ----"}, // a token replaces the certificate's
+	{"mutual names", "wrong", "engine", "n", "", "+-++++ ----- ----"}, // a wrong one does not
+	{"mutual names", "wrong", "spiffe", "n", "qwen", "++++++ +++++ ++rr"},
 	{"mutual names", "wrong", "unknown", "n", "", pingOnly},
-	{"mutual names allow", "", "mail", " ", "", "------- ----- ++--"},
-	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ----"},
+	{"mutual names allow", "", "mail", " ", "", "------ ----- ++--"},
+	{"mutual names allow", "", "unknown", " ", "", "+----- ----- ----"},
 	{"mutual names", "", "old", " ", "", "closed credential_expired"},
 	{"loopback", "", "none", " ", "", "closed bad_first_byte"}, // TLS to a listener without it
 	{"tls", "", "plain", " ", "", failedTLS},
@@ -372,8 +372,8 @@ func (row tableRow) expected(kind string) (outcome string, counted []string) {
 		return failed, []string{"auth"}
 	}
 	outcome = strings.ReplaceAll(row.want, " ", "")
-	for _, missing := range map[string][]string{"go": {"anchors"}, "go pipe": {"anchors"}, "python": {"anchors", "explain"}}[kind] { // no calls
-		at := slices.Index(tableRequests, missing)
+	if kind == "python" { // which has no such call
+		at := slices.Index(tableRequests, "explain")
 		outcome = outcome[:at] + " " + outcome[at+1:]
 	}
 	return outcome, counted
@@ -392,24 +392,6 @@ func TestAccessTable(t *testing.T) {
 			want.add(outcome, counted...)
 			s.awaitCounts(before, want, what)
 		}
-	}
-}
-
-// Clients that may look up, and not by anchors, send all hashes.
-func TestLookupWithoutAnchors(t *testing.T) {
-	s := startTable(t, tableConfig)
-	s.fill()
-	for _, opts := range [][]client.Option{nil, {client.WithPipeline()}} {
-		before := s.counts()
-		c, err := peer{address: s.address["tokens allow"]}.dial(append(opts, client.WithAnchors(1))...)
-		require.NoError(t, err)
-		defer c.Close()
-		for range 3 {
-			hit, err := c.Lookup(t.Context(), tableTokensAsked, tableHashes)
-			require.NoError(t, err)
-			assert.Equal(t, tablePools[""], hit.Tokens)
-		}
-		s.awaitCounts(before, counts{"not allowed anchors": 1}, "anchors are asked for once a connection")
 	}
 }
 

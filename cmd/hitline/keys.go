@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -17,25 +16,7 @@ type keysFunc func(c *client.Client, ctx context.Context, rank netproto.GroupRan
 
 // newStoreCmd returns the command that adds keys to the server's index.
 func newStoreCmd() *cobra.Command {
-	var chunk uint32
-	var beforeHex string
-	var before []byte
-	send := func(c *client.Client, ctx context.Context, rank netproto.GroupRank, keys netproto.Hashes) error {
-		if beforeHex == "" && chunk == netproto.FirstChunkUnknown {
-			return c.Store(ctx, rank, keys)
-		}
-		return c.StoreChain(ctx, rank, chunk, before, keys)
-	}
-	cmd := newKeysCmd(send, "stored")
-	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; only chunks with numbers can be looked up by anchors (default unknown)")
-	cmd.Flags().Lookup("chunk").DefValue = "0" // help does not show a zero
-	cmd.Flags().StringVar(&beforeHex, "before", "", "the key in front of the first chunk, in `hex`")
-	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
-		if before, err = hex.DecodeString(beforeHex); err != nil {
-			return usagef("--before %q is no hash in hexadecimal digits: %v", beforeHex, err)
-		}
-		return nil
-	}
+	cmd := newKeysCmd((*client.Client).Store, "stored")
 	cmd.Use = "store --group G --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks are in the pool"
 	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.

@@ -77,7 +77,7 @@ func (p *keptProgram) depth(t *testing.T, keys []byte) int {
 // store stores a chain.
 func (p *keptProgram) store(t *testing.T, keys []byte) {
 	t.Helper()
-	require.NoError(t, p.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, 32)))
+	require.NoError(t, p.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 }
 
 // held returns how many leading blocks of each request are held, and changes no order of eviction.

@@ -14,8 +14,7 @@ type Permissions uint16
 // The permissions. Each is that of the request of its name.
 const (
 	Lookup Permissions = 1 << iota
-	Anchors
-	Plan // load_mask, store_mask and lookup_mask too, which say no more
+	Plan               // load_mask, store_mask and lookup_mask too, which say no more
 	Explain
 	Stat
 	Ping
@@ -28,18 +27,18 @@ const (
 
 const (
 	// All is every permission.
-	All = Lookup | Anchors | Plan | Explain | Stat | Ping | Pool | Holders | Store | Evict | Reset
+	All = Lookup | Plan | Explain | Stat | Ping | Pool | Holders | Store | Evict | Reset
 	// ReadOnly is what peers of a listener without credentials may do, unless it is on loopback
 	// or a unix socket: nothing that changes what is stored, or which pools there are.
-	ReadOnly = Lookup | Anchors | Plan | Explain | Stat | Ping | Holders
+	ReadOnly = Lookup | Plan | Explain | Stat | Ping | Holders
 )
 
 // names are in the order of the bits.
-var names = [...]string{"lookup", "anchors", "plan", "explain", "stat", "ping", "pool", "holders", "store", "evict", "reset"}
+var names = [...]string{"lookup", "plan", "explain", "stat", "ping", "pool", "holders", "store", "evict", "reset"}
 
 // needed is the permission for a request, none for auth and for unknown requests.
 var needed = [...]Permissions{
-	netproto.TagLookup: Lookup, netproto.TagAnchors: Anchors, netproto.TagExplain: Explain,
+	netproto.TagLookup: Lookup, netproto.TagExplain: Explain,
 	netproto.TagPlan: Plan, netproto.TagLoadMask: Plan, netproto.TagStoreMask: Plan, netproto.TagLookupMask: Plan,
 	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool, netproto.TagHolders: Holders,
 	netproto.TagStore: Store, netproto.TagStorePrompt: Store, netproto.TagEvict: Evict,

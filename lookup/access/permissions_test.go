@@ -12,7 +12,7 @@ import (
 // TestPermissionOfEachRequest checks every request there is, so that a new one cannot be forgotten.
 func TestPermissionOfEachRequest(t *testing.T) {
 	want := map[string]Permissions{
-		"lookup": Lookup, "anchors": Anchors, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
+		"lookup": Lookup, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
 		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool, "holders": Holders,
 		"store": Store, "store_prompt": Store, "evict": Evict, "reset": Reset, "reset_rank": Reset,
 	}
@@ -45,7 +45,7 @@ func TestPermissionNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, All, p)
 	require.Equal(t, Permissions(1)<<len(names)-1, All)
-	require.Equal(t, "lookup, anchors, plan, explain, stat, ping, holders", ReadOnly.String())
+	require.Equal(t, "lookup, plan, explain, stat, ping, holders", ReadOnly.String())
 	require.Equal(t, []string{}, Permissions(0).Names(), "[] in JSON, not null")
 
 	p, err = ParsePermissions(nil)
@@ -53,7 +53,7 @@ func TestPermissionNames(t *testing.T) {
 	require.Zero(t, p)
 	for _, bad := range []string{"", "all", "Lookup", "auth", "load_mask", "store_prompt", "reset_rank", " ping"} {
 		p, err := ParsePermissions([]string{"ping", bad})
-		require.ErrorContains(t, err, "lookup, anchors", bad)
+		require.ErrorContains(t, err, "lookup, plan", bad)
 		require.Zero(t, p)
 	}
 	list := All.Names()

@@ -46,10 +46,6 @@ type PrefixCache interface {
 	LookupMask(ctx context.Context, tokens int64) ([]Mask, error)
 	// Store adds keys to one rank of a group.
 	Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
-	// StoreChain is Store for keys whose position is known. The first key is that of chunk
-	// number firstChunk of the group, or netproto.FirstChunkUnknown. before is the key of
-	// the chunk before it, empty if there is none or it is unknown.
-	StoreChain(ctx context.Context, at netproto.GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error
 	// StorePrompt stores the blocks of a prompt that the pool keeps, in all groups, on all ranks
 	// that p names. hashes are the prompt's from p.FirstHash on. It returns how many chunks of
 	// each store group are stored. If only parts could be the error is a *PartsError.

@@ -12,10 +12,8 @@ type Pool struct {
 	Alignment int64       `json:"alignment"`
 	Groups    []PoolGroup `json:"groups"` // the store groups
 	HashLen   int         `json:"hash_len,omitempty"`
-	// TailBoundaries and Anchors say whether hits have tail boundaries, and whether lookups by
-	// anchors are served.
+	// TailBoundaries says whether hits have tail boundaries.
 	TailBoundaries bool   `json:"tail_boundaries"`
-	Anchors        bool   `json:"anchors"`
 	Backend        string `json:"backend"`
 	// PrefixesSHA256 is that of the key prefixes of all groups and ranks in the order in which
 	// a lookup asks for them, joined by line feeds, in hex.

@@ -21,8 +21,7 @@ type PromptStore struct {
 	// PromptTokens is the length of the whole prompt, 0 if it is unknown. If it is known, pools
 	// with a retention interval also keep the blocks that a repeat of the prompt needs.
 	PromptTokens int64
-	// FirstHash is the number, in the prompt, of the first hash that is given. Lookups by anchors
-	// need the hash of the block in front of the first that is stored.
+	// FirstHash is the number, in the prompt, of the first hash that is given.
 	FirstHash int
 	// Ranks hold the blocks, as their keys name them. Their Group does not count. Empty means
 	// all ranks of each group. A group leaves out the ranks that it does not have.

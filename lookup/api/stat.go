@@ -56,18 +56,11 @@ type Stat struct {
 	TurnsCut       int64 `json:"turns_cut"`       // turns that ended before their requests did
 	LongestTurn    int64 `json:"longest_turn"`    // most work of a turn since the start
 	LongestTurnUS  int64 `json:"longest_turn_us"` // microseconds of the longest turn since the start
-	Failed         int64 `json:"failed"`          // requests answered 00, except those in AnchoredFallbacks
+	Failed         int64 `json:"failed"`          // requests answered 00
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
-	Anchored        int64 `json:"anchored"` // lookups answered by anchors
-	// AnchoredUndetermined counts requests by anchors whose answer did not determine the hit.
-	AnchoredUndetermined int64 `json:"anchored_undetermined"`
-	// AnchoredFallbacks counts requests by anchors that were refused in favor of all hashes,
-	// and requests for the parameters answered 0 and 0. Clients send one of these a
-	// connection.
-	AnchoredFallbacks int64 `json:"anchored_fallbacks"`
-	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those split between two reads, and all for a remote backend
+	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those split between two reads, and all for a remote backend
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -36,14 +35,11 @@ import (
 type AsyncClient struct {
 	pipe     *pipe
 	timeout  time.Duration
-	anchors  anchorsState
 	maxIDs   int
 	maxBytes int // of copied hashes
 
 	// guarded by pipe.mu:
 	pending     map[string]*call
-	paramsCall  *call      // the request for anchorsParams in progress, nil if there is none
-	paramsDials int64      // connections made when paramsCall was queued
 	answered    *list.List // of *call, the oldest answer first
 	copiedBytes int        // bytes of hashes that are copied or being copied
 }
@@ -52,19 +48,16 @@ type AsyncClient struct {
 type asyncCall struct {
 	client       *AsyncClient
 	id           string
-	copied       *bufpool.Buffer  // holds the blob until it is written; nil with plan
-	size         int              // bytes counted in client.copiedBytes for it
-	plan         *anchorplan.Plan // of a lookup by anchors, otherwise nil
-	hashLen      int              // bytes, of a lookup by anchors
-	exchanges    int              // made so far, of a lookup by anchors
-	deadline     time.Time        // zero if none
-	answeredElem *list.Element    // in client.answered, nil until it is answered
-	discarded    bool             // no longer pending
+	copied       *bufpool.Buffer // holds the blob until it is written
+	size         int             // bytes counted in client.copiedBytes for it
+	deadline     time.Time       // zero if none
+	answeredElem *list.Element   // in client.answered, nil until it is answered
+	discarded    bool            // no longer pending
 }
 
 // DialAsync connects to a server as [Dial] does. The options WithTimeout, WithFailOpen,
-// WithPending, WithDialer, WithTLS, WithToken, WithTokenFile, WithPool, WithPoolName,
-// WithOnInstance and WithAnchors apply. The caller must close the AsyncClient.
+// WithPending, WithDialer, WithTLS, WithToken, WithTokenFile, WithPool, WithPoolName and
+// WithOnInstance apply. The caller must close the AsyncClient.
 func DialAsync(ctx context.Context, addr string, opts ...Option) (*AsyncClient, error) {
 	d, err := newConfig(opts).dialer(addr)
 	if err != nil {
@@ -81,14 +74,10 @@ func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, err
 	if err != nil {
 		return nil, err
 	}
-	a := &AsyncClient{
+	return &AsyncClient{
 		pipe: c.pipe, timeout: cfg.timeout, maxIDs: cfg.pendingIDs, maxBytes: cfg.pendingBytes,
 		pending: map[string]*call{}, answered: list.New(),
-	}
-	if cfg.anchorsSet {
-		a.anchors.minHashes = cfg.anchorsMin
-	}
-	return a, nil
+	}, nil
 }
 
 // Poll returns the answer to a lookup, once, when ready is true. The first Poll of an id
@@ -98,62 +87,39 @@ func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, err
 // A lookup that fails, or is not answered within the timeout, is ready with a hit of 0. err
 // is then an error of a Client or ErrPending. A caller may ignore it and treat the lookup
 // as a miss.
-//
-// WithAnchors, off by default here, changes two things for prompts of that many hashes.
-// The hashes are not copied but read again, so every Poll must pass the same ones. Polls
-// also make the further exchanges.
 func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes netproto.Hashes) (hit api.Hit, ready bool, err error) {
 	r, invalid := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	p := a.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	deadline := deadlineAfter(a.timeout)
 	if cl := a.pending[requestID]; cl != nil {
-		hit, ready, err := a.takeAnswer(cl)
-		if ready || cl.state != callDone {
-			return hit, ready, err
-		}
-		if hit, ready, err = a.continueAnchors(cl, r); ready || cl.async.plan != nil {
-			return hit, ready, err
-		}
-		deadline = cl.async.deadline // of the whole lookup, which now sends all hashes
-	} else if invalid != nil {
-		return hit, true, invalid
-	} else if params := a.paramsFor(r.blob, r.hashLen); params != nil {
-		return a.beginAnchors(params, &asyncCall{client: a, id: requestID, deadline: deadline}, r)
+		return a.takeAnswer(cl)
+	}
+	if invalid != nil {
+		return api.Hit{}, true, invalid
 	}
 	blob := r.blob
 	r.blob = nil
-	cl := &call{request: r, async: &asyncCall{client: a, id: requestID, deadline: deadline}}
-	return a.submit(cl, len(blob), func() error {
-		cl.async.copied = copyBlob(blob)
-		cl.blob = cl.async.copied.B
-		return nil
-	})
+	return a.submit(&call{request: r, async: &asyncCall{client: a, id: requestID, deadline: deadlineAfter(a.timeout)}}, blob)
 }
 
-// submit makes a call pending, has fill set its blob of at most size bytes, and queues it.
-// pipe.mu is held, but not during fill, which may take as long as a round trip. Meanwhile
-// the id is pending and not ready.
-func (a *AsyncClient) submit(cl *call, size int, fill func() error) (hit api.Hit, ready bool, err error) {
-	if err := a.reserve(size); err != nil {
+// submit makes a call pending, copies its blob and queues it. pipe.mu is held, but not during
+// the copy, which may take as long as a round trip. Meanwhile the id is pending and not ready.
+func (a *AsyncClient) submit(cl *call, blob []byte) (hit api.Hit, ready bool, err error) {
+	if err := a.reserve(len(blob)); err != nil {
 		return api.Hit{}, true, err
 	}
-	cl.state, cl.async.size = callPreparing, size
-	a.copiedBytes += size
+	cl.state, cl.async.size = callPreparing, len(blob)
+	a.copiedBytes += len(blob)
 	a.pending[cl.async.id] = cl
 	a.pipe.mu.Unlock()
-	err = fill()
+	copied := copyBlob(blob)
 	a.pipe.mu.Lock()
-	a.copiedBytes += len(cl.blob) - cl.async.size
-	cl.state, cl.async.size = callQueued, len(cl.blob)
+	cl.state, cl.blob, cl.async.copied = callQueued, copied.B, copied
 	switch {
-	case cl.async.discarded: // by Discard, or at its deadline, during fill
+	case cl.async.discarded: // by Discard, or at its deadline, during the copy
 		cl.async.releaseBlob()
 		return api.Hit{}, false, nil
-	case err != nil:
-		a.removePending(cl)
-		return api.Hit{}, true, err
 	case a.pipe.closed:
 		a.removePending(cl)
 		return api.Hit{}, true, connectError(errClosed)
@@ -182,8 +148,7 @@ func (a *AsyncClient) reserve(bytes int) error {
 	return nil
 }
 
-// takeAnswer returns the answer of a pending call and removes the call. A lookup by anchors
-// is not ready even if its call is done: see continueAnchors.
+// takeAnswer returns the answer of a pending call and removes the call.
 func (a *AsyncClient) takeAnswer(cl *call) (api.Hit, bool, error) {
 	if cl.state != callDone {
 		if !cl.async.expired() {
@@ -191,9 +156,6 @@ func (a *AsyncClient) takeAnswer(cl *call) (api.Hit, bool, error) {
 		}
 		a.removePending(cl)
 		return api.Hit{}, true, a.pipe.unansweredError(os.ErrDeadlineExceeded)
-	}
-	if cl.async.plan != nil {
-		return api.Hit{}, false, nil
 	}
 	a.removePending(cl)
 	return cl.hit, true, cl.err
@@ -237,9 +199,6 @@ func (c *asyncCall) onDone(cl *call) {
 func (c *asyncCall) releaseBlob() {
 	c.client.copiedBytes -= c.size
 	c.size = 0
-	if c.plan != nil {
-		c.plan.Blob = nil
-	}
 	if c.copied != nil {
 		c.copied.Release()
 		c.copied = nil

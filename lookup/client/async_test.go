@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -492,4 +493,26 @@ func TestAsyncPendingWhileCopying(t *testing.T) {
 	}
 	all.Wait()
 	require.EqualValues(t, 1, sent.Load())
+}
+
+// A call that ends while its hashes are copied is not sent and keeps nothing.
+func TestAsyncDiscardWhileCopying(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one, nobody looks in between
+	a := fakeAsync(t, &fakeServer{pipes: true, answer: func(*fakeRequest) {}})
+	hashes := netproto.NewHashes(make([]byte, 4<<20), 32)
+	lookuptest.Eventually(t, "a call is discarded while its hashes are copied", func() (caught bool) {
+		var poll sync.WaitGroup
+		poll.Go(func() { _, _, _ = a.Poll("r", 16, hashes) })
+		for seen := false; !seen; runtime.Gosched() {
+			a.pipe.mu.Lock()
+			if cl := a.pending["r"]; cl != nil {
+				seen, caught = true, cl.state == callPreparing
+				a.removePending(cl)
+			}
+			a.pipe.mu.Unlock()
+		}
+		poll.Wait()
+		return caught
+	})
+	lookuptest.Eventually(t, "nothing is kept", a.empty)
 }

@@ -33,7 +33,7 @@ type callState uint8
 
 const (
 	callQueued    callState = iota // in pipe.queue
-	callPreparing                  // not in the queue yet: its blob is being made
+	callPreparing                  // not in the queue yet: its blob is being copied
 	callWriting                    // the write reads its blob
 	callSent                       // its blob is not read any longer
 	callDone

@@ -42,7 +42,6 @@ type Client struct {
 	timeout  time.Duration // of a call; 0 or less means none
 	failOpen bool
 	dialer   *dialer
-	anchors  anchorsState
 	pool     *pool // nil with WithPipeline
 	pipe     *pipe // nil without WithPipeline
 }
@@ -64,7 +63,6 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 // dialClient returns a Client over a dialer, connected unless it fails open.
 func dialClient(ctx context.Context, d *dialer, cfg config) (*Client, error) {
 	c := &Client{timeout: cfg.timeout, failOpen: cfg.failOpen, dialer: d}
-	c.anchors.minHashes = cfg.anchorsMin
 	var first net.Conn
 	if !cfg.failOpen {
 		var err error
@@ -141,13 +139,7 @@ func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Ha
 	if err != nil {
 		return api.Hit{}, err
 	}
-	deadline := c.deadlineFor(ctx) // of all exchanges
-	if least := c.anchors.minHashes; least > 0 && r.hashLen > 0 && r.hashLen <= netproto.MaxHashLen && hashes.Len() >= least {
-		hit, done, err := c.lookupByAnchors(ctx, deadline, r.numTokens, r.blob, r.hashLen)
-		if done || err != nil {
-			return hit, err
-		}
-	}
+	deadline := c.deadlineFor(ctx)
 	if c.pipe != nil {
 		return c.pipe.lookup(ctx, deadline, r)
 	}
@@ -194,26 +186,6 @@ func (c *Client) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 // Evict or a Reset may have taken effect, or may do so a moment later.
 func (c *Client) Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error {
 	return c.storeOrEvict(ctx, netproto.TagStore, at, keys)
-}
-
-// StoreChain is Store for keys whose position in their chain is known: the first is chunk
-// number firstChunk of its group. before is the key of the chunk before it, empty if there
-// is none or it is unknown. Only keys stored this way can be looked up by anchors. keys
-// are copied if before is given.
-func (c *Client) StoreChain(ctx context.Context, at netproto.GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
-	if err := checkKeys(keys); err != nil {
-		return err
-	}
-	blob, position := keys.Bytes(), &chainPosition{firstChunk: firstChunk}
-	if len(before) > 0 {
-		if len(before) != keys.HashLen() {
-			return fmt.Errorf("%w: the key in front has %d bytes, the keys have %d", ErrRequest, len(before), keys.HashLen())
-		}
-		joined := make([]byte, 0, len(blob)+2+len(before))
-		joined = netproto.AppendFrame(append(joined, blob...), before, false)
-		blob, position.before = joined, joined[len(blob):]
-	}
-	return c.do(ctx, request{tag: netproto.TagStore, rank: at, hashLen: keys.HashLen(), blob: blob, position: position})
 }
 
 // Evict removes keys from one rank of a group. keys are as for Store.

@@ -274,11 +274,11 @@ func (c *fakeConn) drain() {
 	}
 }
 
-// fakeClient is a client of f, which does not serve anchors.
+// fakeClient is a client of f.
 func fakeClient(t testing.TB, f *fakeServer, opts ...Option) *Client {
 	t.Helper()
 	t.Cleanup(f.all.Wait)
-	c, err := dialClient(context.Background(), f.dialer(), newConfig(append([]Option{WithAnchors(0), WithTimeout(lookuptest.Patience)}, opts...)))
+	c, err := dialClient(context.Background(), f.dialer(), newConfig(append([]Option{WithTimeout(lookuptest.Patience)}, opts...)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c

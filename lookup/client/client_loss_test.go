@@ -410,7 +410,7 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 	}
 	t.Run("pipeline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := dialClient(background, newDialer(expired), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+			c, err := dialClient(background, newDialer(expired), newConfig([]Option{WithPipeline()}))
 			require.NoError(t, err)
 			defer c.Close()
 			hit, err := c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
@@ -461,7 +461,7 @@ func TestLossWhileWriting(t *testing.T) {
 		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
 			here, _ := net.Pipe()
 			return &deafConn{here, make(chan struct{})}, nil
-		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+		}), newConfig([]Option{WithPipeline()}))
 		require.NoError(t, err)
 		defer c.Close()
 		_, err = c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))

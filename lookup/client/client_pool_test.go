@@ -299,7 +299,7 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	here, there, err := socketPair()
 	require.NoError(t, err)
 	defer there.Close()
-	c := dialOver(t, here, WithPipeline(), WithAnchors(0))
+	c := dialOver(t, here, WithPipeline())
 	defer c.Close()
 	blob := make([]byte, 4<<20)
 	for i := range blob {
@@ -956,7 +956,7 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 				return nil, errors.New("there was one connection only")
 			}
 			return &brittleConn{Conn: here}, nil
-		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+		}), newConfig([]Option{WithPipeline()}))
 		require.NoError(t, err)
 		defer c.Close()
 		hashes := lookuptest.Chain("a", 1000, 32)
@@ -1021,7 +1021,7 @@ func TestClientWriteOverTLS(t *testing.T) {
 		})
 		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
 			return &brittleConn{Conn: here}, nil
-		}), newConfig([]Option{WithAnchors(0)}))
+		}), newConfig(nil))
 		require.NoError(t, err)
 		defer c.Close()
 		ctx, cancel := context.WithCancel(background)

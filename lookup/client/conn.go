@@ -62,6 +62,8 @@ const (
 	// firstReply and keepReply are the initial size in bytes of a connection's read
 	// buffer, and the largest that it keeps between exchanges.
 	firstReply, keepReply = 512, 64 << 10
+	// maxKeptBytes is the largest buffer in bytes for what is written that a connection keeps.
+	maxKeptBytes = 256 << 10
 	// recordSize is the largest TLS record in bytes. To write less at once costs records.
 	recordSize = 16 << 10
 )
@@ -157,13 +159,9 @@ func (c *conn) exchange(r *request) error {
 		c.head = appendPing(c.head)
 	}
 	c.head = r.appendHead(c.head, nil)
-	blob := r.blob
-	if r.tag == netproto.TagAnchors { // small, so copying it is faster than a second buffer
-		c.head, blob = append(c.head, blob...), nil
-	}
 	c.parts = append(c.parts[:0], c.head)
-	if len(blob) > 0 {
-		c.parts = append(c.parts, blob)
+	if len(r.blob) > 0 {
+		c.parts = append(c.parts, r.blob)
 	}
 	if err := c.write(); err != nil {
 		return err

@@ -14,7 +14,6 @@
 //   - call: one request that shares a pipe with others.
 //   - pipe: a connection with many requests in flight, matched to their replies by ids.
 //   - blob: the hashes or keys of a request, joined. head: the rest of it, encoded.
-//   - by anchors: a lookup that sends a few hashes and not all of them.
 //
 // # Layout
 //
@@ -25,8 +24,7 @@
 //	masks.go          a Client's plans and requests for masks; store_prompt.go stores of prompts
 //	holders.go        which engines have most of a prompt
 //	instance.go       which run of a server a connection is to
-//	anchors_client.go a Client's lookups by anchors
-//	async.go          AsyncClient; anchors_async.go its lookups by anchors
+//	async.go          AsyncClient
 //	request.go        a request, encoded; reply.go a reply, decoded
 //	token.go          tokens; tls.go TLS
 //	introduce.go      what is sent first on a connection

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"log/slog"
 	"testing"
@@ -73,4 +74,21 @@ func statOf(t testing.TB, c *Client) (st api.Stat) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(raw, &st))
 	return st
+}
+
+// dialAs connects with options behind the usual ones.
+func dialAs(t testing.TB, addr string, opts ...Option) *Client {
+	t.Helper()
+	c, err := Dial(background, addr, append([]Option{WithTimeout(lookuptest.Patience)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// u32s encodes numbers of 32 bits.
+func u32s(numbers ...uint32) (b []byte) {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
 }

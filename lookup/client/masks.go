@@ -10,8 +10,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Plan is Lookup with the chunks to load for the hit, in one request. It counts as a lookup. It
-// sends all hashes, never anchors. If it fails with WithFailOpen the hit is 0, without masks.
+// Plan is Lookup with the chunks to load for the hit, in one request. It counts as a lookup.
+// If it fails with WithFailOpen the hit is 0, without masks.
 //
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute: ask LoadMask for the masks of the lowered hit.

@@ -18,8 +18,6 @@ type config struct {
 	connections    int
 	pipelined      bool
 	failOpen       bool
-	anchorsMin     int  // hashes
-	anchorsSet     bool // WithAnchors was given
 	dial           dialFunc
 	tls            *tls.Config // of tls:// addresses, nil for none
 	token          tokenFunc
@@ -32,11 +30,8 @@ type config struct {
 }
 
 const (
-	defaultTimeout     = 10 * time.Second
-	defaultConnections = 8
-	// defaultAnchorsMin is, in hashes, where two exchanges by anchors cost about as much
-	// as one with all hashes, on one machine. Between machines anchors pay off earlier.
-	defaultAnchorsMin   = 4096
+	defaultTimeout      = 10 * time.Second
+	defaultConnections  = 8
 	defaultPendingIDs   = 16384
 	defaultPendingBytes = 256 << 20
 )
@@ -69,20 +64,6 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 // its server.
 func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
 
-// WithAnchors makes a Client look up prompts of at least minHashes hashes by anchors: it
-// sends a few of the hashes, in up to three exchanges. 0 means never. docs/protocol.md has
-// the rule.
-//
-// The hit is the same for hashes that are chained as vLLM's are: prompts with an equal
-// hash at one position are equal before it. A server that does not serve anchors, or
-// does not allow them to this client, says so once a connection, and then gets all hashes.
-// Batch always sends all hashes.
-//
-// Default: 4,096 for a Client, never for an AsyncClient.
-func WithAnchors(minHashes int) Option {
-	return func(c *config) { c.anchorsMin, c.anchorsSet = max(minHashes, 0), true }
-}
-
 // WithPending bounds what an AsyncClient keeps: ids that are pending, and bytes of copied
 // hashes that are not sent yet. Default: 16,384 ids and 256 MiB.
 func WithPending(ids, bytes int) Option {
@@ -91,7 +72,7 @@ func WithPending(ids, bytes int) Option {
 
 func newConfig(opts []Option) config {
 	cfg := config{
-		timeout: defaultTimeout, connections: defaultConnections, anchorsMin: defaultAnchorsMin,
+		timeout: defaultTimeout, connections: defaultConnections,
 		dial: new(net.Dialer).DialContext, token: defaultToken(),
 		pendingIDs: defaultPendingIDs, pendingBytes: defaultPendingBytes,
 	}

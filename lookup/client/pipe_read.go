@@ -129,8 +129,6 @@ func (p *pipe) deliverReply(frames [][]byte) error {
 	switch cl.tag {
 	case netproto.TagLookup:
 		cl.hit, err = readHit(body)
-	case netproto.TagAnchors:
-		cl.frames, err = cloneFrames(body), refusal(body)
 	default:
 		cl.frames, err = cloneFrames(body), readStatus(body)
 	}

@@ -14,16 +14,8 @@ type request struct {
 	hashLen   int                // bytes
 	rank      netproto.GroupRank // of TagStore, TagEvict and TagResetRank
 	blob      []byte             // hashes or keys, joined, a description or a token; borrowed from the caller
-	anchors   *netproto.Anchors  // of TagAnchors
-	position  *chainPosition     // of TagStore by StoreChain, otherwise nil
 	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
 	query     []byte             // of TagHolders
-}
-
-// chainPosition is the position of a store's keys in their chain.
-type chainPosition struct {
-	firstChunk uint32 // number of the first key's chunk
-	before     []byte // the frame with the key before the first; the end of the blob, or empty
 }
 
 // appendHead appends the encoded request without its blob.
@@ -37,12 +29,7 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagExplain:
 		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
-	case netproto.TagAnchors:
-		return netproto.AppendAnchors(dst, envelope, r.numTokens, r.anchors, r.hashLen, len(r.blob))
 	case netproto.TagStore, netproto.TagEvict:
-		if p := r.position; p != nil {
-			return netproto.AppendChunks(dst, envelope, r.rank, p.firstChunk, r.hashLen, len(r.blob)-len(p.before), len(p.before) > 0)
-		}
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))

@@ -152,61 +152,6 @@ func TestTailBoundaries(t *testing.T) {
 	}
 }
 
-// A request by anchors is answered with boundaries behind the hit. All other lengths are bad
-// replies, as is a hit of another length than 4 bytes.
-func TestTailBoundariesByAnchors(t *testing.T) {
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32)
-	replies := slices.Clone(tailReplies)
-	for _, n := range []int{0, 1, 2, 3, 5, 8} {
-		replies = append(replies, struct {
-			reply []byte
-			hit   api.Hit
-			err   error
-		}{make([]byte, n), api.Hit{}, ErrReply})
-	}
-	for _, c := range replies {
-		f := func() *fakeServer {
-			return &fakeServer{answer: func(r *fakeRequest) {
-				switch {
-				case r.tag != "anchors":
-					r.reply()
-				case len(r.frames[5]) == 0:
-					r.conn.send(netproto.AppendAnchorsReply(nil, r.envelope, netproto.AnchorsParams, 1, 1))
-				default:
-					anchorsReply([]byte{netproto.AnchorsHit}, c.reply)(r)
-				}
-			}}
-		}
-		ways := map[string]lookupFunc{}
-		for kind, opts := range clientKinds {
-			ways[kind] = single(fakeClient(t, f(), append(opts, WithAnchors(1))...))
-		}
-		async := polled(fakeAsync(t, f(), WithAnchors(1)))
-		hit, err := async(1600, hashes)
-		require.NoError(t, err)
-		require.Equal(t, tailHit(1600), hit, "by all hashes, while the parameters are on their way")
-		ways["async"] = async
-		for name, lookup := range ways {
-			for range 2 {
-				hit, err := lookup(1600, hashes)
-				require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
-				require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
-			}
-		}
-	}
-}
-
-// Parameters and ranges of anchors have no boundaries.
-func TestTailBoundariesOfHitsAlone(t *testing.T) {
-	for _, kind := range []byte{netproto.AnchorsMore, netproto.AnchorsParams} {
-		var reply anchorsAnswer
-		kinds := []byte{netproto.AnchorsHit, netproto.AnchorsMore, netproto.AnchorsParams}
-		require.NoError(t, reply.copyFrom([][]byte{{kind}, u32s(1, 2, 3)}, kinds))
-		require.Empty(t, reply.hit)
-		require.ErrorIs(t, reply.copyFrom([][]byte{{kind}, u32s(1, 2, 3, 4, 5)}, kinds), ErrReply)
-	}
-}
-
 // Each lookup of a batch has its own boundaries, also those read at once, and keeps them. One
 // bad reply is no error of the batch.
 func TestTailBoundariesOfBatch(t *testing.T) {
@@ -255,18 +200,6 @@ func TestTailBoundariesAllocations(t *testing.T) {
 			}
 		})
 		require.Equal(t, want, got, "%x", reply)
-		frames = [][]byte{{netproto.AnchorsHit}, reply}
-		kinds := []byte{netproto.AnchorsHit}
-		got = testing.AllocsPerRun(100, func() {
-			var answer anchorsAnswer
-			if err := answer.copyFrom(frames, kinds); err != nil {
-				t.Error(err)
-			}
-			if hit, _, err := answer.parse(); hit.Tokens != 40 || err != nil {
-				t.Error(hit, err)
-			}
-		})
-		require.Equal(t, want, got, "by anchors: %x", reply)
 	}
 }
 
@@ -287,7 +220,7 @@ func TestTailBoundariesOverTCP(t *testing.T) {
 			require.NoError(t, writer.Store(background, netproto.GroupRank{Group: uint16(group)}, key))
 		}
 	}
-	ways := serverWays(t, s, WithAnchors(0))
+	ways := serverWays(t, s)
 	for tokens, want := range map[int64]api.Hit{
 		80: tailHit(40, 0, 48, 1, 40),
 		48: tailHit(40, 0, 48, 1, 40),
@@ -302,9 +235,8 @@ func TestTailBoundariesOverTCP(t *testing.T) {
 	}
 }
 
-// Service and clients, also by anchors, give equal hits of an engine whose hits end with a
-// block of every group.
-func TestTailBoundariesByAnchorsOverTCP(t *testing.T) {
+// Service and clients give equal hits of an engine whose hits end with a block of every group.
+func TestTailBoundariesOfEveryGroupOverTCP(t *testing.T) {
 	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{
 		VLLM: "0.33.0", HashBlockSize: 16,
 		Groups: []coordinator.Group{
@@ -314,18 +246,13 @@ func TestTailBoundariesByAnchorsOverTCP(t *testing.T) {
 	}}, server.Limits{})
 	const n = 200
 	hashes := lookuptest.Chain("a", n, 32)
-	ways := serverWays(t, s, WithAnchors(0))
-	for name, lookup := range serverWays(t, s, WithAnchors(1)) {
-		ways[name+", by anchors"] = lookup
-	}
+	ways := serverWays(t, s)
 	ask := func(want api.Hit) {
 		t.Helper()
-		for range 2 { // the first of an AsyncClient is without parameters
-			for name, lookup := range ways {
-				hit, err := lookup(16*n, netproto.NewHashes(hashes, 32))
-				require.NoError(t, err, name)
-				require.Equal(t, want, hit, name)
-			}
+		for name, lookup := range ways {
+			hit, err := lookup(16*n, netproto.NewHashes(hashes, 32))
+			require.NoError(t, err, name)
+			require.Equal(t, want, hit, name)
 		}
 	}
 	ask(tailHit(0))
@@ -333,19 +260,18 @@ func TestTailBoundariesByAnchorsOverTCP(t *testing.T) {
 	ask(tailHit(1920, 0, 1920, 1, 1920))
 	lookuptest.EvictHash(t, s.service, 0, hashes, 101)
 	ask(tailHit(1600, 0, 1600, 1, 1600))
-	require.Greater(t, s.Stat().Anchored, int64(10))
 }
 
 // serverWays are the ways to look up in a server, and its service.
-func serverWays(t *testing.T, s testServer, opts ...Option) map[string]lookupFunc {
+func serverWays(t *testing.T, s testServer) map[string]lookupFunc {
 	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
 		return s.service.Lookup(background, numTokens, hashes)
 	}}
-	for kind, more := range clientKinds {
-		c := dialTest(t, s, append(more, opts...)...)
+	for kind, opts := range clientKinds {
+		c := dialTest(t, s, opts...)
 		ways[kind], ways[kind+", batch"] = single(c), batched(c)
 	}
-	a, err := DialAsync(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
+	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	ways["async"] = polled(a)

@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 	roots := &tls.Config{RootCAs: ca.Pool()}
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
-			c := dialAs(t, addr, append(opts, WithTLS(roots), WithAnchors(0))...)
+			c := dialAs(t, addr, append(opts, WithTLS(roots))...)
 			hit, err := c.Lookup(background, 48, someHashes)
 			require.NoError(t, err)
 			require.EqualValues(t, 48, hit.Tokens)
@@ -141,7 +141,7 @@ func TestTLSOfServerThatDoesNotRead(t *testing.T) {
 				var ends []net.Conn
 				cfg := testTLS.client.Clone()
 				cfg.Time = func() time.Time { return testTLS.server.Certificates[0].Leaf.NotBefore } // not that of the bubble
-				c, err := Dial(background, "tls://server.test:1", append(opts, WithTLS(cfg), WithTimeout(timeout), WithAnchors(0), WithFailOpen(),
+				c, err := Dial(background, "tls://server.test:1", append(opts, WithTLS(cfg), WithTimeout(timeout), WithFailOpen(),
 					WithDialer(func(context.Context, string, string) (net.Conn, error) {
 						here, there := net.Pipe()
 						ends = append(ends, there)

@@ -90,7 +90,7 @@ func TestTokenFirst(t *testing.T) {
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
 			s := newTokenServer(t)
-			opts := append(opts, s.dialer(), WithToken(theToken), WithPoolName("x"), WithOnInstance(func(api.Instance) {}), WithAnchors(0))
+			opts := append(opts, s.dialer(), WithToken(theToken), WithPoolName("x"), WithOnInstance(func(api.Instance) {}))
 			c := dialAs(t, fakeAddr, opts...)
 			_, err := c.Lookup(background, 16, someHashes)
 			require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestNotAllowed(t *testing.T) {
 				}
 				return "may not " + tag, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
 			}
-			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(0))...)
+			c := dialAs(t, fakeAddr, append(opts, s.dialer())...)
 			_, lookupErr := c.Lookup(background, 16, someHashes)
 			_, promptErr := c.StorePrompt(background, api.PromptStore{NumTokens: 16}, someHashes)
 			for _, err := range []error{lookupErr, promptErr, c.Reset(background), c.Ping(background)} {
@@ -311,60 +311,6 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-// Where anchors are not allowed a lookup sends all hashes, and asks for anchors no more.
-func TestAnchorsNotAllowed(t *testing.T) {
-	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			s := newTokenServer(t)
-			s.refusal = func(tag string) (string, *api.Refusal) {
-				if tag == "anchors" {
-					return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
-				}
-				return "", nil
-			}
-			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(1))...)
-			for range 3 {
-				hit, err := c.Lookup(background, 64, someHashes)
-				require.NoError(t, err)
-				require.EqualValues(t, 64, hit.Tokens)
-			}
-			require.Equal(t, [][]string{{"anchors", "lookup", "lookup", "lookup"}}, s.tags())
-
-			// As when the permission is taken away later.
-			c.anchors.params.Store(&anchorsParams{dials: c.dialer.dials.Load(), stride: 1, unit: 1})
-			for range 2 {
-				_, err := c.Lookup(background, 64, someHashes)
-				require.NoError(t, err)
-			}
-			require.Equal(t, []string{"anchors", "lookup", "lookup"}, s.tags()[0][4:])
-		})
-	}
-	t.Run("async", func(t *testing.T) {
-		s := newTokenServer(t)
-		s.refusal = func(tag string) (string, *api.Refusal) {
-			if tag == "anchors" {
-				return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
-			}
-			return "", nil
-		}
-		a, err := DialAsync(background, fakeAddr, s.dialer(), WithAnchors(1))
-		require.NoError(t, err)
-		defer a.Close()
-		a.anchors.params.Store(&anchorsParams{dials: a.pipe.dialer.dials.Load(), stride: 1, unit: 1})
-		for i := range 3 {
-			var hit api.Hit
-			lookuptest.Eventually(t, "it is answered", func() (ready bool) {
-				hit, ready, err = a.Poll(fmt.Sprint(i), 64, someHashes)
-				return ready
-			})
-			require.NoError(t, err)
-			require.EqualValues(t, 64, hit.Tokens)
-		}
-		require.Equal(t, [][]string{{"anchors", "lookup", "lookup", "lookup"}}, s.tags())
-	})
-}
-
 // Where a ping is not allowed calls go on, and no instance is told.
 func TestOnInstanceNotAllowed(t *testing.T) {
 	noLeaks(t)
@@ -377,7 +323,7 @@ func TestOnInstanceNotAllowed(t *testing.T) {
 				}
 				return "", nil
 			}
-			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(0), WithOnInstance(func(api.Instance) { t.Error("there is no instance") }))...)
+			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithOnInstance(func(api.Instance) { t.Error("there is no instance") }))...)
 			for range 2 {
 				hit, err := c.Lookup(background, 64, someHashes)
 				require.NoError(t, err)

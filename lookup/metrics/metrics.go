@@ -107,13 +107,10 @@ var serverMetrics = []metric{
 	gauge("longest_turn", "Most work of a turn since the start.", func(st *api.Stat) int64 { return st.LongestTurn }),
 	gauge("longest_turn_microseconds", "Duration of the longest turn since the start.", func(st *api.Stat) int64 { return st.LongestTurnUS }),
 	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
-	counter("requests_failed_total", "Requests answered 00, except those that hitline_anchored_fallbacks_total counts.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("requests_failed_total", "Requests answered 00.", func(st *api.Stat) int64 { return st.Failed }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
 	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
 	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *api.Stat) int64 { return st.CommandsIgnored }),
-	counter("anchored_total", "Lookups answered by anchors.", func(st *api.Stat) int64 { return st.Anchored }),
-	counter("anchored_undetermined_total", "Requests by anchors that took another one, or all hashes.", func(st *api.Stat) int64 { return st.AnchoredUndetermined }),
-	counter("anchored_fallbacks_total", "Requests by anchors that were told to look up by all hashes.", func(st *api.Stat) int64 { return st.AnchoredFallbacks }),
 	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *api.Stat) int64 { return st.BytesCopied }),
 }
 

@@ -70,7 +70,7 @@ var (
 	namesOfServer    = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
-		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "anchored_fallbacks_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
+		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
 		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge", "requests_total counter", "start_time_seconds gauge",
 	}

@@ -50,21 +50,6 @@ func TestStatBehindFailedAuth(t *testing.T) {
 	require.EqualValues(t, 1, st.Pools, "%s", frames)
 }
 
-// A request for the parameters of anchors whose reply waits for that of a request before it is
-// about the pool that it was asked for.
-func TestAnchorsBehindFailedPool(t *testing.T) {
-	server, gate, slow := startSlow(t, tokenOf("all", access.All))
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	auth(t, p, "all")
-	anchors := plainOf("", netproto.TagAnchors, make([]byte, 16), []byte{0, 32}, nil, nil, nil)
-	p.Send(t, slow, anchors, plainOf("", netproto.TagPool, []byte(`{"name":"nowhere"}`)), plainOf("end", netproto.TagPing))
-	p.Expect(t, "end 01")
-	close(gate.Open)
-	p.Next(t)
-	require.Equal(t, []byte{netproto.AnchorsParams}, p.Next(t)[0])
-	require.Equal(t, "00", fmt.Sprintf("%x", p.Next(t)[0]))
-}
-
 // A request that waits is not served once its credential is gone, also if the connection has
 // another one meanwhile.
 func TestPendingOfEarlierCredential(t *testing.T) {
@@ -80,34 +65,4 @@ func TestPendingOfEarlierCredential(t *testing.T) {
 	close(gate.Open)
 	p.Expect(t, hitText(8), "reset 00")
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
-}
-
-// The only key of a store waits for the frame behind it. It is not stored if the peer may not store
-// any more when that arrives, or is closed because its credential is gone.
-func TestDeferredKeyWithoutRights(t *testing.T) {
-	for name, after := range map[string][]access.Credential{"not allowed": {tokenOf("peer", access.Ping)}, "revoked": nil} {
-		server := startWith(t, nil, settingsOf(t, access.Ping, tokenOf("peer", access.All)))
-		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		auth(t, p, "peer")
-		rank := []byte{11: 1} // the last four bytes are the first chunk
-		store := lookuptest.Encode([]byte("store"), rank, []byte{0, 32}, lookuptest.Chain("k", 1, 32), lookuptest.Chain("before", 1, 32))
-		p.Send(t, append(lookuptest.Encode([]byte("ping")), store[:len(store)-34]...))
-		p.Next(t)
-		lookuptest.Eventually(t, "the key has arrived", func() bool {
-			server.mu.Lock()
-			defer server.mu.Unlock()
-			for ses := range server.sessions {
-				return ses.messageSince.Load() != 0
-			}
-			return false
-		})
-		require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, after...)))
-		if after == nil {
-			p.ClosedWithin(t)
-		} else {
-			p.Send(t, store[len(store)-34:])
-			require.NotNil(t, refusalIn(p.Next(t)))
-		}
-		require.Zero(t, server.Stat().Stored, name)
-	}
 }

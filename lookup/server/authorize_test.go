@@ -91,7 +91,6 @@ func requestsOf(pool coordinator.Pool) [][][]byte {
 	return [][][]byte{
 		{[]byte("lookup"), tokens, hashLen, blob}, {[]byte("explain"), tokens, hashLen, blob}, {[]byte("plan"), tokens, hashLen, blob},
 		{[]byte("load_mask"), numbers(64, 4)}, {[]byte("store_mask"), numbers(64, 0, 64)}, {[]byte("lookup_mask"), numbers(64)},
-		{[]byte("anchors"), make([]byte, 16), hashLen, nil, nil, nil},
 		{[]byte("store"), rank, hashLen, blob}, {[]byte("store_prompt"), numbers(64, 0, 64, 0), nil, nil, hashLen, blob},
 		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
 		{[]byte("ping")}, {[]byte("stat")}, {[]byte("holders"), []byte("{}"), hashLen, blob}, {[]byte("pool"), description},
@@ -147,17 +146,17 @@ func TestRefusedHasNoEffect(t *testing.T) {
 		writer, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 		auth(t, writer, "all")
 		requests := requestsOf(blocks16.Pool)
-		lookupFrames, storeFrames := requests[0], requests[7]
-		for _, frames := range requests[7:9] {
+		lookupFrames, storeFrames := requests[0], requests[6]
+		for _, frames := range requests[6:8] {
 			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
 		}
 		require.Equal(t, []byte{0, 0, 0, 0}, p.Ask(t, lookupFrames...)[0])
 		writer.Ask(t, storeFrames...)
-		for _, frames := range requests[9:12] {
+		for _, frames := range requests[8:11] {
 			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
 		}
 		require.Equal(t, []byte{0, 0, 0, 64}, p.Ask(t, lookupFrames...)[0])
-		require.NotNil(t, refusalIn(p.Ask(t, requests[15]...)))
+		require.NotNil(t, refusalIn(p.Ask(t, requests[14]...)))
 		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
 		require.Equal(t, errNoPool.Error(), string(reply[1]))
 	})

@@ -122,8 +122,8 @@
 //   - A backlog is a copy that belongs to its session, from beginBacklog to dropBacklog. Hashes
 //     lie in it in the same way. Up to readBuffer bytes of it are in a pooled array. If the
 //     connection is closed while a turn serves it, takeTurn drops it, otherwise OnClose.
-//   - Copied by netproto.Reader: envelopes, the echo of a ping, anchors, and a hash that is
-//     split between two reads (Reader.Copied). They are valid until end returns.
+//   - Copied by netproto.Reader: envelopes, the echo of a ping, and a hash that is split between
+//     two reads (Reader.Copied). They are valid until end returns.
 //   - Copied by a remote request: its hashes, its envelope and its echo.
 //   - Copied by gnet: the part of a reply that the socket does not take at once.
 //

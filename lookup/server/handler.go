@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -37,9 +36,8 @@ type requestHandler interface {
 // checkHashes returns errTooManyHashes if a lookup has more hashes than MaxHashes, and
 // errHashLen if they have not the length of the pool's.
 func (s *session) checkHashes(q *netproto.Request) error {
-	n := max(uint64(q.NumHashes), uint64(q.Anchors.NumHashes)) // an int may have 32 bits
-	if most := s.server.limits.Load().MaxHashes; n > uint64(most) {
-		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
+	if most := s.server.limits.Load().MaxHashes; q.NumHashes > most {
+		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, q.NumHashes, most)
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
 		return fmt.Errorf("%w: %d bytes, those of the pool have %d", errHashLen, q.HashLen, want)
@@ -50,11 +48,7 @@ func (s *session) checkHashes(q *netproto.Request) error {
 // appendFailed appends and counts a 00 reply.
 func (s *session) appendFailed(envelope []byte, err error) {
 	s.workLeft -= s.server.refusalWork
-	if errors.Is(err, lookup.ErrByHashes) {
-		s.metrics.fallbacks.Add(1)
-	} else {
-		s.countFailed(err)
-	}
+	s.countFailed(err)
 	s.out.B = netproto.AppendRefused(s.out.B, envelope, s.reasonFor(err), detailsOf(err))
 }
 
@@ -146,25 +140,6 @@ func (s *session) reasonFor(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// appendAnchorsParams appends the reply to a request for the parameters of lookups by
-// anchors of a pool. They are 0 and 0 if such lookups are not served.
-func (s *session) appendAnchorsParams(p *pool, envelope []byte) {
-	stride, unit := p.service.AnchorsParams()
-	if stride == 0 {
-		s.metrics.fallbacks.Add(1)
-	}
-	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, stride, unit)
-}
-
-// appendAnchorsHit appends the reply to a request by anchors that determines the hit.
-func (s *session) appendAnchorsHit(envelope []byte, hit api.Hit) {
-	s.numbers = append(s.numbers[:0], uint32(hit.Tokens))
-	for _, b := range hit.TailBoundaries {
-		s.numbers = append(s.numbers, uint32(b.Group), uint32(b.Tokens))
-	}
-	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsHit, s.numbers...)
 }
 
 // encodeJSON returns v in JSON as the last frame of a reply.

@@ -70,8 +70,7 @@ func TestLargestIsClosed(t *testing.T) {
 
 // TestUnfinishedRequestsAreCharged stops requests before their last byte.
 func TestUnfinishedRequestsAreCharged(t *testing.T) {
-	hybrid, pieces := serverOf(t, hybridPool), serverOf(t, lookuptest.Blocks16)
-	anchors := anchorsInPieces(t, pieces, 1<<16, 64)
+	hybrid := serverOf(t, hybridPool)
 	hashes := storeDisagreeing(t, hybrid, 1<<17)
 	for name, c := range map[string]struct {
 		server *Server
@@ -82,7 +81,6 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		"explain":     {hybrid, rawExplain(hashes, 32), 3 * 1 << 17 / 8},
 		"ping":        {hybrid, ping(60_000), 50_000},
 		"description": {hybrid, lookuptest.Encode([]byte("pool"), make([]byte, 60_000)), 50_000},
-		"anchors":     {pieces, anchors, int64(len(anchors)) - 10_000},
 	} {
 		ses := openSession(c.server, new(replies), nil)
 		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {

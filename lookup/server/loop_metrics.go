@@ -32,7 +32,6 @@ type loopMetrics struct {
 	longestWork, longestTurn atomic.Int64
 
 	failed, dropped, ignored, copied, turnsCut atomic.Int64                   // see api.Stat
-	anchored, undetermined, fallbacks          atomic.Int64                   // requests by anchors
 	requests                                   [netproto.NumTags]atomic.Int64 // answered
 
 	held     atomic.Int64 // bytes that the loop's connections hold

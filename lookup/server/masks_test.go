@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -226,4 +227,11 @@ func TestRemoteMasksInFlight(t *testing.T) {
 	lookuptest.Eventually(t, "nothing is left", func() bool { return server.inFlight.Load() == 0 })
 	p.Send(t, mask)
 	p.Expect(t, "same 01")
+}
+
+func u32s(numbers ...uint32) (b []byte) {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
 }

@@ -35,8 +35,6 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		wanted, h.err = h.beginLookup(q)
-	case netproto.TagAnchors:
-		wanted, h.err = h.beginAnchors(q)
 	case netproto.TagStorePrompt:
 		wanted, h.err = h.beginPrompt(q)
 	case netproto.TagHolders:
@@ -55,7 +53,7 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 		h.change = new(lookup.Change)
 	}
 	if q.Tag == netproto.TagStore {
-		return service.BeginStore(h.change, q.GroupRank, q.FirstChunk)
+		return service.BeginStore(h.change, q.GroupRank)
 	}
 	return service.BeginEvict(h.change, q.GroupRank)
 }
@@ -79,22 +77,11 @@ func (h *memoryHandler) newQuery(service *lookup.Service) {
 	h.query.LimitWork(&h.session.workLeft)
 }
 
-// beginAnchors begins a lookup by anchors, or a request for their parameters.
-func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err error) {
-	if err := h.session.checkHashes(q); err != nil {
-		return false, err
-	}
-	h.newQuery(h.session.pool.service)
-	return h.query.BeginAnchors(q)
-}
-
 // addHashes implements requestHandler.
 func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		return len(hashes), h.query.Add(hashes)
-	case netproto.TagAnchors:
-		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
 		consumed = h.changeSome(q, hashes)
 	case netproto.TagStorePrompt:
@@ -113,12 +100,8 @@ const (
 )
 
 // changeSome stores or evicts the next keys, within the work that is left. It returns how many
-// bytes of them it has consumed. The only key of a store that goes on a chain waits for the end.
+// bytes of them it has consumed.
 func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed int) {
-	if q.Tag == netproto.TagStore && q.NumHashes == 1 && q.FirstChunk > 0 && q.FirstChunk != netproto.FirstChunkUnknown {
-		h.change.Defer(keys)
-		return len(keys)
-	}
 	hashLen, perKey := q.HashLen, storeWork
 	if q.Tag == netproto.TagEvict {
 		perKey = evictWork
@@ -178,12 +161,6 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		}
 		e.Pool = s.pool.name
 		return true, s.replyJSON(q, e)
-	case netproto.TagAnchors:
-		return h.replyAnchors(q)
-	case netproto.TagStore, netproto.TagEvict:
-		if err := h.endChange(q.KeyBefore); err != nil {
-			return true, err
-		}
 	case netproto.TagStorePrompt:
 		return true, h.replyPrompt(q)
 	case netproto.TagHolders:
@@ -214,14 +191,6 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	return true, nil
 }
 
-// endChange ends a store or evict.
-func (h *memoryHandler) endChange(before []byte) error {
-	worked := h.change.Work()
-	err := h.change.End(before)
-	h.session.workLeft -= h.change.Work() - worked
-	return err
-}
-
 // replyLookup appends the reply to a lookup.
 func (h *memoryHandler) replyLookup(q *netproto.Request) (done bool, err error) {
 	hit, done, err := h.query.FinishSome()
@@ -230,28 +199,6 @@ func (h *memoryHandler) replyLookup(q *netproto.Request) (done bool, err error) 
 	}
 	h.session.appendHit(q.Envelope, hit)
 	h.session.countLookup(q.NumHashes)
-	return true, nil
-}
-
-// replyAnchors appends the reply to a request by anchors.
-func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error) {
-	s := h.session
-	if q.Anchors.NumHashes == 0 {
-		s.appendAnchorsParams(s.pool, q.Envelope)
-		return true, nil
-	}
-	a, done, err := h.query.FinishAnchorsSome()
-	switch {
-	case err != nil || !done:
-		return done, err
-	case !a.Determined:
-		s.metrics.undetermined.Add(1)
-		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, a.Proven, a.Claimed, a.End)
-		return true, nil
-	}
-	s.metrics.anchored.Add(1)
-	s.appendAnchorsHit(q.Envelope, a.Hit)
-	s.countLookup(int(q.Anchors.NumHashes))
 	return true, nil
 }
 
@@ -269,15 +216,8 @@ func (s *session) replyJSON(q *netproto.Request, v any) error {
 func (h *memoryHandler) handleWake() {}
 
 // releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
-// request that is not served, unless the peer may not store any more.
+// request that is not served.
 func (h *memoryHandler) releaseRequest() {
-	if h.change != nil && h.change.Deferred() {
-		if h.session.permissions.Allows(netproto.TagStore) {
-			_ = h.endChange(nil)
-		} else {
-			h.change.Drop()
-		}
-	}
 	h.err = nil
 	releaseHolders(&h.holders)
 	h.loadWanted = false

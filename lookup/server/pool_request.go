@@ -175,11 +175,10 @@ func jsonTypeName(t reflect.Type) string {
 // reply returns the pool as the peer is told it, with the rules of its connection.
 func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	config := rules.Pool()
-	stride, _ := p.service.AnchorsParams()
 	r := api.Pool{
 		Name: p.name, Digest: p.digest, VLLM: config.FittingReleases(), Revision: config.Revision.String(),
 		Alignment: rules.Alignment(), HashLen: p.hashLen,
-		TailBoundaries: rules.HasTailBoundaries(), Anchors: stride != 0, Backend: "memory", Pool: config,
+		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
 	if config.VLLM != "" {
 		r.Pool.Revision = 0 // VLLM sets it, and it may be none that can be read back

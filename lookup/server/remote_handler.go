@@ -90,12 +90,6 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 		return errNoPool
 	}
 	service := r.pool.service
-	if r.tag == netproto.TagAnchors {
-		if q.Anchors.NumHashes == 0 {
-			return nil // a request for the parameters
-		}
-		return service.AnchorsError()
-	}
 	if r.tag == netproto.TagStorePrompt {
 		return r.preparePrompt(q)
 	}
@@ -187,7 +181,7 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 // serve finishes a request that needs no worker, and enqueues any other.
 func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	switch {
-	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
+	case r.err != nil || r.skipped:
 		h.finish(r)
 	case r.tag == netproto.TagHolders && r.hashes == nil: // no worker is needed
 		if r.loadable {

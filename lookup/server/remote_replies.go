@@ -90,8 +90,6 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
 			s.metrics.observeHashes(r.numHashes)
 			s.stats.newLookups++
-		case r.tag == netproto.TagAnchors:
-			s.appendAnchorsParams(r.pool, r.envelope)
 		default:
 			s.out.B = netproto.AppendDone(s.out.B, r.envelope, r.payload)
 		}

@@ -76,6 +76,7 @@ func TestRefusedRequests(t *testing.T) {
 		"hash length":     {[][]byte{[]byte("lookup"), u32(16), u16(65), h[:65]}, "hash length"},
 		"missing frame":   {[][]byte{[]byte("lookup"), u32(16)}, "missing"},
 		"unknown":         {[][]byte{[]byte("LOOKUP")}, "unknown request"},
+		"by anchors":      {[][]byte{[]byte("anchors"), make([]byte, 16), u16(32), {}, {}, {}}, "unknown request"},
 		"group":           {[][]byte{[]byte("store"), place(1, 0, 0), u16(32), h[:32]}, "group 1"},
 		"tp rank":         {[][]byte{[]byte("evict"), place(0, 1, 0), u16(32), h[:32]}, "tp_rank 1"},
 		"pp rank":         {[][]byte{[]byte("evict"), place(0, 0, 9), u16(32), h[:32]}, "pp_rank 9"},
@@ -91,7 +92,7 @@ func TestRefusedRequests(t *testing.T) {
 		require.Equal(t, [][]byte{[]byte("\x00id"), {}, {0}}, reply[:3], name)
 	}
 	require.Equal(t, [][]byte{{1}, []byte("still"), []byte("here")}, p.Ask(t, []byte("ping"), []byte("still"), []byte("here")))
-	require.EqualValues(t, 22, server.Stat().Failed)
+	require.EqualValues(t, 24, server.Stat().Failed)
 }
 
 // TestGarbage sends what is no request to the port while another connection's
@@ -580,11 +581,9 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 // TestAnnouncedHashesAreSmall announces many hashes and sends none of them.
 func TestAnnouncedHashesAreSmall(t *testing.T) {
 	const sessions, hashes = 500, 2 << 20
-	anchors := netproto.Anchors{NumHashes: hashes, Stride: 1}
 	for name, msg := range map[string][]byte{
 		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
 		"explain": netproto.AppendExplain(nil, nil, hashes*16, 32, (hashes-100)*32),
-		"anchors": netproto.AppendAnchors(nil, nil, hashes*16, &anchors, 32, (hashes-100)*32),
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, before := unstarted(t), heap()
@@ -668,7 +667,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					require.NoError(b, server.service.Store(b.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 					addr = server.Addrs()[0]
 				}
-				c, err := client.Dial(context.Background(), addr, client.WithAnchors(0))
+				c, err := client.Dial(context.Background(), addr)
 				require.NoError(b, err)
 				defer c.Close()
 				b.ReportAllocs()

@@ -32,7 +32,6 @@ type session struct {
 	sendErr      error           // why no more replies are sent, nil while they are
 	messageEnded bool            // a message ended in this call of feed
 	accepted     int64           // those of them that the kernel had accepted at the last updateUnsent
-	numbers      []uint32        // of a reply to anchors
 
 	turnStart time.Time
 	workLeft  int               // in this turn, see turnShare

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,20 +10,16 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// TestStoreOfOneBlock stores a chain block by block. A block counts as stored once it has
-// arrived, whether the key before it follows, is bad, or does not come.
+// TestStoreOfOneBlock stores a chain block by block, with the number of each and the key before
+// it, which have no use. A block counts as stored once it has arrived, whatever follows.
 func TestStoreOfOneBlock(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 64, 32)
 	key := func(i int) []byte { return keys[i*32 : (i+1)*32] }
 	store := func(i int, frames ...[]byte) (message []byte) {
-		message = netproto.AppendChunks(nil, nil, netproto.GroupRank{}, uint32(i), 32, 32, len(frames) > 0)
-		message = append(message, key(i)...)
-		for k, f := range frames {
-			message = netproto.AppendFrame(message, f, k+1 < len(frames))
-		}
-		return message
+		rank := binary.BigEndian.AppendUint32(make([]byte, 8), uint32(i))
+		return netproto.AppendRequest(nil, nil, netproto.TagStore, append([][]byte{rank, {0, 32}, key(i)}, frames...)...)
 	}
 	done, failed := []byte{netproto.StatusDone}, []byte{netproto.StatusFailed}
 	for i := range 64 {

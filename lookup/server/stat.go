@@ -90,9 +90,6 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.BytesCopied += m.copied.Load()
 		st.CommandsIgnored += m.ignored.Load()
 		st.TurnsCut += m.turnsCut.Load()
-		st.Anchored += m.anchored.Load()
-		st.AnchoredUndetermined += m.undetermined.Load()
-		st.AnchoredFallbacks += m.fallbacks.Load()
 	}
 	work, nanos := s.longestTurn()
 	st.LongestTurn, st.LongestTurnUS = work, nanos/1000

@@ -34,7 +34,7 @@ var benchGroups = map[string][]coordinator.Group{
 }
 
 // BenchmarkStorePrompt stores new prompts of 8,192 hashes in four groups on eight ranks each, and
-// reports keys (hash, group and rank) a second: in process by StoreChain for each group rank and by
+// reports keys (hash, group and rank) a second: in process by Store for each group rank and by
 // StorePrompt, and by StorePrompt through one connection, one at a time and two in flight.
 func BenchmarkStorePrompt(b *testing.B) {
 	for name, groups := range benchGroups {
@@ -93,7 +93,7 @@ func storeChains(b *testing.B, s *lookup.Service, hashes netproto.Hashes) (keys 
 			}
 			for rank := range benchRanks {
 				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank)}
-				require.NoError(b, s.StoreChain(b.Context(), at, uint32(start), nil, chain))
+				require.NoError(b, s.Store(b.Context(), at, chain))
 			}
 			keys += (end - start) * benchRanks
 		}

@@ -38,7 +38,7 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 					require.NoError(b, server.service.Store(b.Context(), lookup.GroupRank{}, keys))
 					addr = hostOf(server)
 				}
-				lookups, err := client.Dial(context.Background(), "tcp://"+addr, client.WithAnchors(0),
+				lookups, err := client.Dial(context.Background(), "tcp://"+addr,
 					client.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 						if c.tls {
 							return (&tls.Dialer{Config: clientTLS()}).DialContext(ctx, network, addr)

@@ -93,35 +93,6 @@ func randomHashes(n, hashLen int) []byte {
 	return b
 }
 
-// anchorsInPieces stores a chain in pieces that lie apart, and returns a request by anchors
-// that follows all of them.
-func anchorsInPieces(t *testing.T, server *Server, n, piece int) []byte {
-	t.Helper()
-	hashes := lookuptest.Chain("pieces", n, 32)
-	for from := 0; from < n; from += piece {
-		var before []byte
-		if from > 0 {
-			before = hashes[(from-1)*32 : from*32]
-		}
-		require.NoError(t, server.service.StoreChain(t.Context(), lookup.GroupRank{}, uint32(from), before,
-			netproto.NewHashes(hashes[from*32:(from+piece)*32], 32)))
-		other := lookuptest.Chain("other"+string(rune(from)), 1, 32)
-		require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(other, 32)))
-	}
-	_, err := server.service.Lookup(t.Context(), int64(16*n), netproto.NewHashes(hashes, 32))
-	require.NoError(t, err)
-	var numbers, digests, blob []byte
-	below := 0
-	for i := n/netproto.MaxAnchors - 1; i < n; i += n / netproto.MaxAnchors {
-		numbers = binary.BigEndian.AppendUint32(numbers, uint32(i))
-		digests = binary.BigEndian.AppendUint64(digests, netproto.Digest(hashes[below*32:(i+1)*32]))
-		blob = append(blob, hashes[i*32:(i+1)*32]...)
-		below = i + 1
-	}
-	a := netproto.Anchors{NumHashes: uint32(n), Stride: 1, First: uint32(n), Numbers: numbers, Digests: digests}
-	return append(netproto.AppendAnchors(nil, nil, uint32(16*n), &a, 32, len(blob)), blob...)
-}
-
 // hostileBursts are what a peer may send at once: cheap to send, dear to serve.
 func hostileBursts(t *testing.T) map[string]struct {
 	server  *Server
@@ -164,8 +135,6 @@ func hostileBursts(t *testing.T) map[string]struct {
 	window := serverOf(t, lookuptest.WindowPool)
 	all["masks of many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2}), 4), 4}
 	all["masks of too many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 1<<32 - 64}), 40), 40}
-	pieces := serverOf(t, lookuptest.Blocks16)
-	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
 	prompt := api.PromptStore{NumTokens: 16 << 15}
 	all["prompt"] = attack{serverOf(t, hybridPool), promptRequest(t, prompt, randomHashes(1<<15, 32), 32), 1}
 	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 8192, Groups: hybridPool.Groups})

@@ -74,7 +74,7 @@ func chain(number, n int) []byte {
 func store(t testing.TB, s *lookup.Service, keys []byte) {
 	t.Helper()
 	for rank := range max(s.Pool().TPSize, 1) {
-		require.NoError(t, s.StoreChain(t.Context(), lookup.GroupRank{TPRank: uint16(rank)}, 0, nil, netproto.NewHashes(keys, hashLen)))
+		require.NoError(t, s.Store(t.Context(), lookup.GroupRank{TPRank: uint16(rank)}, netproto.NewHashes(keys, hashLen)))
 	}
 }
 

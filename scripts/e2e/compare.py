@@ -47,7 +47,7 @@ def ways(found, steps):
             if "server" not in record:
                 continue
             found.asked += 1
-            answers = {name: record[name] for name in ("engine", "hitline", "anchors", "before", "server")}
+            answers = {name: record[name] for name in ("engine", "hitline", "before", "server")}
             if all(value == record["server"] for value in answers.values()):
                 found.asked_equal += 1
             else:

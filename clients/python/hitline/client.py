@@ -16,12 +16,6 @@ All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
 A client must not be used in a process forked from the one that made it.
 
-Long prompts are looked up by anchors: by a few of their hashes, in up to three
-exchanges, in place of all of them. The hit is the same for hashes that are chained as
-vLLM's are: two prompts with an equal hash at one place are equal in front of it. A
-server that does not serve that is sent all hashes. Where the module xxhash is there,
-fewer hashes of what was stored and not looked up since are sent.
-
 From vLLM 0.29.0 on a hit has tail boundaries: for each group the position whose hash
 is the key of the group's last block. Client.lookup_result returns them, and so does
 LookupKeyClient for an engine of these releases.
@@ -118,20 +112,10 @@ def is_since(release: str, first: str) -> bool:
 # Those whose replies to lookups have no tail boundaries.
 _WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since(release, "0.29.0"))
 
-# The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
-_digest: Callable[[bytes], int] | None = None
-with contextlib.suppress(ImportError):
-    from xxhash import xxh3_64_intdigest as _digest  # type: ignore[import-not-found,no-redef,unused-ignore]
-
-# From how many hashes on a client asks by anchors unless it is told: where two
-# exchanges cost about as much as one with all hashes, on one machine.
-ANCHORS_FROM = 4096
-
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
 MOST_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
 
 LOOKUP = b"lookup"
-ANCHORS = b"anchors"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
@@ -158,7 +142,6 @@ _LONG = 0x02
 _MAX_FRAMES = 32
 _MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
-_UNKNOWN_CHUNK = 0xFFFFFFFF
 _UNKNOWN_LENGTH = 0xFFFFFFFF
 _ANY_RANK = 0xFFFF
 
@@ -172,22 +155,6 @@ _RUN_SIZE = 8
 # In replies to lookups, the bytes of the hit and of each tail boundary behind it.
 _HIT_SIZE = 4
 _BOUNDARY_SIZE = 8
-
-# The first frame of replies to requests by anchors, and how many numbers the second
-# has: the blocks proven, claimed, and the end of those that matter; stride and unit.
-# With a hit it has the hit, and two numbers for each tail boundary.
-_ANCHORS_HIT = b"\x01"
-_ANCHORS_MORE = b"\x02"
-_ANCHORS_PARAMS = b"\x03"
-_ANCHORS_NUMBERS = {_ANCHORS_MORE: 3, _ANCHORS_PARAMS: 2}
-
-# How many anchors are sent at most. With as many anchors as a gap has blocks two
-# exchanges take the fewest bytes, but each costs the server a search of its own.
-_MOST_ANCHORS = 64
-
-# Up to how many bytes of hashes the first request holds their digests: they are of
-# use only where a chain has been stored and not looked up since.
-_DIGESTS_UP_TO = 512 << 10
 
 # Bytes received at once. A record of TLS has at most 16 KiB and is returned whole, so nothing is
 # left that is decrypted already, for which poll would not return.
@@ -289,10 +256,6 @@ class _Lost(ConnectionFailed):
     """The connection ended before the first byte of the reply."""
 
 
-class _Uneven(Exception):
-    """The hashes of a prompt are not all of one length."""
-
-
 class TailKeyBoundary(NamedTuple):
     """Where a group has the key of its last block of a hit."""
 
@@ -366,13 +329,6 @@ class _Rules(NamedTuple):
     releases: str  # of vLLM, joined with ", ": those that the server's pool fits
 
 
-class _Anchoring(NamedTuple):
-    """How a server looks up by anchors."""
-
-    stride: int  # hashes a block; 0: anchors are not served
-    unit: int  # blocks that hits are multiples of; 0 with a stride of 0
-
-
 _Self = TypeVar("_Self", bound="_Requests")
 _Result = TypeVar("_Result")
 
@@ -394,7 +350,6 @@ class _Requests:
         *,
         timeout: float = 10.0,
         raise_errors: bool = False,
-        anchors_from: int = ANCHORS_FROM,
         pool: Mapping[str, Any] | None = None,
         on_instance: Callable[[Instance], object] | None = None,
         token: str | None = None,
@@ -404,8 +359,7 @@ class _Requests:
         """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc:///path,
         or ipc://@name for an abstract socket. timeout bounds each request in seconds,
         connecting included, but a reset gets 30 s; looking up a host's name is the
-        system's and is not bounded. Prompts of anchors_from hashes or more are looked
-        up by anchors, with 0 none is. pool is {"name": ...} or a description: the
+        system's and is not bounded. pool is {"name": ...} or a description: the
         fields of pool in the server's configuration, and a name if it is to have one.
 
         token has 1 to 255 bytes in UTF-8; "" means none. token_file is a file whose first
@@ -417,8 +371,6 @@ class _Requests:
         certificate of the file HITLINE_TLS_CERT, if set, with the key in HITLINE_TLS_KEY."""
         if not 0 < timeout <= MOST_TIMEOUT:
             raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
-        if anchors_from < 0:
-            raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
         self._target = parse_address(address)
         self._token, self._token_file = _token_source(token, token_file)
@@ -434,8 +386,6 @@ class _Requests:
             raise ValueError(f"tls is for an address of tls://, not for {address!r}")
         self._timeout = timeout
         self._raise_errors = raise_errors
-        self._anchors_from = anchors_from
-        self._anchoring: _Anchoring | None = None  # what is known of the connection's server
         self._rules: _Rules | None = None  # of the connection's server, if _vllm is set
         self._pool = _encode_pool(pool)  # empty: the server's own
         self._in_pool = False  # whether the connection is
@@ -479,22 +429,11 @@ class _Requests:
         tp_rank: int = 0,
         pp_rank: int = 0,
         pcp_rank: int = 0,
-        first_chunk: int | None = None,
-        key_before: bytes | None = None,
     ) -> None:
         """Says that a rank of a group holds keys, consecutive chunks. tp_rank is the one
         that the engine's keys name, the KV shard: the worker's tensor rank divided by the
-        number of ranks that hold equal blocks. first_chunk is the number of the
-        first of the keys and key_before the key before it, where they are known: what
-        is stored so can be looked up by anchors. The chunk with number 0 has no key
-        before it."""
-        rank = _group_rank(group, tp_rank, pp_rank, pcp_rank, first_chunk)
-        frames = [STORE, rank, *_keys(keys)]
-        if key_before is not None:
-            if len(key_before) != len(keys[0]):
-                raise ValueError(f"key_before has {len(key_before)} bytes, the keys have {len(keys[0])}")
-            frames.append(key_before)
-        self._command(*frames)
+        number of ranks that hold equal blocks."""
+        self._command(STORE, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys))
 
     def evict(
         self,
@@ -506,7 +445,7 @@ class _Requests:
         pcp_rank: int = 0,
     ) -> None:
         """Says that a rank of a group no longer holds keys. tp_rank is as for store."""
-        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
+        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys))
 
     def store_prompt(
         self,
@@ -624,7 +563,7 @@ class _Requests:
         fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
         if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
             raise ValueError(f"group or rank {_ANY_RANK} does not fit")
-        self._command(RESET_RANK, _group_rank(*fields, None), timeout=max(self._timeout, _RESET_TIMEOUT))
+        self._command(RESET_RANK, _group_rank(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
 
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
@@ -656,17 +595,10 @@ class _Requests:
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
         numbers = _lookup_numbers(token_len, block_hashes)
-        hash_len = len(block_hashes[0]) if len(block_hashes) else 0
-        anchored = 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH
-        blob = b"" if anchored else b"".join(block_hashes)
+        blob = b"".join(block_hashes)
         with self._turn(self._timeout) as deadline:
             self._check_release(deadline)
-            result = None
-            if anchored:
-                result = self._lookup_by_anchors(token_len, block_hashes, deadline)
-            if result is None:
-                blob = b"".join(block_hashes) if anchored else blob
-                result = self._decode_hit(self._exchange_locked((LOOKUP, *numbers, blob), deadline))
+            result = self._decode_hit(self._exchange_locked((LOOKUP, *numbers, blob), deadline))
             self._check_release(deadline)  # the connection may be another one by now
         return result
 
@@ -791,47 +723,6 @@ class _Requests:
         """Raises one of _POOL_ERRORS if the pool cannot be used."""
         if self._vllm:
             self._compare_release(_rules(reply))
-
-    def _lookup_by_anchors(
-        self, token_len: int, block_hashes: Sequence[bytes], deadline: float
-    ) -> LookupResult | None:
-        """Returns the hit, or None if that takes all hashes."""
-        server = self._learn_anchoring(len(block_hashes[0]), deadline)
-        if not server.stride:
-            return None
-        # Not every sequence can be sliced.
-        hashes = block_hashes if isinstance(block_hashes, (list, tuple)) else list(block_hashes)
-        asked = _Anchored(token_len, hashes, server)
-        try:
-            answer = self._ask_anchors(asked.opening(), deadline)
-            if not isinstance(answer, LookupResult):
-                answer = self._ask_anchors(asked.narrowed(*answer), deadline)
-        except (Refused, _Uneven) as error:
-            if isinstance(error, NotAllowed):  # since the connection learned of anchors
-                self._anchoring = _Anchoring(stride=0, unit=0)
-            return None
-        return answer if isinstance(answer, LookupResult) else None
-
-    def _ask_anchors(self, request: tuple[bytes, ...], deadline: float) -> LookupResult | tuple[int, ...]:
-        """Returns the hit, or the blocks proven, claimed, and the end of those that matter."""
-        frames = self._exchange_locked(request, deadline)
-        numbers = _anchors_numbers(frames, _ANCHORS_HIT, _ANCHORS_MORE)
-        if frames[0] == _ANCHORS_MORE:
-            return numbers
-        if len(numbers) > 1 and self._vllm in _WITHOUT_BOUNDARIES:
-            raise BadReply(f"anchors: tail boundaries, which vLLM {self._vllm} does not have")
-        return _lookup_result(numbers)
-
-    def _learn_anchoring(self, hash_len: int, deadline: float) -> _Anchoring:
-        """Asks the server how it looks up by anchors, once a connection."""
-        if self._anchoring is None:
-            request = ANCHORS, bytes(16), hash_len.to_bytes(2, "big"), b"", b"", b""
-            frames = self._exchange_locked(request, deadline)
-            try:
-                self._anchoring = _anchoring(*_anchors_numbers(frames, _ANCHORS_PARAMS))
-            except Refused:  # the server does not know the request, or does not allow it
-                self._anchoring = _Anchoring(stride=0, unit=0)
-        return self._anchoring
 
     def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         try:
@@ -1014,7 +905,6 @@ class _Requests:
 
     def _drop(self) -> None:
         sock, self._sock = self._sock, None
-        self._anchoring = None
         self._rules = None
         self._in_pool = False
         self._pool_error = None
@@ -1164,7 +1054,6 @@ class LookupKeyClient(_Requests):
         *,
         timeout: float = 10.0,
         raise_errors: bool = False,
-        anchors_from: int = ANCHORS_FROM,
         vllm: str | None = None,
         pool: Mapping[str, Any] | None = None,
         on_instance: Callable[[Instance], object] | None = None,
@@ -1176,7 +1065,6 @@ class LookupKeyClient(_Requests):
             address,
             timeout=timeout,
             raise_errors=raise_errors,
-            anchors_from=anchors_from,
             pool=pool,
             on_instance=on_instance,
             token=token,
@@ -1275,96 +1163,6 @@ class LookupKeyClient(_Requests):
             self._futures.clear()
 
 
-class _Anchored:
-    """The requests of a lookup by anchors.
-
-    Of each block, which is stride hashes, only the last hash is ever sent. A request
-    has the hashes of some blocks, its anchors, in ascending order, and behind them
-    those of all blocks from one on.
-    """
-
-    def __init__(self, token_len: int, hashes: Sequence[bytes], server: _Anchoring) -> None:
-        self._token_len = token_len
-        self._hashes = hashes
-        self._hash_len = len(hashes[0])
-        self._stride = server.stride
-        self._blocks = len(hashes) // server.stride
-        self._anchors = _spread(self._blocks, server.unit)
-        self._digested = _digest is not None and self._blocks * self._hash_len <= _DIGESTS_UP_TO
-
-    def opening(self) -> tuple[bytes, ...]:
-        """The first request: anchors all over the prompt."""
-        digests = self._digests(self._anchors, 0) if self._digested else b""
-        return self._request(self._anchors, digests, 0, 0)
-
-    def narrowed(self, proven: int, claimed: int, end: int) -> tuple[bytes, ...]:
-        """The second request: the anchors that the server can follow, and the hashes
-        behind them. The server has proven the blocks below proven. Digests would prove
-        those below claimed, if the stores were right. Blocks from end on do not matter."""
-        if not proven <= claimed <= end <= self._blocks:
-            raise BadReply(f"anchors: blocks {proven}, {claimed}, {end} are wanted of {self._blocks}")
-        # Digests that were sent have disproved the claim; without xxhash none can be sent.
-        first = proven if self._digested or _digest is None else claimed
-        anchors = [a for a in self._anchors if proven - 1 <= a < first]
-        digests = self._digests(anchors, proven) if first > proven else b""
-        return self._request(anchors, digests, first, end)
-
-    def _request(self, anchors: list[int], digests: bytes, first: int, end: int) -> tuple[bytes, ...]:
-        keys = [key for a in anchors for key in self._keys(a, a + 1)]
-        keys += self._keys(first, end)
-        if any(len(key) != self._hash_len for key in keys):
-            raise _Uneven
-        shape = struct.pack(">IIII", self._token_len, len(self._hashes), self._stride, first)
-        numbers = struct.pack(f">{len(anchors)}I", *anchors)
-        return ANCHORS, shape, self._hash_len.to_bytes(2, "big"), numbers, digests, b"".join(keys)
-
-    def _keys(self, start: int, end: int) -> Sequence[bytes]:
-        """The last hashes of blocks start to end-1."""
-        return self._hashes[start * self._stride + self._stride - 1 : end * self._stride : self._stride]
-
-    def _digests(self, anchors: list[int], start: int) -> bytes:
-        """For each anchor the digest of the blocks behind the anchor before it, itself
-        included; nothing is read from those of anchors below block start."""
-        assert _digest is not None
-        digests = []
-        below = 0
-        for a in anchors:
-            digests.append(_digest(b"".join(self._keys(below, a + 1))) if a >= start else 0)
-            below = a + 1
-        return struct.pack(f">{len(digests)}Q", *digests)
-
-
-def _spread(blocks: int, unit: int) -> list[int]:
-    """Returns anchors of so many blocks: the first, the last that a hit may end with,
-    and between them some at even distances."""
-    if not blocks:
-        return []
-    gap = max(math.isqrt(blocks), blocks // _MOST_ANCHORS)
-    gap = -(-gap // unit) * unit
-    last = blocks // unit * unit - 1
-    return sorted({0, max(last, 0), *range(gap - 1, blocks - 1, gap)})
-
-
-def _anchoring(stride: int, unit: int) -> _Anchoring:
-    if bool(stride) != bool(unit):
-        raise BadReply(f"anchors: blocks of {stride} hashes, hits of {unit} blocks")
-    return _Anchoring(stride, unit)
-
-
-def _anchors_numbers(frames: list[bytes], *kinds: bytes) -> tuple[int, ...]:
-    """Returns the numbers of a reply to a request by anchors, of one of the kinds."""
-    _check_refusal(frames)
-    if frames[0] in kinds and len(frames) == 2:
-        size = len(frames[1])
-        if frames[0] == _ANCHORS_HIT:
-            fits = size % _BOUNDARY_SIZE == _HIT_SIZE
-        else:
-            fits = size == 4 * _ANCHORS_NUMBERS[frames[0]]
-        if fits:
-            return struct.unpack(f">{size // 4}I", frames[1])
-    raise BadReply(f"anchors: {len(frames)} frames, the first {frames[0][:16].hex() or 'empty'}")
-
-
 def _lookup_result(numbers: tuple[int, ...]) -> LookupResult:
     """Returns the result of a hit, and two numbers for each tail boundary."""
     return LookupResult(numbers[0], tuple(map(TailKeyBoundary, numbers[1::2], numbers[2::2])))
@@ -1451,17 +1249,13 @@ def _header(size: int, flags: int) -> bytes:
     return struct.pack(">BQ", flags | _LONG, size)
 
 
-def _group_rank(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: int | None) -> bytes:
+def _group_rank(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
     try:
-        if first_chunk is not None:
-            if first_chunk == _UNKNOWN_CHUNK:
-                raise ValueError(f"first_chunk {first_chunk} does not fit")
-            return struct.pack(">HHHHI", group, tp_rank, pp_rank, pcp_rank, first_chunk)
         if pcp_rank:
             return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
         return struct.pack(">HHH", group, tp_rank, pp_rank)
     except struct.error as error:
-        raise ValueError(f"a group, rank or chunk does not fit: {error}") from None
+        raise ValueError(f"a group or rank does not fit: {error}") from None
 
 
 def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes]:

@@ -7,7 +7,6 @@ import contextlib
 import ipaddress
 import json
 import os
-import struct
 import tempfile
 import time
 import traceback
@@ -18,7 +17,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, client as module
-from tests.support import PATIENCE, Scripted, chained, hashes, message
+from tests.support import Scripted, hashes, message
 from tests.test_client import eventually, long_pauses
 from tests.test_pools import ACCEPTED, POOL
 
@@ -93,7 +92,7 @@ class WithoutVariables(unittest.TestCase):
 
 class Tokens(WithoutVariables):
     def test_it_goes_first_on_each_connection(self) -> None:
-        with Peer(SECRET, pool=ACCEPTED, anchors=None) as server:
+        with Peer(SECRET, pool=ACCEPTED) as server:
             with Client(server.address, token=SECRET, pool=POOL, raise_errors=True) as client:
                 for _ in range(2):
                     self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
@@ -293,22 +292,6 @@ class Refusals(WithoutVariables):
             client._pool_retry_at = 0.0
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 1)
-
-    def test_anchors_that_are_not_allowed(self) -> None:
-        """All hashes are sent."""
-        blocks = chained("a", 8)
-        with Peer() as server, Client(server.address, anchors_from=4, raise_errors=True) as client:
-            for _ in range(2):
-                self.assertEqual(client.lookup(128, blocks), 48)
-            self.assertEqual(server.tags(), ["anchors", "lookup", "lookup"])
-            self.assertEqual(server.requests[1][3], b"".join(blocks))
-        with Peer(anchors=message(b"\3", struct.pack(">II", 1, 1))) as server:
-            with Client(server.address, anchors_from=4, raise_errors=True) as client:
-                client._learn_anchoring(32, time.monotonic() + PATIENCE)
-                del server.replies["anchors"]
-                for _ in range(2):
-                    self.assertEqual(client.lookup(128, blocks), 48)
-            self.assertEqual(server.tags(), ["anchors", "anchors", "lookup", "lookup"])
 
     def test_without_the_right_to_ping(self) -> None:
         met: list[Instance] = []

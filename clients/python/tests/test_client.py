@@ -92,10 +92,8 @@ class Wire(unittest.TestCase):
             self.assertEqual(server.requests, [[b"reset"], [b"reset"]])
 
     def test_protocol_tags_are_distinct_and_non_empty(self) -> None:
-        tags = {
-            module.LOOKUP, module.ANCHORS, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT
-        }
-        self.assertEqual(len(tags), 7)
+        tags = {module.LOOKUP, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT}
+        self.assertEqual(len(tags), 6)
         for tag in tags:
             self.assertIsInstance(tag, bytes)
             self.assertTrue(tag)
@@ -126,8 +124,8 @@ class Wire(unittest.TestCase):
             blob = b"".join(keys)
             client.store(keys)
             client.store(keys, group=1, tp_rank=2, pp_rank=3)
-            client.store(keys, group=1, pcp_rank=4, key_before=b"12345678")
-            client.store(keys, tp_rank=65535, first_chunk=7)
+            client.store(keys, group=1, pcp_rank=4)
+            client.store(keys, tp_rank=65535)
             client.evict(keys, group=1, tp_rank=2, pp_rank=3)
             client.evict(keys, pcp_rank=1)
             eight = b"\0\x08"
@@ -136,8 +134,8 @@ class Wire(unittest.TestCase):
                 [
                     [b"store", bytes(6), eight, blob],
                     [b"store", b"\0\1\0\2\0\3", eight, blob],
-                    [b"store", b"\0\1\0\0\0\0\0\4", eight, blob, b"12345678"],
-                    [b"store", b"\0\0\xff\xff\0\0\0\0\0\0\0\7", eight, blob],
+                    [b"store", b"\0\1\0\0\0\0\0\4", eight, blob],
+                    [b"store", b"\0\0\xff\xff\0\0", eight, blob],
                     [b"evict", b"\0\1\0\2\0\3", eight, blob],
                     [b"evict", b"\0\0\0\0\0\0\0\1", eight, blob],
                 ],
@@ -153,8 +151,6 @@ class Wire(unittest.TestCase):
                 lambda: client.store([b"k" * 8, b"k" * 7, b"k" * 9]),
                 lambda: client.store(key, group=65536),
                 lambda: client.store(key, tp_rank=-1),
-                lambda: client.store(key, first_chunk=0xFFFFFFFF),
-                lambda: client.store(key, first_chunk=1, key_before=b"k" * 7),
                 lambda: client.evict([]),
                 lambda: client.evict(key, pp_rank=65536),
                 lambda: client.lookup(-1, key),
@@ -266,7 +262,7 @@ class Failures(unittest.TestCase):
             self.assertLess(time.monotonic() - begun, PATIENCE / 2)
 
     def test_timeout_bounds_a_request_that_is_not_taken(self) -> None:
-        with Deaf() as server, connected(Client(server.address, timeout=0.1, raise_errors=True, anchors_from=0)) as client:
+        with Deaf() as server, connected(Client(server.address, timeout=0.1, raise_errors=True)) as client:
             with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
                 client.lookup(16, [bytes(32)] * 1_000_000)
 

@@ -111,7 +111,7 @@ class Starting(Described):
             ranks = range(2)
             for group in range(len(reply["groups"])):
                 for rank in ranks:
-                    client.store(blocks, group=group, tp_rank=rank, first_chunk=0)
+                    client.store(blocks, group=group, tp_rank=rank)
         return blocks
 
     def hit(self, scheduler: Any, blocks: list[bytes], tokens: int = 72, computed: int = 0) -> tuple[int | None, bool]:
@@ -266,7 +266,7 @@ class Start(Starting):
         """An engine with a token, over TLS. Without the permission for pools it starts, and its
         lookups are misses."""
         token = "engine-token-0123456789"
-        allow = ["lookup", "anchors", "stat", "ping", "store"]
+        allow = ["lookup", "stat", "ping", "store"]
         tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
         for more, want in ((["pool"], (64, True)), ([], (0, False))):
             with self.subTest(more), tempfile.TemporaryDirectory() as folder:

@@ -126,7 +126,7 @@ def in_releases(
         def run(self: Any) -> None:
             for release in releases:
                 with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
-                    plain.store(chained("loads", 2), first_chunk=0)
+                    plain.store(chained("loads", 2))
                     self.load(release)
                     self.register(server.address)
                     engine = Engine(groups, **extra)

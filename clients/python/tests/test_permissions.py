@@ -22,7 +22,7 @@ from tests.test_client import eventually
 TOKENS = {name: f"{name}-token-0123456789" for name in ("engine", "writer", "operator", "expired", "tenant", "stranger")}
 
 CREDENTIALS: list[dict[str, Any]] = [
-    {"name": "engine", "token": TOKENS["engine"], "allow": ["lookup", "anchors", "stat", "ping", "pool"]},
+    {"name": "engine", "token": TOKENS["engine"], "allow": ["lookup", "stat", "ping", "pool"]},
     {"name": "writer", "token": TOKENS["writer"], "allow": ["store", "evict", "ping"]},
     {"name": "operator", "token": TOKENS["operator"], "allow": "all"},
     {"name": "expired", "token": TOKENS["expired"], "allow": "all", "expires": "2020-01-01T00:00:00Z"},
@@ -38,7 +38,7 @@ REQUESTS: dict[str, Callable[[Client], object]] = {
     "lookup": lambda c: c.lookup(64, chained("a", 4)),
     "stat": lambda c: c.stat(),
     "plan": lambda c: c.plan(64, chained("a", 4)),
-    "store": lambda c: c.store(chained("a", 4), first_chunk=0),
+    "store": lambda c: c.store(chained("a", 4)),
     "evict": lambda c: c.evict(chained("b", 4)),
     "reset": lambda c: c.reset_rank(),
 }
@@ -109,19 +109,6 @@ class Permissions(unittest.TestCase):
             self.assertEqual(stat["not_allowed"]["store"], 2)
             self.assertEqual(stat["not_allowed"]["lookup"], 2)
             self.assertEqual(stat["not_allowed"].get("ping", 0), 0)
-
-    def test_anchors(self) -> None:
-        blocks = chained("a", 64)
-        for name in ("anchored", "not"):
-            allow = ["lookup", "store", "stat", *(["anchors"] if name == "anchored" else [])]
-            tokens = self.write_tokens([{"name": "n", "token": TOKENS["engine"], "allow": allow}])
-            with self.subTest(name), self.server(tokens=tokens) as server:
-                with Client(server.address, token=TOKENS["engine"], anchors_from=8, raise_errors=True) as client:
-                    client.store(blocks, first_chunk=0)
-                    for _ in range(3):
-                        self.assertEqual(client.lookup(64 * 16, blocks), 64 * 16)
-                    stat = client.stat()
-                    self.assertEqual(stat.get("not_allowed", {}).get("anchors", 0), 0 if name == "anchored" else 1)
 
     def test_certificates(self) -> None:
         tls = {**TLS, "client_ca": f"{CERTS}/ca.crt"}

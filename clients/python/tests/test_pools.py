@@ -182,7 +182,7 @@ class Served(unittest.TestCase):
         return {**POOL, **changes}
 
     def client(self, server: Server, **pool: Any) -> Client:
-        client = Client(server.address, pool=pool, raise_errors=True, anchors_from=8)
+        client = Client(server.address, pool=pool, raise_errors=True)
         self.addCleanup(client.close)
         return client
 
@@ -191,7 +191,7 @@ class Served(unittest.TestCase):
         with Server(ACCEPT_POOLS="true") as server, Client(server.address, raise_errors=True) as plain:
             one = self.client(server, **self.pool(hash_len=32))
             two = self.client(server, **self.pool(model_name="n"))
-            one.store(blocks, first_chunk=0)
+            one.store(blocks)
             same = self.client(server, **self.pool(hash_len=32))
             self.assertEqual([c.lookup(1025, blocks) for c in (one, two, same)], [1024, 0, 1024])
             self.assertEqual(one.check_pool(), same.check_pool())
@@ -218,10 +218,10 @@ class Served(unittest.TestCase):
     def test_a_server_that_is_started_again(self) -> None:
         address = lasting_address()
         blocks = chained("a", 64)
-        with Client(address, pool=self.pool(), raise_errors=True, anchors_from=8) as client:
+        with Client(address, pool=self.pool(), raise_errors=True) as client:
             for _ in range(3):
                 with Server(address, ACCEPT_POOLS="true"):
-                    client.store(blocks, first_chunk=0)
+                    client.store(blocks)
                     self.assertEqual(client.lookup(1025, blocks), 1024)
                     self.assertEqual(client.lookup(65, blocks[:4]), 64)
 

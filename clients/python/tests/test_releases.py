@@ -312,16 +312,15 @@ class AgainstServer(unittest.TestCase):
         blocks = chained("each", 6)
         for release in VLLM_RELEASES:
             with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
-                plain.store(blocks[:4], first_chunk=0)
-                for anchors_from in (0, 1):
-                    with LookupKeyClient(server.address, vllm=release, raise_errors=True, anchors_from=anchors_from) as engine:
-                        want: Any = 64 if release in OLD else LookupResult(64, (TailKeyBoundary(0, 64),))
-                        self.assertEqual(engine.lookup("r", 96, blocks), want)
-                        self.assertEqual(eventually(lambda: engine.lookup("r", 96, blocks, non_block=True), None), want)
-                        none: Any = 0 if release in OLD else LookupResult(0)
-                        self.assertEqual(engine.lookup("r", 96, chained("other", 6)), none)
-                        self.assertEqual(plain.lookup(96, blocks), 64)
-                        self.assertEqual(plain.lookup_result(96, blocks).tail_key_boundaries, () if release in OLD else want[1])
+                plain.store(blocks[:4])
+                with LookupKeyClient(server.address, vllm=release, raise_errors=True) as engine:
+                    want: Any = 64 if release in OLD else LookupResult(64, (TailKeyBoundary(0, 64),))
+                    self.assertEqual(engine.lookup("r", 96, blocks), want)
+                    self.assertEqual(eventually(lambda: engine.lookup("r", 96, blocks, non_block=True), None), want)
+                    none: Any = 0 if release in OLD else LookupResult(0)
+                    self.assertEqual(engine.lookup("r", 96, chained("other", 6)), none)
+                    self.assertEqual(plain.lookup(96, blocks), 64)
+                    self.assertEqual(plain.lookup_result(96, blocks).tail_key_boundaries, () if release in OLD else want[1])
                 with LookupKeyClient(server.address, raise_errors=True) as any_release:
                     self.assertEqual(any_release.lookup("r", 96, blocks), 64)
 
@@ -342,9 +341,8 @@ class AgainstServer(unittest.TestCase):
             with self.subTest(release), Server(**settings) as server, Client(server.address) as client:
                 client.store([blocks[3], blocks[7], blocks[11]], group=0)  # to 48 tokens
                 client.store([blocks[9]], group=1)  # the state at 40
-                for anchors_from in (0, 1):
-                    with LookupKeyClient(server.address, vllm=release, anchors_from=anchors_from) as engine:
-                        self.assertEqual(engine.lookup("r", 56, blocks), RESULT)
+                with LookupKeyClient(server.address, vllm=release) as engine:
+                    self.assertEqual(engine.lookup("r", 56, blocks), RESULT)
                 self.assertEqual(client.lookup_result(56, blocks), RESULT)
 
 

@@ -28,7 +28,7 @@ class Answers(unittest.TestCase):
             client.ping()
             client.ping(bytes(range(256)) * 256)
             client.store(keys[:2])
-            client.store(keys[2:3], first_chunk=2, key_before=keys[1])
+            client.store(keys[2:3])
             self.assertEqual(client.lookup(64, keys), 48)
             self.assertEqual(client.lookup(32, keys), 32)
             self.assertEqual(client.lookup(64, []), 0)

@@ -113,7 +113,7 @@ class Wheels(InWheels):
             for imported in (False, True):
                 with self.subTest(release, imported=imported), Server(POOL_VLLM=release) as server:
                     with Client(server.address) as plain:
-                        plain.store(blocks[:2], first_chunk=0)
+                        plain.store(blocks[:2])
                     self.load(release)
                     if imported:
                         importlib.import_module(SCHEDULER)
@@ -176,13 +176,10 @@ class Wheels(InWheels):
                 for tokens, hashes in ((56, blocks), (40, blocks), (56, blocks[:5]), (56, []), (0, blocks)):
                     frames = (b"lookup", tokens.to_bytes(4, "big"), b"\0\x20", b"".join(hashes))
                     want = decode(plain._exchange(*frames)[0])
-                    for _ in range(2):
-                        self.assertEqual(client.lookup("r", tokens, hashes), want)
-                        waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
-                        self.assertEqual(waited, want)
-                        self.assertIs(type(waited), data.MooncakeLookupResult)
-                        client._anchors_from = 1
-                    client._anchors_from = 4096
+                    self.assertEqual(client.lookup("r", tokens, hashes), want)
+                    waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
+                    self.assertEqual(waited, want)
+                    self.assertIs(type(waited), data.MooncakeLookupResult)
                 want = data.MooncakeLookupResult(40, (data.TailKeyBoundary(0, 48), data.TailKeyBoundary(1, 40)))
                 self.assertEqual(client.lookup("r", 56, blocks), want)
 

@@ -41,7 +41,7 @@ fillers: dict[str, hitline.Client] = {}
 
 
 def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
-    options: dict[str, Any] = {"timeout": TIMEOUT, "raise_errors": True, "anchors_from": 0, "token": peer["token"]}
+    options: dict[str, Any] = {"timeout": TIMEOUT, "raise_errors": True, "token": peer["token"]}
     if peer["tls"]:
         options["tls"] = tls = ssl.create_default_context(cafile=peer["ca"])
         if peer["certificate"]:
@@ -55,7 +55,6 @@ def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
             "load_mask": lambda: c.load_mask(64, 4),
             "store_mask": lambda: c.store_mask(64),
             "lookup_mask": lambda: c.lookup_mask(64),
-            "anchors": None,
             "store": lambda: c.store(hashes, group=0),
             "store_prompt": lambda: c.store_prompt(64, hashes),
             "evict": lambda: c.evict(hashes, group=0),

@@ -37,7 +37,7 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 		}
 		for _, r := range c.Ranks(g) {
 			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-			require.NoError(t, s.StoreChain(t.Context(), at, 0, nil, netproto.NewHashes(keys, 32)))
+			require.NoError(t, s.Store(t.Context(), at, netproto.NewHashes(keys, 32)))
 		}
 	}
 }
@@ -51,8 +51,8 @@ func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	}
 }
 
-// AnchoredPools returns pools that are looked up by anchors, with hash blocks of 16 tokens.
-func AnchoredPools() map[string]coordinator.Pool {
+// Pools returns pools of several kinds, with hash blocks of 16 tokens.
+func Pools() map[string]coordinator.Pool {
 	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
 	full32 := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 32}
 	window := coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 128}

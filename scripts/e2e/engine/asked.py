@@ -46,11 +46,11 @@ class Lookups:
         return result
 
     def others(self, num_tokens, hashes):
-        """Returns the answers of hitline, in full and by anchors, and then of vLLM's own server."""
+        """Returns the answers of hitline, and then of vLLM's own server."""
         if self.direct is None:
             self.direct = connect(self.client)
-        found = {name: answer(client.lookup_result(num_tokens, hashes)) for name, client in self.direct.items()}
-        return {**found, "server": self.server.lookup(num_tokens, hashes)}
+        found = answer(self.direct.lookup_result(num_tokens, hashes))
+        return {"hitline": found, "server": self.server.lookup(num_tokens, hashes)}
 
 
 def answer(result):
@@ -61,17 +61,13 @@ def answer(result):
 
 
 def connect(client):
-    """Returns clients of hitline for the engine's pool."""
+    """Returns a client of hitline for the engine's pool."""
     from hitline import Client
 
     reply = client.pool_reply
     if reply is None:
         raise ConnectionError("the engine's client has not described its pool to hitline")
-    pool = {"name": reply["name"]}
-    return {
-        name: Client(client.address, timeout=DIRECT_TIMEOUT, raise_errors=True, pool=pool, anchors_from=anchors_from)
-        for name, anchors_from in (("hitline", 0), ("anchors", 1))
-    }
+    return Client(client.address, timeout=DIRECT_TIMEOUT, raise_errors=True, pool={"name": reply["name"]})
 
 
 class OwnServer:

@@ -34,7 +34,7 @@ listen:
 
 // The contradictions of an entry, and where they are.
 func TestListenerErrors(t *testing.T) {
-	const requests = "is no permission; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"
+	const requests = "is no permission; known are lookup, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"
 	for _, test := range []struct{ text, want string }{
 		{"listen:\n  - address: tcp://a:1\n    alow: all\n", `c.yaml:3:5: listen[0].alow: unknown field; did you mean allow?`},
 		{"listen:\n  - allow: all\n", `c.yaml:2:5: listen[0].address: is missing; give one such as tcp://127.0.0.1:7557`},
@@ -107,7 +107,6 @@ func TestListenYAML(t *testing.T) {
   - address: tcp://0.0.0.0:3
     allow:
       - lookup
-      - anchors
       - plan
       - explain
       - stat
@@ -139,7 +138,7 @@ listen:
   - address: 127.0.0.1:2
   - tcp://0.0.0.0:3
   - {address: "tcp://127.0.0.1:4", allow: []}
-  - {address: "tcp://0.0.0.0:5", allow: [store, evict, reset, holders, pool, ping, stat, explain, plan, anchors, lookup]}
+  - {address: "tcp://0.0.0.0:5", allow: [store, evict, reset, holders, pool, ping, stat, explain, plan, lookup]}
   - {address: "tcp://127.0.0.1:6", tokens: "/t: #.yaml"}
   - {address: "tls://0.0.0.0:7", tls: {cert: /c, key: /k, client_ca: /a}}
   - {address: "tls://127.0.0.1:8", tls: {cert: /c, key: /k}}

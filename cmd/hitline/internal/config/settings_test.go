@@ -69,7 +69,7 @@ func TestReadSettingsWarnings(t *testing.T) {
 	for entry, want := range map[string]string{
 		"tcp://127.0.0.1:1": "",
 		"ipc:///x":          "",
-		"tcp://0.0.0.0:1":   `:1:10: listen[0]: "tcp://0.0.0.0:1" is not on loopback, and has no allow, tokens or client_ca: its peers may only lookup, anchors, plan, explain, stat, ping, holders; the plug-in for vLLM needs pool too`,
+		"tcp://0.0.0.0:1":   `:1:10: listen[0]: "tcp://0.0.0.0:1" is not on loopback, and has no allow, tokens or client_ca: its peers may only lookup, plan, explain, stat, ping, holders; the plug-in for vLLM needs pool too`,
 		`{address: "tcp://0.0.0.0:1", allow: all}`:                                                                  "",
 		`{address: "tcp://0.0.0.0:1", tokens: ` + tokens + `}`:                                                      `:1:47: listen[0].tokens: tokens for "tcp://0.0.0.0:1" cross the network in plain text; use tls://`,
 		`{address: "tcp://0.0.0.0:1", tokens: ` + none + `}`:                                                        "",

@@ -121,7 +121,7 @@ func TestTokensErrors(t *testing.T) {
 		{"tokens:\n  - name: a\n    sha256: " + strings.Repeat("a", 65) + "\n", "t.yaml:3:13: tokens[0].sha256: is not the SHA-256 digest of a token: 64 hexadecimal digits"},
 		{"tokens:\n  - name: a\n    sha256: " + strings.Repeat("0", 64) + "\n", "t.yaml:3:13: tokens[0].sha256: is not the SHA-256 digest of a token: 64 hexadecimal digits"},
 		{"tokens:\n  - name: a\n    certificate: b\n    allow: " + secret + "\n", "t.yaml:4:12: tokens[0].allow: must be all, or a list such as [lookup, ping]"},
-		{"tokens:\n  - name: a\n    certificate: b\n    allow: [ping, " + secret + "]\n", "t.yaml:4:19: tokens[0].allow[1]: is no permission; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"},
+		{"tokens:\n  - name: a\n    certificate: b\n    allow: [ping, " + secret + "]\n", "t.yaml:4:19: tokens[0].allow[1]: is no permission; known are lookup, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"},
 		{"tokens:\n  - name: a\n    certificate: b\n    pools: []\n", "t.yaml:4:5: tokens[0].pools: names no pool; leave it out for every pool"},
 		{"tokens:\n  - name: a\n    certificate: b\n    pools: " + secret + "\n", "t.yaml:4:12: tokens[0].pools: a value where a list is expected"},
 		{"tokens:\n  - name: a\n    certificate: b\n    expires: " + secret + "\n", "t.yaml:4:14: tokens[0].expires: is not a time such as 2027-01-01T00:00:00Z"},
