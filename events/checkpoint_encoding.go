@@ -35,7 +35,7 @@ const (
 // copies and as many missing ones, of 64 bytes.
 const MaxCheckpointLen = 40 << 20
 
-const _ uint = MaxCheckpointLen - 1<<10 - maxSourceName - numRecent*18 - maxPlaces*(3+3*(maxName+2)) -
+const _ uint = MaxCheckpointLen - 1<<10 - MaxName - numRecent*18 - maxPlaces*(3+3*(maxName+2)) -
 	maxCopied*2*(2+1+maxHashLen+5)
 
 // AppendBinary appends the encoded checkpoint to b: at most MaxCheckpointLen bytes. It does
@@ -94,7 +94,7 @@ func (c *Checkpoint) UnmarshalBinary(b []byte) error {
 	read := Checkpoint{
 		Complete: flags&checkpointComplete != 0, exactCopies: flags&checkpointExactCopies != 0,
 		hasLast: flags&checkpointHasLast != 0, anyNext: flags&checkpointAnyNext != 0,
-		Name: r.text(maxSourceName), NextSeq: r.uvarint(1<<64 - 1),
+		Name: r.text(MaxName), NextSeq: r.uvarint(1<<64 - 1),
 	}
 	read.rank = r.varint(-1, 1<<31-1)
 	read.recent = r.recent(read.NextSeq)

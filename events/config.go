@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hitline/hitline/events/internal/zmtp"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Config configures a Follower. Endpoints are tcp://host:port or ipc://path, as ZeroMQ writes
@@ -44,8 +45,17 @@ const (
 	DefaultTimeout    = 10 * time.Second
 )
 
-// maxSourceName bounds the name of a source, in bytes: the name is in logs and metrics.
-const maxSourceName = 256
+// MaxName bounds the names of sources, and of what they fill, in bytes: they are in logs, answers and
+// labels of metrics.
+const MaxName = 256
+
+// IsName reports whether text can be such a name: 1 to MaxName bytes of UTF-8, of which people see each
+// character.
+func IsName(text string) bool {
+	return text != "" && len(text) <= MaxName && utf8.ValidString(text) && !strings.ContainsFunc(text, isHidden)
+}
+
+func isHidden(r rune) bool { return !unicode.IsPrint(r) }
 
 // ErrConfig is wrapped by the errors of a Config.
 var ErrConfig = errors.New("events: bad configuration of a source")
@@ -58,28 +68,35 @@ func (c *Config) endpoint() string {
 	return c.Connect
 }
 
+// Validate returns what is wrong with c, of which it changes nothing. The error names a field, see
+// package fielderror.
+func (c Config) Validate() error { return c.check() }
+
 // check checks c and sets its defaults.
 func (c *Config) check() error {
-	if (c.Connect == "") == (c.Bind == "") {
-		return fmt.Errorf("%w: it needs an endpoint to connect to or one to bind, not both", ErrConfig)
+	switch {
+	case c.Connect == "" && c.Bind == "":
+		return invalid("connect", "has no endpoint; connect to the publisher's, such as tcp://127.0.0.1:5557, or bind one")
+	case c.Connect != "" && c.Bind != "":
+		return invalid("bind", "a source connects or binds, not both; remove connect or bind")
 	}
-	var err error
-	if c.Bind != "" {
-		_, _, err = zmtp.ListenAddress(c.Bind)
-	} else {
-		_, _, err = zmtp.DialAddress(c.Connect)
+	if c.Connect != "" {
+		if _, _, err := zmtp.DialAddress(c.Connect); err != nil {
+			return invalid("connect", "%w", err)
+		}
+	} else if _, _, err := zmtp.ListenAddress(c.Bind); err != nil {
+		return invalid("bind", "%w", err)
 	}
-	if err == nil && c.Replay != "" {
-		_, _, err = zmtp.DialAddress(c.Replay)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+	if c.Replay != "" {
+		if _, _, err := zmtp.DialAddress(c.Replay); err != nil {
+			return invalid("replay", "%w", err)
+		}
 	}
 	if c.Name == "" {
 		c.Name = c.endpoint()
 	}
-	if len(c.Name) > maxSourceName || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
-		return fmt.Errorf("%w: a name has at most %d bytes of UTF-8 without control characters", ErrConfig, maxSourceName)
+	if !IsName(c.Name) {
+		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
 	}
 	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
 		return fmt.Errorf("%w: a negative bound", ErrConfig)
@@ -88,6 +105,11 @@ func (c *Config) check() error {
 	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
 	setDefault(&c.Timeout, DefaultTimeout)
 	return nil
+}
+
+// invalid is an ErrConfig about a field.
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{field}, format, args...))
 }
 
 func setDefault[T comparable](v *T, value T) {

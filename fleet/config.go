@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Config bounds a Fleet and describes what its engines have in common.
@@ -41,11 +42,11 @@ type Config struct {
 func (c *Config) check() error {
 	switch {
 	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:
-		return fmt.Errorf("%w: a block of %d tokens", ErrConfig, c.BlockSize)
+		return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
 	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
 		return fmt.Errorf("%w: a bound is negative", ErrConfig)
-	case c.MaxHolders > maxHolders:
-		return fmt.Errorf("%w: %d holders, at most %d are possible", ErrConfig, c.MaxHolders, maxHolders)
+	case c.MaxHolders > MaxHolders:
+		return fmt.Errorf("%w: %d holders, at most %d are possible", ErrConfig, c.MaxHolders, MaxHolders)
 	case len(c.Groups) > maxGroups:
 		return fmt.Errorf("%w: %d groups, at most %d are possible", ErrConfig, len(c.Groups), maxGroups)
 	}
@@ -74,7 +75,8 @@ const (
 	// DefaultMaxBytes is 1 GiB: some 20 million blocks.
 	DefaultMaxBytes   = 1 << 30
 	DefaultMaxHolders = 4096
-	maxHolders        = 1 << 20
+	// MaxHolders bounds Config.MaxHolders.
+	MaxHolders = 1 << 20
 	// DefaultPredictTTL is as long as blocks of a busy engine stay cached at least.
 	DefaultPredictTTL = 2 * time.Minute
 )

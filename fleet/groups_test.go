@@ -138,7 +138,7 @@ func TestPredictionEnds(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no block size": {}, "negative": {BlockSize: 16, MaxBytes: -1}, "holders": {BlockSize: 16, MaxHolders: maxHolders + 1},
+		"no block size": {}, "negative": {BlockSize: 16, MaxBytes: -1}, "holders": {BlockSize: 16, MaxHolders: MaxHolders + 1},
 		"group": {BlockSize: 16, Groups: []coordinator.Group{{BlockSize: 24}}}, "groups": {BlockSize: 16, Groups: make([]coordinator.Group, maxGroups+1)},
 		"release": {BlockSize: 16, Release: "one", Groups: []coordinator.Group{window(16, 32)}},
 	} {

@@ -24,9 +24,11 @@ func (r *running) newFleet() (*holders.Service, error) {
 	if !cfg.IsServed() {
 		return nil, nil
 	}
-	if err := r.checkSources(); err != nil {
-		return nil, err
+	manager, err := events.NewManager(events.ManagerConfig{Allow: cfg.Register})
+	if err != nil {
+		return nil, r.cfg.Blame("fleet.register", err)
 	}
+	manager.Close()
 	out := holders.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, Logger: r.logger, Fleet: fleet.Config{
 		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
 	}}
@@ -41,22 +43,6 @@ func (r *running) newFleet() (*holders.Service, error) {
 		return nil, r.cfg.Blame("fleet.models", err)
 	}
 	return service, nil
-}
-
-// checkSources returns what is wrong with the sources of the configuration and with the endpoints that further ones may
-// be registered with, nil if nothing is. It follows none.
-func (r *running) checkSources() error {
-	manager, err := events.NewManager(events.ManagerConfig{Allow: r.cfg.Fleet.Register})
-	if err != nil {
-		return r.cfg.Blame("fleet.register", err)
-	}
-	manager.Close()
-	for i, s := range r.cfg.Fleet.Sources {
-		if _, err := events.NewFollower(fleetEvents(r.cfg, s, r.logger), discardHolder{}); err != nil {
-			return r.cfg.Blame(fmt.Sprintf("fleet.sources[%d]", i), err)
-		}
-	}
-	return nil
 }
 
 // fleetModel returns the configuration of a model.

@@ -18,8 +18,6 @@ const (
 	maxDumpSources = 1 << 16
 	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have some 5 KiB each.
 	maxDumpCheckpoints = 1 << 30
-	// maxSourceName bounds the name of a source, in bytes. Without one it is its endpoint.
-	maxSourceName = 4096
 )
 
 // holderKey names a holder of a service.
@@ -148,7 +146,7 @@ func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, err
 // readSource reads where a source is.
 func readSource(r *partReader, payload []byte, d *loadedDump) error {
 	var info sourceInfo
-	if json.Unmarshal(payload, &info) != nil || len(info.Name) > maxSourceName {
+	if json.Unmarshal(payload, &info) != nil || !events.IsName(info.Name) {
 		return errDamaged
 	}
 	encoded, err := io.ReadAll(io.LimitReader(r, events.MaxCheckpointLen+1))

@@ -10,9 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
 )
@@ -289,21 +288,15 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// maxName bounds the names of models, tenants and instances, in bytes: they are in logs and metrics.
-const maxName = 256
-
 // checkModelKey returns ErrName unless both names of a model are some.
 func checkModelKey(k ModelKey) error {
 	return errors.Join(checkName("model", k.Name), checkName("tenant", k.Tenant))
 }
 
-// checkName returns ErrName for what cannot name a model, a tenant or an instance. Names are shown to people, so what is not
-// visible or turns the direction of the text is refused, too.
+// checkName returns ErrName for what cannot name a model, a tenant or an instance.
 func checkName(what, name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, isHidden) {
+	if !events.IsName(name) {
 		return fmt.Errorf("%w: %s %.40q", ErrName, what, name)
 	}
 	return nil
 }
-
-func isHidden(r rune) bool { return !unicode.IsPrint(r) }

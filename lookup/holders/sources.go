@@ -64,11 +64,11 @@ func (src *Source) check() error {
 	return nil
 }
 
-// maxRank bounds data-parallel ranks: engines have some hundreds.
-const maxRank = math.MaxUint16
+// MaxRank bounds data-parallel ranks: engines have some hundreds.
+const MaxRank = math.MaxUint16
 
 func checkID(id fleet.ID) error {
-	if id.Rank < 0 || id.Rank > maxRank {
+	if id.Rank < 0 || id.Rank > MaxRank {
 		return fmt.Errorf("%w, not %d", ErrRank, id.Rank)
 	}
 	return checkName("instance", id.Instance)

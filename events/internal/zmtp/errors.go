@@ -32,5 +32,5 @@ var (
 	// ErrTimeout: the peer was silent, slow, or did not read, for longer than Config.Timeout.
 	ErrTimeout = errors.New("events: zmtp: timed out")
 	// ErrEndpoint: an endpoint cannot be parsed, or is of a transport that is not served.
-	ErrEndpoint = errors.New("events: zmtp: bad endpoint")
+	ErrEndpoint = errors.New("bad endpoint")
 )

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -83,26 +82,19 @@ type FleetSource struct {
 const NoPool = "-"
 
 const (
-	// mostFleetModels and mostHolders keep metrics, which name each, within reason.
-	mostFleetModels, mostHolders = 1024, 1 << 20
+	// mostFleetModels keeps metrics, which name each, within reason.
+	mostFleetModels = 1024
 	// leastFleetBytes is what the empty tables of a fleet take.
 	leastFleetBytes = 16 << 20
 	// leastPredictTTL is many times the interval at which predictions expire.
-	leastPredictTTL, mostPredictTTL = 100 * time.Millisecond, 24 * time.Hour
-	mostPeerTimeout                 = time.Hour
-	// mostRank is the largest data-parallel rank.
-	mostRank = 1<<16 - 1
-	// mostBlockSize is a hash of a whole prompt.
-	mostBlockSize = 1 << 20
+	leastPredictTTL, mostPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
+	mostPeerTimeout                 = Duration(time.Hour)
 	// leastSourceTimeout leaves a heartbeat, a third of it, time to be answered.
-	leastSourceTimeout = 100 * time.Millisecond
-	mostSourceTimeout  = time.Hour
+	leastSourceTimeout, mostSourceTimeout = Duration(100 * time.Millisecond), Duration(time.Hour)
 	// leastPayload is more than an event of a few blocks takes, mostPayload more than any batch.
 	leastPayload, mostPayload = 4 << 10, 1 << 30
 	// mostBlocks keeps the memory of a source within some hundred gigabytes.
 	mostBlocks = 1 << 31
-	// mostSourceName bounds names: they are labels of metrics, and stand in refusals.
-	mostSourceName = 255
 )
 
 // defaultFleet returns what is in effect when nothing is configured.
@@ -141,29 +133,15 @@ func (c *Config) checkFleet() error {
 
 func (c *Config) checkFleetLimits() error {
 	f := &c.Fleet
-	if err := c.checkRanges([]span{
-		{"fleet.max_models", int64(f.MaxModels), 1, mostFleetModels},
-		{"fleet.max_holders", int64(f.MaxHolders), 1, mostHolders},
-		{"fleet.max_bytes", int64(f.MaxBytes), leastFleetBytes, maxInt},
-		{"fleet.max_blocks", int64(f.MaxBlocks), 1, mostBlocks},
-		{"fleet.max_payload", int64(f.MaxPayload), leastPayload, mostPayload},
-	}); err != nil {
-		return err
-	}
-	if err := c.checkPredictTTL("fleet.predict_ttl", f.PredictTTL); err != nil {
-		return err
-	}
-	if d := time.Duration(f.PeerTimeout); d <= 0 || d > mostPeerTimeout {
-		return c.wrong("fleet.peer_timeout", "%v is not above 0 and at most %v", d, mostPeerTimeout)
-	}
-	return nil
-}
-
-func (c *Config) checkPredictTTL(path string, ttl Duration) error {
-	if d := time.Duration(ttl); d < leastPredictTTL || d > mostPredictTTL {
-		return c.wrong(path, "%v is not %v to %v", d, leastPredictTTL, mostPredictTTL)
-	}
-	return nil
+	return c.checkBounds(
+		within("fleet.max_models", f.MaxModels, 1, mostFleetModels),
+		within("fleet.max_holders", f.MaxHolders, 1, fleet.MaxHolders),
+		within("fleet.max_bytes", f.MaxBytes, leastFleetBytes, maxInt),
+		within("fleet.max_blocks", f.MaxBlocks, 1, mostBlocks),
+		within("fleet.max_payload", f.MaxPayload, leastPayload, mostPayload),
+		within("fleet.predict_ttl", f.PredictTTL, leastPredictTTL, mostPredictTTL),
+		within("fleet.peer_timeout", f.PeerTimeout, leastTimeout, mostPeerTimeout),
+	)
 }
 
 // checkFleetListen checks the address of HTTP. An empty one is none.
@@ -237,9 +215,6 @@ func (c *Config) checkFleetSources() error {
 
 // checkFleetSource checks one source and fills in its defaults.
 func (c *Config) checkFleetSource(s *FleetSource, path string) error {
-	if s.Connect != "" && s.Bind != "" {
-		return c.wrong(path+".bind", "a source connects or binds, not both; remove connect or bind")
-	}
 	if len(c.Fleet.Models) == 1 && s.Model == "" {
 		s.Model = c.Fleet.Models[0].Name
 		s.Tenant = cmp.Or(s.Tenant, c.Fleet.Models[0].Tenant)
@@ -252,10 +227,13 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 		return err
 	}
 	s.Name = cmp.Or(s.Name, s.Connect, s.Bind)
-	if field, err := s.check(); err != nil {
-		return c.wrong(path+"."+field, "%v", err)
+	if err := (events.Config{Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay}).Validate(); err != nil {
+		return c.Blame(path, err)
 	}
-	if err := c.checkRanges([]span{{path + ".rank", int64(s.Rank), 0, mostRank}}); err != nil {
+	if err := c.checkBounds(
+		within(path+".rank", s.Rank, 0, holders.MaxRank),
+		within(path+".timeout", s.Timeout, leastSourceTimeout, mostSourceTimeout),
+	); err != nil {
 		return err
 	}
 	for i := range c.Fleet.Models {
@@ -274,62 +252,11 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 	return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under fleet.models", s.Model, s.Tenant)
 }
 
-// check returns the first field that is wrong, beside the model and the instance, and why.
-func (s *FleetSource) check() (field string, err error) {
-	if s.Connect == "" && s.Bind == "" {
-		return "connect", errors.New("is missing; give the publisher's endpoint, such as tcp://127.0.0.1:5557, or bind")
-	}
-	for _, endpoint := range []struct {
-		field, text string
-		binds       bool
-	}{{"connect", s.Connect, false}, {"bind", s.Bind, true}, {"replay", s.Replay, false}} {
-		if err := checkEndpoint(endpoint.text, endpoint.binds); endpoint.text != "" && err != nil {
-			return endpoint.field, err
-		}
-	}
-	if err := checkSourceName(s.Name); err != nil {
-		return "name", err
-	}
-	if d := time.Duration(s.Timeout); d < leastSourceTimeout || d > mostSourceTimeout {
-		return "timeout", fmt.Errorf("%v is not %v to %v", d, leastSourceTimeout, mostSourceTimeout)
-	}
-	return "", nil
-}
-
-// checkSourceName returns an error if a source cannot have this name.
-func checkSourceName(name string) error {
-	if name == "" || len(name) > mostSourceName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
-		return fmt.Errorf("the name of a source is 1 to %d printable ASCII characters without spaces and double quotes", mostSourceName)
-	}
-	return nil
-}
-
-var errEndpoint = errors.New("write tcp://host:port or ipc:///path")
-
-// checkEndpoint returns an error if ZeroMQ knows no such endpoint. One that is bound may have * as its host.
-func checkEndpoint(text string, binds bool) error {
-	if !strings.HasPrefix(text, "tcp://") && !strings.HasPrefix(text, "ipc://") {
-		return fmt.Errorf("%q is no endpoint; %w", text, errEndpoint)
-	}
-	checked := text
-	if binds {
-		checked = strings.Replace(text, "tcp://*:", "tcp://0.0.0.0:", 1)
-	}
-	a, err := address.Parse(checked)
-	switch {
-	case err != nil:
-		return err
-	case a.Path == "" && a.Port == 0:
-		return fmt.Errorf("%q has port 0; give the port of the publisher", text)
-	}
-	return nil
-}
-
 // checkName refuses what cannot be the name of a model, a tenant or an instance: they are labels of metrics, and
 // part of answers.
 func (c *Config) checkName(path, name string) error {
-	if checkSourceName(name) != nil {
-		return c.wrong(path, "%q is not 1 to %d printable ASCII characters without spaces and double quotes", name, mostSourceName)
+	if !events.IsName(name) {
+		return c.wrong(path, "%q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
 	}
 	return nil
 }

@@ -75,14 +75,11 @@ func (c *Config) checkFleetModel(m *FleetModel, path string) error {
 	}
 	m.MaxBytes, m.MaxBlocks = cmp.Or(m.MaxBytes, c.Fleet.MaxBytes), cmp.Or(m.MaxBlocks, c.Fleet.MaxBlocks)
 	m.PredictTTL = cmp.Or(m.PredictTTL, c.Fleet.PredictTTL)
-	if err := c.checkRanges([]span{
-		{path + ".block_size", int64(m.BlockSize), 0, mostBlockSize},
-		{path + ".max_bytes", int64(m.MaxBytes), leastFleetBytes, maxInt},
-		{path + ".max_blocks", int64(m.MaxBlocks), 1, mostBlocks},
-	}); err != nil {
-		return err
-	}
-	if err := c.checkPredictTTL(path+".predict_ttl", m.PredictTTL); err != nil {
+	if err := c.checkBounds(
+		within(path+".max_bytes", m.MaxBytes, leastFleetBytes, maxInt),
+		within(path+".max_blocks", m.MaxBlocks, 1, mostBlocks),
+		within(path+".predict_ttl", m.PredictTTL, leastPredictTTL, mostPredictTTL),
+	); err != nil {
 		return err
 	}
 	if err := c.checkFleetHash(m, path+".hash"); err != nil {

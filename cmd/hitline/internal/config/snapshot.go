@@ -9,9 +9,6 @@ type Snapshot struct {
 	MaxAge   Duration `yaml:"max_age"`  // 0: one of any age is loaded
 }
 
-// leastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
-const leastInterval = time.Second
-
 // SnapshotWarnings returns what may not be meant in backend.memory.snapshot.
 func (c *Config) SnapshotWarnings() []string {
 	const section = "backend.memory.snapshot"

@@ -45,14 +45,17 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes the largest power of 1024 that divides the size.
-func (s Size) MarshalText() ([]byte, error) {
+// MarshalText writes what String does.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// String returns the size with the largest power of 1024 that divides it.
+func (s Size) String() string {
 	for _, u := range sizeUnits[:4] {
 		if s != 0 && int64(s)%u.bytes == 0 {
-			return fmt.Appendf(nil, "%d%s", int64(s)/u.bytes, u.suffix), nil
+			return fmt.Sprintf("%d%s", int64(s)/u.bytes, u.suffix)
 		}
 	}
-	return strconv.AppendInt(nil, int64(s), 10), nil
+	return strconv.FormatInt(int64(s), 10)
 }
 
 // Duration is a time.Duration whose text is Go's: 100ms, 10s, 1m30s, 2h, and 0.
@@ -69,9 +72,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // MarshalText writes what UnmarshalText reads.
-func (d Duration) MarshalText() ([]byte, error) {
-	return []byte(time.Duration(d).String()), nil
-}
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// String is that of a time.Duration.
+func (d Duration) String() string { return time.Duration(d).String() }
 
 // Mode is the permissions of a file in octal: 0600, 0660 or 0666, and what lies
 // between.

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
@@ -20,7 +22,7 @@ const maxPools = 4096
 
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
-	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkBackend, c.checkTimeouts, c.checkPool, c.checkFleet} {
+	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkBackend, c.checkPool, c.checkFleet} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -28,58 +30,78 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) checkNumbers() error {
-	l := &c.Limits
-	if l.MaxMemory > 0 && l.MaxMemory < LeastMemory {
-		return c.wrong("limits.max_memory", "%d is too small, must be at least %d (16MiB), or 0 for the default", int64(l.MaxMemory), int64(LeastMemory))
-	}
-	return c.checkRanges([]span{
-		{"loops", int64(c.Loops), 0, maxLoops},
-		{"max_pools", int64(c.MaxPools), 1, maxPools},
-		{"limits.max_message", int64(l.MaxMessage), 1, maxInt},
-		{"limits.max_frames", int64(l.MaxFrames), 1, maxInt},
-		{"limits.max_hashes", int64(l.MaxHashes), 1, maxInt},
-		{"limits.max_connections", int64(l.MaxConnections), 1, maxInt},
-		{"limits.max_in_flight", int64(l.MaxInFlight), 1, maxInt},
-		{"limits.max_unsent", int64(l.MaxUnsent), 1, maxInt},
-		{"limits.max_memory", int64(l.MaxMemory), 0, maxInt},
-	})
-}
-
 // LeastMemory is the least limits.max_memory, in bytes: some large requests.
 const LeastMemory = 16 << 20
 
-// span is a number and its bounds.
-type span struct {
+const (
+	// leastTimeout is the least of a time that may not be 0, which would mean to wait for ever, or not at all.
+	leastTimeout = Duration(time.Millisecond)
+	// leastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
+	leastInterval = Duration(time.Second)
+	// maxConns bounds the connections to a store: more is a mistake.
+	maxConns = 65536
+)
+
+// checkNumbers checks the numbers, sizes and times of all sections but fleet. What other packages bound
+// themselves is not here.
+func (c *Config) checkNumbers() error {
+	l := &c.Limits
+	bounds := []bound{
+		within("loops", c.Loops, 0, maxLoops),
+		within("max_pools", c.MaxPools, 1, maxPools),
+		within("limits.max_message", l.MaxMessage, 1, maxInt),
+		within("limits.max_frames", l.MaxFrames, 1, maxInt),
+		within("limits.max_hashes", l.MaxHashes, 1, maxInt),
+		within("limits.max_connections", l.MaxConnections, 1, maxInt),
+		within("limits.max_in_flight", l.MaxInFlight, 1, maxInt),
+		within("limits.max_unsent", l.MaxUnsent, 1, maxInt),
+		within("limits.max_memory", l.MaxMemory, LeastMemory, maxInt).or0(),
+		within("limits.handshake_timeout", l.HandshakeTimeout, leastTimeout, maxInt),
+		within("limits.message_timeout", l.MessageTimeout, leastTimeout, maxInt),
+		within("limits.write_timeout", l.WriteTimeout, leastTimeout, maxInt),
+	}
+	switch c.Backend.chosen {
+	case "memory":
+		bounds = append(bounds, within("backend.memory.snapshot.interval", c.Backend.Memory.Snapshot.Interval, leastInterval, maxInt).or0())
+	case "redis":
+		bounds = append(bounds,
+			within("backend.redis.pool_size", c.Backend.Redis.PoolSize, 1, maxConns),
+			within("backend.redis.timeout", c.Backend.Redis.Timeout, leastTimeout, maxInt))
+	case "mooncake":
+		bounds = append(bounds,
+			within("backend.mooncake.conns", c.Backend.Mooncake.Conns, 1, maxConns),
+			within("backend.mooncake.timeout", c.Backend.Mooncake.Timeout, leastTimeout, maxInt))
+	}
+	return c.checkBounds(bounds...)
+}
+
+// bound is a number with its bounds.
+type bound struct {
 	path               string
 	value, least, most int64
+	zero               bool                 // 0 is allowed, too
+	format             func(n int64) string // as the configuration has it
 }
 
-func (c *Config) checkRanges(numbers []span) error {
-	for _, n := range numbers {
+// within returns the bound of a number, a size or a time.
+func within[T ~int | ~int64](path string, value, least, most T) bound {
+	return bound{path: path, value: int64(value), least: int64(least), most: int64(most), format: func(n int64) string { return fmt.Sprint(T(n)) }}
+}
+
+// or0 allows 0 below the least value.
+func (b bound) or0() bound { b.zero = true; return b }
+
+// checkBounds refuses the first number that is out of its bounds.
+func (c *Config) checkBounds(bounds ...bound) error {
+	for _, b := range bounds {
 		switch {
-		case n.value < n.least:
-			return c.wrong(n.path, "%d is too small, must be at least %d", n.value, n.least)
-		case n.value > n.most:
-			return c.wrong(n.path, "%d is too large, must be at most %d", n.value, n.most)
-		}
-	}
-	return nil
-}
-
-// checkTimeouts refuses 0 where it would mean waiting for ever. It turns idling
-// off, and draining.
-func (c *Config) checkTimeouts() error {
-	for _, t := range []struct {
-		path  string
-		value Duration
-	}{
-		{"limits.handshake_timeout", c.Limits.HandshakeTimeout},
-		{"limits.message_timeout", c.Limits.MessageTimeout},
-		{"limits.write_timeout", c.Limits.WriteTimeout},
-	} {
-		if t.value == 0 {
-			return c.wrong(t.path, "0 would let a client hold a connection for ever; must be more")
+		case b.zero && b.value == 0:
+		case b.value < b.least && b.zero:
+			return c.wrong(b.path, "%s is too small, must be at least %s, or 0", b.format(b.value), b.format(b.least))
+		case b.value < b.least:
+			return c.wrong(b.path, "%s is too small, must be at least %s", b.format(b.value), b.format(b.least))
+		case b.value > b.most:
+			return c.wrong(b.path, "%s is too large, must be at most %s", b.format(b.value), b.format(b.most))
 		}
 	}
 	return nil
