@@ -203,8 +203,8 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
-	return err
+	c := Change{service: s, place: place, evict: true}
+	return c.Add(keys.Bytes(), keys.HashLen())
 }
 
 // checkChange returns the place of a group rank, or why the change is refused.
