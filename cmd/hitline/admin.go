@@ -22,8 +22,8 @@ func newResetCmd() *cobra.Command {
 		Long: `reset empties the pool: the server's own, or the one that --pool names.
 
 With --group or a rank it removes only what the ranks hold that match, as those
-of a worker that has died. What is left out stands for every group or rank. Over
-a backend the server refuses that.
+of a worker that has died. Omitted flags match every group or rank. Over a
+backend the server refuses that.
 
 It asks first, and exits with 1 if the answer is not y or yes. Where there is no
 terminal to ask at, it needs --yes.

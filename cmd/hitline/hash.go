@@ -69,9 +69,9 @@ The hashes are those of a request with text only, but for --lora and --salt.
 Up to vLLM 0.28, and with xxhash and xxhash_cbor, an engine draws the seed of
 its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.
 
-With --short the hashes have 64 bits, as KV events have them by default. Those
-of SGLang are of events; without --short they are the digests that events are
-made of, which without --salt are also the keys in a storage of HiCache.
+With --short the hashes have 64 bits, as KV events have them by default. With
+--engine sglang and without --short they are the full digests, which HiCache
+uses as keys if there is no --salt.
 
 With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …,
 "num_tokens": …, "hashes": [hash, …]}`,

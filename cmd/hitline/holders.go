@@ -44,8 +44,8 @@ which are hashed here as hitline hash does, with the same flags. The block size
 is then that of the model at the server.
 
 With --loadable it also prints how many leading tokens the shared store can
-load. That asks the store, which may keep what it has for a while longer. The
-hashes must be whole digests, and not those of SGLang.
+load. Asking may renew the store's leases. The hashes must be whole digests, and
+not those of SGLang.
 
 With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
 "tokens": …, "media": {"GPU": …}}], "left_out": …, "loadable_tokens": …}`,

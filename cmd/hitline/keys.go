@@ -17,7 +17,7 @@ type keysFunc func(c *client.Client, ctx context.Context, rank netproto.GroupRan
 // newStoreCmd returns the command that adds keys to the server's index.
 func newStoreCmd() *cobra.Command {
 	cmd := newKeysCmd((*client.Client).Store, "stored")
-	cmd.Use = "store --group G --hashes-file FILE"
+	cmd.Use = "store --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks are in the pool"
 	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.
 
@@ -34,10 +34,9 @@ With --json: {"stored": number of keys}`
 // newEvictCmd returns the command that removes keys from the server's index.
 func newEvictCmd() *cobra.Command {
 	cmd := newKeysCmd((*client.Client).Evict, "evicted")
-	cmd.Use = "evict --group G --hashes-file FILE"
+	cmd.Use = "evict --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks have left the pool"
-	cmd.Long = `evict takes keys of one group away from one rank. Keys that are not there are no
-mistake.
+	cmd.Long = `evict removes keys of one group from one rank. Missing keys are ignored.
 
 With --json: {"evicted": number of keys}`
 	cmd.Example = "  seq 64 | hitline hash | hitline evict --hashes-file -\n  hitline evict --group 0 --tp-rank 0 --hashes-file prompt.hex"

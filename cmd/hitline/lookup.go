@@ -34,10 +34,10 @@ With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from v
 With --explain it prints, for each group, where its part of the hit ended and
 why: complete, missing_block, rank_missing (stored on some of its ranks only),
 window_not_covered, alignment, eagle (the last block was given up for the draft
-model), hashes_end or nothing_asked. Then follow the first absent block among
-those that a hit of all tokens would need, the rank that lacks it if others have
-it, and the gap: the first blocks behind the group's part of the hit that keep
-it from ending later. Explaining counts neither as a lookup nor as use.
+model), hashes_end or nothing_asked. Then: the first missing block, the rank
+that lacks it if others have it, and the gap, the range of blocks that would
+have to be stored for a longer hit. Explaining counts neither as a lookup nor
+as use.
 
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
 "end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":

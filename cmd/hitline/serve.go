@@ -42,16 +42,16 @@ avx2, avx512, neon) forces the kernels.
 It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
 second signal stops it at once. With --exit-on-stdin-eof it also stops when
-standard input ends. A program that starts it gives it a pipe: then it stops
-with that program, however that ends. It ignores signals after that.
+standard input ends: give it a pipe, and it stops with the program that holds
+the other end. After that it ignores signals.
 
 With backend.memory.snapshot in the configuration it loads that file before it
 is ready, and writes it while it serves and when it stops: that may take two
 minutes more.
 
 SIGHUP makes it read its configuration again: permissions, tokens, certificates,
-limits, log.level and pools that are added take effect at once. It names in one
-line what needs a restart. A configuration that is wrong changes nothing. Tokens
+limits, log.level and pools that are added take effect at once. It logs which
+fields need a restart. A configuration that is wrong changes nothing. Tokens
 files and certificates it also reads again by itself when they change.
 
 With --check --explain it prints behind each value where it came from: a place

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -207,8 +206,8 @@ func TestKilledWhileWriting(t *testing.T) {
 	p.stop(t, syscall.SIGTERM)
 }
 
-// The program starts over any damaged file, says so in one line and finds nothing. The package snapshot tries
-// more of them.
+// The program starts over a damaged file, says so in one line and finds nothing. The package snapshot tries
+// many of them.
 func TestProgramStartsOverDamagedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "index")
 	yaml := keeping(path)
@@ -218,19 +217,10 @@ func TestProgramStartsOverDamagedFile(t *testing.T) {
 	p.stop(t, syscall.SIGTERM)
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
-	random := rand.New(rand.NewPCG(1, 1))
-	for i := range 8 {
-		damaged := slices.Clone(whole)
-		if at := random.IntN(len(whole)); i%2 == 0 {
-			damaged = damaged[:at]
-		} else {
-			damaged[at] ^= 1 << random.IntN(8)
-		}
-		require.NoError(t, os.WriteFile(path, damaged, 0o600))
-		p = startKept(t, yaml)
-		assert.Equal(t, 1, strings.Count(p.started, "\n"), p.started)
-		assert.Contains(t, p.started, "the snapshot is refused; starting empty")
-		assert.Zero(t, p.depth(t, keys))
-		p.stop(t, syscall.SIGKILL) // no last snapshot
-	}
+	require.NoError(t, os.WriteFile(path, whole[:len(whole)/2], 0o600))
+	p = startKept(t, yaml)
+	assert.Equal(t, 1, strings.Count(p.started, "\n"), p.started)
+	assert.Contains(t, p.started, "the snapshot is refused; starting empty")
+	assert.Zero(t, p.depth(t, keys))
+	p.stop(t, syscall.SIGTERM)
 }

@@ -133,8 +133,8 @@ func (s *hangingServer) Pools() []server.ServedPool {
 	return s.signalling.Pools()
 }
 
-// A second signal does not wait for a load that hangs.
-func TestSecondSignalWhileLoading(t *testing.T) {
+// A signal ends the load of a snapshot. A second one does not wait for a load that hangs.
+func TestSignalWhileLoading(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Memory: index.Config{MaxBytes: index.MinMaxBytes}})
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{})
@@ -145,6 +145,18 @@ func TestSecondSignalWhileLoading(t *testing.T) {
 	saver.Start()
 	saver.Stop()
 	saver.SaveLast(t.Context())
+	require.FileExists(t, cfg.Path)
+
+	stopped, err := untilSignal(t.Context(), saver.Load, nil, cfg.Logger)
+	assert.NoError(t, err)
+	assert.False(t, stopped)
+
+	signals := make(chan os.Signal)
+	interrupted, err := snapshot.New(&signalling{signals, srv.Pools()}, cfg)
+	require.NoError(t, err)
+	stopped, err = untilSignal(t.Context(), interrupted.Load, signals, cfg.Logger)
+	assert.NoError(t, err)
+	assert.True(t, stopped)
 
 	s := &hangingServer{signalling{make(chan os.Signal), srv.Pools()}, make(chan struct{})}
 	defer close(s.released)
@@ -152,31 +164,4 @@ func TestSecondSignalWhileLoading(t *testing.T) {
 	require.NoError(t, err)
 	_, err = untilSignal(t.Context(), hanging.Load, s.signals, cfg.Logger)
 	assert.ErrorIs(t, err, errSecondSignal)
-}
-
-// A signal ends the load of a snapshot.
-func TestSignalWhileLoading(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "index")
-	service, err := lookup.NewService(lookup.ServiceConfig{Memory: index.Config{MaxBytes: index.MinMaxBytes}})
-	require.NoError(t, err)
-	srv, err := server.New(service, server.Config{})
-	require.NoError(t, err)
-	cfg := snapshot.Config{Path: path, Logger: slog.New(slog.DiscardHandler)}
-	saver, err := snapshot.New(srv, cfg)
-	require.NoError(t, err)
-	saver.Start()
-	saver.Stop()
-	saver.SaveLast(t.Context())
-	require.FileExists(t, path)
-
-	signals := make(chan os.Signal)
-	interrupted, err := snapshot.New(&signalling{signals, srv.Pools()}, cfg)
-	require.NoError(t, err)
-	stopped, err := untilSignal(t.Context(), interrupted.Load, signals, cfg.Logger)
-	assert.NoError(t, err)
-	assert.True(t, stopped)
-
-	stopped, err = untilSignal(t.Context(), saver.Load, nil, cfg.Logger)
-	assert.NoError(t, err)
-	assert.False(t, stopped)
 }
