@@ -71,7 +71,7 @@ build: ## Build bin/hitline and bin/hitbench
 	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
-rivals: build ## Build the rivals that hitbench compare measures beside hitline
+rivals: build ## Build the program with llm-d's index, for hitbench compare --holders
 	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
 
 .PHONY: demo

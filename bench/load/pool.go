@@ -40,7 +40,7 @@ func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Poo
 		ours = append(ours, coord.Group(g).Kind)
 	}
 	if !slices.Equal(ours, theirs) {
-		return o.Pool, measure.BadOptions("the server's groups are %v, those to measure %v; describe the server's pool, as its own configuration does", theirs, ours)
+		return o.Pool, measure.BadOptions("the server's groups are %v, those to measure %v; give the server's configuration (--config), or its --groups", theirs, ours)
 	}
 	if !slices.Equal(ours, []coordinator.Kind{coordinator.FullAttention}) || coord.Stride(0) != 1 {
 		return o.Pool, nil
@@ -48,12 +48,12 @@ func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Poo
 	block, whole, err := blockTokens(ctx, c, o)
 	if !described {
 		if err == nil && !whole {
-			err = measure.BadOptions("a prompt that is stored whole hits less than its tokens at the server, as in a release of vLLM; describe the server's pool, as its own configuration does")
+			err = measure.BadOptions("the server's pool is of a release of vLLM, where a prompt that is stored whole hits less than its tokens; give the server's configuration (--config)")
 		}
 		return coordinator.Pool{HashBlockSize: block}, err
 	}
 	if have := coord.Pool().HashBlockSize; err == nil && block != have {
-		err = measure.BadOptions("a hash covers %d tokens at the server and %d here; describe the server's pool", block, have)
+		err = measure.BadOptions("a hash covers %d tokens at the server and %d here; give the server's configuration (--config)", block, have)
 	}
 	return o.Pool, err
 }
@@ -107,7 +107,7 @@ func probeHit(ctx context.Context, c *wire.Control, o Options, tokens uint32, bl
 	}
 	uneven := tokens == workload.ProbeTokens && (hit == 0 || hit%workload.ProbeHashes != 0)
 	if len(frames) != 1 || len(frames[0]) != 4 || uneven || hit > uint64(tokens) {
-		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", measure.ErrAnswer, workload.ProbeHashes, wire.Describe(frames))
+		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; give its configuration (--config)", measure.ErrAnswer, workload.ProbeHashes, wire.Describe(frames))
 	}
 	return uint32(hit), nil
 }

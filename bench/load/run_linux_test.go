@@ -464,7 +464,7 @@ func TestRunOtherPool(t *testing.T) {
 	o.Connect, _ = serve(t, hybrid(), anywhere)
 	_, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrOptions)
-	require.ErrorContains(t, err, "the server's groups are [full_attention sliding_window mamba full_attention], those to measure [full_attention]; describe the server")
+	require.ErrorContains(t, err, "the server's groups are [full_attention sliding_window mamba full_attention], those to measure [full_attention]; give the server's configuration (--config)")
 	o.Pool = coordinator.Pool{HashBlockSize: 64}
 	_, err = Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrOptions)

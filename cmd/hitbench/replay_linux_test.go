@@ -52,7 +52,7 @@ func TestReplayLearnsBlockSize(t *testing.T) {
 				var stderr bytes.Buffer
 				a := app{stdout: io.Discard, stderr: &stderr, dial: dial}
 				assert.Equal(t, exitUsage, a.run(t.Context(), []string{"run", "--connect", srv.Addrs()[0], "--entries", "100", "-n", "10"}))
-				assert.Contains(t, stderr.String(), "describe the server's pool")
+				assert.Contains(t, stderr.String(), "give the server's configuration (--config)")
 			}
 		})
 	}
