@@ -93,7 +93,7 @@ func (c *Config) setAt(path string, isEmpty bool) (at origin, written bool) {
 // isShort reports whether the text that may stand for an entry or a section gives the field at path.
 func isShort(path string) bool {
 	switch path[strings.LastIndexByte(path, '.')+1:] {
-	case "address", "connect", "replay":
+	case "address":
 		return true
 	case "name":
 		return strings.HasPrefix(path, "fleet.models[")
