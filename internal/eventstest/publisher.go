@@ -67,20 +67,11 @@ func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 }
 
 // Restart drops all batches, as a new engine behind the same endpoints: the next one has the number 0. The
-// connections stay, so Cut usually follows.
+// connections stay.
 func (p *Publisher) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batches, p.restarts = nil, p.restarts+1
-}
-
-// Cut closes the connections of all subscribers.
-func (p *Publisher) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.subscribers {
-		_ = c.Close()
-	}
 }
 
 // Stored returns an event that stores blocks of 16 tokens in group 0 of the GPU. parent may be nil.

@@ -213,11 +213,3 @@ func (n *Node) Remove(key string) (result int) {
 	n.call(&result, "remove", key)
 	return result
 }
-
-// MasterProgram returns the path of mooncake_master.
-func (e *MooncakeEnv) MasterProgram(t testing.TB) string {
-	t.Helper()
-	path, err := e.master()
-	require.NoError(t, err)
-	return path
-}
