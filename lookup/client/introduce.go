@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"net"
 	"time"
 
@@ -40,7 +39,7 @@ func (d *dialer) exchangeFirst(c *conn, token string) error {
 		handlers = append(handlers, handle)
 	}
 	if token != "" {
-		add(netproto.TagAuth, []byte(token), readAuth)
+		add(netproto.TagAuth, []byte(token), readStatus)
 	}
 	if d.description != nil {
 		add(netproto.TagPool, d.description, d.readPool)
@@ -61,14 +60,4 @@ func (d *dialer) exchangeFirst(c *conn, token string) error {
 		at = end
 	}
 	return c.checkEnd(at)
-}
-
-// readAuth returns the error of a reply to an auth request. A refusal that is not typed is of a
-// server that does not know the request.
-func readAuth(frames [][]byte) error {
-	err := readStatus(frames)
-	if errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotAuthenticated) {
-		return &refusedError{kind: ErrNotAuthenticated, text: "it does not know auth, so it takes no token; it may be older than this client"}
-	}
-	return err
 }

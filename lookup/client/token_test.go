@@ -149,22 +149,6 @@ func TestTokenRefused(t *testing.T) {
 	}
 }
 
-// A server of before tokens refuses auth as a request that it does not know.
-func TestTokenOfOldServer(t *testing.T) {
-	s := newTokenServer(t)
-	s.refusal = func(tag string) (string, *api.Refusal) {
-		if tag == "auth" {
-			return "unknown request", nil
-		}
-		return "", nil
-	}
-	_, err := Dial(background, fakeAddr, s.dialer(), WithToken(theToken))
-	require.ErrorIs(t, err, ErrNotAuthenticated)
-	require.ErrorIs(t, err, ErrRefused)
-	require.ErrorContains(t, err, "it does not know auth")
-	require.NotContains(t, err.Error(), theToken)
-}
-
 // The file is read for each connection, and the environment names the default.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"testing"
@@ -95,48 +94,6 @@ func requestsOf(pool coordinator.Pool) [][][]byte {
 		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
 		{[]byte("ping")}, {[]byte("stat")}, {[]byte("holders"), []byte("{}"), hashLen, blob}, {[]byte("pool"), description},
 	}
-}
-
-// Each request needs its permission, is refused without it and counted, and has no effect.
-func TestPermissions(t *testing.T) {
-	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
-		var credentials []access.Credential
-		for _, name := range append(access.All.Names(), "nothing") {
-			only, _ := access.ParsePermissions([]string{name})
-			credentials = append(credentials, tokenOf(name, only))
-		}
-		server := startWith(t, store, settingsOf(t, access.All, credentials...))
-		want := map[string]int64{}
-		for _, c := range credentials {
-			p := lookuptest.DialPeer(t, server.Addrs()[0])
-			auth(t, p, c.Name)
-			for _, frames := range requestsOf(blocks16.Pool) {
-				name := string(frames[0])
-				needed := map[string]string{
-					"load_mask": "plan", "store_mask": "plan", "lookup_mask": "plan", "store_prompt": "store", "reset_rank": "reset",
-				}[name]
-				reply := p.Ask(t, frames...)
-				if needed == c.Name || needed == "" && name == c.Name {
-					require.Nil(t, refusalIn(reply), "%s: %s %q", c.Name, name, reply)
-					if name == "lookup" {
-						require.Len(t, reply[0], 4)
-					} else if store == nil || name != "reset_rank" {
-						require.NotEqual(t, []byte{netproto.StatusFailed}, reply[0], "%s: %s %q", c.Name, name, reply)
-					}
-					continue
-				}
-				require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: name}, refusalIn(reply), "%s: %q", c.Name, reply)
-				may := c.Permissions.String()
-				if may == "" {
-					may = "nothing"
-				}
-				require.Equal(t, fmt.Sprintf("not allowed: %s; this connection may: %s", name, may), string(reply[1]))
-				want[name]++
-			}
-		}
-		require.Equal(t, want, server.Stat().NotAllowed)
-		require.Len(t, want, len(RequestNames()))
-	})
 }
 
 // What is refused is not done.

@@ -61,6 +61,19 @@ func TestByRules(t *testing.T) {
 		require.Equal(t, test.want, got, test.header)
 		require.ErrorIs(t, err, test.err)
 	}
+	ask := func(token string) error {
+		r := httptest.NewRequest(http.MethodGet, "/services", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, err := authorize(r)
+		return err
+	}
+	rotated, err := access.NewRules(access.Ping, []access.Credential{{Name: "admin", Digest: access.DigestOf([]byte("next")), Permissions: access.All}})
+	require.NoError(t, err)
+	require.ErrorIs(t, ask("next"), errToken)
+	rules = rotated
+	require.NoError(t, ask("next"))
+	require.ErrorIs(t, ask("all"), errToken)
+
 	anybody, err := access.NewRules(access.All, nil)
 	require.NoError(t, err)
 	authorize, r := ByRules(func() *access.Rules { return anybody }), httptest.NewRequest(http.MethodGet, "/", nil)

@@ -22,10 +22,14 @@ type Peer struct {
 	In []byte // read and not returned yet
 }
 
-// DialPeer connects to a server at tcp://host:port.
+// DialPeer connects to a server at tcp://host:port or ipc:///path.
 func DialPeer(t testing.TB, addr string) *Peer {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(addr, "tcp://"))
+	network, at := "tcp", strings.TrimPrefix(addr, "tcp://")
+	if path, isUnix := strings.CutPrefix(addr, "ipc://"); isUnix {
+		network, at = "unix", path
+	}
+	conn, err := net.Dial(network, at)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(Patience)))
