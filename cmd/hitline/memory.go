@@ -27,7 +27,7 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 		most = storeMemory
 	}
 	if total := machineMemory(); total > 0 {
-		most = min(most, max((total-indexMemory(cfg, store)-fleetMemory(cfg))/2, config.LeastMemory))
+		most = min(most, max((total-indexMemory(cfg, store)-fleetMemory(cfg))/2, config.MinMemory))
 	}
 	return lookup.NewMemoryAccount(most)
 }

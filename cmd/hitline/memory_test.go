@@ -23,10 +23,10 @@ func TestMemoryAccount(t *testing.T) {
 	require.LessOrEqual(t, bound(cfg, nil), int64(128<<20))
 	require.GreaterOrEqual(t, bound(cfg, new(remoteStore)), bound(cfg, nil))
 	cfg.Fleet.Models = []config.FleetModel{{MaxBytes: 1}, {MaxBytes: config.Size(machineMemory())}}
-	require.EqualValues(t, config.LeastMemory, bound(cfg, nil), "nothing is left")
+	require.EqualValues(t, config.MinMemory, bound(cfg, nil), "nothing is left")
 	cfg.Fleet.Models = nil
 	cfg.Backend.Memory.MaxBytes = config.Size(machineMemory())
-	require.EqualValues(t, config.LeastMemory, bound(cfg, nil), "nothing is left")
+	require.EqualValues(t, config.MinMemory, bound(cfg, nil), "nothing is left")
 	cfg.Limits.MaxMemory = 20 << 20
 	require.EqualValues(t, 20<<20, bound(cfg, nil))
 }

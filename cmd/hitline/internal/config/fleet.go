@@ -82,19 +82,19 @@ type FleetSource struct {
 const NoPool = "-"
 
 const (
-	// mostFleetModels keeps metrics, which name each, within reason.
-	mostFleetModels = 1024
-	// leastFleetBytes is what the empty tables of a fleet take.
-	leastFleetBytes = 16 << 20
-	// leastPredictTTL is many times the interval at which predictions expire.
-	leastPredictTTL, mostPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
-	mostPeerTimeout                 = Duration(time.Hour)
-	// leastSourceTimeout leaves a heartbeat, a third of it, time to be answered.
-	leastSourceTimeout, mostSourceTimeout = Duration(100 * time.Millisecond), Duration(time.Hour)
-	// leastPayload is more than an event of a few blocks takes, mostPayload more than any batch.
-	leastPayload, mostPayload = 4 << 10, 1 << 30
-	// mostBlocks keeps the memory of a source within some hundred gigabytes.
-	mostBlocks = 1 << 31
+	// maxFleetModels keeps metrics, which name each, within reason.
+	maxFleetModels = 1024
+	// minFleetBytes is what the empty tables of a fleet take.
+	minFleetBytes = 16 << 20
+	// minPredictTTL is many times the interval at which predictions expire.
+	minPredictTTL, maxPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
+	maxPeerTimeout               = Duration(time.Hour)
+	// minSourceTimeout leaves a heartbeat, a third of it, time to be answered.
+	minSourceTimeout, maxSourceTimeout = Duration(100 * time.Millisecond), Duration(time.Hour)
+	// minPayload is more than an event of a few blocks takes, maxPayload more than any batch.
+	minPayload, maxPayload = 4 << 10, 1 << 30
+	// maxBlocks keeps the memory of a source within some hundred gigabytes.
+	maxBlocks = 1 << 31
 )
 
 // defaultFleet returns what is in effect when nothing is configured.
@@ -134,13 +134,13 @@ func (c *Config) checkFleet() error {
 func (c *Config) checkFleetLimits() error {
 	f := &c.Fleet
 	return c.checkBounds(
-		within("fleet.max_models", f.MaxModels, 1, mostFleetModels),
+		within("fleet.max_models", f.MaxModels, 1, maxFleetModels),
 		within("fleet.max_holders", f.MaxHolders, 1, fleet.MaxHolders),
-		within("fleet.max_bytes", f.MaxBytes, leastFleetBytes, maxInt),
-		within("fleet.max_blocks", f.MaxBlocks, 1, mostBlocks),
-		within("fleet.max_payload", f.MaxPayload, leastPayload, mostPayload),
-		within("fleet.predict_ttl", f.PredictTTL, leastPredictTTL, mostPredictTTL),
-		within("fleet.peer_timeout", f.PeerTimeout, leastTimeout, mostPeerTimeout),
+		within("fleet.max_bytes", f.MaxBytes, minFleetBytes, maxInt),
+		within("fleet.max_blocks", f.MaxBlocks, 1, maxBlocks),
+		within("fleet.max_payload", f.MaxPayload, minPayload, maxPayload),
+		within("fleet.predict_ttl", f.PredictTTL, minPredictTTL, maxPredictTTL),
+		within("fleet.peer_timeout", f.PeerTimeout, minTimeout, maxPeerTimeout),
 	)
 }
 
@@ -232,7 +232,7 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 	}
 	if err := c.checkBounds(
 		within(path+".rank", s.Rank, 0, holders.MaxRank),
-		within(path+".timeout", s.Timeout, leastSourceTimeout, mostSourceTimeout),
+		within(path+".timeout", s.Timeout, minSourceTimeout, maxSourceTimeout),
 	); err != nil {
 		return err
 	}

@@ -76,9 +76,9 @@ func (c *Config) checkFleetModel(m *FleetModel, path string) error {
 	m.MaxBytes, m.MaxBlocks = cmp.Or(m.MaxBytes, c.Fleet.MaxBytes), cmp.Or(m.MaxBlocks, c.Fleet.MaxBlocks)
 	m.PredictTTL = cmp.Or(m.PredictTTL, c.Fleet.PredictTTL)
 	if err := c.checkBounds(
-		within(path+".max_bytes", m.MaxBytes, leastFleetBytes, maxInt),
-		within(path+".max_blocks", m.MaxBlocks, 1, mostBlocks),
-		within(path+".predict_ttl", m.PredictTTL, leastPredictTTL, mostPredictTTL),
+		within(path+".max_bytes", m.MaxBytes, minFleetBytes, maxInt),
+		within(path+".max_blocks", m.MaxBlocks, 1, maxBlocks),
+		within(path+".predict_ttl", m.PredictTTL, minPredictTTL, maxPredictTTL),
 	); err != nil {
 		return err
 	}

@@ -30,14 +30,14 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// LeastMemory is the least limits.max_memory, in bytes: some large requests.
-const LeastMemory = 16 << 20
+// MinMemory is the minimum of limits.max_memory, in bytes: some large requests.
+const MinMemory = 16 << 20
 
 const (
-	// leastTimeout is the least of a time that may not be 0, which would mean to wait for ever, or not at all.
-	leastTimeout = Duration(time.Millisecond)
-	// leastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
-	leastInterval = Duration(time.Second)
+	// minTimeout is the minimum of a time that may not be 0, which would mean to wait for ever, or not at all.
+	minTimeout = Duration(time.Millisecond)
+	// minInterval is the minimum interval of snapshots above 0: a folder is read and a file is synced each time.
+	minInterval = Duration(time.Second)
 	// maxConns bounds the connections to a store: more is a mistake.
 	maxConns = 65536
 )
@@ -55,40 +55,40 @@ func (c *Config) checkNumbers() error {
 		within("limits.max_connections", l.MaxConnections, 1, maxInt),
 		within("limits.max_in_flight", l.MaxInFlight, 1, maxInt),
 		within("limits.max_unsent", l.MaxUnsent, 1, maxInt),
-		within("limits.max_memory", l.MaxMemory, LeastMemory, maxInt).or0(),
-		within("limits.handshake_timeout", l.HandshakeTimeout, leastTimeout, maxInt),
-		within("limits.message_timeout", l.MessageTimeout, leastTimeout, maxInt),
-		within("limits.write_timeout", l.WriteTimeout, leastTimeout, maxInt),
+		within("limits.max_memory", l.MaxMemory, MinMemory, maxInt).or0(),
+		within("limits.handshake_timeout", l.HandshakeTimeout, minTimeout, maxInt),
+		within("limits.message_timeout", l.MessageTimeout, minTimeout, maxInt),
+		within("limits.write_timeout", l.WriteTimeout, minTimeout, maxInt),
 	}
 	switch c.Backend.chosen {
 	case "memory":
-		bounds = append(bounds, within("backend.memory.snapshot.interval", c.Backend.Memory.Snapshot.Interval, leastInterval, maxInt).or0())
+		bounds = append(bounds, within("backend.memory.snapshot.interval", c.Backend.Memory.Snapshot.Interval, minInterval, maxInt).or0())
 	case "redis":
 		bounds = append(bounds,
 			within("backend.redis.pool_size", c.Backend.Redis.PoolSize, 1, maxConns),
-			within("backend.redis.timeout", c.Backend.Redis.Timeout, leastTimeout, maxInt))
+			within("backend.redis.timeout", c.Backend.Redis.Timeout, minTimeout, maxInt))
 	case "mooncake":
 		bounds = append(bounds,
 			within("backend.mooncake.conns", c.Backend.Mooncake.Conns, 1, maxConns),
-			within("backend.mooncake.timeout", c.Backend.Mooncake.Timeout, leastTimeout, maxInt))
+			within("backend.mooncake.timeout", c.Backend.Mooncake.Timeout, minTimeout, maxInt))
 	}
 	return c.checkBounds(bounds...)
 }
 
 // bound is a number with its bounds.
 type bound struct {
-	path               string
-	value, least, most int64
-	zero               bool                 // 0 is allowed, too
-	format             func(n int64) string // as the configuration has it
+	path            string
+	value, min, max int64
+	zero            bool                 // 0 is allowed, too
+	format          func(n int64) string // as the configuration has it
 }
 
 // within returns the bound of a number, a size or a time.
-func within[T ~int | ~int64](path string, value, least, most T) bound {
-	return bound{path: path, value: int64(value), least: int64(least), most: int64(most), format: func(n int64) string { return fmt.Sprint(T(n)) }}
+func within[T ~int | ~int64](path string, value, min, max T) bound {
+	return bound{path: path, value: int64(value), min: int64(min), max: int64(max), format: func(n int64) string { return fmt.Sprint(T(n)) }}
 }
 
-// or0 allows 0 below the least value.
+// or0 allows 0 below the minimum.
 func (b bound) or0() bound { b.zero = true; return b }
 
 // checkBounds refuses the first number that is out of its bounds.
@@ -96,12 +96,12 @@ func (c *Config) checkBounds(bounds ...bound) error {
 	for _, b := range bounds {
 		switch {
 		case b.zero && b.value == 0:
-		case b.value < b.least && b.zero:
-			return c.wrong(b.path, "%s is too small, must be at least %s, or 0", b.format(b.value), b.format(b.least))
-		case b.value < b.least:
-			return c.wrong(b.path, "%s is too small, must be at least %s", b.format(b.value), b.format(b.least))
-		case b.value > b.most:
-			return c.wrong(b.path, "%s is too large, must be at most %s", b.format(b.value), b.format(b.most))
+		case b.value < b.min && b.zero:
+			return c.wrong(b.path, "%s is too small, must be at least %s, or 0", b.format(b.value), b.format(b.min))
+		case b.value < b.min:
+			return c.wrong(b.path, "%s is too small, must be at least %s", b.format(b.value), b.format(b.min))
+		case b.value > b.max:
+			return c.wrong(b.path, "%s is too large, must be at most %s", b.format(b.value), b.format(b.max))
 		}
 	}
 	return nil
