@@ -139,7 +139,7 @@ lint: ## Run staticcheck, golangci-lint and shellcheck
 
 .PHONY: image
 image: ## Build the image for amd64 and arm64 into dist/image
-	@go -C scripts/image run . build --output '$(CURDIR)/dist/image'
+	@go -C scripts/image run . '$(CURDIR)/dist/image'
 
 .PHONY: wheels
 wheels: ## Build the wheels and the source distribution into dist/wheels
@@ -155,7 +155,7 @@ check-image: image ## Test the image, started from its root file system; needs r
 
 .PHONY: publish-image
 publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
-	@go -C scripts/image run . push '$(CURDIR)/dist/image'
+	@scripts/publish-image
 
 .PHONY: check-api
 check-api: ## Compare the Go API with the last release; go install a tag

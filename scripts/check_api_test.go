@@ -84,6 +84,17 @@ func TestCheckAPI(t *testing.T) {
 	check(1, "a:\n  no longer stable")
 }
 
+// A module that go install fetches would lack symbolic links.
+func TestNoSymbolicLinks(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "--stage")
+	list.Dir = ".."
+	files, err := list.Output()
+	if err != nil {
+		t.Skip("this is no git repository")
+	}
+	assert.NotRegexp(t, `(?m)^120000 `, string(files))
+}
+
 // A tag is all that `go install` needs for a program that knows its version.
 func TestGoInstall(t *testing.T) {
 	if os.Getenv("HITLINE_TEST_GO_INSTALL") == "" {

@@ -25,7 +25,7 @@ var architectures = []string{"amd64", "arm64"}
 const (
 	programPath = "/usr/local/bin/hitline"
 	configPath  = "/etc/hitline/hitline.yaml"
-	// userID is the user and the group that the image runs as. deploy/kubernetes.yaml names it.
+	// userID is the user and the group that the image runs as. The chart names it.
 	userID = 65532
 
 	repositoryURL = "https://github.com/hitline/hitline"
