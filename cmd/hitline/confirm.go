@@ -2,10 +2,8 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -23,12 +21,10 @@ func confirm(cmd *cobra.Command, question string) error {
 		return usagef("--yes is required, as there is no terminal to ask at")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
-	answer, err := readAnswer(cmd.Context(), cmd.InOrStdin())
-	if answer == "" {
-		fmt.Fprintln(cmd.ErrOrStderr()) // the cursor is behind the question
-	}
+	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if err != nil {
-		return err
+		fmt.Fprintln(cmd.ErrOrStderr()) // the cursor is behind the question
+		return errDeclined              // part of a line is no answer
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
@@ -41,23 +37,4 @@ func confirm(cmd *cobra.Command, question string) error {
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// readAnswer returns a line of in, empty at its end. If ctx ends before, the goroutine that reads
-// ends with in or with this process: a read of a terminal cannot be interrupted.
-func readAnswer(ctx context.Context, in io.Reader) (string, error) {
-	line := make(chan string, 1)
-	go func() {
-		text, err := bufio.NewReader(in).ReadString('\n')
-		if err != nil {
-			text = "" // part of a line is no answer
-		}
-		line <- text
-	}()
-	select {
-	case text := <-line:
-		return text, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
 }

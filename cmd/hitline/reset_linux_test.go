@@ -87,18 +87,3 @@ func TestResetAsks(t *testing.T) {
 	assert.Equal(t, result{exitDone, "done\n", ""}, runClient(t, server.address, "reset -y"))
 	assert.Equal(t, "0", entries())
 }
-
-// The end of the command's context ends a question.
-func TestResetInterrupted(t *testing.T) {
-	controller, terminal := openTerminal(t)
-	defer terminal.Close()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"reset"}, terminal, io.Discard, terminal) }()
-	_, err := bufio.NewReader(controller).ReadString('?')
-	require.NoError(t, err)
-	stop()
-	assert.Equal(t, exitNoConnection, <-ended)
-	_, err = io.WriteString(controller, "n\n") // the read of the answer ends
-	require.NoError(t, err)
-}
