@@ -23,9 +23,9 @@
 // One client with one connection, which asks, waits and checks the answer. While one rival is
 // asked, the others wait.
 //
-// The client has one core. The servers have all others but the hyper-threads of the
-// client's. With two cores they have one, which is hard on a server with several
-// threads, such as pyzmq with its I/O thread.
+// The servers have half of the cores, and the client one of the others. With two cores the
+// servers have one, which is hard on a server with several threads, such as pyzmq with its I/O
+// thread.
 //
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins

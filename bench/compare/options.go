@@ -26,7 +26,7 @@ type Options struct {
 
 	Only []string // rivals to measure; hitline always is; nil for all
 
-	// Cores by the system's numbers; see [process.OneCore].
+	// Cores by the system's numbers; see [process.Place].
 	ClientCores, ServerCores []int
 
 	Hitline   string   // path of the hitline binary; required

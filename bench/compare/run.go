@@ -40,9 +40,12 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	placement, err := process.OneCore(o.ClientCores, o.ServerCores, allowed, process.SystemCPUs())
+	placement, err := process.Place(o.ClientCores, o.ServerCores, allowed, process.SystemCPUs())
 	if err != nil {
 		return Report{}, err
+	}
+	if len(o.ClientCores) == 0 && !placement.Shared { // one client asks
+		placement.Client = placement.Client[:1]
 	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	r := &runner{o: o, report: Report{

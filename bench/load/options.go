@@ -34,14 +34,9 @@ type Options struct {
 	Connections int          // default 1
 	Pipeline    int          // requests under way on a connection; default 1
 
-	// Threads is how many threads serve the connections at most. The default is the number
-	// of ClientCores. Without these it is GOMAXPROCS if each connection of a closed loop
-	// then has a thread of its own, else half of it, rounded up.
-	Threads int
-
 	// ClientCores, by the system's numbers, are those that Run keeps this process to until
 	// it returns, so no two such runs may overlap; nil: any. ServerCores are the server's,
-	// for the report only; nil: not known. See [Halves] and [ParseCores].
+	// for the report only; nil: not known. See [process.Place].
 	ClientCores, ServerCores []int
 
 	// Rates, if there are any, make open loops: requests a second over all
@@ -105,7 +100,6 @@ func (o Options) withDefaults() Options {
 	o.Dialect = cmp.Or(o.Dialect, wire.Raw)
 	o.MissAt = cmp.Or(o.MissAt, workload.MissRandom)
 	o.Connections, o.Pipeline, o.Entries = cmp.Or(o.Connections, 1), cmp.Or(o.Pipeline, 1), cmp.Or(o.Entries, 1)
-	o.Threads = cmp.Or(o.Threads, len(o.ClientCores))
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	if o.Hashes.Least == 0 && o.Hashes.Most == 0 {
@@ -122,7 +116,6 @@ func (o Options) Validate() error {
 		measure.CheckOneOf("a dialect", o.Dialect, wire.Raw, wire.ZMTP),
 		measure.CheckRange("connections", o.Connections, 1, MaxConnections),
 		measure.CheckRange("requests under way", o.Pipeline, 1, MaxPipeline),
-		measure.CheckRange("threads", o.Threads, 0, MaxConnections),
 		measure.CheckRange("hashes", o.Hashes.Least, 1, MaxHashes),
 		measure.CheckRange("hashes at most", o.Hashes.Most, o.Hashes.Least, MaxHashes),
 		measure.CheckRange("entries", o.Entries, 1, MaxEntries),

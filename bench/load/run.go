@@ -208,14 +208,14 @@ func (r *runner) dial(ctx context.Context, blocking bool) (wire.Socket, error) {
 
 // threads returns how many workers serve so many connections. A connection has a
 // thread of its own, which blocks, if there are cores for that and nothing can be sent
-// while an answer is awaited. Without Threads, many connections share half of the cores,
+// while an answer is awaited. Without ClientCores, many connections share half of the cores,
 // as do those of an open loop, whose threads wait awake: the server has the others.
 func (o Options) threads() (n int, blocking bool) {
-	cores := cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
+	cores := cmp.Or(len(o.ClientCores), runtime.GOMAXPROCS(0))
 	if o.Connections <= cores && len(o.Rates) == 0 {
 		return o.Connections, true
 	}
-	n = min(o.Connections, cmp.Or(o.Threads, (cores+1)/2))
+	n = min(o.Connections, cmp.Or(len(o.ClientCores), (cores+1)/2))
 	return n, n == o.Connections && o.Pipeline == 1
 }
 

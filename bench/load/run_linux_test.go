@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -202,13 +201,11 @@ func TestRunSeed(t *testing.T) {
 func TestClientCores(t *testing.T) {
 	allowed, err := process.Cores()
 	require.NoError(t, err)
-	client, server, err := Halves()
-	require.NoError(t, err)
-	if client == nil {
+	halves := process.Halves(allowed, process.SystemCPUs())
+	if halves.Shared {
 		t.Skip("only one core")
 	}
-	assert.ElementsMatch(t, allowed, append(slices.Clone(client), server...))
-	assert.Len(t, client, len(allowed)/2)
+	client, server := halves.Client, halves.Server
 	addr, _ := serve(t, coordinator.Pool{}, anywhere)
 	var during []int
 	o := Options{Connect: addr, Requests: 500, Connections: 64, HitShare: 1, ClientCores: client, ServerCores: server, Timeout: patience}

@@ -42,7 +42,7 @@ func TestRunWithToken(t *testing.T) {
 	for name, addr := range map[string]string{"clear": plain, "TLS": secure} {
 		for loop, o := range map[string]Options{
 			"closed":    {Connections: 2},
-			"pipelined": {Connections: 3, Threads: 1, Pipeline: 8, Stores: 0.2, Evicts: 0.1},
+			"pipelined": {Connections: 3, Pipeline: 8, Stores: 0.2, Evicts: 0.1},
 			"long":      {Hashes: Lengths{Least: 10_000, Most: 10_000}},
 		} {
 			t.Run(name+" "+loop, func(t *testing.T) {

@@ -39,14 +39,3 @@ func StartServer(ctx context.Context, o ServerOptions) (*process.Process, error)
 	cmd.Env = append(cmd.Env, process.ConnectionLimit(o.Connections))
 	return process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 }
-
-// Halves returns half of the cores that this process may run on for the client, and the
-// others for the server, by the system's numbers; nil for both if there is only one.
-func Halves() (client, server []int, err error) {
-	cores, err := process.Cores()
-	if err != nil {
-		return nil, nil, err
-	}
-	p := process.Halves(cores, process.SystemCPUs())
-	return p.ClientCores(), p.ServerCores(), nil
-}

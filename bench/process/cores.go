@@ -51,32 +51,32 @@ func Halves(cores []int, cpus fs.FS) Placement {
 	return Placement{Client: sorted[:at:at], Server: sorted[at:]}
 }
 
-// OneCore gives the client and the servers the named cores, of those that this process may
-// run on. Without client it is the first core that is not among servers. Without servers they
-// have all cores but the client's and its hyper-threads, or these too if there are no others.
-// Nothing is pinned if one side is named all cores, and the other all or none, or if there are
-// fewer than two. cpus is that of [Halves]. An error wraps [measure.ErrOptions].
-func OneCore(client, servers, cores []int, cpus fs.FS) (Placement, error) {
-	if err := CheckCores(slices.Concat(client, servers), cores); err != nil {
+// Place gives each side the cores that it is named, of those that this process may run on. A side
+// without a name gets all but the other's and their hyper-threads, or these too if there are no
+// others; if neither has one, each gets half. Nothing is pinned if a side is named all cores, or
+// if there are fewer than two. cpus is that of [Halves]. An error wraps [measure.ErrOptions].
+func Place(client, server, cores []int, cpus fs.FS) (Placement, error) {
+	if err := CheckCores(slices.Concat(client, server), cores); err != nil {
 		return Placement{}, err
 	}
-	most, least := max(len(client), len(servers)), min(len(client), len(servers))
+	most, least := max(len(client), len(server)), min(len(client), len(server))
 	if len(cores) < 2 || most == len(cores) && (least == 0 || least == most) {
 		return Placement{Client: cores, Server: cores, Shared: true}, nil
 	}
-	if len(client) == 0 {
-		i := slices.IndexFunc(cores, func(core int) bool { return !slices.Contains(servers, core) })
-		client = cores[max(i, 0):][:1]
-	}
 	for _, core := range client {
-		if slices.Contains(servers, core) {
-			return Placement{}, fmt.Errorf("%w: core %d is the client's and cannot be the servers'", measure.ErrOptions, core)
+		if slices.Contains(server, core) {
+			return Placement{}, fmt.Errorf("%w: core %d is the client's and the server's; give each side cores of its own, or both any", measure.ErrOptions, core)
 		}
 	}
-	if len(servers) == 0 {
-		servers = otherCores(client, cores, cpus)
+	switch {
+	case most == 0:
+		return Halves(cores, cpus), nil
+	case len(client) == 0:
+		client = otherCores(server, cores, cpus)
+	case len(server) == 0:
+		server = otherCores(client, cores, cpus)
 	}
-	return Placement{Client: client, Server: servers}, nil
+	return Placement{Client: client, Server: server}, nil
 }
 
 // otherCores returns the cores that are not hyper-threads of the given ones, or all but

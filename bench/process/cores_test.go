@@ -113,37 +113,36 @@ func TestPinClient(t *testing.T) {
 	}
 }
 
-func TestOneCore(t *testing.T) {
+func TestPlace(t *testing.T) {
 	apart := map[int]string{0: "0,2\n", 1: "1,3\n", 2: "0,2\n", 3: "1,3\n"}
 	for name, tt := range map[string]struct {
-		client, servers, cores []int
-		siblings               map[int]string
-		want                   Placement
+		client, server, cores []int
+		siblings              map[int]string
+		want                  Placement
 	}{
-		"none known":        {nil, nil, nil, nil, Placement{Shared: true}},
-		"one":               {nil, nil, []int{5}, nil, Placement{[]int{5}, []int{5}, true}},
-		"two":               {nil, nil, []int{5, 7}, nil, Placement{[]int{5}, []int{7}, false}},
-		"two of one core":   {nil, nil, []int{0, 1}, map[int]string{0: "0-1\n", 1: "0-1\n"}, Placement{[]int{0}, []int{1}, false}},
-		"siblings are idle": {nil, nil, upTo(4), apart, Placement{[]int{0}, []int{1, 3}, false}},
-		"another client":    {[]int{3}, nil, upTo(4), apart, Placement{[]int{3}, []int{0, 2}, false}},
-		"named":             {[]int{1}, []int{0, 3}, upTo(4), apart, Placement{[]int{1}, []int{0, 3}, false}},
-		"client on two":     {[]int{0, 2}, nil, upTo(4), apart, Placement{[]int{0, 2}, []int{1, 3}, false}},
-		"any client":        {upTo(4), nil, upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-		"any of both":       {upTo(4), upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-		"any servers":       {nil, upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-		"named servers":     {nil, []int{0}, upTo(4), apart, Placement{[]int{1}, []int{0}, false}},
+		"none known":      {nil, nil, nil, nil, Placement{Shared: true}},
+		"one":             {nil, nil, []int{5}, nil, Placement{[]int{5}, []int{5}, true}},
+		"two":             {nil, nil, []int{5, 7}, nil, Placement{[]int{5}, []int{7}, false}},
+		"two of one core": {nil, nil, []int{0, 1}, map[int]string{0: "0-1\n", 1: "0-1\n"}, Placement{[]int{0}, []int{1}, false}},
+		"halves":          {nil, nil, upTo(4), apart, Placement{[]int{0, 2}, []int{1, 3}, false}},
+		"a client":        {[]int{3}, nil, upTo(4), apart, Placement{[]int{3}, []int{0, 2}, false}},
+		"a server":        {nil, []int{0}, upTo(4), apart, Placement{[]int{1, 3}, []int{0}, false}},
+		"both":            {[]int{1}, []int{0, 3}, upTo(4), apart, Placement{[]int{1}, []int{0, 3}, false}},
+		"any client":      {upTo(4), nil, upTo(4), apart, Placement{upTo(4), upTo(4), true}},
+		"any server":      {nil, upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
+		"any of both":     {upTo(4), upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := OneCore(tt.client, tt.servers, tt.cores, siblings(tt.siblings))
+			got, err := Place(tt.client, tt.server, tt.cores, siblings(tt.siblings))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
 	}
 	for want, f := range map[string]func() (Placement, error){
-		"core 9 is not among":     func() (Placement, error) { return OneCore([]int{9}, nil, upTo(4), siblings(nil)) },
-		"core 7 is not among":     func() (Placement, error) { return OneCore([]int{0}, []int{7}, upTo(4), siblings(nil)) },
-		"core 1 is the client's ": func() (Placement, error) { return OneCore([]int{1}, []int{0, 1}, upTo(4), siblings(nil)) },
-		"core 0 is the client's ": func() (Placement, error) { return OneCore([]int{0}, upTo(4), upTo(4), siblings(nil)) },
+		"core 9 is not among":        func() (Placement, error) { return Place([]int{9}, nil, upTo(4), siblings(nil)) },
+		"core 7 is not among":        func() (Placement, error) { return Place([]int{0}, []int{7}, upTo(4), siblings(nil)) },
+		"core 1 is the client's and": func() (Placement, error) { return Place([]int{1}, []int{0, 1}, upTo(4), siblings(nil)) },
+		"core 0 is the client's and": func() (Placement, error) { return Place([]int{0}, upTo(4), upTo(4), siblings(nil)) },
 	} {
 		_, err := f()
 		require.ErrorIs(t, err, measure.ErrOptions)

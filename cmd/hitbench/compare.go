@@ -52,9 +52,9 @@ same rounds. "cpu us" is the CPU time of the server for a request.
 All servers are started here, new ones for each number of hashes, and stopped.
 Programs are looked for beside this one, then on PATH. Missing rivals are
 skipped and reported, as are those that would not fit into memory; with --only
-they are errors. The client has one core; the servers have all others but its
-hyper-threads. On a machine of two cores they have one, which is hard on a
-server with several threads, such as pyzmq's.
+they are errors. The servers have half of the cores, the client one of the
+others. On a machine of two cores they have one, which is hard on a server with
+several threads, such as pyzmq's.
 
 One client asks, one request at a time, and every answer is checked. Requests
 rotate over 20 chains or more, and over more than --rotate MiB, so that none is
@@ -113,7 +113,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	missFlags(flags, &f.o.HitShare, &f.missAt, 1)
 	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together; an index holds as many")
 	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
-	f.cores.add(flags, " (default the first one)", " (default all but the client's and its hyper-threads)")
+	f.cores.add(flags, " (default one of half of them)", " (default the other half)")
 	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, " (with --vllm 3m)")
 	jsonFlag(flags, &f.json)
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -114,27 +113,12 @@ func (f *coresFlags) add(flags *pflag.FlagSet, clientDetail, serverDetail string
 	flags.StringVar(&f.server, "server-cores", "", "`cores` for the servers that are started here, or any"+serverDetail)
 }
 
-// given reports whether one of the flags is not empty.
-func (f *coresFlags) given() bool { return f.client != "" || f.server != "" }
-
-// parse returns the cores of both sides, nil for a flag that was not given. No core is in both,
-// unless one side has any.
+// parse returns the cores of both sides, nil for a flag that was not given.
 func (f *coresFlags) parse() (client, server []int, err error) {
-	if client, err = parseCores("client-cores", f.client); err != nil {
-		return nil, nil, err
+	if client, err = parseCores("client-cores", f.client); err == nil {
+		server, err = parseCores("server-cores", f.server)
 	}
-	if server, err = parseCores("server-cores", f.server); err != nil {
-		return nil, nil, err
-	}
-	if f.client == process.AnyCore || f.server == process.AnyCore {
-		return client, server, nil
-	}
-	for _, core := range server {
-		if slices.Contains(client, core) {
-			return nil, nil, cli.Usagef("core %d is in both --client-cores and --server-cores; give each side cores of its own, or any", core)
-		}
-	}
-	return client, server, nil
+	return client, server, err
 }
 
 func parseCores(flag, list string) ([]int, error) {

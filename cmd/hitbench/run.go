@@ -57,8 +57,8 @@ p50 of samples of a second or less. spread: the standard deviation of the
 samples' requests a second, divided by the mean. Percentiles are exact to 0.1 %.
 
 Which cores both sides run on changes the figures severalfold. With --start each
-gets half of them, unless --client-cores or --server-cores is given: then a side
-without one gets any. To measure a server of your own, start it on some cores
+gets half of them, or the others where only one of --client-cores and
+--server-cores is given. To measure a server of your own, start it on some cores
 (taskset) and give --client-cores the others.
 
 What must be hit is computed from the server's pool. One full-attention group
@@ -103,7 +103,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 		group.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 		group.IntVar(&f.loops, "loops", 0, "event loops of the server; 0 for its default")
 		hitlineFlag(group, &f.hitline, "")
-		f.cores.add(group, " (default with --start half of them, else any)", " (default the other half)")
+		f.cores.add(group, " (default with --start half of them, else any)", " (default the others)")
 	})
 	serverFlags(flags, &f.secure)
 }
@@ -201,21 +201,26 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// chooseCores chooses the cores of both sides. With --start each gets half of them unless
-// a flag says otherwise; then a side without a flag gets any.
-func (f *runFlags) chooseCores() (err error) {
-	if f.start && !f.cores.given() {
-		f.o.ClientCores, f.o.ServerCores, err = load.Halves()
+// chooseCores chooses the cores of both sides, of which only those of a server that is started are
+// known here.
+func (f *runFlags) chooseCores() error {
+	client, server, err := f.cores.parse()
+	if err != nil {
 		return err
 	}
-	f.o.ClientCores, f.o.ServerCores, err = f.cores.parse()
-	if f.cores.client == process.AnyCore { // which is not the same as to be kept to all
-		f.o.ClientCores = nil
+	allowed, err := process.Cores()
+	if err != nil {
+		return err
 	}
-	if f.cores.server == process.AnyCore {
-		f.o.ServerCores = nil
+	if f.start {
+		p, err := process.Place(client, server, allowed, process.SystemCPUs())
+		f.o.ClientCores, f.o.ServerCores = p.ClientCores(), p.ServerCores()
+		return err
 	}
-	return err
+	if len(client) < len(allowed) { // any is not the same as to be kept to all
+		f.o.ClientCores = client
+	}
+	return nil
 }
 
 // server returns what --start starts.

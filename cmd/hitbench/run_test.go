@@ -19,6 +19,7 @@ import (
 
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/load/loadtest"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
 )
@@ -111,7 +112,7 @@ func TestRunUsage(t *testing.T) {
 		"--start and --connect name two servers":               {"--start", "--connect", "tcp://h:1"},
 		"--hitline only has a meaning with --start":            {"--hitline", "x"},
 		"--server-cores only has a meaning with --start":       {"--server-cores", "0"},
-		"core 0 is in both --client-cores and --server-cores":  {"--start", "--client-cores", "0", "--server-cores", "0"},
+		"core 0 is the client's and the server's; give each":   {"--start", "--client-cores", "0", "--server-cores", "0"},
 		"--client-cores: ":                                     {"--client-cores", "0,x"},
 		"core 999 is not among those":                          {"--client-cores", "999"},
 		"--loops only has a meaning with --start":              {"--loops", "1"},
@@ -165,10 +166,10 @@ func TestRunStart(t *testing.T) {
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.EqualValues(t, 200, got.Requests)
-	client, server, err := load.Halves()
+	allowed, err := process.Cores()
 	require.NoError(t, err)
-	if client != nil { // else there is one core
-		assert.Equal(t, load.Cores{Client: client, Server: server, Pinned: true}, got.Cores, "half each")
+	if p := process.Halves(allowed, process.SystemCPUs()); !p.Shared {
+		assert.Equal(t, load.Cores{Client: p.Client, Server: p.Server, Pinned: true}, got.Cores, "half each")
 	}
 	assert.Equal(t, exitLost, runLoad(t.Context(), "--connect", got.Connect).code, "it has been stopped")
 
