@@ -188,7 +188,6 @@ check-snapshot: ## Build a release twice and compare the bytes
 
 .PHONY: check-packages
 check-packages: ## Install, start, upgrade, remove deb and rpm; needs root
-	go test -count=1 -run '^TestCleanRoot' ./scripts
 	@scripts/check-packages
 
 .PHONY: chart
