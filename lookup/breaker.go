@@ -9,6 +9,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
@@ -103,7 +104,7 @@ func (c *breakerCall) end(err error) error {
 	}
 	switch {
 	case healthy(err) || errors.Is(err, context.Canceled):
-	case errors.Is(err, context.DeadlineExceeded) || ended(c.ctx) != nil:
+	case errors.Is(err, context.DeadlineExceeded) || ctxerr.Of(c.ctx) != nil:
 		r.timeouts.Add(1)
 	default:
 		r.failed.Add(1)
@@ -117,7 +118,7 @@ func (c *breakerCall) classify(err error) error {
 	case err == nil || errors.Is(err, errPanicked):
 	case errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	case c.shortTime && errors.Is(ended(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
+	case c.shortTime && errors.Is(ctxerr.Of(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
 		return fmt.Errorf("%w: %w", errShortTime, err)
 	}
 	return err
@@ -146,16 +147,4 @@ func (c *breakerCall) report(err error) {
 // Without this check the breaker would ignore them all.
 func (r *Remote) isAnswering() bool {
 	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
-}
-
-// ended returns the error of a context whose deadline has passed or that was cancelled. A
-// socket mostly notices a deadline before its context does.
-func ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // keyLease is the coordinator.KeyStore of one lookup over the backend. It holds a CPU token
@@ -71,7 +72,7 @@ func (l *keyLease) reject(why error) error {
 func (l *keyLease) Exists(keys []string) ([]int, error) {
 	l.freeCPU()
 	answers, err := l.remote.exists(l.ctx, keys, l.memory)
-	l.incomplete = err != nil && ended(l.ctx) != nil
+	l.incomplete = err != nil && ctxerr.Of(l.ctx) != nil
 	l.takeCPU()
 	return answers, err
 }

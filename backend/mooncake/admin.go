@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // errListKeys means that no admin address lists the keys of the store.
@@ -90,8 +91,8 @@ func explainAdmin(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
-	case ctxErr(ctx) != nil:
-		return fmt.Errorf("no answer: %w", ctxErr(ctx))
+	case ctxerr.Of(ctx) != nil:
+		return fmt.Errorf("no answer: %w", ctxerr.Of(ctx))
 	case closedByPeer(err), strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("%w: it does not speak HTTP: is it the RPC port? The admin port is 9003 by default", backend.ErrReply)
 	}

@@ -1,7 +1,6 @@
 package mooncake
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,43 +70,6 @@ func TestKeys(t *testing.T) {
 	_, err := New(Config{Masters: []string{master.addr}, Admin: []string{"x"}})
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "admin")
-}
-
-// TestAdminPort dials an admin port for RPC. It waits for the rest of the request; the probe
-// identifies it long before DialTimeout.
-func TestAdminPort(t *testing.T) {
-	l, err := net.Listen("tcp", loopback)
-	require.NoError(t, err)
-	done := make(chan struct{})
-	t.Cleanup(func() { l.Close(); <-done })
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { conn.Close() })
-			go func() {
-				var head []byte
-				for buf := make([]byte, 100); !bytes.Contains(head, []byte("\r\n\r\n")); {
-					n, err := conn.Read(buf)
-					if err != nil {
-						return
-					}
-					head = append(head, buf[:n]...)
-				}
-				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-			}()
-		}
-	}()
-	c := newClient(t, Config{Masters: []string{l.Addr().String()}, DialTimeout: time.Hour})
-	start := time.Now()
-	_, err = c.Info(contextWithin(t, 2*testTimeout))
-	require.Less(t, time.Since(start), testTimeout, "not only after DialTimeout")
-	require.ErrorIs(t, err, errNotMaster)
-	require.ErrorIs(t, err, backend.ErrMismatch)
-	require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
 }
 
 // TestKeysOfAnEndlessList has an admin port that lists keys for ever, one that sends empty lines

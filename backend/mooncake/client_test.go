@@ -388,8 +388,6 @@ func TestManyRequests(t *testing.T) {
 }
 
 func TestWrongPorts(t *testing.T) {
-	web := httptest.NewServer(http.NotFoundHandler())
-	defer web.Close()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	secure.StartTLS()
@@ -397,20 +395,11 @@ func TestWrongPorts(t *testing.T) {
 	foreign := startServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "-ERR unknown command, and so on\r\n") })
 	closes := startServer(t, func(net.Conn) {})
 	waits := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	slowWeb := startServer(t, func(c net.Conn) { // as a master's admin port: waits for the end of the header
-		start := make([]byte, 4)
-		if _, err := io.ReadFull(c, start); err == nil && string(start) == "GET " {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
-		}
-		_, _ = io.Copy(io.Discard, c)
-	})
 	for addr, want := range map[string]string{
-		web.Listener.Addr().String():    "it speaks HTTP, as the admin port does",
 		secure.Listener.Addr().String(): "it speaks TLS",
 		foreign:                         `it begins with "-ERR unknown com`,
 		closes:                          "closes the connection where a master answers",
-		waits:                           "connected, but no answer within 100ms",
-		slowWeb:                         "it speaks HTTP, as the admin port does",
+		waits:                           "connected, but no answer within 100ms: is it the HTTP admin port",
 		"127.0.0.1:1":                   "nothing listens there",
 	} {
 		cfg := Config{Masters: []string{addr}, DialTimeout: testTimeout}

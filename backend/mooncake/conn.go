@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 const (
@@ -50,23 +51,11 @@ func (c *conn) run(ctx context.Context, do func(*conn) error) error {
 		c.broken = true
 	}
 	if err != nil && isTimeout(err) {
-		if cause := ctxErr(ctx); cause != nil {
+		if cause := ctxerr.Of(ctx); cause != nil {
 			err = fmt.Errorf("no answer: %w", cause)
 		}
 	}
 	return err
-}
-
-// ctxErr returns the error of ctx, also if its deadline has passed but ctx has not ended
-// yet: a socket can see the deadline a little earlier.
-func ctxErr(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
 }
 
 // beginRequest writes the header of a request to out. The caller appends the body.

@@ -68,7 +68,7 @@ func TestReleases(t *testing.T) {
 
 			wrong := newClient(t, Config{Masters: []string{m.Admin}})
 			_, err = wrong.Info(contextWithin(t, testTimeout))
-			require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
+			require.ErrorContains(t, err, "is it the HTTP admin port")
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // requestTokens allow the requests in flight, one token for each. A request of a large call
@@ -142,7 +143,7 @@ func (c *Client) dialLeader(ctx context.Context) (*conn, error) {
 			cn.term = term
 			return cn, nil
 		}
-		if cause := ctxErr(ctx); cause != nil {
+		if cause := ctxerr.Of(ctx); cause != nil {
 			c.recordResult(cause)
 			return nil, wrapUnavailable(addr, fmt.Errorf("%w: %w", cause, err))
 		}

@@ -43,9 +43,9 @@
 // # Connections
 //
 // New does not connect. Each connection is checked: a server that speaks TLS, HTTP or
-// another protocol is reported as such. The driver allocates what a server announces. So a
-// replyScanner reads all replies before it, and a connection ends with the first reply that
-// exceeds a bound (reply_scanner.go, reply_memory.go). Calls with many keys leave a quarter of
+// another protocol is reported as such. The driver allocates what a server announces. So all
+// replies pass a replyLimit first, and a connection ends with the first one that exceeds a
+// bound (reply_limit.go). Calls with many keys leave a quarter of
 // the connections to others (large_calls.go).
 //
 // A call returns when its context ends. The driver may still be in the call then: it keeps

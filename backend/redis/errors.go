@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/ctxerr"
 )
 
 // storeError is the error of a failed call: one line without secrets, and the sentinels that
@@ -41,12 +41,12 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	switch {
 	case errors.Is(err, goredis.ErrClosed):
 		return "it is closed", unavailable
-	case ctxErr(ctx) != nil:
-		text = b.endpoint.String() + ": " + ctxErr(ctx).Error()
+	case ctxerr.Of(ctx) != nil:
+		text = b.endpoint.String() + ": " + ctxerr.Of(ctx).Error()
 		if last := b.dialer.lastError.Load(); last != nil {
 			text += "; the latest attempt to connect: " + last.text
 		}
-		return text, append(unavailable, ctxErr(ctx))
+		return text, append(unavailable, ctxerr.Of(ctx))
 	case errors.As(err, &conn) && conn.notRedis:
 		return conn.text, []error{backend.ErrMismatch, backend.ErrReply}
 	case errors.As(err, &conn) && conn.mismatch:
@@ -71,15 +71,6 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 		}
 	}
 	return b.endpoint.String() + ": " + text, unavailable
-}
-
-// ctxErr returns the error of ctx, also if its deadline has passed but ctx has not ended
-// yet: a socket can see the deadline a little earlier.
-func ctxErr(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // diagnoseReply is diagnose for an error reply of the server.

@@ -198,8 +198,7 @@ func New(cfg Config) (*Backend, error) {
 	maintenance := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 	if at.cluster {
 		b.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-			NewClient: b.newNodeClient,
-			Addrs:     at.addrs, Username: at.user, Password: at.password, Protocol: 2,
+			Addrs: at.addrs, Username: at.user, Password: at.password, Protocol: 2,
 			Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 			ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
 			MaxRedirects: 1 + retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
@@ -208,7 +207,7 @@ func New(cfg Config) (*Backend, error) {
 		})
 		return b, nil
 	}
-	b.client = b.newNodeClient(&goredis.Options{
+	b.client = goredis.NewClient(&goredis.Options{
 		Network: at.network, Addr: at.addrs[0], Username: at.user, Password: at.password, DB: at.db, Protocol: 2,
 		Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
@@ -217,13 +216,6 @@ func New(cfg Config) (*Backend, error) {
 		OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: maintenance,
 	})
 	return b, nil
-}
-
-// newNodeClient returns a client of one server, with recoverHook.
-func (b *Backend) newNodeClient(o *goredis.Options) *goredis.Client {
-	client := goredis.NewClient(o)
-	client.AddHook(recoverHook{&b.dialer})
-	return client
 }
 
 // onConnect sends a PING on each new connection. A server that wants a password replies

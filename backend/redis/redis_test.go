@@ -429,7 +429,7 @@ func TestWrongConnections(t *testing.T) {
 		"password wrong":           {"redis://:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
 		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
 		"TLS against plain":        {"rediss://" + plain.Addr, "does not answer in TLS", backend.ErrUnavailable},
-		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.Addr, "speaks TLS", backend.ErrUnavailable},
+		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.Addr, "rediss://", backend.ErrUnavailable},
 		"cluster URL, single node": {"redis-cluster://" + plain.Addr, "not part of a cluster", backend.ErrUnavailable},
 		"single URL, cluster node": {"redis://" + c.Nodes[0].Addr, "node of a cluster", backend.ErrUnavailable},
 		"a TLS alert":              {"redis://:wr0ngSecret@" + alert, "speaks TLS", backend.ErrUnavailable},
