@@ -205,9 +205,14 @@ func buildPrograms(t *testing.T) string {
 	return bin
 }
 
-// Every command and flag that README, the tutorial and the help of commands show exists.
-func TestCommandsAreAccepted(t *testing.T) {
+func TestCommands(t *testing.T) {
 	bin := buildPrograms(t)
+	t.Run("accepted", func(t *testing.T) { testAccepted(t, bin) })
+	t.Run("README", func(t *testing.T) { testReadme(t, bin) })
+}
+
+// testAccepted checks that every command and flag exists that README, the tutorial and the help of commands show.
+func testAccepted(t *testing.T, bin string) {
 	help := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, args[0]), append(args[1:], "--help")...).CombinedOutput()
 		return string(out), err
@@ -241,12 +246,12 @@ func TestCommandsAreAccepted(t *testing.T) {
 	}
 }
 
-// What README shows under "Try it" works as it stands, and so do the commands that need no engine.
-func TestReadmeRuns(t *testing.T) {
+// testReadme runs what README shows under "Try it", and the commands that need no engine.
+func testReadme(t *testing.T, bin string) {
 	if runtime.GOOS != "linux" {
 		t.Skip("hitbench measures on Linux only")
 	}
-	bin, dir := buildPrograms(t), t.TempDir()
+	dir := t.TempDir()
 	require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
 	readme := readPage(t, "README.md")
 	_, try, found := strings.Cut(readme, "\n## Try it\n")
