@@ -143,7 +143,6 @@ func (x *Index) growClasses() {
 	c := x.classes
 	coverage := append(make([]*Coverage, 0, 2*len(c.coverage)), c.coverage...)[:2*len(c.coverage)]
 	c.use = append(make([]classUse, 0, len(coverage)), c.use...)[:len(coverage)]
-	x.writing.count(len(coverage))
 	x.mu.Lock()
 	c.coverage, x.coverage = coverage, coverage
 	x.mu.Unlock()

@@ -178,7 +178,7 @@ func (a *arena) read(t *testing.T, seed uint64) (log []sighting) {
 			}
 		}
 		s.ending = a.clock.Add(1)
-		if clean, _ := a.x.End(&c); !clean {
+		if !a.x.End(&c) {
 			clear(s.present)
 		}
 		s.end = a.clock.Add(1)

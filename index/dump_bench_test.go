@@ -19,7 +19,7 @@ func fillChains(b *testing.B, n, length int) *Index {
 	keys, rng := drawnKeys(1, n), rand.New(rand.NewPCG(1, 1))
 	for from := 0; from < n; {
 		to := min(from+length/2+rng.IntN(length), n)
-		storeAt(b, x, 0, 0, nil, cut(keys, from, to))
+		storeAt(b, x, 0, cut(keys, from, to))
 		if rng.IntN(3) == 0 {
 			probe(x, cut(keys, from, to), 32, 8192, false)
 		}

@@ -1,6 +1,10 @@
 package index
 
-import "github.com/hitline/hitline/simd"
+import (
+	"math"
+
+	"github.com/hitline/hitline/simd"
+)
 
 // slackShare is the part of the slots that stays free once entries are evicted,
 // a 32nd, so that evicted stretches grow together before they are used again: a
@@ -8,36 +12,31 @@ import "github.com/hitline/hitline/simd"
 const slackShare = 32
 
 // makeRoom grows the log or evicts until want keys can be stored, and returns for how
-// many of them there is room. Before it evicts it takes back preallocated slots. It evicts at
-// most twice as many. What the given store has placed or used is not evicted for it. moved of
-// the keys only change their slot.
-func (x *Index) makeRoom(want, moved int, store uint32) int {
+// many of them there is room. It evicts about twice as many at most, and nothing used at the
+// given time or later, which is when the store began. moved of the keys only change their slot.
+func (x *Index) makeRoom(want, moved int, before uint64) int {
 	k := int64(want)
 	free := k // slots that there should be
 	if x.evicting {
-		free = min(k+x.slots/slackShare, x.free+x.prealloc.slots+2*k) // the slack is made in steps
+		free = min(k+x.slots/slackShare, x.free+2*k) // the slack is made in steps
 	}
 	for {
 		over := int64(0)
 		if x.maxEntries > 0 {
 			over = x.entries + k - int64(moved) - x.maxEntries
 		}
-		short := free - x.free - x.prealloc.slots
-		if (short > 0 || x.free < k) && x.grow() {
+		short := free - x.free
+		if short > 0 && x.grow() {
 			continue
 		}
-		if short <= 0 && x.free < k && x.reclaim() {
-			continue
+		if short < rowSlots && x.free >= k { // the slack is made in whole rows
+			short = 0
 		}
 		need := max(over, short)
 		if need <= 0 {
 			return want
 		}
-		if id := x.oldest(store); id != noSpan {
-			x.evictTail(id, int(need))
-			continue
-		}
-		for x.free < k && x.reclaim() {
+		if x.evictOldest(int(need), before) {
 			continue
 		}
 		have := x.free
@@ -48,63 +47,59 @@ func (x *Index) makeRoom(want, moved int, store uint32) int {
 	}
 }
 
-// oldest returns the span to evict from, noSpan if there is nothing but what the given
-// store has placed or used.
-func (x *Index) oldest(store uint32) spanID {
-	cold, hot := x.cold.oldest, x.hot.oldest
-	if cold != noSpan && x.span(cold).store == store {
-		cold = noSpan
+// evictOldest evicts the rows used least recently until n entries are gone, or about a batch. It returns false
+// if all rows were used at the given time or later.
+func (x *Index) evictOldest(n int, before uint64) bool {
+	var evicted [batchKeys]slot
+	slots := evicted[:0]
+	for len(slots) < n && len(slots) <= batchKeys-rowSlots {
+		row := x.oldestRow(before)
+		if row == noSlot {
+			break
+		}
+		seg, i := x.at(row)
+		for at, n := range seg.used.runs(i, i+rowSlots) {
+			for j := range n {
+				slots = append(slots, row+slot(at-i+j))
+			}
+		}
+		seg.lastUse[i/rowSlots] = math.MaxUint64 // so it is not found again
 	}
-	if hot != noSpan && x.span(hot).store == store {
-		hot = noSpan
+	x.evictSlots(slots)
+	for _, s := range slots {
+		seg, i := x.at(s)
+		seg.lastUse[i/rowSlots] = 0
 	}
-	if cold == noSpan {
-		return hot
-	}
-	if hot == noSpan || x.policy.coldFirst(x.span(cold).time, x.span(hot).time, x.entries) {
-		return cold
-	}
-	return hot
+	x.evicting = x.evicting || len(slots) > 0
+	return len(slots) > 0
 }
 
-// evictTail evicts the last entries of a span, at most n and at most a batch.
-func (x *Index) evictTail(id spanID, n int) {
-	x.evicting = true
-	s := x.span(id)
-	n = min(n, int(s.n), batchKeys)
-	x.work += n * workPerEvicted
-	first, hot := s.first+slot(int(s.n)-n), s.hot
-	for _, h := range x.remove(first, n) {
-		x.policy.evict(h, hot, x.entries)
+// evictSlots removes the entries in some slots, at most a batch.
+func (x *Index) evictSlots(slots []slot) {
+	if len(slots) == 0 {
+		return
 	}
-	x.cutOut(first, n)
-	x.freeSlots(first, n)
-	x.evicted.Add(int64(n))
-}
-
-// remove makes a stretch of entries, within one segment and at most a batch,
-// absent for readers, and returns their hashes.
-func (x *Index) remove(first slot, n int) []uint64 {
-	seg, i := x.at(first)
-	hashes := x.hashes[:n]
+	var hashes [batchKeys]uint64
 	var buckets [batchKeys]*bucket
-	for j := range n {
-		h := x.hash(seg.key(i + j))
-		hashes[j] = h
-		buckets[j] = x.table.bucket(h)
+	for j, s := range slots {
+		seg, i := x.at(s)
+		hashes[j] = x.hash(seg.key(i))
+		buckets[j] = x.table.bucket(hashes[j])
 	}
-	simd.Prefetch(buckets[:n]) // before readers have to wait
+	x.work += len(slots) * workPerEvicted
+	simd.Prefetch(buckets[:len(slots)]) // before readers have to wait
 	x.mu.Lock()
-	x.mu.count(n)
-	for j := range n {
-		x.table.replace(hashes[j], first+slot(j), noSlot)
-		x.setClass(seg, i+j, noClass)
+	for j, s := range slots {
+		seg, i := x.at(s)
+		x.table.replace(hashes[j], s, noSlot)
+		x.setClass(seg, i, noClass)
 	}
-	x.dropLinks(first, n)
-	x.entries -= int64(n)
-	x.removals.Add(1)
+	x.entries -= int64(len(slots))
 	x.mu.Unlock()
-	return hashes
+	for first, n := range stretches(slots) {
+		x.freeSlots(first, n)
+	}
+	x.evicted.Add(int64(len(slots)))
 }
 
 // Evict takes keys away from a place; an entry that no place holds any more is
@@ -132,22 +127,19 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 }
 
 // evictBatch takes the first keys away from a place, at most batchKeys. It returns how
-// many entries it has changed, and for how many keys. Each key may need a span; where
-// there are few it takes one key alone, which needs none.
+// many entries it has changed, and for how many keys.
 func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int, _ error) {
 	if x.hashLen != 0 && hashLen != x.hashLen {
 		return 0, 0, x.otherHashLen(hashLen)
 	}
-	if n = x.reserve(min(len(keys)/hashLen, batchKeys), noStore); x.fewSpans {
-		n = 1
-	}
+	n = min(len(keys)/hashLen, batchKeys)
+	x.classes.freeIdle()
 	if x.dump != nil {
 		x.dump.addEvict(place, keys[:n*hashLen], hashLen)
 	}
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keyArray{keys, hashLen, hashLen, n})
-	x.writing.count(n * workPerStored)
 	for i := range n {
 		s := b.slot[i]
 		if s == noSlot {
@@ -162,10 +154,6 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	}
 	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {
-		if x.fewSpans {
-			first = x.fillHole(first)
-		}
-		x.cutOut(first, n)
 		x.freeSlots(first, n)
 	}
 	return changed, n, nil
@@ -186,14 +174,11 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 			continue // the same key again
 		}
 		changed++
-		x.mu.count(1)
 		if x.setClass(seg, j, to[i]); to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
-			x.dropLinks(s, 1)
 			x.entries--
 			gone = append(gone, s)
 		}
-		x.removals.Add(1)
 	}
 	x.evicted.Add(int64(len(gone)))
 	return gone, changed

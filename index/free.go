@@ -89,13 +89,6 @@ func (x *Index) openIn(id, i int) bool {
 	return true
 }
 
-// useSlots marks a stretch of free slots within one segment as taken.
-func (x *Index) useSlots(first slot, n int) {
-	seg, i := x.at(first)
-	seg.used.setRange(i, n, true)
-	x.addFree(first, -n)
-}
-
 // freeSlots makes a stretch of slots within one segment free; readers know already.
 func (x *Index) freeSlots(first slot, n int) {
 	seg, i := x.at(first)

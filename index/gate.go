@@ -25,14 +25,13 @@ type gate struct {
 	pool sync.Pool
 
 	_      cacheLine
-	closed syncBool // a writer is inside or waits for readers
-	parked syncBool // the writer sleeps until a reader leaves
+	closed atomic.Bool // a writer is inside or waits for readers
+	parked atomic.Bool // the writer sleeps until a reader leaves
 	_      cacheLine
 
-	left   wakeup        // wakes the writer; a late one makes a later writer look once more
-	writer syncMutex     // held by the writer, and for a moment by a reader that has waited long
+	left   chan struct{} // of one; wakes the writer; a late one makes a later writer look once more
+	writer sync.Mutex    // held by the writer, and for a moment by a reader that has waited long
 	issued atomic.Uint32 // stripes given out by pool
-	holds
 }
 
 // cacheLine keeps what lies in front of it off the lines of what lies behind it: two lines of
@@ -41,11 +40,10 @@ type cacheLine [128]byte
 
 // readerStripe is a stripe of a gate, and what the lookups that used it have left.
 type readerStripe struct {
-	inside  syncInt32 // lookups that read
-	touchMu mutex     // guards touches; taken after writing and mu
-	touches []stretch // found by lookups, not yet applied
-	readHolds
-	_ cacheLine
+	inside  atomic.Int32 // lookups that read
+	touchMu sync.Mutex   // guards touches; taken after writing and mu
+	touches []stretch    // found by lookups, not yet applied
+	_       cacheLine
 }
 
 const (
@@ -54,10 +52,10 @@ const (
 	stripesPerProcessor = 2
 	// mostStripes bounds what a writer looks at.
 	mostStripes = 64
-	// usualGateTries is how often a reader or writer looks again before it sleeps, some 20
+	// gateTries is how often a reader or writer looks again before it sleeps, some 20
 	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
 	// as most waits.
-	usualGateTries = 500
+	gateTries = 500
 	// gatePause is how many steps of nothing lie between two looks, some 40 nanoseconds.
 	gatePause = 100
 )
@@ -66,7 +64,7 @@ const (
 func (g *gate) init() {
 	n := min(stripesPerProcessor*runtime.GOMAXPROCS(0), mostStripes)
 	g.stripes = make([]readerStripe, n+1)[1:] // the first only pads what lies in front
-	g.left = newWakeup()
+	g.left = make(chan struct{}, 1)
 	g.pool.New = func() any { return &g.stripes[int(g.issued.Add(1))%len(g.stripes)] }
 }
 
@@ -93,24 +91,21 @@ func (g *gate) enter(r *readerStripe) {
 	if r.inside.Add(1); g.closed.Load() {
 		g.enterLater(r)
 	}
-	r.beginRead()
 }
 
+// leave takes a reader out of its stripe.
 func (g *gate) leave(r *readerStripe) {
-	r.endRead()
-	g.withdraw(r)
-}
-
-// withdraw takes a reader out of its stripe.
-func (g *gate) withdraw(r *readerStripe) {
 	if r.inside.Add(-1) == 0 && g.parked.Load() {
-		g.left.send()
+		select {
+		case g.left <- struct{}{}:
+		default:
+		}
 	}
 }
 
 // enterLater enters once the gate is open. Whoever has the lock of writers keeps it open.
 func (g *gate) enterLater(r *readerStripe) {
-	g.withdraw(r)
+	g.leave(r)
 	for range gateTries {
 		if pause(); g.closed.Load() {
 			continue
@@ -118,7 +113,7 @@ func (g *gate) enterLater(r *readerStripe) {
 		if r.inside.Add(1); !g.closed.Load() {
 			return
 		}
-		g.withdraw(r)
+		g.leave(r)
 	}
 	g.writer.Lock()
 	r.inside.Add(1)
@@ -133,7 +128,6 @@ func (g *gate) Lock() {
 	for i := range g.stripes {
 		g.awaitEmpty(&g.stripes[i])
 	}
-	g.begin()
 }
 
 // awaitEmpty waits until a stripe has no reader.
@@ -146,14 +140,13 @@ func (g *gate) awaitEmpty(r *readerStripe) {
 	}
 	g.parked.Swap(true) // as in Lock
 	for r.inside.Load() != 0 {
-		g.left.wait()
+		<-g.left
 	}
 	g.parked.Store(false)
 }
 
 // Unlock lets readers in.
 func (g *gate) Unlock() {
-	g.end()
 	g.closed.Store(false)
 	g.writer.Unlock()
 }

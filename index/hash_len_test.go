@@ -31,7 +31,6 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 	t.Helper()
 	const n = 4000
 	before, keys := x.Stats(), chain(1, n, hashLen)
-	key := keys[:hashLen]
 	var w Writer
 	err := x.Store(&w, []int{0}, keys, hashLen)
 	require.ErrorIs(t, err, ErrOtherHashLen)
@@ -42,7 +41,7 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 	require.Equal(t, before, x.Stats())
 
 	for _, stop := range []bool{false, true} {
-		c := Cursor{Remember: true}
+		var c Cursor
 		var runs [8]Run
 		x.Begin(&c, hashLen)
 		filled, covered, clean := x.Probe(&c, keys, 1, runs[:], stop)
@@ -54,17 +53,7 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 		require.Equal(t, []int{1, want, want}, []int{filled, covered, runs[0].N})
 		require.Nil(t, runs[0].Coverage)
 		require.LessOrEqual(t, c.Work(), 2*workPerCall, "one step, however many the keys are")
-		require.Nil(t, x.Found(&c, key))
 	}
-	all, work := x.Confirm(0, nil, keys, hashLen)
-	require.False(t, all)
-	require.Less(t, work, 10*workPerCall)
-	var trail Trail
-	down, done := x.Trace(&trail, key, 0, 1)
-	require.True(t, done)
-	require.EqualValues(t, 1, down)
-	_, ok := x.Recite(&trail, nil, key, 0, 1)
-	require.False(t, ok)
 }
 
 // TestHashLengthIsDecided asks who decides: Config, or else the first store after New or
@@ -89,13 +78,10 @@ func TestHashLengthIsDecided(t *testing.T) {
 	require.NoError(t, err, "there is nothing to evict, of any length")
 	require.Zero(t, n)
 	var w Writer
-	w.Number(3)
 	require.NoError(t, x.Store(&w, []int{0}, keys, 32))
-	x.Before(&w, keys[:16]) // of another length: ignored
 	requireRefused(t, x, 16)
 	x.Reset()
 	require.NoError(t, x.Store(&w, []int{0}, keys, 16), "the Writer of another length begins a new chain")
 	requireRefused(t, x, 32)
 	checkBooks(t, x)
-	checkLinks(t, x)
 }

@@ -27,8 +27,6 @@ type op struct {
 	kind   opKind
 	writer int      // store: which Writer; its chain continues unless fresh
 	fresh  bool     // store: a new chain begins
-	behind []uint16 // store: the key in front of the first, if it is told
-	number uint32   // store: of the first key, with behind
 	place  int      // store, evict
 	length int      // which of the lengths of a setting the keys have
 	ids    []uint16 // the keys; of a lookup also those that are strode over
@@ -52,7 +50,7 @@ func (o op) String() string {
 	case opReset:
 		return "reset"
 	case opStore:
-		fmt.Fprintf(&b, "store writer=%d fresh=%v place=%d behind=%v number=%d", o.writer, o.fresh, o.place, o.behind, o.number)
+		fmt.Fprintf(&b, "store writer=%d fresh=%v place=%d", o.writer, o.fresh, o.place)
 	case opEvict:
 		fmt.Fprintf(&b, "evict place=%d", o.place)
 	case opResetPlaces:
@@ -216,23 +214,11 @@ func (g *generator) stored() (ids []uint16) {
 	return ids
 }
 
-// grow makes a store add a few keys to a chain, as an engine does that decodes. What it says of
-// the chain is not always true.
+// grow makes a store add a few keys to a chain, as an engine does that decodes.
 func (g *generator) grow(o *op) {
 	i := g.IntN(min(len(g.previous), 8))
-	c := g.previous[i]
-	o.fresh, o.number, o.behind = true, uint32(len(c)), c[len(c)-1:]
-	switch g.IntN(10) {
-	case 0:
-		o.number = g.Uint32()
-	case 1:
-		o.behind = []uint16{uint16(g.IntN(numIDs))}
-	case 2:
-		at := g.IntN(len(c)) // a fork
-		o.number, o.behind = uint32(at+1), c[at:at+1]
-	}
-	o.ids = g.fresh(nil, 1+g.IntN(1+g.IntN(20)))
-	g.previous[i] = append(slices.Clone(c), o.ids...)
+	o.fresh, o.ids = true, g.fresh(nil, 1+g.IntN(1+g.IntN(20)))
+	g.previous[i] = append(slices.Clone(g.previous[i]), o.ids...)
 }
 
 // asked is what a lookup brings: stored stretches with other keys among them, and

@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
@@ -34,9 +35,8 @@ const (
 	// MinMaxBytes is the smallest byte bound that is accepted: one segment of the
 	// longest hashes, a page of the table and the queues, with room to spare.
 	MinMaxBytes = 2 << 20
-	// fixedBytes is kept for what does not grow with the entries: the queues of touches, what the
-	// policy remembers, the queue of preallocations, and the spare lists of spans.
-	fixedBytes = 1<<20 + mostSpareRefs
+	// fixedBytes is kept for what does not grow with the entries: the queues of touches.
+	fixedBytes = 1 << 20
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
 )
@@ -76,39 +76,32 @@ type Index struct {
 	secret               *simd.DigestSecret      // of the digests
 
 	// mu guards what readers see: the segments' list, keys of entries and classes,
-	// the table's directory and pages, the coverages, links, hashLen. Changed under writing
+	// the table's directory and pages, the coverages, hashLen. Changed under writing
 	// and mu both, so that a writer reads it without mu.
 	mu       gate
 	segments []segment // by segment number
 	table    *table
-	coverage []*Coverage // by class; nil for noClass and for free numbers
-	hashLen  int         // of all keys; 0 if that is not decided
-	epoch    syncUint64  // counts resets
-	_        cacheLine
-
-	removals syncUint64 // counts batches in which entries went or lost a place
+	coverage []*Coverage   // by class; nil for noClass and for free numbers
+	hashLen  int           // of all keys; 0 if that is not decided
+	epoch    atomic.Uint64 // counts resets
 	_        cacheLine
 
 	// writing is held by whoever changes the index, for one batch. What only
 	// writers know is guarded by it alone.
-	writing mutex
+	writing sync.Mutex
 	classes *classes
 	entries int64
+	clock   uint64 // counts uses, see last_use.go; 0 is before the first
 	writers
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
-	resetting    []*PlacesReset    // under way
-	dumping      bool              // Dump is called
-	dump         *dump             // it walks still, nil if none does
-	dumps        uint8             // numbers dumps, see span.mark
-	stores       uint32            // numbers stores
-	touching     []stretch         // taken from the queues
-	touched      int               // of those, already applied
-	emptied      int               // the stripe of mu whose queue was taken last
-	moved        int               // spans that use has moved, see applyTouches
-	hashes       [batchKeys]uint64 // see remove
-	moving       [batchKeys]link   // see readMoved
+	resetting    []*PlacesReset // under way
+	dumping      bool           // Dump is called
+	dump         *dump          // it walks still, nil if none does
+	touching     []stretch      // taken from the queues
+	touched      int            // of those, already applied
+	emptied      int            // the stripe of mu whose queue was taken last
 
 	stored, evicted, refused, resets atomic.Int64
 }
@@ -120,21 +113,10 @@ type writers struct {
 	freshSlab    freshSlab // of the last of them
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
-	free         int64     // slots that are, preallocated ones not included
+	free         int64     // slots that are
 	freeSegments freeSegments
 	open         opening
-	prealloc     preallocations
-	spans        []*[spanChunk]span
-	unusedSpans  int
-	drained      spanID // spans of the last chunk that are drained, see drainChunk
-	fewSpans     bool   // too few for all that the batch may take, see reserve
-	leaveSpans   int    // how many of them are not for what the batch has found
-	joinAt       slot   // where joinSpans goes on
-	refs         refLists
-	headBytes    int64 // of all segments' links
-	unused       spanList
-	cold, hot    spanList
-	policy       policy
+	byUse        useHeap
 	evicting     bool // something was evicted
 	splits       int  // pages that the batch has split
 	work         int  // of the batch, see Writer.Work
@@ -169,7 +151,6 @@ func New(cfg Config) (*Index, error) {
 		hasher: newHasher(), digests: !cfg.CompareKeys && simd.FastDigest(), secret: simd.NewDigestSecret(),
 	}
 	x.mu.init()
-	x.writing.watch(&x.work)
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
 	x.clear()
 	return x, nil
@@ -188,14 +169,12 @@ func (x *Index) clear() {
 	x.segments, x.table, x.coverage, x.hashLen = nil, table, classes.coverage, x.setHashLen
 	x.classes, x.entries = classes, 0
 	x.epoch.Add(1)
-	x.removals.Add(1)
 	x.mu.Unlock()
 	x.writers = writers{}
 	if x.dump != nil {
 		x.dump.addReset()
 	}
 	x.touching, x.touched = x.touching[:0], 0
-	x.writing.count(len(slabs))
 	for _, m := range slabs {
 		x.discard(m)
 	}
@@ -283,6 +262,5 @@ func (x *Index) bytes() int64 {
 		queue += int64(cap(r.touches))
 		r.touchMu.Unlock()
 	}
-	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue*stretchBytes +
-		int64(len(x.policy.ghosts))*ghostBytes + x.prealloc.bytes()
+	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.discardBytes + queue*stretchBytes
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,8 +94,8 @@ func drawnKeys(seed byte, n int) []byte {
 
 // skipIfBuildAllocates skips a test that counts allocations if the build makes some of its own.
 func skipIfBuildAllocates(t *testing.T) {
-	if raceEnabled || unsafe.Sizeof(holds{}) > 0 {
-		t.Skip("the race detector and the records of holds allocate")
+	if raceEnabled {
+		t.Skip("the race detector allocates")
 	}
 }
 
@@ -244,14 +243,11 @@ func TestReset(t *testing.T) {
 	require.Equal(t, 1, filled)
 	require.Equal(t, 100, covered)
 	require.NotNil(t, runs[0].Coverage)
-	clean, _ = x.End(&c)
-	require.True(t, clean)
+	require.True(t, x.End(&c))
 
 	x.Begin(&c, 32)
 	x.Reset()
-	clean, stable := x.End(&c)
-	require.False(t, clean)
-	require.False(t, stable)
+	require.False(t, x.End(&c))
 	st := x.Stats()
 	require.Zero(t, st.Entries)
 	require.Less(t, st.Bytes, int64(1<<20))
@@ -266,8 +262,8 @@ func TestWriterContinuesItsChain(t *testing.T) {
 	}
 	store(t, x, chain(2, 50, 32), 32) // makes 40 of the first make way
 	leading, bits := probe(x, keys, 32, 90, false)
-	require.Equal(t, 50, leading, "the tail goes first")
-	require.NotContains(t, bits[50:], true)
+	require.InDelta(t, 50, leading, rowSlots, "the tail goes first")
+	require.NotContains(t, bits[leading:], true)
 }
 
 func TestChainLongerThanTheIndexKeepsItsBeginning(t *testing.T) {
@@ -276,7 +272,7 @@ func TestChainLongerThanTheIndexKeepsItsBeginning(t *testing.T) {
 	keys := chain(1, 5000, 32)
 	store(t, x, keys, 32)
 	leading, _ := probe(x, keys, 32, 512, true)
-	require.Equal(t, 1000, leading)
+	require.InDelta(t, 1000, leading, rowSlots, "but for what shares a row with it")
 	require.EqualValues(t, 1000, x.Stats().Entries)
 }
 
@@ -325,9 +321,6 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			if rng.IntN(3) == 0 { // one by one
 				for i := 0; i < len(c); i += hashLen {
 					var w Writer
-					if w.Number(uint32((from*hashLen + i) / hashLen)); i > 0 {
-						w.Behind(c[i-hashLen : i])
-					}
 					require.NoError(t, x.Store(&w, []int{0}, c[i:i+hashLen], hashLen))
 					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
 					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
@@ -342,8 +335,8 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 				rest = rest[n:]
 			}
 			m.store(split(c, hashLen))
-			if leading, _ := probeSilent(x, c, hashLen); len(c)/hashLen <= m.max {
-				require.Equal(t, len(c)/hashLen, leading, "seed %d step %d: what was just stored", seed, step)
+			if leading, _ := probeSilent(x, c, hashLen); w.Stored() > 0 {
+				require.GreaterOrEqual(t, leading, w.Stored(), "seed %d step %d: what was just stored", seed, step)
 			}
 		case op == 18:
 			want := 0
@@ -388,104 +381,43 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 	return slices.Index(append(slices.Clone(bits), false), false), bits
 }
 
-// checkSpanLists checks the lists of spans, and returns those of entries.
-func checkSpanLists(t testing.TB, x *Index) (listed map[spanID]bool) {
-	t.Helper()
-	listed = map[spanID]bool{}
-	entries, unused := 0, 0
-	for _, want := range []span{{}, {mark: markUsed}, {mark: markUsed, hot: true}} {
-		l, before := x.list(&want), noSpan
-		for id := l.newest; id != noSpan; id = x.span(id).older {
-			s := x.span(id)
-			require.True(t, (s.mark != markUnused) == (want.mark != markUnused) && s.hot == want.hot && s.newer == before && !listed[id] && !s.keptOut())
-			if before = id; s.mark == markUnused {
-				unused++
-				continue
-			}
-			listed[id] = true
-			entries += int(s.n)
-		}
-		require.Equal(t, before, l.oldest)
-	}
-	require.EqualValues(t, x.entries, entries, "entries in spans")
-	require.Equal(t, unused, x.unusedSpans)
-	return listed
-}
-
-// checkRefs checks the room and the bytes of the segments' lists of spans.
-func checkRefs(t testing.TB, x *Index) {
-	t.Helper()
-	used, spare := 0, 0
-	for id := range x.segments {
-		if books := x.segments[id].books; books != nil {
-			n := cap(books.spans)
-			require.True(t, n <= max(2*len(books.spans), fewRefs) && n&(n-1) == 0, "%d of %d", len(books.spans), n)
-			used += n
-		}
-	}
-	for i, lists := range x.refs.spare {
-		for _, l := range lists {
-			require.Equal(t, 1<<i, cap(l))
-			spare += cap(l)
-		}
-	}
-	require.EqualValues(t, used*int(refBytes), x.refs.bytes)
-	require.EqualValues(t, spare*int(refBytes), x.refs.spareBytes)
-	require.LessOrEqual(t, x.refs.spareBytes, int64(mostSpareRefs))
-}
-
 // checkBooks holds everything that the index keeps about its entries against the
 // entries.
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
-	free, prealloc := int64(0), int64(0)
+	free, entries := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
-	listed := checkSpanLists(t, x)
-	checkRefs(t, x)
 	for id := range x.segments {
 		seg := &x.segments[id]
 		if seg.books == nil {
 			continue // of TestMoreSegmentsThanSlotsCanNumber
 		}
-		covered := [segmentSlots]bool{}
-		end := 0
-		for _, r := range seg.spans {
-			s := x.span(r.id)
-			require.True(t, listed[r.id])
-			require.Equal(t, slot(id)<<segmentBits+slot(r.first), s.first)
-			require.GreaterOrEqual(t, int(r.first), end, "spans in order")
-			require.NotZero(t, s.n)
-			end = int(r.first) + int(s.n)
-			for i := int(r.first); i < end; i++ {
-				covered[i] = true
-			}
-			delete(listed, r.id)
-		}
 		unused := 0
 		for i := range segmentSlots {
-			used, preallocated := seg.used.has(i), seg.prealloc.has(i)
-			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !preallocated) || preallocated && !used {
-				require.Fail(t, "a slot is taken in some books only")
-			}
-			prealloc += int64(which(preallocated))
-			if !covered[i] {
-				unused += 1 - which(preallocated)
+			require.Equal(t, seg.used.has(i), seg.class[i] != noClass)
+			if !seg.used.has(i) {
+				unused++
 				continue
 			}
+			entries++
 			counts[seg.class[i]]++
 			key := seg.key(i)
 			if x.find(x.hash(key), key) != slot(id)<<segmentBits+slot(i) {
 				require.Fail(t, "an entry is not in the table")
 			}
+			require.Positive(t, seg.lastUse[i/rowSlots])
+			require.LessOrEqual(t, seg.lastUse[i/rowSlots], x.clock)
+			require.GreaterOrEqual(t, seg.lastUse[i/rowSlots], seg.bound)
 		}
 		require.Equal(t, unused, seg.free)
 		free += int64(unused)
 		checkGroups(t, x, seg)
 		require.Equal(t, (unused+63)/64, seg.level)
+		require.Same(t, seg.books, x.byUse[seg.heapAt])
+		require.LessOrEqual(t, x.byUse[(max(seg.heapAt, 1)-1)/2].bound, seg.bound)
 	}
-	require.Empty(t, listed, "spans outside of any segment")
 	require.Equal(t, free, x.free)
-	require.Equal(t, prealloc, x.prealloc.slots)
+	require.Equal(t, x.entries, entries)
 	checkFreeSegments(t, x)
 	checkClasses(t, x, counts)
 	checkTable(t, x)
@@ -499,45 +431,39 @@ func TestTouchesOfEvicted(t *testing.T) {
 		keys := chain(1, 10, 32)
 		store(t, x, keys, 32)
 		store(t, x, chain(2, 10, 32), 32)
+		before := x.clock
 		probe(x, keys, 32, 10, true)
 		n := evict(t, x, 0, keys[gone[0]*32:gone[1]*32], 32)
 		require.Equal(t, gone[1]-gone[0], n)
 		require.True(t, x.applyTouches(100))
 		checkBooks(t, x)
-		require.Equal(t, 10-n, hotEntries(x), name)
+		require.GreaterOrEqual(t, usedSince(x, before), 10-n, name)
 	}
 }
 
-// hotEntries returns how many entries are in hot spans.
-func hotEntries(x *Index) (n int) {
-	for id := x.hot.newest; id != noSpan; id = x.span(id).older {
-		n += int(x.span(id).n)
+// usedSince returns how many entries are in rows that were used after a time.
+func usedSince(x *Index, time uint64) (n int) {
+	for id := range x.segments {
+		for i := range segmentSlots {
+			if seg := &x.segments[id]; seg.used.has(i) && seg.lastUse[i/rowSlots] > time {
+				n++
+			}
+		}
 	}
 	return n
 }
 
-// TestTouchesInManySpans looks up every second key of stretches whose other keys are
-// gone, again and again: a batch of stores uses a part of one such stretch at a time.
-func TestTouchesInManySpans(t *testing.T) {
+// TestTouchesOfALongStretch uses a stretch of many segments in several holds.
+func TestTouchesOfALongStretch(t *testing.T) {
 	x := mustNew(t, onePlace(0))
-	keys := chain(1, segmentSlots, 32)
+	keys := chain(1, 4*segmentSlots, 32)
 	store(t, x, keys, 32)
-	for i := 0; i < segmentSlots; i += 2 {
-		evict(t, x, 0, keys[i*32:(i+1)*32], 32)
-	}
-	const lookups = 10
-	for range lookups {
-		var c Cursor
-		var runs [8]Run
-		x.Begin(&c, 32)
-		_, covered, _ := x.Probe(&c, keys[32:], 2, runs[:], true)
-		require.Equal(t, segmentSlots/2, covered)
-		x.End(&c)
-	}
-	require.False(t, x.applyTouches(touchStore))
-	require.Zero(t, x.touched, "of %d stretches of %d spans each", lookups, segmentSlots/2)
-	require.Equal(t, touchStore, hotEntries(x))
-	require.True(t, x.applyTouches(lookups*segmentSlots))
+	before := x.clock
+	probe(x, keys, 32, 1024, true)
+	require.False(t, x.applyTouches(2))
+	require.Equal(t, 2*segmentSlots, usedSince(x, before), "the tail first")
+	require.True(t, x.applyTouches(3))
+	require.Equal(t, 4*segmentSlots, usedSince(x, before))
 }
 
 // pieces counts the stretches of the log that a chain lies in.

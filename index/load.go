@@ -3,16 +3,11 @@ package index
 import (
 	"errors"
 	"fmt"
-	"math"
 )
 
 // Loader loads a dump into an index. It belongs to one goroutine.
 type Loader struct {
 	index *Index
-	last  Writer // of the last run
-	time  uint32 // of its last use
-	age   uint64 // of the first run at that time
-	runs  bool   // there was a run since the beginning or the last reset
 }
 
 // NewLoader returns a Loader for an index that is empty and that nobody else changes until the load ends.
@@ -40,57 +35,34 @@ func (l *Loader) Load(r *DumpRecord) error {
 		return l.resetPlaces(r.Places)
 	case DumpReset:
 		l.index.Reset()
-		l.last, l.runs = Writer{}, false
-		return nil
-	case DumpBonus:
-		if !(r.Bonus >= 0 && r.Bonus <= mostBonus) { // also if it is no number
-			return fmt.Errorf("%w: a bonus of %v, give 0 to %d", ErrDumpRecord, r.Bonus, mostBonus)
-		}
-		l.hold(func(x *Index) { x.policy.bonus = r.Bonus })
 		return nil
 	}
 	return fmt.Errorf("%w: kind %d", ErrDumpRecord, r.Kind)
 }
 
-// hold makes one change under a hold of writing. The change is not counted, and the policy learns nothing
-// from it.
+// hold makes one change under a hold of writing. The change is not counted.
 func (l *Loader) hold(change func(x *Index)) {
 	x := l.index
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	stored, evicted := x.stored.Load(), x.evicted.Load()
-	x.policy.frozen = true
 	change(x)
-	x.policy.frozen = false
 	x.stored.Store(stored)
 	x.evicted.Store(evicted)
 }
 
-// store stores the keys of a DumpRun as the newest of their list, or behind those of the run in front.
+// store stores the keys of a DumpRun, and evicts for them only what was used earlier.
 func (l *Loader) store(r *DumpRecord) error {
-	if len(r.Before) != 0 && len(r.Before) != r.HashLen {
-		return fmt.Errorf("%w: a key in front of %d bytes, the others have %d", ErrDumpRecord, len(r.Before), r.HashLen)
+	if r.LastUse > MaxDumpUse {
+		return fmt.Errorf("%w: last used at %d, at most %d can be", ErrDumpRecord, r.LastUse, uint64(MaxDumpUse))
 	}
-	w := Writer{last: noSlot, hot: r.Hot}
-	if r.SameUse && l.runs && l.last.hot == r.Hot {
-		w.store, w.after = l.last.store, l.last.after
-	} else if !l.runs {
-		l.time, l.age = r.Time, 0
-	} else if age := l.age + uint64(r.Time-l.time); age <= math.MaxUint32 { // otherwise it is earlier, or out of order
-		l.time, l.age = r.Time, age
-	}
-	if r.Numbered {
-		w.Number(r.Number)
-		if r.Number > 0 {
-			w.hashLen = copy(w.lastKey[:], r.Before)
-		}
-	}
+	w := Writer{last: noSlot, use: max(r.LastUse, 1)}
 	var next batch
 	for keys := r.Keys; len(keys) > 0 && !w.full; {
 		var n int
 		var err error
 		l.hold(func(x *Index) {
-			x.policy.clock = l.time
+			x.clock = max(x.clock, w.use)
 			n, err = x.storeBatch(&w, &next, r.Places, keys, r.HashLen)
 		})
 		if errors.Is(err, ErrClasses) {
@@ -100,7 +72,6 @@ func (l *Loader) store(r *DumpRecord) error {
 		}
 		keys = keys[n*r.HashLen:]
 	}
-	l.last, l.runs = w, true
 	return nil
 }
 

@@ -12,33 +12,29 @@ import (
 func TestLoadRefusesBadRecords(t *testing.T) {
 	keys := drawnKeys(1, MaxDumpKeys+1)
 	good := func() DumpRecord {
-		return DumpRecord{Kind: DumpRun, Places: []int{0, 2}, Keys: cut(keys, 0, 2), HashLen: 32, Numbered: true, Number: 3, Before: cut(keys, 2, 3)}
+		return DumpRecord{Kind: DumpRun, Places: []int{0, 2}, Keys: cut(keys, 0, 2), HashLen: 32, LastUse: 3}
 	}
 	for name, c := range map[string]struct {
 		spoil func(r *DumpRecord)
 		err   error
 	}{
 		"no kind":              {func(r *DumpRecord) { r.Kind = 0 }, ErrDumpRecord},
-		"a later kind":         {func(r *DumpRecord) { r.Kind = DumpBonus + 1 }, ErrDumpRecord},
+		"a later kind":         {func(r *DumpRecord) { r.Kind = DumpReset + 1 }, ErrDumpRecord},
 		"no keys":              {func(r *DumpRecord) { r.Keys = nil }, ErrDumpRecord},
 		"too many keys":        {func(r *DumpRecord) { r.Keys = keys }, ErrDumpRecord},
 		"cut keys":             {func(r *DumpRecord) { r.Keys = r.Keys[1:] }, ErrCutKey},
 		"no hash length":       {func(r *DumpRecord) { r.HashLen = 0 }, ErrHashLen},
 		"negative hash length": {func(r *DumpRecord) { r.HashLen = -32 }, ErrHashLen},
 		"long hashes":          {func(r *DumpRecord) { r.HashLen = 65 }, ErrHashLen},
-		"other hashes":         {func(r *DumpRecord) { r.HashLen, r.Before = 16, nil }, ErrOtherHashLen},
+		"other hashes":         {func(r *DumpRecord) { r.HashLen = 16 }, ErrOtherHashLen},
 		"no places":            {func(r *DumpRecord) { r.Places = nil }, ErrPlace},
 		"a negative place":     {func(r *DumpRecord) { r.Places[0] = -1 }, ErrPlace},
 		"a place outside":      {func(r *DumpRecord) { r.Places[1] = 3 }, ErrPlace},
 		"places descend":       {func(r *DumpRecord) { r.Places[0] = 2 }, ErrPlace},
-		"a short key in front": {func(r *DumpRecord) { r.Before = r.Before[1:] }, ErrDumpRecord},
-		"a long key in front":  {func(r *DumpRecord) { r.Before = make([]byte, 1<<20) }, ErrDumpRecord},
+		"a use too late":       {func(r *DumpRecord) { r.LastUse = MaxDumpUse + 1 }, ErrDumpRecord},
 		"evicts no keys":       {func(r *DumpRecord) { r.Kind, r.Keys = DumpEvict, nil }, ErrDumpRecord},
 		"evicts elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpEvict, 3 }, ErrPlace},
 		"resets elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpResetPlaces, math.MaxInt }, ErrPlace},
-		"no number as a bonus": {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, math.NaN() }, ErrDumpRecord},
-		"a negative bonus":     {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, -1 }, ErrDumpRecord},
-		"a high bonus":         {func(r *DumpRecord) { r.Kind, r.Bonus = DumpBonus, math.Inf(1) }, ErrDumpRecord},
 	} {
 		x := mustNew(t, Config{Places: 3, Groups: [][]int{{0}}, HashLen: 32})
 		l, r := x.NewLoader(), good()
@@ -86,12 +82,10 @@ func FuzzLoad(f *testing.F) {
 func fuzzRecord(data, keys []byte) DumpRecord {
 	word := binary.LittleEndian.Uint64(data)
 	r := DumpRecord{
-		Kind: DumpKind(data[0] % 8), HashLen: 32, Hot: data[2]&1 > 0, SameUse: data[2]&2 > 0, Numbered: data[2]&4 > 0,
-		Number: uint32(word >> 8), Time: uint32(word >> 20), Bonus: float64(data[1]) / 8,
+		Kind: DumpKind(data[0] % 8), HashLen: 32, LastUse: word >> 8 % (MaxDumpUse + 2),
 	}
 	if data[2]&8 > 0 && data[3] > 200 {
 		r.HashLen = int(int8(data[3]))
-		r.Number = ^r.Number
 	}
 	for p := range 6 {
 		if data[1]>>p&1 == 1 {
@@ -101,8 +95,5 @@ func fuzzRecord(data, keys []byte) DumpRecord {
 	from := int(binary.LittleEndian.Uint16(data[4:])) % (1 << 11)
 	to := min(from+int(binary.LittleEndian.Uint16(data[6:]))%(MaxDumpKeys+2), 1<<11)
 	r.Keys = cut(keys, from, to)
-	if data[2]&16 > 0 {
-		r.Before = cut(keys, 0, 1)
-	}
 	return r
 }

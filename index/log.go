@@ -1,14 +1,16 @@
 package index
 
 import (
+	"container/heap"
+	"math"
 	"unsafe"
 
 	"github.com/hitline/hitline/simd"
 )
 
 // segmentSlots is the number of records in a segment: a run is compared within
-// one, so it is much longer than a chain's usual stretch, and it is what the
-// writers keep their books by.
+// one, so it is much longer than a chain's usual stretch. Writers keep one record of
+// free slots and of use for each.
 const (
 	segmentBits  = 12
 	segmentSlots = 1 << segmentBits
@@ -45,22 +47,23 @@ type books struct {
 	class      []class                          // noClass: the slot is free
 	hashLen    int
 	digests    [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where groupClass is noClass
-	links      links
 	_          cacheLine
 
-	used     slotSet   // taken, if only by a writer that has not published the slot yet
-	prealloc slotSet   // preallocated for chains; in used, too
-	free     int       // slots that are not
-	level    int       // the list of freeSegments it is in, 0 for none
-	near     [2]int32  // the segments before and behind it there, -1 for none
-	spans    []spanRef // of this segment, by their first slot
+	lastUse [segmentRows]uint64 // of each row, by Index.clock; of no meaning for an empty one
+	used    slotSet             // taken, if only by a writer that has not published the slot yet
+	free    int                 // slots that are not
+	bound   uint64              // none of its rows was used before that
+	heapAt  int32               // its place in Index.byUse
+	number  int32               // of the segment
+	level   int                 // the list of freeSegments it is in, 0 for none
+	near    [2]int32            // the segments before and after it there, -1 for none
 }
 
 // slotBytes is what a slot takes beside its key: its class.
 const slotBytes = 2
 
 // segmentHead is the size of a segment without its slots.
-const segmentHead = int64(unsafe.Sizeof(segment{}) + unsafe.Sizeof(books{}))
+const segmentHead = int64(unsafe.Sizeof(segment{})+unsafe.Sizeof(books{})) + heapBytes
 
 const (
 	// slabShare is how much the log and the table grow at a time: by a 16th of what
@@ -186,11 +189,8 @@ func (x *Index) grow() bool {
 	}
 	id := len(x.segments)
 	x.work += workPerSegment
-	if id == cap(x.segments) {
-		x.writing.count(id)
-	}
 	segments := append(x.segments, segment{ // readers do not see it yet
-		keys: unsafe.SliceData(keys), books: &books{class: classes, hashLen: hashLen, free: segmentSlots},
+		keys: unsafe.SliceData(keys), books: &books{class: classes, hashLen: hashLen, free: segmentSlots, number: int32(id), bound: math.MaxUint64},
 	})
 	x.mu.Lock()
 	x.segments = segments
@@ -198,6 +198,7 @@ func (x *Index) grow() bool {
 	x.slots += segmentSlots
 	x.free += segmentSlots
 	x.relist(id)
+	heap.Push(&x.byUse, segments[id].books)
 	return true
 }
 
@@ -206,7 +207,7 @@ func (x *Index) addSlab() bool {
 	hashLen := x.hashLen
 	var n int
 	for n = int(slabUnits(x.logBytes, segmentSlots*int64(hashLen+slotBytes))); ; n = max(n/2, 1) {
-		if x.room(n, slabBytes(n, hashLen), 0) {
+		if x.room(n, slabBytes(n, hashLen)) {
 			break
 		}
 		if n == 1 {
@@ -221,15 +222,13 @@ func (x *Index) addSlab() bool {
 	return true
 }
 
-// room tells whether the byte bound has room for so many more segments, in a slab of
-// so many bytes, and chunks of spans.
-func (x *Index) room(n int, slab int64, chunks int) bool {
+// room reports whether the byte bound has room for n more segments, in a slab of that many bytes.
+func (x *Index) room(n int, slab int64) bool {
 	n += len(x.freshSlab.classes) / segmentSlots
 	slots := x.slots + int64(n)*segmentSlots
 	segments := int64(len(x.segments) + n)
 	table := max(x.table.bytes(), worstTable(slots))
-	spans := spanRoom(max(len(x.spans)+chunks, leastChunks(slots))) + segments*fewRefs*refBytes
-	need := x.logBytes + slab + table + spans + headsRoom(segments) + x.classes.budget + fixedBytes
+	need := x.logBytes + slab + table + x.classes.budget + fixedBytes
 	if need > x.maxBytes || segments > maxSegments {
 		return false
 	}

@@ -42,9 +42,7 @@ type prober struct {
 	then func(id uint16, held places) error
 
 	// As they were at Begin, or when a Probe last told of a reset.
-	resets, removals int
-	evicted          int64
-	wasReset         bool // since Begin
+	resets int
 }
 
 func (w *world) newProber(c *index.Cursor, o op) *prober {
@@ -54,7 +52,7 @@ func (w *world) newProber(c *index.Cursor, o op) *prober {
 }
 
 func (p *prober) sync() {
-	p.resets, p.removals, p.evicted = p.world.resets, p.world.removals, p.x.Stats().Evicted
+	p.resets = p.world.resets
 }
 
 // upTo probes the keys asked before the given one.
@@ -79,7 +77,6 @@ func (p *prober) probe(keys []byte) error {
 		return fmt.Errorf("clean is %v", clean)
 	}
 	if !clean {
-		p.wasReset = true
 		p.sync()
 	}
 	if filled < 1 || filled > len(p.runs) || covered < 1 || (covered-1)*p.o.stride*hashLen >= len(keys) {
@@ -132,16 +129,8 @@ func (p *prober) take(cov *index.Coverage) error {
 
 // end finishes the lookup and checks what End says.
 func (p *prober) end() error {
-	gone := p.x.Stats().Evicted != p.evicted || !p.bounded && p.world.removals != p.removals
-	clean, stable := p.x.End(p.c)
-	if want := p.resets == p.world.resets; clean != want {
+	if clean, want := p.x.End(p.c), p.resets == p.world.resets; clean != want {
 		return fmt.Errorf("clean is %v at the end", clean)
-	}
-	switch {
-	case stable && (!clean || gone):
-		return errors.New("stable, though keys went")
-	case !stable && clean && !gone && !p.bounded && !p.wasReset:
-		return errors.New("not stable, though no key went")
 	}
 	return nil
 }

@@ -145,10 +145,9 @@ type world struct {
 	writers  [numWriters]openWriter
 	cursors  [2]index.Cursor // of a lookup and of one in its middle
 
-	resets   int
-	removals int // places that keys lost
-	stored   int64
-	evicted  int64
+	resets  int
+	stored  int64
+	evicted int64
 }
 
 type openWriter struct {
@@ -253,7 +252,6 @@ func (w *world) resetPlaces(lost []int) {
 				if *held>>p&1 == 0 {
 					continue
 				}
-				w.removals++
 				if *held &^= 1 << p; *held == 0 {
 					w.entries--
 					w.evicted++
@@ -337,12 +335,6 @@ func (w *world) store(o op) error {
 	fresh := o.fresh || to.place != o.place || to.length != o.length
 	if fresh {
 		*to = openWriter{place: o.place, length: o.length}
-		if o.behind != nil {
-			before := w.keys(o.behind, o.length)
-			to.Number(o.number)
-			to.Behind(before)
-			clear(before)
-		}
 	}
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
 		return w.x.Store(&to.Writer, []int{o.place}, keys, hashLen)
@@ -371,9 +363,7 @@ func (w *world) store(o op) error {
 	if !fresh || len(kept) < len(o.ids) && len(distinct) < len(o.ids) {
 		return nil // room was perhaps taken by the chain's own beginning
 	}
-	if w.bounded && o.behind != nil && w.chunk > 0 {
-		kept = kept[:min(len(kept), w.chunk)] // or by what is in front of it
-	}
+	kept = kept[:min(len(kept), to.Stored())] // of a bounded index the rest perhaps found no room
 	return w.each(kept, o.length, func(id uint16, held places) error {
 		if held>>o.place&1 == 0 {
 			return fmt.Errorf("key %d was just stored and is not there", id)
@@ -410,7 +400,6 @@ func (w *world) evict(o op) error {
 			w.evicted++
 		}
 	}
-	w.removals += want
 	if got > want || !w.bounded && got < want {
 		return fmt.Errorf("%d keys evicted, the model says %d", got, want)
 	}

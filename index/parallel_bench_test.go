@@ -46,10 +46,6 @@ func storeSingly(x *Index, keys []byte, chain, turns int) error {
 		for number := range chain {
 			for i := number; i < min(block, len(keys))/32; i += chain {
 				var w Writer
-				w.Number(uint32(number))
-				if number > 0 {
-					w.Behind(keys[(i-1)*32 : i*32])
-				}
 				if err := x.Store(&w, []int{0}, keys[i*32:(i+1)*32], 32); err != nil {
 					return err
 				}
@@ -72,7 +68,6 @@ func storeChains(x *Index, keys []byte) error {
 // storeChain stores keys of 32 bytes as one chain.
 func storeChain(x *Index, keys []byte) error {
 	var w Writer
-	w.Number(0)
 	return x.Store(&w, []int{0}, keys, 32)
 }
 

@@ -1,10 +1,6 @@
 package index
 
-import (
-	"slices"
-
-	"github.com/hitline/hitline/simd"
-)
+import "github.com/hitline/hitline/simd"
 
 // Run says that the next N keys of a lookup have the same coverage. Coverage is
 // nil for keys that are absent.
@@ -19,18 +15,15 @@ type Cursor struct {
 	// Quiet, set before Begin, leaves the order of eviction as it is: what the
 	// lookup finds does not count as used.
 	Quiet bool
-	// Remember, set before Begin, keeps what a quiet lookup finds, for Found.
-	Remember bool
 
-	hashLen  int
-	epoch    uint64
-	removals uint64
-	next     slot // where the next key is expected, noSlot if unknown
-	logStep  int  // slots between the records of consecutive keys, see matchNext
-	window   int  // keys compared at once
-	lonely   int  // keys in a row that did not lie behind the one before
-	work     int
-	found    []stretch
+	hashLen int
+	epoch   uint64
+	next    slot // where the next key is expected, noSlot if unknown
+	logStep int  // slots between the records of consecutive keys, see matchNext
+	window  int  // keys compared at once
+	lonely  int  // keys in a row that did not lie behind the one before
+	work    int
+	found   []stretch
 }
 
 const (
@@ -42,9 +35,9 @@ const (
 	// firstStretches is how many a Cursor has room for at first: three cache lines, so that
 	// lookups on other cores write to others. Doubled, it comes to maxStretches.
 	firstStretches = 16
-	// usualHoldWork is how much work is done under one hold of the lock before writers are let
+	// holdWork is how much work is done under one hold of the lock before writers are let
 	// in: some five microseconds. Writers wait so long, and new lookups behind them.
-	usualHoldWork = 2048
+	holdWork = 2048
 	// firstWindow is how many keys are compared at first. It grows eightfold while
 	// all agree, so that little is read in vain where a request leaves a chain.
 	firstWindow = 64
@@ -59,7 +52,7 @@ const (
 // Begin starts a lookup of keys of hashLen bytes.
 func (x *Index) Begin(c *Cursor, hashLen int) {
 	c.hashLen, c.next, c.logStep, c.window, c.lonely, c.work = hashLen, noSlot, 1, firstWindow, 0, 0
-	c.epoch, c.removals = x.epoch.Load(), x.removals.Load()
+	c.epoch = x.epoch.Load()
 	c.found = c.found[:0]
 }
 
@@ -91,9 +84,7 @@ func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbse
 				}
 			}
 		}
-		before := c.work
 		p.advance()
-		r.countRead(c.work - before)
 	}
 	return p.filled, p.covered, clean
 }
@@ -106,7 +97,7 @@ func (x *Index) resumeCursor(c *Cursor) bool {
 		c.next = x.valid(c.next)
 		return true
 	}
-	c.epoch, c.removals, c.next = epoch, x.removals.Load(), noSlot
+	c.epoch, c.next = epoch, noSlot
 	c.found = c.found[:0]
 	return false
 }
@@ -250,7 +241,7 @@ func runStrided(classes []class, step, n int) int {
 
 // follow notes that n records from a slot on were found, and goes on behind.
 func (c *Cursor) follow(first slot, n int) {
-	c.recordFound(first, (n-1)*c.logStep+1, c.logStep)
+	c.recordFound(first, (n-1)*c.logStep+1)
 	c.next = first + slot(n*c.logStep)
 	if n >= batchFrom {
 		c.lonely = 0
@@ -306,7 +297,7 @@ func (p *probing) locateBatch() {
 					behind++
 				}
 				c.next = s + slot(c.logStep)
-				c.recordFound(s, 1, 1)
+				c.recordFound(s, 1)
 			}
 			p.emit(run, id)
 		}
@@ -318,13 +309,13 @@ func (p *probing) locateBatch() {
 	c.next = p.x.valid(c.next)
 }
 
-// recordFound adds a stretch of n slots of which every slotStride-th was found.
-func (c *Cursor) recordFound(first slot, n, slotStride int) {
-	if c.Quiet && !c.Remember {
+// recordFound adds a stretch of n slots that were found, or every k-th of them.
+func (c *Cursor) recordFound(first slot, n int) {
+	if c.Quiet {
 		return
 	}
-	if last := len(c.found) - 1; last >= 0 && slotStride == 1 {
-		if f := &c.found[last]; f.slotStride == 1 && f.first+slot(f.n) == first {
+	if last := len(c.found) - 1; last >= 0 {
+		if f := &c.found[last]; f.first+slot(f.n) == first {
 			f.n += uint32(n)
 			return
 		}
@@ -333,40 +324,19 @@ func (c *Cursor) recordFound(first slot, n, slotStride int) {
 		c.found = make([]stretch, 0, firstStretches)
 	}
 	if len(c.found) < maxStretches {
-		c.found = append(c.found, stretch{first, uint32(n), uint32(slotStride)})
+		c.found = append(c.found, stretch{first, uint32(n)})
 	}
-}
-
-// Found returns the coverage of key if a Probe since Begin was asked for it and found it, and
-// nil if not, if an entry has gone since Begin, or if it lies behind the first maxStretches
-// stretches. A quiet lookup must have set Remember. key is only borrowed.
-func (x *Index) Found(c *Cursor, key []byte) *Coverage {
-	r := x.mu.RLock()
-	defer x.mu.RUnlock(r)
-	work := workPerCall + workPerKey + len(c.found)
-	r.countRead(work)
-	c.work += work
-	if c.epoch != x.epoch.Load() || c.removals != x.removals.Load() {
-		return nil
-	}
-	s := x.find(x.hash(key), key)
-	if s == noSlot || !slices.ContainsFunc(c.found, func(f stretch) bool { return f.found(s) }) {
-		return nil
-	}
-	seg, i := x.at(s)
-	return x.coverage[seg.classOf(i)]
 }
 
 // End finishes a lookup: what it found counts as used. It returns false when the
-// index was reset since Begin, and stable tells whether no entry has gone or lost
-// a place since then.
-func (x *Index) End(c *Cursor) (clean, stable bool) {
-	clean, stable = c.epoch == x.epoch.Load(), c.removals == x.removals.Load()
+// index was reset since Begin.
+func (x *Index) End(c *Cursor) (clean bool) {
+	clean = c.epoch == x.epoch.Load()
 	if clean && !c.Quiet {
 		x.queueTouches(c.found, c.epoch)
 	}
 	c.Drop()
-	return clean, stable
+	return clean
 }
 
 // Drop abandons a lookup, as when its connection is cut. Nothing counts as used.

@@ -135,17 +135,16 @@ func (x *Index) anyHolds(seg *segment, i, n int, places []uint64) bool {
 }
 
 // resetGroup removes the places from the next n entries, which are in one group of slots. It ends
-// early if they have many classes of many places. Where spans are few it ends with the first
-// entry that goes: see evictBatch.
+// early if they have many classes of many places.
 func (x *Index) resetGroup(r *PlacesReset, n int) {
-	x.reserve(n, noStore)
+	x.work += x.classes.freeIdle() * workPerClass
 	seg, i := x.at(r.at)
 	var to [groupSlots]class
-	var gone [groupSlots]slot
+	var gone []slot
 	known, kept := noClass, noClass // the class that without was last asked for, and its answer
 	for j := range n {
 		from := seg.class[i+j]
-		if to[j], gone[j] = from, noSlot; from == noClass {
+		if to[j] = from; from == noClass {
 			continue
 		}
 		if from != known {
@@ -154,25 +153,16 @@ func (x *Index) resetGroup(r *PlacesReset, n int) {
 		if kept != noClass {
 			to[j] = kept
 		} else {
-			gone[j] = r.at + slot(j)
+			gone = append(gone, r.at+slot(j))
 		}
-		if x.work >= resetWork || x.fewSpans && kept == noClass {
+		if x.work >= resetWork {
 			n = j + 1
 			break
 		}
 	}
 	x.setClasses(seg, i, to[:n])
-	r.at += slot(n) // fillHole sets it back
-	for first, m := range stretches(gone[:n]) {
-		x.work += m * workPerEvicted
-		x.remove(first, m)
-		if x.fewSpans {
-			first = x.fillHole(first)
-		}
-		x.cutOut(first, m)
-		x.freeSlots(first, m)
-		x.evicted.Add(int64(m))
-	}
+	r.at += slot(n)
+	x.evictSlots(gone)
 }
 
 // without returns the class of the places that a class has and r does not remove. It returns
@@ -231,7 +221,6 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 	x.work += workPerCall + workPerGroup + len(to)*workPerSetClass
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.mu.count(len(to) + groupSlots)
 	group := &seg.groupClass[i/groupSlots]
 	same := *group != noClass && len(to) == groupSlots
 	for j, id := range to {
@@ -242,5 +231,4 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 	} else {
 		x.summarizeGroup(seg, i)
 	}
-	x.removals.Add(1)
 }

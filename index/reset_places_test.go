@@ -25,7 +25,7 @@ func storeSome(t *testing.T, x *Index, keys []byte, places int, seed uint64) {
 	for range 40 {
 		place, n := rng.IntN(places), len(keys)/32
 		from := rng.IntN(n)
-		storeAt(t, x, place, uint32(from), nil, cut(keys, from, from+1+rng.IntN(n-from)))
+		storeAt(t, x, place, cut(keys, from, from+1+rng.IntN(n-from)))
 	}
 }
 
@@ -72,7 +72,7 @@ func eachChain(keys []byte, do func(keys []byte)) {
 func TestResetPlacesKeepsGroups(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 3)), drawnKeys(1, segmentSlots)
 	for p := range 3 {
-		storeAt(t, x, p, 0, nil, keys)
+		storeAt(t, x, p, keys)
 	}
 	require.NoError(t, x.ResetPlaces([]int{0, 2}))
 	for _, id := range x.segments[0].groupClass {
@@ -82,26 +82,10 @@ func TestResetPlacesKeepsGroups(t *testing.T) {
 	require.EqualValues(t, segmentSlots, x.Stats().Entries)
 }
 
-// A lookup learns that an entry has lost a place, also if others keep it.
-func TestResetPlacesIsSeenByLookups(t *testing.T) {
-	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 10)
-	storeAt(t, x, 0, 0, nil, keys)
-	storeAt(t, x, 1, 0, nil, keys)
-	for _, want := range []bool{false, true} { // the second time it has nothing to remove
-		var c Cursor
-		x.Begin(&c, 32)
-		x.Probe(&c, keys, 1, make([]Run, 8), false)
-		require.NoError(t, x.ResetPlaces([]int{0}))
-		clean, stable := x.End(&c)
-		require.True(t, clean)
-		require.Equal(t, want, stable)
-	}
-}
-
 // What other stores would move is met by a reset under way.
 func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 2*segmentSlots)
-	storeAt(t, x, 0, 0, nil, keys)
+	storeAt(t, x, 0, keys)
 	_, err := x.Evict(0, cut(keys, 0, 1024), 32) // free slots at the beginning of the log
 	require.NoError(t, err)
 	var r PlacesReset
@@ -115,7 +99,7 @@ func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	for _, i := range rng.Perm(segmentSlots) {
 		mixed = append(mixed, cut(last, i, i+1)...)
 	}
-	storeAt(t, x, 1, 0, nil, mixed) // scattered all over the segment
+	storeAt(t, x, 1, mixed) // scattered all over the segment
 	for !r.Step(1) {
 		continue
 	}
@@ -125,55 +109,10 @@ func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	checkBooks(t, x)
 }
 
-// fewSpansIndex returns an index that has spans for few of its entries, and its keys, of which
-// place 1 holds those with odd numbers too.
-func fewSpansIndex(t testing.TB) (x *Index, keys []byte) {
-	x = mustNew(t, Config{MaxBytes: 4 << 20, Places: 2, Groups: [][]int{{0}, {1}}})
-	all := drawnKeys(1, 1<<18)
-	n := 0
-	for ; !x.evicting; n += 1024 {
-		storeAt(t, x, 0, 0, nil, cut(all, n, n+1024))
-	}
-	return x, cut(all, 0, n)
-}
-
-// Evicts that move entries into holes, as spans are few, hide none from a reset under way.
-func TestResetPlacesWithFewSpans(t *testing.T) {
-	x, keys := fewSpansIndex(t)
-	n := len(keys) / 32
-	for i := 1; i < n; i += 2 {
-		_ = x.Store(&Writer{}, []int{1}, cut(keys, i, i+1), 32)
-	}
-	stays := held(x, keys)
-	var r PlacesReset
-	require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
-	rng, few := rand.New(rand.NewPCG(1, 1)), 0
-	for !r.Step(1) {
-		few += which(x.fewSpans)
-		for range 4 {
-			i := rng.IntN(n)
-			_, err := x.Evict(1, cut(keys, i, i+1), 32)
-			require.NoError(t, err)
-			if stays[i] != nil && stays[i][0] >= 2 {
-				stays[i] = []uint64{stays[i][0] - 2}
-			}
-		}
-	}
-	require.NotZero(t, few, "spans were never few")
-	for i, set := range held(x, keys) {
-		if stays[i] == nil || stays[i][0] < 2 {
-			require.Nil(t, set)
-		} else {
-			require.Equal(t, []uint64{2}, set)
-		}
-	}
-	checkBooks(t, x)
-}
-
 // A step is bounded by the work it is given. A reset of all ends it, and so does End.
 func TestResetPlacesInSteps(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 4*segmentSlots)
-	storeAt(t, x, 0, 0, nil, keys)
+	storeAt(t, x, 0, keys)
 	require.ErrorIs(t, x.ResetPlaces([]int{0, 2}), ErrPlace)
 	require.ErrorIs(t, x.ResetPlaces([]int{-1}), ErrPlace)
 	var r PlacesReset
@@ -187,7 +126,7 @@ func TestResetPlacesInSteps(t *testing.T) {
 		end()
 		require.True(t, r.Step(1))
 		require.Empty(t, x.resetting)
-		storeAt(t, x, 0, 0, nil, keys)
+		storeAt(t, x, 0, keys)
 		require.EqualValues(t, 4*segmentSlots, x.Stats().Entries)
 	}
 	checkBooks(t, x)
@@ -197,7 +136,7 @@ func TestResetPlacesInSteps(t *testing.T) {
 func TestResetPlacesWithoutClasses(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 3)), drawnKeys(1, segmentSlots)
 	for p := range 3 {
-		storeAt(t, x, p, 0, nil, keys)
+		storeAt(t, x, p, keys)
 	}
 	for _, id := range x.classes.idle {
 		if x.classes.use[id].idle = false; x.classes.use[id].entries == 0 {
@@ -225,7 +164,7 @@ func BenchmarkResetPlaces(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				for p := range places {
-					eachChain(keys, func(c []byte) { storeAt(b, x, p, 0, nil, c) })
+					eachChain(keys, func(c []byte) { storeAt(b, x, p, c) })
 				}
 				b.StartTimer()
 				var r PlacesReset

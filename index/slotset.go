@@ -35,21 +35,6 @@ func (s *slotSet) setBits(word int, mask uint64, value bool) {
 	}
 }
 
-// lastAbsent returns the last slot up to i that is not in the set, -1 if there is
-// none.
-func (s *slotSet) lastAbsent(i int) int {
-	word := i / 64
-	if w := ^s.words[word] & (^uint64(0) >> (63 - i%64)); w != 0 {
-		return word*64 + 63 - bits.LeadingZeros64(w)
-	}
-	before := ^s.full & (1<<word - 1)
-	if before == 0 {
-		return -1
-	}
-	word = 63 - bits.LeadingZeros64(before)
-	return word*64 + 63 - bits.LeadingZeros64(^s.words[word])
-}
-
 // firstAbsent returns the first slot from i on that is not in the set, segmentSlots if there
 // is none.
 func (s *slotSet) firstAbsent(i int) int {

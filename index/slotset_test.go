@@ -13,14 +13,11 @@ func TestSlotSet(t *testing.T) {
 	var s slotSet
 	var want [segmentSlots]bool
 	check := func(i int) {
-		last, first, present := i, i, i
-		for ; last >= 0 && want[last]; last-- {
-		}
+		first, present := i, i
 		for ; first < segmentSlots && want[first]; first++ {
 		}
 		for ; present < segmentSlots && !want[present]; present++ {
 		}
-		require.Equal(t, last, s.lastAbsent(i))
 		require.Equal(t, first, s.firstAbsent(i))
 		require.Equal(t, present, s.firstPresent(i))
 	}
@@ -52,7 +49,6 @@ func TestSlotSet(t *testing.T) {
 	s.setRange(0, segmentSlots, true)
 	require.Equal(t, segmentSlots, s.firstAbsent(0))
 	require.Equal(t, segmentSlots, s.firstAbsent(segmentSlots))
-	require.Equal(t, -1, s.lastAbsent(segmentMask))
 	s = slotSet{}
 	require.Equal(t, segmentSlots, s.firstPresent(0))
 	require.Equal(t, segmentSlots, s.firstPresent(segmentSlots))

@@ -9,31 +9,15 @@ import (
 
 // Writer is the state of one store between batches: the chain continues where
 // the last batch ended. The zero value begins a new chain; a Writer is used for
-// one store. So a store of blocks n and on of a chain is:
-//
-//	var w index.Writer
-//	w.Number(n)
-//	w.Behind(before) // block n-1, if n is not 0
-//	err := x.Store(&w, places, keys, hashLen)
-//
-// Who learns only afterwards which key is block n-1 leaves out Behind and calls Index.Before
-// after Store. Lookups by presence need neither, Trace and Recite do.
+// one store.
 type Writer struct {
-	last    slot
-	behind  bool // lastKey is that of Behind, and its slot has not been looked for
-	lastKey [maxHashLen]byte
-	hashLen int // of lastKey, 0 when there is none
+	last    slot             // of the key stored last
+	lastKey [maxHashLen]byte // of hashLen bytes
+	hashLen int              // 0 before the first key
 	full    bool
-	store   uint32    // marks the spans of this store, 0 before the first batch
-	after   [2]spanID // its last span in the cold and in the hot list
-	hot     bool      // new entries are hot: those of a dump
+	use     uint64 // when the store began, by Index.clock; 0 before that
 	work    int
 	stored  int
-
-	numbered    bool   // the chain's numbers are known
-	number      uint32 // of the next key
-	firstNumber uint32
-	firstKey    [maxHashLen]byte // of hashLen bytes, once there is a lastKey
 }
 
 // Stored is how many of the keys the places hold. It is less than were given if Store has
@@ -95,10 +79,6 @@ type storing struct {
 	n      int
 	moved  int
 	places int // at how many the keys are stored
-	// newest is the slot of the key that the new ones are put behind, noSlot if there is none.
-	// preallocate is how many slots are preallocated behind it at a time.
-	newest      slot
-	preallocate int
 }
 
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
@@ -112,44 +92,35 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 	x.used, x.splits = true, 0
 	x.applyTouches(touchStore)
 	x.releaseStep()
-	if w.store == 0 {
-		x.stores++
-		w.store = max(x.stores, 1)
+	x.work += x.classes.freeIdle() * workPerClass
+	if w.use == 0 {
+		w.use = x.nextUse()
 	}
-	n = x.reserve(min(len(keys)/hashLen, batchKeys), w.store)
-	if w.full = n == 0; w.full {
-		return 0, nil
-	}
+	n = min(len(keys)/hashLen, batchKeys)
 	x.work += n * workPerStored
 	keys, rest := keys[:n*hashLen], keys[n*hashLen:]
 	var b storing
-	b.n, b.newest, b.places = n, noSlot, len(places)
-	if w.behind {
-		x.findNewest(&b, w)
-	}
+	b.n, b.places = n, len(places)
 	x.findStored(&b, ahead, w, keys, hashLen)
 	fresh, err := x.classify(&b, places, keys, hashLen)
 	ahead.hashed = 0
 	if b.fresh[n-1] { // so they will be asked for, too
 		x.fetchAhead(ahead, rest, hashLen)
 	}
-	x.useStored(&b, w)
+	for first, n := range stretches(b.slot[:n]) { // so they are not evicted for the others
+		x.use(first, n, w.use)
+	}
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
-		room := x.makeRoom(want, b.moved, w.store)
+		room := x.makeRoom(want, b.moved, w.use)
 		if room < want {
-			room, b.moved = x.makeRoom(fresh, 0, w.store), 0
+			room, b.moved = x.makeRoom(fresh, 0, w.use), 0
 		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
-	x.publish(&b, w, keys, hashLen)
+	x.publish(&b)
 	x.placeNew(&b, w)
 	if b.n > 0 {
-		if w.hashLen == 0 {
-			w.firstNumber = w.number
-			copy(w.firstKey[:], keys[:hashLen])
-		}
-		w.number += uint32(b.n)
 		w.stored += b.n
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
@@ -260,30 +231,6 @@ func (f *firstKeys) add(b *storing, i int, keys []byte, hashLen int) bool {
 	}
 }
 
-// useStored counts the keys that are there as used, in the order of the chain, and
-// so keeps them from being evicted for the others.
-func (x *Index) useStored(b *storing, w *Writer) {
-	for first, n := range stretches(b.slot[:b.n]) {
-		w.after[1] = x.use(first, n, x.own(w, true), w.store)
-	}
-}
-
-// own returns the span of the store that its next one goes behind, if it is still
-// there.
-func (x *Index) own(w *Writer, hot bool) spanID {
-	id := w.after[0]
-	if hot {
-		id = w.after[1]
-	}
-	if id == noSpan || int(id>>spanChunkBits) >= len(x.spans) {
-		return noSpan
-	}
-	if s := x.span(id); s.mark == markUnused || s.store != w.store || s.hot != hot {
-		return noSpan
-	}
-	return id
-}
-
 // scattered is in how many pieces a batch may lie in the log, before it is written
 // anew in one: eight keys each are worth following.
 const scattered = batchKeys / 8
@@ -291,44 +238,34 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store. While places are reset no
-// store moves entries, as a reset would miss those that it has passed by then.
+// into order: in the steps and at the expense of those who store. While places are reset or a
+// dump is under way no store moves entries: both walk along the log and would miss those.
 func (x *Index) chooseMoved(b *storing) {
-	pieces, known := 0, 0
+	pieces, known, gap := 0, 0, slot(1)
 	for i, s := range b.slot[:b.n] {
 		b.from[i] = noSlot
 		if s == noSlot {
 			continue
 		}
 		known++
-		if i == 0 || b.slot[i-1] == noSlot || !x.inOrder(b.slot[i-1], s) {
+		if i == 0 || b.slot[i-1] == noSlot {
+			pieces++
+			continue
+		}
+		// Every k-th key of a chain that another group stores in full lies in order, too: it would only
+		// be moved to and fro.
+		before := gap
+		if gap = s - b.slot[i-1]; gap != 1 && (gap != before || gap > maxGap) {
 			pieces++
 		}
 	}
-	if pieces > scattered && !x.fewSpans && len(x.resetting) == 0 && !b.twice() {
+	if pieces > scattered && len(x.resetting) == 0 && x.dump == nil && !b.twice() {
 		b.moved = known
 	}
 }
 
-// mostApart bounds, in slots, how far apart keys are looked at for being in order.
-const mostApart = 32
-
-// inOrder tells whether a key lies as it should behind another: in the next slot, or
-// in one that is linked with it. The latter are a group's every k-th of a chain that
-// another one stores in full; they would only be moved to and fro.
-func (x *Index) inOrder(before, s slot) bool {
-	apart := s - before
-	if apart == 1 || apart-1 >= mostApart {
-		return apart == 1
-	}
-	seg, i := x.at(s)
-	for first := i - int(apart); i > first; i-- {
-		if !seg.links.linked.has(i) { // slot 0 never is
-			return false
-		}
-	}
-	return true
-}
+// maxGap bounds, in slots, how far apart keys are looked at for being in order.
+const maxGap = 32
 
 // twice tells whether a key that is there stands in the batch twice.
 func (b *storing) twice() bool {
@@ -347,7 +284,6 @@ func (b *storing) twice() bool {
 // them there. If that is not all, the batch is cut.
 func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) {
 	x.choosePlaced(b, w, room)
-	newest := b.newest
 	for i := 0; i < b.n; {
 		n := 0
 		for i+n < b.n && b.placed(i+n) {
@@ -357,13 +293,7 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 			i++
 			continue
 		}
-		var s slot
-		if newest == noSlot {
-			s, n = x.take(n)
-		} else {
-			s, n = x.takeBehind(newest, b.preallocate), 1
-			newest = s
-		}
+		s, n := x.take(n)
 		seg, j := x.at(s)
 		copy(seg.records(j, n), keys[i*hashLen:])
 		for end := i + n; i < end; i++ {
@@ -408,10 +338,7 @@ func (x *Index) choosePlaced(b *storing, w *Writer, room int) {
 func (x *Index) evictBehind(b *storing, i int) bool {
 	for j := b.n - 1; j > i; j-- {
 		if s := b.slot[j]; s != noSlot && !b.fresh[j] && !slices.Contains(b.slot[:j], s) {
-			x.remove(s, 1)
-			x.cutOut(s, 1)
-			x.freeSlots(s, 1)
-			x.evicted.Add(1)
+			x.evictSlots([]slot{s})
 			b.n = j
 			return true
 		}
@@ -420,27 +347,25 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 }
 
 // publish shows readers what the batch changes.
-func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
+func (x *Index) publish(b *storing) {
 	stored, inserted := int64(0), 0
 	if b.moved > 0 {
 		x.readMoved(b)
 	}
 	x.fetchBuckets(b)
 	x.mu.Lock()
-	x.mu.count(b.n)
 	for i, s := range b.slot[:b.n] {
 		if s == noSlot {
 			continue // stands in the batch twice
 		}
 		seg, j := x.at(s)
 		if from := b.from[i]; from != noSlot {
-			x.moveEntry(from, s, b.hash[i], x.moving[i])
+			x.moveEntry(from, s, b.hash[i])
 		}
 		if b.fresh[i] {
 			x.table.insert(b.bucket[inserted], b.hash[i], s)
 			inserted++
 			x.entries++
-			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
 			stored += x.classes.added(seg.class[j], b.to[i], b.places)
@@ -449,9 +374,6 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	}
 	if stored > 0 || b.moved > 0 {
 		x.summarizeGroups(b)
-	}
-	if w.numbered {
-		x.learnChain(b, w, keys, hashLen)
 	}
 	x.mu.Unlock()
 	x.stored.Add(stored)
@@ -463,7 +385,6 @@ func (x *Index) readMoved(b *storing) {
 		if from != noSlot {
 			old, k := x.at(from)
 			b.hash[i] = x.hash(old.key(k)) // which may have been found without it
-			x.moving[i] = x.linkOf(from)
 		}
 	}
 }
@@ -482,14 +403,12 @@ func (x *Index) fetchBuckets(b *storing) {
 }
 
 // moveEntry shows readers an entry in another slot, which holds its key already.
-func (x *Index) moveEntry(from, to slot, hash uint64, link link) {
+func (x *Index) moveEntry(from, to slot, hash uint64) {
 	seg, j := x.at(to)
 	old, k := x.at(from)
 	x.table.replace(hash, from, to)
 	seg.class[j], old.class[k] = old.class[k], noClass
 	seg.groupClass[j/groupSlots], old.groupClass[k/groupSlots] = noClass, noClass
-	x.dropLinks(from, 1)
-	x.setLink(to, link)
 }
 
 // summarizeGroups calls summarizeGroup for the groups of slots that a batch is in.
@@ -499,14 +418,12 @@ func (x *Index) summarizeGroups(b *storing) {
 		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
 			x.summarizeGroup(seg, j)
-			x.mu.count(groupSlots)
 			last = s
 		}
 	}
 }
 
-// placeNew enters the new keys into the order of eviction, and the moved ones with
-// them.
+// placeNew says that the new and moved keys are used now, and frees the slots that keys have left.
 func (x *Index) placeNew(b *storing, w *Writer) {
 	for i := 0; i < b.n; {
 		if !b.fresh[i] && b.from[i] == noSlot {
@@ -516,16 +433,11 @@ func (x *Index) placeNew(b *storing, w *Writer) {
 		end := i
 		for ; end < b.n && (b.fresh[end] || b.from[end] != noSlot); end++ {
 			if old := b.from[end]; old != noSlot {
-				x.cutOut(old, 1)
 				x.freeSlots(old, 1)
 			}
 		}
 		for first, n := range stretches(b.slot[i:end]) {
-			behind := x.own(w, w.hot)
-			if b.newest != noSlot {
-				behind, b.newest = x.spanOf(b.newest), noSlot
-			}
-			w.after[which(w.hot)] = x.place(first, n, behind, w)
+			x.use(first, n, w.use)
 		}
 		i = end
 	}

@@ -270,7 +270,6 @@ func (x *Index) split(h uint64) {
 		for i := range leaves {
 			leaves[i].bits++
 		}
-		x.writing.count(len(directory))
 		shift--
 		bits = 1
 	}
@@ -280,7 +279,6 @@ func (x *Index) split(h uint64) {
 	n := 1 << bits
 	first := int(h>>shift) &^ (2*n - 1)
 	x.mu.Lock()
-	x.mu.count(2 * n)
 	for i := range n {
 		directory[first+i], directory[first+n+i] = halves[0], halves[1]
 	}

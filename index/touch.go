@@ -3,25 +3,18 @@ package index
 // What lookups find is queued and applied by writers, so that no lookup changes
 // the order of eviction by itself.
 
-// stretch is n consecutive slots of which a lookup has found every slotStride-th, from the first on.
-// All of them count as used.
+// stretch is n consecutive slots that count as used: a lookup has found them, or every k-th of them.
 type stretch struct {
-	first      slot
-	n          uint32
-	slotStride uint32
-}
-
-// found reports whether the lookup has found slot s.
-func (t stretch) found(s slot) bool {
-	return s >= t.first && uint32(s-t.first) < t.n && uint32(s-t.first)%t.slotStride == 0
+	first slot
+	n     uint32
 }
 
 const (
-	stretchBytes = 12
-	// touchMost bounds all queues together, to 384 KiB; what does not fit is dropped. Lookups
+	stretchBytes = 8
+	// touchMost bounds all queues together, to 256 KiB; what does not fit is dropped. Lookups
 	// help to apply what waits if their queue is half full.
 	touchMost = 1 << 15
-	// touchBatch is how many stretches or spans in them are used under one hold of the
+	// touchBatch is how many stretches, or segments of them, are used under one hold of the
 	// writers' lock: some ten microseconds.
 	touchBatch = 256
 	// touchStore is how many a batch of stores uses before it chooses what to evict:
@@ -39,10 +32,6 @@ func (x *Index) queueTouches(found []stretch, epoch uint64) {
 	most := touchMost / len(x.mu.stripes)
 	r.touchMu.Lock()
 	if x.epoch.Load() == epoch {
-		r.touchMu.count(len(found))
-		if cap(r.touches)-len(r.touches) < len(found) {
-			r.touchMu.count(len(r.touches))
-		}
 		for i := len(found) - 1; i >= 0 && len(r.touches) < most; i-- {
 			r.touches = append(r.touches, found[i])
 		}
@@ -56,18 +45,15 @@ func (x *Index) queueTouches(found []stretch, epoch uint64) {
 	}
 }
 
-// applyTouches applies stretches until at least n of them, or as many spans in them,
-// are used. It returns false when some are left.
+// applyTouches applies n stretches, or so many segments of them. It returns false when some are left.
 func (x *Index) applyTouches(n int) bool {
-	for n > 0 {
+	for ; n > 0; n-- {
 		if x.touched == len(x.touching) && !x.takeTouches() {
 			return true
 		}
-		x.moved = 0
-		if t := &x.touching[x.touched]; x.touch(t) {
+		if x.touch(&x.touching[x.touched]) {
 			x.touched++
 		}
-		n -= max(1, x.moved)
 	}
 	return x.touched == len(x.touching)
 }
@@ -89,19 +75,14 @@ func (x *Index) takeTouches() bool {
 	return false
 }
 
-// touch uses the last entries of a stretch that are left, of one segment and at most
-// touchBatch spans, and tells whether that was all. They may have been evicted since they
-// were found, and other keys may be there by now: those are used in their place, which is
-// harmless.
+// touch uses the last slots of a stretch that are left, of one segment, and reports whether that was all. Their
+// entries may have been evicted since they were found, and other keys may be there by now: those are used in
+// their place, which is harmless.
 func (x *Index) touch(t *stretch) (all bool) {
 	last := t.first + slot(t.n) - 1
 	n := min(t.n, uint32(last&segmentMask)+1)
 	if x.valid(last) != noSlot {
-		seg, i := x.at(last)
-		if at := seg.ref(i + 1); at > touchBatch { // spans that begin up to last
-			n = min(n, uint32(i+1)-uint32(seg.spans[at-touchBatch].first))
-		}
-		x.use(last-slot(n)+1, int(n), noSpan, 0)
+		x.use(last-slot(n)+1, int(n), x.nextUse())
 	}
 	t.n -= n
 	return t.n == 0

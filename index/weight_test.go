@@ -10,23 +10,25 @@ import (
 // What one message costs others: how much it evicts and how much work it makes, of an
 // index that is filled to its byte bound.
 
-// mostEvictedPerKey is how many entries a store evicts at most for each of its keys: one
-// whose slot it takes, and one more while the slack of free slots is made.
-const mostEvictedPerKey = 2
-
-// mostWorkPerBatch and mostWorkPerKey bound the work of one store, whatever the size of
-// the index, while no lookup waits to be applied: two pages split and a huge page unmapped;
-// for each key four spans looked for among joinWindow each, two entries evicted and a
-// class made.
+// Stores evict at most maxEvictedPerKey entries for each of their keys, one whose slot it takes and one more
+// while the slack of free slots is made, and maxEvictedBeside in a run of stores, as rows go as a whole.
 const (
-	// mostSplits splits the pages of a batch, the last one with new tags.
-	mostSplits       = batchSplits*workPerSplit + ((batchSplits-1)*mostAway+pageCells)*workPerRehash
-	mostWorkPerBatch = mostSplits + workPerRelease + workPerCall + looksPerBatch*workPerSpan + 2*keepIdle*workPerClass
-	mostWorkPerKey   = workPerStored + (looksPerKey+joinWindow+4)*workPerSpan + mostEvictedPerKey*workPerEvicted + 3*workPerClass
+	maxEvictedPerKey = 2
+	maxEvictedBeside = 256
+)
+
+// maxWorkPerBatch and maxWorkPerKey bound the work of one store, whatever the size of the index, while no lookup
+// waits to be applied: two pages split and a huge page unmapped; for each key two rows looked for in maxLooks
+// segments, two entries evicted and a class made.
+const (
+	// maxSplits splits the pages of a batch, the last one with new tags.
+	maxSplits       = batchSplits*workPerSplit + ((batchSplits-1)*mostAway+pageCells)*workPerRehash
+	maxWorkPerBatch = maxSplits + workPerRelease + workPerCall + 2*keepIdle*workPerClass + 2*maxLooks*workPerLook
+	maxWorkPerKey   = workPerStored + 2*maxLooks*workPerLook + (maxEvictedPerKey+rowSlots)*workPerEvicted + 3*workPerClass
 )
 
 // fullIndex returns an index that is filled to its byte bound with long chains, all at
-// place 0, and has no memory for more spans, and the last of their keys, n of them.
+// place 0, and the last of their keys, n of them.
 func fullIndex(t testing.TB, maxBytes int64, n int) (*Index, *rand.Rand, []byte) {
 	x := mustNew(t, manyPlaces(maxBytes, 32))
 	rng := rand.NewChaCha8([32]byte{1})
@@ -36,9 +38,6 @@ func fullIndex(t testing.TB, maxBytes int64, n int) (*Index, *rand.Rand, []byte)
 		_, _ = rng.Read(chain)
 		store(t, x, chain, 32)
 		last = append(last, chain...)
-	}
-	for x.room(0, 0, 1) {
-		x.maxBytes -= 1 << 10
 	}
 	return x, rand.New(rng), last[max(len(last)-n*32, 0):]
 }
@@ -73,10 +72,10 @@ func someOf(rng *rand.Rand, known []byte, n int) (keys []byte) {
 	return keys
 }
 
-// lookUpSome looks up a few keys, as many as split a span.
+// lookUpSome looks up a few keys.
 func lookUpSome(x *Index, rng *rand.Rand, known []byte) {
-	i := rng.IntN(len(known)/32 - leastUse)
-	probe(x, cut(known, i, i+leastUse), 32, leastUse, true)
+	i := rng.IntN(len(known)/32 - 4)
+	probe(x, cut(known, i, i+4), 32, 4, true)
 }
 
 var messages = map[string]message{
@@ -109,7 +108,7 @@ var messages = map[string]message{
 		_ = x.Store(w, []int{rng.IntN(2)}, keys, 32)
 		return batchKeys
 	},
-	"lookups that split spans": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
+	"lookups and new keys": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
 		lookUpSome(x, rng, known)
 		lookUpSome(x, rng, known)
 		_ = x.Store(w, []int{0}, randomKey(rng), 32)
@@ -126,15 +125,9 @@ var messages = map[string]message{
 	},
 }
 
-// fragments are the messages that leave entries alone between free slots.
-var fragments = map[string]bool{
-	"known keys in any order": true, "known and new keys in any order": true, "holes and new keys": true, "holes": true,
-}
-
-// TestOneMessageEvictsWhatItWeighs sends many messages of each kind to a full index. Each
-// may evict two entries a key, and makes bounded work. The bounds are the same for a small
-// index and a large one.
-func TestOneMessageEvictsWhatItWeighs(t *testing.T) {
+// TestStoresEvictWhatTheyWeigh sends many messages of each kind to a full index. They evict two entries a key and
+// a bound beside, and each makes bounded work. The bounds are the same for a small index and a large one.
+func TestStoresEvictWhatTheyWeigh(t *testing.T) {
 	rounds, sizes := 20_000, []int64{4 << 20, 24 << 20}
 	if raceEnabled || testing.Short() {
 		rounds, sizes = 2000, sizes[:1]
@@ -144,27 +137,21 @@ func TestOneMessageEvictsWhatItWeighs(t *testing.T) {
 			t.Parallel()
 			for _, size := range sizes {
 				x, rng, known := fullIndex(t, size, 1<<20)
-				mostWork, few, keys := 0, 0, 0
-				full, spans, bound := x.Stats().Evicted, len(x.spans), x.maxBytes
+				maxWork, keys := 0, 0
+				evicted := x.Stats().Evicted
 				for range rounds {
-					before := x.Stats().Evicted
 					var w Writer
 					n := send(x, &w, rng, known)
 					keys += n
-					require.LessOrEqual(t, x.Stats().Evicted-before, int64(mostEvictedPerKey*n), "%d spans are unused", x.unusedSpans)
+					require.LessOrEqual(t, x.Stats().Evicted-evicted, int64(maxEvictedPerKey*keys+maxEvictedBeside))
 					if x.touched == len(x.touching) {
-						require.LessOrEqual(t, w.Work(), mostWorkPerBatch+n*mostWorkPerKey)
+						require.LessOrEqual(t, w.Work(), maxWorkPerBatch+n*maxWorkPerKey)
 					}
-					mostWork = max(mostWork, w.Work())
-					few += which(x.fewSpans)
+					maxWork = max(maxWork, w.Work())
 				}
 				st := x.Stats()
-				t.Logf("%d MiB: %d entries, %d evicted by %d keys; work up to %d; %d times few spans", size>>20, st.Entries, st.Evicted-full, keys, mostWork, few)
-				require.LessOrEqual(t, st.Bytes, bound)
-				require.Len(t, x.spans, spans)
-				if !fragments[name] {
-					require.Zero(t, few, "spans that touch each other are joined")
-				}
+				t.Logf("%d MiB: %d entries, %d evicted by %d keys; work up to %d", size>>20, st.Entries, st.Evicted-evicted, keys, maxWork)
+				require.LessOrEqual(t, st.Bytes, size)
 				checkBooks(t, x)
 				key := randomKey(rng)
 				store(t, x, key, 32)
@@ -172,63 +159,5 @@ func TestOneMessageEvictsWhatItWeighs(t *testing.T) {
 				require.Equal(t, 1, leading, "a key can still be stored")
 			}
 		})
-	}
-}
-
-// TestSpansThatCannotBeJoined has a full index in which every span stands alone between
-// free slots, none is unused and no memory is left for more. Even then a batch of stores
-// evicts no more than one small span beside its due, and an evict none.
-func TestSpansThatCannotBeJoined(t *testing.T) {
-	x, rng, known := fullIndex(t, 4<<20, 1<<20)
-	for range 40_000 { // of 64 keys one goes
-		i := rng.IntN(len(known)/32) &^ 63
-		before := x.Stats().Evicted
-		evict(t, x, 0, cut(known, i, i+1), 32)
-		require.LessOrEqual(t, x.Stats().Evicted-before, int64(1))
-	}
-	useSpans(x)
-	spans := len(x.spans)
-	stored, refused, most := 0, 0, int64(0)
-	for range 5000 {
-		before := x.Stats().Evicted
-		key := randomKey(rng)
-		var w Writer
-		require.NoError(t, x.Store(&w, []int{0}, key, 32))
-		if w.full {
-			refused++
-			continue
-		}
-		stored++
-		evicted := x.Stats().Evicted - before
-		most = max(most, evicted)
-		require.LessOrEqual(t, evicted, int64(smallSpan+mostEvictedPerKey))
-		leading, _ := probeSilent(x, key, 32)
-		require.Equal(t, 1, leading)
-	}
-	t.Logf("%d keys stored, %d not; one evicted up to %d", stored, refused, most)
-	require.Greater(t, stored, 20*refused)
-	require.LessOrEqual(t, x.Stats().Bytes, int64(4<<20))
-	for range 2000 {
-		before := x.Stats().Evicted
-		useSpans(x)
-		n, err := x.Evict(0, oneOf(rng, known), 32)
-		require.NoError(t, err)
-		require.EqualValues(t, n, x.Stats().Evicted-before)
-	}
-	checkBooks(t, x)
-	checkLinks(t, x)
-	for range 1000 { // at the beginning of each segment there is no span in front
-		useSpans(x)
-		var w Writer
-		require.NoError(t, x.Store(&w, []int{0}, someOf(rng, randomKeys(rng), batchKeys), 32))
-	}
-	require.Len(t, x.spans, spans)
-	checkBooks(t, x)
-}
-
-// useSpans leaves no span unused.
-func useSpans(x *Index) {
-	for x.unusedSpans > 0 {
-		x.newSpan(mustSplit)
 	}
 }

@@ -10,30 +10,23 @@ const (
 	workPerBatch = 12 // the same where the cache misses of a batch overlap
 	workPerRun   = 8  // beginning to compare a run
 	workPerGroup = 32 // comparing a group of 64 keys by its digest, from memory
-	workPerLink  = 48 // following the link of a run, or confirming it
 
 	// Of changes.
-	workPerStored   = 48                // a key that is stored, or looked for to be stored
-	workPerEvicted  = 48                // an entry that is evicted
-	workPerSpan     = 24                // looking at a span, moving it or joining it
-	refsPerWork     = 16                // refs of a segment's spans that one unit moves
-	workPerClass    = 64                // making or freeing a class
-	placesPerWork   = 2                 // places that one unit looks for in a class
-	workPerChange   = 1                 // a place that a new class has more, or less
-	workPerPrealloc = 256               // preallocating slots for a chain
-	workPerReclaim  = 16                // looking at what is preallocated for a chain
-	workPerSegment  = 1 << 10           // making a segment
-	workPerSplit    = pageCells * 3 / 2 // splitting a page of the table
-	workPerRehash   = 12                // hashing a key for it, and entering it anew
-	workPerRelease  = 16 << 10          // unmapping a huge page
+	workPerStored  = 48                // a key that is stored, or looked for to be stored
+	workPerEvicted = 48                // an entry that is evicted
+	workPerLook    = 256               // looking for the oldest row of a segment
+	rowsPerWork    = 8                 // rows that one unit gives a time of use
+	workPerClass   = 64                // making or freeing a class
+	placesPerWork  = 2                 // places that one unit looks for in a class
+	workPerChange  = 1                 // a place that a new class has more, or less
+	workPerSegment = 1 << 10           // making a segment
+	workPerSplit   = pageCells * 3 / 2 // splitting a page of the table
+	workPerRehash  = 12                // hashing a key for it, and entering it anew
+	workPerRelease = 16 << 10          // unmapping a huge page
 )
 
 // Work is what the lookup has cost since Begin, in units of 2 to 3 nanoseconds.
 func (c *Cursor) Work() int { return c.work }
-
-// Work is what Trace, ResumeTrace and Recite have cost since the Trail was made, in
-// units of 2 to 3 nanoseconds.
-func (t *Trail) Work() int { return t.work }
 
 // Work is what the store has cost so far, in units of 2 to 3 nanoseconds. The evictions for
 // it and the uses by lookups that it has applied count.
