@@ -107,11 +107,10 @@ e2e: build ## Run real vLLM engines, rows ONLY (all); downloads 3.4 GB
 tutorial: ## Run the commands of docs/tutorial.md; downloads 3.3 GB
 	@scripts/tutorial '$(TUTORIAL)'
 
-# HITLINE_BENCH_ENTRIES and HITLINE_BENCH_TRACE are for those of index.
+# HITLINE_BENCH_ENTRIES is for those of index.
 .PHONY: bench
 bench: ## Run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
-	go test -run '^$$' -bench Holds -tags hitline_holds ./index
 
 .PHONY: bench-check
 bench-check: ## Compare the speed of this tree with that of BASE (main~1)

@@ -9,9 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The protocol of a gate is checked in every order by TestInterleavedGate. The tests here use
-// Go's own atomics, for the race detector.
-
 // meetAtGate lets readers and writers go through a gate of two stripes, over variables that are
 // not atomic. Each of them yields inside now and then, so that others find the gate so.
 func meetAtGate(t *testing.T) {

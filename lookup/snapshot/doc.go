@@ -4,7 +4,7 @@
 // # Glossary
 //
 //   - snapshot: the file, and the act of writing it.
-//   - dump: the records of one index (index.DumpRecord), in the order of its time of use.
+//   - dump: the records of one index (index.DumpRecord), in the order of its log.
 //   - part: a piece of the file with a checksum of its own.
 //
 // # Files

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/hitline/hitline/index"
@@ -13,10 +12,7 @@ import (
 // A record is, with integers little-endian and uvarints as in encoding/binary:
 //
 //	kind u8 | flags u8 | hash length u8 | keys u16
-//	time u32         of a DumpRun
-//	bonus u64        of a DumpBonus: the bits of a float64
-//	number u32       if hasNumber
-//	before [length]  if hasBefore
+//	last use u64     of a DumpRun
 //	places           unless samePlaces: uvarint count, then for each its distance from the one before,
 //	                 less 1; the first one from -1
 //	keys             count times length
@@ -28,11 +24,7 @@ const (
 
 // Flags of a record.
 const (
-	hasNumber  = 1 << iota
-	hasBefore  // the key in front of the first is known
-	isHot      // DumpRecord.Hot
-	isSameUse  // DumpRecord.SameUse
-	samePlaces // its places are those of the record before, in the same part
+	samePlaces = 1 << iota // its places are those of the record before, in the same part
 	allFlags   = 1<<iota - 1
 )
 
@@ -45,29 +37,14 @@ func numKeys(r *index.DumpRecord) int { return len(r.Keys) / max(r.HashLen, 1) }
 // the first.
 func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
 	var flags byte
-	for _, f := range []struct {
-		set  bool
-		flag byte
-	}{
-		{r.Numbered, hasNumber}, {len(r.Before) > 0, hasBefore}, {r.Hot, isHot}, {r.SameUse, isSameUse},
-		{last != nil && slices.Equal(r.Places, last), samePlaces},
-	} {
-		if f.set {
-			flags |= f.flag
-		}
+	if last != nil && slices.Equal(r.Places, last) {
+		flags = samePlaces
 	}
 	n := numKeys(r)
 	b = append(b, byte(r.Kind), flags, byte(r.HashLen), byte(n), byte(n>>8))
-	switch r.Kind {
-	case index.DumpRun:
-		b = binary.LittleEndian.AppendUint32(b, r.Time)
-	case index.DumpBonus:
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.Bonus))
+	if r.Kind == index.DumpRun {
+		b = binary.LittleEndian.AppendUint64(b, r.LastUse)
 	}
-	if r.Numbered {
-		b = binary.LittleEndian.AppendUint32(b, r.Number)
-	}
-	b = append(b, r.Before...)
 	if flags&samePlaces == 0 {
 		b = binary.AppendUvarint(b, uint64(len(r.Places)))
 		next := 0
@@ -99,13 +76,6 @@ func (c *cursor) take(n int) []byte {
 	return taken
 }
 
-func (c *cursor) u32() uint32 {
-	if b := c.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
 func (c *cursor) u64() uint64 {
 	if b := c.take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -133,25 +103,13 @@ func (c *cursor) record(r *index.DumpRecord, first bool) error {
 		return errRecord
 	}
 	flags, hashLen, keys := header[1], int(header[2]), int(binary.LittleEndian.Uint16(header[3:]))
-	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && (keys > 0 || flags&hasBefore != 0) ||
+	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && keys > 0 ||
 		first && flags&samePlaces != 0 {
 		return errRecord
 	}
-	*r = index.DumpRecord{
-		Kind: index.DumpKind(header[0]), HashLen: hashLen, Places: r.Places,
-		Numbered: flags&hasNumber != 0, Hot: flags&isHot != 0, SameUse: flags&isSameUse != 0,
-	}
-	switch r.Kind {
-	case index.DumpRun:
-		r.Time = c.u32()
-	case index.DumpBonus:
-		r.Bonus = math.Float64frombits(c.u64())
-	}
-	if r.Numbered {
-		r.Number = c.u32()
-	}
-	if flags&hasBefore != 0 {
-		r.Before = c.take(hashLen)
+	*r = index.DumpRecord{Kind: index.DumpKind(header[0]), HashLen: hashLen, Places: r.Places}
+	if r.Kind == index.DumpRun {
+		r.LastUse = c.u64()
 	}
 	if flags&samePlaces == 0 {
 		r.Places = c.places(r.Places[:0])

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,16 +14,13 @@ import (
 
 // randomRecord returns a record of at most maxKeys keys, as an index may emit it.
 func randomRecord(random *rand.Rand, maxKeys int) *index.DumpRecord {
-	r := &index.DumpRecord{Kind: index.DumpKind(1 + random.IntN(5)), Places: []int{}}
+	r := &index.DumpRecord{Kind: index.DumpKind(1 + random.IntN(4)), Places: []int{}}
 	for place := random.IntN(3); place < maxPlaces && random.IntN(4) > 0; place += 1 + random.IntN(1<<random.IntN(16)) {
 		r.Places = append(r.Places, place)
 	}
 	switch r.Kind {
 	case index.DumpRun:
-		r.Time, r.Hot, r.SameUse = random.Uint32(), random.IntN(2) == 0, random.IntN(2) == 0
-		if random.IntN(2) == 0 {
-			r.Numbered, r.Number = true, random.Uint32()
-		}
+		r.LastUse = random.Uint64()
 		fallthrough
 	case index.DumpEvict:
 		r.HashLen = 1 + random.IntN(maxHashLen)
@@ -32,11 +28,6 @@ func randomRecord(random *rand.Rand, maxKeys int) *index.DumpRecord {
 		for i := range r.Keys {
 			r.Keys[i] = byte(random.Uint32())
 		}
-		if r.Kind == index.DumpRun && random.IntN(2) == 0 {
-			r.Before = slices.Clone(r.Keys[:r.HashLen])
-		}
-	case index.DumpBonus:
-		r.Bonus = random.Float64()
 	}
 	return r
 }
@@ -50,7 +41,7 @@ type copies struct {
 func (c *copies) record(r *index.DumpRecord) error {
 	kept := *r
 	kept.Places = append([]int{}, r.Places...)
-	kept.Keys, kept.Before = bytes.Clone(r.Keys), bytes.Clone(r.Before)
+	kept.Keys = bytes.Clone(r.Keys)
 	if len(kept.Keys) == 0 {
 		kept.Keys = nil
 	}
@@ -97,7 +88,7 @@ func TestLargestRecord(t *testing.T) {
 	w, err := newWriter(&out, fileInfo{})
 	require.NoError(t, err)
 	require.NoError(t, w.beginPool(poolInfo{}))
-	r := &index.DumpRecord{Kind: index.DumpRun, HashLen: maxHashLen, Keys: make([]byte, index.MaxDumpKeys*maxHashLen), Before: make([]byte, maxHashLen), Numbered: true}
+	r := &index.DumpRecord{Kind: index.DumpRun, HashLen: maxHashLen, Keys: make([]byte, index.MaxDumpKeys*maxHashLen)}
 	for place := range maxPlaces {
 		r.Places = append(r.Places, place)
 	}
@@ -123,9 +114,6 @@ func FuzzRecords(f *testing.F) {
 			var same index.DumpRecord
 			if err := again.record(&same, true); err != nil || len(again.b) > 0 {
 				t.Fatalf("%+v cannot be read again: %v", r, err)
-			}
-			if same.Bonus != same.Bonus { // not a number
-				same.Bonus, r.Bonus = 0, 0
 			}
 			require.Equal(t, len(r.Places), len(same.Places))
 			r.Places, same.Places = nil, nil
