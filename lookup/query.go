@@ -332,7 +332,7 @@ func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
 func (q *Query) endScans() {
 	q.ended = true
 	for i := range q.scans {
-		if clean, _ := q.service.index.End(&q.scans[i].cursor); !clean {
+		if !q.service.index.End(&q.scans[i].cursor) {
 			q.clearBits()
 		}
 	}

@@ -197,7 +197,7 @@ func TestForgedFiles(t *testing.T) {
 		{"hash length", errRecord.Error(), 1, []any{file, own, edit(2, 65), ok}},
 		{"no hash length", errRecord.Error(), 1, []any{file, own, edit(2, 0), ok}},
 		{"place", "place", 1, []any{file, own, appendRecord(nil, &index.DumpRecord{Kind: index.DumpRun, Places: []int{1}, Keys: chain(1, 3), HashLen: hashLen}, nil), ok}},
-		{"many places", errRecord.Error(), 1, []any{file, own, edit(recordHeader+4, 0xff), ok}},
+		{"many places", errRecord.Error(), 1, []any{file, own, edit(recordHeader+8, 0xff), ok}},
 		{"kind", "index: ", 1, []any{file, own, edit(0, 77), totals{Pools: 1, Records: 1}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
