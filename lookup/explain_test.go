@@ -14,21 +14,21 @@ import (
 )
 
 func TestExplainDoesNotTouch(t *testing.T) {
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 20}})
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 32}})
 	require.NoError(t, err)
-	old, young := lookuptest.Chain("old", 10, 32), lookuptest.Chain("young", 10, 32)
+	old, young := lookuptest.Chain("old", 16, 32), lookuptest.Chain("young", 16, 32)
 	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(old, 32)))
 	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(young, 32)))
-	e, err := s.Explain(t.Context(), 160, netproto.NewHashes(old, 32))
+	e, err := s.Explain(t.Context(), 256, netproto.NewHashes(old, 32))
 	require.NoError(t, err)
-	require.EqualValues(t, 160, e.HitTokens)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(lookuptest.Chain("third", 10, 32), 32)))
-	hit, err := s.Lookup(t.Context(), 160, netproto.NewHashes(old, 32))
+	require.EqualValues(t, 256, e.HitTokens)
+	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(lookuptest.Chain("third", 16, 32), 32)))
+	hit, err := s.Lookup(t.Context(), 256, netproto.NewHashes(old, 32))
 	require.NoError(t, err)
 	require.Zero(t, hit.Tokens, "what was only explained is evicted first")
-	hit, err = s.Lookup(t.Context(), 160, netproto.NewHashes(young, 32))
+	hit, err = s.Lookup(t.Context(), 256, netproto.NewHashes(young, 32))
 	require.NoError(t, err)
-	require.EqualValues(t, 160, hit.Tokens)
+	require.EqualValues(t, 256, hit.Tokens)
 }
 
 // TestLookupAfterExplain uses the same pooled query.
