@@ -33,7 +33,10 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		return nil, gnet.None
 	}
 	pending := c.Context().(*pendingConn)
-	ses := newSession(s, c, pending, func() { _ = c.Wake(nil) })
+	s.mu.Lock()
+	loop := s.loops[c.EventLoop()]
+	s.mu.Unlock()
+	ses := newSession(s, loop, c, pending, func() { _ = c.Wake(nil) })
 	if ses.tls = pending.tls; ses.tls != nil {
 		ses.tls.session.Store(ses)
 	}
@@ -43,9 +46,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c
-	loop := s.loops[c.EventLoop()]
 	s.mu.Unlock()
-	ses.metrics, ses.queue = &loop.metrics, loop.turns
 	if ses.settings != ses.listener.settings.Load() { // wakeSessions may have come before
 		_ = c.Wake(nil)
 	}

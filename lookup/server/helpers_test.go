@@ -91,8 +91,16 @@ func openListener(ln net.Listener) *listener {
 	return l
 }
 
-// openSession returns a session without an event loop, whose peer may do everything.
+// openSession returns a session whose peer may do everything. Its event loop does not run and has no
+// queue of turns.
 func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
 	l := openListener(nil)
-	return newSession(server, conn, &pendingConn{listener: l, settings: l.settings.Load()}, wakeEventLoop)
+	server.mu.Lock()
+	loop := server.loops[nil]
+	if loop == nil {
+		loop = new(eventLoop)
+		server.loops[nil] = loop
+	}
+	server.mu.Unlock()
+	return newSession(server, loop, conn, &pendingConn{listener: l, settings: l.settings.Load()}, wakeEventLoop)
 }

@@ -95,7 +95,7 @@ func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histog
 func (s *Server) loopMetrics() []*loopMetrics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := []*loopMetrics{&s.noLoop}
+	var all []*loopMetrics
 	for _, l := range s.loops {
 		all = append(all, &l.metrics)
 	}

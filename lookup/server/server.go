@@ -77,7 +77,6 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
-	noLoop   loopMetrics // of sessions without an event loop, in tests
 
 	turnQueues  []*turnQueue
 	refusalWork int // of a request, see turn.go

@@ -75,10 +75,10 @@ type replyWriter interface {
 
 // newSession returns the session of an accepted connection. wakeEventLoop makes its event loop call
 // handleWake; only a remoteHandler calls it, from any goroutine.
-func newSession(server *Server, conn replyWriter, p *pendingConn, wakeEventLoop func()) *session {
+func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn, wakeEventLoop func()) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
+	s := &session{server: server, conn: conn, metrics: &loop.metrics, queue: loop.turns, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
