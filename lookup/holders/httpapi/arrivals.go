@@ -51,13 +51,6 @@ func (a *arrivals) end(b *arrival) bool {
 	return ok
 }
 
-// len returns how many bodies are arriving.
-func (a *arrivals) len() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.list)
-}
-
 // cut ends the body that has been arriving for longest, so that reading it fails. It returns false if each has been
 // arriving for less than min.
 func (a *arrivals) cut(now time.Time) bool {

@@ -464,3 +464,10 @@ func TestUnregisterAll(t *testing.T) {
 	require.Equal(t, 400, status)
 	require.Contains(t, reply, "additionalsalt")
 }
+
+// len returns how many bodies are arriving.
+func (a *arrivals) len() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.list)
+}
