@@ -180,7 +180,7 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 	switch {
 	case w.rng.IntN(500) == 0 && kind == "lookup":
 		junk = 4<<20/chain.hashLen - op.numHashes
-		w.histogram.fault("lookup of 4 MiB")
+		w.counts.fault("lookup of 4 MiB")
 	case w.rng.IntN(8) == 0:
 		junk = 1 + w.rng.IntN(200)
 	}

@@ -133,7 +133,6 @@ type soakServer struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	log     *bytes.Buffer // readable when cmd has ended
-	logs    []string      // of those that have ended
 	mu      sync.Mutex
 	number  int           // of the incarnation that is, or will be next
 	up      chan struct{} // closed while it serves
@@ -228,7 +227,6 @@ func (s *soakServer) end(how string, stopped time.Duration) error {
 	err := s.cmd.Wait()
 	late.Stop()
 	_ = s.in.Close()
-	s.logs = append(s.logs, s.log.String())
 	if how == "kill" {
 		err = nil
 	} else if err != nil {
@@ -286,7 +284,7 @@ func (s *soakServer) ending(incarnation int) (soakEnding, bool) {
 
 // hold leaves a connection as it is until the incarnation ends, or so many more
 // are held.
-func (s *soakServer) hold(c *soakConn) {
+func (s *soakServer) hold(c net.Conn) {
 	const most = 40
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +294,7 @@ func (s *soakServer) hold(c *soakConn) {
 		_ = c.Close()
 		return
 	}
-	if s.held = append(s.held, c.Conn); len(s.held) > most {
+	if s.held = append(s.held, c); len(s.held) > most {
 		_ = s.held[0].Close()
 		s.held = s.held[1:]
 	}

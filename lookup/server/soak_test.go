@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -114,13 +111,13 @@ func soak(t *testing.T, pool coordinator.Pool, hashLen int, maxEntries int64, se
 	pool.HashLen = hashLen // otherwise the first store decides, which may be one of garbage
 	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, hashLen: hashLen, evicts: maxEntries > 0}
 	s := &soakRun{
-		server:    newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
-		histogram: &soakTally{requests: map[string]int{}, faults: map[string]int{}},
-		rng:       rand.New(rand.NewPCG(seed, 1<<32)),
+		server: newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
+		counts: &soakCounts{of: map[string]int{}},
+		rng:    rand.New(rand.NewPCG(seed, 1<<32)),
 	}
 	resets := new(soakResets)
 	for id := range soakWorkers {
-		s.workers = append(s.workers, newSoakWorker(id, seed, model, s.server, resets, s.histogram))
+		s.workers = append(s.workers, newSoakWorker(id, seed, model, s.server, resets, s.counts))
 	}
 	defer func() {
 		s.server.release()
@@ -140,7 +137,7 @@ func soak(t *testing.T, pool coordinator.Pool, hashLen int, maxEntries int64, se
 type soakRun struct {
 	server      *soakServer
 	workers     []*soakWorker
-	histogram   *soakTally
+	counts      *soakCounts
 	rng         *rand.Rand
 	first, last soakMemory
 	longest     time.Duration // of the drains
@@ -225,7 +222,7 @@ func (s *soakRun) restarts(ctx context.Context) error {
 		if how == "term" {
 			s.longest = max(s.longest, time.Since(begun)-stopped)
 		}
-		s.histogram.fault("server: " + map[string]string{"kill": "kill -9", "term": "SIGTERM"}[how])
+		s.counts.fault("server: " + map[string]string{"kill": "kill -9", "term": "SIGTERM"}[how])
 		if err := s.server.start(); err != nil {
 			return err
 		}
@@ -256,24 +253,7 @@ func (s *soakRun) flat() error {
 }
 
 func (s *soakRun) summary() string {
-	t := s.histogram
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	total := 0
-	for _, n := range t.requests {
-		total += n
-	}
-	return fmt.Sprintf("%d requests answered and checked in %d batches, %d more cut off; %d hits\n"+
-		"requests: %s\nlookups: %d known exactly, %d bounded to one value, %d to a range\nfaults: %s\nat rest, first: %v\n         last:  %v\nlongest drain: %v",
-		total, t.batches, t.cut, t.hits, soakCounts(t.requests), t.exact, t.ranged, t.uncertain, soakCounts(t.faults), s.first, s.last, s.longest)
-}
-
-func soakCounts(m map[string]int) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		parts = append(parts, fmt.Sprintf("%s %d", key, m[key]))
-	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%sat rest, first: %v\n         last:  %v\nlongest drain: %v", s.counts, s.first, s.last, s.longest)
 }
 
 // lastLog returns what the server that ran last has logged.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -70,100 +71,72 @@ func soakEncode(rng *rand.Rand, frames ...[]byte) []byte {
 	return b
 }
 
-// soakParser takes a stream apart.
-type soakParser struct{ buf []byte }
-
-// next returns the first whole message, and false if there is none yet.
-func (p *soakParser) next() (m soakMessage, ok bool, err error) {
-	at := 0
-	for {
-		b := p.buf[at:]
-		if len(b) == 0 {
-			return m, false, nil
-		}
-		flags := b[0]
-		if flags&^(soakMore|soakLong|soakCommand) != 0 {
-			return m, false, fmt.Errorf("flags %02x in a reply", flags)
-		}
-		head, size := 2, uint64(0)
-		if flags&soakLong != 0 {
-			head = 9
-		}
-		if len(b) < head {
-			return m, false, nil
-		}
-		if head == 2 {
-			size = uint64(b[1])
-		} else if size = binary.BigEndian.Uint64(b[1:]); size > 1<<24 {
-			return m, false, fmt.Errorf("a frame of %d bytes in a reply", size)
-		}
-		if uint64(len(b)-head) < size {
-			return m, false, nil
-		}
-		m.frames = append(m.frames, bytes.Clone(b[head:head+int(size)]))
-		at += head + int(size)
-		if flags&soakCommand != 0 {
-			if len(m.frames) > 1 || flags&soakMore != 0 {
-				return m, false, errors.New("a command inside a message")
-			}
-			m.command = true
-		}
-		if flags&soakMore == 0 {
-			p.buf = p.buf[at:]
-			return m, true, nil
-		}
-	}
-}
-
 // soakConn is a connection of a worker.
 type soakConn struct {
 	net.Conn
-	soakParser
+	in          *bufio.Reader
 	incarnation int    // of the server that it leads to, if to any
 	dialect     string // raw, REQ or DEALER
 	proven      bool   // something has come back on it
-	chunk       []byte
 }
 
-// read takes messages until there are want of them, or an error.
+func newSoakConn(conn net.Conn) *soakConn {
+	return &soakConn{Conn: conn, in: bufio.NewReaderSize(conn, 32<<10)}
+}
+
+// readMessage reads a message or a command.
+func (c *soakConn) readMessage() (m soakMessage, err error) {
+	for flags := byte(soakMore); flags&soakMore != 0; {
+		if flags, err = c.in.ReadByte(); err != nil {
+			return m, err
+		}
+		if flags&^(soakMore|soakLong|soakCommand) != 0 {
+			return m, &soakWrong{fmt.Sprintf("flags %02x in a reply", flags)}
+		}
+		if m.command = flags&soakCommand != 0; m.command && (len(m.frames) > 0 || flags&soakMore != 0) {
+			return m, &soakWrong{"a command inside a message"}
+		}
+		header := make([]byte, 8)
+		size := header[7:]
+		if flags&soakLong != 0 {
+			size = header
+		}
+		if _, err := io.ReadFull(c.in, size); err != nil {
+			return m, err
+		}
+		n := binary.BigEndian.Uint64(header)
+		if n > 1<<24 {
+			return m, &soakWrong{fmt.Sprintf("a frame of %d bytes in a reply", n)}
+		}
+		frame := make([]byte, n)
+		if _, err := io.ReadFull(c.in, frame); err != nil {
+			return m, err
+		}
+		m.frames = append(m.frames, frame)
+	}
+	return m, nil
+}
+
+// read reads messages until there are want of them, or an error; -1: up to an error.
 func (c *soakConn) read(want int) (got []soakMessage, err error) {
-	for {
-		for len(got) < want {
-			m, ok, err := c.next()
-			if err != nil {
-				return got, &soakWrong{err.Error()}
-			}
-			if !ok {
-				break
-			}
-			got, c.proven = append(got, m), true
-		}
-		if len(got) == want {
-			return got, nil
-		}
-		n, err := c.Read(c.chunk)
-		c.buf = append(c.buf, c.chunk[:n]...)
-		if n == 0 && err != nil {
+	for len(got) != want {
+		m, err := c.readMessage()
+		if err != nil {
 			return got, err
 		}
+		got, c.proven = append(got, m), true
 	}
+	return got, nil
 }
 
 // readEnd reads until the server closes, and returns the messages before.
 func (c *soakConn) readEnd() (got []soakMessage, err error) {
-	got, err = c.read(-1)
-	for {
-		m, ok, bad := c.next()
-		if bad != nil {
-			return got, &soakWrong{bad.Error()}
-		}
-		if !ok {
-			break
-		}
-		got = append(got, m)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	all, err := io.ReadAll(c.in)
+	c.in = bufio.NewReader(bytes.NewReader(all))
+	got, bad := c.read(-1)
+	var wrong *soakWrong
+	if errors.As(bad, &wrong) {
+		return got, wrong
 	}
 	return got, err
 }
@@ -190,7 +163,7 @@ func (c *soakConn) shake(rng *rand.Rand) error {
 		}
 	}
 	theirs := make([]byte, 64)
-	if _, err := io.ReadFull(c, theirs); err != nil {
+	if _, err := io.ReadFull(c.in, theirs); err != nil {
 		return err
 	}
 	if theirs[0] != 0xff || theirs[9] != 0x7f || theirs[10] != 3 || string(theirs[12:17]) != "NULL\x00" {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,28 +22,39 @@ import (
 // soakPatience bounds every wait for the server.
 const soakPatience = 20 * time.Second
 
-// soakTally counts what was done, for the summary.
-type soakTally struct {
-	mu                                           sync.Mutex
-	requests, faults                             map[string]int
-	exact, ranged, hits, uncertain, batches, cut int
+// soakCounts counts what was done, by kind, for the summary.
+type soakCounts struct {
+	mu sync.Mutex
+	of map[string]int
 }
 
-func (t *soakTally) fault(kind string) {
-	t.mu.Lock()
-	t.faults[kind]++
-	t.mu.Unlock()
+func (c *soakCounts) add(kind string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[kind] += n
+}
+
+func (c *soakCounts) fault(kind string) { c.add("fault: "+kind, 1) }
+
+func (c *soakCounts) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lines strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(c.of)) {
+		fmt.Fprintf(&lines, "%s: %d\n", kind, c.of[kind])
+	}
+	return lines.String()
 }
 
 // soakWorker is one client. It has chains that nobody else knows, and a random
 // sequence of its own.
 type soakWorker struct {
-	id        int
-	rng       *rand.Rand
-	pool      *soakPool
-	server    *soakServer
-	resets    *soakResets
-	histogram *soakTally
+	id     int
+	rng    *rand.Rand
+	pool   *soakPool
+	server *soakServer
+	resets *soakResets
+	counts *soakCounts
 
 	chains      []*soakChain
 	salts       int // chains made so far
@@ -48,8 +62,8 @@ type soakWorker struct {
 	seen        int // resets that had begun when the last batch ended
 }
 
-func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, histogram *soakTally) *soakWorker {
-	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, histogram: histogram}
+func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, counts *soakCounts) *soakWorker {
+	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, counts: counts}
 	for range 6 {
 		w.chains = append(w.chains, w.newChain())
 	}
@@ -74,27 +88,7 @@ func (w *soakWorker) forget() {
 	w.seen, _, _ = w.resets.look(0)
 }
 
-// soakFailure is what the test is there to find.
-type soakFailure struct {
-	what string
-	op   *soakOp
-	got  string
-	err  error
-}
-
-func (f *soakFailure) Error() string {
-	s := f.what
-	if f.op != nil {
-		s += "\n  request: " + f.op.String()
-	}
-	if f.got != "" {
-		s += "\n  got:     " + f.got
-	}
-	if f.err != nil {
-		s += "\n  because: " + f.err.Error()
-	}
-	return s
-}
+var errUnasked = errors.New("a reply that was not asked for")
 
 // run makes connections and uses them until ctx ends.
 func (w *soakWorker) run(ctx context.Context) error {
@@ -118,7 +112,7 @@ func (w *soakWorker) episode(ctx context.Context) error {
 		w.forget()
 	}
 	if w.rng.IntN(30) == 0 {
-		w.histogram.fault("silent")
+		w.counts.fault("silent")
 		w.keep(c)
 		return nil
 	}
@@ -159,15 +153,17 @@ func (w *soakWorker) dial(ctx context.Context) (*soakConn, error) {
 		time.Sleep(time.Millisecond)
 		return nil, nil
 	default:
-		return nil, &soakFailure{what: "lost: cannot connect", err: err}
+		return nil, fmt.Errorf("lost: cannot connect: %w", err)
 	}
 	dialect := [...]string{"raw", "raw", "REQ", "DEALER"}[w.rng.IntN(4)]
-	return &soakConn{Conn: conn, incarnation: before, dialect: dialect, chunk: make([]byte, 32<<10)}, nil
+	c := newSoakConn(conn)
+	c.incarnation, c.dialect = before, dialect
+	return c, nil
 }
 
 // keep leaves a connection open, to be closed much later.
 func (w *soakWorker) keep(c *soakConn) {
-	w.server.hold(&soakConn{Conn: c.Conn})
+	w.server.hold(c.Conn)
 	c.Conn = soakKept{}
 }
 
@@ -180,19 +176,19 @@ func (soakKept) Close() error { return nil }
 func (w *soakWorker) leave(c *soakConn) error {
 	switch w.rng.IntN(3) {
 	case 0:
-		w.histogram.fault("close")
+		w.counts.fault("close")
 	case 1:
-		w.histogram.fault("RST between requests")
+		w.counts.fault("RST between requests")
 		abort(c.Conn)
 	case 2:
-		w.histogram.fault("half-close between requests")
+		w.counts.fault("half-close between requests")
 		_ = c.SetDeadline(time.Now().Add(soakPatience))
 		if err := closeWrite(c.Conn); err != nil {
 			return w.lost(c, "half-close", err)
 		}
 		got, err := c.readEnd()
 		if len(got) > 0 {
-			return &soakFailure{what: "a reply that was not asked for", got: got[0].String()}
+			return fmt.Errorf("%w: %v", errUnasked, got[0])
 		}
 		if err != nil {
 			return w.lost(c, "close after a half-close", err)
@@ -218,13 +214,13 @@ func closeWrite(conn net.Conn) error {
 func (w *soakWorker) lost(c *soakConn, what string, err error) error {
 	var wrong *soakWrong
 	if errors.As(err, &wrong) {
-		return &soakFailure{what: wrong.Error(), err: errors.New(what)}
+		return fmt.Errorf("%w: %s", wrong, what)
 	}
 	if _, ok := w.server.ending(c.incarnation); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
-		w.histogram.fault("server ended")
+		w.counts.fault("server ended")
 		return nil
 	}
-	return &soakFailure{what: "lost: " + what + " on a connection of dialect " + c.dialect, err: err}
+	return fmt.Errorf("lost: %s on a connection of dialect %s: %w", what, c.dialect, err)
 }
 
 // A batch is some requests sent one behind the other, and their replies.
@@ -306,7 +302,7 @@ func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
 	}
 	if err != nil {
 		if e, ok := w.server.ending(c.incarnation); ok && e.how == "term" && proven && len(got) < b.begunBy(e.at.Add(-arrives(c, b))) {
-			return true, &soakFailure{what: "lost: a request that was begun before SIGTERM", op: b.ops[w.due(b, len(got))], err: err}
+			return true, fmt.Errorf("lost: a request that was begun before SIGTERM: %v: %w", b.ops[w.due(b, len(got))], err)
 		}
 		return true, w.lost(c, fmt.Sprintf("reply %d of %d (%v)", len(got), len(b.ops), b.kinds()), err)
 	}
@@ -386,14 +382,11 @@ func (w *soakWorker) due(b *soakBatch, n int) int {
 // judge goes through the requests in their order. Those without a reply are in
 // doubt; overlap says that a reset of another worker may have come in between.
 func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error {
-	t := w.histogram
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.batches++
+	w.counts.add("batches", 1)
 	next := 0
 	for i, op := range b.ops {
 		if op.silent {
-			t.requests[op.kind]++
+			w.counts.add("request: "+op.kind, 1)
 			if op.kind == soakResetWithin {
 				w.empty()
 			}
@@ -408,15 +401,15 @@ func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error 
 		m := got[next]
 		next++
 		if err := w.judgeOne(op, m); err != nil {
-			return &soakFailure{what: fmt.Sprintf("wrong: reply %d of %d", next, len(b.ops)), op: op, got: m.String(), err: err}
+			return fmt.Errorf("wrong: reply %d of %d\n  request: %v\n  got:     %v\n  because: %w", next, len(b.ops), op, m, err)
 		}
-		t.requests[op.kind]++
+		w.counts.add("request: "+op.kind, 1)
 		if overlap {
 			w.unsure()
 		}
 	}
 	if next < len(got) {
-		return &soakFailure{what: "a reply that was not asked for", got: got[next].String()}
+		return fmt.Errorf("%w: %v", errUnasked, got[next])
 	}
 	for i, chain := range w.chains {
 		if chain.doubt {
@@ -433,14 +426,14 @@ func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
 		a := op.allowed(w.pool)
 		switch {
 		case a.exact:
-			w.histogram.exact++
+			w.counts.add("lookups known exactly", 1)
 		case a.least == a.most:
-			w.histogram.ranged++
+			w.counts.add("lookups bounded to one value", 1)
 		default:
-			w.histogram.uncertain++
+			w.counts.add("lookups bounded to a range", 1)
 		}
 		if body := m.frames[len(m.frames)-1]; len(body) == 4 && binary.BigEndian.Uint32(body) > 0 {
-			w.histogram.hits++
+			w.counts.add("lookups that hit", 1)
 		}
 	}
 	if err := op.judge(w.pool, m); err != nil {
@@ -454,13 +447,11 @@ func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
 
 // judgeCut decides what a connection that the worker has cut must have given.
 func (w *soakWorker) judgeCut(c *soakConn, b *soakBatch, got int, err error) error {
-	w.histogram.mu.Lock()
-	w.histogram.cut += len(b.ops) - got
-	w.histogram.mu.Unlock()
-	w.histogram.fault(b.cut)
+	w.counts.add("requests cut off", len(b.ops)-got)
+	w.counts.fault(b.cut)
 	var wrong *soakWrong
 	if errors.As(err, &wrong) {
-		return &soakFailure{what: wrong.Error()}
+		return wrong
 	}
 	if b.cut != "half-close" && b.cut != "garbage" {
 		return nil
@@ -473,7 +464,7 @@ func (w *soakWorker) judgeCut(c *soakConn, b *soakBatch, got int, err error) err
 		return w.lost(c, fmt.Sprintf("reply %d of the %d due before a %s (%v)", got, want, b.cut, b.kinds()), err)
 	}
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		return &soakFailure{what: "not closed after a " + b.cut, err: err}
+		return fmt.Errorf("not closed after a %s: %w", b.cut, err)
 	}
 	return nil
 }
@@ -486,7 +477,7 @@ func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err
 	late := time.Duration(0)
 	if w.rng.IntN(12) == 0 {
 		late = time.Duration(w.rng.IntN(200)) * time.Millisecond
-		w.histogram.fault("reads late")
+		w.counts.fault("reads late")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -547,7 +538,7 @@ func (w *soakWorker) sendSplit(c *soakConn, p []byte) error {
 	other, err := net.Dial(c.RemoteAddr().Network(), c.RemoteAddr().String())
 	if err == nil {
 		_ = other.SetDeadline(time.Now().Add(soakPatience))
-		second := &soakConn{Conn: other, chunk: make([]byte, 64)}
+		second := newSoakConn(other)
 		if _, err = other.Write(soakEncode(w.rng, []byte("reset"))); err == nil {
 			var got []soakMessage
 			if got, err = second.read(1); err == nil && got[0].String() != "01" {
@@ -601,20 +592,20 @@ func (w *soakWorker) send(c *soakConn, b *soakBatch, p []byte) error {
 	}
 	switch style := w.rng.IntN(8); {
 	case style == 0 && len(p) < 20_000:
-		w.histogram.fault("single bytes")
+		w.counts.fault("single bytes")
 		for range min(len(p), 1+w.rng.IntN(600)) {
 			if err := write(1); err != nil {
 				return err
 			}
 		}
 	case style == 1 && len(p) > 1:
-		w.histogram.fault("stall")
+		w.counts.fault("stall")
 		if err := write(w.rng.IntN(len(p))); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(1+w.rng.IntN(40)) * time.Millisecond)
 	case style == 2:
-		w.histogram.fault("pieces")
+		w.counts.fault("pieces")
 		for sent < len(p) {
 			if err := write(min(len(p)-sent, max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))); err != nil {
 				return err
