@@ -50,12 +50,12 @@ func TestReportTable(t *testing.T) {
 		Rival: Hitline, Version: "v1", Note: "raw", Hashes: 64,
 		Figures: figures, Ratio: one, UsPerHash: 0.19219, Requests: 7000,
 	}
-	floor := row
-	floor.Rival, floor.Note = RawSocket, ""
+	raw := row
+	raw.Rival, raw.Note = RawSocket, ""
 	slow := row
 	slow.Rival, slow.Version, slow.Note, slow.P50us, slow.Ratio.Median, slow.RatioZMTP, slow.Wrong = Python, "v2", "", 123, 10, 9.5, 3
 	r := Report{
-		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{floor, row, slow},
+		Rounds: 5, Chains: []int{20}, HitShare: 1, Entries: 9, Placement: process.Placement{Client: []int{0}, Server: []int{1}}, Rows: []Row{raw, row, slow},
 		Skipped: []Skipped{{Rival: Python, Why: "it is not here"}}, Wrong: 3,
 	}
 	var table strings.Builder
@@ -79,12 +79,12 @@ python-zmq skipped: it is not here
 wrong 3
 `, rest)
 
-	floor.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
+	raw.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
 	row.ToFloor = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
 	row.Rate, row.RateToFloor = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}
 	table.Reset()
 	assert.NoError(t, Report{
-		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{floor, row},
+		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{raw, row},
 	}.WriteTable(&table))
 	text := spaced(table.String())
 	for _, want := range []string{

@@ -93,8 +93,8 @@ type Step struct {
 	Wrong   int64 `json:"wrong"`
 }
 
-// WriteTable writes the report for people: lines of name and value, a histogram, and the steps of
-// an open loop.
+// WriteTable writes the report for people: lines of name and value, and a histogram or, of several
+// rates, a row for each.
 func (r Report) WriteTable(w io.Writer) error {
 	var t measure.Table
 	partial, perSecond, changes := "", "", ""
@@ -120,10 +120,13 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
 	t.Line("refused", "%s", measure.Grouped(r.Refused))
+	if r.Mode == "open" && r.Figures != nil {
+		t.Line("unsent", "%s", measure.Grouped(r.Unsent))
+	}
 	if r.Figures != nil && r.histogram != nil {
 		t.Bars(r.histogram)
 	}
-	if r.Mode == "open" {
+	if len(r.Steps) > 1 {
 		t.Text("")
 		t.Heads("rate", "a second", "lookups", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
 		for _, s := range r.Steps {

@@ -101,7 +101,11 @@ func TestAtLeast(t *testing.T) {
 	for _, name := range []string{"p90          ", "p99          ", "max          ", "mean         "} {
 		assert.Contains(t, text.String(), name+"≥ ")
 	}
-	assert.Regexp(t, ` 20 +100\.0 +≥ 400\S+ +≥ 7\S+ +≥ 7\S+\n`, text.String())
+	assert.Contains(t, text.String(), "unsent       20\n")
+	r.add(m.step(100), m)
+	text.Reset()
+	require.NoError(t, r.WriteTable(&text))
+	assert.Regexp(t, ` 20 +100\.0 +≥ 400\S+ +≥ 7\S+ +≥ 7\S+\n`, text.String(), "each rate has a row")
 }
 
 // A sample without lookups has no median, and bounds that there are not are not 0.

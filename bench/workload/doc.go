@@ -1,7 +1,6 @@
 // Package workload makes what a measurement asks for and knows what must be answered:
 //
 //   - [Chains]: chains of random hashes that are stored, then looked up in rotation.
-//   - [Conversations]: prompts as schedulers send them, which share prefixes and grow.
 //   - [Trace] and [Model]: the requests of a recorded trace, and what is stored of them.
 //   - [Arrivals]: when requests fall due.
 //
