@@ -68,6 +68,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	secure := tls.Client(conn, cfg)
+	d.lastError.Store(&connError{text: addr + ": " + noTLS}) // a plain server is silent until the call ends
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		text, mismatch := explainTLS(err)
@@ -76,13 +77,16 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *
 	return secure, nil
 }
 
+// noTLS is the error of a server that does not answer a TLS handshake.
+const noTLS = "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?"
+
 // explainTLS explains why a TLS handshake failed. A timeout is no mismatch: the server may
 // also hang.
 func explainTLS(err error) (text string, mismatch bool) {
 	var notTLS tls.RecordHeaderError
 	timeout := errors.Is(err, context.DeadlineExceeded)
 	if errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || timeout {
-		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?", !timeout
+		return noTLS, !timeout
 	}
 	return "TLS: " + err.Error(), true
 }

@@ -200,8 +200,6 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 	cases := map[string]wrongConnection{}
 	for name, c := range map[string]struct{ scheme, at, query, want string }{
 		"port of a web server":        {"redis://", web.Listener.Addr().String(), "", `the server is not a Redis: it answers "HTTP/1.1 400 Bad Request`},
-		"TLS to a plain server":       {"rediss://", plain.Addr, "", "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?"},
-		"plain to a TLS server":       {"redis://:s3cret@", secure.Addr, "", "rediss://"},
 		"unknown certificate":         {"rediss://:s3cret@", secure.Addr, "?cert=" + cert + "&key=" + key, "certificate signed by unknown authority"},
 		"no certificate of its own":   {"rediss://:s3cret@", secure.Addr, "?ca=" + cert, "does it want a certificate (cert and key)?"},
 		"password missing":            {"redis://", secret.Addr, "", "the server wants a password: redis://:PASSWORD@host or redis://USER:PASSWORD@host"},
