@@ -23,8 +23,8 @@
 //
 // Explain says of each value in effect where it came from. It reads what YAML
 // writes, so both show the same, and looks the origins up that Load recorded.
-// Template is a file to start from; a test compares it with the types, and with
-// the reference, docs/configuration.md.
+// Template is a file to start from; a test reads each of its sections. The
+// reference is docs/configuration.md.
 //
 // # The environment
 //
