@@ -178,9 +178,6 @@ _AUTH_RETRY = _POOL_RETRY
 # receive, and the reverse.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-# The refusal of a request that the server does not know begins so.
-_UNKNOWN_REQUEST = "unknown request"
-
 # A reset is waited for at least so long: a server may have to walk a whole store.
 _RESET_TIMEOUT = 30.0
 
@@ -340,9 +337,6 @@ class _Requests:
 
     # The engine's release, whose form replies must have; empty: a server of any release.
     _vllm = ""
-
-    # Whether a server that does not know pools is asked for its release in place of them.
-    _serves_without_pools = False
 
     def __init__(
         self,
@@ -651,7 +645,7 @@ class _Requests:
             self._send((AUTH, token), deadline)
             try:
                 _check_done(self._receive(deadline))
-            except Refused as error:  # a server may be too old to know the request
+            except Refused as error:
                 self._auth_error = NotAuthenticated(str(error))
                 self._auth_retry_at = time.monotonic() + _AUTH_RETRY
                 raise self._auth_error from None
@@ -708,13 +702,7 @@ class _Requests:
         self._send((POOL, self._pool), deadline)
         frames = self._receive(deadline)
         if frames[0] == FAILED:
-            error = _pool_error(frames)
-            if not self._serves_without_pools or not str(error).startswith(_UNKNOWN_REQUEST):
-                raise error
-            self._send((STAT,), deadline)
-            described = _decode_object("stat", _check_done(self._receive(deadline)))
-            self._compare_release(_rules(described))
-            return
+            raise _pool_error(frames)
         reply = _decode_object("pool", _check_done(frames))
         self._check_pool_reply(reply)
         self._pool_reply = reply

@@ -18,9 +18,8 @@ When the scheduler side has been built, the engine's pool is described to the se
 again on each new connection; HITLINE_POOL_NAME adds a name. If the server's pool differs,
 the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and lookups are hits of
 0. So they are while there is no server, or while it does not serve the pool for another
-reason. A server that does not know pools is asked for its release in place of them, and so
-is any server if the pool cannot be described; if the release differs, lookups are hits of
-0 and an error says why.
+reason. If the pool cannot be described, the server is asked for its release; if that differs,
+lookups are hits of 0 and an error says why.
 
 A request of which the engine has at least as many tokens as a hit could have is not
 looked up.
@@ -242,7 +241,6 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
     vllm.hitline."""
 
     _logger = logger
-    _serves_without_pools = True
 
     _settings: _Settings
     _release: str
@@ -323,16 +321,14 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
                 "lookups are hits of 0 until hitline at %s has been told the engine's pool: %s", self.address, error
             )
         else:
-            if reply is None:
-                logger.warning("hitline at %s is too old to compare the engine's pool with its own", self.address)
-            else:
-                logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
-                if _dies_of_failed_loads(self._release, reply):
-                    logger.warning(
-                        "hitline at %s has blocks in its memory that the store may have lost: an engine with several "
-                        "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
-                        self.address,
-                    )
+            assert reply is not None  # a description has been sent
+            logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
+            if _dies_of_failed_loads(self._release, reply):
+                logger.warning(
+                    "hitline at %s has blocks in its memory that the store may have lost: an engine with several "
+                    "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
+                    self.address,
+                )
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name; empty without one."""

@@ -8,7 +8,6 @@ import ipaddress
 import json
 import os
 import tempfile
-import time
 import traceback
 import unittest
 from collections.abc import Callable, Iterator
@@ -100,22 +99,6 @@ class Tokens(WithoutVariables):
                 self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
             self.assertEqual(server.tags(), ["auth", "pool", "lookup", "lookup", "auth", "pool", "lookup"])
             self.assertEqual(server.requests[0], [b"auth", SECRET.encode()])
-
-    def test_in_front_of_pings(self) -> None:
-        with Peer(SECRET) as server, Client(server.address, token=SECRET) as client:
-            client.ping(b"x")
-            self.assertEqual(server.tags(), ["auth", "ping"])
-        met: list[Instance] = []
-        with Peer(SECRET) as server, Client(server.address, token=SECRET, on_instance=met.append) as client:
-            self.assertEqual(client.lookup(64, []), 48)
-            self.assertEqual([instance.id for instance in met], ["00" * 8])
-
-    def test_a_connection_that_ends_unseen(self) -> None:
-        with Peer(SECRET, stat=None) as server, Client(server.address, token=SECRET) as client:
-            client.lookup(64, [])
-            with self.assertRaises(hitline.ConnectionFailed):
-                client.stat()
-            self.assertEqual(server.tags(), ["auth", "lookup", "stat", "auth", "stat"])
 
     def test_a_file_is_read_at_each_connection(self) -> None:
         path = self.file()
@@ -211,22 +194,6 @@ class Refusals(WithoutVariables):
             self.assertEqual(server.sent(), [b"wrong", SECRET.encode()])
             self.assertEqual((server.connections, module._AUTH_RETRY), (1, 10.0))
 
-    def test_with_the_default_pause(self) -> None:
-        with Peer(SECRET) as server, Client(server.address, token="wrong", raise_errors=True) as client:
-            with mock.patch.object(module, "_AUTH_RETRY", 0.0):
-                for _ in range(3):
-                    with self.assertRaises(NotAuthenticated):
-                        client.ping()
-            self.assertEqual(len(server.sent()), 3)
-
-    def test_a_server_that_does_not_know_the_request(self) -> None:
-        with Scripted(lambda frames: message(b"\0", b'unknown request "auth"') if frames[0] == b"auth" else HIT) as server:
-            with Client(server.address, token=SECRET, raise_errors=True) as client:
-                for _ in range(2):
-                    with self.assertRaisesRegex(NotAuthenticated, "^unknown request"):
-                        client.lookup(64, [])
-            self.assertEqual((len(server.requests), server.connections), (1, 1))
-
     def test_an_engines_lookups_are_misses(self) -> None:
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
             with Peer(SECRET) as server, LookupKeyClient(server.address, token="wrong", vllm=vllm) as engine:
@@ -279,19 +246,6 @@ class Refusals(WithoutVariables):
             with self.assertRaises(hitline.NotStored) as stored:
                 client.store_prompt(16, [b"k"])
             self.assertEqual(stored.exception.parts, [{"group": 1}])
-
-    def test_a_pool_that_may_not_be_described(self) -> None:
-        with Peer() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
-            for _ in range(2):
-                with self.assertRaisesRegex(NotAllowed, "pool"):
-                    client.lookup(64, [])
-            client.ping()
-            self.assertEqual(server.tags(), ["pool", "ping"])
-            server.replies["pool"] = ACCEPTED
-            self.assertLessEqual(client._pool_retry_at, time.monotonic() + module._POOL_RETRY)
-            client._pool_retry_at = 0.0
-            self.assertEqual(client.lookup(64, []), 48)
-            self.assertEqual(server.connections, 1)
 
     def test_without_the_right_to_ping(self) -> None:
         met: list[Instance] = []

@@ -76,29 +76,6 @@ class Wire(unittest.TestCase):
             "non_block": lambda: eventually(lambda: engine.lookup("id", tokens, blocks, non_block=True), None),
         }
 
-    def test_lookup_key_client_lookup_prepends_typed_tag(self) -> None:
-        with Scripted(lambda _: frame(b"\0\0\0\5")) as server, LookupKeyClient(server.address) as client:
-            self.assertEqual(client.lookup("r", 48, hashes("a", 3)), 5)
-            self.assertEqual(
-                server.requests, [[b"lookup", b"\0\0\0\x30", b"\0\x20", b"".join(hashes("a", 3))]]
-            )
-
-    def test_lookup_key_client_reset_uses_typed_protocol(self) -> None:
-        replies = [frame(b"\1"), frame(b"\0")]
-        with Scripted(lambda _: replies.pop(0)) as server, LookupKeyClient(server.address) as client:
-            self.assertIs(client.reset(), True)
-            with self.assertLogs(QUIET, "WARNING"):
-                self.assertIs(client.reset(), False)
-            self.assertEqual(server.requests, [[b"reset"], [b"reset"]])
-
-    def test_protocol_tags_are_distinct_and_non_empty(self) -> None:
-        tags = {module.LOOKUP, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT}
-        self.assertEqual(len(tags), 6)
-        for tag in tags:
-            self.assertIsInstance(tag, bytes)
-            self.assertTrue(tag)
-        self.assertNotEqual(module.DONE, module.FAILED)
-
     def test_example_of_the_protocol_byte_by_byte(self) -> None:
         blob = b"".join(hashes("a", 4))
         want = b"\1\6lookup" + b"\1\4\0\0\0\x40" + b"\1\2\0\x20" + b"\0\x80" + blob

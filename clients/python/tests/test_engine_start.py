@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import importlib
 import json
 import os
-import tempfile
 import unittest
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -22,22 +19,16 @@ from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
     BINARY,
-    CERTS,
-    Scripted,
     Server,
     chained,
     lasting_address,
-    message,
     mooncake_config,
-    needs_certs,
     needs_server,
     no_thread_left,
-    stat_reply,
     unused_address,
 )
 from tests.test_client import eventually
 from tests.test_engine_pool import FULL, LLAMA, WINDOW, Described, Engine, in_releases, is_since
-from tests.test_releases import OLD
 from tests.test_vllm_plugin import SCHEDULER, WORKER
 
 # Of the engine's pool, what each server has in its place, and the fields that the error
@@ -55,10 +46,6 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "dcp": ({"dcp_size": 2}, ["dcp_size"], "0.25.0"),
     "namespace": ({"store_tp_size": 4}, ["store_tp_size"], "0.30.0"),
 }
-
-
-def answer(replies: dict[bytes, bytes], frames: list[bytes]) -> bytes:
-    return replies[frames[0]]
 
 
 def as_yaml(pool: Any) -> str:
@@ -260,32 +247,6 @@ class Start(Starting):
             connector.shutdown()
             self.assertFalse(os.path.exists(server._folder))
 
-    @needs_certs
-    @in_releases("0.33.0")
-    def test_permissions(self, engine: Engine) -> None:
-        """An engine with a token, over TLS. Without the permission for pools it starts, and its
-        lookups are misses."""
-        token = "engine-token-0123456789"
-        allow = ["lookup", "stat", "ping", "store"]
-        tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
-        for more, want in ((["pool"], (64, True)), ([], (0, False))):
-            with self.subTest(more), tempfile.TemporaryDirectory() as folder:
-                tokens, file, config = (Path(folder) / name for name in ("tokens", "token", "config"))
-                tokens.write_text(json.dumps({"tokens": [{"name": "engine", "token": token, "allow": allow + more}]}))
-                file.write_text(token)
-                listen = [{"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls}]
-                config.write_text(json.dumps({"listen": listen}))
-                with Server(config=str(config), ACCEPT_POOLS="true") as server:
-                    self.configure(self.engine(engine.release))
-                    os.environ.update(HITLINE_TLS_CA=f"{CERTS}/ca.crt")
-                    with self.assertLogs("vllm.hitline") as logs:
-                        scheduler = self.start(server.address, TOKEN_FILE=str(file))
-                        blocks = self.store(server.address, "a") if more else chained("a", 4)
-                        self.assertEqual(self.hit(scheduler, blocks), want)
-                    text = "serves the engine's pool" if more else "has been told the engine's pool: not allowed: pool;"
-                    self.assertIn(text, logs.output[-1 if more else 1])
-                    self.assertNotIn(token, "".join(logs.output))
-
     def store_if_accepted(self, address: str) -> list[bytes] | None:
         try:
             return self.store(address, "a")
@@ -299,25 +260,6 @@ class Start(Starting):
             scheduler = self.start(unused_address(self))
             self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
         self.assertRegex(logs.output[0], "lookups are hits of 0 until hitline at .* cannot connect")
-
-    def test_an_old_server(self) -> None:
-        for release, (revision, *_) in VLLM_RELEASES.items():
-            for answers in (revision, "2026-06-04"):
-                reply = b"\0\0\0\x30" if release in OLD else bytes.fromhex("00000030 00000000 00000030 00000001 00000030")
-                replies = {b"pool": message(b"\0", b"unknown request"), b"stat": stat_reply(answers), b"lookup": message(reply)}
-                replies[b"ping"] = message(b"\1", b"")
-                with self.subTest(release, answers=answers), Scripted(functools.partial(answer, replies)) as server:
-                    self.configure(self.engine(release))
-                    with self.assertLogs("vllm.hitline", "WARNING") as logs:
-                        scheduler = self.start(server.address)
-                    if answers == revision:
-                        self.assertIn("is too old to compare the engine's pool", logs.output[0])
-                        self.assertEqual(self.hit(scheduler, chained("a", 4)), (48, True))
-                        self.assertEqual([r[0] for r in server.requests], [b"pool", b"stat", b"ping", b"lookup"])
-                    else:
-                        self.assertRegex(logs.output[0], f"ERROR.*the engine is vLLM {release}, but the server answers by")
-                        self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
-                        self.assertEqual([r[0] for r in server.requests], [b"pool", b"stat"])
 
     @in_releases()
     def test_a_pool_without_a_description(self, engine: Engine) -> None:

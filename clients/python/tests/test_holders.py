@@ -7,7 +7,7 @@ import unittest
 from typing import Any
 
 from hitline import BadReply, Client, Holder, Holders, NotAllowed, Refused
-from tests.support import Scripted, Server, hashes, message, needs_server
+from tests.support import Scripted, message
 
 
 class Requests(unittest.TestCase):
@@ -94,11 +94,3 @@ class Requests(unittest.TestCase):
                     client.holders(blocks)
 
 
-@needs_server
-class Served(unittest.TestCase):
-    def test_a_server_that_keeps_no_holders(self) -> None:
-        with Server() as server, Client(server.address) as client:
-            for blocks in (hashes("prompt", 4), []):
-                with self.assertRaisesRegex(Refused, "no holders"):
-                    client.holders(blocks)
-            self.assertEqual(client.lookup(64, hashes("prompt", 4)), 0)

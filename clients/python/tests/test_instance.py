@@ -7,7 +7,7 @@ import json
 import re
 import unittest
 
-from hitline import Client, Instance, LookupKeyClient, Refused
+from hitline import Client, Instance, LookupKeyClient
 
 from tests.support import Scripted, Server, hashes, lasting_address, message, needs_server
 
@@ -51,26 +51,6 @@ class Instances(unittest.TestCase):
                         pass
                     self.assertEqual(len(met), run)
         self.assertNotEqual(met[0].id, met[1].id)
-
-    def test_a_rank_is_reset(self) -> None:
-        keys = hashes("a", 4)
-        with Server(POOL_TP_SIZE="2", POOL_NUM_KV_HEAD="2") as server, Client(server.address) as client:
-            for rank in (0, 1):
-                client.store(keys, tp_rank=rank)
-            self.assertEqual(client.lookup(64, keys), 64)
-            client.reset_rank(tp_rank=1)
-            self.assertEqual(client.lookup(64, keys), 0)
-            client.store(keys, tp_rank=1)
-            self.assertEqual(client.lookup(64, keys), 64)
-            for wrong in ({"tp_rank": 2}, {"group": 1}):
-                with self.assertRaises(Refused):
-                    client.reset_rank(**wrong)
-            for wrong in ({"tp_rank": 0xFFFF}, {"group": -1}):
-                with self.assertRaises(ValueError):
-                    client.reset_rank(**wrong)
-            client.reset_rank()
-            self.assertEqual(client.stat()["entries"], 0)
-
 
 def started(instance: Instance) -> datetime.datetime:
     return datetime.datetime.fromisoformat(instance.start_time.replace("Z", "+00:00"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import unittest
-from typing import Any
 from unittest import mock
 
 import hitline
@@ -15,11 +14,10 @@ from hitline import (
     LookupResult,
     PoolDiffers,
     PoolRefused,
-    Refused,
     WrongRelease,
     client as module,
 )
-from tests.support import Scripted, Server, chained, hashes, lasting_address, message, needs_server
+from tests.support import Scripted, hashes, message
 from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
@@ -174,56 +172,6 @@ class Requests(unittest.TestCase):
         for pool in ({}, "p", ["p"], {"name": b"p"}):
             with self.assertRaisesRegex(ValueError, "^pool "):
                 Client("tcp://127.0.0.1:1", pool=pool)  # type: ignore[arg-type]
-
-
-@needs_server
-class Served(unittest.TestCase):
-    def pool(self, **changes: Any) -> dict[str, Any]:
-        return {**POOL, **changes}
-
-    def client(self, server: Server, **pool: Any) -> Client:
-        client = Client(server.address, pool=pool, raise_errors=True)
-        self.addCleanup(client.close)
-        return client
-
-    def test_described_pools_are_apart(self) -> None:
-        blocks = chained("a", 64)
-        with Server(ACCEPT_POOLS="true") as server, Client(server.address, raise_errors=True) as plain:
-            one = self.client(server, **self.pool(hash_len=32))
-            two = self.client(server, **self.pool(model_name="n"))
-            one.store(blocks)
-            same = self.client(server, **self.pool(hash_len=32))
-            self.assertEqual([c.lookup(1025, blocks) for c in (one, two, same)], [1024, 0, 1024])
-            self.assertEqual(one.check_pool(), same.check_pool())
-            self.assertEqual([c.stat()["lookups"] for c in (one, two)], [2, 1])
-            named = self.client(server, name=(one.pool_reply or {})["name"])
-            self.assertEqual(named.lookup(1025, blocks), 1024)
-            with self.assertRaisesRegex(Refused, "no pool"):
-                plain.lookup(1025, blocks)
-            with self.assertRaisesRegex(PoolRefused, "no pool of this name: \"q\""):
-                self.client(server, name="q").lookup(64, blocks)
-            with self.assertRaisesRegex(PoolRefused, "cannot be read"):
-                self.client(server, modelname="q").lookup(64, blocks)
-
-    def test_configured_pools(self) -> None:
-        with Server(POOL=json.dumps(self.pool()), POOLS=json.dumps({"b": self.pool(tp_size=2)})) as server:
-            self.assertEqual((self.client(server, **self.pool()).check_pool() or {})["name"], "")
-            self.assertEqual((self.client(server, **self.pool(tp_size=2)).check_pool() or {})["name"], "b")
-            with self.assertRaisesRegex(PoolDiffers, "pool \"b\" that is configured: .*tp_size is 2, described as 1") as raised:
-                self.client(server, **self.pool(name="b")).check_pool()
-            self.assertIn({"field": "tp_size", "configured": "2", "described": "1"}, raised.exception.differences)
-            with self.assertRaisesRegex(PoolRefused, "accept_pools"):
-                self.client(server, **self.pool(name="c")).check_pool()
-
-    def test_a_server_that_is_started_again(self) -> None:
-        address = lasting_address()
-        blocks = chained("a", 64)
-        with Client(address, pool=self.pool(), raise_errors=True) as client:
-            for _ in range(3):
-                with Server(address, ACCEPT_POOLS="true"):
-                    client.store(blocks)
-                    self.assertEqual(client.lookup(1025, blocks), 1024)
-                    self.assertEqual(client.lookup(65, blocks[:4]), 64)
 
 
 if __name__ == "__main__":

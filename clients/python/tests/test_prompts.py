@@ -132,16 +132,5 @@ class Served(unittest.TestCase):
             for stored, loaded in zip(masks, plan.masks):
                 self.assertLessEqual(set(loaded.chunks()), set(stored.chunks()))
 
-    def test_on_one_rank_only(self) -> None:
-        blocks = chained("prompt", 64)
-        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.POOL, raise_errors=True) as client:
-            client.store_prompt(256, blocks, ranks=[(0, 0, 0)])
-            self.assertEqual(client.plan(257, blocks).hit_length, 0)
-            client.store_prompt(256, blocks, ranks=[(1, 0, 0)])
-            self.assertEqual(client.plan(257, blocks).hit_length, 256)
-            with self.assertRaises(Refused):
-                client.store_prompt(256, blocks, ranks=[(2, 0, 0)])
-
-
 if __name__ == "__main__":
     unittest.main()

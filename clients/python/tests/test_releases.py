@@ -11,19 +11,7 @@ from unittest import mock
 
 import hitline
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, LookupResult, TailKeyBoundary, client as module
-from tests.support import (
-    PATIENCE,
-    RELEASES,
-    Scripted,
-    Server,
-    chained,
-    frame,
-    hashes,
-    message,
-    needs_server,
-    stat_reply,
-    unused_address,
-)
+from tests.support import PATIENCE, RELEASES, Scripted, frame, hashes, message, stat_reply, unused_address
 from tests.test_client import eventually
 
 OLD = ("0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0")
@@ -229,38 +217,6 @@ class Releases(unittest.TestCase):
                             f'set pool.vllm: "{release}" in the server\'s configuration',
                         )
 
-    def test_a_server_that_reports_its_release_is_named_by_it(self) -> None:
-        for revision, vllm, release, found in (
-            ("0.24.0", "0.24.0", "0.25.1", "0.24.0"),
-            ("2026-06-20", "0.24.0", "0.25.0", "0.24.0"),
-            ("2026-08-17", "0.27.0, 0.27.1, 0.28.0", "0.33.0", "0.27.0, 0.27.1 or 0.28.0"),
-            ("0.25.1", "0.25.0, 0.25.1", "0.27.0", "0.25.0 or 0.25.1"),
-            ("0.33.0", "0.34.0", "0.32.0", "0.34.0"),
-        ):
-            with self.subTest(vllm, release=release), Scripted(lambda _, r=stat_reply(revision, vllm): r) as server:
-                with LookupKeyClient(server.address, vllm=release, raise_errors=True) as client:
-                    for _ in range(2):
-                        with self.assertRaises(hitline.WrongRelease) as refused:
-                            client.lookup("r", 64, [])
-                        self.assertEqual(
-                            str(refused.exception),
-                            f"the engine is vLLM {release}, but the server's pool is for vLLM {found}: "
-                            f'set pool.vllm: "{release}" in the server\'s configuration',
-                        )
-                self.assertEqual(server.requests, [[b"stat"]])
-
-    def test_the_revision_is_compared_and_not_the_release(self) -> None:
-        for revision, vllm, release in (
-            ("0.30.0", "0.30.0", "0.31.0"),
-            ("2026-08-17", "0.28.0", "0.27.0"),
-            ("0.33.0", "0.34.0", "0.33.0"),  # a pool of a release that the server does not know
-        ):
-            replies = [stat_reply(revision, vllm), message(TAILS[:4])]
-            with self.subTest(vllm, release=release), Scripted(lambda _, r=replies: r.pop(0)) as server:
-                with LookupKeyClient(server.address, vllm=release, raise_errors=True) as client:
-                    client.lookup("r", 64, [])
-                self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
-
     def test_a_wrong_server_is_asked_once_a_connection_and_told_as_an_error(self) -> None:
         with Peer("0.29.0") as peer, LookupKeyClient(peer.address, vllm="0.33.0") as client:
             with self.assertLogs("hitline", "ERROR") as logs:
@@ -304,46 +260,6 @@ class Releases(unittest.TestCase):
         with Scripted(lambda _: message(b"\1")) as server, LookupKeyClient(server.address, vllm="0.33.0") as client:
             self.assertIs(client.reset(), True)
             self.assertEqual(server.requests, [[b"reset"]])
-
-
-@needs_server
-class AgainstServer(unittest.TestCase):
-    def test_each_release(self) -> None:
-        blocks = chained("each", 6)
-        for release in VLLM_RELEASES:
-            with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
-                plain.store(blocks[:4])
-                with LookupKeyClient(server.address, vllm=release, raise_errors=True) as engine:
-                    want: Any = 64 if release in OLD else LookupResult(64, (TailKeyBoundary(0, 64),))
-                    self.assertEqual(engine.lookup("r", 96, blocks), want)
-                    self.assertEqual(eventually(lambda: engine.lookup("r", 96, blocks, non_block=True), None), want)
-                    none: Any = 0 if release in OLD else LookupResult(0)
-                    self.assertEqual(engine.lookup("r", 96, chained("other", 6)), none)
-                    self.assertEqual(plain.lookup(96, blocks), 64)
-                    self.assertEqual(plain.lookup_result(96, blocks).tail_key_boundaries, () if release in OLD else want[1])
-                with LookupKeyClient(server.address, raise_errors=True) as any_release:
-                    self.assertEqual(any_release.lookup("r", 96, blocks), 64)
-
-    def test_the_default_revision_is_that_of_0_24_0(self) -> None:
-        with Server() as server:
-            with LookupKeyClient(server.address, vllm="0.24.0", raise_errors=True) as client:
-                self.assertEqual(client.lookup("r", 64, chained("a", 4)), 0)
-            with LookupKeyClient(server.address, vllm="0.25.1", raise_errors=True) as client:
-                with self.assertRaisesRegex(hitline.WrongRelease, 'set pool.vllm: "0.25.1" in the server'):
-                    client.lookup("r", 64, chained("a", 4))
-
-    def test_a_boundary_behind_the_hit(self) -> None:
-        blocks = chained("fine", 14)
-        for release in NEW:
-            settings = {"POOL_VLLM": release, **FINE_GRAINED}
-            if release in ("0.32.0", "0.33.0"):
-                settings["POOL_CACHE_HIT_ALIGNMENT_TOKENS"] = "4"
-            with self.subTest(release), Server(**settings) as server, Client(server.address) as client:
-                client.store([blocks[3], blocks[7], blocks[11]], group=0)  # to 48 tokens
-                client.store([blocks[9]], group=1)  # the state at 40
-                with LookupKeyClient(server.address, vllm=release) as engine:
-                    self.assertEqual(engine.lookup("r", 56, blocks), RESULT)
-                self.assertEqual(client.lookup_result(56, blocks), RESULT)
 
 
 if __name__ == "__main__":

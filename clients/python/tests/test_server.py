@@ -61,28 +61,9 @@ class Answers(unittest.TestCase):
         with Server(LISTEN) as server:
             self.answers(server.address)
 
-    def test_without_a_scheme(self) -> None:
-        with Server(LISTEN) as server, Client(server.address[len("tcp://") :]) as client:
-            client.ping()
-
-    def test_by_name(self) -> None:
-        with Server(LISTEN) as server, Client(server.address.replace("127.0.0.1", "localhost")) as client:
-            client.ping()
-
-    def test_over_ipv6(self) -> None:
-        try:
-            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-        except OSError as error:
-            self.skipTest(f"no IPv6 here: {error}")
-        with Server("tcp://[::1]:0") as server:
-            self.answers(server.address)
-
     def test_over_ipc(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.over_ipc(f"ipc://{folder}/socket")
-
-    def test_over_ipc_abstract(self) -> None:
-        self.over_ipc(f"ipc://@hitline-test-{os.getpid()}")
 
     def over_ipc(self, address: str) -> None:
         try:
