@@ -49,7 +49,7 @@ func TestCheckAPI(t *testing.T) {
 	check(0, "no release is tagged before this commit")
 
 	c.write("a/a.go", "package a\n\nfunc F() {}\n\nfunc G() {}\n", 0o644) // additions are compatible
-	c.write("b/b.go", "package b\n", 0o644)                                 // b promises nothing
+	c.write("b/b.go", "package b\n", 0o644)                               // b promises nothing
 	c.commit("compatible")
 	check(0, "1 stable packages are compatible with v0.1.0")
 
