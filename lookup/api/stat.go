@@ -37,7 +37,7 @@ type Stat struct {
 
 	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
 	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
-	BackendRejected int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/metrics.md
+	BackendRejected int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/monitoring.md
 	BackendRounds   int64  `json:"backend_rounds"`          // calls that lookups and explanations made; one may take several requests
 	BackendKeys     int64  `json:"backend_keys"`            // keys that they asked for
 	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight

@@ -5,6 +5,6 @@
 //	registry.MustRegister(metrics.NewServerCollector(srv))
 //
 // A Collector has no counters of its own: each scrape reads those of the server. Names,
-// units and meanings are in docs/metrics.md; they are an interface and do not change.
+// units and meanings are in docs/monitoring.md; they are an interface and do not change.
 // Collectors are safe for concurrent use and need not be closed.
 package metrics

@@ -4,7 +4,7 @@
 //	GET  /status   everything that the page shows, in JSON
 //	POST /explain  why a lookup hits no more than it does
 //
-// docs/status.md describes the page and the JSON, which is an interface.
+// docs/monitoring.md describes the page and the JSON, which is an interface.
 //
 // # Layout
 //
