@@ -3,6 +3,7 @@ package docs
 
 import (
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -24,23 +25,19 @@ const (
 	onMain = "https://github.com/hitline/hitline/blob/main/"
 )
 
-// tracked returns the files of the repository that git knows, and their folders.
-func tracked(t *testing.T) map[string]bool {
+// repository returns the files and folders of the repository, without what is built.
+func repository(t *testing.T) map[string]bool {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "git", "ls-files")
-	list.Dir = root
-	out, err := list.Output()
-	if err != nil {
-		t.Skip("this is no git repository")
-	}
-	files := map[string]bool{".": true}
-	for file := range strings.Lines(string(out)) {
-		for name := strings.TrimSpace(file); name != "."; name = path.Dir(name) {
-			if _, err := os.Stat(filepath.Join(root, name)); err == nil {
-				files[name] = true
-			}
+	files := map[string]bool{}
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		base := path.Base(name)
+		hidden := strings.HasPrefix(base, ".") && base != "." && base != ".github" && base != ".ci"
+		if err == nil && entry.IsDir() && (hidden || name == "bin" || name == "dist" || base == "__pycache__") {
+			return fs.SkipDir
 		}
-	}
+		files[name] = true
+		return err
+	}))
 	return files
 }
 
@@ -125,7 +122,7 @@ func brokenLink(t *testing.T, page, link string, files map[string]bool) string {
 // Every link that leads into the repository leads to a file, and to a heading if it names one. So do those that
 // programs, alerts and dashboards print.
 func TestLinks(t *testing.T) {
-	files := tracked(t)
+	files := repository(t)
 	pages, absolute := 0, regexp.MustCompile(regexp.QuoteMeta(onMain)+`[\w./-]*[\w/](?:#[\w-]+)?`)
 	for file := range files {
 		var links []string
