@@ -151,8 +151,7 @@ func TestServeWithoutStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServe(t, config)
-			require.NotEmpty(t, s.warnings())
-			all := s.warnings()[len(s.warnings())-1]
+			all := s.storeLine(t)
 			assert.Contains(t, all, "the store cannot be used")
 			assert.Contains(t, all, dead)
 			assert.Contains(t, all, `"backend":"`+name+`"`)

@@ -275,6 +275,9 @@ func TestAnswersBesideSlowPeer(t *testing.T) {
 					for _, path := range paths {
 						started := time.Now()
 						reply, err := client.Get("http://" + address + path)
+						if err != nil { // on a busy machine the request may come too late for minConnAge
+							reply, err = client.Get("http://" + address + path)
+						}
 						took := time.Since(started)
 						if assert.NoError(t, err, path) {
 							_, _ = io.Copy(io.Discard, reply.Body)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
@@ -32,6 +33,14 @@ func (s *testServer) warnings() []string {
 	return slices.DeleteFunc(s.logLines(), func(line string) bool {
 		return !strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"level":"ERROR"`)
 	})
+}
+
+// storeLine returns the one warning of serve about its store. The store's client may log, too.
+func (s *testServer) storeLine(t *testing.T) string {
+	t.Helper()
+	lines := slices.DeleteFunc(s.warnings(), func(line string) bool { return !strings.Contains(line, `"msg":"the store `) })
+	require.Len(t, lines, 1)
+	return lines[0]
 }
 
 // startServe runs serve and waits until it is ready.
