@@ -41,7 +41,7 @@ func rulesOf(release string) (rules, error) {
 	if release == "" {
 		release = coordinator.NewestRelease()
 	}
-	if _, err := coordinator.ParseRelease(release); err != nil {
+	if err := coordinator.CheckRelease(release); err != nil {
 		return rules{}, fmt.Errorf("blockhash: %w", err)
 	}
 	r, ok := releaseRules[release]

@@ -50,8 +50,8 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 	}
 	slices.SortFunc(differences, func(a, b Difference) int { return cmp.Compare(a.Field, b.Field) })
 	switch {
-	case !sameRelease(c.pool.Revision, described.pool.Revision):
-		differences = append(differences, Difference{"vllm", c.pool.FittingReleases(), described.pool.FittingReleases()})
+	case !sameLookups(c.pool.release(), described.pool.release()):
+		differences = append(differences, Difference{"vllm", c.pool.releaseName(), described.pool.releaseName()})
 	case !equal && len(differences) == 0:
 		differences = append(differences, Difference{"keys", c.firstKey(), described.firstKey()})
 	}
@@ -65,9 +65,8 @@ type field[T any] struct {
 	get  func(of *T) string
 }
 
-// poolFields are those of a pool outside its groups. Not compared are vllm, allow_unknown_vllm and
-// revision, since the release counts by its rules, and retention_interval, which has no effect on
-// lookups.
+// poolFields are those of a pool outside its groups. Not compared are vllm and allow_unknown_vllm,
+// since the release counts by its rules, and retention_interval, which has no effect on lookups.
 var poolFields = []field[Pool]{
 	{"model_name", func(p *Pool) string { return text(p.ModelName) }},
 	{"cache_prefix", func(p *Pool) string { return text(p.CachePrefix) }},
@@ -175,22 +174,10 @@ func matters(name, written, want string, equal bool) bool {
 	return written != "" || !equal
 }
 
-// sameRelease reports whether the lookups of two revisions are the same. Those of 2026-06-20
-// are those of 0.24.0.
-func sameRelease(a, b Revision) bool {
-	class := func(r Revision) Revision {
-		if r == Revision0240 {
-			return Revision20260620
-		}
-		return r
-	}
-	return class(a) == class(b)
-}
-
 // equalAnswers reports whether the lookups of two pools ask for the same keys and have the
 // same answers, whatever is stored.
 func equalAnswers(a, b *Coordinator) bool {
-	if !sameRelease(a.pool.Revision, b.pool.Revision) || a.align != b.align || a.fineGrained != b.fineGrained ||
+	if !sameLookups(a.pool.release(), b.pool.release()) || a.align != b.align || a.fineGrained != b.fineGrained ||
 		a.pool.HashBlockSize != b.pool.HashBlockSize || a.pool.CapacityOnly != b.pool.CapacityOnly || len(a.groups) != len(b.groups) {
 		return false
 	}

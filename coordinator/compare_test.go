@@ -20,7 +20,7 @@ func TestCompareHasEveryField(t *testing.T) {
 		}
 		return names
 	}
-	compared := []string{"groups", "vllm", "allow_unknown_vllm", "revision", "retention_interval"}
+	compared := []string{"groups", "vllm", "allow_unknown_vllm", "retention_interval"}
 	for _, f := range poolFields {
 		compared = append(compared, f.name)
 	}
@@ -92,7 +92,7 @@ func TestCompareAgainstAnswers(t *testing.T) {
 			data[rng.IntN(24)] = byte(rng.IntN(4))
 		}
 		b := (&source{data: data}).pool()
-		a.Revision, b.Revision = Revision20260817, Revision20260817
+		a.VLLM, b.VLLM = "0.28.0", "0.28.0"
 		first, err := New(a)
 		if err != nil {
 			continue

@@ -12,11 +12,11 @@ import (
 // groups are kept in the store, which have one spec, and on which ranks. Sizes are those that
 // vLLM resolves. That the Python client describes them so is tested in clients/python.
 func TestConformanceConfig(t *testing.T) {
-	for _, class := range conformance.ReleaseClasses {
-		conformance.Run(t, "releases/"+class+"/config.json", func(c *conformance.ConfigCase) conformance.Verdict {
+	for _, folder := range conformance.Releases {
+		conformance.Run(t, "releases/"+folder+"/config.json", func(c *conformance.ConfigCase) conformance.Verdict {
 			releases := c.Releases()
 			if releases == nil {
-				releases = []string{class}
+				releases = []string{folder}
 			}
 			var verdict conformance.Verdict
 			for i, release := range releases {
@@ -34,11 +34,11 @@ func judgeConfig(c *conformance.ConfigCase, release string) conformance.Verdict 
 	if want.Error != "" {
 		return conformance.Skipped("the engine does not start: " + want.Error + " in " + want.Stage)
 	}
-	revision, err := ParseRelease(release)
+	known, err := findRelease(release)
 	if err != nil {
 		return conformance.Differs("%v", err)
 	}
-	rules := &revisionRules[revision]
+	rules := &known.rules
 	text, err := c.PoolJSON(want, rules.namespaces)
 	pool := Pool{VLLM: release}
 	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {

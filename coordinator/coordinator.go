@@ -63,7 +63,7 @@ func New(pool Pool) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		pool:  pool,
-		rules: revisionRules[pool.Revision],
+		rules: pool.release().rules,
 		align: int64(pool.SchedulerBlockSize),
 	}
 	if pool.CapacityOnly { // whatever its groups are, they are not looked up
@@ -94,7 +94,7 @@ func New(pool Pool) (*Coordinator, error) {
 	return c, nil
 }
 
-// widen returns g with the extra retained tokens in its window, if the revision widens
+// widen returns g with the extra retained tokens in its window, if the release widens
 // windows.
 func (c *Coordinator) widen(g Group) Group {
 	if c.rules.widensWindows {
@@ -190,7 +190,7 @@ func (c *Coordinator) NumGroups() int { return len(c.groups) }
 // fine-grained mode. The length of a lookup (TokenLen) is a multiple of it.
 func (c *Coordinator) Alignment() int64 { return c.align }
 
-// FineGrained reports whether hits may end inside a block. From revision 2026-08-17 on that
+// FineGrained reports whether hits may end inside a block. From 0.27.0 on that
 // is so with a mamba group in cache mode "align" whose block is larger than the hash block,
 // from 0.32.0 on by Pool.CacheHitAlignmentTokens.
 func (c *Coordinator) FineGrained() bool { return c.fineGrained }
@@ -213,7 +213,7 @@ func (c *Coordinator) StoreGroup(position int) int {
 }
 
 // Group returns store group g as it takes part in lookups: its window includes what
-// the revision adds. The caller owns the copy.
+// the release adds. The caller owns the copy.
 func (c *Coordinator) Group(g int) Group { return c.groups[g].Group }
 
 // KeyStride returns the number of hash blocks in a presence position of group

@@ -1,8 +1,10 @@
 // Package coordinator decides how many leading tokens of a prompt an external KV cache
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
 // coordinator and the worker's lookup of vLLM's MooncakeStore connector, of the releases
-// 0.24.0 to 0.33.0 and of three dated revisions, bit for bit. Its input is presence: it does
-// no I/O beyond a [KeyStore].
+// 0.24.0 to 0.33.0, bit for bit. Answers were recorded of three commits, too: those of
+// 2026-06-20 are the default's, those of 2026-08-17 are of 0.27.0 to 0.28.0, and those of
+// 2026-06-04 only show what changed. The package's input is presence: it does no I/O beyond a
+// [KeyStore].
 //
 // # Glossary
 //
@@ -18,7 +20,7 @@
 //   - attention group: all groups of equal spec. A chunk of it is cached only if every
 //     member has it, and its members share one mask.
 //   - alignment A: the tokens that hits are multiples of. It is the scheduler block size L,
-//     or H in fine-grained mode (from revision 2026-08-17 on).
+//     or H in fine-grained mode (from 0.27.0 on).
 //   - mask: whether each chunk of a group is a real block or a null one.
 //   - eagle group: a group of a draft model, or any group if the pool uses EAGLE and flags
 //     none. It drops the last block that it finds: the drafter must see it computed.
@@ -33,8 +35,8 @@
 //
 //	pool.go         configuration: defaults and checks
 //	kind.go         the attention kinds
-//	revision.go     the revisions, and the releases of vLLM that they stand for
-//	rules.go        the points in which revisions differ
+//	release.go      the releases of vLLM: their names
+//	rules.go        the points in which releases differ, and their table
 //	coordinator.go  Coordinator: the attention groups
 //	presence.go     presence bits, and searches in them a word at a time
 //	finders.go      the rule of each kind, for one attention group
@@ -64,7 +66,7 @@
 // In FindHit the attention groups shorten the hit one after the other until nothing changes. The
 // full-attention family comes first, since its result only needs cutting. Oddities of the
 // reference are kept: see [Coordinator.FindHit] and [Scratch.Mask]. With one attention
-// group one pass is enough, and the older revisions align the hit to its own block.
+// group one pass is enough, and the older releases align the hit to its own block.
 //
 // # Invariants and cost
 //

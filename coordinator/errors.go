@@ -21,10 +21,6 @@ var (
 	// ErrNegativeLength is a ValueError too: a negative length in a pool with full
 	// attention.
 	ErrNegativeLength = errors.New("coordinator: negative length")
-
-	// ErrNotImplemented is a NotImplementedError: the configured revision has no rule
-	// for the call.
-	ErrNotImplemented = errors.New("coordinator: not implemented")
 )
 
 var (

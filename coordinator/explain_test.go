@@ -42,9 +42,9 @@ func TestExplain(t *testing.T) {
 		"window, rank3": {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1, 2)}, [][]uint64{bitsOf(0, 1, 2, 3)}, 4, 64, []int64{48}, []Reason{ReasonRank}, []int64{3}},
 		"window, eagle": {Pool{Groups: []Group{window}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2, 6, 7)}, nil, 8, 128, []int64{32}, []Reason{ReasonWindow}, []int64{5}},
 		"mamba":         {Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}}, [][]uint64{bitsOf(1)}, nil, 4, 64, []int64{32}, []Reason{ReasonMissing}, []int64{3}},
-		"state behind":  {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, Revision: Revision20260817}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
+		"state behind":  {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
 		"chunked":       {Pool{Groups: []Group{{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 32}}}, [][]uint64{bitsOf()}, nil, 3, 48, []int64{32}, []Reason{ReasonMissing}, []int64{2}},
-		"one left":      {Pool{Groups: []Group{full, window}, Revision: Revision20260817}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
+		"one left":      {Pool{Groups: []Group{full, window}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
 		"shared spec":   {Pool{Groups: []Group{full, full}}, [][]uint64{bitsOf(0, 1, 2), bitsOf(0)}, nil, 3, 48, []int64{48, 16}, []Reason{ReasonComplete, ReasonMissing}, []int64{-1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -78,9 +79,10 @@ func align(g Group) Group {
 }
 
 // The worked examples of the specification and of the reference's own tests,
-// at revision 2026-06-20 unless the pool says otherwise.
+// without a release unless the pool says otherwise.
 var findExamples = []struct {
 	name      string
+	commit    string // "" for the release of the pool, see newAt
 	pool      Pool
 	hashes    int
 	present   []string // by group and position; nil: everything
@@ -226,43 +228,43 @@ var findExamples = []struct {
 		hit: 64, masks: []string{"TTT", "FFFT"},
 	},
 	{
-		name:   "2026-08-17: mamba no longer runs ahead",
-		pool:   Pool{Revision: Revision20260817, UseEagle: true, Groups: []Group{full(16), mamba(16)}},
+		name:   "0.27.0: mamba no longer runs ahead",
+		pool:   Pool{VLLM: "0.28.0", UseEagle: true, Groups: []Group{full(16), mamba(16)}},
 		hashes: 4, present: []string{"TTTT", "TTTT"}, maxLength: 64,
 		hit: 48, masks: []string{"TTT", "FFT"},
 	},
 	{
-		name:   "2026-08-17: hit inside a block",
-		pool:   Pool{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+		name:   "0.27.0: hit inside a block",
+		pool:   Pool{VLLM: "0.28.0", Groups: []Group{full(32), align(mamba(32))}},
 		hashes: 4, present: []string{"FTTF", "FFTF"}, maxLength: 64,
 		hit: 48, masks: []string{"TT", "FT"},
 	},
 	{
-		name:   "2026-08-17: one group lacks the boundary",
-		pool:   Pool{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+		name:   "0.27.0: one group lacks the boundary",
+		pool:   Pool{VLLM: "0.28.0", Groups: []Group{full(32), align(mamba(32))}},
 		hashes: 4, present: []string{"FTFF", "FTTF"}, maxLength: 64,
 		hit: 32, masks: []string{"T", "T"},
 	},
 	{
-		name:   "2026-08-17: a window cannot end inside its block",
-		pool:   Pool{Revision: Revision20260817, Groups: []Group{window(32, 32), align(mamba(32))}},
+		name:   "0.27.0: a window cannot end inside its block",
+		pool:   Pool{VLLM: "0.28.0", Groups: []Group{window(32, 32), align(mamba(32))}},
 		hashes: 4, present: []string{"TTTT", "TTTT"}, maxLength: 64, err: ErrPrecondition,
 	},
 	{
 		name:   "2026-06-04: a chunk without hashes is absent",
-		pool:   Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{mamba(16)}},
+		commit: "2026-06-04", pool: Pool{HashBlockSize: 8, Groups: []Group{mamba(16)}},
 		hashes: 3, present: []string{"T"}, maxLength: 32,
 		hit: 16, masks: []string{"T"},
 	},
 	{
 		name:   "2026-06-04: the same for local attention",
-		pool:   Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{local(16, 64)}},
+		commit: "2026-06-04", pool: Pool{HashBlockSize: 8, Groups: []Group{local(16, 64)}},
 		hashes: 3, present: []string{"T"}, maxLength: 48,
 		hit: 16, masks: []string{"T"},
 	},
 	{
 		name:   "2026-06-04: but not where blocks are hash blocks",
-		pool:   Pool{Revision: Revision20260604, Groups: []Group{mamba(16)}},
+		commit: "2026-06-04", pool: Pool{Groups: []Group{mamba(16)}},
 		hashes: 1, present: []string{"T"}, maxLength: 32, err: ErrIndexOutOfRange,
 	},
 }
@@ -270,7 +272,8 @@ var findExamples = []struct {
 func TestFindHitExamples(t *testing.T) {
 	for _, tc := range findExamples {
 		t.Run(tc.name, func(t *testing.T) {
-			c := must(t, tc.pool)
+			c, err := newAt(tc.pool, cmp.Or(tc.commit, tc.pool.VLLM))
+			require.NoError(t, err)
 			p := Presence{NumHashes: tc.hashes, Everything: tc.present == nil}
 			for _, text := range tc.present {
 				p.Bits = append(p.Bits, bitsetFrom(parse(text)))
@@ -299,9 +302,9 @@ func TestHugeLengths(t *testing.T) {
 		{HashBlockSize: 1, Groups: []Group{local(1, maxTokens)}},
 		{Groups: []Group{full(16), local(16, maxTokens)}},
 		{Groups: []Group{window(16, maxTokens)}},
-		{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{mamba(16)}},
-		{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{local(16, maxTokens)}},
-		{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+		{HashBlockSize: 8, Groups: []Group{mamba(16)}},
+		{HashBlockSize: 8, Groups: []Group{local(16, maxTokens)}},
+		{VLLM: "0.28.0", Groups: []Group{full(32), align(mamba(32))}},
 	}
 	for _, pool := range pools {
 		c := must(t, pool)

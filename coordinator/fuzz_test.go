@@ -11,7 +11,10 @@ import (
 
 // source turns fuzz bytes into choices. Behind their end every choice is the
 // first one.
-type source struct{ data []byte }
+type source struct {
+	data   []byte
+	commit string // of the pool, see newAt
+}
 
 func (s *source) below(n int) int {
 	if len(s.data) == 0 {
@@ -24,9 +27,14 @@ func (s *source) below(n int) int {
 
 func (s *source) flag() bool { return s.below(2) == 1 }
 
-// pool chooses a configuration that the reference accepts, of any revision.
+// pool chooses a configuration that the reference accepts, and the commit whose rules it has. New
+// takes that of 2026-06-04 for that of 2026-06-20.
 func (s *source) pool() Pool {
-	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag(), Revision: Revision(s.below(int(Revision0240)))}
+	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag()}
+	s.commit = []string{"2026-06-20", "2026-08-17", "2026-06-04"}[s.below(3)]
+	if s.commit == "2026-08-17" {
+		p.VLLM = "0.27.1"
+	}
 	common := p.HashBlockSize
 	for range 1 + s.below(5) {
 		if len(p.Groups) > 0 && s.below(4) == 0 { // a group that shares a spec
@@ -36,7 +44,7 @@ func (s *source) pool() Pool {
 			continue
 		}
 		g := Group{Kind: Kind(s.below(int(CircularBuffer))), BlockSize: p.HashBlockSize * (1 + s.below(4))}
-		if g.Kind == RSWA && p.Revision != Revision20260817 {
+		if g.Kind == RSWA && p.VLLM == "" {
 			g.Kind = HiddenState // the release has no rswa
 		}
 		g.Variant, g.Uniform, g.IsEagleGroup = s.below(2), s.flag(), s.below(4) == 1
@@ -101,7 +109,7 @@ func FuzzFindHit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &source{data: data}
 		pool := s.pool()
-		c, err := New(pool)
+		c, err := newAt(pool, s.commit)
 		if err != nil {
 			t.Fatalf("%+v: %v", pool, err)
 		}
@@ -150,6 +158,9 @@ func oracleOf(t *testing.T, c *Coordinator) *oracle.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.rules.templateMasks {
+		pool.Release = oracle.Commit20260604
+	}
 	return &pool
 }
 
@@ -195,17 +206,17 @@ func FuzzMasks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &source{data: data}
 		pool := s.pool()
-		if s.below(3) != 0 && pool.Revision != Revision20260604 {
+		if s.below(3) != 0 && s.commit != "2026-06-04" {
 			interval := s.below(256)
 			pool.RetentionInterval = &interval
 		}
-		c, err := New(pool)
+		c, err := newAt(pool, s.commit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		aligned := (s.below(32) - s.below(3)) * int(c.Alignment())
 		start := 0
-		if pool.Revision == Revision20260817 {
+		if pool.VLLM != "" {
 			start = s.below(256) - s.below(32)
 		}
 		var prompt *int
@@ -218,7 +229,7 @@ func FuzzMasks(f *testing.F) {
 		masks, err := c.StoreMask(int64(aligned), int64(start), promptTokens)
 		want, class := slow.StoreMask(aligned, start, prompt)
 		compareMasks(t, &pool, masks, err, want, class)
-		if pool.Revision == Revision20260604 {
+		if s.commit == "2026-06-04" {
 			return
 		}
 		masks, err = c.LookupMask(int64(aligned))
@@ -272,7 +283,7 @@ func TestFindHitAgainstOracle(t *testing.T) {
 	for seed := range uint64(rounds) {
 		s := &source{data: randomBytes(seed, 200)}
 		pool := s.pool()
-		c, err := New(pool)
+		c, err := newAt(pool, s.commit)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,15 +16,12 @@ import (
 
 // The recorded lookups over stores that answer properly, in rounds.
 func TestWorkerLookupGalloping(t *testing.T) {
-	for file, revision := range map[string]Revision{
-		"worker_lookup.json":       Revision20260620,
-		"later/worker_lookup.json": Revision20260817,
-	} {
-		t.Run(revision.String(), func(t *testing.T) {
+	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.1"} {
+		t.Run(file, func(t *testing.T) {
 			recorded := conformance.LoadWorkers(t, file)
 			tried := 0
 			for _, cs := range recorded {
-				c, store := workerCase(t, cs, revision)
+				c, store := workerCase(t, cs, vllm)
 				calls, keys := 0, map[string]bool{}
 				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(checked []string) ([]int, error) {
 					calls++
@@ -127,7 +124,7 @@ func TestGallopRounds(t *testing.T) {
 		{"few enough at once", Pool{}, 128, []int{0}, 0, []int{128}},
 		{"one more", Pool{}, 129, []int{0}, 0, []int{64}},
 		{"one more, full hit", Pool{}, 129, []int{129}, 129 * 16, []int{64, 65}},
-		{"2026-08-17: full hit", Pool{Revision: Revision20260817}, n, []int{n}, all - 16, []int{64, n - 64}},
+		{"0.27.0: full hit", Pool{VLLM: "0.28.0"}, n, []int{n}, all - 16, []int{64, n - 64}},
 		{"two full specs", Pool{Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, Variant: 1}}}, n, []int{0, n}, 0, []int{64}},
 		{"hybrid: first block missing", hybrid, n, []int{0, n}, 0, []int{64}},
 		{"hybrid: full hit", hybrid, n, []int{n, n}, all, []int{64, n - 64 + 64}},
@@ -198,8 +195,8 @@ func TestGallopLongPrompt(t *testing.T) {
 // Errors are the same, whichever round they come in.
 func TestGallopErrors(t *testing.T) {
 	const n = 1000
-	for _, revision := range []Revision{Revision20260620, Revision20260817} {
-		c := must(t, Pool{TPSize: 2, Revision: revision})
+	for _, vllm := range []string{"", "0.27.0"} {
+		c := must(t, Pool{TPSize: 2, VLLM: vllm})
 		for bad := range 2 {
 			lookup := func(answer func(answers []int) ([]int, error)) (Hit, error) {
 				round := -1
@@ -217,12 +214,12 @@ func TestGallopErrors(t *testing.T) {
 			assert.Zero(t, hit, "a store that fails holds nothing")
 			_, err = lookup(func(a []int) ([]int, error) { return a[1:], nil })
 			want := ErrAnswerCount
-			if revision == Revision20260817 {
+			if vllm != "" {
 				want = ErrIndexOutOfRange
 			}
 			require.ErrorIs(t, err, want)
 			hit, err = lookup(func(a []int) ([]int, error) { return append(a, 1), nil })
-			if revision == Revision20260817 {
+			if vllm != "" {
 				require.NoError(t, err)
 				assert.EqualValues(t, 16*n-16, hit.Tokens)
 			} else {
@@ -261,7 +258,7 @@ type gallopCase struct {
 func (s *source) gallopCase(t testing.TB) gallopCase {
 	pool := s.pool()
 	if s.flag() {
-		pool.Revision = Revision20260817
+		pool.VLLM = "0.28.0"
 		for g := range pool.Groups {
 			if pool.Groups[g].Kind == Mamba && s.flag() {
 				pool.Groups[g].MambaCacheMode = "align"
@@ -281,7 +278,7 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 	if s.flag() {
 		g.tokens += int64(s.below(8)-4) * int64(pool.HashBlockSize)
 	}
-	if pool.Revision == Revision20260620 {
+	if c.NeedsAligned() {
 		g.tokens = floorTo(max(0, g.tokens), c.Alignment())
 	}
 	for group := range pool.Groups {

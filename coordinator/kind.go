@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ const (
 	ChunkedLocalAttention
 	Mamba
 
-	// Scratch memory, which no prefix cache keeps. From revision 0.30.0 on these groups
+	// Scratch memory, which no prefix cache keeps. From 0.30.0 on these groups
 	// are no store groups. Before, none of their blocks is ever a hit.
 	CircularBuffer
 	KPoolTail
@@ -59,14 +60,14 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// ParseKind returns the kind with the given name. For cross attention it fails with
-// ErrNotImplemented: the reference finds no hits for it either.
+// ParseKind returns the kind with the given name. There is none for cross attention: the
+// reference finds no hits for it either.
 func ParseKind(name string) (Kind, error) {
 	if i := slices.Index(kindNames[:], name); i >= 0 {
 		return Kind(i), nil
 	}
 	if name == "cross_attention" {
-		return 0, fmt.Errorf("%w: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool", ErrNotImplemented)
+		return 0, errors.New("coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool")
 	}
 	return 0, fmt.Errorf("coordinator: unknown kind %q, want one of %s", name, strings.Join(kindNames[:], ", "))
 }

@@ -1,30 +1,31 @@
 package coordinator
 
+import "cmp"
+
 // laterField is a field that vLLM has only from a release on.
 type laterField struct {
 	name, since string
 	isSet       bool
-	clear       func()
 }
 
 // laterFields returns those of p outside its groups.
 func (p *Pool) laterFields() []laterField {
 	return []laterField{
-		{"capacity_only", "0.27.0", p.CapacityOnly, func() { p.CapacityOnly = false }},
-		{"store_tp_size", "0.30.0", p.StoreTPSize != nil, func() { p.StoreTPSize = nil }},
-		{"enable_store_tp_lcm", "0.30.0", p.EnableStoreTPLCM, func() { p.EnableStoreTPLCM = false }},
-		{"prefill_tp_sizes", "0.30.0", len(p.PrefillTPSizes) > 0, func() { p.PrefillTPSizes = nil }},
-		{"cache_hit_alignment_tokens", "0.32.0", p.CacheHitAlignmentTokens != 0, func() { p.CacheHitAlignmentTokens = 0 }},
+		{"capacity_only", "0.27.0", p.CapacityOnly},
+		{"store_tp_size", "0.30.0", p.StoreTPSize != nil},
+		{"enable_store_tp_lcm", "0.30.0", p.EnableStoreTPLCM},
+		{"prefill_tp_sizes", "0.30.0", len(p.PrefillTPSizes) > 0},
+		{"cache_hit_alignment_tokens", "0.32.0", p.CacheHitAlignmentTokens != 0},
 	}
 }
 
 // laterFields returns those of g.
 func (g *Group) laterFields() []laterField {
 	return []laterField{
-		{"rswa_window", "0.25.0", g.RSWAWindow != 0, func() { g.RSWAWindow = 0 }},
-		{"extra_retained_tokens", "0.28.0", g.ExtraRetainedTokens != 0, func() { g.ExtraRetainedTokens = 0 }},
-		{"enable_kv_transfer", "0.29.0", g.EnableKVTransfer != nil && !*g.EnableKVTransfer, func() { g.EnableKVTransfer = nil }},
-		{"bounded_replay", "0.30.0", g.BoundedReplay, func() { g.BoundedReplay = false }},
+		{"rswa_window", "0.25.0", g.RSWAWindow != 0},
+		{"extra_retained_tokens", "0.28.0", g.ExtraRetainedTokens != 0},
+		{"enable_kv_transfer", "0.29.0", g.EnableKVTransfer != nil && !*g.EnableKVTransfer},
+		{"bounded_replay", "0.30.0", g.BoundedReplay},
 	}
 }
 
@@ -38,21 +39,10 @@ var laterKinds = map[Kind]struct{ since, until string }{
 	KPoolTail:        {since: "0.30.0", until: "0.31.0"},
 }
 
-// release returns the pool's release: without VLLM, the last with the rules of its revision.
-func (p *Pool) release() string {
-	if p.VLLM != "" {
-		return p.VLLM
-	}
-	if names := releasesOf(p.Revision); len(names) > 0 {
-		return names[len(names)-1]
-	}
-	return releases[0].name // of the dated revisions before it
-}
-
 // validateFields refuses fields and kinds that the pool's release does not have: without
 // effect they would hide that the release is wrong.
 func (p *Pool) validateFields() error {
-	release := p.release()
+	release := p.releaseName()
 	for _, field := range p.laterFields() {
 		if field.isSet && isNewer(field.since, release) {
 			return p.wrongField(field.name, field.name, "from vLLM "+field.since+" on")
@@ -87,20 +77,5 @@ func (p *Pool) wrongField(field, what, when string) error {
 	return invalid([]string{field, "vllm"}, "%s exists %s, vllm is %s: remove it, or correct vllm", what, when, p.VLLM)
 }
 
-// At returns a copy of the pool at another revision, without the fields that its release does
-// not have.
-func (p Pool) At(revision Revision) Pool {
-	p = p.withDefaults()
-	p.VLLM, p.Revision = "", revision
-	release := p.release()
-	fields := p.laterFields()
-	for g := range p.Groups {
-		fields = append(fields, p.Groups[g].laterFields()...)
-	}
-	for _, field := range fields {
-		if isNewer(field.since, release) {
-			field.clear()
-		}
-	}
-	return p
-}
+// releaseName is VLLM or, if that is "", the name of the default's lookups.
+func (p *Pool) releaseName() string { return cmp.Or(p.VLLM, defaultRelease.name) }

@@ -8,15 +8,12 @@ import (
 )
 
 // TokenLen returns the tokens that a lookup of numTokens covers, a multiple of Alignment.
-// If numTokens is not, revisions up to 0.26.0 fail with ErrPrecondition and later ones round
-// it down. Negative numbers count as 0. Revision 2026-06-04 fails with ErrNotImplemented.
+// If numTokens is not, releases up to 0.26.0 fail with ErrPrecondition and later ones round
+// it down. Negative numbers count as 0.
 func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	numTokens = max(0, numTokens)
-	switch {
-	case c.rules.floorsTokens:
+	if c.rules.floorsTokens {
 		return floorTo(numTokens, c.align), nil
-	case c.rules.noWorker:
-		return 0, fmt.Errorf("%w: the worker's lookup of revision %s, whose keys no other revision shares", ErrNotImplemented, c.pool.Revision)
 	}
 	if err := c.checkAligned(numTokens); err != nil {
 		return 0, fmt.Errorf("%w, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
@@ -25,7 +22,7 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 }
 
 // NeedsAligned reports whether the length of a lookup must be a multiple of Alignment:
-// revisions up to 0.26.0. Later ones round it down.
+// releases up to 0.26.0. Later ones round it down.
 func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 
 // Positions returns the number of leading positions of group g that a lookup covers, given
@@ -77,8 +74,8 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
 // p must have bits only at positions whose keys the lookup checks, see Positions. Answer differs
-// from FindHit as follows. Without hashes, tokens or keys it returns 0. From revision
-// 2026-08-17 on it shortens a hit of all tokens, so that one token is left to compute.
+// from FindHit as follows. Without hashes, tokens or keys it returns 0. From 0.27.0
+// on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
 	s.BeginAnswer()
 	hit, _, err := c.AnswerSome(p, numTokens, s, math.MaxInt)
@@ -137,7 +134,7 @@ func (c *Coordinator) finishHit(p *Presence, tokens, numTokens int64, s *Scratch
 	return Hit{Tokens: tokens, TailBoundaries: s.tail}, nil
 }
 
-// shortenFullHit returns hit or, from 2026-08-17 on for a hit of all tokens, that of a
+// shortenFullHit returns hit or, from 0.27.0 on for a hit of all tokens, that of a
 // prompt of one token less: at least one token must be left to compute.
 func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
 	if !c.rules.shortensFullHit || hit < numTokens {

@@ -16,13 +16,10 @@ import (
 // The recorded worker lookups are reported by the package lookup; here they
 // must simply agree.
 func TestWorkerLookup(t *testing.T) {
-	for file, revision := range map[string]Revision{
-		"worker_lookup.json":       Revision20260620,
-		"later/worker_lookup.json": Revision20260817,
-	} {
-		t.Run(revision.String(), func(t *testing.T) {
+	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.1"} {
+		t.Run(file, func(t *testing.T) {
 			for _, cs := range conformance.LoadWorkers(t, file) {
-				if v := judgeWorker(t, cs, revision); v != (conformance.Verdict{}) {
+				if v := judgeWorker(t, cs, vllm); v != (conformance.Verdict{}) {
 					t.Errorf("%s: %s", cs.ID, v.Differs)
 				}
 			}
@@ -30,10 +27,10 @@ func TestWorkerLookup(t *testing.T) {
 	}
 }
 
-func workerCase(t *testing.T, cs *conformance.WorkerCase, revision Revision) (*Coordinator, *conformance.Store) {
+func workerCase(t *testing.T, cs *conformance.WorkerCase, vllm string) (*Coordinator, *conformance.Store) {
 	var pool Pool
 	require.NoError(t, json.Unmarshal(cs.Raw, &pool))
-	pool.Revision = revision
+	pool.VLLM = vllm
 	c, err := New(pool)
 	require.NoError(t, err, cs.ID)
 	store, err := cs.NewStore()
@@ -41,8 +38,8 @@ func workerCase(t *testing.T, cs *conformance.WorkerCase, revision Revision) (*C
 	return c, store
 }
 
-func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
-	c, store := workerCase(t, cs, revision)
+func judgeWorker(t *testing.T, cs *conformance.WorkerCase, vllm string) conformance.Verdict {
+	c, store := workerCase(t, cs, vllm)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
 	hit, err := c.Lookup(cs.TokenLen, hashes, ExistsFunc(store.Exists))
 	return cs.Judge(store, hit.Tokens, nil, err, errorClass(err))
@@ -101,17 +98,17 @@ func TestRanks(t *testing.T) {
 			{TP: 0, PP: 0, PCP: 1}, {TP: 0, PP: 1, PCP: 1}, {TP: 1, PP: 0, PCP: 1}, {TP: 1, PP: 1, PCP: 1},
 		}},
 		{"MLA has one head", Pool{TPSize: 8, NumKVHead: 1}, []Rank{{}}},
-		{"2026-08-17: replicated heads", Pool{Revision: Revision20260817, TPSize: 4, NumKVHead: 2, PCPSize: 2}, []Rank{
+		{"0.27.0: replicated heads", Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 2, PCPSize: 2}, []Rank{
 			{}, {TP: 1}, {PCP: 1}, {TP: 1, PCP: 1},
 		}},
-		{"2026-08-17: MLA", Pool{Revision: Revision20260817, TPSize: 4, Groups: []Group{{Kind: MLAAttention, BlockSize: 16}}}, []Rank{{}}},
-		{"2026-08-17: mamba is on every rank", Pool{Revision: Revision20260817, TPSize: 3, NumKVHead: 1, Groups: []Group{mamba(16)}}, []Rank{
+		{"0.27.0: MLA", Pool{VLLM: "0.28.0", TPSize: 4, Groups: []Group{{Kind: MLAAttention, BlockSize: 16}}}, []Rank{{}}},
+		{"0.27.0: mamba is on every rank", Pool{VLLM: "0.28.0", TPSize: 3, NumKVHead: 1, Groups: []Group{mamba(16)}}, []Rank{
 			{}, {TP: 1}, {TP: 2},
 		}},
-		{"2026-08-17: dcp follows tp", Pool{Revision: Revision20260817, TPSize: 4, NumKVHead: 1, DCPSize: 2}, []Rank{
+		{"0.27.0: dcp follows tp", Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 1, DCPSize: 2}, []Rank{
 			{}, {TP: 1, DCP: 1}, {TP: 2}, {TP: 3, DCP: 1},
 		}},
-		{"2026-08-17: pp is innermost", Pool{Revision: Revision20260817, TPSize: 2, PPSize: 2}, []Rank{
+		{"0.27.0: pp is innermost", Pool{VLLM: "0.28.0", TPSize: 2, PPSize: 2}, []Rank{
 			{}, {PP: 1}, {TP: 1}, {TP: 1, PP: 1},
 		}},
 	} {
@@ -168,7 +165,7 @@ func TestLookupErrors(t *testing.T) {
 		assert.Equal(t, int64(16), hit.Tokens, "only 1 is present")
 	}
 
-	c = must(t, Pool{TPSize: 2, Revision: Revision20260817})
+	c = must(t, Pool{TPSize: 2, VLLM: "0.28.0"})
 	_, err = c.Lookup(32, letters("ab"), answering([]int{1, 1, 1}, nil))
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
 	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 0}, nil))
@@ -177,16 +174,12 @@ func TestLookupErrors(t *testing.T) {
 	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 1, 1, 0}, nil))
 	require.NoError(t, err)
 	assert.Equal(t, int64(32), hit.Tokens)
-
-	c = must(t, Pool{Revision: Revision20260604})
-	_, err = c.Lookup(32, letters("ab"), answering([]int{1, 1}, nil))
-	require.ErrorIs(t, err, ErrNotImplemented)
 }
 
 // The examples of the reference's own tests.
 func TestAnswerExamples(t *testing.T) {
 	later := func(pool Pool) Pool {
-		pool.Revision = Revision20260817
+		pool.VLLM = "0.28.0"
 		return pool
 	}
 	for _, tc := range []struct {
@@ -199,14 +192,14 @@ func TestAnswerExamples(t *testing.T) {
 	}{
 		{"two of three", Pool{}, []string{"TTF"}, 3, 48, 32},
 		{"all of it", Pool{}, []string{"TT"}, 2, 32, 32},
-		{"2026-08-17: one token is left to compute", later(Pool{}), []string{"TT"}, 2, 32, 16},
-		{"2026-08-17: one token more", later(Pool{}), []string{"TT"}, 2, 33, 32},
-		{"2026-08-17: a full hit of one block", later(Pool{}), []string{"T"}, 1, 16, 0},
-		{"2026-08-17: eagle leaves a block anyway", later(Pool{UseEagle: true}), []string{"TTTT"}, 4, 64, 48},
-		{"2026-08-17: tail window", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 65, 64},
-		{"2026-08-17: no earlier boundary is stored", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 64, 0},
+		{"0.27.0: one token is left to compute", later(Pool{}), []string{"TT"}, 2, 32, 16},
+		{"0.27.0: one token more", later(Pool{}), []string{"TT"}, 2, 33, 32},
+		{"0.27.0: a full hit of one block", later(Pool{}), []string{"T"}, 1, 16, 0},
+		{"0.27.0: eagle leaves a block anyway", later(Pool{UseEagle: true}), []string{"TTTT"}, 4, 64, 48},
+		{"0.27.0: tail window", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 65, 64},
+		{"0.27.0: no earlier boundary is stored", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 64, 0},
 		{
-			"2026-08-17: fine-grained tail", later(Pool{HashBlockSize: 4, Groups: []Group{full(8), align(mamba(8))}}),
+			"0.27.0: fine-grained tail", later(Pool{HashBlockSize: 4, Groups: []Group{full(8), align(mamba(8))}}),
 			[]string{"TTT", "FFT"}, 3, 13, 12,
 		},
 	} {
@@ -229,7 +222,7 @@ func TestAnswerAgreesWithLookup(t *testing.T) {
 		s := &source{data: randomBytes(seed, 200)}
 		pool := s.pool()
 		if s.flag() {
-			pool.Revision = Revision20260817
+			pool.VLLM = "0.28.0"
 		}
 		c := must(t, pool)
 		n := s.below(100)

@@ -42,29 +42,24 @@ func TestStoreMaskExamples(t *testing.T) {
 			64, 0, NoPrompt, []string{"FFFTFFFT", "FFFTTFFT"},
 		},
 		{
-			"2026-08-17: equal specs share the flag",
-			Pool{Revision: Revision20260817, HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
+			"0.27.0: equal specs share the flag",
+			Pool{VLLM: "0.28.0", HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
 			64, 0, NoPrompt, []string{"FFFTTFFT", "FFFTTFFT"},
 		},
 		{
-			"2026-08-17: from a start token",
-			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
+			"0.27.0: from a start token",
+			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
 			128, 41, NoPrompt, []string{"all of 2", "FTFFFTFFFT"},
 		},
 		{
-			"2026-08-17: start behind the end",
-			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
+			"0.27.0: start behind the end",
+			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
 			32, 64, NoPrompt, []string{"all of 0", ""},
 		},
 		{
-			"2026-08-17: mamba states are thinned out",
-			Pool{Revision: Revision20260817, RetentionInterval: retain(64), Groups: []Group{mamba(16)}},
+			"0.27.0: mamba states are thinned out",
+			Pool{VLLM: "0.28.0", RetentionInterval: retain(64), Groups: []Group{mamba(16)}},
 			128, 0, 100, []string{"FFFTFTFT"},
-		},
-		{
-			"2026-06-04: no sentinel",
-			Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{full(32), window(8, 16)}},
-			64, 0, NoPrompt, []string{"TT", "FFTTFFTT"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -85,11 +80,17 @@ func TestMaskErrors(t *testing.T) {
 	}
 	for _, start := range []int64{16, -16} {
 		_, err := c.StoreMask(16, start, NoPrompt)
-		require.ErrorIs(t, err, ErrPrecondition, "no start token at this revision")
+		require.ErrorIs(t, err, ErrPrecondition, "no start token before 0.25.0")
 	}
-	old := must(t, Pool{Revision: Revision20260604})
-	_, err := old.LookupMask(16)
-	require.ErrorIs(t, err, ErrNotImplemented)
+}
+
+// The store masks of 2026-06-04 have no sentinel.
+func TestTemplateMasks(t *testing.T) {
+	c, err := newAt(Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 16)}}, "2026-06-04")
+	require.NoError(t, err)
+	masks, err := c.StoreMask(64, 0, NoPrompt)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"TT", "FFTTFFTT"}, showAll(masks))
 }
 
 // Masks of a shorter length are prefixes of those of a longer one: what was
@@ -109,7 +110,7 @@ func TestStoreMaskIsPrefixStable(t *testing.T) {
 
 func TestStoreMaskFromStartIsTheTail(t *testing.T) {
 	c := must(t, Pool{
-		Revision: Revision20260817, HashBlockSize: 8, RetentionInterval: retain(64),
+		VLLM: "0.28.0", HashBlockSize: 8, RetentionInterval: retain(64),
 		Groups: []Group{full(32), window(8, 20), mamba(16)},
 	})
 	whole, err := c.StoreMask(256, 0, 200)
@@ -222,12 +223,12 @@ func TestSentinelHasALength(t *testing.T) {
 		{"no tokens", Pool{}, 0, 0, []int64{0}},
 		{"a negative length", Pool{}, -64, 0, []int64{0}},
 		{"groups of unequal blocks", Pool{HashBlockSize: 8, Groups: []Group{full(32), mamba(8)}}, 64, 0, []int64{2, 8}},
-		{"2026-08-17: from a start token", Pool{Revision: Revision20260817}, 64, 17, []int64{2}},
-		{"2026-08-17: a negative start", Pool{Revision: Revision20260817}, 64, -17, []int64{4}},
-		{"2026-08-17: a start behind the end", Pool{Revision: Revision20260817}, 64, 999, []int64{0}},
+		{"0.27.0: from a start token", Pool{VLLM: "0.28.0"}, 64, 17, []int64{2}},
+		{"0.27.0: a negative start", Pool{VLLM: "0.28.0"}, 64, -17, []int64{4}},
+		{"0.27.0: a start behind the end", Pool{VLLM: "0.28.0"}, 64, 999, []int64{0}},
 		{
-			"2026-08-17: whole chunks only",
-			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}}, 56, 0, []int64{1, 3},
+			"0.27.0: whole chunks only",
+			Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}}, 56, 0, []int64{1, 3},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -261,7 +262,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	c := must(t, Pool{Revision: Revision0330, HashBlockSize: 16, RetentionInterval: retain(128), Groups: []Group{
+	c := must(t, Pool{VLLM: "0.33.0", HashBlockSize: 16, RetentionInterval: retain(128), Groups: []Group{
 		full(64), eagle(window(16, 40)), {Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}, mamba(32),
 	}})
 	var s Scratch
@@ -285,7 +286,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 
 func TestStoreGroup(t *testing.T) {
 	scratch := Group{Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}
-	c := must(t, Pool{Revision: Revision0330, Groups: []Group{scratch, full(16), scratch, scratch, mamba(16), scratch}})
+	c := must(t, Pool{VLLM: "0.33.0", Groups: []Group{scratch, full(16), scratch, scratch, mamba(16), scratch}})
 	var got []int
 	for i := range c.pool.Groups {
 		got = append(got, c.StoreGroup(i))

@@ -15,7 +15,7 @@ const NoPrompt = -1
 // 0. Every mask has an entry for each whole chunk from there to alignedLen. The pool's
 // retention interval thins the masks out. promptTokens, unless it is NoPrompt, then keeps
 // the chunks that a replay of that prompt needs. A group whose chunks are all worth storing
-// gets the all-true sentinel; revision 2026-06-04 has no sentinel.
+// gets the all-true sentinel; that of 2026-06-04 has no sentinel.
 //
 // It fails with ErrPrecondition if alignedLen is not a multiple of Alignment, if startToken
 // is not 0 before 0.25.1, and before it if alignedLen is negative
@@ -30,7 +30,7 @@ func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, prompt
 		return dst, err
 	}
 	if startToken != 0 && !c.rules.startToken {
-		return dst, fmt.Errorf("%w: start token %d at revision %s, want 0", ErrPrecondition, startToken, c.pool.Revision)
+		return dst, fmt.Errorf("%w: start token %d before vLLM 0.25.0, want 0", ErrPrecondition, startToken)
 	}
 	if c.rules.templateMasks {
 		masks, err := c.templateMasks(alignedLen)
@@ -82,17 +82,13 @@ func (c *Coordinator) WithRetentionInterval(interval *int) (*Coordinator, error)
 
 // LookupMask returns, for each element of Pool.Groups, which chunks of the first alignedLen tokens a lookup
 // checks: those that StoreMask keeps without a retention interval. alignedLen is as for
-// StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the
-// coordinator's lookup_mask.)
+// StoreMask. (Reference: the coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	return c.AppendLookupMask(nil, alignedLen)
 }
 
 // AppendLookupMask is LookupMask that appends the masks to dst.
 func (c *Coordinator) AppendLookupMask(dst []Mask, alignedLen int64) ([]Mask, error) {
-	if c.rules.templateMasks {
-		return dst, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
-	}
 	if err := c.checkAligned(alignedLen); err != nil {
 		return dst, err
 	}
@@ -241,7 +237,7 @@ func (c *Coordinator) reachableMamba(blockSize, interval int, promptTokens int64
 // replayBoundaries returns the longest hit, in tokens, that a repeated prompt can get: at
 // least one token is always computed. As in the reference the division rounds down, so the
 // boundary of 0 tokens is minus one scheduler block. With an eagle group, which drops a
-// block, revisions with eagleReplay have two boundaries; otherwise both are the same.
+// block, releases with eagleReplay have two boundaries; otherwise both are the same.
 func (c *Coordinator) replayBoundaries(promptTokens int64) [2]int64 {
 	block := int64(c.pool.SchedulerBlockSize)
 	last := -block
@@ -254,9 +250,9 @@ func (c *Coordinator) replayBoundaries(promptTokens int64) [2]int64 {
 	return [2]int64{max(0, last-block), max(0, floorTo(promptTokens, block)-block)}
 }
 
-// templateMasks returns the store masks of revision 2026-06-04: a template repeated, which
+// templateMasks returns the store masks of 2026-06-04: a template repeated, which
 // is the mask of one scheduler block found, with eagle, over a store that holds every
-// block. With eagle the template can be empty, and so the mask: later revisions mend that.
+// block. With eagle the template can be empty, and so the mask: later releases mend that.
 func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	masks := make([]Mask, len(c.groups))
 	if alignedLen <= 0 {

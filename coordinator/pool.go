@@ -84,14 +84,12 @@ type Pool struct {
 	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty" yaml:"enable_cross_layers_blocks,omitempty"`
 	KVCacheLayout           string `json:"kv_cache_layout,omitempty" yaml:"kv_cache_layout,omitempty"` // "": LBHNC
 
-	// VLLM is the engine's release, for example "0.33.0". It sets Revision, which is to be
-	// left zero: the zero revision counts as not set. A release that is not known is
-	// refused, unless it is newer than all known ones and AllowUnknownVLLM is set: then it
-	// has the rules of the newest known one.
-	VLLM             string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
-	AllowUnknownVLLM bool     `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
-	Revision         Revision `json:"revision,omitempty" yaml:"revision"`
-	Groups           []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
+	// VLLM is the engine's release, for example "0.33.0". "" stands for lookups as in 0.24.0.
+	// A release that is not known is refused, unless it is newer than all known ones and
+	// AllowUnknownVLLM is set: then it has the rules of the newest known one.
+	VLLM             string  `json:"vllm,omitempty" yaml:"vllm,omitempty"`
+	AllowUnknownVLLM bool    `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
+	Groups           []Group `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
 
 // DefaultHashBlockSize is the engine's usual block size in tokens.
@@ -132,9 +130,6 @@ func (p Pool) withDefaults() Pool {
 		if *number != nil {
 			*number = new(**number)
 		}
-	}
-	if revision, err := p.releaseRevision(); err == nil && p.VLLM != "" && p.Revision == 0 {
-		p.Revision = revision
 	}
 	return p
 }
@@ -201,9 +196,6 @@ func (p *Pool) validateNumbers() error {
 		return invalid(append(sizes, "groups"), "%d groups times tp_size * pp_size * pcp_size ranks is %d, at most %d are possible",
 			len(p.Groups), ranks, maxGroupRanks)
 	}
-	if p.Revision >= numRevisions {
-		return invalid([]string{"revision"}, "unknown revision number %d", p.Revision)
-	}
 	for _, check := range []func() error{p.validateRelease, p.validateFields, p.validateSharing} {
 		if err := check(); err != nil {
 			return err
@@ -218,50 +210,38 @@ func (p *Pool) validateRetention() error {
 		if *r < 0 || *r > maxTokens {
 			return invalid([]string{"retention_interval"}, "retention_interval is %d, want 0 to %d, or none", *r, maxTokens)
 		}
-		if p.Revision == Revision20260604 {
-			return invalid([]string{"retention_interval", "revision"}, "retention_interval does not exist at revision %s, remove it", p.Revision)
-		}
 	}
 	return nil
 }
 
-// validateRelease checks that VLLM is known and not contradicted by Revision.
+// validateRelease checks that VLLM is known. An unknown release that is older than the newest
+// known one is never allowed: its engines may read the reply in another form.
 func (p *Pool) validateRelease() error {
 	if p.VLLM == "" {
 		return nil
 	}
-	revision, err := p.releaseRevision()
+	_, err := findRelease(p.VLLM)
 	switch {
-	case err != nil && isNewer(p.VLLM, NewestRelease()):
-		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())
-	case err != nil:
+	case err == nil:
+		return nil
+	case !isNewer(p.VLLM, NewestRelease()):
 		return invalid([]string{"vllm"}, "%w", err)
-	case revision != p.Revision:
-		return invalid([]string{"revision", "vllm"}, "vllm %s already chooses the rules: remove revision", p.VLLM)
+	case !p.AllowUnknownVLLM:
+		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())
 	}
 	return nil
 }
 
-// releaseRevision returns the revision of VLLM. An unknown release that is older than the
-// newest known one is never allowed: its engines may read the reply in another form.
-func (p *Pool) releaseRevision() (Revision, error) {
-	revision, err := parseRelease(p.VLLM)
-	if err != nil && p.AllowUnknownVLLM && isNewer(p.VLLM, NewestRelease()) {
-		return parseRelease(NewestRelease())
-	}
-	return revision, err
-}
-
 // IsUnknownRelease reports whether VLLM is a release that is not known.
 func (p *Pool) IsUnknownRelease() bool {
-	_, err := parseRelease(p.VLLM)
+	_, err := findRelease(p.VLLM)
 	return p.VLLM != "" && err != nil
 }
 
 // storeGroups returns the groups whose blocks are kept in the store, by their position in
 // Groups.
 func (p *Pool) storeGroups() []int {
-	rules := &revisionRules[p.Revision]
+	rules := &p.release().rules
 	var kept []int
 	for g := range p.Groups {
 		group := &p.Groups[g]

@@ -48,7 +48,6 @@ func TestPoolRefusals(t *testing.T) {
 		{"too many group ranks", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "ranks is 1064960, at most 1048576"},
 		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
-		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
 		{"too many shards", Pool{VLLM: "0.33.0", StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
 		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 30}}, "prefill_tp_sizes[1]: 1073741824 is too large"},
 		{"an unknown release", Pool{VLLM: "0.24.1", AllowUnknownVLLM: true}, `unknown vLLM release "0.24.1"`},
@@ -58,14 +57,13 @@ func TestPoolRefusals(t *testing.T) {
 		{"an old release", Pool{VLLM: "0.23.0"}, "vLLM 0.23.0 is older than 0.24.0"},
 		{"no release", Pool{VLLM: "main", AllowUnknownVLLM: true}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
 		{"a newer release", Pool{VLLM: "0.34.0"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"another revision", Pool{VLLM: "0.33.0", Revision: Revision20260817}, "vllm 0.33.0 already chooses the rules: remove revision"},
+		{"a commit", Pool{VLLM: "2026-06-20"}, "known are 0.24.0, "},
 		{"a field of a later release", Pool{VLLM: "0.31.0", CacheHitAlignmentTokens: 16}, "cache_hit_alignment_tokens exists from vLLM 0.32.0 on, vllm is 0.31.0"},
 		{"a field that only releases have", Pool{StoreTPSize: new(2)}, "store_tp_size exists from vLLM 0.30.0 on: set vllm to the engine's release"},
 		{"a later field of a group", Pool{VLLM: "0.29.0", Groups: []Group{{Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 16, BoundedReplay: true}}}, "groups[0].bounded_replay exists from vLLM 0.30.0 on"},
 		{"a later kind", Pool{VLLM: "0.24.0", Groups: []Group{{Kind: RSWA, BlockSize: 16}}}, "groups[0].kind: kind rswa exists from vLLM 0.25.0 on, vllm is 0.24.0"},
 		{"an earlier kind", Pool{VLLM: "0.32.0", Groups: []Group{full(16), {Kind: KPoolTail, BlockSize: 16}}}, "kind kpool_tail exists from vLLM 0.30.0 to 0.31.0"},
 		{"no alignment of an engine", Pool{VLLM: "0.32.0", SchedulerBlockSize: 64, CacheHitAlignmentTokens: 32}, "cache_hit_alignment_tokens is 32, engines have hash_block_size (16) or scheduler_block_size (64)"},
-		{"unknown revision", Pool{Revision: numRevisions}, "unknown revision"},
 		{"unknown kind", group(Group{Kind: numKinds, BlockSize: 16}), "groups[1].kind: unknown kind"},
 		{"no block size", group(Group{}), "groups[1].block_size: block_size is 0"},
 		{"negative block size", group(full(-16)), "groups[1].block_size: block_size is -16"},
@@ -112,15 +110,12 @@ func TestKindNames(t *testing.T) {
 		assert.Equal(t, k, parsed)
 	}
 	_, err := ParseKind("cross_attention")
-	require.ErrorIs(t, err, ErrNotImplemented)
+	require.ErrorContains(t, err, "leave its group out")
 	_, err = ParseKind("flash")
 	require.ErrorContains(t, err, `unknown kind "flash"`)
 	_, err = json.Marshal(Kind(40))
 	require.Error(t, err)
-	_, err = json.Marshal(Revision(40))
-	require.Error(t, err)
 	assert.Equal(t, "kind(40)", Kind(40).String())
-	assert.Equal(t, "revision(40)", Revision(40).String())
 }
 
 func TestPoolText(t *testing.T) {
@@ -128,14 +123,14 @@ func TestPoolText(t *testing.T) {
 model_name: org/m
 hash_block_size: 16
 retention_interval: 64
-revision: 2026-08-17
+vllm: 0.28.0
 groups:
   - {kind: full_attention, block_size: 16}
   - {kind: sliding_window, block_size: 16, sliding_window: 1024, is_eagle_group: true}
   - {kind: mamba, block_size: 32, mamba_cache_mode: align, variant: 3, uniform: true}
 `
 	want := Pool{
-		ModelName: "org/m", HashBlockSize: 16, RetentionInterval: retain(64), Revision: Revision20260817,
+		ModelName: "org/m", HashBlockSize: 16, RetentionInterval: retain(64), VLLM: "0.28.0",
 		Groups: []Group{
 			full(16), eagle(window(16, 1024)),
 			{Kind: Mamba, BlockSize: 32, MambaCacheMode: "align", Variant: 3, Uniform: true},
@@ -152,7 +147,6 @@ groups:
 	assert.Equal(t, want, fromJSON)
 
 	assert.ErrorContains(t, yaml.Unmarshal([]byte("groups: [{kind: cross_attention}]"), &fromYAML), "cross_attention")
-	assert.ErrorContains(t, yaml.Unmarshal([]byte("revision: 2025-01-01"), &fromYAML), "unknown revision")
 }
 
 func TestIntrospection(t *testing.T) {
@@ -167,7 +161,7 @@ func TestIntrospection(t *testing.T) {
 	assert.Equal(t, 3, c.Positions(1, 96, 15))
 	assert.Equal(t, 2, c.Positions(1, 64, 15))
 
-	c = must(t, Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}})
+	c = must(t, Pool{VLLM: "0.28.0", HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}})
 	assert.True(t, c.FineGrained())
 	assert.Equal(t, int64(8), c.Alignment())
 	assert.Equal(t, []int{4, 1}, []int{c.Stride(0), c.KeyStride(0)})
@@ -198,26 +192,13 @@ func TestIsNewer(t *testing.T) {
 func TestFittingReleases(t *testing.T) {
 	for want, pool := range map[string]Pool{
 		"0.24.0":                 {},
-		"0.27.0, 0.27.1, 0.28.0": {Revision: Revision20260817},
-		"0.31.0":                 {VLLM: "0.31.0"},
-		"0.34.0":                 {VLLM: "0.34.0", AllowUnknownVLLM: true},
+		"0.27.0, 0.27.1, 0.28.0": {VLLM: "0.28.0"},
+		"0.30.0, 0.31.0":         {VLLM: "0.31.0"},
+		"0.33.0, 0.34.0":         {VLLM: "0.34.0", AllowUnknownVLLM: true},
 	} {
 		pool := must(t, pool).Pool()
 		assert.Equal(t, want, pool.FittingReleases())
 	}
-}
-
-// A pool at another revision loses the fields that its release does not have.
-func TestPoolAt(t *testing.T) {
-	groups := []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 32, ExtraRetainedTokens: 4, EnableKVTransfer: new(false)}}
-	pool := Pool{VLLM: "0.33.0", CacheHitAlignmentTokens: 16, StoreTPSize: new(2), Groups: groups}
-	for _, revision := range []Revision{Revision20260620, Revision0251, Revision20260817, Revision0300} {
-		c, err := New(pool.At(revision))
-		require.NoError(t, err, "%s", revision)
-		assert.Equal(t, revision, c.Pool().Revision)
-		assert.Equal(t, revision == Revision0300, c.Pool().StoreTPSize != nil)
-	}
-	assert.False(t, *groups[1].EnableKVTransfer, "the pool is a copy")
 }
 
 func TestWarnings(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 // The recorded worker lookups of releases. The package lookup reports them too, over its
 // service.
 func TestReleaseWorkerLookup(t *testing.T) {
-	for class, revision := range releaseClasses {
-		t.Run(class, func(t *testing.T) {
-			for _, cs := range conformance.LoadWorkers(t, "releases/"+class+"/worker_lookup.json") {
-				if v := judgeReleaseWorker(cs, revision); v != (conformance.Verdict{}) {
+	for _, release := range conformance.Releases {
+		t.Run(release, func(t *testing.T) {
+			for _, cs := range conformance.LoadWorkers(t, "releases/"+release+"/worker_lookup.json") {
+				if v := judgeReleaseWorker(cs, release); v != (conformance.Verdict{}) {
 					t.Errorf("%s: %s", cs.ID, v.Differs)
 				}
 			}
@@ -26,14 +26,13 @@ func TestReleaseWorkerLookup(t *testing.T) {
 	}
 }
 
-func judgeReleaseWorker(cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
+func judgeReleaseWorker(cs *conformance.WorkerCase, release string) conformance.Verdict {
 	var pool Pool
 	text, err := cs.PoolJSON()
 	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
 		return conformance.Differs("pool: %v", err)
 	}
-	pool.Revision = revision
-	c, err := New(pool)
+	c, err := newAt(pool, release)
 	if err != nil || cs.Expect.Stage == "construct" {
 		if errorClass(err) != cs.Expect.Error || cs.Expect.Stage != "construct" {
 			return conformance.Differs("error %q (%v), want %q at %q", errorClass(err), err, cs.Expect.Error, cs.Expect.Stage)
@@ -76,14 +75,14 @@ func prefixesOf(c *Coordinator) [][]string {
 	return all
 }
 
-// The rules of the class before must not agree with a class, or its vectors show nothing.
-func TestReleaseClassesDiffer(t *testing.T) {
-	for i, class := range conformance.ReleaseClasses[1:] {
-		before := releaseClasses[conformance.ReleaseClasses[i]]
+// The rules of the release before must not agree with vectors, or they show nothing.
+func TestReleasesDiffer(t *testing.T) {
+	for i, release := range conformance.Releases[1:] {
+		before := conformance.Releases[i]
 		var find struct{ Cases []findCase }
-		conformance.Load(t, "releases/"+class+"/find_hit.json", &find)
+		conformance.Load(t, "releases/"+release+"/find_hit.json", &find)
 		var masks struct{ Cases []maskCase }
-		conformance.Load(t, "releases/"+class+"/masks.json", &masks)
+		conformance.Load(t, "releases/"+release+"/masks.json", &masks)
 		differ := 0
 		count := func(v conformance.Verdict) {
 			if v.Differs != "" {
@@ -96,9 +95,9 @@ func TestReleaseClassesDiffer(t *testing.T) {
 		for i := range masks.Cases {
 			count(judgeMaskOp(&masks.Cases[i], before))
 		}
-		for _, cs := range conformance.LoadWorkers(t, "releases/"+class+"/worker_lookup.json") {
+		for _, cs := range conformance.LoadWorkers(t, "releases/"+release+"/worker_lookup.json") {
 			count(judgeReleaseWorker(cs, before))
 		}
-		assert.Positive(t, differ, "%s by the rules before it", class)
+		assert.Positive(t, differ, "%s by the rules before it", release)
 	}
 }

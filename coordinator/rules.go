@@ -1,7 +1,7 @@
 package coordinator
 
-// rules are the points in which the revisions differ. The rest of the package is common to
-// all. A new release is a row of revisionChanges, and a new field only for what is new in it.
+// rules are the points in which releases differ. The rest of the package is common to all. A new
+// release is a row of releaseChanges, and a new field only for what is new in it.
 type rules struct {
 	// Of FindHit:
 
@@ -14,8 +14,9 @@ type rules struct {
 	// mambaLookahead: an eagle mamba group looks one block past the current hit. It does
 	// not drop a block, so the common hit can grow.
 	mambaLookahead bool
-	// trailingAbsent: in a group whose block is larger than the hash block, a chunk
-	// beyond the hashes is absent instead of an error.
+	// trailingAbsent: in a group whose block is larger than the hash block, a chunk beyond the
+	// hashes is absent instead of an error. No release has that, but vLLM 0c6631f02 of
+	// 2026-06-04, whose answers were recorded.
 	trailingAbsent bool
 	// fineGrained says when hits may end inside a block.
 	fineGrained fineGrainedRule
@@ -41,7 +42,7 @@ type rules struct {
 
 	// Of masks:
 
-	// templateMasks: store masks repeat a template, and there are no lookup masks.
+	// templateMasks: store masks repeat a template. Of 2026-06-04 alone, too.
 	templateMasks bool
 	// startToken: store masks begin at a start token, and are empty for negative lengths.
 	startToken bool
@@ -56,8 +57,6 @@ type rules struct {
 
 	// Of lookups:
 
-	// noWorker: the worker's lookup is not reproduced.
-	noWorker bool
 	// floorsTokens: the number of tokens of a lookup is rounded down to the alignment.
 	// Otherwise it must be a multiple.
 	floorsTokens bool
@@ -112,46 +111,40 @@ const (
 	ranksOfGroup
 )
 
-// revisionChanges has a row for each revision: what it changes in the rules of its base. A
-// base stands before the revisions that build on it.
-var revisionChanges = []struct {
-	revision, base Revision
-	change         func(r *rules)
+// rulesOf20260620 are the rules of vLLM ab7fcbdd5.
+func rulesOf20260620() rules {
+	return rules{singleAlignsToBlock: true, mambaLookahead: true, exactAnswers: true}
+}
+
+// releaseChanges has a row for each known release of vLLM, oldest first: what it changes in the
+// rules of the row before, nil if it has equal answers. The first one changes those of 2026-06-20.
+var releaseChanges = []struct {
+	name   string
+	change func(r *rules)
 }{
-	{Revision20260620, Revision20260620, func(r *rules) {
-		r.singleAlignsToBlock, r.mambaLookahead, r.exactAnswers = true, true, true
-	}},
-	{Revision20260604, Revision20260620, func(r *rules) {
-		r.trailingAbsent, r.templateMasks, r.noWorker = true, true, true
-	}},
-	{Revision0240, Revision20260620, func(r *rules) { r.mambaStore = mambaStoreRetained }},
-	{Revision0251, Revision0240, func(r *rules) {
+	{"0.24.0", func(r *rules) { r.mambaStore = mambaStoreRetained }},
+	{"0.25.0", func(r *rules) {
 		r.exactAnswers, r.ranks, r.startToken = false, ranksOfPool, true
 	}},
-	{Revision0260, Revision0251, func(r *rules) { r.fullKeepsHit = true }},
-	{Revision20260817, Revision0260, func(r *rules) {
+	{"0.25.1", nil},
+	{"0.26.0", func(r *rules) { r.fullKeepsHit = true }},
+	{"0.27.0", func(r *rules) {
 		r.singleAlignsToBlock, r.mambaLookahead = false, false
 		r.fineGrained, r.mergedEagle = fineGrainedDerived, true
 		r.floorsTokens, r.shortensFullHit, r.ranks = true, true, ranksOfGroup
 	}},
-	{Revision0290, Revision20260817, func(r *rules) {
+	{"0.27.1", nil},
+	{"0.28.0", nil},
+	{"0.29.0", func(r *rules) {
 		r.fineGrained, r.dropsUntransferred, r.cutsAllFull = fineGrainedDerivedDCP, true, true
 		r.mambaStore, r.tailBoundaries = mambaStoreNone, true
 	}},
-	{Revision0300, Revision0290, func(r *rules) {
+	{"0.30.0", func(r *rules) {
 		r.dropsScratch, r.windowChunks, r.namespaces = true, true, true
 	}},
-	{Revision0320, Revision0300, func(r *rules) {
+	{"0.31.0", nil},
+	{"0.32.0", func(r *rules) {
 		r.fineGrained, r.lookaheadToHashes, r.eagleReplay = fineGrainedConfigured, true, true
 	}},
-	{Revision0330, Revision0320, func(r *rules) { r.widensWindows = true }},
+	{"0.33.0", func(r *rules) { r.widensWindows = true }},
 }
-
-// revisionRules are the rules by revision.
-var revisionRules = func() (all [numRevisions]rules) {
-	for _, row := range revisionChanges {
-		all[row.revision] = all[row.base]
-		row.change(&all[row.revision])
-	}
-	return all
-}()

@@ -14,7 +14,7 @@ type TailBoundary struct {
 type Hit struct {
 	Tokens int64 // leading tokens that are in the store and loadable
 	// TailBoundaries has one element for each store group, in order. It is empty if the hit
-	// is 0 or the revision has none.
+	// is 0 or the release has none.
 	TailBoundaries []TailBoundary
 }
 

@@ -21,19 +21,17 @@ import (
 )
 
 func TestConformanceWorkerLookup(t *testing.T) {
-	conformWorker(t, "worker_lookup.json", coordinator.Revision20260620)
+	conformWorker(t, "worker_lookup.json", "")
 }
 
 func TestConformanceWorkerLookup20260817(t *testing.T) {
-	conformWorker(t, "later/worker_lookup.json", coordinator.Revision20260817)
+	conformWorker(t, "later/worker_lookup.json", "0.28.0")
 }
 
 // TestConformanceReleases judges the recorded lookups of vLLM releases.
 func TestConformanceReleases(t *testing.T) {
-	for _, class := range conformance.ReleaseClasses {
-		revision, err := coordinator.ParseRelease(class)
-		require.NoError(t, err)
-		conformWorker(t, "releases/"+class+"/worker_lookup.json", revision)
+	for _, folder := range conformance.Releases {
+		conformWorker(t, "releases/"+folder+"/worker_lookup.json", conformance.Newest(folder))
 	}
 }
 
@@ -50,7 +48,7 @@ type encodeCase struct {
 
 // TestConformanceEncode judges the replies to lookups of releases with tail boundaries.
 func TestConformanceEncode(t *testing.T) {
-	for _, class := range conformance.ReleaseClasses {
+	for _, class := range conformance.Releases {
 		var file struct {
 			Cases []encodeCase `json:"encode_cases"`
 		}
@@ -97,9 +95,9 @@ func (c *encodeCase) judge(s *Service) conformance.Verdict {
 // conformWorker judges each case: asked of an external store by keys, by a service
 // whose backend is this store, asking all, and, where the store answers properly, by
 // one that gallops and by one whose index holds the same.
-func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
+func conformWorker(t *testing.T, file, vllm string) {
 	conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
-		pool, err := poolOf(c, revision)
+		pool, err := poolOf(c, vllm)
 		if err != nil {
 			return conformance.Differs("pool: %v", err)
 		}
@@ -128,12 +126,12 @@ func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 	})
 }
 
-func poolOf(c *conformance.WorkerCase, revision coordinator.Revision) (pool coordinator.Pool, err error) {
+func poolOf(c *conformance.WorkerCase, vllm string) (pool coordinator.Pool, err error) {
 	text, err := c.PoolJSON()
 	if err == nil {
 		err = json.Unmarshal(text, &pool)
 	}
-	pool.Revision = revision
+	pool.VLLM = vllm
 	return pool, err
 }
 

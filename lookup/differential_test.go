@@ -72,7 +72,7 @@ type differential struct {
 	hashes  []byte // joined, of hashLen bytes each
 	content oracle.Content
 	numbers map[string]int
-	service *Service // nil at 2026-06-04
+	service *Service
 
 	asked     int64
 	explained map[bool]int64 // groups with a missing block: whether all ranks lack it
@@ -94,12 +94,6 @@ func (d *differential) run() {
 		d.numbers[string(d.hash(i))] = i
 	}
 	d.content = oracle.RandomContent(d.Rand, &d.slow, n)
-	if pool.Revision == coordinator.Revision20260604 {
-		for range 6 {
-			d.find(n)
-		}
-		return
-	}
 	d.service, err = NewService(ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
 	require.NoError(d.t, err)
 	d.store(n)
@@ -108,21 +102,11 @@ func (d *differential) run() {
 	}
 }
 
-// pool returns the configuration of the coordinator, and its JSON. A revision that is a
-// release is set as such.
+// pool returns the configuration of the coordinator, and its JSON.
 func (d *differential) pool() (pool coordinator.Pool, text []byte) {
-	slow := d.slow
-	revision, err := coordinator.ParseRelease(slow.Revision)
-	if err == nil {
-		slow.Revision = ""
-	}
-	text, err2 := json.Marshal(slow)
-	require.NoError(d.t, err2)
-	text = bytes.Replace(text, []byte(`"revision":"",`), nil, 1)
+	text, err := json.Marshal(d.slow)
+	require.NoError(d.t, err)
 	require.NoError(d.t, json.Unmarshal(text, &pool))
-	if err == nil {
-		pool.Revision = revision
-	}
 	return pool, text
 }
 
@@ -132,38 +116,6 @@ func (d *differential) hash(i int) []byte { return d.hashes[i*diffHashLen : (i+1
 func (d *differential) fail(format string, args ...any) {
 	pool, _ := json.Marshal(d.slow)
 	d.t.Errorf("seed %d, pool %s\ncontent %v\n%s", d.seed, pool, d.content, fmt.Sprintf(format, args...))
-}
-
-// find compares FindHit and its masks.
-func (d *differential) find(n int) {
-	hashes := d.IntN(n + 1)
-	length := d.IntN(hashes*d.slow.HashBlockSize + 2*d.slow.SchedulerBlockSize)
-	p := coordinator.Presence{NumHashes: hashes}
-	held := func(g, raw int) bool {
-		for _, list := range d.content[g] {
-			if !list[raw] {
-				return false
-			}
-		}
-		return true
-	}
-	for g := range d.slow.Groups {
-		stride := d.coord.KeyStride(g)
-		bits := make([]uint64, hashes/stride/64+1)
-		for i := range hashes / stride {
-			if held(g, i*stride+stride-1) {
-				setBits(bits, i, 1)
-			}
-		}
-		p.Bits = append(p.Bits, bits)
-	}
-	d.asked++
-	eagle := d.IntN(4) > 0
-	hit, err := d.coord.FindHit(&p, int64(length), eagle, new(coordinator.Scratch))
-	want, _, class := d.slow.FindHit(held, hashes, length, eagle)
-	if classOf(err) != class || err == nil && hit != int64(want) {
-		d.fail("%d hashes, %d tokens: FindHit %d (%v), want %d %s", hashes, length, hit, err, want, class)
-	}
 }
 
 // store gives the service what the content has.
@@ -193,7 +145,7 @@ func (d *differential) lookup(n int) {
 	if d.IntN(2) == 0 {
 		tokens = d.IntN(tokens + 3*d.slow.SchedulerBlockSize)
 	}
-	if d.alignedOnly() && d.IntN(8) > 0 {
+	if d.coord.NeedsAligned() && d.IntN(8) > 0 {
 		tokens -= tokens % d.slow.SchedulerBlockSize
 	}
 	list := make([]string, hashes)
@@ -291,15 +243,6 @@ func (d *differential) explain(tokens int64, hashes netproto.Hashes) {
 			d.fail("%d hashes, %d tokens: group %d: rank %+v of %d, want %+v of %d", hashes.Len(), tokens, i, end.MissingRank, end.MissingRanks, first, missing)
 		}
 	}
-}
-
-// alignedOnly reports whether the revision refuses numbers of tokens that are not aligned.
-func (d *differential) alignedOnly() bool {
-	switch d.slow.Revision {
-	case oracle.Rev20260620, oracle.Rev0240, oracle.Rev0251, oracle.Rev0260:
-		return true
-	}
-	return false
 }
 
 // exists is the store that the keys of a worker are asked of.

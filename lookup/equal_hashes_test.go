@@ -40,9 +40,7 @@ type equalHashes struct {
 
 func newEqualHashes(t *testing.T, seed uint64, letters, numHashes int) *equalHashes {
 	d := &differential{Rand: rand.New(rand.NewPCG(seed, 16)), t: t}
-	for d.slow.Revision == "" || d.slow.Revision == oracle.Rev20260604 {
-		d.slow = oracle.RandomPool(d.Rand)
-	}
+	d.slow = oracle.RandomPool(d.Rand)
 	pool, _ := d.pool()
 	e := &equalHashes{t: t, services: map[string]*Service{}}
 	store := &lookuptest.KeyStore{Before: func(_ context.Context, op string, keys []string) error {

@@ -30,11 +30,11 @@ func TestGroupRanksThatCannotExist(t *testing.T) {
 		{"a rank of the engine that is no shard", coordinator.Pool{TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 2}, "tp_rank 0 to 1, pp_rank 0 to 0, pcp_rank 0 to 0: tp_rank is the KV shard, the engine's tensor rank divided by the 2 ranks that hold equal blocks"},
 		{"a shard", coordinator.Pool{TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 1}, ""},
 		{"no rank of the engine", coordinator.Pool{TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 4}, "tp_rank 0 to 1, pp_rank 0 to 0, pcp_rank 0 to 0"},
-		{"2026-08-17: a shard", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 1}, ""},
-		{"2026-08-17: no shard", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 3}, "divided by the 2 ranks"},
-		{"2026-08-17: MLA holds one copy", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, Groups: []coordinator.Group{full, window, mamba}}, GroupRank{Group: 1, TPRank: 1}, "divided by the 4 ranks"},
-		{"2026-08-17: mamba is on every rank", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, NumKVHead: 1, Groups: []coordinator.Group{full, window, mamba}}, GroupRank{Group: 2, TPRank: 3}, ""},
-		{"2026-08-17: decode-context ranks are tensor ranks", coordinator.Pool{Revision: coordinator.Revision20260817, TPSize: 4, NumKVHead: 2, DCPSize: 2}, GroupRank{TPRank: 3}, ""},
+		{"0.27.0: a shard", coordinator.Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 1}, ""},
+		{"0.27.0: no shard", coordinator.Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 3}, "divided by the 2 ranks"},
+		{"0.27.0: MLA holds one copy", coordinator.Pool{VLLM: "0.28.0", TPSize: 4, Groups: []coordinator.Group{full, window, mamba}}, GroupRank{Group: 1, TPRank: 1}, "divided by the 4 ranks"},
+		{"0.27.0: mamba is on every rank", coordinator.Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 1, Groups: []coordinator.Group{full, window, mamba}}, GroupRank{Group: 2, TPRank: 3}, ""},
+		{"0.27.0: decode-context ranks are tensor ranks", coordinator.Pool{VLLM: "0.28.0", TPSize: 4, NumKVHead: 2, DCPSize: 2}, GroupRank{TPRank: 3}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			keys := conformance.Blob("place", 2, 32)

@@ -75,8 +75,8 @@ func TestRemoteService(t *testing.T) {
 // TestRemoteKeys checks the keys of stores against those that a lookup asks, also
 // for ranks that it does not.
 func TestRemoteKeys(t *testing.T) {
-	for _, revision := range []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision20260817} {
-		pool := coordinator.Pool{ModelName: "org/model", CachePrefix: "p", TPSize: 4, PPSize: 2, PCPSize: 2, DCPSize: 2, NumKVHead: 4, Revision: revision}
+	for _, vllm := range []string{"", "0.28.0"} {
+		pool := coordinator.Pool{ModelName: "org/model", CachePrefix: "p", TPSize: 4, PPSize: 2, PCPSize: 2, DCPSize: 2, NumKVHead: 4, VLLM: vllm}
 		coord, err := coordinator.New(pool)
 		require.NoError(t, err)
 		store := &lookuptest.KeyStore{}

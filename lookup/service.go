@@ -67,9 +67,6 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, fmt.Errorf("lookup: pool: %w", err)
 	}
 	pool := coord.Pool()
-	if pool.Revision == coordinator.Revision20260604 {
-		return nil, fielderror.New([]string{"revision"}, "%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
-	}
 	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
 		s.version = "devel"

@@ -16,9 +16,7 @@ import (
 )
 
 func TestServiceRefusesPools(t *testing.T) {
-	_, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: coordinator.Revision20260604}})
-	require.ErrorIs(t, err, ErrUnsupported)
-	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{Groups: make([]coordinator.Group, 65)}})
+	_, err := NewService(ServiceConfig{Pool: coordinator.Pool{Groups: make([]coordinator.Group, 65)}})
 	require.Error(t, err)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
 	require.ErrorIs(t, err, ErrUnsupported)
@@ -30,37 +28,37 @@ func TestServiceRefusesPools(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 }
 
-// A prompt may have any number of tokens, in process, at every revision.
+// A prompt may have any number of tokens, in process, at every release.
 func TestLookupPromptRoundsDown(t *testing.T) {
 	hashes := netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32)
 	for _, tc := range []struct {
-		revision coordinator.Revision
-		tokens   uint64
-		hit      uint32
+		vllm   string
+		tokens uint64
+		hit    uint32
 	}{
-		{coordinator.Revision20260620, 1000, 64},
-		{coordinator.Revision20260620, 65, 64},
-		{coordinator.Revision20260620, 64, 64},
-		{coordinator.Revision20260620, 63, 48},
-		{coordinator.Revision20260620, 15, 0},
-		{coordinator.Revision20260620, 0, 0},
-		{coordinator.Revision20260620, math.MaxInt64, 64},
-		{coordinator.Revision20260817, 1000, 64},
-		{coordinator.Revision20260817, 65, 64},
-		{coordinator.Revision20260817, 64, 48}, // a token is left to compute
-		{coordinator.Revision20260817, 15, 0},
+		{"", 1000, 64},
+		{"", 65, 64},
+		{"", 64, 64},
+		{"", 63, 48},
+		{"", 15, 0},
+		{"", 0, 0},
+		{"", math.MaxInt64, 64},
+		{"0.28.0", 1000, 64},
+		{"0.28.0", 65, 64},
+		{"0.28.0", 64, 48}, // a token is left to compute
+		{"0.28.0", 15, 0},
 	} {
-		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: tc.revision}})
+		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{VLLM: tc.vllm}})
 		require.NoError(t, err)
 		require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(hashes.Bytes(), 32)))
 		hit, err := service.LookupPrompt(t.Context(), int64(tc.tokens), hashes)
 		require.NoError(t, err)
-		require.EqualValues(t, tc.hit, hit.Tokens, "%d tokens at %s", tc.tokens, tc.revision)
+		require.EqualValues(t, tc.hit, hit.Tokens, "%d tokens at %q", tc.tokens, tc.vllm)
 	}
 }
 
 // A prompt of a newer engine is refused with what to set.
-func TestUnalignedPromptNamesTheRevision(t *testing.T) {
+func TestUnalignedPromptNamesTheRelease(t *testing.T) {
 	service, err := NewService(ServiceConfig{})
 	require.NoError(t, err)
 	_, err = service.Lookup(t.Context(), 1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
@@ -107,7 +105,7 @@ func TestHitInsideALargerChunk(t *testing.T) {
 		"groups before": {[]coordinator.Group{full(12, 3), full(16, 0), full(4, 1), mamba(16, 2)}, 6, [][]int{{2, 5}, {3}, {0, 1}, {1}}, 8},
 	} {
 		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{
-			HashBlockSize: 4, SchedulerBlockSize: 48, Revision: coordinator.Revision20260817, Groups: tc.groups,
+			HashBlockSize: 4, SchedulerBlockSize: 48, VLLM: "0.28.0", Groups: tc.groups,
 		}})
 		require.NoError(t, err)
 		hashes := lookuptest.Chain("a", tc.hashes, 32)

@@ -13,7 +13,7 @@ func (s *Service) Stat() api.Stat {
 	x := s.index.Stats()
 	lookups, hitTokens, missTokens := s.counters.sum()
 	return api.Stat{
-		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
+		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
 		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
@@ -26,7 +26,7 @@ func (s *Service) remoteStat() api.Stat {
 	r := s.remote
 	lookups, hitTokens, missTokens := s.counters.sum()
 	return api.Stat{
-		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
+		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
 		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),

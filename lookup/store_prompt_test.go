@@ -65,9 +65,6 @@ func newStoredPrompt(t *testing.T, seed uint64) *storedPrompt {
 		t: t, seed: seed, Rand: rand.New(rand.NewPCG(seed, 22)), explained: map[bool]int64{},
 	}}
 	p.slow = oracle.RandomPool(p.Rand)
-	if p.slow.Revision == oracle.Rev20260604 {
-		return nil
-	}
 	if p.IntN(3) == 0 {
 		interval := p.IntN(4) * p.slow.SchedulerBlockSize
 		p.slow.RetentionInterval = &interval

@@ -62,7 +62,7 @@ func newTortured(t testing.TB, r *rand.Rand) *tortured {
 func randomPool(r *rand.Rand) coordinator.Pool {
 	const hash = 4
 	p := coordinator.Pool{
-		HashBlockSize: hash, Revision: []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision20260817}[r.IntN(2)],
+		HashBlockSize: hash, VLLM: []string{"", "0.28.0"}[r.IntN(2)],
 		UseEagle: r.IntN(4) == 0, TPSize: 1 + r.IntN(2)*r.IntN(2), PPSize: 1 + r.IntN(2)*r.IntN(2),
 	}
 	for range 1 + r.IntN(3)*r.IntN(2) {
@@ -239,7 +239,7 @@ func (w *tortured) lookup(chain []byte) {
 	if w.IntN(4) == 0 {
 		tokens = w.IntN(tokens + 40)
 	}
-	if pool.Revision == coordinator.Revision20260620 {
+	if w.service.coord.NeedsAligned() {
 		tokens -= tokens % w.service.Alignment()
 	}
 	w.note("lookup %d hashes, %d tokens", n, tokens)

@@ -99,9 +99,7 @@ func everyNth[T any](list []T, n int) (some []T) {
 
 // masterConformance runs the reference's cases with a hitline server over the master.
 func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
-	for file, revision := range map[string]coordinator.Revision{
-		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
-	} {
+	for file, vllm := range map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.28.0"} {
 		cases := slices.DeleteFunc(conformance.LoadWorkers(t, file), func(c *conformance.WorkerCase) bool { return c.Store != "normal" })
 		cases = everyNth(cases, caseStride)
 		var keys []string
@@ -114,19 +112,19 @@ func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
 		t.Logf("%s: %d keys are in the store", file, len(keys))
 		report := conformance.NewReport(t, file+" over a Mooncake master")
 		for _, wc := range cases {
-			report.Add(wc.ID, judge(t, wc, revision, c))
+			report.Add(wc.ID, judge(t, wc, vllm, c))
 		}
 		report.Done()
 	}
 }
 
-func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revision, c *Client) conformance.Verdict {
+func judge(t *testing.T, wc *conformance.WorkerCase, vllm string, c *Client) conformance.Verdict {
 	if wc.TokenLen < 0 || wc.TokenLen >= 1<<32 {
 		return conformance.Skipped("cannot be sent")
 	}
 	pool := coordinator.Pool{}
 	require.NoError(t, json.Unmarshal(wc.Raw, &pool))
-	pool.Revision = revision
+	pool.VLLM = vllm
 	srv, cl, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: testTimeout})
 	defer stop()
 	hit, err := cl.Lookup(contextWithin(t, testTimeout), wc.TokenLen, netproto.NewHashes(wc.Blob(), wc.HashLen))

@@ -33,7 +33,7 @@ func pools() map[string]coordinator.Pool {
 		"window": {Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 48}}},
 		"masked": {SchedulerBlockSize: 128, RetentionInterval: &interval, Groups: []coordinator.Group{
 			{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33, IsEagleGroup: true}}},
-		"fine": {Revision: coordinator.Revision20260817, PCPSize: 2, Groups: []coordinator.Group{
+		"fine": {VLLM: "0.28.0", PCPSize: 2, Groups: []coordinator.Group{
 			{BlockSize: 32}, {Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}}},
 	}
 }

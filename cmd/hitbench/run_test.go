@@ -204,7 +204,7 @@ func TestReadPool(t *testing.T) {
 pool:
   hash_block_size: 32
   tp_size: 2
-  revision: 2026-08-17
+  vllm: "0.28.0"
   groups:
     - {kind: full_attention, block_size: 32}
     - {kind: mamba, block_size: 64, mamba_cache_mode: align}
@@ -214,7 +214,7 @@ limits: {max_connections: 10}
 	require.NoError(t, err)
 	text, err := json.Marshal(pool)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"hash_block_size":32,"scheduler_block_size":0,"tp_size":2,"revision":"2026-08-17","groups":[
+	assert.JSONEq(t, `{"hash_block_size":32,"scheduler_block_size":0,"tp_size":2,"vllm":"0.28.0","groups":[
 		{"kind":"full_attention","block_size":32},{"kind":"mamba","block_size":64,"mamba_cache_mode":"align"}]}`, string(text))
 
 	f := poolFlags{groups: "[{kind: sliding_window, block_size: 8, sliding_window: 64}]", blockSize: 8}

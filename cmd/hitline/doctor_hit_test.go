@@ -37,10 +37,10 @@ func TestDoctorHit(t *testing.T) {
 		want   []string // the notes about the prompt
 	}{
 		"all":       {"model_name: all", 640, 640, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 640 tokens"}},
-		"one left":  {"model_name: all, revision: 2026-08-17", 640, 624, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 624 tokens, so that the engine has the last one to compute"}},
-		"unaligned": {"model_name: all, revision: 2026-08-17", 630, 624, []string{"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens"}},
+		"one left":  {"model_name: all, vllm: 0.28.0", 640, 624, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 624 tokens, so that the engine has the last one to compute"}},
+		"unaligned": {"model_name: all, vllm: 0.28.0", 630, 624, []string{"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens"}},
 		"unaligned, refused": {"model_name: all", 630, 624, []string{
-			"prompts of 630 tokens are refused at pool.revision 2026-06-20, which takes multiples of 16: an engine of vLLM 0.27 or newer needs pool.revision: 2026-08-17",
+			"prompts of 630 tokens are refused for vLLM 0.24.0, which asks for multiples of 16: an engine of vLLM 0.27 or newer needs its release in pool.vllm",
 			"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens",
 		}},
 		"a block":           {"model_name: gap", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on no rank (missing_block)"}},
@@ -51,7 +51,7 @@ func TestDoctorHit(t *testing.T) {
 			"group 0 (full_attention) ends at token 640: it has all that the prompt needs (complete)",
 			"group 1 (sliding_window) ends at token 608: block 38, of the window in front of the last token, is on no rank (window_not_covered)",
 		}},
-		"less than a block": {"model_name: all, revision: 2026-08-17", 10, 0, []string{
+		"less than a block": {"model_name: all, vllm: 0.28.0", 10, 0, []string{
 			"a lookup of the prompt's 10 tokens hits 0", "group 0 (full_attention) ends at token 0: the prompt is shorter than what hits are aligned to (nothing_asked)",
 		}},
 	} {

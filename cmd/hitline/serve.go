@@ -381,7 +381,7 @@ func (r *running) endpointOptions(saver *snapshot.Saver, fleetListener *fleetHTT
 func (r *running) poolAttrs(addrs []string) []any {
 	attrs := []any{"listen", addrs, "version", buildVersion()}
 	if r.service != nil {
-		attrs = append(attrs, "revision", r.cfg.Pool.Revision.String(), "vllm", r.cfg.Pool.FittingReleases())
+		attrs = append(attrs, "vllm", r.cfg.Pool.FittingReleases())
 	}
 	if len(r.named) > 0 {
 		attrs = append(attrs, "pools", slices.Sorted(maps.Keys(r.cfg.Pools)))

@@ -231,7 +231,7 @@ func TestEndToEnd(t *testing.T) {
 	} {
 		assert.Equal(t, exitFailed, do(line, stdin).code, line)
 	}
-	assert.Regexp(t, `(?m)^revision +2026-06-20$`, do("stat", "").stdout)
+	assert.Regexp(t, `(?m)^vllm +0\.24\.0$`, do("stat", "").stdout)
 	stat := do("stat --json", "")
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stat.stdout), &fields))

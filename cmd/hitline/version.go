@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/buildinfo"
 	"github.com/hitline/hitline/simd"
 )
@@ -25,11 +24,10 @@ func newVersionCmd() *cobra.Command {
 		Short: "Print what this program is and which kernels it uses",
 		Long: `version prints the version, the commit if it is known and whether the source had
 uncommitted changes, the Go release and platform it was built with, the kernel
-in use (HITLINE_KERNEL forces one) and those that this processor can run, and
-the default revision.
+in use (HITLINE_KERNEL forces one) and those that this processor can run.
 
 With --json: {"version", "commit", "time", "modified", "go", "platform",
-"kernel", "kernels", "revision"}; an unknown commit or time is empty`,
+"kernel", "kernels"}; an unknown commit or time is empty`,
 		Example: "  hitline version\n  HITLINE_KERNEL=generic hitline version",
 		Args:    cli.NoArgs,
 	}
@@ -40,14 +38,10 @@ With --json: {"version", "commit", "time", "modified", "go", "platform",
 		}
 		result := struct {
 			buildinfo.Info
-			Kernel   string   `json:"kernel"`
-			Kernels  []string `json:"kernels"`
-			Revision string   `json:"revision"`
-		}{
-			buildinfo.Read(), simd.Kernel(), simd.Kernels(), coordinator.Revision(0).String(),
-		}
-		text := fmt.Sprintf("%s\nkernel %s, of %s\nrevision %s by default",
-			result.Lines("hitline"), result.Kernel, strings.Join(result.Kernels, ", "), result.Revision)
+			Kernel  string   `json:"kernel"`
+			Kernels []string `json:"kernels"`
+		}{buildinfo.Read(), simd.Kernel(), simd.Kernels()}
+		text := fmt.Sprintf("%s\nkernel %s, of %s", result.Lines("hitline"), result.Kernel, strings.Join(result.Kernels, ", "))
 		return cli.PrintResult(cmd, asJSON, result, text)
 	}
 	return cmd

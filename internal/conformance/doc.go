@@ -3,12 +3,14 @@
 //
 // # Vectors
 //
-// The vectors are JSON files, recorded from the unmodified reference at three revisions:
+// The vectors are JSON files, recorded from the unmodified reference at three commits, named by
+// their dates, and of its releases:
 //
 //	*.json           2026-06-20
 //	later/*.json     2026-08-17
 //	docpage/*.json   2026-06-04
 //	extra/*.json     further cases of all three, see below
+//	releases/*/*     the releases of Releases
 //
 // A file is named by its path relative to the set, for example "later/find_hit.json". Each
 // file has an array "cases". Each case has an "id", which is part of the input: it seeds the
@@ -26,7 +28,7 @@
 // starts.
 //
 // Vectors that depend on an engine's release alone are in the testdata of the package that
-// they test, a file for each class of releases; [RunKind] reads them.
+// they test, a file for releases with equal answers; [RunKind] reads them.
 //
 // # Reports
 //

@@ -5,9 +5,21 @@ import (
 	"strconv"
 )
 
-// ReleaseClasses are the folders below releases, each named by the first of the releases of
-// vLLM that give equal answers.
-var ReleaseClasses = []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"}
+// Releases are the folders below releases, each named by a release of vLLM. It stands for those
+// with equal answers up to the next one.
+var Releases = []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"}
+
+// Newest returns the newest release with the answers of a folder below releases. It has all fields
+// of a pool that a case may have.
+func Newest(folder string) string {
+	switch folder {
+	case "0.27.1":
+		return "0.28.0"
+	case "0.30.0":
+		return "0.31.0"
+	}
+	return folder
+}
 
 // Range is a half-open range [start, end) of indexes; it may be empty.
 type Range [2]int

@@ -2,9 +2,9 @@
 // the rules as they are written down, entry by entry. It imports no other package of the
 // module, so that the fast implementations are compared with code that they do not share.
 //
-// The reference is the vLLM MooncakeStore connector. The package implements three dated
-// revisions of it, 2026-06-04 (finding and masks only), 2026-06-20 and 2026-08-17, and the
-// releases 0.24.0 to 0.33.0. Its own test compares it with the recorded answers of each.
+// The reference is the vLLM MooncakeStore connector. The package implements the releases 0.24.0
+// to 0.33.0 and two commits before them, of 2026-06-04 (finding and masks only) and 2026-06-20.
+// Its own test compares it with the recorded answers of each.
 //
 // # Glossary
 //

@@ -40,7 +40,7 @@ func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, 
 	found := make([][]bool, len(groups))
 	if len(groups) == 1 {
 		a := &groups[0]
-		if !p.since(Rev20260817) {
+		if !p.since("0.27.0") {
 			f.align = a.BlockSize
 		}
 		found[0], hit = f.find(a, maxLength, applyEagle && a.eagle)
@@ -99,7 +99,7 @@ func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength i
 // again returns the common hit after a full group that was already searched. own is the hit
 // of that search.
 func (f *finder) again(a *attentionGroup, cur, own int) int {
-	if f.pool.since(Rev0260) {
+	if f.pool.since("0.26.0") {
 		return min(cur, own)
 	}
 	return floorDiv(cur, a.BlockSize) * a.BlockSize
@@ -111,12 +111,12 @@ func (f *finder) eagleBound(a *attentionGroup, cur, maxLength int) int {
 	p := f.pool
 	margin, limit := a.BlockSize, maxLength
 	switch {
-	case a.Kind == "mamba" && p.since(Rev20260817):
+	case a.Kind == "mamba" && p.since("0.27.0"):
 		return cur
 	case a.full() && p.fineGrained() && a.BlockSize > p.HashBlockSize:
 		margin = p.HashBlockSize
 	}
-	if p.since(Rev0320) {
+	if p.since("0.32.0") {
 		limit = f.hashes * p.HashBlockSize
 	}
 	return min(cur+margin, limit)
@@ -125,7 +125,7 @@ func (f *finder) eagleBound(a *attentionGroup, cur, maxLength int) int {
 // cutFull cuts the masks of full groups to the hit: before 0.29.0 only the first one's.
 func (f *finder) cutFull(groups []attentionGroup, found [][]bool, hit int) {
 	for i, a := range groups {
-		if a.full() && (i == 0 || f.pool.since(Rev0290)) {
+		if a.full() && (i == 0 || f.pool.since("0.29.0")) {
 			found[i] = found[i][:min(len(found[i]), ceilDiv(hit, a.BlockSize))]
 		}
 	}
@@ -157,7 +157,7 @@ func (f *finder) chunks(a *attentionGroup) int { return f.hashes / f.pool.stride
 func (f *finder) cached(a *attentionGroup, i int) bool {
 	k := f.pool.stride(a.BlockSize)
 	if i >= f.chunks(a) {
-		if f.pool.Revision == Rev20260604 && k > 1 {
+		if f.pool.Release == Commit20260604 && k > 1 {
 			return f.stored == nil
 		}
 		panic(exception(indexError))
@@ -221,7 +221,7 @@ func (f *finder) trimToAlignment(a *attentionGroup, mask []bool) []bool {
 // findWindow looks from the right for a run of cached chunks as long as the window.
 func (f *finder) findWindow(a *attentionGroup, maxLength int, drop bool) []bool {
 	block := a.BlockSize
-	if f.align%block != 0 && !f.pool.since(Rev0300) {
+	if f.align%block != 0 && !f.pool.since("0.30.0") {
 		panic(exception(assertionError))
 	}
 	need := ceilDiv(a.SlidingWindow-1, block)

@@ -21,7 +21,7 @@ func (p *Pool) Ranks(g int) []Rank {
 		shards, _ := p.shards()
 		return ranks([]int{0}, shards, pp)
 	}
-	if !p.since(Rev0251) {
+	if !p.since("0.25.0") {
 		return ranks([]int{p.PCPRank}, p.headRanks(), pp)
 	}
 	var pcp []int
@@ -63,7 +63,7 @@ func (p *Pool) tpRanks(g int) int {
 	switch {
 	case p.DCPSize > 1:
 		return p.tp()
-	case !p.since(Rev20260817):
+	case !p.since("0.27.0"):
 		return p.headRanks()
 	}
 	switch p.Groups[g].Kind {
@@ -92,7 +92,7 @@ func (p *Pool) Prefixes(g int) []string {
 // dcpRank returns the dcp rank in the keys of a tensor rank.
 func (p *Pool) dcpRank(tp int) int {
 	switch {
-	case !p.since(Rev0251):
+	case !p.since("0.25.0"):
 		return p.DCPRank
 	case p.DCPSize > 1:
 		return tp % p.DCPSize
@@ -117,7 +117,7 @@ func (p *Pool) namespace() string {
 
 // namespaced reports whether keys have a namespace.
 func (p *Pool) namespaced() bool {
-	return p.since(Rev0300) && (p.StoreTPSize != nil || p.EnableStoreTPLCM)
+	return p.since("0.30.0") && (p.StoreTPSize != nil || p.EnableStoreTPLCM)
 }
 
 // layout returns the name of the KV cache layout.

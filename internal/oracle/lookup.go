@@ -56,14 +56,14 @@ func (p *Pool) Answer(numTokens int, hashes []string, answers []int) (hit int, t
 	exists := p.exists(queries, answers)
 	stored := func(g, raw int) bool { return exists[query{g, raw}] }
 	hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
-	if class == "" && p.since(Rev20260817) && hit >= numTokens {
+	if class == "" && p.since("0.27.0") && hit >= numTokens {
 		tokens = (numTokens - 1) / p.alignment() * p.alignment()
 		if tokens == 0 {
 			return 0, nil, ""
 		}
 		hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
 	}
-	if class != "" || hit == 0 || !p.since(Rev0290) {
+	if class != "" || hit == 0 || !p.since("0.29.0") {
 		return hit, nil, class
 	}
 	return hit, p.tails(hit, len(hashes), stored), ""
@@ -78,7 +78,7 @@ func (p *Pool) plan(numTokens, hashes int) (tokens int, queries []query, class s
 		return 0, nil, ""
 	}
 	tokens = numTokens
-	if p.since(Rev20260817) {
+	if p.since("0.27.0") {
 		tokens = numTokens / p.alignment() * p.alignment()
 	}
 	masks, class := p.LookupMask(tokens)
@@ -103,7 +103,7 @@ func (p *Pool) plan(numTokens, hashes int) (tokens int, queries []query, class s
 // exists returns the blocks that the store has on every rank. It raises an exception if the
 // number of answers is wrong.
 func (p *Pool) exists(queries []query, answers []int) map[query]bool {
-	if !p.since(Rev0251) {
+	if !p.since("0.25.0") {
 		keys := 0
 		for _, q := range queries {
 			keys += len(p.Ranks(q.group))

@@ -7,13 +7,13 @@ type Mask struct {
 }
 
 // StoreMask returns the chunks that the worker stores. aligned is the length in tokens. start
-// is the first token, 0 at revisions without one. promptTokens may be nil.
+// is the first token, 0 at releases without one. promptTokens may be nil.
 func (p *Pool) StoreMask(aligned, start int, promptTokens *int) (masks []Mask, class string) {
 	defer recoverException(&class)
 	if aligned%p.alignment() != 0 {
 		panic(exception(assertionError))
 	}
-	if p.Revision == Rev20260604 {
+	if p.Release == Commit20260604 {
 		return p.repeatedMasks(aligned), ""
 	}
 	r := &reach{pool: p, storing: true, interval: p.RetentionInterval}
@@ -43,7 +43,7 @@ func (p *Pool) LoadMask(hashes, tokens int) (masks [][]bool, class string) {
 func (p *Pool) replayBoundaries(promptTokens int) []int {
 	end := func(tokens int) int { return floorDiv(tokens, p.SchedulerBlockSize) * p.SchedulerBlockSize }
 	for _, eagle := range p.eagleFlags() {
-		if eagle && p.since(Rev0320) {
+		if eagle && p.since("0.32.0") {
 			return []int{
 				max(0, end(promptTokens-1)-p.SchedulerBlockSize),
 				max(0, end(promptTokens)-p.SchedulerBlockSize),
@@ -70,7 +70,7 @@ func (r *reach) masks(aligned, start int) []Mask {
 	for g, group := range r.pool.Groups {
 		end := floorDiv(aligned, group.BlockSize)
 		first := min(end, max(0, ceilDiv(start, group.BlockSize)))
-		if !r.pool.since(Rev0251) {
+		if !r.pool.since("0.25.0") {
 			first = 0
 		}
 		keep := r.rule(g)
@@ -129,7 +129,7 @@ func (r *reach) window(group Group, eagle bool) keepRule {
 // eagleInMasks reports whether masks treat a group as an eagle group.
 func (p *Pool) eagleInMasks(g int) bool {
 	flags := p.eagleFlags()
-	if !p.since(Rev20260817) {
+	if !p.since("0.27.0") {
 		return flags[g]
 	}
 	for h := range p.Groups {
@@ -144,9 +144,9 @@ func (p *Pool) eagleInMasks(g int) bool {
 // stored this way.
 func (r *reach) mamba(group Group) keepRule {
 	switch {
-	case r.storing && r.pool.since(Rev0290):
+	case r.storing && r.pool.since("0.29.0"):
 		return func(int) bool { return false }
-	case r.interval == nil || !r.pool.since(Rev0240):
+	case r.interval == nil || !r.pool.since("0.24.0"):
 		return nil
 	}
 	interval := *r.interval

@@ -64,12 +64,12 @@ func (c *recordedCase) stored() func(group, raw int) bool {
 	}
 }
 
-func judge(raw json.RawMessage, revision string) conformance.Verdict {
+func judge(raw json.RawMessage, release string) conformance.Verdict {
 	var c recordedCase
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
-	c.Revision = revision
+	c.Release = release
 	if c.FineGrained {
 		c.CacheHitAlignmentTokens = c.HashBlockSize
 	}
@@ -95,44 +95,36 @@ func judge(raw json.RawMessage, revision string) conformance.Verdict {
 	return conformance.Verdict{}
 }
 
-// revisionOf returns the revision of a folder of releases/.
-func revisionOf(class string) string {
-	if class == "0.27.1" {
-		return Rev20260817
-	}
-	return class
-}
-
 func TestRecordedFindsAndMasks(t *testing.T) {
 	files := map[string]string{
-		"find_hit.json": Rev20260620, "masks.json": Rev20260620, "extra/negative-2026-06-20.json": Rev20260620,
-		"later/find_hit.json": Rev20260817, "later/masks.json": Rev20260817, "extra/negative-2026-08-17.json": Rev20260817,
-		"docpage/find_hit.json": Rev20260604, "docpage/masks.json": Rev20260604, "extra/negative-2026-06-04.json": Rev20260604,
+		"find_hit.json": "", "masks.json": "", "extra/negative-2026-06-20.json": "",
+		"later/find_hit.json": "0.27.0", "later/masks.json": "0.27.0", "extra/negative-2026-08-17.json": "0.27.0",
+		"docpage/find_hit.json": Commit20260604, "docpage/masks.json": Commit20260604, "extra/negative-2026-06-04.json": Commit20260604,
 	}
-	for _, class := range conformance.ReleaseClasses {
-		files["releases/"+class+"/find_hit.json"] = revisionOf(class)
-		files["releases/"+class+"/masks.json"] = revisionOf(class)
+	for _, class := range conformance.Releases {
+		files["releases/"+class+"/find_hit.json"] = class
+		files["releases/"+class+"/masks.json"] = class
 	}
-	for file, revision := range files {
+	for file, release := range files {
 		t.Run(file, func(t *testing.T) {
-			conformance.Run(t, file, func(raw *json.RawMessage) conformance.Verdict { return judge(*raw, revision) })
+			conformance.Run(t, file, func(raw *json.RawMessage) conformance.Verdict { return judge(*raw, release) })
 		})
 	}
 }
 
 func TestRecordedLookups(t *testing.T) {
-	files := map[string]string{"worker_lookup.json": Rev20260620, "later/worker_lookup.json": Rev20260817}
-	for _, class := range conformance.ReleaseClasses {
-		files["releases/"+class+"/worker_lookup.json"] = revisionOf(class)
+	files := map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.0"}
+	for _, class := range conformance.Releases {
+		files["releases/"+class+"/worker_lookup.json"] = class
 	}
-	for file, revision := range files {
+	for file, release := range files {
 		t.Run(file, func(t *testing.T) {
-			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeLookup(c, revision) })
+			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeLookup(c, release) })
 		})
 	}
 }
 
-func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
+func judgeLookup(c *conformance.WorkerCase, release string) conformance.Verdict {
 	pool := Pool{}
 	text, err := c.PoolJSON()
 	if err == nil {
@@ -141,7 +133,7 @@ func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict
 	if err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
-	pool.Revision = revision
+	pool.Release = release
 	if class := pool.Check(); c.Expect.Stage == "construct" || class != "" {
 		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
 	}

@@ -5,30 +5,19 @@ import (
 	"slices"
 )
 
-// Revisions of the reference. A release stands for all releases of its class: the rules of
-// Rev20260604 are those of 0.23.0, those of Rev20260817 are those of 0.27.1 and 0.28.0, and
-// Rev0300 is also 0.31.0.
-const (
-	Rev20260604 = "2026-06-04"
-	Rev20260620 = "2026-06-20"
-	Rev0240     = "0.24.0"
-	Rev0251     = "0.25.1"
-	Rev0260     = "0.26.0"
-	Rev20260817 = "2026-08-17"
-	Rev0290     = "0.29.0"
-	Rev0300     = "0.30.0"
-	Rev0320     = "0.32.0"
-	Rev0330     = "0.33.0"
-)
+// Commit20260604 is the release of which finding and masks were recorded, but no lookups.
+const Commit20260604 = "2026-06-04"
 
-// revisions lists all revisions, the oldest first.
-var revisions = []string{
-	Rev20260604, Rev20260620, Rev0240, Rev0251, Rev0260, Rev20260817, Rev0290, Rev0300, Rev0320, Rev0330,
+// releases lists all releases of the reference, oldest first. "" is the commit of 2026-06-20. That
+// of 2026-08-17 has the rules of 0.27.0 to 0.28.0.
+var releases = []string{
+	Commit20260604, "", "0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0",
+	"0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0",
 }
 
-// since reports whether the pool's revision is the given one or newer.
-func (p *Pool) since(revision string) bool {
-	return slices.Index(revisions, p.Revision) >= slices.Index(revisions, revision)
+// since reports whether the pool's release is the given one or newer.
+func (p *Pool) since(release string) bool {
+	return slices.Index(releases, p.Release) >= slices.Index(releases, release)
 }
 
 // Group is a group of layers. Its JSON names are those of the recorded answers. Sizes are in
@@ -52,7 +41,7 @@ type Group struct {
 // HashBlockSize and SchedulerBlockSize must be set, and at least one group must not be
 // dropped. A number of ranks of 0 means 1.
 type Pool struct {
-	Revision           string  `json:"revision"`
+	Release            string  `json:"vllm,omitempty"` // of vLLM, see releases
 	HashBlockSize      int     `json:"hash_block_size"`
 	SchedulerBlockSize int     `json:"scheduler_block_size"`
 	UseEagle           bool    `json:"use_eagle"`
@@ -110,13 +99,13 @@ func (g Group) scratch() bool {
 // untransferred reports whether group g is left out because its blocks are not transferred.
 func (p *Pool) untransferred(g int) bool {
 	enabled := p.Groups[g].EnableKVTransfer
-	return p.since(Rev0290) && enabled != nil && !*enabled
+	return p.since("0.29.0") && enabled != nil && !*enabled
 }
 
 // dropped reports whether group g takes no part in lookups.
 func (p *Pool) dropped(g int) bool {
 	group := p.Groups[g]
-	return p.untransferred(g) || p.since(Rev0300) && (group.scratch() || group.BoundedReplay)
+	return p.untransferred(g) || p.since("0.30.0") && (group.scratch() || group.BoundedReplay)
 }
 
 // StoreGroups returns the indexes in Groups of the groups that take part in lookups. Keys and
@@ -137,7 +126,7 @@ func (p *Pool) spec(g Group) Group {
 	if g.MambaCacheMode == "none" {
 		g.MambaCacheMode = ""
 	}
-	if p.since(Rev0330) && g.window() {
+	if p.since("0.33.0") && g.window() {
 		g.SlidingWindow += g.ExtraRetainedTokens
 		g.ExtraRetainedTokens = 0
 	}
@@ -191,11 +180,11 @@ next:
 
 // fineGrained reports whether hits may end inside a block.
 func (p *Pool) fineGrained() bool {
-	if p.since(Rev0320) {
+	if p.since("0.32.0") {
 		return p.CacheHitAlignmentTokens > 0 && p.CacheHitAlignmentTokens < p.SchedulerBlockSize
 	}
-	equalSizes := p.since(Rev0290) && p.DCPSize > 1
-	return p.since(Rev20260817) && slices.ContainsFunc(p.StoreGroups(), func(i int) bool {
+	equalSizes := p.since("0.29.0") && p.DCPSize > 1
+	return p.since("0.27.0") && slices.ContainsFunc(p.StoreGroups(), func(i int) bool {
 		g := p.Groups[i]
 		return g.Kind == "mamba" && g.MambaCacheMode == "align" && (g.BlockSize > p.HashBlockSize || equalSizes)
 	})

@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// RandomPool returns a pool that the reference accepts, of any revision. It has more eagle
+// RandomPool returns a pool that the reference accepts, of any release with lookups. It has more eagle
 // groups, mamba groups and unequal specs than real engines, because the rules interact
 // there.
 func RandomPool(r *rand.Rand) Pool {
 	hash := []int{1, 4, 16}[r.IntN(3)]
 	p := Pool{
-		Revision:      randomRevision(r),
-		HashBlockSize: hash, UseEagle: r.IntN(2) == 0,
+		Release: releases[1+r.IntN(len(releases)-1)], HashBlockSize: hash, UseEagle: r.IntN(2) == 0,
 		TPSize: 1, PPSize: 1, PCPSize: 1, DCPSize: 1,
 	}
 	eagle := r.IntN(5) // of five groups, on average
@@ -36,24 +35,16 @@ func RandomPool(r *rand.Rand) Pool {
 	}
 	p.setSchedulerBlock(factor)
 	p.setRanks(r)
-	if p.since(Rev0300) && r.IntN(3) == 0 {
+	if p.since("0.30.0") && r.IntN(3) == 0 {
 		p.setStoreTP(r)
 	}
-	if p.since(Rev20260817) && r.IntN(40) == 0 {
+	if p.since("0.27.0") && r.IntN(40) == 0 {
 		p.makeCapacityOnly()
 	}
-	if p.since(Rev0320) && p.CacheHitAlignmentTokens == 0 {
+	if p.since("0.32.0") && p.CacheHitAlignmentTokens == 0 {
 		p.CacheHitAlignmentTokens = []int{0, p.HashBlockSize, p.SchedulerBlockSize}[r.IntN(3)]
 	}
 	return p
-}
-
-// randomRevision prefers revisions with lookups.
-func randomRevision(r *rand.Rand) string {
-	if r.IntN(14) == 0 {
-		return Rev20260604
-	}
-	return revisions[1+r.IntN(len(revisions)-1)]
 }
 
 // randomMember returns another group for the pool: of a new spec, or of one that it has.
@@ -61,7 +52,7 @@ func (p *Pool) randomMember(r *rand.Rand, eagle int) Group {
 	g := p.randomGroup(r)
 	if n := len(p.Groups); n > 0 && r.IntN(6) == 0 {
 		g = p.Groups[r.IntN(n)]
-		if p.since(Rev0330) && g.window() && g.SlidingWindow > 1 { // an equal spec in other words
+		if p.since("0.33.0") && g.window() && g.SlidingWindow > 1 { // an equal spec in other words
 			g.ExtraRetainedTokens += g.SlidingWindow - 1
 			g.SlidingWindow = 1
 		}
@@ -86,14 +77,14 @@ func (p *Pool) setRanks(r *rand.Rand) {
 		return
 	}
 	p.TPSize, p.PPSize, p.NumKVHead = 1+r.IntN(4), 1+r.IntN(2), 1+r.IntN(4)
-	if !p.since(Rev0251) {
+	if !p.since("0.25.0") {
 		return
 	}
 	single := len(p.StoreGroups()) == 1
 	if single && r.IntN(2) == 0 {
 		p.PCPSize = 1 + r.IntN(2)
 	}
-	if (single || p.since(Rev0290)) && r.IntN(2) == 0 {
+	if (single || p.since("0.29.0")) && r.IntN(2) == 0 {
 		p.DCPSize = p.TPSize
 	}
 }
@@ -128,10 +119,10 @@ func (p *Pool) makeCapacityOnly() {
 	p.setSchedulerBlock(1)
 }
 
-// addDropped adds groups that take no part in lookups, if the revision has such: scratch
+// addDropped adds groups that take no part in lookups, if the release has such: scratch
 // groups and groups that are not transferred. Their sizes fit nothing.
 func (p *Pool) addDropped(r *rand.Rand) {
-	if !p.since(Rev0290) || r.IntN(3) > 0 {
+	if !p.since("0.29.0") || r.IntN(3) > 0 {
 		return
 	}
 	for range 1 + r.IntN(2) {
@@ -139,12 +130,12 @@ func (p *Pool) addDropped(r *rand.Rand) {
 		g.BlockSize += r.IntN(2)
 		g.IsEagleGroup = r.IntN(4) == 0
 		switch kind := r.IntN(3); {
-		case !p.since(Rev0300) || kind == 0:
+		case !p.since("0.30.0") || kind == 0:
 			disabled := false
 			g.EnableKVTransfer = &disabled
 		case kind == 1:
 			kinds := []string{"circular_buffer", "hisparse_hot", "hisparse_resident"}
-			if p.Revision == Rev0300 {
+			if !p.since("0.32.0") {
 				kinds = append(kinds, "kpool_tail")
 			}
 			g = Group{Kind: kinds[r.IntN(len(kinds))], BlockSize: g.BlockSize, IsEagleGroup: g.IsEagleGroup}
@@ -172,7 +163,7 @@ func RandomChainLen(r *rand.Rand, p *Pool) int {
 	return r.IntN(maxHashes + 1)
 }
 
-// randomGroup returns a group of a kind that the revision has and that takes part in lookups.
+// randomGroup returns a group of a kind that the release has and that takes part in lookups.
 func (p *Pool) randomGroup(r *rand.Rand) Group {
 	g := Group{BlockSize: p.HashBlockSize, Variant: r.IntN(4), Uniform: r.IntN(8) == 0}
 	if r.IntN(3) == 0 {
@@ -185,7 +176,7 @@ func (p *Pool) randomGroup(r *rand.Rand) Group {
 		g.Kind, g.MambaCacheMode = "mamba", []string{"", "none", "align", "all"}[r.IntN(4)]
 	case kind < 38:
 		p.setWindow(r, &g)
-	case kind == 38 && p.Revision == Rev0290:
+	case kind == 38 && p.Release == "0.29.0":
 		g.Kind = "circular_buffer"
 	default:
 		g.Kind, g.AttentionChunkSize = "chunked_local_attention", g.BlockSize*(1+r.IntN(3))
@@ -196,7 +187,7 @@ func (p *Pool) randomGroup(r *rand.Rand) Group {
 // setFull makes g a group of the full attention family.
 func (p *Pool) setFull(r *rand.Rand, g *Group) {
 	kinds := []string{"full_attention", "full_attention", "full_attention", "mla_attention", "sink_full_attention", "hidden_state"}
-	if p.since(Rev0251) {
+	if p.since("0.25.0") {
 		kinds = append(kinds, "rswa")
 	}
 	g.Kind = kinds[r.IntN(len(kinds))]
@@ -209,7 +200,7 @@ func (p *Pool) setFull(r *rand.Rand, g *Group) {
 func (p *Pool) setWindow(r *rand.Rand, g *Group) {
 	g.Kind = []string{"sliding_window", "sliding_window", "sliding_window_mla"}[r.IntN(3)]
 	g.SlidingWindow = 1 + r.IntN(5*g.BlockSize)
-	if p.since(Rev20260817) && r.IntN(3) == 0 {
+	if p.since("0.28.0") && r.IntN(3) == 0 {
 		g.ExtraRetainedTokens = r.IntN(3 * g.BlockSize)
 	}
 }
@@ -238,17 +229,22 @@ func (p *Pool) makeRepeatedLookahead(r *rand.Rand) {
 // makeFineGrained gives the pool groups whose hits end inside chunks: full attention with
 // unequal block sizes, and a mamba group with blocks larger than hash blocks.
 func (p *Pool) makeFineGrained(r *rand.Rand) {
-	first := slices.Index(revisions, Rev20260817)
-	p.Revision = revisions[first+r.IntN(len(revisions)-first)]
+	first := slices.Index(releases, "0.27.0")
+	p.Release = releases[first+r.IntN(len(releases)-first)]
 	p.Groups = slices.DeleteFunc(p.Groups, func(g Group) bool { return g.Kind == "circular_buffer" })
 	p.Groups = p.Groups[:r.IntN(min(2, len(p.Groups))+1)]
+	if !p.since("0.28.0") {
+		for g := range p.Groups {
+			p.Groups[g].ExtraRetainedTokens = 0
+		}
+	}
 	for range 2 + r.IntN(2) {
 		p.Groups = append(p.Groups, Group{Kind: "full_attention", BlockSize: p.HashBlockSize * (1 + r.IntN(4)), Variant: r.IntN(2)})
 	}
 	k := 2 + r.IntN(3)
 	p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize * k, MambaCacheMode: "align", Variant: 2})
 	r.Shuffle(len(p.Groups), func(i, j int) { p.Groups[i], p.Groups[j] = p.Groups[j], p.Groups[i] })
-	if p.since(Rev0320) {
+	if p.since("0.32.0") {
 		p.CacheHitAlignmentTokens = p.HashBlockSize
 	}
 }

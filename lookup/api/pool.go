@@ -4,10 +4,9 @@ import "github.com/hitline/hitline/coordinator"
 
 // Pool is a pool as a server serves it. It is the reply to a pool request, in JSON.
 type Pool struct {
-	Name     string `json:"name"`
-	Digest   string `json:"digest"` // of Pool with its defaults: SHA-256 in hex
-	VLLM     string `json:"vllm"`   // the releases that the pool fits, separated by commas
-	Revision string `json:"revision"`
+	Name   string `json:"name"`
+	Digest string `json:"digest"` // of Pool with its defaults: SHA-256 in hex
+	VLLM   string `json:"vllm"`   // the releases that the pool fits, separated by commas
 	// Alignment, in tokens: hits are multiples of it.
 	Alignment int64       `json:"alignment"`
 	Groups    []PoolGroup `json:"groups"` // the store groups

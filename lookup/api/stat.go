@@ -18,8 +18,7 @@ type Stat struct {
 	Pools     int64     `json:"pools"`          // that the server serves now
 	// PoolNames are the names of those that have one, at most MaxPoolNames.
 	PoolNames  []string `json:"pool_names,omitempty"`
-	Revision   string   `json:"revision"`
-	VLLM       string   `json:"vllm"` // the releases that the pool fits, for people
+	VLLM       string   `json:"vllm"` // the releases that the pool fits, separated by commas
 	Kernel     string   `json:"kernel"`
 	Backend    string   `json:"backend"`
 	Entries    int64    `json:"entries"`

@@ -62,7 +62,7 @@ type releaseDecodeCase struct {
 // TestConformanceReleaseWire replays the calls and the replies of every release. Lookups that
 // wait are made in every way that the Go client has.
 func TestConformanceReleaseWire(t *testing.T) {
-	for _, class := range conformance.ReleaseClasses {
+	for _, class := range conformance.Releases {
 		t.Run(class, func(t *testing.T) {
 			var file releaseWire
 			name := "releases/" + class + "/wire.json"

@@ -116,8 +116,8 @@ var serverMetrics = []metric{
 
 // Metrics that have labels, or are not fields of api.Stat.
 var (
-	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend", "instance_id")
-	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm", "revision")
+	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "kernel", "backend", "instance_id")
+	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
 	backendCalls = describe("backend_call_duration_seconds", "Calls of the backend, for all pools, until they returned or were abandoned at the deadline.", "call")
 	ready        = describe("ready", "Whether /readyz says so.")
@@ -155,9 +155,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	st := c.stat()
-	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Revision, st.Kernel, st.Backend, st.Instance)
+	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Kernel, st.Backend, st.Instance)
 	for label, of := range c.pools() {
-		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM, of.Revision)
+		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM)
 		for _, m := range c.metrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&of)), label)
 		}

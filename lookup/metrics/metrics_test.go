@@ -168,7 +168,7 @@ func TestServer(t *testing.T) {
 	require.Equal(t, sorted(namesOfService, namesOfIndex, namesOfServer), names)
 	for name, want := range map[string]float64{
 		"start_time_seconds": float64(srv.Instance().StartTime.Unix()),
-		`build_info{backend="memory",instance_id="` + srv.Instance().ID + `",kernel="` + simd.Kernel() + `",revision="2026-06-20",version="v1"}`: 1,
+		`build_info{backend="memory",instance_id="` + srv.Instance().ID + `",kernel="` + simd.Kernel() + `",version="v1"}`: 1,
 
 		"lookups_total": 4, "hit_tokens_total": (16 + 17 + 59) * 16, "miss_tokens_total": 41 * 16,
 		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,

@@ -54,23 +54,25 @@ func (p *present) UnmarshalJSON(text []byte) error {
 
 // TestConformanceWireReleases judges requests to a server by release.
 func TestConformanceWireReleases(t *testing.T) {
-	for _, class := range conformance.ReleaseClasses {
+	for _, folder := range conformance.Releases {
 		var file struct {
 			ServerCases []wireServerCase           `json:"server_cases"`
 			Configs     map[string]json.RawMessage `json:"server_configs"`
 		}
-		conformance.LoadLists(t, "releases/"+class+"/wire.json", &file)
-		revision, err := coordinator.ParseRelease(class)
-		require.NoError(t, err)
-		report := conformance.NewReport(t, "releases/"+class+"/wire.json, requests to the server")
+		conformance.LoadLists(t, "releases/"+folder+"/wire.json", &file)
+		report := conformance.NewReport(t, "releases/"+folder+"/wire.json, requests to the server")
 		for i := range file.ServerCases {
 			c := &file.ServerCases[i]
 			c.Reply, c.ThreadDied, c.RemoveAllCalls = c.Expect.Reply, c.Expect.ThreadDied, c.Expect.RemoveAllCalls
 			var pool coordinator.Pool
 			require.NoError(t, json.Unmarshal(file.Configs[c.Config], &pool))
-			pool.Revision = revision
-			if c.Config == "fine" && revision >= coordinator.Revision0320 {
-				pool.CacheHitAlignmentTokens = pool.HashBlockSize
+			pool.VLLM = conformance.Newest(folder)
+			if c.Config == "fine" { // from 0.32.0 on it is configured
+				fine := pool
+				fine.CacheHitAlignmentTokens = pool.HashBlockSize
+				if _, err := coordinator.New(fine); err == nil {
+					pool = fine
+				}
 			}
 			report.Add(c.ID, c.judgeRelease(t, pool))
 		}

@@ -41,7 +41,7 @@ func TestConformanceMasksOverTheWire(t *testing.T) {
 	remote := startPools(t, nil, Config{Backend: shared, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
 		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
 	}})
-	for _, class := range conformance.ReleaseClasses {
+	for _, class := range conformance.Releases {
 		name := "releases/" + class + "/masks.json"
 		var file struct{ Cases []*maskCase }
 		conformance.Load(t, name, &file)

@@ -176,12 +176,9 @@ func jsonTypeName(t reflect.Type) string {
 func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	config := rules.Pool()
 	r := api.Pool{
-		Name: p.name, Digest: p.digest, VLLM: config.FittingReleases(), Revision: config.Revision.String(),
+		Name: p.name, Digest: p.digest, VLLM: config.FittingReleases(),
 		Alignment: rules.Alignment(), HashLen: p.hashLen,
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
-	}
-	if config.VLLM != "" {
-		r.Pool.Revision = 0 // VLLM sets it, and it may be none that can be read back
 	}
 	if p.remote != nil {
 		r.Backend = p.remote.Name()

@@ -51,7 +51,7 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	require.EqualValues(t, 2*700*16+480+160, st.HitTokens)
 	require.EqualValues(t, 16000+300*16*2+15840, st.MissTokens)
 	require.EqualValues(t, 1, st.Connections)
-	require.Equal(t, "2026-06-20", st.Revision)
+	require.Equal(t, "0.24.0", st.VLLM)
 	require.NoError(t, c.Reset(ctx))
 	require.Zero(t, hit(16000))
 	require.Zero(t, statOf(t, c).Entries)

@@ -48,7 +48,7 @@ func addStats(a, b api.Stat) api.Stat {
 
 // addCounters returns a with the counters of pool b added.
 func addCounters(a, b api.Stat) api.Stat {
-	a.Pool, a.VLLM, a.Revision = "", "", ""
+	a.Pool, a.VLLM = "", ""
 	for _, c := range []struct {
 		sum *int64
 		of  int64

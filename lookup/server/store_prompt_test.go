@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -32,26 +31,13 @@ func promptRequest(t testing.TB, p api.PromptStore, hashes []byte, hashLen int) 
 	return append(netproto.AppendStorePrompt(nil, nil, &prompt, hashLen, len(hashes)), hashes...)
 }
 
-// randomWirePool returns a random pool that is served over the wire.
-func randomWirePool(t *testing.T, r *rand.Rand) coordinator.Pool {
+// randomWirePool returns a random pool.
+func randomWirePool(t *testing.T, r *rand.Rand) (pool coordinator.Pool) {
 	t.Helper()
-	for {
-		slow := oracle.RandomPool(r)
-		if slow.Revision == oracle.Rev20260604 {
-			continue
-		}
-		revision, err := coordinator.ParseRelease(slow.Revision)
-		if err == nil {
-			slow.Revision = ""
-		}
-		text, _ := json.Marshal(slow)
-		var pool coordinator.Pool
-		require.NoError(t, json.Unmarshal(bytes.Replace(text, []byte(`"revision":"",`), nil, 1), &pool))
-		if err == nil {
-			pool.Revision = revision
-		}
-		return pool
-	}
+	text, err := json.Marshal(oracle.RandomPool(r))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &pool))
+	return pool
 }
 
 // TestStorePromptInRandomCuts sends prompts in random cuts, over memory and over a backend. Their

@@ -259,9 +259,5 @@ func (s *Saver) write(ctx context.Context, started time.Time, throttle bool) (w 
 
 // infoOf returns the description of a pool that the file has.
 func infoOf(p server.ServedPool) poolInfo {
-	pool := p.Service.Pool()
-	if pool.VLLM != "" {
-		pool.Revision = 0 // that of the release, which alone may be written
-	}
-	return poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: pool}
+	return poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: p.Service.Pool()}
 }

@@ -105,7 +105,7 @@ def chosen(options, engine, known):
 
 def check_lookups(options):
     """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release failed."""
-    revisions = table.known()
+    known = table.known()
     newest = kinds.RELEASES["vllm"][-1]
     releases = chosen(options, "vllm", kinds.RELEASES["vllm"])
     rows, notes, verdicts, failed = [], [], [], False
@@ -114,9 +114,9 @@ def check_lookups(options):
         rows += more
         notes += [f"vllm-{release}: {line}" for line in lines]
         failed |= not agreeing
-        if release not in revisions:
+        if release not in known:
             classes = f"it agrees with class {', '.join(agreeing)}" if agreeing else "it agrees with none"
-            verdicts.append(f"{release} is not in the table of coordinator/revision.go; {classes}")
+            verdicts.append(f"{release} is not in the table of coordinator/rules.go; {classes}")
     differences = [line for r in releases for line in compare_sources(r, newest, names=bool(options.vllm))]
     return rows, verdicts + notes + differences, failed
 

@@ -15,9 +15,15 @@ def version(release):
 
 
 def known():
-    """Returns the revision of each known release, oldest first, as coordinator/revision.go has them."""
-    with open(os.path.join(ROOT, "coordinator", "revision.go")) as file:
-        return dict(re.findall(r'\{"(\d+\.\d+\.\d+)", (Revision\w+)\}', file.read()))
+    """Returns, for each known release, the first one with equal answers, oldest first, as coordinator/rules.go has
+    them. There a release with the answers of the one before is a row without a change."""
+    with open(os.path.join(ROOT, "coordinator", "rules.go")) as file:
+        rows = re.findall(r'^\t\{"(\d+\.\d+\.\d+)", (nil|func)', file.read(), re.MULTILINE)
+    first, releases = None, {}
+    for name, change in rows:
+        first = first if change == "nil" else name
+        releases[name] = first
+    return releases
 
 
 def classes():
@@ -26,10 +32,10 @@ def classes():
 
 
 def class_of(release):
-    """Returns the folder whose release has the same revision; None for an unknown release."""
-    revisions = known()
+    """Returns the folder whose release has equal answers; None for an unknown release."""
+    releases = known()
     for folder in classes():
-        if release in revisions and revisions.get(folder) == revisions[release]:
+        if release in releases and releases.get(folder) == releases[release]:
             return folder
     return None
 

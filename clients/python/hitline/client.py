@@ -85,28 +85,26 @@ __all__ = [
 
 logger = logging.getLogger("hitline")
 
-# The releases of vLLM whose lookup client LookupKeyClient can be, oldest first. For each
-# the revisions, in stat of a server, whose answers are those of the release.
-VLLM_RELEASES: dict[str, tuple[str, ...]] = {
-    "0.24.0": ("0.24.0", "2026-06-20"),
-    "0.25.0": ("0.25.1",),
-    "0.25.1": ("0.25.1",),
-    "0.26.0": ("0.26.0",),
-    "0.27.0": ("2026-08-17",),
-    "0.27.1": ("2026-08-17",),
-    "0.28.0": ("2026-08-17",),
-    "0.29.0": ("0.29.0",),
-    "0.30.0": ("0.30.0",),
-    "0.31.0": ("0.30.0",),
-    "0.32.0": ("0.32.0",),
-    "0.33.0": ("0.33.0",),
-}
+# The releases of vLLM whose lookup client LookupKeyClient can be, oldest first.
+VLLM_RELEASES: tuple[str, ...] = (
+    "0.24.0",
+    "0.25.0",
+    "0.25.1",
+    "0.26.0",
+    "0.27.0",
+    "0.27.1",
+    "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
+    "0.33.0",
+)
 
 
 def is_since(release: str, first: str) -> bool:
     """Whether a release is first or a later one, both of VLLM_RELEASES."""
-    releases = list(VLLM_RELEASES)
-    return releases.index(release) >= releases.index(first)
+    return VLLM_RELEASES.index(release) >= VLLM_RELEASES.index(first)
 
 
 # Those whose replies to lookups have no tail boundaries.
@@ -319,17 +317,6 @@ class Instance(NamedTuple):
     protocol: int  # number of the wire, see docs/protocol.md
 
 
-class _Rules(NamedTuple):
-    """What stat of a server says of its rules. A field that stat lacks is empty."""
-
-    revision: str
-    releases: str  # of vLLM, joined with ", ": those that the server's pool fits
-
-
-_Self = TypeVar("_Self", bound="_Requests")
-_Result = TypeVar("_Result")
-
-
 class _Requests:
     """The connection, and the requests that both clients have."""
 
@@ -380,7 +367,7 @@ class _Requests:
             raise ValueError(f"tls is for an address of tls://, not for {address!r}")
         self._timeout = timeout
         self._raise_errors = raise_errors
-        self._rules: _Rules | None = None  # of the connection's server, if _vllm is set
+        self._fitting: str | None = None  # releases of the connection's server, if _vllm is set
         self._pool = _encode_pool(pool)  # empty: the server's own
         self._in_pool = False  # whether the connection is
         self._pool_error: HitlineError | None = None  # why the connection's server has refused it
@@ -612,23 +599,21 @@ class _Requests:
         a pool that has been done when the connection was put in it."""
         if not self._vllm or self._pool:
             return
-        if self._rules is None or self._rules.revision not in VLLM_RELEASES[self._vllm]:
+        if self._fitting is None or self._vllm not in self._fitting.split(", "):
             self._connected()  # the server may have been replaced
-        if self._rules is None:
-            self._rules = _rules(_decode_object("stat", _check_done(self._exchange_locked((STAT,), deadline))))
-        self._compare_release(self._rules)
+        if self._fitting is None:
+            stat = _decode_object("stat", _check_done(self._exchange_locked((STAT,), deadline)))
+            self._fitting = _string(stat, "vllm")
+        self._compare_release(self._fitting)
 
-    def _compare_release(self, rules: _Rules) -> None:
-        """Raises WrongRelease if answers by these rules are not those of _vllm."""
-        fitting = VLLM_RELEASES[self._vllm]
-        if rules.revision in fitting:
+    def _compare_release(self, fitting: str) -> None:
+        """Raises WrongRelease if _vllm is none of the releases that a pool fits, joined
+        with ", "."""
+        if self._vllm in fitting.split(", "):
             return
-        if rules.releases:
-            found = f"the server's pool is for vLLM {' or '.join(rules.releases.rsplit(', ', 1))}"
-        else:
-            found = f"the server answers by revision {rules.revision or 'unknown'} in place of {' or '.join(fitting)}"
+        found = " or ".join(fitting.rsplit(", ", 1)) or "an unknown release"
         raise WrongRelease(
-            f"the engine is vLLM {self._vllm}, but {found}: "
+            f"the engine is vLLM {self._vllm}, but the server's pool is for vLLM {found}: "
             f'set pool.vllm: "{self._vllm}" in the server\'s configuration'
         )
 
@@ -710,7 +695,7 @@ class _Requests:
     def _check_pool_reply(self, reply: dict[str, Any]) -> None:
         """Raises one of _POOL_ERRORS if the pool cannot be used."""
         if self._vllm:
-            self._compare_release(_rules(reply))
+            self._compare_release(_string(reply, "vllm"))
 
     def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         try:
@@ -893,7 +878,7 @@ class _Requests:
 
     def _drop(self) -> None:
         sock, self._sock = self._sock, None
-        self._rules = None
+        self._fitting = None
         self._in_pool = False
         self._pool_error = None
         self._authenticated = False
@@ -1365,11 +1350,6 @@ def _instance(frames: list[bytes]) -> Instance | None:
         protocol if isinstance(protocol, int) else 0,
     )
     return found if found.id else None
-
-
-def _rules(described: dict[str, Any]) -> _Rules:
-    """Returns the rules that a reply to stat or to a pool request names."""
-    return _Rules(_string(described, "revision"), _string(described, "vllm"))
 
 
 def _string(described: dict[str, Any], name: str) -> str:

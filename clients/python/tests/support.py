@@ -47,11 +47,9 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
     return chain
 
 
-def stat_reply(revision: str, vllm: str | None = None) -> bytes:
-    """A reply to stat, as of a server whose pool has this revision and fits these
-    releases of vLLM; as of an older server, which has no such field, without them."""
-    counters = {"revision": revision} if vllm is None else {"revision": revision, "vllm": vllm}
-    return message(b"\1", json.dumps(counters).encode())
+def stat_reply(vllm: str) -> bytes:
+    """A reply to stat, as of a server whose pool fits these releases of vLLM."""
+    return message(b"\1", json.dumps({"vllm": vllm}).encode())
 
 
 def unused_address(test: unittest.TestCase) -> str:

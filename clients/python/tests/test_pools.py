@@ -21,7 +21,7 @@ from tests.support import Scripted, hashes, message
 from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
-REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "revision": "0.33.0", "alignment": 16}
+REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
 ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
 HIT = message(b"\0\0\0\x30")
 DIFFERENCES = [{"field": "tp_size", "configured": "4", "described": "2"}]

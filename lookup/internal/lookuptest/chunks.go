@@ -62,7 +62,7 @@ func Pools() map[string]coordinator.Pool {
 		"one group":      {HashBlockSize: 16},
 		"larger blocks":  {HashBlockSize: 16, Groups: []coordinator.Group{full32}},
 		"hybrid":         {HashBlockSize: 16, Groups: []coordinator.Group{full, window, mamba}},
-		"newest":         {HashBlockSize: 16, Groups: []coordinator.Group{full32, window}, Revision: coordinator.Revision20260817},
+		"newest":         {HashBlockSize: 16, Groups: []coordinator.Group{full32, window}, VLLM: "0.28.0"},
 		"eagle":          {HashBlockSize: 16, Groups: []coordinator.Group{eagle, window}, UseEagle: true},
 		"eagle and full": {HashBlockSize: 16, Groups: []coordinator.Group{eagle, full}, UseEagle: true},
 		"ranks":          {HashBlockSize: 16, Groups: []coordinator.Group{full, window}, TPSize: 2, PPSize: 2},

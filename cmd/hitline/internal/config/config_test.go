@@ -74,7 +74,6 @@ pool:
   retention_interval: 0
   tp_size: 8
   num_kv_head: 1
-  revision: 2026-06-20
   groups:
     - {kind: full_attention, block_size: 32}
     - kind: sliding_window
@@ -207,9 +206,8 @@ func TestFileErrors(t *testing.T) {
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
 
-		{"old revision", "pool:\n  revision: 2026-06-04\n", `c.yaml:2:13: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
-		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: unknown revision "2026-01-01", want 2026-06-20 or 2026-08-17, or the engine's release in pool.vllm`},
-		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: not implemented: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
+		{"a release by its date", "pool: {vllm: 2026-06-20}\n", `c.yaml:1:14: pool.vllm: unknown vLLM release "2026-06-20", known are 0.24.0, 0.25.0, 0.25.1, 0.26.0, 0.27.0, 0.27.1, 0.28.0, 0.29.0, 0.30.0, 0.31.0, 0.32.0, 0.33.0; allow_unknown_vllm serves newer ones by the rules of 0.33.0`},
+		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
 		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"rank count", "pool:\n  pp_size: 1\n  tp_size: -2\n", `c.yaml:3:12: pool.tp_size: tp_size is -2, want 1 to 16384`},
 		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
@@ -309,15 +307,13 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// A release of vLLM sets the revision, is not contradicted, and reads back.
+// A release of vLLM reads back.
 func TestRelease(t *testing.T) {
 	load := func(text string) (*Config, error) { return Load(Source{File: write(t, text)}) }
-	for release, revision := range map[string]coordinator.Revision{
-		"0.24.0": coordinator.Revision0240, "0.28.0": coordinator.Revision20260817, "0.33.0": coordinator.Revision0330,
-	} {
+	for _, release := range []string{"0.24.0", "0.28.0", "0.33.0"} {
 		c, err := load("pool: {vllm: \"" + release + "\"}\n")
 		require.NoError(t, err)
-		require.Equal(t, revision, c.Pool.Revision)
+		require.Equal(t, release, c.Pool.VLLM)
 		text, err := c.YAML()
 		require.NoError(t, err)
 		again, err := load(string(text))
@@ -329,18 +325,11 @@ func TestRelease(t *testing.T) {
 	require.ErrorContains(t, err, "allow_unknown_vllm serves newer ones by the rules of 0.33.0")
 	c, err := load("pool: {vllm: \"0.34.0\", allow_unknown_vllm: true}\n")
 	require.NoError(t, err)
-	require.Equal(t, coordinator.Revision0330, c.Pool.Revision)
 	require.True(t, c.Pool.IsUnknownRelease())
-	_, err = load("pool:\n  vllm: \"0.33.0\"\n  revision: 2026-06-20\n")
-	require.ErrorContains(t, err, ":3:13: pool.revision: vllm 0.33.0 already chooses the rules: remove revision")
-	_, err = load("pool:\n  vllm: \"0.34.0\"\n  allow_unknown_vllm: true\n  revision: 2026-06-20\n")
-	require.ErrorContains(t, err, ": remove revision")
 	_, err = load("pool: {vllm: \"\"}\n")
 	require.ErrorContains(t, err, ":1:14: pool.vllm: is empty")
 	_, err = Load(Source{Environ: []string{"HITLINE_POOL_VLLM="}})
 	require.ErrorContains(t, err, "HITLINE_POOL_VLLM: pool.vllm: is empty")
 	_, err = load("pool: {vllm: \"0.24.1\", allow_unknown_vllm: true}\n")
 	require.ErrorContains(t, err, "unknown vLLM release")
-	_, err = load("pool: {revision: \"0.33.0\"}\n")
-	require.ErrorContains(t, err, "write the release in pool.vllm")
 }

@@ -45,27 +45,26 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		text string
 		want any
 	}{
-		reflect.TypeFor[int]():                  {"5", 5},
-		reflect.TypeFor[int64]():                {"5", int64(5)},
-		reflect.TypeFor[bool]():                 {"true", true},
-		reflect.TypeFor[string]():               {"123 #x: [", "123 #x: ["},
-		reflect.TypeFor[*int]():                 {"5", &five},
-		reflect.TypeFor[[]string]():             {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
-		reflect.TypeFor[[]Listener]():           {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
-		reflect.TypeFor[*Listener]():            {"tcp://a:1", &Listener{Address: "tcp://a:1"}},
-		reflect.TypeFor[[]FleetModel]():         {"[a, {name: b, block_size: 5}]", []FleetModel{{Name: "a"}, {Name: "b", BlockSize: 5}}},
-		reflect.TypeFor[[]FleetSource]():        {"[{instance: a, connect: \"tcp://a:1\"}]", []FleetSource{{Instance: "a", Connect: "tcp://a:1"}}},
-		reflect.TypeFor[Size]():                 {"5KB", Size(5000)},
-		reflect.TypeFor[Duration]():             {"5ms", Duration(5e6)},
-		reflect.TypeFor[Mode]():                 {"0660", Mode(0o660)},
-		reflect.TypeFor[Level]():                {"error", Level("error")},
-		reflect.TypeFor[Format]():               {"json", Format("json")},
-		reflect.TypeFor[Layout]():               {"set", Layout("set")},
-		reflect.TypeFor[Strategy]():             {"ask_all", Strategy("ask_all")},
-		reflect.TypeFor[Verify]():               {"bytes", Verify("bytes")},
-		reflect.TypeFor[coordinator.Revision](): {"2026-08-17", coordinator.Revision20260817},
-		reflect.TypeFor[[]int]():                {"[2, 4]", []int{2, 4}},
-		reflect.TypeFor[*bool]():                {"true", new(true)},
+		reflect.TypeFor[int]():           {"5", 5},
+		reflect.TypeFor[int64]():         {"5", int64(5)},
+		reflect.TypeFor[bool]():          {"true", true},
+		reflect.TypeFor[string]():        {"123 #x: [", "123 #x: ["},
+		reflect.TypeFor[*int]():          {"5", &five},
+		reflect.TypeFor[[]string]():      {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
+		reflect.TypeFor[[]Listener]():    {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
+		reflect.TypeFor[*Listener]():     {"tcp://a:1", &Listener{Address: "tcp://a:1"}},
+		reflect.TypeFor[[]FleetModel]():  {"[a, {name: b, block_size: 5}]", []FleetModel{{Name: "a"}, {Name: "b", BlockSize: 5}}},
+		reflect.TypeFor[[]FleetSource](): {"[{instance: a, connect: \"tcp://a:1\"}]", []FleetSource{{Instance: "a", Connect: "tcp://a:1"}}},
+		reflect.TypeFor[Size]():          {"5KB", Size(5000)},
+		reflect.TypeFor[Duration]():      {"5ms", Duration(5e6)},
+		reflect.TypeFor[Mode]():          {"0660", Mode(0o660)},
+		reflect.TypeFor[Level]():         {"error", Level("error")},
+		reflect.TypeFor[Format]():        {"json", Format("json")},
+		reflect.TypeFor[Layout]():        {"set", Layout("set")},
+		reflect.TypeFor[Strategy]():      {"ask_all", Strategy("ask_all")},
+		reflect.TypeFor[Verify]():        {"bytes", Verify("bytes")},
+		reflect.TypeFor[[]int]():         {"[2, 4]", []int{2, 4}},
+		reflect.TypeFor[*bool]():         {"true", new(true)},
 		reflect.TypeFor[map[string]coordinator.Pool](): {
 			"{a: {tp_size: 2}, b: {vllm: 0.33.0}}", map[string]coordinator.Pool{"a": {TPSize: 2}, "b": {VLLM: "0.33.0"}},
 		},
@@ -76,7 +75,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 81, "a field came or went: is it documented?")
+	require.Len(t, all, 80, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
@@ -134,7 +133,6 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_POOL_GROUPS=[{kind: mamba, block_size: 24}]", `HITLINE_POOL_GROUPS:1:28: pool.groups[0].block_size: block_size 24 is not a multiple of hash_block_size 16`},
 		{"HITLINE_POOL={tp: 1}", `HITLINE_POOL:1:2: pool.tp: unknown field; did you mean tp_size?`},
 		{"HITLINE_LOG=debug", `HITLINE_LOG:1:1: log: "debug" where fields are expected: level, format`},
-		{"HITLINE_POOL_REVISION=2026-06-04", `HITLINE_POOL_REVISION: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
 		{"HITLINE_METRICS=:9557", `HITLINE_METRICS: metrics: ":9557" has no host; for all interfaces write 0.0.0.0 or [::]`},
 
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; did you mean HITLINE_POOL_TP_SIZE?`},

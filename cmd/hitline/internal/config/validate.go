@@ -107,22 +107,10 @@ func (c *Config) checkBounds(bounds ...bound) error {
 	return nil
 }
 
-// checkRelease refuses an empty release, and a revision beside a release of vLLM that has
-// another. The coordinator cannot tell the default revision from one that was written.
+// checkRelease refuses an empty release. The coordinator cannot tell it from one that is left out.
 func (c *Config) checkRelease(path string, pool coordinator.Pool) error {
-	if pool.VLLM == "" {
-		if _, written := c.origins[path+".vllm"]; written {
-			return c.wrong(path+".vllm", "is empty; give the engine's release, for example %q, or leave it out for revision %s", coordinator.NewestRelease(), pool.Revision)
-		}
-		return nil
-	}
-	if _, written := c.origins[path+".revision"]; !written {
-		return nil
-	}
-	revision := pool.Revision
-	pool.Revision = 0
-	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != revision {
-		return c.wrong(path+".revision", "vllm %s already chooses the rules: remove revision", pool.VLLM)
+	if _, written := c.origins[path+".vllm"]; written && pool.VLLM == "" {
+		return c.wrong(path+".vllm", "is empty; give the engine's release, for example %q, or leave it out for lookups as in %s", coordinator.NewestRelease(), pool.FittingReleases())
 	}
 	return nil
 }
@@ -150,9 +138,6 @@ func (c *Config) checkPool() error {
 
 // validPool returns the pool at path with its defaults.
 func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool, error) {
-	if pool.Revision == coordinator.Revision20260604 {
-		return pool, c.wrong(path+".revision", "2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20")
-	}
 	if err := c.checkRelease(path, pool); err != nil {
 		return pool, err
 	}

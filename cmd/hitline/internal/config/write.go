@@ -45,16 +45,14 @@ func (c *Config) marshal(all bool) ([]byte, error) {
 	return text, err
 }
 
-// marshalSection writes a pool or a group as its tags say, and its empty fields only if all is set. Behind a release
-// there is no revision: the release sets it, and its name may be none that can be written.
+// marshalSection writes a pool or a group as its tags say, and its empty fields only if all is set.
 func marshalSection[T any](all bool, options []yaml.EncodeOption) yaml.EncodeOption {
 	return yaml.CustomMarshaler(func(section T) ([]byte, error) {
-		pool, _ := any(section).(coordinator.Pool)
 		var fields yaml.MapSlice
 		for i, field := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 			value := reflect.ValueOf(section).Field(i)
 			omitted := value.IsZero() && strings.HasSuffix(field.Tag.Get("yaml"), ",omitempty") && !all
-			if !omitted && (pool.VLLM == "" || field.Name != "Revision") {
+			if !omitted {
 				fields = append(fields, yaml.MapItem{Key: tagOf(field), Value: value.Interface()})
 			}
 		}

@@ -29,7 +29,7 @@ var (
 	window32 = coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}
 	mamba16  = coordinator.Group{Kind: coordinator.Mamba, BlockSize: 16}
 	mla16    = coordinator.Group{Kind: coordinator.MLAAttention, BlockSize: 16}
-	// At revision 2026-08-17 it makes a pool fine-grained.
+	// From 0.27.0 on it makes a pool fine-grained.
 	mambaAlign64 = coordinator.Group{Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}
 )
 

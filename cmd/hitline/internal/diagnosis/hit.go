@@ -61,14 +61,14 @@ func (e *examination) examineHit(ctx context.Context, prompt Prompt) {
 	}
 }
 
-// alignTokens returns the number of tokens that an engine of the pool's revision asks for.
+// alignTokens returns the number of tokens that an engine of the pool's release asks for.
 func (e *examination) alignTokens(tokens int64) int64 {
 	if _, err := e.rules.TokenLen(tokens); !errors.Is(err, coordinator.ErrPrecondition) {
 		return tokens
 	}
 	align := e.rules.Alignment()
-	e.report.addNote("prompts of %d tokens are refused at pool.revision %s, which takes multiples of %d: an engine of vLLM 0.27 or newer needs pool.revision: %s",
-		tokens, e.pool.Revision, align, coordinator.Revision20260817)
+	e.report.addNote("prompts of %d tokens are refused for vLLM %s, which asks for multiples of %d: an engine of vLLM 0.27 or newer needs its release in pool.vllm",
+		tokens, e.pool.FittingReleases(), align)
 	return tokens - tokens%align
 }
 
