@@ -23,11 +23,6 @@ SAME_MODULES = {"0.25.0": "0.25.1", "0.27.0": "0.27.1"}
 TAILS = bytes.fromhex("00000028 00000000 00000030 00000001 00000028")
 RESULT = LookupResult(40, (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40)))
 
-# The groups of a pool whose hits may end inside a block of the first of them.
-FINE_GRAINED = {
-    "POOL_HASH_BLOCK_SIZE": "4",
-    "POOL_GROUPS": "[{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16, mamba_cache_mode: align}]",
-}
 
 
 class Peer(Scripted):
