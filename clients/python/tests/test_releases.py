@@ -24,7 +24,6 @@ TAILS = bytes.fromhex("00000028 00000000 00000030 00000001 00000028")
 RESULT = LookupResult(40, (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40)))
 
 
-
 class Peer(Scripted):
     """Replies to stat at once, and to each other request when it is told."""
 
