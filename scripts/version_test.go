@@ -162,13 +162,3 @@ func TestVersionOfATag(t *testing.T) {
 	cmd.Dir = c.folder
 	assert.Error(t, cmd.Run(), "it is the tag of another commit")
 }
-
-func TestVersionFlags(t *testing.T) {
-	c := newCheckout(t)
-	assert.Contains(t, c.run("scripts/version", "--help"), "usage: scripts/version")
-	for _, args := range [][]string{{"--wrong"}, {"--time", "--date"}} {
-		cmd := exec.Command("scripts/version", args...)
-		cmd.Dir = c.folder
-		assert.Error(t, cmd.Run(), args)
-	}
-}
