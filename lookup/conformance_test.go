@@ -48,15 +48,15 @@ type encodeCase struct {
 
 // TestConformanceEncode judges the replies to lookups of releases with tail boundaries.
 func TestConformanceEncode(t *testing.T) {
-	for _, class := range conformance.Releases {
+	for _, release := range conformance.Releases {
 		var file struct {
 			Cases []encodeCase `json:"encode_cases"`
 		}
-		name := "releases/" + class + "/wire.json"
+		name := "releases/" + release + "/wire.json"
 		if conformance.LoadLists(t, name, &file); file.Cases == nil {
 			continue // before 0.29.0
 		}
-		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{VLLM: class}})
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{VLLM: release}})
 		require.NoError(t, err)
 		report := conformance.NewReport(t, name+", encoded replies")
 		for i := range file.Cases {

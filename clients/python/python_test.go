@@ -149,9 +149,9 @@ func wireVectors(t *testing.T) string {
 }
 
 // releaseVectors writes what the clients of vLLM's releases sent and returned to a folder
-// with a file for each class of releases.
+// with a file for each recorded release.
 func releaseVectors(t *testing.T) string {
-	return writeClasses[struct {
+	return writeReleases[struct {
 		Reference   json.RawMessage `json:"reference"`
 		ClientCases json.RawMessage `json:"client_cases"`
 		DecodeCases json.RawMessage `json:"decode_cases,omitempty"`
@@ -159,24 +159,24 @@ func releaseVectors(t *testing.T) string {
 }
 
 // configVectors writes configurations of engines of vLLM's releases to a folder, with a file
-// for each class of releases.
+// for each recorded release.
 func configVectors(t *testing.T) string {
-	return writeClasses[struct {
+	return writeReleases[struct {
 		Reference json.RawMessage `json:"reference"`
 		Cases     json.RawMessage `json:"cases"`
 	}](t, "config.json", "config-")
 }
 
-// writeClasses writes the lists that Vectors has of a file of each class to a folder, as
-// prefix and the class.
-func writeClasses[Vectors any](t *testing.T, name, prefix string) string {
+// writeReleases writes the lists that Vectors has of a file of each release to a folder, as
+// prefix and the release.
+func writeReleases[Vectors any](t *testing.T, name, prefix string) string {
 	dir := t.TempDir()
-	for _, class := range conformance.Releases {
+	for _, release := range conformance.Releases {
 		var vectors Vectors
-		conformance.LoadLists(t, "releases/"+class+"/"+name, &vectors)
+		conformance.LoadLists(t, "releases/"+release+"/"+name, &vectors)
 		text, err := json.Marshal(vectors)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, prefix+class+".json"), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, prefix+release+".json"), text, 0o600))
 	}
 	return dir
 }

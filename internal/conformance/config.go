@@ -63,8 +63,8 @@ type ConfigFacts struct {
 	TPReplicationFactors []int
 }
 
-// Releases returns the releases that the case names, oldest first; nil if all of its class
-// have the same expectation.
+// Releases returns the releases that the case names, oldest first; nil if all that its folder
+// stands for have the same expectation.
 func (c *ConfigCase) Releases() []string {
 	return slices.Sorted(maps.Keys(c.ExpectByRelease))
 }

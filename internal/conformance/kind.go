@@ -24,8 +24,8 @@ func RunKind[C any](t *testing.T, kind string, judge func(c *C) Verdict) {
 		t.Fatalf("conformance: %s: there are no vectors", kind)
 	}
 	for _, name := range names {
-		class := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(name), ".gz"), ".json")
-		t.Run(class, func(t *testing.T) {
+		release := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(name), ".gz"), ".json")
+		t.Run(release, func(t *testing.T) {
 			var file caseFile
 			text, err := readFile(name)
 			if err == nil {
@@ -34,7 +34,7 @@ func RunKind[C any](t *testing.T, kind string, judge func(c *C) Verdict) {
 			if err != nil {
 				t.Fatalf("conformance: %s: %v", name, err)
 			}
-			runCases(t, kind+"/"+class+".json", file.Cases, judge)
+			runCases(t, kind+"/"+release+".json", file.Cases, judge)
 		})
 	}
 }

@@ -101,9 +101,9 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 		"later/find_hit.json": "0.27.0", "later/masks.json": "0.27.0", "extra/negative-2026-08-17.json": "0.27.0",
 		"docpage/find_hit.json": Commit20260604, "docpage/masks.json": Commit20260604, "extra/negative-2026-06-04.json": Commit20260604,
 	}
-	for _, class := range conformance.Releases {
-		files["releases/"+class+"/find_hit.json"] = class
-		files["releases/"+class+"/masks.json"] = class
+	for _, release := range conformance.Releases {
+		files["releases/"+release+"/find_hit.json"] = release
+		files["releases/"+release+"/masks.json"] = release
 	}
 	for file, release := range files {
 		t.Run(file, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 
 func TestRecordedLookups(t *testing.T) {
 	files := map[string]string{"worker_lookup.json": "", "later/worker_lookup.json": "0.27.0"}
-	for _, class := range conformance.Releases {
-		files["releases/"+class+"/worker_lookup.json"] = class
+	for _, release := range conformance.Releases {
+		files["releases/"+release+"/worker_lookup.json"] = release
 	}
 	for file, release := range files {
 		t.Run(file, func(t *testing.T) {

@@ -62,10 +62,10 @@ type releaseDecodeCase struct {
 // TestConformanceReleaseWire replays the calls and the replies of every release. Lookups that
 // wait are made in every way that the Go client has.
 func TestConformanceReleaseWire(t *testing.T) {
-	for _, class := range conformance.Releases {
-		t.Run(class, func(t *testing.T) {
+	for _, release := range conformance.Releases {
+		t.Run(release, func(t *testing.T) {
 			var file releaseWire
-			name := "releases/" + class + "/wire.json"
+			name := "releases/" + release + "/wire.json"
 			conformance.Load(t, name, &file)
 			ways := newLookupWays(t)
 			report := conformance.NewReport(t, name+", calls of the client")

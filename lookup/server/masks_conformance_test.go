@@ -41,14 +41,14 @@ func TestConformanceMasksOverTheWire(t *testing.T) {
 	remote := startPools(t, nil, Config{Backend: shared, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
 		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
 	}})
-	for _, class := range conformance.Releases {
-		name := "releases/" + class + "/masks.json"
+	for _, release := range conformance.Releases {
+		name := "releases/" + release + "/masks.json"
 		var file struct{ Cases []*maskCase }
 		conformance.Load(t, name, &file)
 		overMemory := conformance.NewReport(t, name+" over the wire")
 		overBackend := conformance.NewReport(t, name+" over the wire and a backend")
 		for _, c := range file.Cases {
-			c.VLLM = class
+			c.VLLM = release
 			if c.PartialHits {
 				c.CacheHitAlignmentTokens = c.HashBlockSize
 			}
