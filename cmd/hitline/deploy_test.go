@@ -66,13 +66,13 @@ func TestDeployMetrics(t *testing.T) {
 	}
 }
 
-// An index that evicts to free memory is full for HitlineIndexTooSmall.
+// An index of 5 MiB or more that evicts to free memory is full for HitlineIndexTooSmall.
 func TestDeployAlertOfFullIndex(t *testing.T) {
 	bound := regexp.MustCompile(`hitline_index_bytes > ([0-9.]+) \* hitline_index_max_bytes`).FindStringSubmatch(deployFile(t, "alerts.yaml"))
 	require.NotNil(t, bound)
 	full, err := strconv.ParseFloat(bound[1], 64)
 	require.NoError(t, err)
-	for _, maxBytes := range []int64{3 << 20, 4 << 20, 5 << 20, 8 << 20} {
+	for _, maxBytes := range []int64{5 << 20, 6 << 20, 8 << 20, 12 << 20, 48 << 20} {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxBytes: maxBytes}})
 		require.NoError(t, err)
 		for n := 0; service.Stat().Evicted == 0; n++ {
