@@ -127,7 +127,7 @@ func TestPauseLeavesTheRest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, len(message("stat")), n)
 	require.Equal(t, 1, h.ended)
-	require.True(t, r.Paused())
+	require.True(t, r.paused)
 	n, err = r.Feed(b[n:], h)
 	require.NoError(t, err)
 	require.Equal(t, len(message("ping", "x")), n)

@@ -166,9 +166,6 @@ func (r *Reader) Unread(n int) { r.paused, r.unread = true, n }
 // calls it.
 func (r *Reader) RepeatEnd() { r.paused, r.repeatEnd = true, true }
 
-// Paused reports whether the last Feed has paused.
-func (r *Reader) Paused() bool { return r.paused }
-
 // Held returns the bytes of memory that a Reader holds for messages: the unfinished one, and
 // buffers that it keeps for the next.
 func (r *Reader) Held() int { return cap(r.gathered) + r.req.held() }
