@@ -36,7 +36,7 @@ const (
 	// longest hashes, a page of the table and the queues, with room to spare.
 	MinMaxBytes = 2 << 20
 	// fixedBytes is kept for what does not grow with the entries: the queues of touches.
-	fixedBytes = 1 << 20
+	fixedBytes = 512 << 10
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
 )
