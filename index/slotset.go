@@ -14,8 +14,6 @@ type slotSet struct {
 
 func (s *slotSet) has(i int) bool { return s.words[i/64]>>(i%64)&1 == 1 }
 
-func (s *slotSet) set(i int, value bool) { s.setBits(i/64, 1<<(i%64), value) }
-
 // setRange sets, or clears, n slots from i on.
 func (s *slotSet) setRange(i, n int, value bool) {
 	for end := i + n; i < end; {

@@ -53,13 +53,6 @@ func randomKey(rng *rand.Rand) []byte {
 	return key
 }
 
-func randomKeys(rng *rand.Rand) (keys []byte) {
-	for range 4 * batchKeys {
-		keys = append(keys, randomKey(rng)...)
-	}
-	return keys
-}
-
 func oneOf(rng *rand.Rand, known []byte) []byte {
 	i := rng.IntN(len(known) / 32)
 	return cut(known, i, i+1)

@@ -36,11 +36,6 @@ func poolName(rules *coordinator.Coordinator) string {
 	return prefix[:strings.LastIndex(prefix, "@tp_rank:")]
 }
 
-// formatRank writes a rank with the names that keys give its parts.
-func formatRank(r coordinator.Rank) string {
-	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp %d, dcp %d", r.TP, r.PP, r.PCP, r.DCP)
-}
-
 // joinNumbers writes numbers as an English list: 0, 1 and 2.
 func joinNumbers(numbers []int) string {
 	texts := make([]string, len(numbers))
