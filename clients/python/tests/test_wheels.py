@@ -14,9 +14,15 @@ from unittest import mock
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
 from tests.support import WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
-from tests.test_releases import FINE_GRAINED, OLD, SAME_MODULES
+from tests.test_releases import OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
 from tests.wheels import STUBS, Stubs, folder_of, load_engine
+
+# The groups of a pool whose hits may end inside a block of the first of them.
+FINE_GRAINED = {
+    "POOL_HASH_BLOCK_SIZE": "4",
+    "POOL_GROUPS": "[{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16, mamba_cache_mode: align}]",
+}
 
 
 @unittest.skipUnless(WHEELS, "HITLINE_TEST_WHEELS names no folder of releases")
