@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-# What `make fuzz` and `make test` give each target: a time, or executions (see scripts/fuzz).
+# What `make fuzz` and `CI=true make test` give each target: a time, or executions (see scripts/fuzz).
 FUZZTIME ?= 1m
 SMOKEFUZZ ?= 8000x
-# How long `make soak` takes, and the soak test in `make test`.
+# How long `make soak` takes, and the soak test in `CI=true make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 25s
 # How many lookups `make torture` asks after random histories, and how many pools

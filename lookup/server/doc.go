@@ -34,7 +34,7 @@
 //  5. netproto.Reader.Feed: the bytes are parsed
 //  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls. Each calls session.allow
 //  7. memoryHandler.begin, addHashes, end
-//  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
+//  8. lookup.Query.Begin, Add, FinishSome: the hashes are looked up as they arrive
 //  9. netproto.AppendTailHit: the reply is appended to session.out
 //  10. session.writeReplies, flush: the replies to all these bytes are written at once
 //
@@ -52,7 +52,7 @@
 // From step 7 on, over a backend:
 //
 //  7. remoteHandler.begin, addHashes, end: the hashes are copied
-//  8. remoteHandler.enqueue, dispatch, start, workerPool.submit: the request is queued
+//  8. remoteHandler.enqueueReply, serve, enqueue, dispatch, start, workerPool.submit: the request is queued
 //  9. workerPool.runRequests, remoteRequest.run, lookup.Remote.Lookup: a worker calls the backend
 //  10. remoteHandler.complete: the worker wakes the event loop
 //  11. OnTraffic, serveTraffic, session.handleWake, remoteHandler.handleWake: replies without bytes
@@ -135,5 +135,5 @@
 // A session, its handler and its turn queue belong to their event loop. The fields that
 // closeOverdue, closeLargest, drain and Connections use are atomic. Settings of listeners and limits are replaced
 // as a whole, by atomic pointers. Of a handler, workers use only connCtx,
-// remote and complete. Shutdown waits for all goroutines of the server.
+// session, for its server, and complete. Shutdown waits for all goroutines of the server.
 package server

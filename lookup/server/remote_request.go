@@ -192,6 +192,8 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		return r.storePrompt(ctx, hashes)
 	case netproto.TagEvict:
 		return remote.Evict(ctx, r.groupRank, hashes)
+	case netproto.TagReset:
+		return remote.Reset(ctx)
 	}
-	return remote.Reset(ctx)
+	return fmt.Errorf("server: no call of a store for %v", r.tag)
 }
