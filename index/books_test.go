@@ -25,7 +25,7 @@ func checkFreeSegments(t testing.TB, x *Index) {
 		require.GreaterOrEqual(t, before, int32(0), "an empty list")
 	}
 	for _, seg := range x.segments {
-		if seg.books != nil && seg.level > 0 {
+		if seg.segmentMeta != nil && seg.level > 0 {
 			listed--
 		}
 	}

@@ -55,11 +55,10 @@ type DumpRecord struct {
 // MaxDumpUse bounds DumpRecord.LastUse, so that a loaded index can count on.
 const MaxDumpUse = 1 << 62
 
-// A dump walks along the log. What stores move behind it is missing then, like what they store there.
+// A dump walks along the log. What is stored behind it meanwhile is missing; stores move nothing then.
 type dump struct {
 	at    slot   // the next one to copy
 	epoch uint64 // of the index when the dump began
-	hold  int    // the work of a hold: dumpWork, less in tests
 	removals
 
 	// What the last hold has taken and copied.
@@ -77,9 +76,9 @@ const (
 	// dumpBuffer is the bytes of the keys of a usual hold, of 32 bytes each.
 	dumpBuffer = dumpWork / workPerDumped * 32
 	// throttleWork is how long a throttled dump works until it sleeps: a lookup may wait so long for the core.
-	// mostPause bounds the sleep, as emit may wait for a disk.
+	// maxPause bounds the sleep: emit may have waited for a disk.
 	throttleWork = 100 * time.Microsecond
-	mostPause    = 100 * time.Millisecond
+	maxPause     = 100 * time.Millisecond
 )
 
 // Dump calls emit with the records of what the index holds. A record is valid during the call. Lookups and
@@ -91,7 +90,7 @@ const (
 // It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. It takes some 2 MiB that do not
 // count for MaxBytes, and up to 16 MiB for what is removed meanwhile.
 func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) error) error {
-	for range touchMost / touchBatch {
+	for range maxTouches / touchBatch {
 		if x.dumpTouches() {
 			break
 		}
@@ -106,7 +105,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if done, err = x.dumpSome(d); err != nil {
+		if done, err = x.dumpSome(d, dumpWork); err != nil {
 			return err
 		}
 		if err := d.emit(emit); err != nil {
@@ -115,7 +114,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 		if worked := time.Since(begun); !o.Throttle || worked < throttleWork {
 			runtime.Gosched() // a store may wait for the lock
 		} else if !done {
-			time.Sleep(min(worked, mostPause))
+			time.Sleep(min(worked, maxPause))
 			begun = time.Now()
 		}
 	}
@@ -131,7 +130,7 @@ func (x *Index) dumpTouches() (all bool) {
 
 // beginDump begins a dump at the beginning of the log.
 func (x *Index) beginDump() (*dump, error) {
-	d := &dump{hold: dumpWork, keys: make([]byte, dumpBuffer)}
+	d := &dump{keys: make([]byte, dumpBuffer)}
 	clear(d.keys) // the system gives the memory now, not under the lock
 	d.keys = d.keys[:0]
 	x.writing.Lock()
@@ -151,10 +150,11 @@ func (x *Index) endDump() {
 	x.writing.Unlock()
 }
 
-// dumpSome is one hold of writing: it takes what was removed since the last one, and copies the next slots. At
+// dumpSome is one hold of writing: it takes what was removed since the last one, and copies the next slots until
+// about as much work is done. At
 // the end of the log, or after a reset, it ends the dump. A reset of places that is under way then counts as
 // done, as what it has removed so far may have been copied before.
-func (x *Index) dumpSome(d *dump) (done bool, _ error) {
+func (x *Index) dumpSome(d *dump, work int) (done bool, _ error) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	x.work = workPerCall
@@ -162,7 +162,7 @@ func (x *Index) dumpSome(d *dump) (done bool, _ error) {
 		return false, ErrDumpBehind
 	}
 	d.taken, d.removals = d.first, removals{}
-	for x.work < d.hold {
+	for x.work < work {
 		if int(d.at>>segmentBits) >= len(x.segments) || x.epoch.Load() != d.epoch {
 			for _, r := range x.resetting {
 				d.add(DumpRecord{Kind: DumpResetPlaces, Places: setOf(r.places)}, nil)

@@ -61,9 +61,8 @@ func BenchmarkLoad(b *testing.B) {
 			}
 			for b.Loop() {
 				x := mustNew(b, Config{MaxBytes: 4 << 30, Places: 1, Groups: [][]int{{0}}})
-				l := x.NewLoader()
 				for i := range records {
-					require.NoError(b, l.Load(&records[i]))
+					require.NoError(b, x.Load(&records[i]))
 				}
 				require.EqualValues(b, entries, x.entries)
 			}

@@ -99,7 +99,7 @@ func TestDumpOfAChangingIndex(t *testing.T) {
 		before := held(c.x, c.keys)
 		was := c.copyModel()
 		records := dumpBetween(t, c.x, func() {
-			if c.rng.IntN(4) == 0 { // fewer spans come than go
+			if c.rng.IntN(4) == 0 { // most holds see no change, so the dump ends
 				c.change(t, resets)
 				c.intersect(was)
 			}

@@ -8,7 +8,7 @@ import "unsafe"
 type removals struct {
 	first, last *removal
 	bytes       int
-	overflow    bool // it was more than mostRemovals bytes
+	overflow    bool // it was more than maxRemovals bytes
 }
 
 type removal struct {
@@ -16,9 +16,9 @@ type removal struct {
 	next *removal
 }
 
-// mostRemovals bounds removals, in bytes: 200,000 keys that are evicted 64 at a time. The dump takes the
+// maxRemovals bounds removals, in bytes: 200,000 keys that are evicted 64 at a time. The dump takes the
 // removals in each hold, tens of thousands of times a second.
-const mostRemovals = 8 << 20
+const maxRemovals = 8 << 20
 
 // addEvict adds that keys were evicted from a place, at most a batch.
 func (r *removals) addEvict(place int, keys []byte, hashLen int) {
@@ -58,7 +58,7 @@ func (r *removals) push(add *removal) {
 
 // grow counts bytes. If they are too many all is dropped, and the dump will fail.
 func (r *removals) grow(bytes int) {
-	if r.bytes += bytes; r.bytes > mostRemovals || r.overflow {
+	if r.bytes += bytes; r.bytes > maxRemovals || r.overflow {
 		*r = removals{overflow: true}
 	}
 }

@@ -34,10 +34,9 @@ func dumpBetween(t testing.TB, x *Index, meanwhile func()) (records []DumpRecord
 	t.Helper()
 	d, err := x.beginDump()
 	require.NoError(t, err)
-	d.hold = workPerCall + 1
 	for done := false; !done; {
 		meanwhile()
-		done, err = x.dumpSome(d)
+		done, err = x.dumpSome(d, workPerCall+1)
 		require.NoError(t, err)
 		require.NoError(t, d.emit(func(r *DumpRecord) error {
 			records = append(records, r.clone())
@@ -52,9 +51,8 @@ func dumpBetween(t testing.TB, x *Index, meanwhile func()) (records []DumpRecord
 // loadInto loads records into an index.
 func loadInto(t testing.TB, x *Index, records []DumpRecord) *Index {
 	t.Helper()
-	l := x.NewLoader()
 	for i := range records {
-		require.NoError(t, l.Load(&records[i]))
+		require.NoError(t, x.Load(&records[i]))
 	}
 	checkBooks(t, x)
 	st := x.Stats()
@@ -165,7 +163,7 @@ func TestThrottledDump(t *testing.T) {
 
 // A dump that more is evicted from than it can keep up with fails, and frees what it had of that.
 func TestDumpFallsBehind(t *testing.T) {
-	x, keys := mustNew(t, onePlace(0)), drawnKeys(1, mostRemovals/32)
+	x, keys := mustNew(t, onePlace(0)), drawnKeys(1, maxRemovals/32)
 	storeAt(t, x, 0, cut(keys, 0, 1000))
 	d, err := x.beginDump()
 	require.NoError(t, err)
@@ -177,7 +175,7 @@ func TestDumpFallsBehind(t *testing.T) {
 	x.Reset()
 	require.NoError(t, x.ResetPlaces([]int{0}))
 	require.Equal(t, removals{overflow: true}, d.removals)
-	_, err = x.dumpSome(d)
+	_, err = x.dumpSome(d, dumpWork)
 	require.ErrorIs(t, err, ErrDumpBehind)
 	x.endDump()
 	require.Empty(t, dumpRecords(t, x))

@@ -58,8 +58,8 @@ func (x *Index) evictOldest(n int, before uint64) bool {
 			break
 		}
 		seg, i := x.at(row)
-		for at, n := range seg.used.runs(i, i+rowSlots) {
-			for j := range n {
+		for at, m := range seg.used.runs(i, i+rowSlots) {
+			for j := range m {
 				slots = append(slots, row+slot(at-i+j))
 			}
 		}

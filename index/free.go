@@ -17,7 +17,7 @@ func (l *freeSegments) emptiest() int { return int(l.first[bits.Len64(l.some)]) 
 
 // relist puts a segment into the list that its free slots ask for.
 func (x *Index) relist(id int) {
-	seg := x.segments[id].books
+	seg := x.segments[id].segmentMeta
 	level := (seg.free + 63) / 64
 	if level == seg.level {
 		return

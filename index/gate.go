@@ -29,7 +29,7 @@ type gate struct {
 	parked atomic.Bool // the writer sleeps until a reader leaves
 	_      cacheLine
 
-	left   chan struct{} // of one; wakes the writer; a late one makes a later writer look once more
+	left   chan struct{} // capacity 1; wakes the writer. A late token only makes a later writer look once more
 	writer sync.Mutex    // held by the writer, and for a moment by a reader that has waited long
 	issued atomic.Uint32 // stripes given out by pool
 }
@@ -50,8 +50,8 @@ const (
 	// stripesPerProcessor makes it rare that two processors use one stripe: each takes one at
 	// its first lookup, and another one if it has made none for some garbage collections.
 	stripesPerProcessor = 2
-	// mostStripes bounds what a writer looks at.
-	mostStripes = 64
+	// maxStripes bounds what a writer looks at.
+	maxStripes = 64
 	// gateTries is how often a reader or writer looks again before it sleeps, some 20
 	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
 	// as most waits.
@@ -62,7 +62,7 @@ const (
 
 // init opens a gate with stripes for the processors that Go may use.
 func (g *gate) init() {
-	n := min(stripesPerProcessor*runtime.GOMAXPROCS(0), mostStripes)
+	n := min(stripesPerProcessor*runtime.GOMAXPROCS(0), maxStripes)
 	g.stripes = make([]readerStripe, n+1)[1:] // the first only pads what lies in front
 	g.left = make(chan struct{}, 1)
 	g.pool.New = func() any { return &g.stripes[int(g.issued.Add(1))%len(g.stripes)] }

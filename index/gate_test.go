@@ -80,13 +80,13 @@ func TestGateOnOneProcessor(t *testing.T) {
 
 // TestGateStripes uses more stripes than there are processors, and one for all.
 func TestGateStripes(t *testing.T) {
-	for _, n := range []int{1, mostStripes} {
+	for _, n := range []int{1, maxStripes} {
 		var g gate
 		g.init()
 		g.stripes = make([]readerStripe, n)
 		seen := 0 // by the writer
 		var wg sync.WaitGroup
-		var counts, read [mostStripes + 1]int // each of one reader
+		var counts, read [maxStripes + 1]int // each of one reader
 		for i := range counts {
 			wg.Go(func() {
 				r := &g.stripes[i%n]

@@ -12,8 +12,7 @@ import (
 // whoever chose them. The sum is then folded to 64 bits by an exclusive or and one more
 // multiplication, so that the bits that the table works with depend on all of it. Of the
 // folded hash nothing is proved: two keys agree about as often as random numbers of 64
-// bits do. Presence does not rest on it, as keys are compared whole; links do, see
-// Index.findHashed.
+// bits do. Presence does not rest on it: keys are compared whole.
 type hasher struct {
 	words  [maxHashLen / 8]uint64
 	finish uint64

@@ -389,7 +389,7 @@ func checkBooks(t testing.TB, x *Index) {
 	counts := make([]uint32, len(x.classes.use))
 	for id := range x.segments {
 		seg := &x.segments[id]
-		if seg.books == nil {
+		if seg.segmentMeta == nil {
 			continue // of TestMoreSegmentsThanSlotsCanNumber
 		}
 		unused := 0
@@ -413,7 +413,7 @@ func checkBooks(t testing.TB, x *Index) {
 		free += int64(unused)
 		checkGroups(t, x, seg)
 		require.Equal(t, (unused+63)/64, seg.level)
-		require.Same(t, seg.books, x.byUse[seg.heapAt])
+		require.Same(t, seg.segmentMeta, x.byUse[seg.heapAt])
 		require.LessOrEqual(t, x.byUse[(max(seg.heapAt, 1)-1)/2].bound, seg.bound)
 	}
 	require.Equal(t, free, x.free)
@@ -509,7 +509,7 @@ func TestScatteredChainIsMoved(t *testing.T) {
 				}
 			}
 			x.End(&c)
-			require.True(t, x.applyTouches(touchMost))
+			require.True(t, x.applyTouches(maxTouches))
 			checkBooks(t, x)
 		}
 	}
@@ -723,7 +723,7 @@ func TestProbeDoesNotAllocate(t *testing.T) {
 		x.Begin(&c, 32)
 		_, _, _ = x.Probe(&c, keys, 1, runs[:], true)
 		x.End(&c)
-		x.applyTouches(touchMost)
+		x.applyTouches(maxTouches)
 	}))
 }
 

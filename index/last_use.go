@@ -15,6 +15,7 @@ import (
 const (
 	rowSlots    = 8
 	segmentRows = segmentSlots / rowSlots
+	rowsPerWord = 64 / rowSlots // of a slotSet
 	// maxLooks bounds the segments that a search for the oldest row looks at once it has found one to evict.
 	maxLooks = 8
 )
@@ -23,7 +24,7 @@ const (
 const heapBytes = 2 * 8
 
 // useHeap has the segment with the lowest bound first.
-type useHeap []*books
+type useHeap []*segmentMeta
 
 func (h useHeap) Len() int           { return len(h) }
 func (h useHeap) Less(i, j int) bool { return h[i].bound < h[j].bound }
@@ -33,7 +34,7 @@ func (h useHeap) Swap(i, j int) {
 }
 
 func (h *useHeap) Push(b any) {
-	s := b.(*books)
+	s := b.(*segmentMeta)
 	s.heapAt = int32(len(*h))
 	*h = append(*h, s)
 }
@@ -47,8 +48,8 @@ func (x *Index) nextUse() uint64 {
 	return x.clock
 }
 
-// use gives the rows of a stretch, within one segment, a time of use, unless theirs is later.
-func (x *Index) use(first slot, n int, time uint64) {
+// markUsed sets the time of use of the rows of a stretch, within one segment, unless theirs is later.
+func (x *Index) markUsed(first slot, n int, time uint64) {
 	seg, i := x.at(first)
 	rows := seg.lastUse[i/rowSlots : (i+n-1)/rowSlots+1]
 	x.work += 1 + len(rows)/rowsPerWork
@@ -71,7 +72,7 @@ func (x *Index) oldestRow(before uint64) (found slot) {
 		}
 		s := x.byUse[0]
 		x.work += workPerLook
-		row, time := s.oldestRow()
+		row, time := s.leastRecentRow()
 		if time < oldest {
 			found, oldest = slot(s.number)<<segmentBits+slot(row*rowSlots), time
 		}
@@ -81,18 +82,18 @@ func (x *Index) oldestRow(before uint64) (found slot) {
 	return found
 }
 
-// oldestRow returns the row of a segment that was used least recently, and when. Of those used at one time it
+// leastRecentRow returns the row of a segment that was used least recently, and when. Of those used at one time it
 // returns the last, so that the end of a chain goes before its beginning. The time of a segment without
 // entries is later than any.
-func (b *books) oldestRow() (row int, time uint64) {
+func (b *segmentMeta) leastRecentRow() (row int, time uint64) {
 	time = math.MaxUint64
 	for word, used := range b.used.words {
 		if used == 0 {
 			continue
 		}
-		for r, t := range b.lastUse[word*8:][:8] {
+		for r, t := range b.lastUse[word*rowsPerWord:][:rowsPerWord] {
 			if t <= time && used>>(r*rowSlots)&(1<<rowSlots-1) != 0 {
-				row, time = word*8+r, t
+				row, time = word*rowsPerWord+r, t
 			}
 		}
 	}

@@ -5,54 +5,45 @@ import (
 	"fmt"
 )
 
-// Loader loads a dump into an index. It belongs to one goroutine.
-type Loader struct {
-	index *Index
-}
-
-// NewLoader returns a Loader for an index that is empty and that nobody else changes until the load ends.
-func (x *Index) NewLoader() *Loader { return &Loader{index: x} }
-
-// Load loads the next record, which is only borrowed. Keys for which the bounds leave no room, or no class
-// can be had, are passed over or evicted, those used least recently first. What is loaded does not count
-// as stored or evicted in Stats. Load fails as Store, Evict and ResetPlaces do, or with ErrDumpRecord. The
-// index then holds a part of the dump: the caller calls Reset. Records may be of any origin: the worst that
-// they do is to make the index hold what they say.
-func (l *Loader) Load(r *DumpRecord) error {
+// Load loads the next record of a dump, which is only borrowed. The index is empty before the first one, and nobody
+// else changes it until the last one. Keys for which the bounds leave no room, or no class can be had, are passed
+// over or evicted, those used least recently first. What is loaded does not count as stored or evicted in Stats.
+// Load fails as Store, Evict and ResetPlaces do, or with ErrDumpRecord. The index then holds a part of the dump: the
+// caller calls Reset. Records are not checked for truth: wrong ones put wrong keys into the index, nothing worse.
+func (x *Index) Load(r *DumpRecord) error {
 	switch r.Kind {
 	case DumpRun, DumpEvict:
-		if err := l.index.check(r.Places, r.Keys, r.HashLen); err != nil {
+		if err := x.check(r.Places, r.Keys, r.HashLen); err != nil {
 			return err
 		}
 		if n := len(r.Keys) / r.HashLen; n == 0 || n > MaxDumpKeys {
 			return fmt.Errorf("%w: %d keys, give 1 to %d", ErrDumpRecord, n, MaxDumpKeys)
 		}
 		if r.Kind == DumpEvict {
-			return l.evict(r)
+			return x.loadEvict(r)
 		}
-		return l.store(r)
+		return x.loadRun(r)
 	case DumpResetPlaces:
-		return l.resetPlaces(r.Places)
+		return x.loadResetPlaces(r.Places)
 	case DumpReset:
-		l.index.Reset()
+		x.Reset()
 		return nil
 	}
 	return fmt.Errorf("%w: kind %d", ErrDumpRecord, r.Kind)
 }
 
-// hold makes one change under a hold of writing. The change is not counted.
-func (l *Loader) hold(change func(x *Index)) {
-	x := l.index
+// loadStep makes one change under a hold of writing. The change is not counted.
+func (x *Index) loadStep(change func()) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	stored, evicted := x.stored.Load(), x.evicted.Load()
-	change(x)
+	change()
 	x.stored.Store(stored)
 	x.evicted.Store(evicted)
 }
 
-// store stores the keys of a DumpRun, and evicts for them only what was used earlier.
-func (l *Loader) store(r *DumpRecord) error {
+// loadRun stores the keys of a DumpRun, and evicts for them only what was used earlier.
+func (x *Index) loadRun(r *DumpRecord) error {
 	if r.LastUse > MaxDumpUse {
 		return fmt.Errorf("%w: last used at %d, at most %d can be", ErrDumpRecord, r.LastUse, uint64(MaxDumpUse))
 	}
@@ -61,7 +52,7 @@ func (l *Loader) store(r *DumpRecord) error {
 	for keys := r.Keys; len(keys) > 0 && !w.full; {
 		var n int
 		var err error
-		l.hold(func(x *Index) {
+		x.loadStep(func() {
 			x.clock = max(x.clock, w.use)
 			n, err = x.storeBatch(&w, &next, r.Places, keys, r.HashLen)
 		})
@@ -75,12 +66,12 @@ func (l *Loader) store(r *DumpRecord) error {
 	return nil
 }
 
-func (l *Loader) evict(r *DumpRecord) error {
+func (x *Index) loadEvict(r *DumpRecord) error {
 	for i := range r.Places {
 		for keys := r.Keys; len(keys) > 0; {
 			var n int
 			var err error
-			l.hold(func(x *Index) { _, n, err = x.evictBatch(r.Places[i], keys, r.HashLen) })
+			x.loadStep(func() { _, n, err = x.evictBatch(r.Places[i], keys, r.HashLen) })
 			if err != nil {
 				return err
 			}
@@ -90,13 +81,13 @@ func (l *Loader) evict(r *DumpRecord) error {
 	return nil
 }
 
-func (l *Loader) resetPlaces(places []int) error {
+func (x *Index) loadResetPlaces(places []int) error {
 	var r PlacesReset
-	if err := l.index.BeginResetPlaces(&r, places); err != nil {
+	if err := x.BeginResetPlaces(&r, places); err != nil {
 		return err
 	}
 	for r.index != nil {
-		l.hold(func(x *Index) { x.resetSome(&r) })
+		x.loadStep(func() { x.resetSome(&r) })
 	}
 	return nil
 }

@@ -37,10 +37,10 @@ func TestLoadRefusesBadRecords(t *testing.T) {
 		"resets elsewhere":     {func(r *DumpRecord) { r.Kind, r.Places[1] = DumpResetPlaces, math.MaxInt }, ErrPlace},
 	} {
 		x := mustNew(t, Config{Places: 3, Groups: [][]int{{0}}, HashLen: 32})
-		l, r := x.NewLoader(), good()
-		require.NoError(t, l.Load(&r), name)
+		r := good()
+		require.NoError(t, x.Load(&r), name)
 		c.spoil(&r)
-		require.ErrorIs(t, l.Load(&r), c.err, name)
+		require.ErrorIs(t, x.Load(&r), c.err, name)
 		require.EqualValues(t, 2, x.Stats().Entries, name)
 		checkBooks(t, x)
 	}
@@ -54,11 +54,10 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x, err := New(Config{MaxBytes: MinMaxBytes, MaxEntries: 1500, Places: 5, Groups: [][]int{{0}, {1, 4}}})
 		require.NoError(t, err)
-		l := x.NewLoader()
 		said := map[string]uint64{}
 		for ; len(data) >= 8; data = data[8:] {
 			r := fuzzRecord(data, keys)
-			if l.Load(&r) != nil {
+			if x.Load(&r) != nil {
 				continue
 			}
 			for at := 0; at < len(r.Keys) && r.Kind == DumpRun; at += r.HashLen {

@@ -27,7 +27,7 @@ const (
 // low ones.
 type slot uint32
 
-// noSlot is no record at all: the end of a list, an unknown position.
+// noSlot is no slot: an absent key, an unknown position.
 const noSlot = ^slot(0)
 
 // segment is a stretch of the log: fixed-width records and the class of each.
@@ -36,11 +36,11 @@ const noSlot = ^slot(0)
 // processor's cache while keys in no order are looked for.
 type segment struct {
 	keys *byte // the first of segmentSlots records of hashLen bytes
-	*books
+	*segmentMeta
 }
 
-// books are what is known of a segment beside its records.
-type books struct {
+// segmentMeta are what is known of a segment beside its records.
+type segmentMeta struct {
 	// Readers see these. Of most of a log they look at nothing else, and it stays in the
 	// processor's cache.
 	groupClass [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass
@@ -63,14 +63,14 @@ type books struct {
 const slotBytes = 2
 
 // segmentHead is the size of a segment without its slots.
-const segmentHead = int64(unsafe.Sizeof(segment{})+unsafe.Sizeof(books{})) + heapBytes
+const segmentHead = int64(unsafe.Sizeof(segment{})+unsafe.Sizeof(segmentMeta{})) + heapBytes
 
 const (
 	// slabShare is how much the log and the table grow at a time: by a 16th of what
 	// there is, so that 3 % lie idle on average.
 	slabShare = 16
-	// slabMost bounds it, in bytes: zeroing more would hold up a store.
-	slabMost = 16 << 20
+	// maxSlabBytes bounds it, in bytes: zeroing more would hold up a store.
+	maxSlabBytes = 16 << 20
 )
 
 // slabBytes is the size of a slab of n segments for keys of hashLen bytes.
@@ -81,7 +81,7 @@ func slabBytes(n, hashLen int) int64 {
 // slabUnits says how many units of so many bytes the next slab has, when there
 // are total bytes of them: huge pages full, once that many are due.
 func slabUnits(total, unit int64) int64 {
-	n := min(total/slabShare, slabMost)
+	n := min(total/slabShare, maxSlabBytes)
 	if n >= hugePage {
 		n &^= hugePage - 1
 	}
@@ -111,10 +111,10 @@ func (s *segment) classOf(i int) class {
 	return s.class[i]
 }
 
-// classOfGroup returns &s.groupClass[i/groupSlots] for an offset i. The compiler would check s.books
+// classOfGroup returns &s.groupClass[i/groupSlots] for an offset i. The compiler would check s.segmentMeta
 // for nil by a read of the first class, which may be in another cache line.
 func (s *segment) classOfGroup(i int) *class {
-	return (*class)(unsafe.Add(unsafe.Pointer(s.books), unsafe.Offsetof(books{}.groupClass)+uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
+	return (*class)(unsafe.Add(unsafe.Pointer(s.segmentMeta), unsafe.Offsetof(segmentMeta{}.groupClass)+uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
 }
 
 // classRun returns how many of n slots from offset i on have the class of the first.
@@ -190,7 +190,7 @@ func (x *Index) grow() bool {
 	id := len(x.segments)
 	x.work += workPerSegment
 	segments := append(x.segments, segment{ // readers do not see it yet
-		keys: unsafe.SliceData(keys), books: &books{class: classes, hashLen: hashLen, free: segmentSlots, number: int32(id), bound: math.MaxUint64},
+		keys: unsafe.SliceData(keys), segmentMeta: &segmentMeta{class: classes, hashLen: hashLen, free: segmentSlots, number: int32(id), bound: math.MaxUint64},
 	})
 	x.mu.Lock()
 	x.segments = segments
@@ -198,7 +198,7 @@ func (x *Index) grow() bool {
 	x.slots += segmentSlots
 	x.free += segmentSlots
 	x.relist(id)
-	heap.Push(&x.byUse, segments[id].books)
+	heap.Push(&x.byUse, segments[id].segmentMeta)
 	return true
 }
 

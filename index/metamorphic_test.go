@@ -194,7 +194,7 @@ func (w *world) reload(cfg index.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := w.x.Dump(context.Background(), index.DumpOptions{}, x.NewLoader().Load); err != nil {
+	if err := w.x.Dump(context.Background(), index.DumpOptions{}, x.Load); err != nil {
 		return err
 	}
 	if w.x = x; x.Stats().Entries != entries {

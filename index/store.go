@@ -59,12 +59,12 @@ func (x *Index) check(places []int, keys []byte, hashLen int) error {
 	case len(places) == 0:
 		return ErrPlace
 	}
-	least := 0
+	next := 0
 	for _, place := range places {
-		if place < least || place >= x.places {
+		if place < next || place >= x.places {
 			return ErrPlace
 		}
-		least = place + 1
+		next = place + 1
 	}
 	return nil
 }
@@ -96,19 +96,18 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 	if w.use == 0 {
 		w.use = x.nextUse()
 	}
-	n = min(len(keys)/hashLen, batchKeys)
-	x.work += n * workPerStored
-	keys, rest := keys[:n*hashLen], keys[n*hashLen:]
 	var b storing
-	b.n, b.places = n, len(places)
+	b.n, b.places = min(len(keys)/hashLen, batchKeys), len(places)
+	x.work += b.n * workPerStored
+	keys, rest := keys[:b.n*hashLen], keys[b.n*hashLen:]
 	x.findStored(&b, ahead, w, keys, hashLen)
 	fresh, err := x.classify(&b, places, keys, hashLen)
 	ahead.hashed = 0
-	if b.fresh[n-1] { // so they will be asked for, too
+	if n := len(keys) / hashLen; b.n == n && b.fresh[n-1] { // so they will be asked for, too
 		x.fetchAhead(ahead, rest, hashLen)
 	}
-	for first, n := range stretches(b.slot[:n]) { // so they are not evicted for the others
-		x.use(first, n, w.use)
+	for first, n := range stretches(b.slot[:b.n]) { // so they are not evicted for the others
+		x.markUsed(first, n, w.use)
 	}
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
@@ -119,13 +118,13 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 		x.allocate(&b, w, keys, hashLen, room)
 	}
 	x.publish(&b)
-	x.placeNew(&b, w)
 	if b.n > 0 {
 		w.stored += b.n
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
 	}
-	return n, err
+	x.finish(&b, w)
+	return b.n, err
 }
 
 // findStored finds the keys that are there: where the chain goes on in the log,
@@ -177,8 +176,8 @@ func (x *Index) resume(w *Writer) slot {
 }
 
 // classify decides the new class of each key and returns how many keys are new.
-// A new key that stands in the batch twice is new once; its second occurrence
-// gets no slot. A class that cannot be had cuts the batch there.
+// The batch ends before a new key that comes in it a second time, as it is stored then, and
+// before one whose class cannot be had.
 func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fresh int, err error) {
 	var from, to class
 	var seen firstKeys
@@ -190,6 +189,9 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 		} else if seen.add(b, i, keys, hashLen) {
 			b.fresh[i] = true
 			fresh++
+		} else {
+			b.n = i
+			return fresh, nil
 		}
 		b.have[i] = have
 		if i == 0 || have != from {
@@ -355,9 +357,6 @@ func (x *Index) publish(b *storing) {
 	x.fetchBuckets(b)
 	x.mu.Lock()
 	for i, s := range b.slot[:b.n] {
-		if s == noSlot {
-			continue // stands in the batch twice
-		}
 		seg, j := x.at(s)
 		if from := b.from[i]; from != noSlot {
 			x.moveEntry(from, s, b.hash[i])
@@ -415,7 +414,7 @@ func (x *Index) moveEntry(from, to slot, hash uint64) {
 func (x *Index) summarizeGroups(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {
-		if s != noSlot && s/groupSlots != last/groupSlots {
+		if s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
 			x.summarizeGroup(seg, j)
 			last = s
@@ -423,23 +422,17 @@ func (x *Index) summarizeGroups(b *storing) {
 	}
 }
 
-// placeNew says that the new and moved keys are used now, and frees the slots that keys have left.
-func (x *Index) placeNew(b *storing, w *Writer) {
-	for i := 0; i < b.n; {
-		if !b.fresh[i] && b.from[i] == noSlot {
-			i++
-			continue
+// finish marks the new and moved keys as used, and frees the slots that keys have left.
+func (x *Index) finish(b *storing, w *Writer) {
+	for i := range b.n {
+		if !b.placed(i) {
+			b.slot[i] = noSlot // marked before
+		} else if old := b.from[i]; old != noSlot {
+			x.freeSlots(old, 1)
 		}
-		end := i
-		for ; end < b.n && (b.fresh[end] || b.from[end] != noSlot); end++ {
-			if old := b.from[end]; old != noSlot {
-				x.freeSlots(old, 1)
-			}
-		}
-		for first, n := range stretches(b.slot[i:end]) {
-			x.use(first, n, w.use)
-		}
-		i = end
+	}
+	for first, n := range stretches(b.slot[:b.n]) {
+		x.markUsed(first, n, w.use)
 	}
 }
 

@@ -46,11 +46,11 @@ const (
 	// tag then tell the entries of a bucket apart: of the keys looked for at most one in 60
 	// meets the tag of another one.
 	tagWindow = 8
-	// mostAway is room for the entries of a page that are in another bucket than the one where
+	// maxAway is room for the entries of a page that are in another bucket than the one where
 	// they belong: five in a hundred of a full page.
-	mostAway = pageCells / 8
-	// mostDepth is the last depth at which tags have none of the bits that choose the bucket.
-	mostDepth = 4*tagWindow - 1
+	maxAway = pageCells / 8
+	// maxDepth is the last depth at which tags have none of the bits that choose the bucket.
+	maxDepth = 4*tagWindow - 1
 )
 
 // bucket holds ten cells: tags, compared by a kernel, and the slots, each plus one.
@@ -257,7 +257,7 @@ func (x *Index) prepare(h uint64) bool {
 // maySplit refuses to double a directory that already is far larger than its
 // pages need: hashes that spread never come near the factor.
 func (t *table) maySplit(l *leaf) bool {
-	return l.bits > 0 || 64-t.shift < mostDepth && int64(len(t.directory)) <= 16*t.pages
+	return l.bits > 0 || 64-t.shift < maxDepth && int64(len(t.directory)) <= 16*t.pages
 }
 
 // split divides the page of a hash by one more bit.
@@ -296,7 +296,7 @@ func (x *Index) split(h uint64) {
 // each of them has. An entry in the bucket where it belongs goes by a bit of its tag into the
 // same bucket of its page. The others need the hash of their key.
 func (x *Index) divide(old *page, halves *[2]*page, depth uint) (used [2]int) {
-	var few [mostAway]uint32
+	var few [maxAway]uint32
 	rest := few[:0]
 	bit := 15 - (depth-1)%tagWindow
 	newTags := depth%tagWindow == 0

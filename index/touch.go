@@ -11,9 +11,9 @@ type stretch struct {
 
 const (
 	stretchBytes = 8
-	// touchMost bounds all queues together, to 256 KiB; what does not fit is dropped. Lookups
+	// maxTouches bounds all queues together, to 256 KiB; what does not fit is dropped. Lookups
 	// help to apply what waits if their queue is half full.
-	touchMost = 1 << 15
+	maxTouches = 1 << 15
 	// touchBatch is how many stretches, or segments of them, are used under one hold of the
 	// writers' lock: some ten microseconds.
 	touchBatch = 256
@@ -29,7 +29,7 @@ func (x *Index) queueTouches(found []stretch, epoch uint64) {
 		return
 	}
 	r := x.mu.pool.Get().(*readerStripe)
-	most := touchMost / len(x.mu.stripes)
+	most := maxTouches / len(x.mu.stripes)
 	r.touchMu.Lock()
 	if x.epoch.Load() == epoch {
 		for i := len(found) - 1; i >= 0 && len(r.touches) < most; i-- {
@@ -51,7 +51,7 @@ func (x *Index) applyTouches(n int) bool {
 		if x.touched == len(x.touching) && !x.takeTouches() {
 			return true
 		}
-		if x.touch(&x.touching[x.touched]) {
+		if x.applyTouch(&x.touching[x.touched]) {
 			x.touched++
 		}
 	}
@@ -75,14 +75,14 @@ func (x *Index) takeTouches() bool {
 	return false
 }
 
-// touch uses the last slots of a stretch that are left, of one segment, and reports whether that was all. Their
-// entries may have been evicted since they were found, and other keys may be there by now: those are used in
-// their place, which is harmless.
-func (x *Index) touch(t *stretch) (all bool) {
+// applyTouch marks the last slots of a stretch that are left as used, those of one segment, and reports whether
+// that was all. Their entries may have been evicted since they were found, and other keys may be there by now:
+// those are marked in their place, which is harmless.
+func (x *Index) applyTouch(t *stretch) (all bool) {
 	last := t.first + slot(t.n) - 1
 	n := min(t.n, uint32(last&segmentMask)+1)
 	if x.valid(last) != noSlot {
-		x.use(last-slot(n)+1, int(n), x.nextUse())
+		x.markUsed(last-slot(n)+1, int(n), x.nextUse())
 	}
 	t.n -= n
 	return t.n == 0

@@ -11,10 +11,10 @@ import (
 // index that is filled to its byte bound.
 
 // Stores evict at most maxEvictedPerKey entries for each of their keys, one whose slot it takes and one more
-// while the slack of free slots is made, and maxEvictedBeside in a run of stores, as rows go as a whole.
+// while the slack of free slots is made. A run of stores evicts maxEvictedExtra more, as rows go as a whole.
 const (
 	maxEvictedPerKey = 2
-	maxEvictedBeside = 256
+	maxEvictedExtra  = 256
 )
 
 // maxWorkPerBatch and maxWorkPerKey bound the work of one store, whatever the size of the index, while no lookup
@@ -22,7 +22,7 @@ const (
 // segments, two entries evicted and a class made.
 const (
 	// maxSplits splits the pages of a batch, the last one with new tags.
-	maxSplits       = batchSplits*workPerSplit + ((batchSplits-1)*mostAway+pageCells)*workPerRehash
+	maxSplits       = batchSplits*workPerSplit + ((batchSplits-1)*maxAway+pageCells)*workPerRehash
 	maxWorkPerBatch = maxSplits + workPerRelease + workPerCall + 2*keepIdle*workPerClass + 2*maxLooks*workPerLook
 	maxWorkPerKey   = workPerStored + 2*maxLooks*workPerLook + (maxEvictedPerKey+rowSlots)*workPerEvicted + 3*workPerClass
 )
@@ -118,9 +118,9 @@ var messages = map[string]message{
 	},
 }
 
-// TestStoresEvictWhatTheyWeigh sends many messages of each kind to a full index. They evict two entries a key and
-// a bound beside, and each makes bounded work. The bounds are the same for a small index and a large one.
-func TestStoresEvictWhatTheyWeigh(t *testing.T) {
+// TestStoresEvictLittle sends many messages of each kind to a full index. They evict at most maxEvictedPerKey
+// entries for each key, and maxEvictedExtra in all. Each makes bounded work. The bounds are the same for a small index and a large one.
+func TestStoresEvictLittle(t *testing.T) {
 	rounds, sizes := 20_000, []int64{4 << 20, 24 << 20}
 	if raceEnabled || testing.Short() {
 		rounds, sizes = 2000, sizes[:1]
@@ -136,7 +136,7 @@ func TestStoresEvictWhatTheyWeigh(t *testing.T) {
 					var w Writer
 					n := send(x, &w, rng, known)
 					keys += n
-					require.LessOrEqual(t, x.Stats().Evicted-evicted, int64(maxEvictedPerKey*keys+maxEvictedBeside))
+					require.LessOrEqual(t, x.Stats().Evicted-evicted, int64(maxEvictedPerKey*keys+maxEvictedExtra))
 					if x.touched == len(x.touching) {
 						require.LessOrEqual(t, w.Work(), maxWorkPerBatch+n*maxWorkPerKey)
 					}

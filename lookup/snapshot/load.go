@@ -33,9 +33,9 @@ type loader struct {
 
 	created time.Time
 	loaded  []*index.Index
-	index   *index.Loader // of the pool that is read, nil if it is skipped
-	skipped []string      // pools and why, at most mostTold
-	untold  int           // further ones
+	index   *index.Index // of the pool that is read, nil if it is skipped
+	skipped []string     // pools and why, at most mostTold
+	untold  int          // further ones
 }
 
 // mostTold bounds how many pools that are left out are named in the log and in the status.
@@ -65,7 +65,7 @@ func (l *loader) pool(info poolInfo) error {
 	if slices.Contains(l.loaded, x) {
 		return fmt.Errorf("pool %q is in it twice", shorten(info.Name))
 	}
-	l.loaded, l.index = append(l.loaded, x), x.NewLoader()
+	l.loaded, l.index = append(l.loaded, x), x
 	return nil
 }
 

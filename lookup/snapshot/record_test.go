@@ -131,6 +131,6 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, records []byte) {
 		x, err := index.New(index.Config{MaxBytes: index.MinMaxBytes, Places: 4})
 		require.NoError(t, err)
-		_ = (&reader{}).visitRecords(t.Context(), records, &loader{index: x.NewLoader()})
+		_ = (&reader{}).visitRecords(t.Context(), records, &loader{index: x})
 	})
 }
