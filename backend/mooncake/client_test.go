@@ -419,6 +419,8 @@ func TestWrongPorts(t *testing.T) {
 			require.NotContains(t, err.Error(), "\n")
 		}
 	}
+	_, err := newClient(t, Config{Masters: []string{waits}}).Info(contextWithin(t, time.Second))
+	require.ErrorContains(t, err, "is it the HTTP admin port", "the call ends before DialTimeout")
 }
 
 // startServer starts a server that is no master.

@@ -66,7 +66,7 @@ func TestReleases(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0, 0, 0}, answers)
 
-			wrong := newClient(t, Config{Masters: []string{m.Admin}})
+			wrong := newClient(t, Config{Masters: []string{m.Admin}, DialTimeout: time.Second})
 			_, err = wrong.Info(contextWithin(t, testTimeout))
 			require.ErrorContains(t, err, "is it the HTTP admin port")
 		})

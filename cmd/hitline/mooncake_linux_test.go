@@ -41,8 +41,8 @@ func TestMooncake(t *testing.T) {
 	t.Run("wrong pool", func(t *testing.T) { testWrongPools(t, masters+", admin: ['"+m.Admin+"']}") })
 	t.Run("wrong connection", func(t *testing.T) {
 		testWrongConnections(t, map[string]wrongConnection{
-			"admin port for RPC": {"mooncake: {masters: ['" + m.Admin + "']}", "is it the HTTP admin port (9003 by default)? RPC is on 50051"},
-			"TLS":                {"mooncake: {masters: ['" + tlsListener(t) + "']}", "is no RPC port of a Mooncake master"},
+			"admin port for RPC": {"mooncake: {masters: ['" + m.Admin + "']}", "is it the HTTP admin port (9003 by default)? RPC is on 50051", true},
+			"TLS":                {"mooncake: {masters: ['" + tlsListener(t) + "']}", "is no RPC port of a Mooncake master", false},
 		})
 	})
 	t.Run("RPC port for admin", func(t *testing.T) {
