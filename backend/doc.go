@@ -4,8 +4,8 @@
 // # Glossary
 //
 //   - block: the KV cache of one chunk of tokens, of one layer group, on one rank.
-//   - key: the reference's key string of one block, as coordinator.Coordinator.AppendKey
-//     writes it. So a service can look into a pool that vLLM has filled.
+//   - key: the reference's key string of one block, as coordinator.Coordinator.KeyPrefix
+//     begins it, then the block's hash in hex. So a service can look into a pool that vLLM has filled.
 //   - pool: the blocks of one model configuration.
 //   - change: a Store, an Evict or a Reset.
 //

@@ -22,12 +22,11 @@ func (d Difference) String() string {
 }
 
 // Compare returns the fields in which an engine's description of its pool differs from the
-// pool of c. written is that pool as it was configured, before New filled in its defaults.
-// Differences are the fields that were written and have another value, and those left out
-// whose defaults give other answers or keys. The release counts by its rules, and what has no
-// effect on lookups does not count: RetentionInterval, and Variant where it makes the same
-// groups equal.
-func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference {
+// pool of c. configured is the pool of c before New filled in its defaults. Differences are
+// the fields that are set there and have another value, and those left out whose defaults give
+// other answers or keys. The release counts by its rules, and what has no effect on lookups
+// does not count: RetentionInterval, and Variant where it makes the same groups equal.
+func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Difference {
 	want, got, equal := c.pool, described.pool, equalAnswers(c, described)
 	for _, p := range []*Pool{&want, &got} { // New leaves this default out
 		p.KVCacheLayout = cmp.Or(p.KVCacheLayout, defaultKVCacheLayout)
@@ -40,12 +39,12 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 	}
 	for _, f := range poolFields {
 		if f.name != "model_name" || want.KeyModel() != got.KeyModel() {
-			compare(f.name, f.name, f.in(&written), f.in(&want), f.in(&got))
+			compare(f.name, f.name, f.in(&configured), f.in(&want), f.in(&got))
 		}
 	}
 	for g := range max(len(want.Groups), len(got.Groups)) {
 		for _, f := range groupFields {
-			compare(f.name, groupPath(g)+"."+f.name, f.in(groupAt(&written, g)), f.in(groupAt(&want, g)), f.in(groupAt(&got, g)))
+			compare(f.name, groupPath(g)+"."+f.name, f.in(groupAt(&configured, g)), f.in(groupAt(&want, g)), f.in(groupAt(&got, g)))
 		}
 	}
 	slices.SortFunc(differences, func(a, b Difference) int { return cmp.Compare(a.Field, b.Field) })
@@ -161,17 +160,17 @@ func pointed[T any](value *T) string {
 // firstKey returns the prefix of the first key that a lookup asks for, in quotes.
 func (c *Coordinator) firstKey() string { return strconv.Quote(c.groups[0].prefixes[0]) }
 
-// matters reports whether a field that differs is a difference of the pools. written and want are
-// its values in the pool as it was configured, and with its defaults. equal says that both pools
+// matters reports whether a field that differs is a difference of the pools. configured and want
+// are its values without and with the defaults of New. equal says that both pools
 // give the same answers.
-func matters(name, written, want string, equal bool) bool {
+func matters(name, configured, want string, equal bool) bool {
 	switch name {
 	case "hash_len":
 		return want != "" && !equal // unknown if it was not configured
 	case "variant":
 		return !equal
 	}
-	return written != "" || !equal
+	return configured != "" || !equal
 }
 
 // equalAnswers reports whether the lookups of two pools ask for the same keys and have the

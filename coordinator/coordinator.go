@@ -18,10 +18,6 @@ type Coordinator struct {
 	blockLCM    int64 // tokens: chunks of all groups end at its multiples
 	numEagle    int64 // number of eagle attention groups
 	unequalFull bool  // full-attention groups have unequal block sizes
-	// readsBeyond: the rules of a lookup may look at hashes beyond those that it covers,
-	// up to one block further.
-	readsBeyond bool
-	maxBlock    int64 // tokens: the largest block of an attention group
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
@@ -80,11 +76,6 @@ func New(pool Pool) (*Coordinator, error) {
 	c.markEagle()
 	c.mergeSpecs()
 	c.setLookEnd()
-	for i := range c.attention {
-		c.maxBlock = max(c.maxBlock, c.attention[i].block)
-	}
-	c.readsBeyond = !pool.CapacityOnly &&
-		(c.rules.lookaheadToHashes && c.numEagle > 0 || c.rules.tailBoundaries && c.fineGrained)
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)

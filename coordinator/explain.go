@@ -152,12 +152,12 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, sto
 	if err := l.applyAnswers(answers); err != nil {
 		return Hit{}, nil, err
 	}
-	hit, err := l.evaluate(numTokens)
+	p, scratch := &Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}, new(Scratch)
+	hit, err := c.Answer(p, numTokens, scratch)
 	if err != nil {
 		return Hit{}, nil, err
 	}
-	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
-	ends, err := c.Explain(&Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}, l.presentOnAnyRank(answers), numTokens)
+	ends, _, err := c.ExplainSome(p, l.presentOnAnyRank(answers), numTokens, scratch, nil, math.MaxInt)
 	if err == nil {
 		c.setMissingRanks(ends, l.tokenLen, hashes.Len(), answers)
 	}

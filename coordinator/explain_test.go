@@ -111,7 +111,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 			store := fakeStore{held: map[string]bool{}}
 			for g := range tc.groups {
 				for _, hash := range []byte(tc.stored) {
-					store.held[string(c.AppendKey(nil, g, 0, []byte{hash}))] = true
+					store.held[c.key(g, 0, []byte{hash})] = true
 				}
 			}
 			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))

@@ -158,7 +158,7 @@ func oracleOf(t *testing.T, c *Coordinator) *oracle.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.rules.templateMasks {
+	if c.rules.trailingAbsent {
 		pool.Release = oracle.Commit20260604
 	}
 	return &pool
@@ -226,7 +226,7 @@ func FuzzMasks(f *testing.F) {
 			prompt, promptTokens = &n, int64(n)
 		}
 		slow := oracleOf(t, c)
-		masks, err := c.StoreMask(int64(aligned), int64(start), promptTokens)
+		masks, err := storeMasks(c, int64(aligned), int64(start), promptTokens)
 		want, class := slow.StoreMask(aligned, start, prompt)
 		compareMasks(t, &pool, masks, err, want, class)
 		if s.commit == "2026-06-04" {

@@ -96,8 +96,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 			l.wantAny()
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
-			hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
-			return hit, err
+			return ownHit(hit), err
 		}
 		l.chooseRound(round)
 		answers, err := l.exists(store)
@@ -126,8 +125,13 @@ func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyS
 		return Hit{}, err
 	}
 	hit, err := l.evaluate(numTokens)
-	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
-	return hit, err
+	return ownHit(hit), err
+}
+
+// ownHit returns hit with tail boundaries of its own, which are the gallop's.
+func ownHit(hit Hit) Hit {
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries)
+	return hit
 }
 
 // newGallop returns a lookup whose positions are all undetermined. It returns nil if the hit

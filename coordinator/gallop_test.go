@@ -92,7 +92,7 @@ func (s *rounds) hold(c *Coordinator, g int, hashes netproto.Hashes, lack int, p
 	stride := c.KeyStride(g)
 	for i := range hashes.Len() / stride {
 		for rank := lack; rank < len(c.Ranks(g)) && positions(i); rank++ {
-			s.held[string(c.AppendKey(nil, g, rank, hashes.At(i*stride+stride-1)))] = true
+			s.held[c.key(g, rank, hashes.At(i*stride+stride-1))] = true
 		}
 	}
 }
@@ -288,7 +288,7 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 		for i, stored := range list {
 			for r := range c.Ranks(group) {
 				if stored && !(lack == 1 && r == rank && i%5 == 3) {
-					g.held[string(c.AppendKey(nil, group, r, hashes.At(i*stride+stride-1)))] = true
+					g.held[c.key(group, r, hashes.At(i*stride+stride-1))] = true
 				}
 			}
 		}
@@ -339,8 +339,8 @@ func (g *gallopCase) compare(t testing.TB) {
 	for group := range g.c.groups {
 		for _, raw := range g.made(&s, group) {
 			for rank := range g.c.Ranks(group) {
-				key := g.c.AppendKey(nil, group, rank, g.hashes.At(raw))
-				if gallop.times[string(key)] == 0 && lookup.times[string(key)] > 0 {
+				key := g.c.key(group, rank, g.hashes.At(raw))
+				if gallop.times[key] == 0 && lookup.times[key] > 0 {
 					describe("hash %d of group %d has not been checked, and the answer is %d", raw, group, hit)
 				}
 			}

@@ -84,8 +84,8 @@ func TestMissingRank(t *testing.T) {
 			store := fakeStore{held: map[string]bool{}}
 			for i := range c.Ranks(0) {
 				for _, hash := range []byte("abcd") {
-					store.held[string(c.AppendKey(nil, 1, i, []byte{hash}))] = hash != 'd' || i == 0
-					store.held[string(c.AppendKey(nil, 0, i, []byte{hash}))] = !bytes.ContainsRune([]byte(tc.lacking[i]), rune(hash))
+					store.held[c.key(1, i, []byte{hash})] = hash != 'd' || i == 0
+					store.held[c.key(0, i, []byte{hash})] = !bytes.ContainsRune([]byte(tc.lacking[i]), rune(hash))
 				}
 			}
 			_, ends, err := c.LookupExplain(64, letters("abcd"), ExistsFunc(store.exists))

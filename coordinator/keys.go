@@ -14,13 +14,6 @@ import (
 // hash is that of the chunk in lower-case hex. The first part is left out if the prefix is
 // empty. model is the last path component of the model's name.
 
-// AppendKey appends the key of a block of group g on rank Ranks(g)[rank] to dst. hash is
-// the one that keys the chunk. It allocates only to grow dst.
-func (c *Coordinator) AppendKey(dst []byte, g, rank int, hash []byte) []byte {
-	dst = append(dst, c.groups[g].prefixes[rank]...)
-	return hex.AppendEncode(dst, hash)
-}
-
 // KeyModel returns what keys have of ModelName: its last path component.
 func (p *Pool) KeyModel() string {
 	model := strings.TrimRight(p.ModelName, "/")

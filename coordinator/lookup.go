@@ -37,13 +37,8 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
 
-// NeededHashes returns how many leading raw hashes can change the answer of a lookup of
-// tokenLen: those that it covers. Where the rules may read one block more they also count
-// the hashes of that, though its keys are not checked.
+// NeededHashes returns how many leading raw hashes a lookup of tokenLen covers.
 func (c *Coordinator) NeededHashes(tokenLen int64) int {
-	if c.readsBeyond {
-		tokenLen += min(c.maxBlock, math.MaxInt64-tokenLen) // of an eagle group, or of a tail boundary inside a block
-	}
 	needed := 0
 	for g := range c.groups {
 		needed = max(needed, c.Positions(g, tokenLen, math.MaxInt)*c.KeyStride(g))

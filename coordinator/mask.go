@@ -37,11 +37,6 @@ func tailMask(null, real int64) Mask {
 	return Mask{n: null + real, extra: [2]run{{null, null + real}}}
 }
 
-// repeated returns the mask repeated times over; m must be a tailMask.
-func (m Mask) repeated(times int64) Mask {
-	return Mask{n: m.n * times, period: m.n, tail: m.extra[0].hi - m.extra[0].lo}
-}
-
 // IsAll reports whether m is the all-true sentinel.
 func (m Mask) IsAll() bool { return m.all }
 

@@ -84,15 +84,6 @@ func TestMaskErrors(t *testing.T) {
 	}
 }
 
-// The store masks of 2026-06-04 have no sentinel.
-func TestTemplateMasks(t *testing.T) {
-	c, err := newAt(Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 16)}}, "2026-06-04")
-	require.NoError(t, err)
-	masks, err := c.StoreMask(64, 0, NoPrompt)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"TT", "FFTTFFTT"}, showAll(masks))
-}
-
 // Masks of a shorter length are prefixes of those of a longer one: what was
 // stored stays right as a request grows.
 func TestStoreMaskIsPrefixStable(t *testing.T) {
@@ -177,10 +168,6 @@ func TestMaskRuns(t *testing.T) {
 		{"zero value", Mask{}, ""},
 		{"found", tailMask(2, 3), "FFTTT"},
 		{"only nulls", tailMask(3, 0), "FFF"},
-		{"repeated", tailMask(1, 2).repeated(3), "FTTFTTFTT"},
-		{"repeated without nulls", tailMask(0, 2).repeated(2), "TTTT"},
-		{"repeated empty", Mask{}.repeated(5), ""},
-		{"repeated nulls", tailMask(2, 0).repeated(2), "FFFF"},
 		{"periodic, shifted", Mask{n: 9, shift: 1, period: 4, tail: 2}, "FFFTTFFTT"},
 		{"cut in a run", Mask{n: 8, shift: 1, period: 4, tail: 2}, "FFFTTFFT"},
 		{"a range that joins runs", Mask{n: 9, period: 4, tail: 2, extra: [2]run{{4, 6}}}, "FFTTTTTTF"},

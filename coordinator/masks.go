@@ -15,11 +15,11 @@ const NoPrompt = -1
 // 0. Every mask has an entry for each whole chunk from there to alignedLen. The pool's
 // retention interval thins the masks out. promptTokens, unless it is NoPrompt, then keeps
 // the chunks that a replay of that prompt needs. A group whose chunks are all worth storing
-// gets the all-true sentinel; that of 2026-06-04 has no sentinel.
+// gets the all-true sentinel.
 //
-// It fails with ErrPrecondition if alignedLen is not a multiple of Alignment, if startToken
-// is not 0 before 0.25.1, and before it if alignedLen is negative
-// and some mask is not the sentinel.
+// It fails with ErrPrecondition if alignedLen is not a multiple of Alignment, or if startToken
+// is not 0 before 0.25.0. Before 0.25.0 it also fails if alignedLen is negative and some mask
+// is not the sentinel.
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	return c.AppendStoreMask(nil, alignedLen, startToken, promptTokens)
 }
@@ -31,10 +31,6 @@ func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, prompt
 	}
 	if startToken != 0 && !c.rules.startToken {
 		return dst, fmt.Errorf("%w: start token %d before vLLM 0.25.0, want 0", ErrPrecondition, startToken)
-	}
-	if c.rules.templateMasks {
-		masks, err := c.templateMasks(alignedLen)
-		return append(dst, masks...), err
 	}
 	dst, masks := c.appendDropped(dst, c.pool.RetentionInterval, promptTokens)
 	for g := range c.groups {
@@ -119,19 +115,8 @@ func (c *Coordinator) LoadMask(numHashes int, tokenLen int64) ([]Mask, error) {
 
 // AppendLoadMask is LoadMask that appends the masks to dst. Tail boundaries in s stay valid.
 func (c *Coordinator) AppendLoadMask(dst []Mask, numHashes int, tokenLen int64, s *Scratch) ([]Mask, error) {
-	return c.appendMasksOfEverything(dst, numHashes, tokenLen, false, s)
-}
-
-// AppendEmptyMasks appends an empty mask for each element of Pool.Groups: the load masks of
-// no tokens.
-func (c *Coordinator) AppendEmptyMasks(dst []Mask) []Mask {
-	return append(dst, make([]Mask, len(c.pool.Groups))...)
-}
-
-// appendMasksOfEverything appends the masks of FindHit over a store that holds every block.
-func (c *Coordinator) appendMasksOfEverything(dst []Mask, numHashes int, tokenLen int64, applyEagle bool, s *Scratch) ([]Mask, error) {
 	p := Presence{NumHashes: numHashes, Everything: true}
-	if _, err := c.FindHit(&p, tokenLen, applyEagle, s); err != nil {
+	if _, err := c.FindHit(&p, tokenLen, false, s); err != nil {
 		return dst, err
 	}
 	first := len(dst)
@@ -140,6 +125,12 @@ func (c *Coordinator) appendMasksOfEverything(dst []Mask, numHashes int, tokenLe
 		dst[first+c.groups[g].poolGroup] = s.Mask(g)
 	}
 	return dst, nil
+}
+
+// AppendEmptyMasks appends an empty mask for each element of Pool.Groups: the load masks of
+// no tokens.
+func (c *Coordinator) AppendEmptyMasks(dst []Mask) []Mask {
+	return append(dst, make([]Mask, len(c.pool.Groups))...)
 }
 
 // lookupPattern returns the lookup mask of group g without an end.
@@ -248,38 +239,4 @@ func (c *Coordinator) replayBoundaries(promptTokens int64) [2]int64 {
 		return [2]int64{last, last}
 	}
 	return [2]int64{max(0, last-block), max(0, floorTo(promptTokens, block)-block)}
-}
-
-// templateMasks returns the store masks of 2026-06-04: a template repeated, which
-// is the mask of one scheduler block found, with eagle, over a store that holds every
-// block. With eagle the template can be empty, and so the mask: later releases mend that.
-func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
-	masks := make([]Mask, len(c.groups))
-	if alignedLen <= 0 {
-		return masks, nil
-	}
-	if c.denseTemplate() {
-		for g := range masks {
-			masks[g] = tailMask(0, alignedLen/int64(c.groups[g].BlockSize))
-		}
-		return masks, nil
-	}
-	templates, err := c.appendMasksOfEverything(nil, c.pool.SchedulerBlockSize/c.pool.HashBlockSize, c.align, true, new(Scratch))
-	if err != nil {
-		return nil, err
-	}
-	for g, template := range templates {
-		masks[g] = template.repeated(alignedLen / c.align)
-	}
-	return masks, nil
-}
-
-// denseTemplate reports whether templateMasks keeps every chunk without a template.
-func (c *Coordinator) denseTemplate() bool {
-	for i := range c.attention {
-		if a := &c.attention[i]; !a.Kind.IsFull() && a.block != c.align {
-			return false
-		}
-	}
-	return true
 }

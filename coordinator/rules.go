@@ -42,8 +42,6 @@ type rules struct {
 
 	// Of masks:
 
-	// templateMasks: store masks repeat a template. Of 2026-06-04 alone, too.
-	templateMasks bool
 	// startToken: store masks begin at a start token, and are empty for negative lengths.
 	startToken bool
 	// mergedEagle: masks use the eagle flag of the attention group instead of the

@@ -10,7 +10,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// breakerLog logs when a backend begins to fail and when it is well again, once each. Of a
+// breakerLog logs when a backend begins to fail and when it has recovered, once each. Of a
 // backend that fails again and again it logs one failing every quietFor. A failing that
 // lasts is logged when that time is over.
 type breakerLog struct {
@@ -53,11 +53,11 @@ func (b *breakerLog) changeState(from, to gobreaker.State) {
 		if !b.lastFailed.IsZero() && now.Sub(b.lastFailed) < quietFor {
 			return
 		}
-		b.addLine(slog.LevelWarn, "backend is failing: lookups answer 0 until it is well again",
+		b.addLine(slog.LevelWarn, "backend is failing: lookups answer 0 until it has recovered",
 			"backend", b.backend, "error", b.lastError, "suppressed", b.suppressed-1)
 		b.lastFailed, b.failing, b.suppressed = now, true, 0
 	case to == gobreaker.StateClosed && b.failing:
-		b.addLine(slog.LevelInfo, "backend is well again", "backend", b.backend, "after", now.Sub(b.lastFailed).Round(time.Millisecond))
+		b.addLine(slog.LevelInfo, "backend has recovered", "backend", b.backend, "after", now.Sub(b.lastFailed).Round(time.Millisecond))
 		b.failing = false
 	}
 }

@@ -67,9 +67,9 @@ func (s *Service) NewQuery() *Query {
 	return q
 }
 
-// LimitWork makes the query subtract its work from left, and suspend itself when left is 0 or
-// less: see FinishSome and ExplainSome. Add subtracts work and does not suspend. The unit is the cost of comparing one hash, 2 to 3 nanoseconds. left is used until
-// Release.
+// LimitWork makes the query subtract its work from left. FinishSome and ExplainSome suspend it
+// when left is 0 or less; Add does not. The unit is the cost of comparing one hash. left is used
+// until Release.
 func (q *Query) LimitWork(left *int) { q.workLeft = left }
 
 func newQuery(s *Service) *Query {

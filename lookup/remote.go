@@ -120,8 +120,7 @@ func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (a
 }
 
 // Needed returns the number of tokens that a lookup is about and how many of its hashes
-// can change its answer, and 0 with the rules' error if it has none. Hashes behind the
-// last token do only if the rules read there. unaligned is as for Query.Begin.
+// it covers, and 0 with the rules' error if it has none. unaligned is as for Query.Begin.
 func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
 	coord := r.service.coord
 	numTokens = r.service.clampTokens(tokens, unaligned)
@@ -135,8 +134,7 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 	return numTokens, min(numHashes, coord.NeededHashes(tokenLen)), nil
 }
 
-// CountLookup counts a lookup of numTokens tokens with numHashes hashes that can change
-// its answer.
+// CountLookup counts a lookup of numTokens tokens that covers numHashes hashes.
 func (r *Remote) CountLookup(numTokens int64, numHashes int, hit int64) {
 	tokenLen, _ := r.service.coord.TokenLen(numTokens)
 	tokens := min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize))

@@ -3,6 +3,7 @@ package lookup
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
@@ -83,9 +84,9 @@ func TestRemoteKeys(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
 		require.NoError(t, err)
 		hash := lookuptest.Chain("a", 1, 32)
-		for r, rank := range coord.Ranks(0) {
+		for _, rank := range coord.Ranks(0) {
 			require.NoError(t, s.Store(t.Context(), GroupRank{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, netproto.NewHashes(hash, 32)))
-			require.True(t, store.Keys[string(coord.AppendKey(nil, 0, r, hash))], "%v", rank)
+			require.True(t, store.Keys[coord.KeyPrefix(0, rank)+hex.EncodeToString(hash)], "%v", rank)
 		}
 		require.Len(t, store.Keys, len(coord.Ranks(0)))
 	}
@@ -240,7 +241,7 @@ func TestRemoteBreaker(t *testing.T) {
 		require.EqualValues(t, 10, lookups(10, 128))
 		require.Equal(t, "closed", s.Stat().BackendState)
 		require.EqualValues(t, 2, strings.Count(log.String(), "\n"), log.String())
-		require.Contains(t, log.String(), "backend is well again")
+		require.Contains(t, log.String(), "backend has recovered")
 
 		for range 5 { // up and down within ten seconds
 			store.Before = dead
@@ -250,7 +251,7 @@ func TestRemoteBreaker(t *testing.T) {
 			lookups(10, 128)
 		}
 		require.LessOrEqual(t, strings.Count(log.String(), "backend is failing"), 2, log.String())
-		require.Equal(t, strings.Count(log.String(), "backend is failing"), strings.Count(log.String(), "backend is well again"))
+		require.Equal(t, strings.Count(log.String(), "backend is failing"), strings.Count(log.String(), "backend has recovered"))
 	})
 }
 
@@ -279,14 +280,14 @@ func TestRemoteBreakerTellsWhatLasts(t *testing.T) {
 		require.Equal(t, 2, strings.Count(log.String(), "backend is failing"), log.String())
 		require.NotContains(t, log.String(), "suppressed=1", "it is logged now")
 		run(nil, 1)
-		require.Equal(t, 2, strings.Count(log.String(), "backend is well again"), log.String())
+		require.Equal(t, 2, strings.Count(log.String(), "backend has recovered"), log.String())
 	})
 }
 
 // TestRemoteStuckLog has nobody read the log when the breaker opens: one lookup waits for
 // it, and no other.
 func TestRemoteStuckLog(t *testing.T) {
-	for name, message := range map[string]string{"failing": "backend is failing: lookups answer 0 until it is well again", "well": "backend is well again"} {
+	for name, message := range map[string]string{"failing": "backend is failing: lookups answer 0 until it has recovered", "well": "backend has recovered"} {
 		t.Run(name, func(t *testing.T) {
 			log := lookuptest.NewStuckLog(message)
 			failing := lookuptest.ErrStore

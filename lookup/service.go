@@ -30,7 +30,7 @@ type ServiceConfig struct {
 	// Shared, if set, is asked together with the services of other pools. Of Remote only
 	// Watch then counts. Backend may be left out, or be the same store as this pool uses it.
 	Shared *SharedBackend
-	// Logger logs when Backend begins to fail and when it is well again. nil discards it.
+	// Logger logs when Backend begins to fail and when it has recovered. nil discards it.
 	Logger *slog.Logger
 	// Version is reported by Stat. Empty means "devel".
 	Version string
@@ -45,7 +45,7 @@ const maxGroupRanks = 1 << 16
 type Service struct {
 	coord      *coordinator.Coordinator
 	pool       coordinator.Pool
-	written    coordinator.Pool // as configured
+	configured coordinator.Pool // before New filled in its defaults
 	index      *index.Index     // nil over a backend
 	remote     *Remote          // nil over the memory index
 	ranks      groupRanks
@@ -67,7 +67,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		return nil, fmt.Errorf("lookup: pool: %w", err)
 	}
 	pool := coord.Pool()
-	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
+	s := &Service{coord: coord, pool: pool, configured: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -243,7 +243,7 @@ func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 // Compare returns the fields in which the description of a pool differs from this one: see
 // coordinator.Coordinator.Compare.
 func (s *Service) Compare(described *coordinator.Coordinator) []coordinator.Difference {
-	return s.coord.Compare(s.written, described)
+	return s.coord.Compare(s.configured, described)
 }
 
 // Coordinator returns the rules of the pool.

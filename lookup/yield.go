@@ -9,7 +9,7 @@ import (
 // The keys of a long prompt take a millisecond, for which an event loop would wait where
 // processors are few. Event loops return the processor soon. Another process keeps it for a time
 // slice of some milliseconds, which at each yield of a long prompt would add up to a second.
-// Yielding makes building 3 % slower. A yielder is safe for concurrent use.
+// A yielder is safe for concurrent use.
 type yielder struct {
 	yieldCPU  func()
 	now       func() time.Duration // monotonic

@@ -2,6 +2,7 @@ package mooncake
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -197,10 +198,15 @@ func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	t.Logf("512 keys: %v", time.Since(start)/rounds)
 }
 
+// firstKey returns the key of a block of group 0 on its first rank.
+func firstKey(coord *coordinator.Coordinator, hash []byte) string {
+	return coord.KeyPrefix(0, coord.Ranks(0)[0]) + hex.EncodeToString(hash)
+}
+
 func coordinatorKey(t *testing.T, i int) []byte {
 	coord, err := coordinator.New(coordinator.Pool{ModelName: "many"})
 	require.NoError(t, err)
-	return coord.AppendKey(nil, 0, 0, conformance.Hash("many", i, 32))
+	return []byte(firstKey(coord, conformance.Hash("many", i, 32)))
 }
 
 // masterNodeDies kills the process whose memory has the blocks.
@@ -234,7 +240,7 @@ func newPrompt(t *testing.T, name string) prompt {
 		hash := conformance.Hash(name, i, 32)
 		p.blob = append(p.blob, hash...)
 		if i < present {
-			p.keys = append(p.keys, string(coord.AppendKey(nil, 0, 0, hash)))
+			p.keys = append(p.keys, firstKey(coord, hash))
 		}
 	}
 	p.tokens, p.wantHit = uint32(blocks*coord.Alignment()), uint32(present*coord.Alignment())

@@ -558,7 +558,7 @@ func TestPoolPrefix(t *testing.T) {
 		require.NoError(t, err)
 		prefix := PoolPrefix(coord)
 		b := testBackend(t, Config{URL: "redis://localhost", KeyPrefix: prefix})
-		require.True(t, b.isPoolKey(string(coord.AppendKey(nil, 0, 0, []byte{1, 2})), true), prefix)
+		require.True(t, b.isPoolKey(coord.KeyPrefix(0, coord.Ranks(0)[0])+"0102", true), prefix)
 		require.False(t, strings.HasSuffix(prefix, "@tp_rank:0"))
 	}
 }

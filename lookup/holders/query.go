@@ -3,10 +3,10 @@ package holders
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -181,20 +181,11 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hash
 		return err
 	}
 	// LookupPrompt answers 0 for a store that is late. If it was late because ctx has ended, the caller gets that error.
-	if err := contextError(ctx); err != nil {
+	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}
 	p.answer.LoadableTokens = hit.Tokens
 	return nil
-}
-
-// contextError returns ctx.Err, or DeadlineExceeded if the deadline has passed but the timer of ctx is late: the lookup
-// compares times, so it may be first.
-func contextError(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // shortHashLen is the length of hashes that are 64 bits of a digest, in bytes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -331,7 +332,7 @@ func TestHybridOverTheWire(t *testing.T) {
 		for g := range coord.NumGroups() {
 			stride := coord.Stride(g)
 			chunks := hashes.Len() / stride
-			for r, rank := range coord.Ranks(g) {
+			for _, rank := range coord.Ranks(g) {
 				upTo := chunks - rng.IntN(3)*rng.IntN(chunks+1)/4
 				hole := rng.IntN(4*chunks + 1)
 				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
@@ -339,7 +340,7 @@ func TestHybridOverTheWire(t *testing.T) {
 					if i != hole {
 						key := hashes.At(netproto.KeyIndex(i, stride))
 						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(key, 32)))
-						content[string(coord.AppendKey(nil, g, r, key))] = true
+						content[coord.KeyPrefix(g, rank)+hex.EncodeToString(key)] = true
 					}
 				}
 			}

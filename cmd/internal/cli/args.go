@@ -40,7 +40,7 @@ func flagFor(cmd *cobra.Command, arg string) string {
 }
 
 // OneArg returns what refuses all but one argument, which is one of the values of a kind, such as
-// a shell. It is for cobra.Command.Args; the values are its ValidArgs too, for completion.
+// a mask. It is for cobra.Command.Args; the values are its ValidArgs too, for completion.
 func OneArg(kind string, values ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {

@@ -24,7 +24,7 @@ type blockKey struct {
 	isSet bool
 }
 
-// keyPattern matches the reference's keys; see coordinator.AppendKey.
+// keyPattern matches the reference's keys; see coordinator.KeyPrefix.
 var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)@pcp(\d+)@dcp(\d+)@pp_rank:(\d+)@group:(\d+)(?:@([0-9a-f]+))?$`)
 
 // parseKey parses a block's key, or a set's name. ok is false for any other key.
