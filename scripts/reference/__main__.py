@@ -55,12 +55,12 @@ def call(release, options, out, folders):
 
 
 def check(release, options):
-    """Returns the rows of a release for the table, the agreeing classes, and lines about differences.
+    """Returns the rows of a release for the table, the agreeing folders, and lines about differences.
 
-    An unknown release is compared with all classes.
+    An unknown release is compared with all folders.
     """
-    folder = table.class_of(release)
-    folders = [folder] if folder else table.classes()
+    folder = table.folder_of(release)
+    folders = [folder] if folder else table.folders()
     out = tempfile.mkdtemp(prefix=f"hitline-reference-{release}-")
     result = call(release, options, out, folders)
     judged = {}
@@ -115,8 +115,8 @@ def check_lookups(options):
         notes += [f"vllm-{release}: {line}" for line in lines]
         failed |= not agreeing
         if release not in known:
-            classes = f"it agrees with class {', '.join(agreeing)}" if agreeing else "it agrees with none"
-            verdicts.append(f"{release} is not in the table of coordinator/rules.go; {classes}")
+            rules = f"it agrees with the rules of {', '.join(agreeing)}" if agreeing else "it agrees with none"
+            verdicts.append(f"{release} is not in the table of coordinator/rules.go; {rules}")
     differences = [line for r in releases for line in compare_sources(r, newest, names=bool(options.vllm))]
     return rows, verdicts + notes + differences, failed
 
@@ -154,7 +154,7 @@ def main():
     for kind in kinds.KINDS:
         if options.kind in ("", kind.NAME):
             results.append(check_kind(kind, options))
-    print(COLUMNS.format("release", "class", "kind", "recorded", "skipped", "differ", "fresh", "differ"))
+    print(COLUMNS.format("release", "rules of", "kind", "recorded", "skipped", "differ", "fresh", "differ"))
     for rows, _, _ in results:
         for row in rows:
             print(COLUMNS.format(*row))

@@ -10,8 +10,8 @@ TESTS = "^(TestConformanceReleases(|FindHit|Masks)|TestReleaseWorkerLookup)$"
 
 
 def fill(directory, folders):
-    """Adds one recorded case for each other class: the tests read all classes."""
-    for folder in table.classes():
+    """Adds one recorded case for each other folder: the tests read all folders."""
+    for folder in table.folders():
         for topic in table.TOPICS:
             path = os.path.join(directory, "releases", folder, topic + ".json")
             if folder not in folders:
@@ -19,7 +19,7 @@ def fill(directory, folders):
 
 
 def run(directory, folders):
-    """Returns, for each class and topic, the counts of cases and differences, and what is shown of them."""
+    """Returns, for each folder and topic, the counts of cases and differences, and what is shown of them."""
     fill(directory, folders)
     done = subprocess.run(
         ["go", "test", "-count=1", "-timeout=0", "-v", "-run", TESTS, "./coordinator", "./lookup"],

@@ -2,7 +2,7 @@
 
     kind_of_release.py KIND ENGINE RELEASE CASES SEED OUT
 
-It compares the release with the recorded vectors of its class and writes fresh ones to
+It compares the release with the recorded vectors of its file and writes fresh ones to
 OUT/KIND/ENGINE-RELEASE.json. The result is one JSON object on standard output; progress goes to
 standard error.
 """
@@ -22,8 +22,8 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def class_of(files, engine, release, signature):
-    """Returns the recorded class of a release, or the one that an unknown release fits."""
+def file_of(files, engine, release, signature):
+    """Returns the name of the recorded file of a release, or of the one that an unknown release fits."""
     for name, file in files.items():
         if file["engine"] == engine and release in file["releases"]:
             return name
@@ -42,14 +42,14 @@ def main(name, engine, release, number, seed, out):
     except (wheel.UnknownRelease, wheel.Unavailable, ImportError) as error:
         return wheel.exit_status(error, say)
     signature, files = kind.signature(reference), kinds.recorded(kind)
-    found = class_of(files, engine, release, signature)
+    found = file_of(files, engine, release, signature)
     recorded = files[found]["cases"] if found else []
     say(f"{engine} {release}: {len(recorded)} recorded and {number} fresh cases of {name}")
     differing = [f"recorded {c['id']}: {text}" for c in recorded if (text := kind.differs(reference, c))]
     drawer = random.Random(f"{seed} {name} {engine} {release}")
     cases = [kind.draw(reference, drawer, f"{name}-{i}") for i in range(number)]
     wheel.write(os.path.join(out, name, f"{engine}-{release}.json"), json.dumps({"cases": cases}).encode())
-    result = {"class": found, "signature": signature, "recorded": len(recorded), "differ": len(differing)}
+    result = {"file": found, "signature": signature, "recorded": len(recorded), "differ": len(differing)}
     json.dump(result | {"first": differing[:3]}, sys.stdout)
     return 0
 

@@ -4,7 +4,7 @@ A kind is a module here with:
 
     NAME                          also the folder of its vectors in HITLINE_CONFORMANCE
     PACKAGE                       the Go package: its TestConformance judges vectors, its testdata holds recorded ones
-    RECORDED                      how many cases of each class are recorded
+    RECORDED                      how many cases each file has
     FOLDERS                       by engine, what wheel.fetch gets
     OLDER                         by engine, releases that this kind compares beside RELEASES; may be missing
     load(engine, release, directory)    imports the modules of a release, in a process that has no other
@@ -12,7 +12,7 @@ A kind is a module here with:
     draw(reference, random, name) a case: a dict with "id": name, ready for JSON
     differs(reference, case)      how the release contradicts a recorded case, None if it does not
 
-Recorded vectors are in files CLASS.json.gz, where a class is named by the oldest of its releases.
+Recorded vectors are in files NAME.json.gz, one for releases with equal signatures. NAME is that of the oldest.
 """
 
 import gzip
@@ -41,7 +41,7 @@ def releases(kind, engine):
 
 
 def recorded(kind):
-    """Returns the recorded files of a kind by class."""
+    """Returns the recorded files of a kind by name."""
     folder, files = os.path.join(table.ROOT, kind.PACKAGE, "testdata"), {}
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if name.endswith(".json.gz"):
@@ -91,25 +91,25 @@ def check(kind, chosen, options, out):
         if options.cases and fresh["cases"] != options.cases:
             raise RuntimeError(f"go test {kind.PACKAGE} judged {fresh['cases']} of {options.cases} cases of {name}")
         replayed = result["recorded"], 0, result["differ"]
-        rows.append((name, result["class"] or "-", kind.NAME, *replayed, fresh["cases"], fresh["differ"]))
+        rows.append((name, result["file"] or "-", kind.NAME, *replayed, fresh["cases"], fresh["differ"]))
         notes += [f"{name}: {kind.NAME}: {line}" for line in result["first"] + fresh["shown"][:3]]
-        if not result["class"]:
-            notes.append(f"{name}: {kind.NAME}: no class is recorded that it fits; --record {kind.NAME} adds one")
+        if not result["file"]:
+            notes.append(f"{name}: {kind.NAME}: no file is recorded that it fits; --record {kind.NAME} adds one")
     return rows, notes
 
 
 def record(kind, out):
     """Replaces the recorded vectors of a kind by those that all known releases make."""
-    classes = {}
+    equal = {}
     for engine in RELEASES:
         for release in releases(kind, engine):
             result = make(kind, engine, release, kind.RECORDED, RECORDED_SEED, out)
-            classes.setdefault((engine, result["signature"]), []).append(release)
+            equal.setdefault((engine, result["signature"]), []).append(release)
     folder = os.path.join(table.ROOT, kind.PACKAGE, "testdata")
     os.makedirs(folder, exist_ok=True)
     for name in recorded(kind):
         os.remove(os.path.join(folder, name + ".json.gz"))
-    for (engine, signature), members in classes.items():
+    for (engine, signature), members in equal.items():
         name = f"{engine}-{members[0]}"
         with open(os.path.join(out, kind.NAME, name + ".json")) as file:
             cases = json.load(file)["cases"]

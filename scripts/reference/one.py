@@ -1,8 +1,8 @@
 """Runs one release in a process of its own: replays vectors and writes fresh ones.
 
-    one.py RELEASE CASES SEED OUT CLASS...
+    one.py RELEASE CASES SEED OUT FOLDER...
 
-Vectors go to OUT/releases/CLASS for each class. The result is one JSON object on standard
+Vectors go to OUT/releases/FOLDER for each folder. The result is one JSON object on standard
 output; progress goes to standard error.
 """
 
@@ -46,7 +46,7 @@ def main(release, number, seed, out, folders):
     drawer = draw.Drawer(reference, seed)
     result = {"replay": {}, "fresh": {}}
     for folder in folders:
-        say(f"{release}: replaying the vectors of class {folder}")
+        say(f"{release}: replaying the vectors of {folder}")
         result["replay"][folder] = {t: replay.replay(reference, drawer.features, folder, t) for t in table.TOPICS}
     for topic in table.TOPICS if number else ():
         say(f"{release}: drawing {number} cases of {topic}")

@@ -1,4 +1,4 @@
-"""The known releases, their classes and the recorded vectors."""
+"""The known releases, their folders of vectors, and the recorded vectors."""
 
 import gzip
 import json
@@ -26,15 +26,15 @@ def known():
     return releases
 
 
-def classes():
+def folders():
     """Returns the folders with vectors, oldest first."""
     return sorted(os.listdir(os.path.join(EMBEDDED, "releases")), key=version)
 
 
-def class_of(release):
+def folder_of(release):
     """Returns the folder whose release has equal answers; None for an unknown release."""
     releases = known()
-    for folder in classes():
+    for folder in folders():
         if release in releases and releases.get(folder) == releases[release]:
             return folder
     return None

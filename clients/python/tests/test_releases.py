@@ -126,8 +126,8 @@ class Wire(unittest.TestCase):
 
 
 def each_release() -> list[tuple[str, dict]]:
-    """All releases, with the vectors of their class. A release without vectors has those
-    of the release with the same modules."""
+    """All releases, with the vectors of a release with equal answers. A release without vectors
+    has those of the release with the same modules."""
     found = []
     for name in sorted(os.listdir(RELEASES)):
         with open(os.path.join(RELEASES, name), encoding="ascii") as f:
