@@ -85,20 +85,20 @@ func (w waits) percentile(p float64) float64 {
 // call was due. Calls that are due at the end and not begun have waited until then.
 func atRate(ctx context.Context, rate float64, d time.Duration, nap func(time.Duration), f func() error) (waits, error) {
 	var w waits
-	due, start := workload.EvenArrivals(rate), time.Now()
-	n := due.By(d - 1)
-	for i := range n {
+	due := func(i int) time.Duration { return time.Duration(float64(i) / rate * float64(time.Second)) }
+	start := time.Now()
+	for i := range int(d.Seconds() * rate) {
 		if time.Since(start) >= d {
-			w.all, w.unbegun = append(w.all, time.Since(start)-due.At(i)), w.unbegun+1
+			w.all, w.unbegun = append(w.all, time.Since(start)-due(i)), w.unbegun+1
 			continue
 		}
-		if err := measure.Until(ctx, start.Add(due.At(i)), nap); err != nil {
+		if err := measure.Until(ctx, start.Add(due(i)), nap); err != nil {
 			return w, err
 		}
 		if err := f(); err != nil {
 			return w, err
 		}
-		w.all = append(w.all, time.Since(start)-due.At(i))
+		w.all = append(w.all, time.Since(start)-due(i))
 	}
 	return w, nil
 }

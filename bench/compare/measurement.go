@@ -16,8 +16,7 @@ const (
 	batch = 64
 	// turns is how many batches a round has of each rival, at least.
 	turns = 8
-	// maxByTime bounds the requests of a rival and round if their number hangs on how long they
-	// take.
+	// maxByTime bounds the requests of a rival in a round if the duration decides their number.
 	maxByTime = 20_000
 	// maxWarm bounds the time of the requests before the rounds.
 	maxWarm = 200 * time.Millisecond
@@ -60,7 +59,7 @@ func (m *measurement) open(ctx context.Context, rivals []*rival) error {
 
 func (m *measurement) close() {
 	for _, s := range m.samplers {
-		_ = s.client.Close() // nobody waits on it
+		s.client.Close()
 	}
 }
 

@@ -98,22 +98,22 @@ func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 	return c.MSet(ctx, pairs...).Err()
 }
 
-// connectMembers returns a client that sends prepared bytes, with one SMISMEMBER a request.
+// connectMembers returns a client that sends one SMISMEMBER a request.
 func (r redisServer) connectMembers(ctx context.Context) (*client, error) {
 	template, first, stride := wire.MemberTemplate(r.load.Hashes())
 	head := wire.MemberHead(r.load.Hashes())
-	return r.prepared(ctx, r.load.requests(template, first, stride), head, head)
+	return r.connect(ctx, r.load.requests(template, first, stride), head, head)
 }
 
-// connectExists returns a client that sends prepared bytes, with an EXISTS for each hash.
+// connectExists returns a client that sends an EXISTS for each hash.
 func (r redisServer) connectExists(ctx context.Context) (*client, error) {
 	template, first, stride := wire.ExistsTemplate(r.load.Hashes())
-	return r.prepared(ctx, r.load.requests(template, first, stride), nil, []byte(":"))
+	return r.connect(ctx, r.load.requests(template, first, stride), nil, []byte(":"))
 }
 
-// prepared returns a client that sends requests and finds the hit in the integers of a reply,
+// connect returns a client that sends requests and finds the hit in the integers of a reply,
 // which come after head. A reply begins with prefix.
-func (r redisServer) prepared(ctx context.Context, requests *requestSet, head, prefix []byte) (*client, error) {
+func (r redisServer) connect(ctx context.Context, requests *requestSet, head, prefix []byte) (*client, error) {
 	conn, err := dial(ctx, wire.Server{Address: "tcp://" + r.addr, Timeout: r.timeout})
 	if err != nil {
 		return nil, err

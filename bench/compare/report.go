@@ -33,15 +33,15 @@ type Report struct {
 	Partial bool      `json:"partial,omitempty"`
 }
 
-// Figures are those of round trips, in microseconds to 0.01. Ratios to the floor, which is the
-// rival [RawSocket], have the least and the largest of the rounds, and are 0 if it was not measured.
+// Figures are those of round trips, in microseconds to 0.01. Ratios to the rival [RawSocket] are
+// the median, minimum and maximum of the rounds; 0 if it was not measured. JSON calls it the floor.
 type Figures struct {
 	P50us      float64        `json:"p50_us"` // of all requests that count, as the next
 	P99us      float64        `json:"p99_us"`
 	MaxUs      float64        `json:"max_us"`
 	RoundP50us measure.Spread `json:"p50_us_rounds"`         // of the rounds' medians
-	ToFloor    measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the raw server's
-	P99ToFloor measure.Spread `json:"p99_to_floor,omitzero"` // likewise of the rounds' p99
+	ToRaw      measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the raw server's
+	P99ToRaw   measure.Spread `json:"p99_to_floor,omitzero"` // likewise of the rounds' p99
 }
 
 // Row is a rival at one number of hashes.
@@ -63,8 +63,8 @@ type Row struct {
 	CPUus measure.Spread `json:"cpu_us,omitzero"` // CPU time of the server for a request
 
 	// With Options.Pipeline: requests a second, and their ratio to the raw server's.
-	Rate        measure.Spread `json:"requests_per_s,omitzero"`
-	RateToFloor measure.Spread `json:"requests_to_floor,omitzero"`
+	Rate      measure.Spread `json:"requests_per_s,omitzero"`
+	RateToRaw measure.Spread `json:"requests_to_floor,omitzero"`
 
 	Requests int `json:"requests"` // that count
 	Wrong    int `json:"wrong"`    // answers, also of requests that do not count
@@ -119,7 +119,7 @@ var columns = []column{
 	{"max us", func(row Row) string { return fmt.Sprintf("%.2f", row.MaxUs) }},
 	{"ratio", func(row Row) string { return spread(row.Ratio) }},
 	{"zmtp", func(row Row) string { return spread(measure.Spread{Median: row.RatioZMTP}) }},
-	{"to raw", func(row Row) string { return spread(row.ToFloor) }},
+	{"to raw", func(row Row) string { return spread(row.ToRaw) }},
 	{"cpu us", func(row Row) string { return spread(measure.Spread{Median: row.CPUus.Median}) }},
 	{"ns a hash", func(row Row) string { return fmt.Sprintf("%.1f", 1000*row.UsPerHash) }},
 	{"requests", func(row Row) string { return measure.Grouped(int64(row.Requests)) }},
@@ -165,7 +165,7 @@ func (r Report) addGroup(t *measure.Table, rows []Row) {
 	}
 	for _, row := range rows {
 		if row.Rate.Median > 0 {
-			t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of raw's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToFloor), "unknown"))
+			t.Line("pipelined", "%s, %d under way: %.0f requests a second, %s of raw's", row.Rival, r.Pipeline, row.Rate.Median, cmp.Or(spread(row.RateToRaw), "unknown"))
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestReportKeys(t *testing.T) {
 	assert.Equal(t, row, measuretest.Keys(t, Row{}))
 	some := measure.Spread{Median: 1}
 	full := Row{
-		Figures: Figures{ToFloor: some, P99ToFloor: some}, Note: "n", RatioZMTP: 1, CPUus: some, Rate: some, RateToFloor: some,
+		Figures: Figures{ToRaw: some, P99ToRaw: some}, Note: "n", RatioZMTP: 1, CPUus: some, Rate: some, RateToRaw: some,
 	}
 	assert.ElementsMatch(t, append(row,
 		"note", "ratio_zmtp", "to_floor", "p99_to_floor", "cpu_us", "requests_per_s", "requests_to_floor",
@@ -80,8 +80,8 @@ wrong 3
 `, rest)
 
 	raw.CPUus = measure.Spread{Median: 2.5, Min: 2, Max: 3}
-	row.ToFloor = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
-	row.Rate, row.RateToFloor = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}
+	row.ToRaw = measure.Spread{Median: 1.1, Min: 1, Max: 1.2}
+	row.Rate, row.RateToRaw = measure.Spread{Median: 2000}, measure.Spread{Median: 0.5, Min: 0.4, Max: 0.6}
 	table.Reset()
 	assert.NoError(t, Report{
 		Pipeline: 8, Partial: true, Placement: process.Placement{Shared: true}, Rows: []Row{raw, row},

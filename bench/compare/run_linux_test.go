@@ -68,7 +68,7 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 		assert.LessOrEqual(t, row.RoundP50us.Min, row.RoundP50us.Max, name)
 		assert.LessOrEqual(t, row.Ratio.Min, row.Ratio.Max, name)
 		if slices.Contains(rivals, RawSocket) {
-			assert.Positive(t, row.ToFloor.Median, name)
+			assert.Positive(t, row.ToRaw.Median, name)
 		}
 		if row.Rival == Hitline {
 			assert.Equal(t, measure.Spread{Median: 1, Min: 1, Max: 1}, row.Ratio)
@@ -236,7 +236,7 @@ func TestRunPipelined(t *testing.T) {
 		assert.Positive(t, row.CPUus.Median, name)
 		pipelined := row.Rival != HitlineZMTP
 		assert.Equal(t, pipelined, row.Rate.Median > 0, name)
-		assert.Equal(t, pipelined, row.RateToFloor.Median > 0, name)
+		assert.Equal(t, pipelined, row.RateToRaw.Median > 0, name)
 	}
 }
 

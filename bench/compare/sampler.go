@@ -185,10 +185,10 @@ func (s *sampler) row(hitline, zmtp, raw *sampler) Row {
 	if raw == nil {
 		return r
 	}
-	r.ToFloor = measure.SpreadOf(measure.Ratios(s.all.p50, raw.all.p50))
-	r.P99ToFloor = measure.SpreadOf(measure.Ratios(s.all.p99, raw.all.p99))
+	r.ToRaw = measure.SpreadOf(measure.Ratios(s.all.p50, raw.all.p50))
+	r.P99ToRaw = measure.SpreadOf(measure.Ratios(s.all.p99, raw.all.p99))
 	if len(s.rates) > 0 && len(raw.rates) > 0 {
-		r.RateToFloor = measure.SpreadOf(measure.Ratios(s.rates, raw.rates))
+		r.RateToRaw = measure.SpreadOf(measure.Ratios(s.rates, raw.rates))
 	}
 	return r
 }

@@ -30,14 +30,14 @@ func TestRow(t *testing.T) {
 	r := hitline.row(hitline, nil, raw)
 	assert.Equal(t, Figures{
 		P50us: 24, P99us: 31, MaxUs: 31, RoundP50us: measure.Spread{Median: 24, Min: 11, Max: 30},
-		ToFloor: measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, P99ToFloor: measure.Spread{Median: 1.091, Min: 1, Max: 1.19},
+		ToRaw: measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, P99ToRaw: measure.Spread{Median: 1.091, Min: 1, Max: 1.19},
 	}, r.Figures, "not 24 to 20")
 	assert.Equal(t, measure.Spread{Median: 1, Min: 1, Max: 1}, r.Ratio)
-	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToFloor)
+	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, r.RateToRaw)
 	assert.InDelta(t, 2.4, r.UsPerHash, 1e-9)
 	assert.Equal(t, []int{9, 0}, []int{r.Requests, r.Wrong})
 	assert.Equal(t, measure.Spread{Median: 0.909, Min: 0.833, Max: 1}, raw.row(hitline, nil, raw).Ratio)
-	assert.Zero(t, hitline.row(hitline, nil, nil).ToFloor)
+	assert.Zero(t, hitline.row(hitline, nil, nil).ToRaw)
 
 	hitline.rival = &rival{name: HitlineZMTP, zmtp: true}
 	assert.InDelta(t, 1, hitline.row(hitline, hitline, raw).RatioZMTP, 0)

@@ -117,8 +117,8 @@ type measured struct {
 	medians []float64 // of those that have lookups, in microseconds
 }
 
-// collect takes the windows of one step until each worker has sent its last. What all workers have measured in the same window is a sample, which it
-// gives to each.
+// collect takes the windows of one step until each worker has sent its last. It calls each with
+// a sample: what all workers have measured in one window.
 func (c *collector) collect(workers int, each func(Sample)) *measured {
 	m := &measured{total: window{from: math.MaxInt64, latency: newHistogram()}}
 	sums := map[int64]*window{} // by the beginning

@@ -77,8 +77,7 @@ type runner struct {
 	stopped atomic.Bool // all workers are to end
 
 	shaper    *shaper
-	stored    []piece                        // beforehand
-	source    func(conn int) (source, error) // of what is measured
+	chains    *chains
 	conns     []*conn
 	workers   []*worker
 	collector *collector
@@ -136,15 +135,10 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.shaper, err = newShaper(pool, r.o.Dialect.Envelope()); err != nil {
 		return err
 	}
-	c, err := newChains(r.o, r.shaper)
-	if err != nil {
+	if r.chains, err = newChains(r.o, r.shaper); err != nil {
 		return err
 	}
-	r.report.Entries, r.stored = c.hashes, c.stored()
-	r.source = func(i int) (source, error) {
-		m, err := newMix(r.o, c, r.shaper, i)
-		return m.next, err
-	}
+	r.report.Entries = r.chains.hashes
 	return nil
 }
 
@@ -284,12 +278,13 @@ func (r *runner) work(s stage) error {
 // store stores what is looked up, over all connections.
 func (r *runner) store(context.Context) error {
 	total := 0
-	for _, p := range r.stored {
+	stored := r.chains.stored()
+	for _, p := range stored {
 		total += len(p.parts)
 	}
 	for i, c := range r.conns {
-		from, to := i*len(r.stored)/len(r.conns), (i+1)*len(r.stored)/len(r.conns)
-		c.begin(storing(r.stored[from:to]), -1)
+		from, to := i*len(stored)/len(r.conns), (i+1)*len(stored)/len(r.conns)
+		c.begin(storing(stored[from:to]), -1)
 	}
 	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
@@ -307,10 +302,11 @@ func (r *runner) measure(ctx context.Context) error {
 	}
 	sources := make([]source, len(r.conns))
 	for i := range sources {
-		var err error
-		if sources[i], err = r.source(i); err != nil {
+		m, err := newMix(r.o, r.chains, r.shaper, i)
+		if err != nil {
 			return err
 		}
+		sources[i] = m.next
 	}
 	runtime.GC() // what making the chains has left is not collected while measuring
 	for _, rate := range rates {

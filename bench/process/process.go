@@ -109,12 +109,6 @@ func (p *Process) Stop() {
 // Addr is where the server listens, as it said.
 func (p *Process) Addr() string { return p.addr }
 
-// Path is the program's.
-func (p *Process) Path() string { return p.cmd.Path }
-
-// Pid is the server's process id.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
 // Exited is closed when the server has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 

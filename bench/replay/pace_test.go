@@ -72,7 +72,7 @@ func TestReplaySpeed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSlow(t, func(call int) time.Duration { return tt.took[call-1] })
 				var at []time.Duration
-				r := replayed(t, traceOf(timed), func(o *Options) {
+				r := replayed(t, traceOf(t, timed), func(o *Options) {
 					o.Speed = tt.speed
 					o.OnRequest = func(d time.Duration) { at = append(at, d) }
 				}, s)
@@ -97,7 +97,7 @@ func TestReplaySpeedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick := newSlow(t, func(int) time.Duration { return 0 })
 		late := newSlow(t, func(int) time.Duration { return 150 * time.Millisecond })
-		r := replayed(t, traceOf(timed), func(o *Options) { o.Speed = 1 }, quick, late)
+		r := replayed(t, traceOf(t, timed), func(o *Options) { o.Speed = 1 }, quick, late)
 		assert.Equal(t, []time.Duration{0, 100e6, 100e6, 400e6}, quick.came)
 		assert.Equal(t, []time.Duration{0, 150e6, 300e6, 450e6}, late.came)
 		assert.Equal(t, 200.0, r.BehindMaxMs)
@@ -106,7 +106,7 @@ func TestReplaySpeedConnections(t *testing.T) {
 
 // A wait for what is due in an hour ends with the replay.
 func TestReplaySpeedInterrupted(t *testing.T) {
-	trace := traceOf("{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
+	trace := traceOf(t, "{\"timestamp\":0,\"hash_ids\":[1]}\n{\"timestamp\":3600000,\"hash_ids\":[1]}\n")
 	synctest.Test(t, func(t *testing.T) {
 		stopped := errors.New("stopped by hand")
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -149,7 +149,7 @@ func TestTimestamps(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(traceOf(good + tt.second))
+			o := options(traceOf(t, good+tt.second))
 			_, err := o.CountRequests(t.Context())
 			require.NoError(t, err, "flat out, it is not looked at")
 
@@ -170,7 +170,7 @@ func TestTimestamps(t *testing.T) {
 
 // The time of a line without one is not that of the line before.
 func TestTimestampIsNotKept(t *testing.T) {
-	o := options(traceOf(strings.Repeat("{\"timestamp\":5,\"hash_ids\":[1]}\n", 3) + "{\"hash_ids\":[1]}"))
+	o := options(traceOf(t, strings.Repeat("{\"timestamp\":5,\"hash_ids\":[1]}\n", 3)+"{\"hash_ids\":[1]}"))
 	o.Speed = 1
 	_, err := o.CountRequests(t.Context())
 	require.ErrorContains(t, err, "t.jsonl:4: timestamp is missing")

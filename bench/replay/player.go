@@ -147,7 +147,7 @@ func (p *player) judge(ctx context.Context, r workload.Request, call string, err
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) { // the socket's may come first
 		err = fmt.Errorf("no answer within %v: %w", p.o.Timeout, err)
 	}
-	err = fmt.Errorf("%s:%d: %s of request %d on connection %d: %w", p.o.Trace.Name, r.Number, call, r.Number, p.number, err)
+	err = fmt.Errorf("%s:%d: %s of request %d on connection %d: %w", p.o.Trace, r.Number, call, r.Number, p.number, err)
 	if !errors.Is(err, measure.ErrRefused) {
 		return false, err
 	}
@@ -182,5 +182,5 @@ func (p *player) check(r workload.Request, expected, got uint32) {
 // wrong counts and tells an answer that is not right.
 func (p *player) wrong(r workload.Request, expected, got uint32, reason string) {
 	p.totals.Wrong++
-	p.o.OnProblem(&WrongError{p.o.Trace.Name, r.Number, p.number, expected, got, reason})
+	p.o.OnProblem(&WrongError{string(p.o.Trace), r.Number, p.number, expected, got, reason})
 }

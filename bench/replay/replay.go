@@ -80,7 +80,7 @@ func (o Options) Validate() error {
 		return measure.BadOptions("%d requests; give 0 for all of them", o.Requests)
 	case !(o.Speed >= 0) || math.IsInf(o.Speed, 1): // so that no number is refused too
 		return measure.BadOptions("a speed of %v; give 1 for the trace's own, 0 for flat out", o.Speed)
-	case o.Trace.Open == nil:
+	case o.Trace == "":
 		return measure.BadOptions("no trace")
 	}
 	return measure.CheckPositive("a timeout", o.Timeout)
@@ -105,8 +105,9 @@ func (o Options) each(ctx context.Context, f func(workload.Request) error) error
 	return o.Trace.Requests(ctx, o.BlockSize, o.Requests, o.Speed > 0, f)
 }
 
-// Run replays the whole trace over each of the targets at once, and reports the sums. The index must hold none of the hashes at the start. Wrong and refused
-// answers are counted, told to OnProblem, and are no error.
+// Run replays the whole trace over each target at once and reports the sums. The index must hold
+// none of the hashes at the start. Wrong and refused answers are counted, told to OnProblem, and
+// are no error.
 //
 // On an error the report is partial and covers what was done until then. The
 // error wraps [measure.ErrOptions] or [workload.ErrTrace]; or it is the cause of ctx being

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -115,7 +113,7 @@ func TestReplayExcerpt(t *testing.T) {
 
 func TestReplaySmall(t *testing.T) {
 	f := newFake(t)
-	r, err := Run(t.Context(), options(traceOf(small)), f)
+	r, err := Run(t.Context(), options(traceOf(t, small)), f)
 	require.NoError(t, err)
 	assert.Equal(t, Report{
 		Trace: "t.jsonl", Connections: 1, BlockSize: 512, Requests: 5, Blocks: 10, HitBlocks: 6, HitTokens: 3072,
@@ -127,7 +125,7 @@ func TestReplaySmall(t *testing.T) {
 
 func TestReplayLimit(t *testing.T) {
 	for limit, want := range map[int]int64{0: 5, 1: 1, 4: 4, 5: 5, 6: 5} {
-		o := options(traceOf(small))
+		o := options(traceOf(t, small))
 		o.Requests = limit
 		count, err := o.CountRequests(t.Context())
 		require.NoError(t, err)
@@ -137,7 +135,7 @@ func TestReplayLimit(t *testing.T) {
 		assert.Equal(t, want, r.Requests, "limit %d", limit)
 	}
 	// What lies past the limit is not read.
-	o := options(traceOf("{\"hash_ids\":[1]}\nrubbish"))
+	o := options(traceOf(t, "{\"hash_ids\":[1]}\nrubbish"))
 	o.Requests = 1
 	_, err := Run(t.Context(), o, newFake(t))
 	require.NoError(t, err)
@@ -181,7 +179,7 @@ func TestReplayLies(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(traceOf(small))
+			o := options(traceOf(t, small))
 			o.AllowEvicted = tt.bounded
 			problems := collect(&o)
 			f := newFake(t)
@@ -202,7 +200,7 @@ func TestReplayLies(t *testing.T) {
 
 // With hash blocks of 16 tokens, part of an id can be gone.
 func TestReplayPartOfAnID(t *testing.T) {
-	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
+	o := options(traceOf(t, "{\"hash_ids\":[1]}\n{\"hash_ids\":[1]}\n"))
 	o.BlockSize, o.AllowEvicted = 16, true
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) { return right * 15 / 32, nil }
@@ -219,7 +217,7 @@ func TestWrongErrorText(t *testing.T) {
 }
 
 func TestReplayRefusals(t *testing.T) {
-	o := options(traceOf(small))
+	o := options(traceOf(t, small))
 	problems := collect(&o)
 	f := newFake(t)
 	f.answer = func(call int, right uint32) (uint32, error) {
@@ -270,7 +268,7 @@ func TestReplayConnectionLost(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(traceOf(small))
+			o := options(traceOf(t, small))
 			problems := collect(&o)
 			f := newFake(t)
 			tt.spoil(f)
@@ -301,7 +299,7 @@ func TestReplayOneOfThreeLost(t *testing.T) {
 		}
 		targets = append(targets, f)
 	}
-	r, err := Run(t.Context(), options(traceOf(small)), targets...)
+	r, err := Run(t.Context(), options(traceOf(t, small)), targets...)
 	require.ErrorIs(t, err, lost)
 	assert.Zero(t, r.Refused, "it is lost, not refused")
 	assert.True(t, r.Partial)
@@ -329,7 +327,7 @@ func TestReplayInterrupted(t *testing.T) {
 	stopped := errors.New("stopped by hand")
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	o := options(traceOf(small))
+	o := options(traceOf(t, small))
 	problems := collect(&o)
 	r, err := Run(ctx, o, &hanging{fake: newFake(t), after: 2, hung: func() { stop(stopped) }})
 	require.ErrorIs(t, err, stopped)
@@ -341,7 +339,7 @@ func TestReplayInterrupted(t *testing.T) {
 
 func TestReplayInterruptedBetweenRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	o := options(traceOf(small))
+	o := options(traceOf(t, small))
 	o.OnRequest = func(time.Duration) { stop() }
 	r, err := Run(ctx, o, newFake(t))
 	require.ErrorIs(t, err, context.Canceled)
@@ -349,30 +347,22 @@ func TestReplayInterruptedBetweenRequests(t *testing.T) {
 	assert.Zero(t, r.Refused)
 }
 
-// A reading that is cut short because of the interruption is no bad trace.
+// What is wrong in the trace does not count after the interruption.
 func TestReplayInterruptedReading(t *testing.T) {
-	for _, before := range []string{"", "{\"hash_ids\":[1]}\n"} {
-		stopped := errors.New("stopped by hand")
-		ctx, stop := context.WithCancelCause(t.Context())
-		stopping := readerFunc(func([]byte) (int, error) {
-			stop(stopped)
-			return 0, ctx.Err()
-		})
-		trace := workload.Trace{Name: "t.jsonl", Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(before), stopping)), nil
-		}}
-		_, err := Run(ctx, options(trace), newFake(t))
+	stopped := errors.New("stopped by hand")
+	ctx, stop := context.WithCancelCause(t.Context())
+	o := options(traceOf(t, "{\"hash_ids\":[1]}\nrubbish"))
+	o.OnRequest = func(time.Duration) { stop(stopped) }
+	for range 2 { // at the second line, and at the first
+		_, err := Run(ctx, o, newFake(t))
 		require.ErrorIs(t, err, stopped)
 		require.NotErrorIs(t, err, workload.ErrTrace)
+		o.Trace = "missing.jsonl"
 	}
 }
 
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 func TestReplayTimeout(t *testing.T) {
-	o := options(traceOf(small))
+	o := options(traceOf(t, small))
 	o.Timeout = time.Millisecond
 	r, err := Run(t.Context(), o, &hanging{fake: newFake(t), after: 1})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -387,7 +377,7 @@ func TestReplayTimeout(t *testing.T) {
 }
 
 func TestReplayBadTrace(t *testing.T) {
-	o := options(traceOf("{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
+	o := options(traceOf(t, "{\"hash_ids\":[1]}\n{\"hash_ids\":[-1]}\n"))
 	n, err := o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	assert.Equal(t, 1, n)
@@ -402,12 +392,12 @@ func TestReplayTooManyHashes(t *testing.T) {
 	for range 4095 {
 		line += ",1"
 	}
-	o := options(traceOf(line + "]}"))
+	o := options(traceOf(t, line+"]}"))
 	o.BlockSize = 1 // 4,096 ids of 512 hashes are just allowed
 	_, err := o.CountRequests(t.Context())
 	require.NoError(t, err)
 
-	o.Trace = traceOf(line + ",1]}")
+	o.Trace = traceOf(t, line+",1]}")
 	_, err = o.CountRequests(t.Context())
 	require.ErrorIs(t, err, workload.ErrTrace)
 	require.ErrorContains(t, err, "t.jsonl:1: 2097664 hash blocks; a lookup carries at most 2097152")
@@ -427,15 +417,15 @@ func TestOptions(t *testing.T) {
 		"negative limit":   {func(o *Options) { o.Requests = -1 }, "-1 requests; give 0 for all of them"},
 		"no timeout":       {func(o *Options) { o.Timeout = 0 }, "a timeout of 0s; it must be positive"},
 		"negative timeout": {func(o *Options) { o.Timeout = -time.Second }, "a timeout of -1s; it must be positive"},
-		"a speed":          {func(o *Options) { o.Speed = 99.5; o.Trace = traceOf(timed) }, ""},
+		"a speed":          {func(o *Options) { o.Speed = 99.5 }, ""},
 		"negative speed":   {func(o *Options) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
 		"endless speed":    {func(o *Options) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
 		"no speed":         {func(o *Options) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
-		"no trace":         {func(o *Options) { o.Trace = workload.Trace{} }, "no trace"},
+		"no trace":         {func(o *Options) { o.Trace = "" }, "no trace"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(traceOf(small))
+			o := options(traceOf(t, timed))
 			tt.change(&o)
 			_, countErr := o.CountRequests(t.Context())
 			_, err := Run(t.Context(), o, newFake(t))
@@ -448,7 +438,7 @@ func TestOptions(t *testing.T) {
 			assert.EqualError(t, err, "bad options: "+tt.want)
 		})
 	}
-	_, err := Run(t.Context(), options(traceOf(small)))
+	_, err := Run(t.Context(), options(traceOf(t, small)))
 	assert.EqualError(t, err, "bad options: no connections")
 }
 
@@ -456,7 +446,7 @@ func TestOptions(t *testing.T) {
 func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 20 * time.Millisecond
-		o := options(traceOf(small))
+		o := options(traceOf(t, small))
 		o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
 		f := newFake(t)
 		f.failStore = func(int) error { time.Sleep(wait); return nil }
@@ -475,7 +465,7 @@ func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 
 // OnProblem keeps no lock of its own, so calls of three connections must not overlap.
 func TestReplayTellsOneProblemAtATime(t *testing.T) {
-	o := options(traceOf(small))
+	o := options(traceOf(t, small))
 	var inside atomic.Int32
 	problems := 0
 	o.OnProblem = func(error) {
@@ -496,22 +486,6 @@ func TestReplayTellsOneProblemAtATime(t *testing.T) {
 	assert.Equal(t, 15, problems)
 }
 
-func TestReplayClosesReadings(t *testing.T) {
-	var opened, closed atomic.Int32
-	for _, text := range []string{small, small + "?"} {
-		trace := traceOf(text)
-		trace.Open = func() (io.ReadCloser, error) {
-			opened.Add(1)
-			return closeFunc{strings.NewReader(text), func() { closed.Add(1) }}, nil
-		}
-		_, countErr := options(trace).CountRequests(t.Context())
-		_, err := Run(t.Context(), options(trace), newFake(t), newFake(t))
-		assert.Equal(t, countErr == nil, err == nil)
-	}
-	assert.EqualValues(t, 6, opened.Load(), "one to count, one for each connection")
-	assert.EqualValues(t, 6, closed.Load())
-}
-
 // quiet is a target that does nothing, so that what is measured is the replay.
 type quiet struct{}
 
@@ -524,7 +498,7 @@ func TestPlayAllocates(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	o := options(workload.Trace{})
+	o := options("")
 	o.BlockSize, o.AllowEvicted = 16, true
 	perRequest := func(n int) float64 {
 		p := newPlayer(0, quiet{}, o, time.Now(), newTimeline(time.Hour, o.BlockSize))
@@ -537,11 +511,3 @@ func TestPlayAllocates(t *testing.T) {
 	}
 	assert.Equal(t, perRequest(1), perRequest(1000))
 }
-
-// closeFunc is a reader that calls a function when it is closed.
-type closeFunc struct {
-	io.Reader
-	close func()
-}
-
-func (c closeFunc) Close() error { c.close(); return nil }

@@ -46,7 +46,7 @@ type Report struct {
 
 // sum adds up what the players counted and timed in a replay that took so long.
 func sum(o Options, players []*player, took time.Duration) Report {
-	r := Report{Trace: o.Trace.Name, Connections: len(players), BlockSize: o.BlockSize, Speed: o.Speed}
+	r := Report{Trace: string(o.Trace), Connections: len(players), BlockSize: o.BlockSize, Speed: o.Speed}
 	latency, behind := hdrhistogram.New(1, maxLatency, 3), time.Duration(0)
 	for _, p := range players {
 		t := &p.totals

@@ -21,7 +21,7 @@ func TestReplayWindows(t *testing.T) {
 			}
 			return time.Millisecond
 		})
-		r := replayed(t, lines(7000, 8000, 9000, 30000, 127000), func(o *Options) {
+		r := replayed(t, lines(t, 7000, 8000, 9000, 30000, 127000), func(o *Options) {
 			o.Speed, o.window = 5, 10*time.Second
 		}, s)
 		assert.Equal(t, 10.0, r.IntervalS)
@@ -42,7 +42,7 @@ func TestReplayWindows(t *testing.T) {
 func TestReplayWindowsFlatOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlow(t, func(int) time.Duration { return 4 * time.Second })
-		r := replayed(t, lines(1, 1, 1, 1), func(o *Options) { o.window = 5 * time.Second }, s)
+		r := replayed(t, lines(t, 1, 1, 1, 1), func(o *Options) { o.window = 5 * time.Second }, s)
 		var got []string
 		for _, v := range r.Windows {
 			got = append(got, fmt.Sprint(v.StartS, v.Requests, v.HitBlocks))
@@ -55,7 +55,7 @@ func TestReplayWindowsFlatOut(t *testing.T) {
 func TestReplayWindowsRefused(t *testing.T) {
 	f := newFake(t)
 	f.answer = func(int, uint32) (uint32, error) { return 512, refusedFor("not now") }
-	r := replayed(t, traceOf("{\"hash_ids\":[1,2]}"), func(o *Options) { o.window = time.Hour }, f)
+	r := replayed(t, traceOf(t, "{\"hash_ids\":[1,2]}"), func(o *Options) { o.window = time.Hour }, f)
 	assert.Equal(t, []Window{{Requests: 1, Blocks: 2}}, r.Windows)
 	assert.Zero(t, r.MaxUs)
 }

@@ -2,16 +2,25 @@ package replay
 
 import (
 	"fmt"
+	"os"
 	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/workload"
 )
 
 // excerptTrace is the trace that hitline's tests have.
-var excerptTrace = workload.FileTrace(excerpt)
+const excerptTrace workload.Trace = excerpt
 
-// traceOf returns a trace of lines.
-func traceOf(text string) workload.Trace { return workload.TextTrace("t.jsonl", text) }
+// traceOf returns a trace of lines, the file t.jsonl in a directory that it changes to.
+func traceOf(t *testing.T, text string) workload.Trace {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("t.jsonl", []byte(text), 0o600))
+	return "t.jsonl"
+}
 
 // timed is a trace of four requests at 0, 100, 100 and 400 ms after the first.
 const timed = `{"timestamp":1000,"hash_ids":[1]}
@@ -29,10 +38,10 @@ const small = `{"hash_ids":[1,2]}
 `
 
 // lines returns a trace with one request of one block at each of the times, in ms.
-func lines(times ...int) workload.Trace {
+func lines(t *testing.T, times ...int) workload.Trace {
 	var text strings.Builder
 	for i, at := range times {
 		fmt.Fprintf(&text, "{\"timestamp\":%d,\"hash_ids\":[%d]}\n", at, i%2)
 	}
-	return traceOf(text.String())
+	return traceOf(t, text.String())
 }

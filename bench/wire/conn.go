@@ -28,7 +28,7 @@ func (c *Conn) interrupt() {
 }
 
 // Close closes the socket, once.
-func (c *Conn) Close() error {
+func (c *Conn) Close() {
 	c.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +36,6 @@ func (c *Conn) Close() error {
 		c.closed = true
 		c.Socket.Close()
 	}
-	return nil
 }
 
 // Send writes two buffers, the second of which may be empty, with one call.

@@ -2,7 +2,6 @@
 //
 //   - [Chains]: chains of random hashes that are stored, then looked up in rotation.
 //   - [Trace] and [Model]: the requests of a recorded trace, and what is stored of them.
-//   - [Arrivals]: when requests fall due.
 //
 // All that is drawn depends on a [Seed] alone: the same seed makes the same requests.
 package workload

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -27,25 +26,9 @@ const maxLine = 1 << 20
 // where, as file:line.
 var ErrTrace = errors.New("bad trace")
 
-// Trace is a recorded list of requests, plain or compressed with gzip (told by
+// Trace is the path of a recorded list of requests, plain or compressed with gzip (told by
 // its first bytes, not by its name).
-type Trace struct {
-	// Name is what messages and reports call it, normally its path.
-	Name string
-	// Open starts a reading from the beginning; the caller closes it. A replay
-	// calls it once for each connection, by several goroutines at once.
-	Open func() (io.ReadCloser, error)
-}
-
-// FileTrace returns the trace in the file at path.
-func FileTrace(path string) Trace {
-	return Trace{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
-}
-
-// TextTrace returns a trace of the given name that holds text.
-func TextTrace(name, text string) Trace {
-	return Trace{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
-}
+type Trace string
 
 // Request is one line of a trace.
 type Request struct {
@@ -54,16 +37,10 @@ type Request struct {
 	IDs    []uint64
 }
 
-// Each calls f with the number (from 1) and the ids of each request, in order,
-// of the first limit requests, or of all if limit is 0. The ids are valid during
-// the call. An error of f ends it, as does the end of ctx. A request of more
+// Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
+// The ids are valid during the call. If timed, the requests have their times, which the trace
+// must then have on every line. An error of f ends it, as does the end of ctx. A request of more
 // hashes than a lookup carries, blockSize tokens each, is refused.
-func (t Trace) Each(ctx context.Context, blockSize, limit int, f func(number int, ids []uint64) error) error {
-	return t.Requests(ctx, blockSize, limit, false, func(r Request) error { return f(r.Number, r.IDs) })
-}
-
-// Requests is Each for requests, with their times if timed, which a trace must then
-// have on every line.
 func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f func(Request) error) error {
 	r, err := t.open()
 	if err == nil {
@@ -115,18 +92,23 @@ type traceReader struct {
 
 // open starts a reading. The caller closes the reader.
 func (t Trace) open() (*traceReader, error) {
-	src, err := t.Open()
+	src, err := os.Open(string(t))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTrace, err)
 	}
+	return newTraceReader(string(t), src)
+}
+
+// newTraceReader returns a reader of src, which it closes on an error.
+func newTraceReader(name string, src io.ReadCloser) (*traceReader, error) {
 	plain, err := unpack(src)
 	if err != nil {
 		_ = src.Close() // only read from
-		return nil, fmt.Errorf("%w: %s: %w", ErrTrace, t.Name, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrTrace, name, err)
 	}
 	lines := bufio.NewScanner(plain)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine+len("\r\n"))
-	return &traceReader{name: t.Name, src: src, lines: lines}, nil
+	return &traceReader{name: name, src: src, lines: lines}, nil
 }
 
 // unpack returns a reader of the text in src, which may be compressed.

@@ -17,8 +17,8 @@ import (
 )
 
 // readAll returns the ids of all requests until the first error.
-func readAll(t Trace) ([][]uint64, error) {
-	r, err := t.open()
+func readAll(src io.ReadCloser) ([][]uint64, error) {
+	r, err := newTraceReader("t.jsonl", src)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +35,8 @@ func readAll(t Trace) ([][]uint64, error) {
 		all = append(all, append([]uint64{}, ids...))
 	}
 }
+
+func readerOf(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
 func zip(t *testing.T, text string) string {
 	var packed bytes.Buffer
@@ -66,10 +68,10 @@ func TestTraceReads(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := readAll(TextTrace("t.jsonl", tt.text))
+			got, err := readAll(readerOf(tt.text))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
-			got, err = readAll(TextTrace("t.jsonl", zip(t, tt.text)))
+			got, err = readAll(readerOf(zip(t, tt.text)))
 			require.NoError(t, err, "with gzip")
 			assert.Equal(t, tt.want, got, "with gzip")
 		})
@@ -107,7 +109,7 @@ func TestTraceErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			all, err := readAll(TextTrace("t.jsonl", tt.text))
+			all, err := readAll(readerOf(tt.text))
 			require.ErrorIs(t, err, ErrTrace)
 			assert.Equal(t, "bad trace: "+tt.want, err.Error())
 			for _, ids := range all {
@@ -119,7 +121,7 @@ func TestTraceErrors(t *testing.T) {
 
 func TestTraceCutGzip(t *testing.T) {
 	packed := zip(t, strings.Repeat("{\"hash_ids\":[1]}\n", 3))
-	_, err := readAll(TextTrace("t.jsonl", packed[:len(packed)-4]))
+	_, err := readAll(readerOf(packed[:len(packed)-4]))
 	require.ErrorIs(t, err, ErrTrace)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, err.Error(), "t.jsonl:4: ")
@@ -127,29 +129,31 @@ func TestTraceCutGzip(t *testing.T) {
 
 func TestTraceReadError(t *testing.T) {
 	cause := errors.New("disk on fire")
-	broken := func(text string) Trace {
-		return Trace{Name: "t.jsonl", Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(cause))), nil
-		}}
-	}
 	for text, at := range map[string]string{"": "t.jsonl: ", "{\"hash_ids\":[1]}\n": "t.jsonl:2: "} {
-		_, err := readAll(broken(text))
+		_, err := readAll(io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(cause))))
 		require.ErrorIs(t, err, ErrTrace)
 		require.ErrorIs(t, err, cause)
 		assert.Contains(t, err.Error(), at+"disk on fire")
 	}
 }
 
-func TestFileTrace(t *testing.T) {
+func TestTraceRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
-	_, err := readAll(FileTrace(path))
+	trace := Trace(path)
+	read := func() (all [][]uint64, err error) {
+		err = trace.Requests(t.Context(), BlockTokens, 0, false, func(r Request) error {
+			all = append(all, append([]uint64{}, r.IDs...))
+			return nil
+		})
+		return all, err
+	}
+	_, err := read()
 	require.ErrorIs(t, err, ErrTrace)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	require.NoError(t, os.WriteFile(path, []byte("{\"hash_ids\":[1,2]}\n"), 0o600))
-	trace := FileTrace(path)
 	for range 2 { // each reading begins at the beginning
-		got, err := readAll(trace)
+		got, err := read()
 		require.NoError(t, err)
 		assert.Equal(t, [][]uint64{{1, 2}}, got)
 	}
@@ -166,9 +170,7 @@ func (c closeFunc) Close() error { c.close(); return nil }
 func TestTraceCloses(t *testing.T) {
 	for _, text := range []string{"{\"hash_ids\":[1]}\n", "?", "\x1f\x8b"} {
 		closed := 0
-		_, _ = readAll(Trace{Name: "t.jsonl", Open: func() (io.ReadCloser, error) {
-			return closeFunc{strings.NewReader(text), func() { closed++ }}, nil
-		}})
+		_, _ = readAll(closeFunc{strings.NewReader(text), func() { closed++ }})
 		assert.Equal(t, 1, closed, "%q", text)
 	}
 }
@@ -180,7 +182,7 @@ func TestTraceAllocates(t *testing.T) {
 	}
 	perRequest := func(ids int) float64 {
 		line := `{"timestamp": 0, "hash_ids": [123456` + strings.Repeat(", 123456", ids-1) + "]}\n"
-		r, err := TextTrace("t.jsonl", strings.Repeat(line, 200)).open()
+		r, err := newTraceReader("t.jsonl", readerOf(strings.Repeat(line, 200)))
 		require.NoError(t, err)
 		defer r.close()
 		return testing.AllocsPerRun(100, func() {

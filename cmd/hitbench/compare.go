@@ -103,13 +103,14 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	hashesFlag(flags, &f.o.Hashes, []int{64, 512, 8192, 131072}, ", one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a number or a list, one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	replaceList(flags, "hashes")
 	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm 3s)")
 	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds, over which figures are medians")
-	requestsFlag(flags, &f.o.Requests, 0, " to each rival in a round; 0 for what --duration is enough for")
+	requestsFlag(flags, &f.o.Requests, " to each rival in a round; 0 for what --duration is enough for")
 	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 0, "requests under way in further rounds that measure requests a second; 0 for none")
-	seedFlag(flags, &f.o.Seed, 1, "")
+	seedFlag(flags, &f.o.Seed, 1)
 	missFlags(flags, &f.o.HitShare, &f.missAt, 1)
 	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes exceed together; an index holds as many")
 	blockSizeFlag(flags, &f.o.BlockSize, 16, "")
@@ -118,7 +119,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	jsonFlag(flags, &f.json)
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
 		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
-		hitlineFlag(group, &f.o.Hitline, "")
+		hitlineFlag(group, &f.o.Hitline)
 		group.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also with Mooncake (default python3)")
 		group.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server")
 		group.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server")

@@ -43,13 +43,8 @@ func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, d
 	cli.SecondsVarP(flags, p, "duration", "d", value, "how long to measure, in seconds or as 500ms or 2m"+detail)
 }
 
-func requestsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
-	flags.IntVarP(p, "requests", "n", value, "`number` of requests"+detail)
-}
-
-func hashesFlag(flags *pflag.FlagSet, p *[]int, value []int, detail string) {
-	flags.IntSliceVar(p, "hashes", value, "`hashes` of a lookup, a number or a list"+detail)
-	replaceList(flags, "hashes")
+func requestsFlag(flags *pflag.FlagSet, p *int, detail string) {
+	flags.IntVarP(p, "requests", "n", 0, "`number` of requests"+detail)
 }
 
 func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
@@ -70,16 +65,16 @@ func blockSizeFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVar(p, "block-size", value, "`tokens` that one hash covers"+detail)
 }
 
-func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64, detail string) {
-	flags.Uint64Var(p, "seed", value, "of hashes and order: the same requests again for the same one; 0 for a random one, which the report has"+detail)
+func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64) {
+	flags.Uint64Var(p, "seed", value, "of hashes and order: the same requests again for the same one; 0 for a random one, which the report has")
 }
 
 func timeoutFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
 	flags.DurationVar(p, "timeout", value, "longest wait for a start, a connection or an answer"+detail)
 }
 
-func hitlineFlag(flags *pflag.FlagSet, p *string, detail string) {
-	flags.StringVar(p, "hitline", "", "`path` of hitline"+detail+" (default beside this program, then on PATH)")
+func hitlineFlag(flags *pflag.FlagSet, p *string) {
+	flags.StringVar(p, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
 }
 
 func jsonFlag(flags *pflag.FlagSet, p *bool) {

@@ -42,7 +42,8 @@ func TestCoresFlags(t *testing.T) {
 func TestListFlags(t *testing.T) {
 	var hashes []int
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	hashesFlag(set, &hashes, []int{1, 2}, "")
+	set.IntSliceVar(&hashes, "hashes", []int{1, 2}, "")
+	replaceList(set, "hashes")
 	assert.Equal(t, []int{1, 2}, hashes)
 	require.NoError(t, set.Parse([]string{"--hashes", "3,4", "--hashes", "64"}))
 	assert.Equal(t, []int{64}, hashes)

@@ -59,7 +59,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.SortFlags = false
 	flags.StringVar(&f.trace, "trace", "", "`file` of a trace, plain or gzip")
 	connectionsFlag(flags, &f.connections, 1, "; each replays the whole trace with hashes of its own")
-	requestsFlag(flags, &f.o.Requests, 0, ", the first ones; 0 for all")
+	requestsFlag(flags, &f.o.Requests, ", the first ones; 0 for all")
 	blockSizeFlag(flags, &f.o.BlockSize, 0, "; divides 512; 0 asks the server, with one full-attention group")
 	flags.Float64Var(&f.o.Speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.o.AllowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
@@ -124,7 +124,7 @@ func (f replayFlags) options(ctx context.Context) (o replay.Options, total int, 
 	case !info.Mode().IsRegular(): // each connection reads it from the start
 		return o, 0, fmt.Errorf("%w: %s is no regular file; name a file of JSON lines, plain or gzip", workload.ErrTrace, f.trace)
 	}
-	o.Trace = workload.FileTrace(f.trace)
+	o.Trace = workload.Trace(f.trace)
 	if o.BlockSize == 0 { // until the server is asked; the number of requests is the same
 		o.BlockSize = workload.BlockTokens
 	}

@@ -78,7 +78,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
 	e := &endpoints{
-		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge),
+		listener:   newEvictingListener(listener, maxHTTPConns),
 		done:       make(chan struct{}),
 		httpServer: newHTTPServer(mux, logger),
 	}

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// evictingListener returns at most max open connections. If a further one arrives, it
+// evictingListener returns at most maxConns open connections. If a further one arrives, it
 // closes another: of those that wait for a request, the one that has waited for longest,
-// and if none waits, the oldest. A connection younger than minAge is not closed, so that
+// and if none waits, the oldest. A connection younger than minConnAge is not closed, so that
 // a client that sends its request at once is answered; meanwhile Accept waits.
 //
 // A limit that lets new connections wait, as netutil.LimitListener does, would give one peer
 // that sends a byte a second the time of all timeouts together.
 type evictingListener struct {
 	net.Listener
-	max    int
-	minAge time.Duration
+	maxConns int
 
 	mu     sync.Mutex
 	closed bool
@@ -35,8 +34,8 @@ type evictableConn struct {
 	waiting time.Time
 }
 
-func newEvictingListener(l net.Listener, max int, minAge time.Duration) *evictingListener {
-	return &evictingListener{Listener: l, max: max, minAge: minAge, conns: map[*evictableConn]struct{}{}}
+func newEvictingListener(l net.Listener, maxConns int) *evictingListener {
+	return &evictingListener{Listener: l, maxConns: maxConns, conns: map[*evictableConn]struct{}{}}
 }
 
 // Accept returns the next connection.
@@ -47,7 +46,7 @@ func (l *evictingListener) Accept() (net.Conn, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.conns) >= l.max && !l.closed {
+	for len(l.conns) >= l.maxConns && !l.closed {
 		if victim := l.victim(); victim != nil {
 			delete(l.conns, victim)
 			_ = victim.Conn.Close()
@@ -70,7 +69,7 @@ func (l *evictingListener) Accept() (net.Conn, error) {
 // victim returns the connection to close, nil if all are too young.
 func (l *evictingListener) victim() (victim *evictableConn) {
 	for c := range l.conns {
-		if time.Since(c.accepted) >= l.minAge && (victim == nil || c.before(victim)) {
+		if time.Since(c.accepted) >= minConnAge && (victim == nil || c.before(victim)) {
 			victim = c
 		}
 	}

@@ -52,13 +52,13 @@ type pipeClient struct {
 }
 
 // startHTTP serves handler until the test ends.
-func startHTTP(t *testing.T, max int, handler http.Handler) *pipeServer {
+func startHTTP(t *testing.T, maxConns int, handler http.Handler) *pipeServer {
 	s := &pipeServer{t: t, pipes: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}}
 	s.http = newHTTPServer(handler, slog.New(slog.DiscardHandler))
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.http.Serve(newEvictingListener(s.pipes, max, minConnAge))
+		_ = s.http.Serve(newEvictingListener(s.pipes, maxConns))
 	}()
 	t.Cleanup(func() { _ = s.http.Close(); <-served })
 	return s
@@ -248,7 +248,7 @@ func TestShutdownBesideSilentConnections(t *testing.T) {
 func TestEvictableTLSConnection(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newEvictingListener(nil, 1, 0)
+	l := newEvictingListener(nil, 1)
 	c := &evictableConn{Conn: ours, listener: l, waiting: time.Now()}
 	secure := tls.Server(c, &tls.Config{})
 	setConnState(secure, http.StateActive)
@@ -265,11 +265,11 @@ func TestAnswersBesideSlowPeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := startWithMetrics(t, "fleet: {listen: 127.0.0.1:0}\n")
 			for address, paths := range map[string][]string{o.metrics: {"/readyz", "/metrics"}, o.fleet: {"/ready"}} {
-				max := maxHTTPConns
+				maxConns := maxHTTPConns
 				if address == o.fleet {
-					max = fleetConns(openFileLimit())
+					maxConns = fleetConns(openFileLimit())
 				}
-				stop := holdConnections(t, address, max, begin)
+				stop := holdConnections(t, address, maxConns, begin)
 				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 				for range 5 {
 					for _, path := range paths {

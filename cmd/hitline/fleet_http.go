@@ -73,7 +73,7 @@ func (r *running) openFleetHTTP(srv *server.Server) (*fleetHTTP, error) {
 	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, httpapi.Paths())
 	f.httpServer = newHTTPServer(f.FleetHTTP, r.logger)
 	f.httpServer.ReadTimeout, f.httpServer.WriteTimeout = 0, 0 // the handler has its own
-	var listener net.Listener = newEvictingListener(f.listener, fleetConns(openFileLimit()), minConnAge)
+	var listener net.Listener = newEvictingListener(f.listener, fleetConns(openFileLimit()))
 	if read.Settings.TLS != nil {
 		listener = tls.NewListener(listener, &tls.Config{
 			MinVersion:         tls.VersionTLS13,

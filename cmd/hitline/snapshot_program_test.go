@@ -94,9 +94,9 @@ func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
 // conversation returns the hashes of the requests of a recorded trace.
 func conversation(t *testing.T) (requests [][]byte) {
 	t.Helper()
-	trace := workload.FileTrace("../../bench/testdata/conversation_excerpt.jsonl")
-	require.NoError(t, trace.Each(t.Context(), workload.BlockTokens, 0, func(_ int, ids []uint64) error {
-		requests = append(requests, workload.AppendHashes(nil, ids, workload.BlockTokens))
+	const trace workload.Trace = "../../bench/testdata/conversation_excerpt.jsonl"
+	require.NoError(t, trace.Requests(t.Context(), workload.BlockTokens, 0, false, func(r workload.Request) error {
+		requests = append(requests, workload.AppendHashes(nil, r.IDs, workload.BlockTokens))
 		return nil
 	}))
 	return requests
