@@ -28,7 +28,7 @@ func (a *app) pictureCommand() *cobra.Command {
 for dark pages into NAME-dark.svg.
 
 Kinds, and what they take:
-  latency   percentiles of the latency: reports of run
+  latency   percentiles of the latency: reports of run at one rate
   cost      round trip by number of hashes: reports of compare
   replay    hit ratio and latency over time: reports of replay
 
