@@ -59,7 +59,9 @@
 //
 // The row used least recently goes first, and of rows used at one time the last in its
 // segment, so that the end of a chain goes before its beginning. A row is as young as the
-// youngest of its entries. What lookups find is queued, and applied by the next store.
+// youngest of its entries. A store evicts none of its own keys: if nothing older is left, rows
+// that were used since it began go, and what only shares a row with its keys. What lookups find
+// is queued, and applied by the next store.
 //
 // A log that is full keeps a 32nd of its slots free, so that what is evicted grows
 // together before it is used again. A store that finds its chain in pieces moves
@@ -72,9 +74,8 @@
 // one more is refused.
 //
 // The work of a batch is bounded by its keys, save for copies that are made when something
-// has doubled (of the table's directory, 12 bytes for about 1,600 entries, and of the list of
-// segments, 16 bytes for 4,096 entries), and for the search of an old row after lookups have
-// used many segments. Lookups and stores count their work (work.go).
+// has doubled: of the table's directory, 12 bytes for about 1,600 entries, and of the list of
+// segments, 16 bytes for 4,096 entries. Lookups and stores count their work (work.go).
 //
 // # Dumps
 //

@@ -191,7 +191,7 @@ func (x *Index) dumpRun(d *dump) {
 			n = row*rowSlots - i
 		}
 	}
-	d.add(DumpRecord{Kind: DumpRun, HashLen: x.hashLen, Keys: d.copy(seg.records(i, n)), LastUse: time}, x.coverage[seg.classOf(i)])
+	d.add(DumpRecord{Kind: DumpRun, HashLen: x.hashLen, Keys: d.copy(seg.records(i, n)), LastUse: min(time, MaxDumpUse)}, x.coverage[seg.classOf(i)])
 	x.work += n * workPerDumped
 	d.at += slot(n)
 }

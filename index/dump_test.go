@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -62,12 +61,13 @@ func loadInto(t testing.TB, x *Index, records []DumpRecord) *Index {
 
 // evictionOrder evicts all entries and returns the keys.
 func evictionOrder(x *Index) (keys []string) {
-	for row := x.oldestRow(math.MaxUint64); row != noSlot; row = x.oldestRow(math.MaxUint64) {
+	all := &Writer{use: noUse - 1} // no row was used at that time
+	for row, _ := x.oldestRow(all); row != noSlot; row, _ = x.oldestRow(all) {
 		seg, i := x.at(row)
 		for at, n := range seg.used.runs(i, i+rowSlots) {
 			keys = append(keys, split(seg.records(at, n), x.hashLen)...)
 		}
-		x.evictOldest(1, math.MaxUint64)
+		x.evictOldest(1, all)
 	}
 	return keys
 }

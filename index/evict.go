@@ -1,7 +1,7 @@
 package index
 
 import (
-	"math"
+	"math/bits"
 
 	"github.com/hitline/hitline/simd"
 )
@@ -12,31 +12,26 @@ import (
 const slackShare = 32
 
 // makeRoom grows the log or evicts until want keys can be stored, and returns for how
-// many of them there is room. It evicts about twice as many at most, and nothing used at the
-// given time or later, which is when the store began. moved of the keys only change their slot.
-func (x *Index) makeRoom(want, moved int, before uint64) int {
+// many of them there is room. It does not evict keys of the same store. moved of the keys only change their slot.
+func (x *Index) makeRoom(want, moved int, w *Writer) int {
 	k := int64(want)
 	free := k // slots that there should be
 	if x.evicting {
 		free = min(k+x.slots/slackShare, x.free+2*k) // the slack is made in steps
 	}
 	for {
-		over := int64(0)
-		if x.maxEntries > 0 {
-			over = x.entries + k - int64(moved) - x.maxEntries
-		}
-		short := free - x.free
-		if short > 0 && x.grow() {
+		if x.free < free && x.grow() {
 			continue
 		}
-		if short < rowSlots && x.free >= k { // the slack is made in whole rows
-			short = 0
+		need := k - x.free
+		if x.maxEntries > 0 {
+			need = max(need, x.entries+k-int64(moved)-x.maxEntries)
 		}
-		need := max(over, short)
-		if need <= 0 {
+		more := max(need, min(free-x.free, x.allowance-rowSlots+1)) // rows go as a whole
+		if more <= 0 {
 			return want
 		}
-		if x.evictOldest(int(need), before) {
+		if x.evictOldest(int(more), w) {
 			continue
 		}
 		have := x.free
@@ -47,30 +42,43 @@ func (x *Index) makeRoom(want, moved int, before uint64) int {
 	}
 }
 
+// evictedPerKey is how many entries a store may evict for each key: one whose slot it takes, and one more for the
+// slack.
+const evictedPerKey = 2
+
+// allow adds to the allowance for n keys of a store. What stores do not need is kept for a batch only.
+func (x *Index) allow(n int) {
+	x.allowance = min(x.allowance+int64(evictedPerKey*n), evictedPerKey*batchKeys)
+}
+
 // evictOldest evicts the rows used least recently until n entries are gone, or about a batch. It returns false
-// if all rows were used at the given time or later.
-func (x *Index) evictOldest(n int, before uint64) bool {
+// if there is nothing to evict but keys of the same store.
+func (x *Index) evictOldest(n int, w *Writer) bool {
 	var evicted [batchKeys]slot
 	slots := evicted[:0]
 	for len(slots) < n && len(slots) <= batchKeys-rowSlots {
-		row := x.oldestRow(before)
-		if row == noSlot {
+		first, entries := x.oldestRow(w)
+		if first == noSlot {
 			break
 		}
-		seg, i := x.at(row)
-		for at, m := range seg.used.runs(i, i+rowSlots) {
-			for j := range m {
-				slots = append(slots, row+slot(at-i+j))
-			}
+		for set := entries; set != 0; set &= set - 1 {
+			slots = append(slots, first+slot(bits.TrailingZeros8(set)))
 		}
-		seg.lastUse[i/rowSlots] = math.MaxUint64 // so it is not found again
+		seg, i := x.at(first)
+		if entries == seg.entriesOf(i/rowSlots) {
+			seg.lastUse[i/rowSlots] = noUse // so that it is not found again
+		} else {
+			seg.usedLast[i/rowSlots] |= entries
+		}
 	}
 	x.evictSlots(slots)
 	for _, s := range slots {
-		seg, i := x.at(s)
-		seg.lastUse[i/rowSlots] = 0
+		if seg, i := x.at(s); seg.lastUse[i/rowSlots] == noUse {
+			seg.lastUse[i/rowSlots] = 0
+		}
 	}
 	x.evicting = x.evicting || len(slots) > 0
+	x.allowance -= int64(len(slots))
 	return len(slots) > 0
 }
 

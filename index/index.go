@@ -117,9 +117,11 @@ type writers struct {
 	freeSegments freeSegments
 	open         opening
 	byUse        useHeap
-	evicting     bool // something was evicted
-	splits       int  // pages that the batch has split
-	work         int  // of the batch, see Writer.Work
+	lookAt       int   // the place in byUse that oldestRow looked at last in turn
+	allowance    int64 // entries that stores may still evict to make the slack
+	evicting     bool  // something was evicted
+	splits       int   // pages that the batch has split
+	work         int   // of the batch, see Writer.Work
 }
 
 // New returns an empty index.

@@ -7,7 +7,8 @@ import (
 
 // When entries were used last is known by row: rowSlots consecutive slots of a segment have one time of use,
 // that of the entry used last, and are evicted together. Times are numbers of Index.clock: a store has one, and
-// so has each stretch that a lookup has found.
+// so has each stretch that a lookup has found. A row also knows which of its slots were used at that time, so that
+// a store need not keep what only shares a row with its keys.
 //
 // A segment keeps a lower bound of the times of its rows, and a heap orders the segments by it. So the oldest
 // row is found in the first segment, once its bound has been brought up to date.
@@ -16,7 +17,7 @@ const (
 	rowSlots    = 8
 	segmentRows = segmentSlots / rowSlots
 	rowsPerWord = 64 / rowSlots // of a slotSet
-	// maxLooks bounds the segments that a search for the oldest row looks at once it has found one to evict.
+	// maxLooks bounds the segments that a search for the oldest row looks at, by the heap and in turn.
 	maxLooks = 8
 )
 
@@ -48,13 +49,22 @@ func (x *Index) nextUse() uint64 {
 	return x.clock
 }
 
-// markUsed sets the time of use of the rows of a stretch, within one segment, unless theirs is later.
-func (x *Index) markUsed(first slot, n int, time uint64) {
+// markUsed sets the time of use of the rows of a stretch, within one segment. A row that was used later keeps its
+// time if keepLater is set; otherwise it is the row of a store, which does not evict it then.
+func (x *Index) markUsed(first slot, n int, time uint64, keepLater bool) {
 	seg, i := x.at(first)
-	rows := seg.lastUse[i/rowSlots : (i+n-1)/rowSlots+1]
-	x.work += 1 + len(rows)/rowsPerWork
-	for r := range rows {
-		rows[r] = max(rows[r], time)
+	x.work += 1 + n/rowSlots/rowsPerWork
+	for end := i + n; i < end; {
+		row, from := i/rowSlots, i%rowSlots
+		used := min(rowSlots-from, end-i)
+		slots := uint8(1<<used-1) << from
+		switch last := seg.lastUse[row]; {
+		case last == time:
+			seg.usedLast[row] |= slots
+		case last < time || !keepLater:
+			seg.lastUse[row], seg.usedLast[row] = time, slots
+		}
+		i += used
 	}
 	if time < seg.bound {
 		seg.bound = time
@@ -62,40 +72,70 @@ func (x *Index) markUsed(first slot, n int, time uint64) {
 	}
 }
 
-// oldestRow returns the first slot of the row that was used least recently, if that was before the given time,
-// and noSlot otherwise. If lookups have used many segments since the last search, it may be one of the oldest.
-func (x *Index) oldestRow(before uint64) (found slot) {
-	found, oldest := noSlot, before
-	for looks := 0; looks < maxLooks || found == noSlot; looks++ {
-		if len(x.byUse) == 0 || x.byUse[0].bound >= oldest {
-			break
-		}
+// noUse is the time of use of a row whose entries are being evicted.
+const noUse = math.MaxUint64
+
+// oldestRow returns the first slot of the row to evict from for a store, and which of its slots: all entries of the
+// row used least recently, if that was before the store. Otherwise, unless it is a load, it looks at some segments
+// in turn, for a row used since then, or for entries that only share a row with keys of the store. It returns noSlot
+// if it finds none. If lookups have used many segments since the last search, the row is only one of the oldest.
+func (x *Index) oldestRow(w *Writer) (first slot, slots uint8) {
+	first, oldest := noSlot, w.use
+	for looks := 0; looks < maxLooks && len(x.byUse) > 0 && x.byUse[0].bound < oldest; looks++ {
 		s := x.byUse[0]
 		x.work += workPerLook
-		row, time := s.leastRecentRow()
+		row, time := s.leastRecentRow(noUse)
 		if time < oldest {
-			found, oldest = slot(s.number)<<segmentBits+slot(row*rowSlots), time
+			first, slots, oldest = s.slotOf(row), s.entriesOf(row), time
 		}
 		s.bound = time
 		heap.Fix(&x.byUse, 0)
 	}
-	return found
+	for looks := 0; looks < min(maxLooks, len(x.byUse)) && first == noSlot && !w.loads; looks++ {
+		x.lookAt = (x.lookAt + 1) % len(x.byUse)
+		s := x.byUse[x.lookAt]
+		x.work += workPerLook
+		if row, time := s.leastRecentRow(w.use); time < noUse {
+			first, slots = s.slotOf(row), s.entriesOf(row)
+		} else if row := s.sharedRow(w.use); row >= 0 {
+			first, slots = s.slotOf(row), s.entriesOf(row)&^s.usedLast[row]
+		}
+	}
+	return first, slots
 }
 
-// leastRecentRow returns the row of a segment that was used least recently, and when. Of those used at one time it
-// returns the last, so that the end of a chain goes before its beginning. The time of a segment without
-// entries is later than any.
-func (b *segmentMeta) leastRecentRow() (row int, time uint64) {
-	time = math.MaxUint64
-	for word, used := range b.used.words {
+// slotOf returns the first slot of a row.
+func (s *segmentMeta) slotOf(row int) slot { return slot(s.number)<<segmentBits + slot(row*rowSlots) }
+
+// entriesOf returns which slots of a row have an entry.
+func (s *segmentMeta) entriesOf(row int) uint8 {
+	return uint8(s.used.words[row/rowsPerWord] >> (row % rowsPerWord * rowSlots))
+}
+
+// leastRecentRow returns the row of a segment that was used least recently, and when, but for rows used at one
+// time. Of those used at the same time it returns the last, so that the end of a chain goes before its beginning. The
+// time is noUse if there is none.
+func (s *segmentMeta) leastRecentRow(except uint64) (row int, time uint64) {
+	time = noUse
+	for word, used := range s.used.words {
 		if used == 0 {
 			continue
 		}
-		for r, t := range b.lastUse[word*rowsPerWord:][:rowsPerWord] {
-			if t <= time && used>>(r*rowSlots)&(1<<rowSlots-1) != 0 {
+		for r, t := range s.lastUse[word*rowsPerWord:][:rowsPerWord] {
+			if t <= time && t != except && t != noUse && used>>(r*rowSlots)&(1<<rowSlots-1) != 0 {
 				row, time = word*rowsPerWord+r, t
 			}
 		}
 	}
 	return row, time
+}
+
+// sharedRow returns the last row that was used at a time and has an entry that was not, -1 if there is none.
+func (s *segmentMeta) sharedRow(time uint64) int {
+	for row := segmentRows - 1; row >= 0; row-- {
+		if s.lastUse[row] == time && s.entriesOf(row)&^s.usedLast[row] != 0 {
+			return row
+		}
+	}
+	return -1
 }

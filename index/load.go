@@ -47,7 +47,7 @@ func (x *Index) loadRun(r *DumpRecord) error {
 	if r.LastUse > MaxDumpUse {
 		return fmt.Errorf("%w: last used at %d, at most %d can be", ErrDumpRecord, r.LastUse, uint64(MaxDumpUse))
 	}
-	w := Writer{last: noSlot, use: max(r.LastUse, 1)}
+	w := Writer{last: noSlot, use: max(r.LastUse, 1), loads: true}
 	var next batch
 	for keys := r.Keys; len(keys) > 0 && !w.full; {
 		var n int

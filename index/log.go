@@ -49,14 +49,15 @@ type segmentMeta struct {
 	digests    [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where groupClass is noClass
 	_          cacheLine
 
-	lastUse [segmentRows]uint64 // of each row, by Index.clock; of no meaning for an empty one
-	used    slotSet             // taken, if only by a writer that has not published the slot yet
-	free    int                 // slots that are not
-	bound   uint64              // none of its rows was used before that
-	heapAt  int32               // its place in Index.byUse
-	number  int32               // of the segment
-	level   int                 // the list of freeSegments it is in, 0 for none
-	near    [2]int32            // the segments before and after it there, -1 for none
+	lastUse  [segmentRows]uint64 // of each row, by Index.clock; of no meaning for an empty one
+	usedLast [segmentRows]uint8  // its slots that were used then
+	used     slotSet             // taken, if only by a writer that has not published the slot yet
+	free     int                 // slots that are not
+	bound    uint64              // none of its rows was used before that
+	heapAt   int32               // its place in Index.byUse
+	number   int32               // of the segment
+	level    int                 // the list of freeSegments it is in, 0 for none
+	near     [2]int32            // the segments before and after it there, -1 for none
 }
 
 // slotBytes is what a slot takes beside its key: its class.

@@ -16,6 +16,7 @@ type Writer struct {
 	hashLen int              // 0 before the first key
 	full    bool
 	use     uint64 // when the store began, by Index.clock; 0 before that
+	loads   bool   // it loads a dump: what was used later stays
 	work    int
 	stored  int
 }
@@ -107,13 +108,14 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 		x.fetchAhead(ahead, rest, hashLen)
 	}
 	for first, n := range stretches(b.slot[:b.n]) { // so they are not evicted for the others
-		x.markUsed(first, n, w.use)
+		x.markUsed(first, n, w.use, w.loads)
 	}
 	x.chooseMoved(&b)
+	x.allow(b.n)
 	if want := fresh + b.moved; want > 0 {
-		room := x.makeRoom(want, b.moved, w.use)
+		room := x.makeRoom(want, b.moved, w)
 		if room < want {
-			room, b.moved = x.makeRoom(fresh, 0, w.use), 0
+			room, b.moved = x.makeRoom(fresh, 0, w), 0
 		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
@@ -432,7 +434,7 @@ func (x *Index) finish(b *storing, w *Writer) {
 		}
 	}
 	for first, n := range stretches(b.slot[:b.n]) {
-		x.markUsed(first, n, w.use)
+		x.markUsed(first, n, w.use, w.loads)
 	}
 }
 

@@ -82,7 +82,7 @@ func (x *Index) applyTouch(t *stretch) (all bool) {
 	last := t.first + slot(t.n) - 1
 	n := min(t.n, uint32(last&segmentMask)+1)
 	if x.valid(last) != noSlot {
-		x.markUsed(last-slot(n)+1, int(n), x.nextUse())
+		x.markUsed(last-slot(n)+1, int(n), x.nextUse(), true)
 	}
 	t.n -= n
 	return t.n == 0

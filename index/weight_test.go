@@ -154,3 +154,62 @@ func TestStoresEvictLittle(t *testing.T) {
 		})
 	}
 }
+
+// TestRunsOfStoresEvictLittle stores a few keys at a time while the slack of a full index is made: in no run of
+// stores more is evicted than two entries a key and maxEvictedExtra.
+func TestRunsOfStoresEvictLittle(t *testing.T) {
+	for _, size := range []int{1, 5, 6, 9, 13, 64} {
+		x := mustNew(t, Config{MaxBytes: 4 << 20, Places: 1, Groups: [][]int{{0}}, HashLen: 32})
+		keys := drawnKeys(byte(size), 1<<17)
+		excess, stored := int64(0), 0 // of the run of stores that has evicted most
+		for i := 0; i+size <= 1<<17; i += size {
+			before := x.Stats().Evicted
+			storeAt(t, x, 0, cut(keys, i, i+size))
+			excess = max(excess, 0) + x.Stats().Evicted - before - int64(maxEvictedPerKey*size)
+			require.LessOrEqual(t, excess, int64(maxEvictedExtra), "%d keys at a time", size)
+			stored += size
+		}
+		require.Greater(t, int64(stored), 2*x.Stats().Entries, "it never was full")
+	}
+}
+
+// TestSharedRowsAreEvicted stores one known key of each row and as many new ones: what shares a row with a key of
+// the store makes room for it.
+func TestSharedRowsAreEvicted(t *testing.T) {
+	const n = 1000
+	x := mustNew(t, onePlace(n))
+	keys, fresh := drawnKeys(1, n), drawnKeys(2, 100)
+	storeAt(t, x, 0, keys)
+	var all []byte
+	for i := 0; i < n; i += rowSlots {
+		all = append(all, cut(keys, i, i+1)...)
+	}
+	all = append(all, fresh...)
+	var w Writer
+	require.NoError(t, x.Store(&w, []int{0}, all, 32))
+	require.Equal(t, len(all)/32, w.Stored())
+	require.Equal(t, len(all)/32, len(held(x, all)))
+	for _, set := range held(x, all) {
+		require.NotNil(t, set)
+	}
+	checkBooks(t, x)
+}
+
+// TestSlowStore goes on with a store after everything else was used: that makes room for it nevertheless.
+func TestSlowStore(t *testing.T) {
+	const n = 1000
+	x := mustNew(t, onePlace(n))
+	old, keys := drawnKeys(1, n), drawnKeys(2, 200)
+	storeAt(t, x, 0, old)
+	var w Writer
+	require.NoError(t, x.Store(&w, []int{0}, cut(keys, 0, 10), 32))
+	probe(x, old, 32, n, false)
+	for !x.applyTouches(touchBatch) {
+		continue
+	}
+	require.NoError(t, x.Store(&w, []int{0}, cut(keys, 10, 200), 32))
+	require.Equal(t, 200, w.Stored())
+	leading, _ := probeSilent(x, keys, 32)
+	require.Equal(t, 200, leading)
+	checkBooks(t, x)
+}
