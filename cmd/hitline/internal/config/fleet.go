@@ -94,7 +94,7 @@ const (
 	// minPayload is more than an event of a few blocks takes, maxPayload more than any batch.
 	minPayload, maxPayload = 4 << 10, 1 << 30
 	// maxBlocks keeps the memory of a source within some hundred gigabytes.
-	maxBlocks = 1 << 31
+	maxBlocks = 1<<31 - 1
 )
 
 // defaultFleet returns what is in effect when nothing is configured.
