@@ -119,7 +119,7 @@ func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyS
 	l.wantAll()
 	answers, err := l.exists(store)
 	if err != nil {
-		return Hit{}, nil //nolint:nilerr // a store that fails holds nothing
+		return Hit{}, nil // a store that fails holds nothing
 	}
 	if err := l.applyAnswers(answers); err != nil {
 		return Hit{}, err

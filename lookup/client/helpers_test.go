@@ -21,9 +21,6 @@ func TestMain(m *testing.M) { lookuptest.Main(m) }
 // blocks16 is a service of one full-attention group of 16 tokens on one rank.
 var blocks16 = lookup.ServiceConfig{Pool: lookuptest.Blocks16}
 
-// patient is a configuration in which no call runs out of time.
-var patient = lookup.RemoteConfig{Timeout: lookuptest.Patience, WriteTimeout: lookuptest.Patience}
-
 // testServer is a server that these tests ask, and what it serves.
 type testServer struct {
 	*server.Server

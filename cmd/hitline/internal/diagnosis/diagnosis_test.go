@@ -20,17 +20,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 
-// Groups of pools. blocks64 has blocks of four hashes. window32 stores two blocks in front
-// of every scheduler block.
+// Groups of pools. blocks64 has blocks of four hashes.
 var (
 	full16   = coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
-	blocks32 = coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 32}
 	blocks64 = coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 64}
-	window32 = coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}
-	mamba16  = coordinator.Group{Kind: coordinator.Mamba, BlockSize: 16}
-	mla16    = coordinator.Group{Kind: coordinator.MLAAttention, BlockSize: 16}
-	// From 0.27.0 on it makes a pool fine-grained.
-	mambaAlign64 = coordinator.Group{Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}
 )
 
 // promptLen is the number of hashes of the prompts below.
