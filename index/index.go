@@ -92,6 +92,7 @@ type Index struct {
 	classes *classes
 	entries int64
 	clock   uint64 // counts uses, see last_use.go; 0 is before the first
+	storeAt uint64 // the time of the newest store
 	writers
 	// What a reset has left to be released.
 	discarded    []*memory

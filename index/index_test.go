@@ -458,6 +458,10 @@ func TestTouchesOfALongStretch(t *testing.T) {
 	x := mustNew(t, onePlace(0))
 	keys := chain(1, 4*segmentSlots, 32)
 	store(t, x, keys, 32)
+	probe(x, keys, 32, 1024, true)
+	require.True(t, x.applyTouches(5))
+	require.EqualValues(t, 1, x.clock, "nothing was stored since")
+	store(t, x, chain(2, 1, 32), 32)
 	before := x.clock
 	probe(x, keys, 32, 1024, true)
 	require.False(t, x.applyTouches(2))

@@ -96,6 +96,7 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, h
 	x.work += x.classes.freeIdle() * workPerClass
 	if w.use == 0 {
 		w.use = x.nextUse()
+		x.storeAt = w.use
 	}
 	var b storing
 	b.n, b.places = min(len(keys)/hashLen, batchKeys), len(places)

@@ -82,7 +82,12 @@ func (x *Index) applyTouch(t *stretch) (all bool) {
 	last := t.first + slot(t.n) - 1
 	n := min(t.n, uint32(last&segmentMask)+1)
 	if x.valid(last) != noSlot {
-		x.markUsed(last-slot(n)+1, int(n), x.nextUse(), true)
+		// Until the next store the order of uses does not matter: marking a row once is enough, and lookups
+		// on other cores keep what they have read.
+		seg, i := x.at(last)
+		if seg.lastUse[i/rowSlots] < x.storeAt || seg.lastUse[(i-int(n)+1)/rowSlots] < x.storeAt {
+			x.markUsed(last-slot(n)+1, int(n), x.nextUse(), false)
+		}
 	}
 	t.n -= n
 	return t.n == 0
