@@ -149,24 +149,36 @@ func childrenOf(t *testing.T, pid int) []int {
 	return children
 }
 
+// end is how a process of hitbench ended.
+type end struct {
+	code   int
+	stderr string
+}
+
+// signalled runs hitbench as a process, sends it a signal once it has n children, and waits for its end.
+func signalled(t *testing.T, signal syscall.Signal, n int, args ...string) (ended end, children []int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		children = childrenOf(t, cmd.Process.Pid)
+		return len(children) == n
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(signal))
+	_ = cmd.Wait() // the caller looks at the exit code
+	return end{cmd.ProcessState.ExitCode(), stderr.String()}, children
+}
+
 // However hitbench ends, no server stays behind.
 func TestCompareSignals(t *testing.T) {
 	for signal, code := range map[syscall.Signal]int{syscall.SIGTERM: exitBad, syscall.SIGKILL: -1} {
-		cmd := exec.Command(os.Args[0], "compare", "--only", "raw", "--hashes", "20", "--rounds", "1000", "--hitline", os.Args[0])
-		cmd.Env = append(os.Environ(), asCommand+"=1")
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		require.NoError(t, cmd.Start())
-		var children []int
-		require.Eventually(t, func() bool {
-			children = childrenOf(t, cmd.Process.Pid)
-			return len(children) == 2
-		}, 20*time.Second, time.Millisecond)
-		require.NoError(t, cmd.Process.Signal(signal))
-		_ = cmd.Wait() // the exit code is looked at below
-		assert.Equal(t, code, cmd.ProcessState.ExitCode(), "%v", signal)
+		ended, children := signalled(t, signal, 2, "compare", "--only", "raw", "--hashes", "20", "--rounds", "1000", "--hitline", os.Args[0])
+		assert.Equal(t, code, ended.code, "%v", signal)
 		if signal == syscall.SIGTERM {
-			assert.Contains(t, stderr.String(), "hitbench: interrupted\n")
+			assert.Contains(t, ended.stderr, "hitbench: interrupted\n")
 		}
 		for _, child := range children {
 			assert.Eventually(t, func() bool {

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -181,20 +179,8 @@ func TestRunStart(t *testing.T) {
 }
 
 func TestRunSignals(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "run", "--start", "--hitline", os.Args[0], "--duration", "1h", "--entries", "100")
-	cmd.Env = append(os.Environ(), asCommand+"=1")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	require.NoError(t, cmd.Start())
-	var children []int
-	require.Eventually(t, func() bool {
-		children = childrenOf(t, cmd.Process.Pid)
-		return len(children) == 1
-	}, 20*time.Second, time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	_ = cmd.Wait() // the exit code is looked at below
-	assert.Equal(t, exitBad, cmd.ProcessState.ExitCode())
-	assert.Equal(t, "hitbench: interrupted\n", stderr.String())
+	ended, children := signalled(t, syscall.SIGTERM, 1, "run", "--start", "--hitline", os.Args[0], "--duration", "1h", "--entries", "100")
+	assert.Equal(t, end{exitBad, "hitbench: interrupted\n"}, ended)
 	assert.Eventually(t, func() bool { return syscall.Kill(children[0], 0) != nil }, 20*time.Second, time.Millisecond)
 }
 
