@@ -63,7 +63,7 @@
 // greatest common divisor of the groups' block sizes, unless configured; with decode-context
 // parallelism these are multiplied by its size. A group with larger blocks keys each by its
 // last hash, because that names all tokens before it. With blocks of 16 for the hashes and of
-// 64 in a group, hashes 3, 7, 11, … are those of the group: see netproto.KeyIndex.
+// 64 in a group, hashes 3, 7, 11, … are those of the group: see coordinator.KeyIndex.
 //
 // # SGLang
 //

@@ -187,7 +187,7 @@ func (c *Coordinator) Alignment() int64 { return c.align }
 func (c *Coordinator) FineGrained() bool { return c.fineGrained }
 
 // Stride returns k, the number of hash blocks in a block of group g. Chunk i of
-// the group is keyed by raw hash netproto.KeyIndex(i, k).
+// the group is keyed by raw hash KeyIndex(i, k).
 func (c *Coordinator) Stride(g int) int { return c.groups[g].BlockSize / c.pool.HashBlockSize }
 
 // PoolIndex returns the position of store group g in Pool.Groups.
@@ -209,7 +209,7 @@ func (c *Coordinator) Group(g int) Group { return c.groups[g].Group }
 
 // KeyStride returns the number of hash blocks in a presence position of group
 // g: Stride(g), or 1 in fine-grained mode, where a lookup checks every raw hash.
-// Position i stands for raw hash netproto.KeyIndex(i, KeyStride(g)).
+// Position i stands for raw hash KeyIndex(i, KeyStride(g)).
 func (c *Coordinator) KeyStride(g int) int {
 	if c.fineGrained {
 		return 1

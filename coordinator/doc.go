@@ -13,7 +13,7 @@
 //   - group: a KV cache group, the layers of one spec (kind, block size B, window ...). B
 //     is a multiple of H, and k = B/H is the group's stride.
 //   - block, chunk: the same. Chunk c of a group is its tokens [c*B, (c+1)*B). It is keyed
-//     by the last raw hash in it, netproto.KeyIndex(c, k).
+//     by the last raw hash in it, KeyIndex(c, k).
 //   - store group: a group that is kept in the store. Group numbers count store groups,
 //     unless they say that they are positions in Pool.Groups.
 //   - tail boundary: the token at which a group's last block of a hit is keyed.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // A pool of one full-attention group and one with a sliding window of 32 tokens, both in
@@ -46,7 +45,7 @@ func ExampleCoordinator_Lookup() {
 		fmt.Println(err)
 		return
 	}
-	hashes := netproto.NewHashes([]byte("abcd"), 1)
+	hashes := coordinator.NewHashes([]byte("abcd"), 1)
 	stored := map[string]bool{}
 	for _, block := range []string{"@group:0@62", "@group:0@64", "@group:1@63"} { // hashes in hex
 		stored["model@tp_rank:0@pcp0@dcp0@pp_rank:0"+block] = true

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // Reason is the reason why the hit of one group ends where it does.
@@ -82,7 +80,7 @@ func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
 	if end.FirstMissing < 0 {
 		return -1
 	}
-	return netproto.KeyIndex(int(end.FirstMissing), c.Stride(end.Group)/c.KeyStride(end.Group))
+	return KeyIndex(int(end.FirstMissing), c.Stride(end.Group)/c.KeyStride(end.Group))
 }
 
 // Explain returns, for each group, why a lookup of numTokens hits no more tokens. p is as
@@ -133,7 +131,7 @@ func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Sc
 
 // LookupExplain is Lookup and Explain over an external store. Unlike Lookup it returns an error
 // of the store: there is nothing to explain then.
-func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, []GroupEnd, error) {
+func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeyStore) (Hit, []GroupEnd, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if err != nil {
 		return Hit{}, nil, err

@@ -5,8 +5,6 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // A galloping lookup checks keys in rounds, until no further key can change the answer.
@@ -42,7 +40,7 @@ const (
 type gallop struct {
 	c        *Coordinator
 	tokenLen int64
-	hashes   netproto.Hashes
+	hashes   Hashes
 
 	scratch      Scratch
 	presence     Presence   // the undetermined positions count as present
@@ -84,7 +82,7 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // the store must record its failure itself. Up to 0.24.0 a wrong number of answers is
 // ErrAnswerCount. From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the
 // missing one is read. The other errors are those of Answer.
-func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
+func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if l == nil {
 		return Hit{}, err
@@ -110,7 +108,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 }
 
 // Lookup is Gallop in one round: it asks for all keys, in the reference's order.
-func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
+func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hit, error) {
 	l, err := c.newGallop(numTokens, hashes)
 	if l == nil {
 		return Hit{}, err
@@ -136,7 +134,7 @@ func ownHit(hit Hit) Hit {
 
 // newGallop returns a lookup whose positions are all undetermined. It returns nil if the hit
 // is 0 whatever is stored. The caller must release it.
-func (c *Coordinator) newGallop(numTokens int64, hashes netproto.Hashes) (*gallop, error) {
+func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return nil, nil //nolint:nilnil // nothing to look up is no error
 	}
@@ -154,7 +152,7 @@ func (c *Coordinator) newGallop(numTokens int64, hashes netproto.Hashes) (*gallo
 
 // begin makes all positions whose keys a lookup checks undetermined. It returns false if
 // there are none.
-func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) bool {
+func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
 	l.presence.NumHashes, l.presence.reads = hashes.Len(), &l.reads
 	l.reads.of = l
@@ -179,7 +177,7 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) b
 
 // release returns l to the pool, without references to what it does not own.
 func (l *gallop) release() {
-	l.c, l.hashes, l.scratch.c = nil, netproto.Hashes{}, nil
+	l.c, l.hashes, l.scratch.c = nil, Hashes{}, nil
 	gallops.Put(l)
 }
 
@@ -359,7 +357,7 @@ func (l *gallop) buildKeys(b *keyBuilder, store KeyStore) []string {
 			for ; word != 0; word &= word - 1 {
 				built++
 				i := w*64 + bits.TrailingZeros64(word)
-				b.add(prefixes, l.hashes.At(netproto.KeyIndex(i, stride)))
+				b.add(prefixes, l.hashes.At(KeyIndex(i, stride)))
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/conformance"
-	"github.com/hitline/hitline/netproto"
 )
 
 // The recorded lookups over stores that answer properly, in rounds.
@@ -23,7 +22,7 @@ func TestWorkerLookupGalloping(t *testing.T) {
 			for _, cs := range recorded {
 				c, store := workerCase(t, cs, vllm)
 				calls, keys := 0, map[string]bool{}
-				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(checked []string) ([]int, error) {
+				hit, err := c.Gallop(cs.TokenLen, NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(checked []string) ([]int, error) {
 					calls++
 					for _, key := range checked {
 						keys[key] = true
@@ -76,16 +75,16 @@ func (s *rounds) sizes() (sizes []int) {
 }
 
 // serial are n hashes of 8 bytes, all different.
-func serial(n int) netproto.Hashes {
+func serial(n int) Hashes {
 	var blob []byte
 	for i := range n {
 		blob = binary.BigEndian.AppendUint64(blob, uint64(i))
 	}
-	return netproto.NewHashes(blob, 8)
+	return NewHashes(blob, 8)
 }
 
 // hold makes the store hold positions of a group on all ranks but the first lack.
-func (s *rounds) hold(c *Coordinator, g int, hashes netproto.Hashes, lack int, positions func(i int) bool) {
+func (s *rounds) hold(c *Coordinator, g int, hashes Hashes, lack int, positions func(i int) bool) {
 	if s.held == nil {
 		s.held = map[string]bool{}
 	}
@@ -140,7 +139,7 @@ func TestGallopRounds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := must(t, tc.pool)
-			h := netproto.NewHashes(hashes.Bytes()[:8*tc.hashes], 8)
+			h := NewHashes(hashes.Bytes()[:8*tc.hashes], 8)
 			var store rounds
 			for g, held := range tc.held {
 				store.hold(c, g, h, 0, below(held))
@@ -251,7 +250,7 @@ func TestGallopErrors(t *testing.T) {
 type gallopCase struct {
 	c      *Coordinator
 	tokens int64
-	hashes netproto.Hashes
+	hashes Hashes
 	held   map[string]bool
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/oracle"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestGap(t *testing.T) {
@@ -161,7 +160,7 @@ func (g *gapCase) with(blocks ...run) []bool {
 
 // position returns the presence position that keys block i.
 func (g *gapCase) position(i int64) int {
-	return netproto.KeyIndex(int(i), g.c.Stride(g.group)/g.c.KeyStride(g.group))
+	return KeyIndex(int(i), g.c.Stride(g.group)/g.c.KeyStride(g.group))
 }
 
 // blocks returns the number of blocks that the group may use.

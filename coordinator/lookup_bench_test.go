@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/conformance"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BenchmarkLookup is a whole lookup but for the store, which answers at once from an
@@ -17,7 +16,7 @@ func BenchmarkLookup(b *testing.B) {
 		c, err := New(Pool{ModelName: "meta-llama/Llama-3.1-70B", TPSize: ranks})
 		require.NoError(b, err)
 		for _, n := range []int{64, 8192, 131072} {
-			hashes := netproto.NewHashes(conformance.Blob("bench", n, 32), 32)
+			hashes := NewHashes(conformance.Blob("bench", n, 32), 32)
 			ones := make([]int, n*ranks)
 			for i := range ones {
 				ones[i] = 1
@@ -53,7 +52,7 @@ func BenchmarkLookup(b *testing.B) {
 // strategies are the ways to look up; their answers are equal.
 var strategies = []struct {
 	name   string
-	lookup func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error)
+	lookup func(c *Coordinator, numTokens int64, hashes Hashes, store KeyStore) (Hit, error)
 }{
 	{"all", (*Coordinator).Lookup},
 	{"gallop", (*Coordinator).Gallop},

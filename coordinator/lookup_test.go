@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/conformance"
-	"github.com/hitline/hitline/netproto"
 )
 
 // The recorded worker lookups are reported by the package lookup; here they
@@ -40,7 +39,7 @@ func workerCase(t *testing.T, cs *conformance.WorkerCase, vllm string) (*Coordin
 
 func judgeWorker(t *testing.T, cs *conformance.WorkerCase, vllm string) conformance.Verdict {
 	c, store := workerCase(t, cs, vllm)
-	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
+	hashes := NewHashes(cs.Blob(), cs.HashLen)
 	hit, err := c.Lookup(cs.TokenLen, hashes, ExistsFunc(store.Exists))
 	return cs.Judge(store, hit.Tokens, nil, err, errorClass(err))
 }
@@ -65,7 +64,7 @@ func (s *fakeStore) exists(keys []string) ([]int, error) {
 }
 
 // letters are one-byte hashes: 'a' is 61 in hex.
-func letters(text string) netproto.Hashes { return netproto.NewHashes([]byte(text), 1) }
+func letters(text string) Hashes { return NewHashes([]byte(text), 1) }
 
 func TestKeyText(t *testing.T) {
 	c := must(t, Pool{
@@ -216,7 +215,7 @@ func TestAnswerAgreesWithLookup(t *testing.T) {
 		}
 		c := must(t, pool)
 		n := s.below(100)
-		hashes := netproto.NewHashes(conformance.Blob("x", n, 8), 8)
+		hashes := NewHashes(conformance.Blob("x", n, 8), 8)
 		tokens := int64(s.below(100)) * c.Alignment()
 		p, store := Presence{NumHashes: n}, fakeStore{held: map[string]bool{}}
 		for g := range pool.Groups {

@@ -3,15 +3,13 @@ package coordinator
 import (
 	"fmt"
 	"math/bits"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // Presence tells which blocks of one request are stored on every rank that must hold them.
 // The caller owns it; the coordinator only reads it, during a call.
 //
 // Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is position i
-// of the group: the block keyed by raw hash netproto.KeyIndex(i, KeyStride(g)). Missing
+// of the group: the block keyed by raw hash KeyIndex(i, KeyStride(g)). Missing
 // words count as zero, so a caller that stops at the first miss need not pad. Bits behind
 // the last whole block are not read.
 type Presence struct {
@@ -125,7 +123,7 @@ func (v *view) leadingBlocks(limit, chunkPositions int) int {
 // hasBlock reports whether block i of chunkPositions positions is present: its last position
 // keys it.
 func (v *view) hasBlock(i, chunkPositions int) bool {
-	return v.has(netproto.KeyIndex(i, chunkPositions))
+	return v.has(KeyIndex(i, chunkPositions))
 }
 
 // lastOne returns the highest set position in [0, i], or -1.

@@ -1,7 +1,7 @@
 package coordinator
 
 // Rank is the rank of a worker: tensor, pipeline, prefill-context and decode-context
-// parallel. TP is the KV shard as in netproto.GroupRank.
+// parallel. TP is the KV shard as in GroupRank.
 type Rank struct {
 	TP, PP, PCP, DCP int
 }

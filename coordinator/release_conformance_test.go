@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/hitline/hitline/internal/conformance"
-	"github.com/hitline/hitline/netproto"
 )
 
 // The recorded worker lookups of releases. The package lookup reports them too, over its
@@ -49,7 +48,7 @@ func judgeReleaseWorker(cs *conformance.WorkerCase, release string) conformance.
 	if c.FineGrained() != cs.Expect.FineGrained {
 		return conformance.Differs("fine-grained %v, want %v", c.FineGrained(), cs.Expect.FineGrained)
 	}
-	hit, err := c.Lookup(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(store.Exists))
+	hit, err := c.Lookup(cs.TokenLen, NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(store.Exists))
 	return cs.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, errorClass(err))
 }
 

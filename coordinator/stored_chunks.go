@@ -2,7 +2,7 @@ package coordinator
 
 // StoredChunks are the chunks of one store group that a store of a prompt keeps. Chunks are
 // numbered from the beginning of the prompt; chunk i is keyed by raw hash
-// netproto.KeyIndex(i, Stride(g)). The zero value has none. It is an immutable value whose
+// KeyIndex(i, Stride(g)). The zero value has none. It is an immutable value whose
 // size does not depend on the prompt.
 type StoredChunks struct {
 	mask  Mask

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // maxApply is how many hashes one call of a Holder has at most: a longer event is split, so that
@@ -131,7 +131,7 @@ func (a *applier) store(e *Event) error {
 	for ; from < n; from += maxApply {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
 		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
-			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize, SpecKind: e.SpecKind, SlidingWindow: e.SlidingWindow}
+			Hashes: coordinator.NewHashes(part, hashLen), BlockSize: e.BlockSize, SpecKind: e.SpecKind, SlidingWindow: e.SlidingWindow}
 		held, err := a.storeBlocks()
 		if err != nil {
 			return err
@@ -264,7 +264,7 @@ func (a *applier) flush() error {
 		if err := a.mayGoOn(); err != nil {
 			return err
 		}
-		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: netproto.NewHashes(part, r.hashLen)}
+		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: coordinator.NewHashes(part, r.hashLen)}
 		if err := a.holder.Remove(&a.blocks); err != nil {
 			return fmt.Errorf("%w: %w", errHolder, err)
 		}

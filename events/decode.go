@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/tinylib/msgp/msgp"
 )
 
@@ -303,7 +303,7 @@ func (d *Decoder) readHashes(b []byte) ([]byte, error) {
 		}
 	}
 	d.hashes = hashes
-	d.event.Hashes = netproto.NewHashes(hashes, hashLen)
+	d.event.Hashes = coordinator.NewHashes(hashes, hashLen)
 	return b, nil
 }
 

@@ -1,6 +1,6 @@
 package events
 
-import "github.com/hitline/hitline/netproto"
+import "github.com/hitline/hitline/coordinator"
 
 // Kind is the type of an event.
 type Kind uint8
@@ -28,7 +28,7 @@ type Event struct {
 	Kind Kind
 	// Hashes are the block hashes, 1 to 64 bytes each. Integers become 8 bytes, big-endian,
 	// whether the engine sends them with or without a sign.
-	Hashes netproto.Hashes
+	Hashes coordinator.Hashes
 	// Parent is the hash in front of the first block, empty at the root.
 	Parent    []byte
 	BlockSize int64 // tokens of a block, 0 if absent

@@ -1,12 +1,12 @@
 package events_test
 
 import (
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/eventstest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // publishers returns two engines. The first has one block, the second all of them.
-func publishers(hashes netproto.Hashes) []*eventstest.Publisher {
+func publishers(hashes coordinator.Hashes) []*eventstest.Publisher {
 	engines := []*eventstest.Publisher{eventstest.New(eventstest.Example{}), eventstest.New(eventstest.Example{})}
 	var all [][]byte
 	for _, hash := range hashes.All() {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // engine is an engine as a router knows it, and the Holder of its blocks. It has one group, of full attention, and
@@ -61,7 +61,7 @@ func (e *engine) isStale() bool {
 }
 
 // held returns how many leading blocks of a prompt the engine has: none while it is stale.
-func (e *engine) held(hashes netproto.Hashes) int {
+func (e *engine) held(hashes coordinator.Hashes) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stale {
@@ -98,7 +98,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	hashes := netproto.NewHashes(joined, hasher.HashLen())
+	hashes := coordinator.NewHashes(joined, hasher.HashLen())
 
 	var engines []*engine
 	for i, p := range publishers(hashes) {

@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestPartialReport: of what may be a full report of a sliding window, an incomplete source stores the
@@ -31,10 +30,10 @@ func TestPartialReport(t *testing.T) {
 		set.SetStale(false)
 		e := &Event{Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4}
 		if c.held >= 0 {
-			e.Parent, e.Hashes = []byte("parent.."), netproto.NewHashes(hashes[8*c.held:8*c.held+8], 8)
+			e.Parent, e.Hashes = []byte("parent.."), coordinator.NewHashes(hashes[8*c.held:8*c.held+8], 8)
 			require.NoError(t, a.store(e))
 		}
-		e.Parent, e.Hashes = nil, netproto.NewHashes(hashes, 8)
+		e.Parent, e.Hashes = nil, coordinator.NewHashes(hashes, 8)
 		require.NoError(t, a.store(e))
 		require.NoError(t, a.flush())
 		for i, want := range c.want {
@@ -55,12 +54,12 @@ func TestPartialReportOfUncountedCopies(t *testing.T) {
 	set.SetStale(false)
 	e := &Event{
 		Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: "sliding_window", SlidingWindow: 5, BlockSize: 4,
-		Hashes: netproto.NewHashes(hashes, 8),
+		Hashes: coordinator.NewHashes(hashes, 8),
 	}
 	require.NoError(t, a.store(e))
 	require.NoError(t, a.store(e)) // a second copy of each
 	for _, block := range []int{0, 0, 1, 1, 2} {
-		require.NoError(t, a.remove(&Event{Kind: KindRemoved, Group: 1, Tier: e.Tier, Hashes: netproto.NewHashes(hashes[8*block:8*block+8], 8)}))
+		require.NoError(t, a.remove(&Event{Kind: KindRemoved, Group: 1, Tier: e.Tier, Hashes: coordinator.NewHashes(hashes[8*block:8*block+8], 8)}))
 	}
 	require.NoError(t, a.flush())
 	require.Zero(t, set.Len())

@@ -1,6 +1,6 @@
 package events
 
-import "github.com/hitline/hitline/netproto"
+import "github.com/hitline/hitline/coordinator"
 
 // Blocks are blocks of one event, or of several removals in a row.
 type Blocks struct {
@@ -8,7 +8,7 @@ type Blocks struct {
 	Tier  Tier // without a Medium, Remove removes them from all tiers
 	// Parent is the hash in front of the first block, empty at the root or if it is unknown.
 	Parent    []byte
-	Hashes    netproto.Hashes
+	Hashes    coordinator.Hashes
 	BlockSize int64 // tokens, 0 if unknown
 	// SpecKind and SlidingWindow are what the engine says of the group: see Event.
 	SpecKind      string

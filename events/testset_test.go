@@ -6,19 +6,19 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 var gpu = Tier{Medium: "GPU"}
 
 // joined returns hashes of hashLen bytes that begin with 8 bytes of each number.
-func joined(hashLen int, numbers ...uint64) netproto.Hashes {
+func joined(hashLen int, numbers ...uint64) coordinator.Hashes {
 	blob := make([]byte, 0, hashLen*len(numbers))
 	for _, n := range numbers {
 		blob = binary.BigEndian.AppendUint64(blob, n)
 		blob = append(blob, make([]byte, hashLen-8)...)
 	}
-	return netproto.NewHashes(blob, hashLen)
+	return coordinator.NewHashes(blob, hashLen)
 }
 
 // testSet is a Holder for tests: a map of blocks. Safe for concurrent use.
@@ -106,7 +106,7 @@ func (s *testSet) Each(yield func(*Blocks) bool) {
 	order := slices.SortedFunc(maps.Keys(s.blocks), func(a, b testBlock) int { return s.blocks[a] - s.blocks[b] })
 	for _, block := range order {
 		where := &s.places.list[block.at]
-		b := Blocks{Group: where.group, Tier: where.tier, Hashes: netproto.NewHashes([]byte(block.hash), len(block.hash))}
+		b := Blocks{Group: where.group, Tier: where.tier, Hashes: coordinator.NewHashes([]byte(block.hash), len(block.hash))}
 		if !yield(&b) {
 			return
 		}

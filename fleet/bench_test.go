@@ -11,14 +11,13 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 var gpu = events.Tier{Medium: "GPU"}
 
 // randomHashes returns n hashes of 8 bytes.
-func randomHashes(rng *rand.Rand, n int) netproto.Hashes {
-	return netproto.NewHashes(randomBlob(rng, n), 8)
+func randomHashes(rng *rand.Rand, n int) coordinator.Hashes {
+	return coordinator.NewHashes(randomBlob(rng, n), 8)
 }
 
 func randomBlob(rng *rand.Rand, n int) []byte {
@@ -32,13 +31,13 @@ func randomBlob(rng *rand.Rand, n int) []byte {
 	return blob
 }
 
-func slice(h netproto.Hashes, from, to int) netproto.Hashes {
+func slice(h coordinator.Hashes, from, to int) coordinator.Hashes {
 	n := h.HashLen()
-	return netproto.NewHashes(h.Bytes()[from*n:to*n], n)
+	return coordinator.NewHashes(h.Bytes()[from*n:to*n], n)
 }
 
 // storeAll stores hashes as an engine's events do.
-func storeAll(tb testing.TB, h *Holder, hashes netproto.Hashes) {
+func storeAll(tb testing.TB, h *Holder, hashes coordinator.Hashes) {
 	var held [4096]bool
 	for from := 0; from < hashes.Len(); from += len(held) {
 		part := slice(hashes, from, min(from+len(held), hashes.Len()))
@@ -48,7 +47,7 @@ func storeAll(tb testing.TB, h *Holder, hashes netproto.Hashes) {
 
 // newFilled returns a fleet of holders, of which number i holds the first (i+1)/holders of a chain, as far as shared
 // says, each in steps of a prompt.
-func newFilled(tb testing.TB, holders int, chain netproto.Hashes) *Fleet {
+func newFilled(tb testing.TB, holders int, chain coordinator.Hashes) *Fleet {
 	f, err := New(Config{BlockSize: 16})
 	require.NoError(tb, err)
 	for i := range holders {
@@ -205,7 +204,7 @@ func BenchmarkMemory(b *testing.B) {
 				for range rng.IntN(256) {
 					blob = appendHash(blob, rng)
 				}
-				storeAll(b, list[rng.IntN(holders)], netproto.NewHashes(blob, 8))
+				storeAll(b, list[rng.IntN(holders)], coordinator.NewHashes(blob, 8))
 			}
 		}
 		runtime.GC()

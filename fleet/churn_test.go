@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 func newTestFleet(t testing.TB, cfg Config, holders int) (*Fleet, []*Holder) {
@@ -29,7 +29,7 @@ func newTestFleet(t testing.TB, cfg Config, holders int) (*Fleet, []*Holder) {
 }
 
 // tokens returns what a holder has of some hashes.
-func tokens(t testing.TB, f *Fleet, h *Holder, hashes netproto.Hashes) int64 {
+func tokens(t testing.TB, f *Fleet, h *Holder, hashes coordinator.Hashes) int64 {
 	var r Result
 	require.NoError(t, f.Lookup(&r, hashes))
 	for i := range r.Holders {
@@ -47,7 +47,7 @@ func TestMemoryIsReused(t *testing.T) {
 	f, holders := newTestFleet(t, Config{}, 4)
 	type stored struct {
 		holder *Holder
-		hashes netproto.Hashes
+		hashes coordinator.Hashes
 	}
 	var list []stored
 	var most int64
@@ -153,7 +153,7 @@ func TestMaxBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 11))
 	const limit = 4 << 20
 	f, holders := newTestFleet(t, Config{MaxBytes: limit}, 2)
-	fill := func(h *Holder) (stored netproto.Hashes) {
+	fill := func(h *Holder) (stored coordinator.Hashes) {
 		for {
 			hashes := randomHashes(rng, 1000)
 			err := h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, make([]bool, 1000))
@@ -192,7 +192,7 @@ func TestMaxBlocksOfAHolder(t *testing.T) {
 
 	// Predictions of the oldest quarter go first, but not those of the current one.
 	h.Clear()
-	predicted := []netproto.Hashes{randomHashes(rng, 400), randomHashes(rng, 400), randomHashes(rng, 400)}
+	predicted := []coordinator.Hashes{randomHashes(rng, 400), randomHashes(rng, 400), randomHashes(rng, 400)}
 	require.NoError(t, h.Predict(predicted[0]))
 	now = now.Add(15 * time.Second)
 	require.NoError(t, h.Predict(predicted[1]))
@@ -231,7 +231,9 @@ func TestMaxBytesDropsPredictions(t *testing.T) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 26)) }
 
-func hashesOf(blob []byte, hashLen int) netproto.Hashes { return netproto.NewHashes(blob, hashLen) }
+func hashesOf(blob []byte, hashLen int) coordinator.Hashes {
+	return coordinator.NewHashes(blob, hashLen)
+}
 
 // What is predicted never keeps out what events say, in memory or in a holder's entries: a router that predicts too much
 // would make holders lose what they have.

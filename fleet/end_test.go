@@ -10,11 +10,10 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // newHybrid returns a fleet of two groups with holders that have random parts of a chain.
-func newHybrid(t *testing.T, holders int, chain netproto.Hashes, rng *rand.Rand) *Fleet {
+func newHybrid(t *testing.T, holders int, chain coordinator.Hashes, rng *rand.Rand) *Fleet {
 	t.Helper()
 	groups := []coordinator.Group{{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}}
 	f, err := New(Config{BlockSize: 16, Groups: groups})

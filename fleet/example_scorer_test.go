@@ -8,7 +8,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/netproto"
 )
 
 // endpoint is an engine as an endpoint picker sees it.
@@ -34,7 +33,7 @@ const (
 // score appends a score for each endpoint, the higher the better: the part of the prompt that need not be computed
 // there, where loading costs something, less what the engine has to do already. hashes are those of the prompt's
 // whole blocks.
-func (s *scorer) score(ctx context.Context, scores []float64, numTokens int64, hashes netproto.Hashes, endpoints []endpoint) ([]float64, error) {
+func (s *scorer) score(ctx context.Context, scores []float64, numTokens int64, hashes coordinator.Hashes, endpoints []endpoint) ([]float64, error) {
 	if err := s.fleet.Lookup(&s.result, hashes); err != nil {
 		return scores, err
 	}
@@ -82,7 +81,7 @@ func Example_scorer() {
 	hashes := hashPrompt(make([]int64, numTokens))
 	addHolder(engines, "busy", "GPU", leading(hashes, 45))
 	addHolder(engines, "warm", "GPU", leading(hashes, 20))
-	if err := store.Store(context.Background(), lookup.GroupRank{}, leading(hashes, 40)); err != nil {
+	if err := store.Store(context.Background(), coordinator.GroupRank{}, leading(hashes, 40)); err != nil {
 		log.Fatal(err)
 	}
 

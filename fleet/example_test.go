@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/netproto"
 )
 
 const blockSize = 16 // of the engines
 
 // hashPrompt returns the hashes that engines of vLLM give the whole blocks of a prompt.
-func hashPrompt(tokens []int64) netproto.Hashes {
+func hashPrompt(tokens []int64) coordinator.Hashes {
 	hasher, err := blockhash.NewVLLM(blockhash.VLLMConfig{Release: "0.33.0", BlockSize: blockSize})
 	if err != nil {
 		log.Fatal(err)
@@ -23,17 +23,17 @@ func hashPrompt(tokens []int64) netproto.Hashes {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return netproto.NewHashes(joined, hasher.HashLen())
+	return coordinator.NewHashes(joined, hasher.HashLen())
 }
 
 // leading returns the first n hashes.
-func leading(hashes netproto.Hashes, n int) netproto.Hashes {
-	return netproto.NewHashes(hashes.Bytes()[:n*hashes.HashLen()], hashes.HashLen())
+func leading(hashes coordinator.Hashes, n int) coordinator.Hashes {
+	return coordinator.NewHashes(hashes.Bytes()[:n*hashes.HashLen()], hashes.HashLen())
 }
 
 // addHolder adds an instance that has these blocks in a medium. Here no engine runs: of a real one
 // events.NewFollower fills the holder, and calls what is called here.
-func addHolder(f *fleet.Fleet, instance, medium string, hashes netproto.Hashes) *fleet.Holder {
+func addHolder(f *fleet.Fleet, instance, medium string, hashes coordinator.Hashes) *fleet.Holder {
 	h, err := f.Add(fleet.ID{Instance: instance})
 	if err != nil {
 		log.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // Fleet records which blocks the holders of one model have: engines whose block hashes can be compared. Safe for
@@ -134,7 +134,7 @@ func (f *Fleet) Stats() Stats {
 
 // Lookup sets r to what the holders have of a prompt. hashes are those of its whole blocks, of 8 bytes or longer:
 // their short form is read. It fails with ErrHashLen. hashes is only borrowed.
-func (f *Fleet) Lookup(r *Result, hashes netproto.Hashes) error {
+func (f *Fleet) Lookup(r *Result, hashes coordinator.Hashes) error {
 	if err := r.query.Begin(f, hashes.HashLen()); err != nil {
 		return err
 	}

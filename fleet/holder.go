@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Holder is one engine, or one data-parallel rank of it. It is an events.Holder, so an events.Follower
@@ -61,7 +61,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if err := checkHashLen(b.Hashes.HashLen()); err != nil {
 		return err
 	}
-	return h.fleet.inSteps(b.Hashes, true, func(from int, part netproto.Hashes) (int, error) {
+	return h.fleet.inSteps(b.Hashes, true, func(from int, part coordinator.Hashes) (int, error) {
 		ch, err := h.beginStore(b)
 		if err != nil {
 			return 0, err
@@ -73,12 +73,12 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 // inSteps calls do with the lock, for at most maxStep hashes at a time and the index of the first. do returns how many it
 // has changed. If memory is short, garbage is collected and do called again for the rest. isEvent says that the change is
 // that of an event, for which all predictions are dropped if need be.
-func (f *Fleet) inSteps(hashes netproto.Hashes, isEvent bool, do func(from int, part netproto.Hashes) (int, error)) error {
+func (f *Fleet) inSteps(hashes coordinator.Hashes, isEvent bool, do func(from int, part coordinator.Hashes) (int, error)) error {
 	n, blob, collected := hashes.HashLen(), hashes.Bytes(), false
 	for from := 0; from < hashes.Len(); {
 		end := min(from+maxStep, hashes.Len())
 		f.mu.Lock()
-		done, err := do(from, netproto.NewHashes(blob[from*n:end*n], n))
+		done, err := do(from, coordinator.NewHashes(blob[from*n:end*n], n))
 		hasWork := f.core.hasWork(false)
 		f.mu.Unlock()
 		collected = collected && done == 0
@@ -136,7 +136,7 @@ func (h *Holder) findOrAddPlaceIn(c *core, at place) (uint32, error) {
 
 // store changes blocks by actionStore or actionPredict, until an entry is one too many. It returns how many it has
 // changed. It fails with ErrFull or errNoMemory.
-func (h *Holder) store(hashes netproto.Hashes, ch *change, held []bool) (int, error) {
+func (h *Holder) store(hashes coordinator.Hashes, ch *change, held []bool) (int, error) {
 	var keys [maxStep]uint64
 	h.readKeys(keys[:], hashes)
 	c, limit := h.fleet.core, h.fleet.cfg.MaxBlocks
@@ -170,7 +170,7 @@ func (h *Holder) store(hashes netproto.Hashes, ch *change, held []bool) (int, er
 // readAhead is for how many blocks memory is read at once: about as many reads as a core keeps waiting for.
 const readAhead = 32
 
-func (h *Holder) readKeys(keys []uint64, hashes netproto.Hashes) {
+func (h *Holder) readKeys(keys []uint64, hashes coordinator.Hashes) {
 	n, at, blob := hashes.HashLen(), h.fleet.cfg.shortAt(hashes.HashLen()), hashes.Bytes()
 	for i := range hashes.Len() {
 		keys[i] = key(blob[i*n:], at)
@@ -224,7 +224,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 		return err
 	}
 	var places []uint32
-	return h.fleet.inSteps(b.Hashes, true, func(_ int, part netproto.Hashes) (int, error) {
+	return h.fleet.inSteps(b.Hashes, true, func(_ int, part coordinator.Hashes) (int, error) {
 		if h.closed {
 			return 0, ErrClosed
 		}
@@ -248,7 +248,7 @@ func (h *Holder) matching(dst []uint32, b *events.Blocks) []uint32 {
 	return dst
 }
 
-func (h *Holder) removeStep(hashes netproto.Hashes, ch *change) (int, error) {
+func (h *Holder) removeStep(hashes coordinator.Hashes, ch *change) (int, error) {
 	var keys [maxStep]uint64
 	h.readKeys(keys[:], hashes)
 	c := h.fleet.core
@@ -276,7 +276,7 @@ func (h *Holder) removeStep(hashes netproto.Hashes, ch *change) (int, error) {
 // predicted last, and in the three that follow. It fails with ErrFull, ErrHashLen or ErrClosed; to avoid ErrFull the
 // predictions of the oldest quarter are dropped. What events say goes first: if they need the memory, all predictions are
 // dropped, and no block can be predicted until the next quarter. hashes is only borrowed.
-func (h *Holder) Predict(hashes netproto.Hashes) error {
+func (h *Holder) Predict(hashes coordinator.Hashes) error {
 	if hashes.Len() == 0 {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (h *Holder) Predict(hashes netproto.Hashes) error {
 		return err
 	}
 	f := h.fleet
-	return f.inSteps(hashes, false, func(_ int, part netproto.Hashes) (int, error) {
+	return f.inSteps(hashes, false, func(_ int, part coordinator.Hashes) (int, error) {
 		if h.closed {
 			return 0, ErrClosed
 		}

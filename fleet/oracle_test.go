@@ -15,7 +15,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // modelPlace is a place of a block in the model.
@@ -359,7 +358,7 @@ func (o *oracle) step() {
 		o.add(id)
 	case r < 5:
 		h.Close()
-		require.ErrorIs(o.t, h.Store(&events.Blocks{Hashes: netproto.NewHashes(make([]byte, 8), 8)}, make([]bool, 1)), ErrClosed)
+		require.ErrorIs(o.t, h.Store(&events.Blocks{Hashes: coordinator.NewHashes(make([]byte, 8), 8)}, make([]bool, 1)), ErrClosed)
 		o.model.clear(m)
 		delete(o.holders, id)
 		delete(o.model.holders, id)
@@ -416,7 +415,7 @@ func (o *oracle) event() (*events.Blocks, []int) {
 		blob = append(blob, prompt[at-n:at]...)
 		hashes = append(hashes, o.number(prompt[at-n:at]))
 	}
-	b := &events.Blocks{Group: group, Hashes: netproto.NewHashes(blob, n), BlockSize: int64(spec.BlockSize),
+	b := &events.Blocks{Group: group, Hashes: coordinator.NewHashes(blob, n), BlockSize: int64(spec.BlockSize),
 		SpecKind: spec.Kind.String(), SlidingWindow: int64(spec.SlidingWindow), Tier: oracleTiers[0]}
 	if o.rng.IntN(4) == 0 {
 		b.Tier = oracleTiers[o.rng.IntN(len(oracleTiers))]
@@ -469,7 +468,7 @@ func (o *oracle) remove(h *Holder, m *modelHolder) {
 func (o *oracle) predict(h *Holder, m *modelHolder) {
 	n := o.model.kind.hashLen
 	prompt := o.prompts[o.rng.IntN(len(o.prompts))][:(1+o.rng.IntN(40))*n]
-	require.NoError(o.t, h.Predict(netproto.NewHashes(prompt, n)))
+	require.NoError(o.t, h.Predict(coordinator.NewHashes(prompt, n)))
 	for hash := range slices.Chunk(prompt, n) {
 		e := o.model.entry(m, o.number(hash))
 		e.isPredicted, e.predicted = true, o.model.now
@@ -487,7 +486,7 @@ func (o *oracle) ask() {
 	}
 	want := o.model.answer(hashes)
 	if o.rng.IntN(2) == 0 {
-		require.NoError(o.t, o.fleet.Lookup(&o.result, netproto.NewHashes(prompt, n)))
+		require.NoError(o.t, o.fleet.Lookup(&o.result, coordinator.NewHashes(prompt, n)))
 	} else {
 		require.NoError(o.t, o.query.Begin(o.fleet, n))
 		for len(prompt) > 0 {

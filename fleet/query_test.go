@@ -5,12 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // storeOf stores blocks of a group whose kind is told.
-func storeOf(t *testing.T, h *Holder, group int, hashes netproto.Hashes, kind string, window int64) {
+func storeOf(t *testing.T, h *Holder, group int, hashes coordinator.Hashes, kind string, window int64) {
 	b := &events.Blocks{Group: group, Tier: events.Tier{Medium: "GPU"}, Hashes: hashes, BlockSize: 16, SpecKind: kind, SlidingWindow: window}
 	require.NoError(t, h.Store(b, make([]bool, hashes.Len())))
 }

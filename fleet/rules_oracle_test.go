@@ -18,7 +18,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/netproto"
 )
 
 // plainBlock is a block in a place. plainHolder is what a holder has: plain maps.
@@ -128,7 +127,7 @@ func (p *plainFleet) chain(leading bool) []uint64 {
 	return keys
 }
 
-func (p *plainFleet) hashes(keys []uint64) netproto.Hashes {
+func (p *plainFleet) hashes(keys []uint64) coordinator.Hashes {
 	n := 8 * (1 + p.rng.IntN(3))
 	blob := make([]byte, 0, n*len(keys))
 	for _, k := range keys {
@@ -142,7 +141,7 @@ func (p *plainFleet) hashes(keys []uint64) netproto.Hashes {
 			blob = binary.BigEndian.AppendUint64(append(blob, pad...), k)
 		}
 	}
-	return netproto.NewHashes(blob, n)
+	return coordinator.NewHashes(blob, n)
 }
 
 func (p *plainFleet) epoch() int { return int(p.now.Sub(time.Unix(1000, 0)) / (10 * time.Second)) }

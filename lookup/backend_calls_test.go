@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // stuckStore is a store that holds everything, and whose calls last until open is closed,
@@ -55,7 +55,7 @@ func (i ignoresContext) Reset(context.Context) error { return i.keyStore.Reset(c
 // time is up, the call is counted, and the answer that comes later is dropped.
 func TestRemoteLateBackendIsCutOff(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
-	hashes := netproto.NewHashes(keys, 32)
+	hashes := coordinator.NewHashes(keys, 32)
 	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
 			open := make(chan struct{})
@@ -77,9 +77,9 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			_, err = s.Explain(t.Context(), 128, hashes)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			begun = time.Now()
-			require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
+			require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
 			assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
-			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32))} { // which the store, once it returns, could undo
+			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32))} { // which the store, once it returns, could undo
 				require.ErrorIs(t, change, errAbandoned)
 			}
 			assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
@@ -90,7 +90,7 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			synctest.Wait()
 			assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
 			assert.Zero(t, s.remote.changes.abandoned.Load())
-			require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 			assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
 			time.Sleep(2 * time.Second) // the breaker's pause
 			hit, err = s.Lookup(t.Context(), 128, hashes)
@@ -112,7 +112,7 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		const more = 10
 		for i := range maxAbandonedReads + more {
-			hit, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
+			hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
 			require.NoError(t, err)
 			require.Zero(t, hit.Tokens)
 		}
@@ -126,7 +126,7 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		synctest.Wait()
 		require.True(t, s.remote.keyMemory.small.TryAcquire(small), "it is given back once")
 		s.remote.keyMemory.small.Release(small)
-		hit, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("x", 1, 32), 32))
+		hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("x", 1, 32), 32))
 		require.NoError(t, err)
 		assert.EqualValues(t, 16, hit.Tokens)
 	})
@@ -141,12 +141,12 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{store}, Remote: RemoteConfig{WriteTimeout: time.Second}})
 		require.NoError(t, err)
 		keys := lookuptest.Chain("a", 8, 32)
-		require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
+		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), context.DeadlineExceeded)
 		begun := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { close(open) })
 		require.NoError(t, s.Reset(t.Context()))
 		assert.Equal(t, 500*time.Millisecond, time.Since(begun))
-		hit, err := s.Lookup(t.Context(), 128, netproto.NewHashes(keys, 32))
+		hit, err := s.Lookup(t.Context(), 128, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
 		assert.Zero(t, hit.Tokens)
 	})
@@ -166,7 +166,7 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 200 {
 			lookups.Go(func() {
-				_, _ = s.remote.Lookup(ctx, 16, 1, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
+				_, _ = s.remote.Lookup(ctx, 16, 1, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
 			})
 		}
 		synctest.Wait()
@@ -186,7 +186,7 @@ func TestRemotePanicsReachTheCaller(t *testing.T) {
 	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { panic(bug) }}
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 	require.NoError(t, err)
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 	for range 3 {
 		require.PanicsWithValue(t, bug, func() { _, _ = s.Lookup(t.Context(), 128, hashes) })
 	}
@@ -223,7 +223,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		var large sync.WaitGroup
 		for i := range 20 { // each takes more than half of what large ones have
 			large.Go(func() {
-				hit, err := s.Lookup(t.Context(), 16*2000, netproto.NewHashes(lookuptest.Chain(string(rune('A'+i)), 2000, 32), 32))
+				hit, err := s.Lookup(t.Context(), 16*2000, coordinator.NewHashes(lookuptest.Chain(string(rune('A'+i)), 2000, 32), 32))
 				require.NoError(t, err)
 				require.Zero(t, hit.Tokens)
 			})
@@ -232,7 +232,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		assert.EqualValues(t, 1, store.Calls.Load(), "one is asked, the others wait")
 		for i := range 100 {
 			begun := time.Now()
-			hit, err := s.Lookup(t.Context(), 16*20, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))
+			hit, err := s.Lookup(t.Context(), 16*20, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 16*20, hit.Tokens)
 			require.Zero(t, time.Since(begun))

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // callsWithin returns how many calls of each kind were counted, by the bound of their bucket in seconds.
@@ -44,15 +44,15 @@ func TestCallDurations(t *testing.T) {
 		}}
 		shared := NewSharedBackend(store, RemoteConfig{Timeout: time.Minute, WriteTimeout: time.Minute}, nil)
 		var s *Service
-		hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 		for range 2 {
 			var err error
 			s, err = NewService(ServiceConfig{Pool: blocks16.Pool, Shared: shared})
 			require.NoError(t, err)
-			require.NoError(t, s.Store(t.Context(), GroupRank{}, hashes))
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
 			_, err = s.Explain(t.Context(), 128, hashes)
 			require.NoError(t, err)
-			require.NoError(t, s.Evict(t.Context(), GroupRank{}, hashes))
+			require.NoError(t, s.Evict(t.Context(), coordinator.GroupRank{}, hashes))
 			require.NoError(t, s.Reset(t.Context()))
 		}
 		require.Equal(t, map[string]map[float64]uint64{
@@ -71,8 +71,8 @@ func TestDurationsOfAbandonedCalls(t *testing.T) {
 			Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{WriteTimeout: time.Second, BreakerFailures: 1},
 		})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
-		require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, hashes), context.DeadlineExceeded)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+		require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes), context.DeadlineExceeded)
 		require.Equal(t, map[string]map[float64]uint64{"store": {2: 1}}, callsWithin(t, s))
 		_, err = s.Lookup(t.Context(), 128, hashes) // the breaker is open
 		require.NoError(t, err)

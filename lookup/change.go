@@ -1,6 +1,9 @@
 package lookup
 
-import "github.com/hitline/hitline/index"
+import (
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+)
 
 // Change is one store or evict over the memory index whose keys arrive in pieces. The
 // zero value may be begun, and again when it has ended. One goroutine at a time.
@@ -13,14 +16,14 @@ type Change struct {
 
 // BeginStore begins a store to a group rank. It fails with ErrGroupRank, and must not be called
 // over a backend.
-func (s *Service) BeginStore(c *Change, at GroupRank) error {
+func (s *Service) BeginStore(c *Change, at coordinator.GroupRank) error {
 	place, err := s.ranks.place(at)
 	*c = Change{service: s, place: place}
 	return err
 }
 
 // BeginEvict is BeginStore for an evict.
-func (s *Service) BeginEvict(c *Change, at GroupRank) error {
+func (s *Service) BeginEvict(c *Change, at coordinator.GroupRank) error {
 	place, err := s.ranks.place(at)
 	*c = Change{service: s, place: place, evict: true}
 	return err
@@ -41,7 +44,7 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 func (c *Change) Work() int { return c.writer.Work() }
 
 // CheckGroupRank returns an ErrGroupRank if the pool has no such rank.
-func (s *Service) CheckGroupRank(at GroupRank) error {
+func (s *Service) CheckGroupRank(at coordinator.GroupRank) error {
 	_, err := s.ranks.place(at)
 	return err
 }

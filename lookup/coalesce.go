@@ -54,7 +54,7 @@ type outcome struct {
 	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
 }
 
-func newCoalesceKey(numTokens int64, hashes netproto.Hashes) coalesceKey {
+func newCoalesceKey(numTokens int64, hashes coordinator.Hashes) coalesceKey {
 	k := coalesceKey{numTokens: numTokens, hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
 	if n := hashes.Len(); n > 0 {
 		copy(k.last[:], hashes.At(n-1))
@@ -66,7 +66,7 @@ func newCoalesceKey(numTokens int64, hashes netproto.Hashes) coalesceKey {
 // there is none it returns a new leader, which must set outcome and call finish; its calls
 // use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
 // keys are equal and the hashes are not.
-func (c *coalescer) join(ctx context.Context, numTokens int64, hashes netproto.Hashes) (leader *inflightLookup, shared *outcome) {
+func (c *coalescer) join(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (leader *inflightLookup, shared *outcome) {
 	key := newCoalesceKey(numTokens, hashes)
 	for ctx.Err() == nil {
 		c.mu.Lock()
@@ -100,7 +100,7 @@ func (c *coalescer) join(ctx context.Context, numTokens int64, hashes netproto.H
 
 // addLeader adds a lookup that leads. Its context has the deadline of ctx, and is
 // cancelled with it only if nobody follows. c.mu is held.
-func (c *coalescer) addLeader(ctx context.Context, key coalesceKey, hashes netproto.Hashes) *inflightLookup {
+func (c *coalescer) addLeader(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) *inflightLookup {
 	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{}), outcome: outcome{incomplete: true}}
 	if deadline, ok := ctx.Deadline(); ok {
 		l.ctx, l.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)

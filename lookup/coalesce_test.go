@@ -12,15 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestShareDeadlines lets a follower live longer than its leader, and shorter.
 func TestShareDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := lookuptest.Chain("a", 8, 32)
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		store := lookuptest.Filled(t, keys)
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestRemoteOneDeadline(t *testing.T) {
 			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 			require.NoError(t, err)
 			begun := time.Now()
-			hit, err := s.Lookup(t.Context(), int64(16*n), netproto.NewHashes(keys, 32))
+			hit, err := s.Lookup(t.Context(), int64(16*n), coordinator.NewHashes(keys, 32))
 			require.NoError(t, err)
 			if n == 100 {
 				require.EqualValues(t, 16*n, hit.Tokens)
@@ -141,10 +141,10 @@ func TestShareCrowd(t *testing.T) {
 						go cancel()
 					}
 					if rand.IntN(40) == 0 {
-						_ = s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(lookuptest.Chain("none", 1, 32), 32))
+						_ = s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
-					hit, err := s.remote.Lookup(ctx, int64(16*n), n, netproto.NewHashes(own, 32))
+					hit, err := s.remote.Lookup(ctx, int64(16*n), n, coordinator.NewHashes(own, 32))
 					clear(own) // whoever still reads it sees something else
 					if err != nil || hit.Tokens != 0 && hit.Tokens != int64(16*n) {
 						t.Errorf("%d of %d blocks, %v", hit.Tokens/16, n, err)

@@ -171,7 +171,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 	if err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
+	hit, err := coord.Lookup(c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
 	return c.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, classOf(err))
 }
 
@@ -188,7 +188,7 @@ func (s *scriptedStore) Exists(_ context.Context, keys []string) ([]int, error) 
 // judgeBackend asks a service over the store, with all hashes and with only those
 // that a request over the wire keeps.
 func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.Verdict {
-	hashes := netproto.NewHashes(c.Blob(), c.HashLen)
+	hashes := coordinator.NewHashes(c.Blob(), c.HashLen)
 	for _, kept := range []bool{false, true} {
 		store, err := c.NewStore()
 		if err != nil {
@@ -204,7 +204,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			if err != nil {
 				n = hashes.Len()
 			}
-			hashes = netproto.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
+			hashes = coordinator.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
 		}
 		hit, err := s.Lookup(context.Background(), c.TokenLen, hashes)
 		if v := c.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, classOf(err)); v != (conformance.Verdict{}) {
@@ -228,7 +228,7 @@ func judgeGallop(c *conformance.WorkerCase, pool coordinator.Pool) conformance.V
 	if err != nil {
 		return conformance.Differs("service over a backend: %v", err)
 	}
-	hit, err := s.Lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen))
+	hit, err := s.Lookup(context.Background(), c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen))
 	if class := classOf(err); class != c.Expect.Error {
 		return conformance.Differs("galloping: error %q (%v), want %q", class, err, c.Expect.Error)
 	}
@@ -270,13 +270,13 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("key %q: %v", key, err)
 		}
-		switch err := s.Store(context.Background(), place, netproto.NewHashes(hash, len(hash))); {
+		switch err := s.Store(context.Background(), place, coordinator.NewHashes(hash, len(hash))); {
 		case errors.Is(err, ErrGroupRank) && !isAsked(s, place): // noise on a rank that holds no block of its own
 		case err != nil:
 			return conformance.Differs("store %q: %v", key, err)
 		}
 	}
-	hashes := netproto.NewHashes(c.Blob(), c.HashLen)
+	hashes := coordinator.NewHashes(c.Blob(), c.HashLen)
 	for _, piece := range []int{hashes.Len(), 1, 3, 64} {
 		hit, err := lookupPieces(s, uint64(c.TokenLen), hashes, max(piece, 1))
 		if class := classOf(err); class != c.Expect.Error {
@@ -293,14 +293,14 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 }
 
 // isAsked reports whether lookups check the keys of a group on a rank.
-func isAsked(s *Service, at GroupRank) bool {
+func isAsked(s *Service, at coordinator.GroupRank) bool {
 	return slices.ContainsFunc(s.coord.Ranks(int(at.Group)), func(r coordinator.Rank) bool {
 		return r.TP == int(at.TPRank) && r.PP == int(at.PPRank) && r.PCP == int(at.PCPRank)
 	})
 }
 
 // lookupPieces is Service.Lookup with the hashes arriving in pieces.
-func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (api.Hit, error) {
+func lookupPieces(s *Service, numTokens uint64, hashes coordinator.Hashes, piece int) (api.Hit, error) {
 	if piece == hashes.Len() {
 		return s.Lookup(context.Background(), int64(numTokens), hashes)
 	}
@@ -325,7 +325,7 @@ func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece in
 
 // parseKey takes a key apart:
 // ...@tp_rank:T@pcpX@dcpY@pp_rank:P@group:G@hash.
-func parseKey(key string) (at GroupRank, hash []byte, err error) {
+func parseKey(key string) (at coordinator.GroupRank, hash []byte, err error) {
 	parts := strings.Split(key, "@")
 	if len(parts) < 7 {
 		return at, nil, errors.New("too few parts")

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/cpu"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestCountersAreExact counts in many goroutines, which return to one stripe again and again.
@@ -55,7 +54,7 @@ func TestQueriesHaveStripes(t *testing.T) {
 	}
 	require.Len(t, stripes, runtime.GOMAXPROCS(0))
 	for range 3 {
-		_, err := s.Lookup(t.Context(), 16, netproto.NewHashes(make([]byte, 32), 32))
+		_, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(make([]byte, 32), 32))
 		require.NoError(t, err)
 	}
 	require.EqualValues(t, 3, s.Stat().Lookups)

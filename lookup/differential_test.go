@@ -23,7 +23,6 @@ import (
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // poolsEnv is the number of pools of the long form of TestEveryWayAgainstTheOracle.
@@ -124,11 +123,11 @@ func (d *differential) store(n int) {
 	for number, g := range d.slow.StoreGroups() {
 		stride := d.coord.KeyStride(number)
 		for _, at := range d.slow.Ranks(g) {
-			place := GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
+			place := coordinator.GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
 			for i := range n / stride {
 				key := d.hash(i*stride + stride - 1)
 				if has(g, at, string(key)) {
-					require.NoError(d.t, d.service.Store(context.Background(), place, netproto.NewHashes(key, diffHashLen)))
+					require.NoError(d.t, d.service.Store(context.Background(), place, coordinator.NewHashes(key, diffHashLen)))
 				}
 			}
 		}
@@ -153,7 +152,7 @@ func (d *differential) lookup(n int) {
 		list[i] = string(d.hash(i))
 	}
 	want, boundaries, class := d.slow.LookupTails(tokens, list, d.content.Has(&d.slow, d.numbers))
-	view := netproto.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
+	view := coordinator.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
 	check := func(way string, hit int64, err error) {
 		if classOf(err) != class || err == nil && hit != int64(want) {
 			d.fail("%d hashes, %d tokens: %s %d (%v), want %d %s", hashes, tokens, way, hit, err, want, class)
@@ -186,7 +185,7 @@ func (d *differential) lookup(n int) {
 }
 
 // plan compares the masks of a plan with the load masks of the hit.
-func (d *differential) plan(tokens int64, hashes netproto.Hashes, hit int64, class string) {
+func (d *differential) plan(tokens int64, hashes coordinator.Hashes, hit int64, class string) {
 	want := make([][]bool, len(d.slow.Groups))
 	if class == "" && hit > 0 {
 		want, class = d.slow.LoadMask(hashes.Len(), int(hit))
@@ -211,7 +210,7 @@ func (d *differential) plan(tokens int64, hashes netproto.Hashes, hit int64, cla
 
 // explain compares the explanation of the memory index with that of a store, and the missing
 // ranks with what is stored.
-func (d *differential) explain(tokens int64, hashes netproto.Hashes) {
+func (d *differential) explain(tokens int64, hashes coordinator.Hashes) {
 	got, err := d.service.Explain(context.Background(), tokens, hashes)
 	hit, ends, err2 := d.coord.LookupExplain(tokens, hashes, coordinator.ExistsFunc(d.exists))
 	if classOf(err) != classOf(err2) {
@@ -232,7 +231,7 @@ func (d *differential) explain(tokens int64, hashes netproto.Hashes) {
 		}
 		held := d.content[d.slow.StoreGroups()[end.Group]]
 		for r := len(held) - 1; r >= 0; r-- {
-			if !held[r][netproto.KeyIndex(at, d.coord.KeyStride(end.Group))] {
+			if !held[r][coordinator.KeyIndex(at, d.coord.KeyStride(end.Group))] {
 				missing, first = missing+1, d.coord.Ranks(end.Group)[r]
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // FuzzEqualHashes asks for hashes of which many are equal. Hashes of a chain never are, so such
@@ -36,7 +35,7 @@ type equalHashes struct {
 	pool     coordinator.Pool // with defaults
 	rounds   int              // calls of Exists
 	asked    int              // keys
-	hashes   netproto.Hashes
+	hashes   coordinator.Hashes
 }
 
 func newEqualHashes(t *testing.T, seed uint64, letters, numHashes int) *equalHashes {
@@ -67,7 +66,7 @@ func newEqualHashes(t *testing.T, seed uint64, letters, numHashes int) *equalHas
 	for range numHashes {
 		blob = append(blob, letter(d.IntN(letters))...)
 	}
-	e.hashes = netproto.NewHashes(blob, diffHashLen)
+	e.hashes = coordinator.NewHashes(blob, diffHashLen)
 	return e
 }
 
@@ -85,9 +84,9 @@ func (e *equalHashes) store(r *rand.Rand, letters int) {
 				if r.IntN(8) < lack && (partly || lack == 7) {
 					continue
 				}
-				at := GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}
+				at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}
 				for _, name := range []string{"memory", "gallop"} { // ask_all has the store of gallop
-					require.NoError(e.t, e.services[name].Store(e.t.Context(), at, netproto.NewHashes(letter(i), diffHashLen)))
+					require.NoError(e.t, e.services[name].Store(e.t.Context(), at, coordinator.NewHashes(letter(i), diffHashLen)))
 				}
 			}
 		}

@@ -11,12 +11,11 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/netproto"
 )
 
 // blockHashes stands for the hashes that an engine gives the blocks of a prompt:
 // here 4 bytes each.
-func blockHashes(prompt string) netproto.Hashes { return netproto.NewHashes([]byte(prompt), 4) }
+func blockHashes(prompt string) coordinator.Hashes { return coordinator.NewHashes([]byte(prompt), 4) }
 
 // A program embeds the service and asks it in process, without a socket. Neither
 // Store nor LookupPrompt keeps what it is given, and LookupPrompt does not allocate.
@@ -27,7 +26,7 @@ func ExampleNewService() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), lookup.GroupRank{}, blockHashes("aaaabbbbcccc")); err != nil {
+	if err := service.Store(context.Background(), coordinator.GroupRank{}, blockHashes("aaaabbbbcccc")); err != nil {
 		log.Fatal(err)
 	}
 	hashes := blockHashes("aaaabbbbddddeeee")
@@ -83,7 +82,7 @@ func ExampleNewService_backend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), lookup.GroupRank{}, blockHashes("aaaabbbb")); err != nil {
+	if err := service.Store(context.Background(), coordinator.GroupRank{}, blockHashes("aaaabbbb")); err != nil {
 		log.Fatal(err)
 	}
 	hit, err := service.Lookup(context.Background(), 48, blockHashes("aaaabbbbcccc"))

@@ -5,13 +5,12 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Explain is Lookup with an answer for each group: where its part of the hit ends and
 // why. It counts nothing and makes no block more recent. It fails if Lookup does, and if
 // a backend fails.
-func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
+func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
 	if err := checkPrompt(numTokens, hashes); err != nil {
 		return api.Explanation{}, err
 	}

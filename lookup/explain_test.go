@@ -10,23 +10,22 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestExplainDoesNotTouch(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 32}})
 	require.NoError(t, err)
 	old, young := lookuptest.Chain("old", 16, 32), lookuptest.Chain("young", 16, 32)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(old, 32)))
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(young, 32)))
-	e, err := s.Explain(t.Context(), 256, netproto.NewHashes(old, 32))
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(old, 32)))
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(young, 32)))
+	e, err := s.Explain(t.Context(), 256, coordinator.NewHashes(old, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 256, e.HitTokens)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(lookuptest.Chain("third", 16, 32), 32)))
-	hit, err := s.Lookup(t.Context(), 256, netproto.NewHashes(old, 32))
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("third", 16, 32), 32)))
+	hit, err := s.Lookup(t.Context(), 256, coordinator.NewHashes(old, 32))
 	require.NoError(t, err)
 	require.Zero(t, hit.Tokens, "what was only explained is evicted first")
-	hit, err = s.Lookup(t.Context(), 256, netproto.NewHashes(young, 32))
+	hit, err = s.Lookup(t.Context(), 256, coordinator.NewHashes(young, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 256, hit.Tokens)
 }
@@ -48,11 +47,11 @@ func twoRanks(t *testing.T, keys []byte, second func(i int) bool) *Service {
 	pool.TPSize = 2
 	s, err := NewService(ServiceConfig{Pool: pool})
 	require.NoError(t, err)
-	hashes := netproto.NewHashes(keys, 32)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, hashes))
+	hashes := coordinator.NewHashes(keys, 32)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
 	for i := range hashes.Len() {
 		if second(i) {
-			require.NoError(t, s.Store(t.Context(), GroupRank{TPRank: 1}, netproto.NewHashes(hashes.At(i), 32)))
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{TPRank: 1}, coordinator.NewHashes(hashes.At(i), 32)))
 		}
 	}
 	return s

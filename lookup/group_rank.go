@@ -5,12 +5,7 @@ import (
 	"strconv"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
-
-// GroupRank is a group on one rank, as on the wire. Its ranks are those that the engine's
-// keys name: TPRank is the KV shard, see netproto.GroupRank.
-type GroupRank = netproto.GroupRank
 
 // groupRanks has the places of a pool's group ranks. A group can have fewer tensor ranks than
 // another, so some places stand for no rank.
@@ -39,7 +34,7 @@ func (p *groupRanks) count() int { return len(p.tpRanks) * p.perGroup() }
 
 // place returns the place of a group rank. It fails with ErrGroupRank if the pool has
 // no such group, or the group no such rank.
-func (p *groupRanks) place(at GroupRank) (int, error) {
+func (p *groupRanks) place(at coordinator.GroupRank) (int, error) {
 	g := int(at.Group)
 	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
 		return 0, p.refusal(at)
@@ -56,23 +51,23 @@ func (p *groupRanks) at(group, tp, pp, pcp int) int {
 func (p *groupRanks) perGroup() int { return p.maxTP * p.pp * p.pcp }
 
 // offset returns the place of a group rank less that of its group's first one.
-func (p *groupRanks) offset(at GroupRank) int {
+func (p *groupRanks) offset(at coordinator.GroupRank) int {
 	return p.at(0, int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 }
 
 // groupRank returns the group rank of a place.
-func (p *groupRanks) groupRank(place int) GroupRank {
-	return GroupRank{
+func (p *groupRanks) groupRank(place int) coordinator.GroupRank {
+	return coordinator.GroupRank{
 		Group: uint16(place / p.perGroup()), TPRank: uint16(place % p.perGroup() / (p.pp * p.pcp)),
 		PPRank: uint16(place / p.pcp % p.pp), PCPRank: uint16(place % p.pcp),
 	}
 }
 
 // refusal says what is wrong with a group rank, and which ones there are.
-func (p *groupRanks) refusal(at GroupRank) error {
+func (p *groupRanks) refusal(at coordinator.GroupRank) error {
 	err := fmt.Errorf("%w: group %s, tp_rank %s, pp_rank %s, pcp_rank %s", ErrGroupRank,
 		fieldText(at.Group), fieldText(at.TPRank), fieldText(at.PPRank), fieldText(at.PCPRank))
-	if at.Group == netproto.AnyRank {
+	if at.Group == coordinator.AnyRank {
 		return fmt.Errorf("%w: no group has them", err)
 	}
 	if int(at.Group) >= len(p.tpRanks) {
@@ -91,7 +86,7 @@ func (p *groupRanks) refusal(at GroupRank) error {
 
 // fieldText returns a field of a group rank as a refusal names it.
 func fieldText(field uint16) string {
-	if field == netproto.AnyRank {
+	if field == coordinator.AnyRank {
 		return "any"
 	}
 	return strconv.Itoa(int(field))
@@ -104,7 +99,7 @@ func (p *groupRanks) required(c *coordinator.Coordinator) [][]int {
 	groups := make([][]int, len(p.tpRanks))
 	for g := range groups {
 		for _, r := range c.Ranks(g) {
-			at := GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+			at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
 			if n, err := p.place(at); err == nil {
 				groups[g] = append(groups[g], n)
 			}

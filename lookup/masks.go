@@ -46,7 +46,7 @@ func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.Mask, error
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From
 // 0.27.0 on the lookup itself lowers the hit.
-func (s *Service) Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Plan, error) {
+func (s *Service) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
 	if err := checkPrompt(numTokens, hashes); err != nil {
 		return api.Plan{}, err
 	}
@@ -59,7 +59,7 @@ func (s *Service) Plan(ctx context.Context, numTokens int64, hashes netproto.Has
 }
 
 // plan is Plan without the conversion of the masks.
-func (s *Service) plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, []coordinator.Mask, error) {
+func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, []coordinator.Mask, error) {
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
@@ -77,7 +77,7 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes netproto.Has
 }
 
 // Plan is Lookup with the load masks of its hit.
-func (r *Remote) Plan(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (api.Hit, []coordinator.Mask, error) {
+func (r *Remote) Plan(ctx context.Context, numTokens int64, numHashes int, hashes coordinator.Hashes) (api.Hit, []coordinator.Mask, error) {
 	hit, err := r.Lookup(ctx, numTokens, numHashes, hashes)
 	if err != nil {
 		return api.Hit{}, nil, err

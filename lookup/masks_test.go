@@ -59,7 +59,7 @@ func TestMasksOfAService(t *testing.T) {
 		require.ErrorIs(t, err, coordinator.ErrPrecondition)
 		_, err = s.StoreMask(t.Context(), 1, 0, 0)
 		require.ErrorIs(t, err, coordinator.ErrPrecondition)
-		_, err = s.Plan(t.Context(), -1, netproto.Hashes{})
+		_, err = s.Plan(t.Context(), -1, coordinator.Hashes{})
 		require.ErrorIs(t, err, ErrTokens)
 
 		masks, err = s.LookupMask(t.Context(), 64*netproto.MaxRuns/2)
@@ -109,7 +109,7 @@ func TestMaskAt(t *testing.T) {
 // lookup and a load mask of its hit give.
 func TestPlan(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
-	hashes := netproto.NewHashes(chain, 32)
+	hashes := coordinator.NewHashes(chain, 32)
 	for name, cfg := range map[string]ServiceConfig{"memory": {Pool: lookuptest.WindowPool}, "backend": {Pool: lookuptest.WindowPool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
 		s, err := NewService(cfg)
 		require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestPlan(t *testing.T) {
 		require.Equal(t, api.Plan{Hit: hit, Masks: masks}, plan, name)
 		require.Len(t, hit.TailBoundaries, 2)
 
-		for _, nothing := range []netproto.Hashes{{}, netproto.NewHashes(lookuptest.Chain("b", 12, 32), 32)} {
+		for _, nothing := range []coordinator.Hashes{{}, coordinator.NewHashes(lookuptest.Chain("b", 12, 32), 32)} {
 			plan, err = s.Plan(t.Context(), 192, nothing)
 			require.NoError(t, err)
 			require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
@@ -139,7 +139,7 @@ func TestPlanOverAFailingBackend(t *testing.T) {
 	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
 	s, err := NewService(ServiceConfig{Pool: lookuptest.WindowPool, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	plan, err := s.Plan(t.Context(), 192, netproto.NewHashes(lookuptest.Chain("a", 12, 32), 32))
+	plan, err := s.Plan(t.Context(), 192, coordinator.NewHashes(lookuptest.Chain("a", 12, 32), 32))
 	require.NoError(t, err)
 	require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan)
 	require.EqualValues(t, 1, s.Stat().BackendErrors)
@@ -149,7 +149,7 @@ func TestPlanOverAFailingBackend(t *testing.T) {
 func TestPlanRefused(t *testing.T) {
 	s, err := NewService(ServiceConfig{})
 	require.NoError(t, err)
-	_, err = s.Plan(t.Context(), 1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
+	_, err = s.Plan(t.Context(), 1000, coordinator.NewHashes(lookuptest.Chain("a", 4, 32), 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.Zero(t, s.Stat().Lookups)
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/parallelbench"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BenchmarkLookupParallel makes lookups in parallel, see package parallelbench.
@@ -19,12 +19,12 @@ func BenchmarkLookupParallel(b *testing.B) {
 	require.NoError(b, err)
 	parallelbench.Run(b, parallelbench.Subject{
 		Store: func(hashes []byte) error {
-			return service.Store(context.Background(), GroupRank{}, netproto.NewHashes(hashes, 32))
+			return service.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(hashes, 32))
 		},
 		NewLookup: func() func(hashes []byte) error {
 			return func(hashes []byte) error {
 				tokens := int64(len(hashes) / 32 * 16)
-				hit, err := service.Lookup(context.Background(), tokens, netproto.NewHashes(hashes, 32))
+				hit, err := service.Lookup(context.Background(), tokens, coordinator.NewHashes(hashes, 32))
 				if err != nil || hit.Tokens != tokens {
 					return fmt.Errorf("%d of %d tokens hit: %w", hit.Tokens, tokens, err)
 				}

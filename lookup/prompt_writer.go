@@ -8,7 +8,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // PromptWriter is one store of a prompt whose hashes arrive in pieces. The zero value may be
@@ -303,7 +302,7 @@ func (w *PromptWriter) storeRemote(ctx context.Context, g *promptGroup, b *promp
 			all = false
 			continue
 		}
-		err := w.service.remote.Store(ctx, w.service.ranks.groupRank(place), netproto.NewHashes(b.keys, w.hashLen))
+		err := w.service.remote.Store(ctx, w.service.ranks.groupRank(place), coordinator.NewHashes(b.keys, w.hashLen))
 		if err != nil {
 			if len(g.failures) == 0 {
 				g.failures = make([]partFailure, len(g.places))

@@ -33,7 +33,7 @@ func TestPromptGoesOnBehindAPiece(t *testing.T) {
 		hashes := lookuptest.Chain("piece"+name, 4*memoryPiece, 32)
 		for from := 0; from < 4*memoryPiece; from += memoryPiece {
 			to := from + memoryPiece
-			view := netproto.NewHashes(hashes[:to*32], 32)
+			view := coordinator.NewHashes(hashes[:to*32], 32)
 			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)}, view)
 			require.NoError(t, err)
 			lookuptest.StorePrefix(t, whole, hashes, to)
@@ -56,7 +56,7 @@ func mambaPool(release string) coordinator.Pool {
 
 // TestStorePromptOfMamba: from 0.29.0 on the states must be named, and hits end with them.
 func TestStorePromptOfMamba(t *testing.T) {
-	hashes := netproto.NewHashes(lookuptest.Chain("mamba", 16, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("mamba", 16, 32), 32)
 	for _, release := range []string{"0.28.0", "0.29.0", "0.33.0"} {
 		t.Run(release, func(t *testing.T) {
 			s := promptService(t, mambaPool(release))
@@ -87,7 +87,7 @@ func TestStorePromptOfMamba(t *testing.T) {
 	}
 }
 
-func requireHit(t *testing.T, s *Service, hashes netproto.Hashes, want int64) {
+func requireHit(t *testing.T, s *Service, hashes coordinator.Hashes, want int64) {
 	t.Helper()
 	hit, err := s.LookupPrompt(t.Context(), int64(hashes.Len()*s.pool.HashBlockSize), hashes)
 	require.NoError(t, err)
@@ -99,8 +99,8 @@ func TestStorePromptRefusals(t *testing.T) {
 	pool := mambaPool("0.28.0")
 	pool.TPSize, pool.NumKVHead = 4, 2
 	s := promptService(t, pool)
-	hashes := netproto.NewHashes(lookuptest.Chain("refused", 16, 32), 32)
-	twice := make([]GroupRank, netproto.MaxRanks+1)
+	hashes := coordinator.NewHashes(lookuptest.Chain("refused", 16, 32), 32)
+	twice := make([]coordinator.GroupRank, netproto.MaxRanks+1)
 	states := func(states ...api.State) api.PromptStore { return api.PromptStore{NumTokens: 256, States: states} }
 	for name, tc := range map[string]struct {
 		p    api.PromptStore
@@ -114,8 +114,8 @@ func TestStorePromptRefusals(t *testing.T) {
 		"a number":            {api.PromptStore{NumTokens: math.MaxUint32 + 1}, api.ErrPrompt, "num_tokens 4294967296 does not fit 32 bits"},
 		"a negative number":   {api.PromptStore{NumTokens: 256, StartToken: -1}, api.ErrPrompt, "start_token"},
 		"a negative hash":     {api.PromptStore{NumTokens: 256, FirstHash: -1}, api.ErrPrompt, "first_hash"},
-		"a rank":              {api.PromptStore{NumTokens: 256, Ranks: []GroupRank{{TPRank: 4}}}, ErrGroupRank, "tp_rank 4"},
-		"a pipeline rank":     {api.PromptStore{NumTokens: 256, Ranks: []GroupRank{{}, {PPRank: 1}}}, ErrGroupRank, "pp_rank 1"},
+		"a rank":              {api.PromptStore{NumTokens: 256, Ranks: []coordinator.GroupRank{{TPRank: 4}}}, ErrGroupRank, "tp_rank 4"},
+		"a pipeline rank":     {api.PromptStore{NumTokens: 256, Ranks: []coordinator.GroupRank{{}, {PPRank: 1}}}, ErrGroupRank, "pp_rank 1"},
 		"too many ranks":      {api.PromptStore{NumTokens: 256, Ranks: twice}, api.ErrPrompt, "4097 ranks"},
 		"a state behind":      {states(api.State{Group: 1, Tokens: 272}), api.ErrPrompt, "token 272"},
 		"a state that is cut": {states(api.State{Group: 1, Tokens: 70}), api.ErrPrompt, "token 70"},
@@ -132,9 +132,9 @@ func TestStorePromptRefusals(t *testing.T) {
 			require.Zero(t, s.index.Stats().Entries)
 		})
 	}
-	_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, netproto.NewHashes(make([]byte, 100), 65))
+	_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 65))
 	require.ErrorIs(t, err, netproto.ErrHashLen)
-	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, netproto.NewHashes(make([]byte, 100), 32))
+	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 32))
 	require.ErrorIs(t, err, netproto.ErrCutKey)
 	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, StartToken: math.MaxUint32}, hashes)
 	require.NoError(t, err)
@@ -147,10 +147,10 @@ func TestStorePromptLeavesRanksOut(t *testing.T) {
 	s := promptService(t, coordinator.Pool{HashBlockSize: 16, TPSize: 4, NumKVHead: 1, VLLM: "0.33.0", Groups: []coordinator.Group{
 		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 16},
 	}})
-	hashes := netproto.NewHashes(lookuptest.Chain("ranks", 5, 32), 32) // a hit leaves one to compute
+	hashes := coordinator.NewHashes(lookuptest.Chain("ranks", 5, 32), 32) // a hit leaves one to compute
 	p := api.PromptStore{NumTokens: 64, States: []api.State{{Group: 1, Tokens: 64}}}
 	for rank := range uint16(4) {
-		p.Ranks = []GroupRank{{TPRank: rank}, {TPRank: rank}}
+		p.Ranks = []coordinator.GroupRank{{TPRank: rank}, {TPRank: rank}}
 		stored, err := s.StorePrompt(t.Context(), p, hashes)
 		require.NoError(t, err)
 		requireHit(t, s, hashes, map[bool]int64{true: 64}[rank == 3])
@@ -166,7 +166,7 @@ func TestStorePromptOnManyRanksIsBounded(t *testing.T) {
 	}})
 	var p netproto.Prompt
 	for i := range netproto.MaxRanks {
-		p.AddRank(GroupRank{TPRank: uint16(i % 2048)})
+		p.AddRank(netproto.Rank{TPRank: uint16(i % 2048)})
 	}
 	p.NumTokens, p.PromptTokens = 16, netproto.PromptTokensUnknown
 	var w PromptWriter
@@ -220,22 +220,22 @@ func TestStorePromptRunsOutOfClasses(t *testing.T) {
 	})
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(1, 2))
-	hashes := netproto.NewHashes(lookuptest.Chain("classes", n, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("classes", n, 32), 32)
 	others := lookuptest.Chain("others", 4000, 32)
 	for i := range 100 { // a class of its own for each hash of the second half
-		at := []GroupRank{{TPRank: uint16(i % ranks)}, {TPRank: uint16(r.IntN(ranks))}, {TPRank: uint16(r.IntN(ranks))}}
+		at := []coordinator.GroupRank{{TPRank: uint16(i % ranks)}, {TPRank: uint16(r.IntN(ranks))}, {TPRank: uint16(r.IntN(ranks))}}
 		for _, at := range at {
-			require.NoError(t, s.Store(t.Context(), at, netproto.NewHashes(hashes.At(100+i), 32)))
+			require.NoError(t, s.Store(t.Context(), at, coordinator.NewHashes(hashes.At(100+i), 32)))
 		}
 	}
 	for i := 0; err == nil; i++ {
 		require.Less(t, i, 4000*ranks)
-		err = s.Store(t.Context(), GroupRank{TPRank: uint16(r.IntN(ranks))}, netproto.NewHashes(others[i%4000*32:][:32], 32))
+		err = s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(r.IntN(ranks))}, coordinator.NewHashes(others[i%4000*32:][:32], 32))
 	}
 	require.ErrorIs(t, err, index.ErrClasses)
-	p := api.PromptStore{NumTokens: n * 16, Ranks: []GroupRank{{TPRank: 1}, {TPRank: 5}}}
+	p := api.PromptStore{NumTokens: n * 16, Ranks: []coordinator.GroupRank{{TPRank: 1}, {TPRank: 5}}}
 	for i := range ranks { // the class of the first half may be there
-		_ = s.Store(t.Context(), GroupRank{TPRank: uint16(i)}, netproto.NewHashes(others[:32], 32))
+		_ = s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(i)}, coordinator.NewHashes(others[:32], 32))
 	}
 	stored, err := s.StorePrompt(t.Context(), p, hashes)
 	var parts *api.PartsError
@@ -271,7 +271,7 @@ func TestStorePromptOverAFailingBackend(t *testing.T) {
 	pool.TPSize = 2
 	s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	hashes := netproto.NewHashes(lookuptest.Chain("failing", 16, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("failing", 16, 32), 32)
 	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, States: []api.State{{Group: 1, Tokens: 128}}}, hashes)
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, []int64{0, 1}, stored)
@@ -332,7 +332,7 @@ func FuzzStorePrompt(f *testing.F) {
 func TestStorePromptGoesOnAtAnyToken(t *testing.T) {
 	pool := mambaPool("0.28.0")
 	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 40})
-	hashes := netproto.NewHashes(lookuptest.Chain("any token", 100, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("any token", 100, 32), 32)
 	whole := promptService(t, pool)
 	want, err := whole.StorePrompt(t.Context(), api.PromptStore{NumTokens: 1600}, hashes)
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestHybridLookupsDoNotAllocate looks up chains whose keys lie in many pieces of the log, for
@@ -26,11 +26,11 @@ func TestHybridLookupsDoNotAllocate(t *testing.T) {
 			chain, other := lookuptest.Chain("a", n, 32), lookuptest.Chain("b", n, 32)
 			for i := 0; i < n*32; i += piece * 32 {
 				for _, c := range [][]byte{chain, other} {
-					require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(c[i:i+piece*32], 32)))
+					require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(c[i:i+piece*32], 32)))
 				}
 			}
 			lookuptest.StorePrefix(t, service, chain, n)
-			hashes := netproto.NewHashes(chain, 32)
+			hashes := coordinator.NewHashes(chain, 32)
 			round := func() {
 				if hit, err := service.Lookup(t.Context(), int64(16*n), hashes); err != nil || hit.Tokens != int64(16*n) {
 					t.Error(hit, err)

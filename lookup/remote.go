@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Remote asks the backend for the pool of one service. Every call passes the circuit breaker and is counted.
@@ -44,7 +44,7 @@ func (s *Service) Remote() *Remote { return s.remote }
 // of 0 and no error, as in the reference; errors of the rules are returned. numHashes is
 // how many hashes the request has; hashes are those that can change the answer, see
 // Needed. Cancel ctx when nobody waits for the answer any longer.
-func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (api.Hit, error) {
+func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes coordinator.Hashes) (api.Hit, error) {
 	o := r.lookupCoalesced(ctx, numTokens, hashes)
 	if o.err != nil {
 		return api.Hit{}, o.err
@@ -64,7 +64,7 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
-func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes netproto.Hashes) outcome {
+func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
 	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
 	if shared != nil {
 		return *shared
@@ -78,7 +78,7 @@ func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes ne
 }
 
 // lookup asks the backend.
-func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (o outcome) {
+func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (o outcome) {
 	lease := r.lease(ctx, len(hashes.Bytes()))
 	defer lease.end()
 	strategy := r.cfg.Strategy
@@ -92,7 +92,7 @@ func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes netproto.Ha
 
 // Explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
-func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
+func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
 	lease := r.lease(ctx, len(hashes.Bytes()))
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys

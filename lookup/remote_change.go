@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // writeAtOnce is how many keys one call of a backend stores or evicts: a message of
@@ -13,7 +12,7 @@ import (
 const writeAtOnce = 16384
 
 // Store adds the keys of hashes on a rank to the backend.
-func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
+func (r *Remote) Store(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
 	if err := r.changeKeys(ctx, callStore, at, hashes, r.store.Store); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -22,7 +21,7 @@ func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes
 }
 
 // Evict removes the keys of hashes on a rank from the backend.
-func (r *Remote) Evict(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
+func (r *Remote) Evict(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
 	if err := r.changeKeys(ctx, callEvict, at, hashes, r.store.Evict); err != nil {
 		return fmt.Errorf("evict: %w", err)
 	}
@@ -47,7 +46,7 @@ func (r *Remote) Reset(ctx context.Context) (err error) {
 
 // changeKeys makes a change in as many calls as its keys need, until one fails. The
 // breaker sees them as one.
-func (r *Remote) changeKeys(ctx context.Context, kind callKind, at GroupRank, hashes netproto.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
+func (r *Remote) changeKeys(ctx context.Context, kind callKind, at coordinator.GroupRank, hashes coordinator.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
 	call, err := r.beginChange(ctx)
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func (r *Remote) changeKeys(ctx context.Context, kind callKind, at GroupRank, ha
 	defer func() { err = call.end(err) }()
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
-		keys := r.keysOf(at, netproto.NewHashes(rest[:n], hashes.HashLen()))
+		keys := r.keysOf(at, coordinator.NewHashes(rest[:n], hashes.HashLen()))
 		if err := r.change(ctx, kind, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
 			return err
 		}
@@ -76,7 +75,7 @@ func (r *Remote) change(ctx context.Context, kind callKind, change func(ctx cont
 }
 
 // keysOf returns the reference's keys of hashes on a rank.
-func (r *Remote) keysOf(at GroupRank, hashes netproto.Hashes) []string {
+func (r *Remote) keysOf(at coordinator.GroupRank, hashes coordinator.Hashes) []string {
 	rank := r.service.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), func(yield func(int, []byte) bool) {

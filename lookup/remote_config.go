@@ -3,8 +3,8 @@ package lookup
 import (
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // RemoteConfig configures how a service uses a backend that may be slow or fail. Numbers
@@ -58,10 +58,10 @@ type RemoteConfig struct {
 
 // LookupEvent is a lookup over a backend, and its result.
 type LookupEvent struct {
-	NumTokens int64           // as requested, at most what the rules compute with
-	NumHashes int             // of the request
-	Hashes    netproto.Hashes // those of them that can change the answer; borrowed until Watch returns
-	Hit       api.Hit         // 0 also if the backend failed
+	NumTokens int64              // as requested, at most what the rules compute with
+	NumHashes int                // of the request
+	Hashes    coordinator.Hashes // those of them that can change the answer; borrowed until Watch returns
+	Hit       api.Hit            // 0 also if the backend failed
 }
 
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestReserve fills MaxBytes with the hashes of large requests: a quarter is left for small
@@ -76,7 +75,7 @@ func TestReserveAccount(t *testing.T) {
 func TestKeysInAccount(t *testing.T) {
 	const blocks = 100
 	keys := lookuptest.Chain("a", blocks, 32)
-	hashes := netproto.NewHashes(keys, 32)
+	hashes := coordinator.NewHashes(keys, 32)
 	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
 			account, open := NewMemoryAccount(4_000_000), make(chan struct{})
@@ -123,7 +122,7 @@ func TestEstimateCoversAnswers(t *testing.T) {
 	require.NoError(t, err)
 	store := &sizedStore{}
 	const blocks = 50
-	_, err = coord.Lookup(16*blocks, netproto.NewHashes(lookuptest.Chain("a", blocks, 32), 32), store)
+	_, err = coord.Lookup(16*blocks, coordinator.NewHashes(lookuptest.Chain("a", blocks, 32), 32), store)
 	require.NoError(t, err)
 	require.EqualValues(t, 2*store.textBytes+blocks*(16+8), store.reserved)
 }
@@ -162,7 +161,7 @@ func TestSmallLookupsHaveCPU(t *testing.T) {
 		require.NoError(t, err)
 		look := func(blocks int) (asked int64) {
 			before := store.Calls.Load()
-			_, err := s.Lookup(t.Context(), int64(blocks)*16, netproto.NewHashes(lookuptest.Chain("a", blocks, 32), 32))
+			_, err := s.Lookup(t.Context(), int64(blocks)*16, coordinator.NewHashes(lookuptest.Chain("a", blocks, 32), 32))
 			require.NoError(t, err)
 			return store.Calls.Load() - before
 		}

@@ -26,12 +26,12 @@ func TestRemoteService(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 100, 32)
-	hashes := netproto.NewHashes(keys, 32)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys[:70*32], 32)))
+	hashes := coordinator.NewHashes(keys, 32)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:70*32], 32)))
 	hit, err := s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 1120, hit.Tokens)
-	require.NoError(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys[10*32:11*32], 32)))
+	require.NoError(t, s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[10*32:11*32], 32)))
 	hit, err = s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 160, hit.Tokens)
@@ -46,11 +46,11 @@ func TestRemoteService(t *testing.T) {
 	hit, err = s.Lookup(t.Context(), 1<<63-16, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 160, hit.Tokens)
-	_, err = s.Lookup(t.Context(), 16, netproto.NewHashes(keys, 65))
+	_, err = s.Lookup(t.Context(), 16, coordinator.NewHashes(keys, 65))
 	require.ErrorIs(t, err, netproto.ErrHashLen)
-	require.ErrorIs(t, s.Store(t.Context(), GroupRank{Group: 1}, netproto.NewHashes(keys, 32)), ErrGroupRank)
-	require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
-	require.ErrorIs(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 65)), netproto.ErrHashLen)
+	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{Group: 1}, coordinator.NewHashes(keys, 32)), ErrGroupRank)
+	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
+	require.ErrorIs(t, s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 65)), netproto.ErrHashLen)
 	st := s.Stat()
 	require.Equal(t, "keys", st.Backend)
 	require.EqualValues(t, 70, st.Stored)
@@ -85,7 +85,7 @@ func TestRemoteKeys(t *testing.T) {
 		require.NoError(t, err)
 		hash := lookuptest.Chain("a", 1, 32)
 		for _, rank := range coord.Ranks(0) {
-			require.NoError(t, s.Store(t.Context(), GroupRank{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, netproto.NewHashes(hash, 32)))
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, coordinator.NewHashes(hash, 32)))
 			require.True(t, store.Keys[coord.KeyPrefix(0, rank)+hex.EncodeToString(hash)], "%v", rank)
 		}
 		require.Len(t, store.Keys, len(coord.Ranks(0)))
@@ -100,7 +100,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		hit, err := s.remote.Lookup(ctx, 16, 1, netproto.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+		hit, err := s.remote.Lookup(ctx, 16, 1, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
 		require.NoError(t, err)
 		require.Zero(t, hit)
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
@@ -113,7 +113,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 // time: it builds no keys then.
 func TestRemoteExplainTakesItsTurn(t *testing.T) {
 	keys := lookuptest.Chain("a", 8192, 32)
-	hashes := netproto.NewHashes(keys, 32)
+	hashes := coordinator.NewHashes(keys, 32)
 	synctest.Test(t, func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
@@ -152,7 +152,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		_, err = s.Lookup(t.Context(), 16, hashes)
 		require.NoError(t, err)
 		hangs = true
@@ -182,7 +182,7 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 			hit, err := s.remote.Lookup(ctx, 16, 1, hashes)
@@ -206,7 +206,7 @@ func TestRemoteBreaker(t *testing.T) {
 		var log bytes.Buffer
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		lookups := func(n int, want int64) (calls int64) {
 			t.Helper()
 			before := store.Calls.Load()
@@ -265,7 +265,7 @@ func TestRemoteBreakerTellsWhatLasts(t *testing.T) {
 			Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(lookuptest.Chain("a", 1, 32), 32)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32)
 		run := func(failing error, tries int) {
 			store.Before = func(context.Context, string, []string) error { return failing }
 			for range tries {
@@ -297,7 +297,7 @@ func TestRemoteStuckLog(t *testing.T) {
 			require.NoError(t, err)
 			done := make(chan error, 2)
 			lookup := func(name string) {
-				_, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain(name, 1, 32), 32))
+				_, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain(name, 1, 32), 32))
 				done <- err
 			}
 			if name == "well" {
@@ -337,7 +337,7 @@ func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1}})
 		require.NoError(t, err)
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		again := func(want string) {
 			t.Helper()
 			time.Sleep(1100 * time.Millisecond)
@@ -405,12 +405,12 @@ func TestRemoteExplain(t *testing.T) {
 				if rng.IntN(10) == 0 {
 					continue
 				}
-				at := GroupRank{Group: uint16(place / 2), TPRank: uint16(place % 2)}
-				require.NoError(t, memory.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
-				require.NoError(t, remote.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
+				at := coordinator.GroupRank{Group: uint16(place / 2), TPRank: uint16(place % 2)}
+				require.NoError(t, memory.Store(t.Context(), at, coordinator.NewHashes(raw[32*i:32*i+32], 32)))
+				require.NoError(t, remote.Store(t.Context(), at, coordinator.NewHashes(raw[32*i:32*i+32], 32)))
 			}
 		}
-		tokens, hashes := uint64(64*rng.IntN(9)), netproto.NewHashes(raw[:32*(1+rng.IntN(32))], 32)
+		tokens, hashes := uint64(64*rng.IntN(9)), coordinator.NewHashes(raw[:32*(1+rng.IntN(32))], 32)
 		want, wantErr := memory.Explain(t.Context(), int64(tokens), hashes)
 		got, gotErr := remote.Explain(t.Context(), int64(tokens), hashes)
 		require.Equal(t, classOf(wantErr), classOf(gotErr))
@@ -423,7 +423,7 @@ func TestRemoteExplain(t *testing.T) {
 func TestRemoteManyKeys(t *testing.T) {
 	pool := coordinator.Pool{ModelName: "m", TPSize: 2}
 	keys := lookuptest.Chain("a", 2000, 2) // 2,000 hashes on two ranks, 112 bytes a key: 448,000
-	all, half := netproto.NewHashes(keys, 2), netproto.NewHashes(keys[:2000], 2)
+	all, half := coordinator.NewHashes(keys, 2), coordinator.NewHashes(keys[:2000], 2)
 	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
 			store, open := &lookuptest.KeyStore{}, make(chan struct{})
@@ -443,7 +443,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			}
 			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000, Workers: 1}})
 			require.NoError(t, err)
-			lookup := func(hashes netproto.Hashes, want int64) {
+			lookup := func(hashes coordinator.Hashes, want int64) {
 				hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
 				require.NoError(t, err)
 				require.Equal(t, want, hit.Tokens)
@@ -511,21 +511,21 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	}
 	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)))
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8)))
 	require.Equal(t, writeAtOnce, most)
 	require.EqualValues(t, 3, store.Calls.Load())
 	require.Len(t, store.Keys, n)
 	require.EqualValues(t, n, s.Stat().Stored)
-	hit, err := s.Lookup(t.Context(), 1600, netproto.NewHashes(keys[len(keys)-800:], 8))
+	hit, err := s.Lookup(t.Context(), 1600, coordinator.NewHashes(keys[len(keys)-800:], 8))
 	require.NoError(t, err)
 	require.EqualValues(t, 1600, hit.Tokens)
 	calls := store.Calls.Load()
-	require.NoError(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)))
+	require.NoError(t, s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8)))
 	require.Empty(t, store.Keys)
 	require.EqualValues(t, calls+3, store.Calls.Load())
 
 	fail = calls + 5
-	require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)), lookuptest.ErrStore)
+	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8)), lookuptest.ErrStore)
 	require.EqualValues(t, fail, store.Calls.Load(), "none behind the one that failed")
 	require.Len(t, store.Keys, writeAtOnce)
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"math"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
-	"github.com/hitline/hitline/netproto"
 )
 
-// ResetRank removes all that a group rank holds: a worker has died. netproto.AnyRank in a field
+// ResetRank removes all that a group rank holds: a worker has died. coordinator.AnyRank in a field
 // stands for every group or rank; in all fields it is Reset. What is stored to the rank
 // meanwhile may go or stay. Over the memory index it ignores ctx, and fails with ErrGroupRank if
 // the pool has no such rank. Over a backend it fails with ErrResetRank unless it is Reset.
-func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
+func (s *Service) ResetRank(ctx context.Context, at coordinator.GroupRank) error {
 	if at.IsAny() {
 		return s.Reset(ctx)
 	}
@@ -29,7 +29,7 @@ func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
 
 // BeginResetRank begins ResetRank over the memory index: the caller goes on with r.Step. It must
 // not be called over a backend.
-func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
+func (s *Service) BeginResetRank(r *index.PlacesReset, at coordinator.GroupRank) error {
 	if at.IsAny() {
 		s.index.Reset()
 		return nil
@@ -42,8 +42,8 @@ func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
 }
 
 // matching returns the places of the group ranks that at stands for.
-func (p *groupRanks) matching(at GroupRank) (places []int) {
-	matches := func(field uint16, n int) bool { return field == netproto.AnyRank || int(field) == n }
+func (p *groupRanks) matching(at coordinator.GroupRank) (places []int) {
+	matches := func(field uint16, n int) bool { return field == coordinator.AnyRank || int(field) == n }
 	for g, tpRanks := range p.tpRanks {
 		for tp := range tpRanks {
 			for pp := range p.pp {

@@ -107,7 +107,7 @@ func (s *Service) useMemory(memory index.Config) error {
 // down to one first, as vLLM's scheduler does; from 0.27.0 on the lookup itself rounds.
 // A hit can be all of the remaining tokens: a caller that needs the logits of the last
 // one computes its block again.
-func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	if s.coord.NeedsAligned() {
 		numTokens -= numTokens % s.coord.Alignment()
 	}
@@ -128,7 +128,7 @@ var _ api.PrefixCache = (*Service)(nil)
 // error nil. A lookup whose ctx is cancelled is not counted. The call of
 // one that does not heed its context is abandoned; while 64 or more such calls have not
 // returned, further ones are not made, see backend.Backend.
-func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	if err := checkPrompt(numTokens, hashes); err != nil {
 		return api.Hit{}, err
 	}
@@ -150,7 +150,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 }
 
 // checkPrompt returns an error if no prompt has this length or these hashes.
-func checkPrompt(numTokens int64, hashes netproto.Hashes) error {
+func checkPrompt(numTokens int64, hashes coordinator.Hashes) error {
 	if numTokens < 0 {
 		return fmt.Errorf("%w: %d", ErrTokens, numTokens)
 	}
@@ -161,7 +161,7 @@ func checkPrompt(numTokens int64, hashes netproto.Hashes) error {
 }
 
 // addAll begins the query and adds all hashes at once.
-func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
+func (q *Query) addAll(numTokens int64, hashes coordinator.Hashes) error {
 	n := uint64(numTokens)
 	wanted, err := q.Begin(n, q.service.unaligned(n), hashes.HashLen(), hashes.Len())
 	if wanted {
@@ -175,7 +175,7 @@ func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
 // netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
 // index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if that
 // fails or RemoteConfig.WriteTimeout is up.
-func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
+func (s *Service) Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
 	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes)
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
-func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
+func (s *Service) Evict(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
 	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 }
 
 // checkChange returns the place of a group rank, or why the change is refused.
-func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (place int, err error) {
+func (s *Service) checkChange(at coordinator.GroupRank, keys coordinator.Hashes) (place int, err error) {
 	if place, err = s.ranks.place(at); err != nil {
 		return 0, err
 	}
@@ -213,7 +213,7 @@ func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (place int, er
 }
 
 // checkKeys refuses keys that cannot be stored or evicted.
-func checkKeys(keys netproto.Hashes) error {
+func checkKeys(keys coordinator.Hashes) error {
 	switch n := keys.HashLen(); {
 	case n < 1 || n > netproto.MaxHashLen:
 		return netproto.ErrHashLen

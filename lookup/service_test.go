@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestServiceRefusesPools(t *testing.T) {
@@ -30,7 +29,7 @@ func TestServiceRefusesPools(t *testing.T) {
 
 // A prompt may have any number of tokens, in process, at every release.
 func TestLookupPromptRoundsDown(t *testing.T) {
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 4, 32), 32)
 	for _, tc := range []struct {
 		vllm   string
 		tokens uint64
@@ -50,7 +49,7 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 	} {
 		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{VLLM: tc.vllm}})
 		require.NoError(t, err)
-		require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(hashes.Bytes(), 32)))
+		require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(hashes.Bytes(), 32)))
 		hit, err := service.LookupPrompt(t.Context(), int64(tc.tokens), hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, tc.hit, hit.Tokens, "%d tokens at %q", tc.tokens, tc.vllm)
@@ -61,7 +60,7 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 func TestUnalignedPromptNamesTheRelease(t *testing.T) {
 	service, err := NewService(ServiceConfig{})
 	require.NoError(t, err)
-	_, err = service.Lookup(t.Context(), 1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
+	_, err = service.Lookup(t.Context(), 1000, coordinator.NewHashes(lookuptest.Chain("a", 4, 32), 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release")
 }
@@ -70,18 +69,18 @@ func TestHugeNumTokens(t *testing.T) {
 	service, err := NewService(blocks16)
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 3, 32)
-	require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	for _, tokens := range []int64{1 << 40, 1<<63 - 16} {
-		hit, err := service.Lookup(t.Context(), tokens, netproto.NewHashes(keys, 32))
+		hit, err := service.Lookup(t.Context(), tokens, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
 		require.EqualValues(t, 48, hit.Tokens)
 	}
-	_, err = service.Lookup(t.Context(), 1<<63-1, netproto.NewHashes(keys, 32))
+	_, err = service.Lookup(t.Context(), 1<<63-1, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.True(t, strings.Contains(err.Error(), "multiple"))
-	_, err = service.Lookup(t.Context(), -16, netproto.NewHashes(keys, 32))
+	_, err = service.Lookup(t.Context(), -16, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, ErrTokens)
-	_, err = service.Explain(t.Context(), -16, netproto.NewHashes(keys, 32))
+	_, err = service.Explain(t.Context(), -16, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, ErrTokens)
 }
 
@@ -111,11 +110,11 @@ func TestHitInsideALargerChunk(t *testing.T) {
 		hashes := lookuptest.Chain("a", tc.hashes, 32)
 		for group, stored := range tc.stored {
 			for _, i := range stored {
-				require.NoError(t, service.Store(t.Context(), GroupRank{Group: uint16(group)}, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
+				require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{Group: uint16(group)}, coordinator.NewHashes(hashes[i*32:(i+1)*32], 32)))
 			}
 		}
 		for _, piece := range []int{tc.hashes, 1} {
-			hit, err := lookupPieces(service, uint64(4*tc.hashes), netproto.NewHashes(hashes, 32), piece)
+			hit, err := lookupPieces(service, uint64(4*tc.hashes), coordinator.NewHashes(hashes, 32), piece)
 			require.NoError(t, err)
 			require.EqualValues(t, tc.hit, hit.Tokens, "%s, %d at a time", name, piece)
 		}
@@ -128,8 +127,8 @@ func BenchmarkLookup(b *testing.B) {
 			service, err := NewService(blocks16)
 			require.NoError(b, err)
 			keys := lookuptest.Chain("a", n, 32)
-			require.NoError(b, service.Store(b.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
-			hashes := netproto.NewHashes(keys, 32)
+			require.NoError(b, service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+			hashes := coordinator.NewHashes(keys, 32)
 			b.ReportAllocs()
 			for b.Loop() {
 				if hit, err := service.Lookup(b.Context(), int64(16*n), hashes); err != nil || hit.Tokens != int64(16*n) {

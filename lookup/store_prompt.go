@@ -20,7 +20,7 @@ import (
 // group has, and for hashes as Store does. If parts could not be stored the others are: the
 // error is then an *api.PartsError. Over a backend it waits for at most
 // RemoteConfig.WriteTimeout.
-func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes netproto.Hashes) (stored []int64, err error) {
+func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes coordinator.Hashes) (stored []int64, err error) {
 	var request netproto.Prompt
 	if err := p.Encode(&request); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (w *PromptWriter) setPlaces(p *netproto.Prompt) error {
 	}
 	ranks := w.ranks[:0]
 	for i := range p.NumRanks() {
-		at := p.Rank(i)
+		at := coordinator.GroupRank(p.Rank(i))
 		if int(at.TPRank) >= s.ranks.maxTP || int(at.PPRank) >= s.ranks.pp || int(at.PCPRank) >= s.ranks.pcp {
 			at.Group = uint16(slices.Index(s.ranks.tpRanks, s.ranks.maxTP)) // which has most
 			return s.ranks.refusal(at)

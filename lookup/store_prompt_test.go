@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestStorePromptAgainstTheOracle stores prompts that grow, of random pools, over memory and
@@ -115,7 +114,7 @@ func (p *storedPrompt) storeSome() bool {
 	}
 	request.States = p.randomStates(request.FirstHash, end)
 	want, ok := p.expect(&request, end)
-	hashes := netproto.NewHashes(p.hashes[request.FirstHash*diffHashLen:end*diffHashLen], diffHashLen)
+	hashes := coordinator.NewHashes(p.hashes[request.FirstHash*diffHashLen:end*diffHashLen], diffHashLen)
 	for _, s := range []*Service{p.service, p.remote} {
 		got, err := s.StorePrompt(context.Background(), request, hashes)
 		if !ok {
@@ -134,12 +133,12 @@ func (p *storedPrompt) storeSome() bool {
 func (p *storedPrompt) alignment() int { return int(p.coord.Alignment()) }
 
 // randomRanks returns some ranks of some groups, perhaps twice.
-func (p *storedPrompt) randomRanks() (ranks []GroupRank) {
+func (p *storedPrompt) randomRanks() (ranks []coordinator.GroupRank) {
 	for range 1 + p.IntN(4) {
 		groups := p.slow.StoreGroups()
 		all := p.slow.Ranks(groups[p.IntN(len(groups))])
 		at := all[p.IntN(len(all))]
-		ranks = append(ranks, GroupRank{Group: uint16(p.IntN(9)), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
+		ranks = append(ranks, coordinator.GroupRank{Group: uint16(p.IntN(9)), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
 	}
 	return ranks
 }
@@ -225,7 +224,7 @@ func (p *storedPrompt) ranksOf(g int, request *api.PromptStore) (indexes []int) 
 // checkLoad wants every block stored that a hit must load.
 func (p *storedPrompt) checkLoad() {
 	tokens := int64(p.n * p.slow.HashBlockSize)
-	hit, err := p.service.LookupPrompt(context.Background(), tokens, netproto.NewHashes(p.hashes, diffHashLen))
+	hit, err := p.service.LookupPrompt(context.Background(), tokens, coordinator.NewHashes(p.hashes, diffHashLen))
 	if err != nil || hit.Tokens == 0 {
 		return
 	}
@@ -275,7 +274,7 @@ func (p *storedPrompt) checkKeys() {
 	for number, g := range p.slow.StoreGroups() {
 		prefixes := p.slow.Prefixes(g)
 		for rank, at := range p.slow.Ranks(g) {
-			place, err := p.service.ranks.place(GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
+			place, err := p.service.ranks.place(coordinator.GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
 			require.NoError(p.t, err)
 			for i, held := range p.content[g][rank] {
 				if held {

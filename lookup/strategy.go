@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Strategy is how a lookup asks a backend. All give the same answer.
@@ -50,7 +49,7 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 }
 
 // lookup looks up by this strategy. (Reference: MooncakeStoreWorker.lookup.)
-func (s Strategy) lookup(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, store coordinator.KeyStore) (coordinator.Hit, error) {
+func (s Strategy) lookup(c *coordinator.Coordinator, numTokens int64, hashes coordinator.Hashes, store coordinator.KeyStore) (coordinator.Hit, error) {
 	if s == SingleCall {
 		return c.Lookup(numTokens, hashes, store)
 	}

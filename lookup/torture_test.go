@@ -20,7 +20,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // tortured is a service whose index is stored into, evicted from and reset at random. What it
@@ -112,11 +111,11 @@ func (w *tortured) forget() {
 }
 
 // groupRank returns a group on one of its ranks, and the group's stride.
-func (w *tortured) groupRank() (GroupRank, int) {
+func (w *tortured) groupRank() (coordinator.GroupRank, int) {
 	g := w.IntN(len(w.service.pool.Groups))
 	ranks := w.service.coord.Ranks(g)
 	rank := ranks[w.IntN(len(ranks))]
-	return GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.service.coord.Stride(g)
+	return coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.service.coord.Stride(g)
 }
 
 // keysOf returns the keys of a group's chunks from to end-1 of a chain.
@@ -169,17 +168,17 @@ func (w *tortured) mix(keys []byte, stride, from int) {
 }
 
 // store stores keys at one place.
-func (w *tortured) store(at GroupRank, keys []byte) {
+func (w *tortured) store(at coordinator.GroupRank, keys []byte) {
 	if len(keys) == 0 {
 		return
 	}
 	w.note("store %v: %x", at, keys)
-	require.NoError(w.t, w.service.Store(context.Background(), at, netproto.NewHashes(keys, w.hashLen)))
+	require.NoError(w.t, w.service.Store(context.Background(), at, coordinator.NewHashes(keys, w.hashLen)))
 	w.setStored(at, keys, true)
 }
 
 // setStored adds keys to stored, or takes them out.
-func (w *tortured) setStored(at GroupRank, keys []byte, stored bool) {
+func (w *tortured) setStored(at coordinator.GroupRank, keys []byte, stored bool) {
 	if w.stored == nil {
 		return
 	}
@@ -208,7 +207,7 @@ func (w *tortured) step() {
 		}
 		keys := w.keysOf(chain, stride, from, end)
 		w.note("evict %v: %x", at, keys)
-		require.NoError(w.t, w.service.Evict(context.Background(), at, netproto.NewHashes(keys, w.hashLen)))
+		require.NoError(w.t, w.service.Evict(context.Background(), at, coordinator.NewHashes(keys, w.hashLen)))
 		w.setStored(at, keys, false)
 	case 5, 6, 7, 8, 9, 10:
 		at, stride := w.groupRank()
@@ -222,7 +221,7 @@ func (w *tortured) step() {
 			stride := w.service.coord.Stride(g)
 			n := int(share * float64(len(chain)/w.hashLen/stride))
 			for _, rank := range w.service.coord.Ranks(g) {
-				w.store(GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.keysOf(chain, stride, 0, n))
+				w.store(coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.keysOf(chain, stride, 0, n))
 			}
 		}
 	default:
@@ -290,7 +289,7 @@ func (w *tortured) presence(hashes []byte, tokens int64) *coordinator.Presence {
 		positions, stride, mask := coord.Positions(g, tokenLen, n), coord.KeyStride(g), coord.KeyMask(g)
 		bits := make([]uint64, positions/64+1)
 		for i := range positions {
-			hash := netproto.KeyIndex(i, stride)
+			hash := coordinator.KeyIndex(i, stride)
 			if mask.At(int64(i)) && w.has(g, hashes[hash*w.hashLen:(hash+1)*w.hashLen]) {
 				setBits(bits, i, 1)
 			}

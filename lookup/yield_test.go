@@ -8,7 +8,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Keys of lookups and of changes are built with yields between them.
@@ -18,8 +17,8 @@ func TestKeysAreBuiltWithYields(t *testing.T) {
 	yields := 0
 	s.remote.yielder.yieldCPU, s.remote.yielder.now = func() { yields++ }, func() time.Duration { return 0 }
 	const n = 10 * coordinator.PauseEvery
-	hashes := netproto.NewHashes(lookuptest.Chain("a", n, 32), 32)
-	require.NoError(t, s.Store(t.Context(), GroupRank{}, hashes))
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", n, 32), 32)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
 	require.Equal(t, 10, yields)
 	yields = 0
 	hit, err := s.Lookup(t.Context(), 16*n, hashes)

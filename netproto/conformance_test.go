@@ -8,7 +8,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
-	"github.com/hitline/hitline/netproto"
 )
 
 // chunkCase is a case of chunk_hashes.json.
@@ -49,12 +48,12 @@ type view interface {
 
 // chunks are the hashes that key the chunks of a group with blocks of stride hashes.
 type chunks struct {
-	hashes netproto.Hashes
+	hashes coordinator.Hashes
 	stride int
 }
 
 func (c chunks) Len() int        { return c.hashes.Len() / c.stride }
-func (c chunks) At(i int) []byte { return c.hashes.At(netproto.KeyIndex(i, c.stride)) }
+func (c chunks) At(i int) []byte { return c.hashes.At(coordinator.KeyIndex(i, c.stride)) }
 
 func (c *chunkCase) judge() conformance.Verdict {
 	v, err := c.view()
@@ -166,8 +165,8 @@ func (c *chunkCase) get(v view) (h []byte, ok bool) {
 	if !isGroup {
 		return at(v, v.Len()+c.Index)
 	}
-	raw := c.NumHashes + netproto.KeyIndex(c.Index, group.stride)
-	if i := (raw + 1) / group.stride; raw >= 0 && netproto.KeyIndex(i-1, group.stride) == raw && i <= group.Len() {
+	raw := c.NumHashes + coordinator.KeyIndex(c.Index, group.stride)
+	if i := (raw + 1) / group.stride; raw >= 0 && coordinator.KeyIndex(i-1, group.stride) == raw && i <= group.Len() {
 		return at(group, i-1)
 	}
 	return at(c.hashes(), raw)
@@ -194,7 +193,7 @@ func (c *chunkCase) want(index *int, given *string) string {
 }
 
 // hashes returns the view over the case's blob.
-func (c *chunkCase) hashes() netproto.Hashes {
+func (c *chunkCase) hashes() coordinator.Hashes {
 	blob := conformance.Blob(c.ID, c.NumHashes, c.HashLen)
 	for range c.TailBytes {
 		blob = append(blob, 0xee)
@@ -203,7 +202,7 @@ func (c *chunkCase) hashes() netproto.Hashes {
 	if c.ViewHashLen != nil {
 		hashLen = *c.ViewHashLen
 	}
-	return netproto.NewHashes(blob, hashLen)
+	return coordinator.NewHashes(blob, hashLen)
 }
 
 func (c *chunkCase) view() (view, error) {

@@ -44,14 +44,14 @@ func AppendHolders(dst, envelope, query []byte, hashLen, blobLen int) []byte {
 
 // AppendKeys appends a store or evict request up to and including the header of its
 // blob frame. The blob of blobLen bytes follows on the wire.
-func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {
+func AppendKeys(dst, envelope []byte, tag Tag, rank Rank, hashLen, blobLen int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
 	return appendBlob(appendRank(dst, rank, true), hashLen, blobLen)
 }
 
 // appendRank appends a group rank frame.
-func appendRank(dst []byte, rank GroupRank, more bool) []byte {
+func appendRank(dst []byte, rank Rank, more bool) []byte {
 	dst = AppendFrameHeader(dst, groupRankPCPLen, more)
 	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)

@@ -5,9 +5,6 @@ import (
 	"fmt"
 )
 
-// ErrUnequalHashes is the error of JoinHashes for hashes of different lengths.
-var ErrUnequalHashes = errors.New("netproto: hashes of unequal length")
-
 // Framing errors: the connection cannot be resynchronised and must be closed. Every
 // error of [Reader.Feed] is a [*FrameError] that wraps one of these or of the next.
 var (

@@ -2,22 +2,10 @@ package netproto
 
 import "encoding/binary"
 
-// GroupRank names the group and the ranks that hold a store's or evict's blocks.
-//
-// TPRank is the KV shard: the worker's tensor-parallel rank divided by the number of
-// ranks that hold equal blocks. With 4 tensor-parallel ranks and 2 KV heads, ranks 0 and
-// 1 hold shard 0, and 2 and 3 hold shard 1. (Reference: head_or_tp_rank in the worker's
-// keys.)
-type GroupRank struct {
+// Rank is a group and the ranks that hold blocks, as a store, an evict or a reset_rank names them.
+// In a reset_rank 65535 stands for every group or rank.
+type Rank struct {
 	Group, TPRank, PPRank, PCPRank uint16
-}
-
-// AnyRank in a field of a reset_rank's GroupRank stands for every group or rank.
-const AnyRank = ^uint16(0)
-
-// IsAny reports whether each field is AnyRank. A reset_rank of that is a reset of the pool.
-func (r GroupRank) IsAny() bool {
-	return r == GroupRank{Group: AnyRank, TPRank: AnyRank, PPRank: AnyRank, PCPRank: AnyRank}
 }
 
 // Lengths in bytes of a group rank frame: without pcp_rank, with it, and with four bytes more,
@@ -29,7 +17,7 @@ const (
 )
 
 // parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0.
-func parseGroupRank(b []byte) (rank GroupRank, err error) {
+func parseGroupRank(b []byte) (rank Rank, err error) {
 	switch len(b) {
 	case groupRankLongLen, groupRankPCPLen:
 		rank.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])

@@ -70,13 +70,13 @@ func (q *Request) endPromptNumbers(size uint64) {
 func (p *Prompt) NumRanks() int { return len(p.Ranks) / rankLen }
 
 // Rank returns rank i, in [0, NumRanks()), of group 0.
-func (p *Prompt) Rank(i int) GroupRank {
+func (p *Prompt) Rank(i int) Rank {
 	b := p.Ranks[rankLen*i:]
-	return GroupRank{TPRank: binary.BigEndian.Uint16(b), PPRank: binary.BigEndian.Uint16(b[2:]), PCPRank: binary.BigEndian.Uint16(b[4:])}
+	return Rank{TPRank: binary.BigEndian.Uint16(b), PPRank: binary.BigEndian.Uint16(b[2:]), PCPRank: binary.BigEndian.Uint16(b[4:])}
 }
 
 // AddRank appends a rank. Its group does not count.
-func (p *Prompt) AddRank(r GroupRank) {
+func (p *Prompt) AddRank(r Rank) {
 	for _, v := range [...]uint16{r.TPRank, r.PPRank, r.PCPRank} {
 		p.Ranks = binary.BigEndian.AppendUint16(p.Ranks, v)
 	}
@@ -123,7 +123,7 @@ func appendPromptNumbers(dst, envelope []byte, tag Tag, p *Prompt, more bool) []
 }
 
 // AppendResetRank appends a reset_rank request. AnyRank stands for every group or rank.
-func AppendResetRank(dst, envelope []byte, at GroupRank) []byte {
+func AppendResetRank(dst, envelope []byte, at Rank) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(TagResetRank.String()), true)
 	return appendRank(dst, at, false)

@@ -22,7 +22,7 @@ type Request struct {
 	NumHashes int
 	// GroupRank is the group rank of a store or evict. In a reset_rank AnyRank stands for
 	// every group or rank.
-	GroupRank GroupRank
+	GroupRank Rank
 	// Prompt is what a request for masks or a store_prompt says of the prompt.
 	Prompt Prompt
 	// Description is the JSON of a pool request.

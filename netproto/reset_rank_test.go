@@ -8,7 +8,7 @@ import (
 
 // requests collects what a Reader has read.
 type requests struct {
-	ranks    []GroupRank
+	ranks    []Rank
 	problems []error
 }
 
@@ -26,7 +26,7 @@ func (r *requests) End(q *Request) {
 // A rank has 6 or 8 bytes, and no number of a chunk.
 func TestResetRank(t *testing.T) {
 	var wire []byte
-	rank := GroupRank{Group: 1, TPRank: AnyRank, PPRank: 3, PCPRank: 4}
+	rank := Rank{Group: 1, TPRank: 0xffff, PPRank: 3, PCPRank: 4}
 	wire = AppendResetRank(wire, nil, rank)
 	for _, size := range []int{6, 8, 0, 4, 7, 10, 12} {
 		frame := []byte{0, 1, 0xff, 0xff, 0, 3, 0, 4, 0, 0, 0, 9}[:size]
@@ -37,8 +37,8 @@ func TestResetRank(t *testing.T) {
 	var got requests
 	_, err := NewReader(Limits{}, 0).Feed(wire, &got)
 	require.NoError(t, err)
-	short := GroupRank{Group: 1, TPRank: AnyRank, PPRank: 3}
-	require.Equal(t, []GroupRank{rank, short, rank}, got.ranks[:3])
+	short := Rank{Group: 1, TPRank: 0xffff, PPRank: 3}
+	require.Equal(t, []Rank{rank, short, rank}, got.ranks[:3])
 	bad := ErrGroupRankLen
 	require.Equal(t, []error{nil, nil, nil, bad, bad, bad, bad, bad, ErrMissingFrame, ErrExtraFrame}, got.problems)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // faultyReply is what a fake master does in place of the normal reply. It returns when the
@@ -133,7 +132,7 @@ func checkFault(t *testing.T, reply faultyReply, first bool) {
 		Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: c,
 		Remote: lookup.RemoteConfig{Timeout: timeout, Strategy: lookup.SingleCall, BreakerFailures: 1 << 20}})
 	require.NoError(t, err)
-	hashes := netproto.NewHashes(make([]byte, blocks*32), 32)
+	hashes := coordinator.NewHashes(make([]byte, blocks*32), 32)
 	look := func() api.Hit {
 		begun := time.Now()
 		hit, err := service.Lookup(t.Context(), blocks*16, hashes)
@@ -165,7 +164,7 @@ func allocated() uint64 {
 }
 
 // holdAll makes all keys of hashes present.
-func (f *fakeMaster) holdAll(t *testing.T, service *lookup.Service, hashes netproto.Hashes) {
+func (f *fakeMaster) holdAll(t *testing.T, service *lookup.Service, hashes coordinator.Hashes) {
 	coord, err := coordinator.New(service.Pool())
 	require.NoError(t, err)
 	f.mu.Lock()

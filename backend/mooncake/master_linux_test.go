@@ -26,7 +26,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // moreReleases returns further releases to test, from HITLINE_TEST_MOONCAKE_RELEASES. Up to
@@ -128,7 +127,7 @@ func judge(t *testing.T, wc *conformance.WorkerCase, vllm string, c *Client) con
 	pool.VLLM = vllm
 	srv, cl, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: testTimeout})
 	defer stop()
-	hit, err := cl.Lookup(contextWithin(t, testTimeout), wc.TokenLen, netproto.NewHashes(wc.Blob(), wc.HashLen))
+	hit, err := cl.Lookup(contextWithin(t, testTimeout), wc.TokenLen, coordinator.NewHashes(wc.Blob(), wc.HashLen))
 	stat := srv.Stat()
 	switch {
 	case wc.Expect.Error != "" && errors.Is(err, client.ErrRefused):
@@ -250,7 +249,7 @@ func newPrompt(t *testing.T, name string) prompt {
 // lookup returns the hit of the prompt in tokens, and the time of the lookup.
 func (p prompt) lookup(t *testing.T, cl *client.Client) (uint32, time.Duration) {
 	start := time.Now()
-	hit, err := cl.Lookup(contextWithin(t, testTimeout), int64(p.tokens), netproto.NewHashes(p.blob, 32))
+	hit, err := cl.Lookup(contextWithin(t, testTimeout), int64(p.tokens), coordinator.NewHashes(p.blob, 32))
 	require.NoError(t, err)
 	return uint32(hit.Tokens), time.Since(start)
 }
@@ -374,7 +373,7 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 			defer cl.Close()
 			for ctx.Err() == nil {
 				before, start := phase.Load(), time.Now()
-				hit, err := cl.Lookup(context.Background(), int64(p.tokens), netproto.NewHashes(p.blob, 32))
+				hit, err := cl.Lookup(context.Background(), int64(p.tokens), coordinator.NewHashes(p.blob, 32))
 				took, after := time.Since(start), phase.Load()
 				for slowest := l.slowest.Load(); int64(took) > slowest && !l.slowest.CompareAndSwap(slowest, int64(took)); {
 					slowest = l.slowest.Load()

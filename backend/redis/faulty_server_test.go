@@ -21,7 +21,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // fault is what a faultyServer does in place of an answer. The connection is closed when it
@@ -236,7 +235,7 @@ func checkFault(t *testing.T, s *faultyServer, scheme string, layout Layout, f f
 	require.NoError(t, err)
 	look := func() api.Hit {
 		begun := time.Now()
-		hit, err := service.Lookup(t.Context(), blocks*16, netproto.NewHashes(make([]byte, blocks*32), 32))
+		hit, err := service.Lookup(t.Context(), blocks*16, coordinator.NewHashes(make([]byte, blocks*32), 32))
 		require.NoError(t, err)
 		require.Less(t, time.Since(begun), testTimeout)
 		return hit

@@ -22,7 +22,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestConformanceWorkerLookup runs the reference's cases over a real server. A backend fills
@@ -83,7 +82,7 @@ func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, v
 	if err != nil {
 		return conformance.Differs("service: %v", err)
 	}
-	hit, err := service.Lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen))
+	hit, err := service.Lookup(context.Background(), c.TokenLen, coordinator.NewHashes(c.Blob(), c.HashLen))
 	switch {
 	case (err != nil) != (c.Expect.Error != ""):
 		return conformance.Differs("error %v, want %q", err, c.Expect.Error)
@@ -114,7 +113,7 @@ func TestKilledServer(t *testing.T) {
 			srv, cl := serve(t, b, lookup.RemoteConfig{
 				Timeout: testTimeout / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
 			blob := conformance.Blob("killed", chainHashes, 32)
-			require.NoError(t, cl.Store(testContext(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)))
+			require.NoError(t, cl.Store(testContext(t), coordinator.GroupRank{}, coordinator.NewHashes(blob, 32)))
 			require.EqualValues(t, fullHit, hitOf(t, cl, blob, false))
 
 			load := startLoad(t, srv.Addrs()[0], blob)
@@ -138,7 +137,7 @@ func TestKilledServer(t *testing.T) {
 				c.WaitReady(t)
 			}
 			require.Eventually(t, func() bool { // it starts empty
-				return cl.Store(testContext(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)) == nil
+				return cl.Store(testContext(t), coordinator.GroupRank{}, coordinator.NewHashes(blob, 32)) == nil
 			}, testTimeout, 10*time.Millisecond)
 			require.Eventually(t, func() bool { return hitOf(t, cl, blob, false) == fullHit }, testTimeout, time.Millisecond)
 			load.filling.Store(false)
@@ -183,7 +182,7 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*server.Server
 // hitOf returns the hit of a lookup in tokens. It must be fullHit or 0, or anything between
 // them while a store runs, which is not atomic.
 func hitOf(t *testing.T, cl *client.Client, blob []byte, filling bool) uint32 {
-	hit, err := cl.Lookup(testContext(t), fullHit, netproto.NewHashes(blob, 32))
+	hit, err := cl.Lookup(testContext(t), fullHit, coordinator.NewHashes(blob, 32))
 	if err != nil || hit.Tokens != 0 && hit.Tokens != fullHit && !filling {
 		t.Errorf("hit %d, error %v", hit.Tokens, err)
 	}
@@ -337,12 +336,12 @@ func TestFullServer(t *testing.T) {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
 		require.NoError(t, err)
 		stored := []byte(strings.Repeat(string(layout)+"----", 4))
-		require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(stored, len(stored))))
+		require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(stored, len(stored))))
 		require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "1").Err())
 		for range 5 {
-			require.ErrorContains(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(make([]byte, 32), 32)), "OOM")
+			require.ErrorContains(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(make([]byte, 32), 32)), "OOM")
 		}
-		hit, err := service.Lookup(t.Context(), 16, netproto.NewHashes(stored, len(stored)))
+		hit, err := service.Lookup(t.Context(), 16, coordinator.NewHashes(stored, len(stored)))
 		require.NoError(t, err)
 		require.EqualValues(t, 16, hit.Tokens, layout)
 	}

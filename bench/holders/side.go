@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Sides of the comparison.
@@ -55,7 +55,7 @@ type ours struct {
 	tokens  int64 // of a hash
 	held    []bool
 	before  measure.Memory
-	queries []netproto.Hashes
+	queries []coordinator.Hashes
 	result  fleet.Result
 }
 
@@ -81,12 +81,12 @@ func newOurs(o Options) (*ours, error) {
 }
 
 func (s *ours) store(_ context.Context, holder int, keys []byte) error {
-	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(keys, keyLen), BlockSize: s.tokens}
+	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: coordinator.NewHashes(keys, keyLen), BlockSize: s.tokens}
 	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
 }
 
 func (s *ours) add(_ context.Context, q query) error {
-	s.queries = append(s.queries, netproto.NewHashes(q.hashes, hashLen))
+	s.queries = append(s.queries, coordinator.NewHashes(q.hashes, hashLen))
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (p part) keys(hashes, room []byte) (keys []byte, borrowed bool) {
 		return hashes[p.from*hashLen : p.to*hashLen], true
 	}
 	for i := p.from; i < p.to; i++ {
-		at := netproto.KeyIndex(i, p.stride) * hashLen
+		at := coordinator.KeyIndex(i, p.stride) * hashLen
 		room = append(room, hashes[at:at+hashLen]...)
 	}
 	return room, false
@@ -90,11 +90,11 @@ func (s *shaper) shape(n int) (*shape, error) {
 func (s *shaper) appendParts(parts []part, g, end int) []part {
 	for from, to := range s.asked(g, end) {
 		for _, r := range s.coord.Ranks(g) {
-			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+			at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
 			p := part{from: from, to: to, stride: s.coord.KeyStride(g)}
 			size := (to - from) * hashLen
-			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
-			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
+			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, netproto.Rank(at), hashLen, size)
+			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, netproto.Rank(at), hashLen, size)
 			parts = append(parts, p)
 		}
 	}

@@ -52,17 +52,17 @@ func send(t *testing.T, service *lookup.Service, parts [][]byte) uint32 {
 	require.Len(t, frames, 4)
 	require.EqualValues(t, hashLen, netproto.ParseInt(frames[2]))
 	if string(frames[0]) == "lookup" {
-		hit, err := service.Lookup(t.Context(), int64(netproto.ParseInt(frames[1])), netproto.NewHashes(frames[3], hashLen))
+		hit, err := service.Lookup(t.Context(), int64(netproto.ParseInt(frames[1])), coordinator.NewHashes(frames[3], hashLen))
 		require.NoError(t, err)
 		return uint32(hit.Tokens)
 	}
 	number := func(at int) uint16 { return uint16(netproto.ParseInt(frames[1][at : at+2])) }
-	at := lookup.GroupRank{Group: number(0), TPRank: number(2), PPRank: number(4), PCPRank: number(6)}
+	at := coordinator.GroupRank{Group: number(0), TPRank: number(2), PPRank: number(4), PCPRank: number(6)}
 	do := service.Store
 	if string(frames[0]) == "evict" {
 		do = service.Evict
 	}
-	require.NoError(t, do(t.Context(), at, netproto.NewHashes(frames[3], hashLen)))
+	require.NoError(t, do(t.Context(), at, coordinator.NewHashes(frames[3], hashLen)))
 	return 0
 }
 

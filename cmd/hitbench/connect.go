@@ -12,9 +12,8 @@ import (
 	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // conn is one connection to a server.
@@ -45,12 +44,12 @@ func dialClient(ctx context.Context, addr string, secure connectflags.Connection
 type clientConn struct{ *client.Client }
 
 func (c clientConn) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	hit, err := c.Client.Lookup(ctx, int64(numTokens), netproto.NewHashes(hashes, hashLen))
+	hit, err := c.Client.Lookup(ctx, int64(numTokens), coordinator.NewHashes(hashes, hashLen))
 	return uint32(hit.Tokens), refusal(err)
 }
 
 func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen)))
+	return refusal(c.Client.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys, hashLen)))
 }
 
 // serverPool is what replay learns of a server with one full-attention group.
@@ -67,7 +66,7 @@ func (c clientConn) learn(ctx context.Context) (p serverPool, err error) {
 		func() error { return c.Store(ctx, blob, workload.HashLen) },
 		func(tokens uint32) (uint32, error) { return c.Lookup(ctx, tokens, blob, workload.HashLen) },
 		func() error {
-			return refusal(c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(blob, workload.HashLen)))
+			return refusal(c.Evict(ctx, coordinator.GroupRank{}, coordinator.NewHashes(blob, workload.HashLen)))
 		},
 	)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // newResetCmd returns the command that empties the server's index.
@@ -81,9 +81,9 @@ func visitRanks(cmd *cobra.Command, visit func(*pflag.Flag)) {
 
 // anyRankFlags adds the flags of a group and its ranks. What is not given is AnyRank; check
 // refuses a flag that is given so, which would reset more than was meant.
-func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() error) {
-	const any = netproto.AnyRank
-	rank = &netproto.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
+func anyRankFlags(cmd *cobra.Command) (rank *coordinator.GroupRank, check func() error) {
+	const any = coordinator.AnyRank
+	rank = &coordinator.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
 	for _, f := range []struct {
 		field       *uint16
 		name, usage string
@@ -98,7 +98,7 @@ func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() er
 	}
 	return rank, func() (err error) {
 		visitRanks(cmd, func(f *pflag.Flag) {
-			if f.Value.String() == strconv.Itoa(int(netproto.AnyRank)) {
+			if f.Value.String() == strconv.Itoa(int(coordinator.AnyRank)) {
 				err = usagef("--%s %s: ranks are below it", f.Name, f.Value)
 			}
 		})

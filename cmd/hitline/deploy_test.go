@@ -24,7 +24,6 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/netproto"
 )
 
 func deployFile(t *testing.T, name string) string {
@@ -81,7 +80,7 @@ func TestDeployAlertOfFullIndex(t *testing.T) {
 				key := sha256.Sum256(fmt.Appendf(nil, "%d %d", n, i))
 				keys = append(keys, key[:]...)
 			}
-			require.NoError(t, service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 		}
 		st := service.Stat()
 		assert.Greater(t, float64(st.Bytes), full*float64(st.MaxBytes), "%d", maxBytes)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -29,7 +30,7 @@ func (l hashList) count() int {
 }
 
 // forRequest returns the hashes as a request has them. They share the list's memory.
-func (l hashList) forRequest() netproto.Hashes { return netproto.NewHashes(l.blob, l.hashLen) }
+func (l hashList) forRequest() coordinator.Hashes { return coordinator.NewHashes(l.blob, l.hashLen) }
 
 // requireSome refuses the empty contents of a file.
 func (l hashList) requireSome(name string) error {

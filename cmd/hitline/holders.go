@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // holdersFlags are the flags of the command holders that say what is asked.
@@ -141,7 +141,7 @@ func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.Hol
 	}
 	query := &api.HoldersQuery{Model: f.query.Model, Tenant: f.query.Tenant}
 	answer, err = ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
-		return c.Holders(ctx, query, netproto.Hashes{})
+		return c.Holders(ctx, query, coordinator.Hashes{})
 	})
 	if err != nil {
 		return nil, err
@@ -156,30 +156,30 @@ func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.Hol
 }
 
 // hashTokens returns the hashes of the whole blocks of a prompt, those of SGLang as events have them.
-func (f *holdersFlags) hashTokens(cmd *cobra.Command, tokens []int64, blockSize int) (netproto.Hashes, error) {
+func (f *holdersFlags) hashTokens(cmd *cobra.Command, tokens []int64, blockSize int) (coordinator.Hashes, error) {
 	if blockSize <= 0 {
-		return netproto.Hashes{}, fmt.Errorf("%w: blocks of %d tokens", client.ErrReply, blockSize)
+		return coordinator.Hashes{}, fmt.Errorf("%w: blocks of %d tokens", client.ErrReply, blockSize)
 	}
 	if cmd.Flags().Changed("block-size") && f.hash.blockSize != blockSize {
-		return netproto.Hashes{}, usagef("--block-size is %d, and the blocks of the model have %d tokens", f.hash.blockSize, blockSize)
+		return coordinator.Hashes{}, usagef("--block-size is %d, and the blocks of the model have %d tokens", f.hash.blockSize, blockSize)
 	}
 	f.hash.blockSize = blockSize
 	h, err := f.hash.hasherOf(cmd)
 	if err != nil {
-		return netproto.Hashes{}, err
+		return coordinator.Hashes{}, err
 	}
 	blob, err := h.hashes(tokens)
 	switch {
 	case err != nil, len(blob) == 0:
-		return netproto.Hashes{}, err
+		return coordinator.Hashes{}, err
 	case f.hash.engine == engineVLLM:
-		return netproto.NewHashes(blob, h.hashLen), nil
+		return coordinator.NewHashes(blob, h.hashLen), nil
 	}
 	var short []byte
 	for hash := range slices.Chunk(blob, h.hashLen) {
 		short = binary.BigEndian.AppendUint64(short, h.short(hash))
 	}
-	return netproto.NewHashes(short, 8), nil
+	return coordinator.NewHashes(short, 8), nil
 }
 
 // commonMedia are those that engines name, from the nearest; other media follow them by name.

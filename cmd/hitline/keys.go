@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // keysFunc sends a request about keys of one group rank.
-type keysFunc func(c *client.Client, ctx context.Context, rank netproto.GroupRank, keys netproto.Hashes) error
+type keysFunc func(c *client.Client, ctx context.Context, rank coordinator.GroupRank, keys coordinator.Hashes) error
 
 // newStoreCmd returns the command that adds keys to the server's index.
 func newStoreCmd() *cobra.Command {
@@ -47,7 +47,7 @@ With --json: {"evicted": number of keys}`
 // for what was done with them.
 func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var t target
-	var rank netproto.GroupRank
+	var rank coordinator.GroupRank
 	cmd := &cobra.Command{Args: cli.NoArgs}
 	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups, those kept in the store, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")

@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestMooncake runs doctor and serve over a live master. Mooncake's own client has put the
@@ -109,7 +108,7 @@ func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *st
 		c, err := client.Dial(t.Context(), s.address, client.WithPool(pool.ModelName, pool))
 		require.NoError(t, err)
 		defer c.Close()
-		hit, err := c.Lookup(t.Context(), 129, netproto.NewHashes(blob, 32))
+		hit, err := c.Lookup(t.Context(), 129, coordinator.NewHashes(blob, 32))
 		require.NoError(t, err)
 		hits[pool.ModelName] = hit.Tokens
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Several pools in one process: each command asks about the one that it names.
@@ -113,14 +112,14 @@ func TestDescribedPoolsOverRedis(t *testing.T) {
 		dial := func(model string, groups ...coordinator.Group) (*client.Client, error) {
 			return client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", ModelName: model, Groups: groups}))
 		}
-		hashes := netproto.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
+		hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
 		one, err := dial("one-" + layout)
 		require.NoError(t, err)
 		defer one.Close()
 		two, err := dial("two-"+layout, coordinator.Group{BlockSize: 32})
 		require.NoError(t, err)
 		defer two.Close()
-		require.NoError(t, one.Store(t.Context(), netproto.GroupRank{}, hashes))
+		require.NoError(t, one.Store(t.Context(), coordinator.GroupRank{}, hashes))
 		hits := func() (all []int64) {
 			for _, c := range []*client.Client{one, two} {
 				hit, err := c.Lookup(t.Context(), 65, hashes)
@@ -130,7 +129,7 @@ func TestDescribedPoolsOverRedis(t *testing.T) {
 			return all
 		}
 		assert.Equal(t, []int64{32, 0}, hits())
-		require.NoError(t, two.Store(t.Context(), netproto.GroupRank{}, hashes))
+		require.NoError(t, two.Store(t.Context(), coordinator.GroupRank{}, hashes))
 		assert.Equal(t, []int64{32, 32}, hits())
 		require.NoError(t, one.Reset(t.Context()))
 		assert.Equal(t, []int64{0, 32}, hits())

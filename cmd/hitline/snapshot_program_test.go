@@ -19,10 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/workload"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/snapshot"
-	"github.com/hitline/hitline/netproto"
 )
 
 // keptProgram is hitline as a process of its own, which keeps its index in a file.
@@ -67,7 +66,7 @@ func (p *keptProgram) stop(t *testing.T, sig os.Signal) {
 // depth returns how many leading blocks of keys are found.
 func (p *keptProgram) depth(t *testing.T, keys []byte) int {
 	t.Helper()
-	hashes := netproto.NewHashes(keys, 32)
+	hashes := coordinator.NewHashes(keys, 32)
 	hit, err := p.Lookup(t.Context(), int64(hashes.Len()*workload.BlockTokens), hashes)
 	require.NoError(t, err)
 	return int(hit.Tokens / workload.BlockTokens)
@@ -76,14 +75,14 @@ func (p *keptProgram) depth(t *testing.T, keys []byte) int {
 // store stores a chain.
 func (p *keptProgram) store(t *testing.T, keys []byte) {
 	t.Helper()
-	require.NoError(t, p.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, p.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 }
 
 // held returns how many leading blocks of each request are held, and changes no order of eviction.
 func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
 	t.Helper()
 	for _, keys := range requests {
-		hashes := netproto.NewHashes(keys, 32)
+		hashes := coordinator.NewHashes(keys, 32)
 		e, err := p.Explain(t.Context(), int64(hashes.Len()*workload.BlockTokens), hashes)
 		require.NoError(t, err)
 		depths = append(depths, int(e.HitTokens/workload.BlockTokens))

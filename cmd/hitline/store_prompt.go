@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // storePromptFlags are the flags of store-prompt that say what is stored.
@@ -90,7 +90,7 @@ func (f *storePromptFlags) parse() (p api.PromptStore, err error) {
 }
 
 // parseRanks parses ranks, each tp,pp,pcp; what is missing at the end is 0.
-func parseRanks(texts []string) (ranks []netproto.GroupRank, err error) {
+func parseRanks(texts []string) (ranks []coordinator.GroupRank, err error) {
 	for _, text := range texts {
 		var numbers [3]uint16
 		parts := strings.Split(text, ",")
@@ -101,7 +101,7 @@ func parseRanks(texts []string) (ranks []netproto.GroupRank, err error) {
 			}
 			numbers[i] = uint16(n)
 		}
-		ranks = append(ranks, netproto.GroupRank{TPRank: numbers[0], PPRank: numbers[1], PCPRank: numbers[2]})
+		ranks = append(ranks, coordinator.GroupRank{TPRank: numbers[0], PPRank: numbers[1], PCPRank: numbers[2]})
 	}
 	return ranks, nil
 }

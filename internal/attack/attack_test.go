@@ -20,9 +20,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"golang.org/x/sys/unix"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 var (
@@ -231,7 +230,7 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 	defer child.stop()
 	ranks := r.ranks
 	if ranks == nil {
-		ranks = []netproto.GroupRank{{}}
+		ranks = []coordinator.GroupRank{{}}
 	}
 	innocent, err := newInnocent(asked.addr, ranks, want)
 	if err != nil {

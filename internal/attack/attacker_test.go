@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // An attack runs in a process of its own, so that its memory and its threads do not delay the
@@ -301,7 +301,7 @@ func (a *attacker) storeAll(n int, request func(i int) []byte) error {
 }
 
 // storeKeys stores keys, joined, in pieces of 16,384.
-func (a *attacker) storeKeys(at netproto.GroupRank, keys []byte, hashLen int) error {
+func (a *attacker) storeKeys(at coordinator.GroupRank, keys []byte, hashLen int) error {
 	pieces := slices.Collect(slices.Chunk(keys, 16384*hashLen))
 	return a.storeAll(len(pieces), func(i int) []byte { return store(at, pieces[i], hashLen) })
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -81,7 +82,7 @@ const (
 )
 
 // newInnocent connects to a server. A stored block has to be held by all of ranks.
-func newInnocent(addr string, ranks []netproto.GroupRank, want expectation) (*innocent, error) {
+func newInnocent(addr string, ranks []coordinator.GroupRank, want expectation) (*innocent, error) {
 	c := &innocent{want: want}
 	chains := randomBytes("innocent chains", innocentChains*innocentHashes*innocentHashLen)
 	others := randomBytes("innocent others", len(chains))

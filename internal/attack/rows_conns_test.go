@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -83,7 +84,7 @@ func memoryRows() []row {
 		{"ping", "a ping of 64 KiB, less the last byte", func() []byte { return request(netproto.TagPing, random(netproto.MaxPing)) }, 1},
 		{"pool", "a description of a pool of 64 KiB, less the last byte", func() []byte { return request(netproto.TagPool, random(netproto.MaxDescription)) }, 1},
 		{"holders", "a query of holders of 8 KiB, less the last byte", func() []byte { return request(netproto.TagHolders, random(netproto.MaxHoldersQuery)) }, 1},
-		{"store", "a store of 8,192 keys, less the last key", func() []byte { return store(netproto.GroupRank{}, random(32*hashes), 32) }, 32},
+		{"store", "a store of 8,192 keys, less the last key", func() []byte { return store(coordinator.GroupRank{}, random(32*hashes), 32) }, 32},
 	} {
 		part := func() []byte {
 			b := u.request()

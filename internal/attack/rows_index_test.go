@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // indexRows make the index work.
@@ -32,9 +32,9 @@ func indexRows() []row {
 }
 
 // tpRanks returns the tensor ranks of group 0.
-func tpRanks(n int) (ranks []netproto.GroupRank) {
+func tpRanks(n int) (ranks []coordinator.GroupRank) {
 	for i := range n {
-		ranks = append(ranks, netproto.GroupRank{TPRank: uint16(i)})
+		ranks = append(ranks, coordinator.GroupRank{TPRank: uint16(i)})
 	}
 	return ranks
 }
@@ -53,7 +53,7 @@ func storeOnRandomRanks(a *attacker) (func(), error) {
 		a.stream(conns, func(i int) ([]byte, int) {
 			var blob []byte
 			for range perWrite {
-				at := netproto.GroupRank{TPRank: uint16(random[i].IntN(32))}
+				at := coordinator.GroupRank{TPRank: uint16(random[i].IntN(32))}
 				key := random[i].IntN(numKeys) * hashLen
 				blob = append(blob, store(at, keys[key:key+hashLen], hashLen)...)
 			}
@@ -71,14 +71,14 @@ func storeLengths(numKeys int) prepare {
 	return func(a *attacker) (func(), error) {
 		const perStore, stores = 16384, 208
 		err := a.storeAll(numKeys/perStore, func(i int) []byte {
-			return store(netproto.GroupRank{}, randomBytes(fmt.Sprint("fill ", i), perStore*32), 32)
+			return store(coordinator.GroupRank{}, randomBytes(fmt.Sprint("fill ", i), perStore*32), 32)
 		})
 		if err != nil {
 			return nil, err
 		}
 		return bursts(1, func() (blob []byte, requests int) {
 			for i := range stores {
-				hashLen, at := i%64+1, netproto.GroupRank{Group: uint16(i / 64)}
+				hashLen, at := i%64+1, coordinator.GroupRank{Group: uint16(i / 64)}
 				blob = append(blob, store(at, randomBytes(fmt.Sprint("length ", i), hashLen), hashLen)...)
 			}
 			return blob, stores
@@ -87,9 +87,9 @@ func storeLengths(numKeys int) prepare {
 }
 
 // groupRanks returns rank 0 of so many groups.
-func groupRanks(n int) (ranks []netproto.GroupRank) {
+func groupRanks(n int) (ranks []coordinator.GroupRank) {
 	for i := range n {
-		ranks = append(ranks, netproto.GroupRank{Group: uint16(i)})
+		ranks = append(ranks, coordinator.GroupRank{Group: uint16(i)})
 	}
 	return ranks
 }
@@ -149,7 +149,7 @@ func (a *attacker) storeAlternating(chain []byte, whole int) error {
 		stored[whole+i%2] = append(stored[whole+i%2], chain[32*end:32*(end+1)]...)
 	}
 	for group, keys := range stored {
-		if err := a.storeKeys(netproto.GroupRank{Group: uint16(group)}, keys, 32); err != nil {
+		if err := a.storeKeys(coordinator.GroupRank{Group: uint16(group)}, keys, 32); err != nil {
 			return err
 		}
 	}

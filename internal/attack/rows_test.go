@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -14,10 +15,10 @@ import (
 type row struct {
 	name, what string
 	spec       serverSpec
-	ranks      []netproto.GroupRank // that hold a block; nil: rank 0 of group 0
-	want       expectation          // of the innocent
-	files      uint64               // open files that it needs; 0: few
-	long, tls  bool                 // runs with -long or -tls only
+	ranks      []coordinator.GroupRank // that hold a block; nil: rank 0 of group 0
+	want       expectation             // of the innocent
+	files      uint64                  // open files that it needs; 0: few
+	long, tls  bool                    // runs with -long or -tls only
 
 	prepare prepare
 	fake    fakeStore // that the server asks; nil: none
@@ -68,7 +69,7 @@ func repeated(request []byte, size int) func() ([]byte, int) {
 // requestRows are bursts of stat and reset.
 func requestRows() []row {
 	stat, reset := request(netproto.TagStat), request(netproto.TagReset)
-	storeAndReset := slices.Concat(store(netproto.GroupRank{}, randomBytes("store and reset", 32), 32), reset)
+	storeAndReset := slices.Concat(store(coordinator.GroupRank{}, randomBytes("store and reset", 32), 32), reset)
 	return []row{
 		{name: "stat-8", what: "8 connections send 64 KiB of stat requests each, in one burst",
 			prepare: bursts(8, repeated(stat, 64*kib))},
@@ -94,7 +95,7 @@ func explainRows() []row {
 	present := func(conns int) prepare {
 		return func(a *attacker) (func(), error) {
 			chain := randomBytes("present", 32*hashes)
-			if err := a.storeKeys(netproto.GroupRank{}, chain, 32); err != nil {
+			if err := a.storeKeys(coordinator.GroupRank{}, chain, 32); err != nil {
 				return nil, err
 			}
 			return bursts(conns, func() ([]byte, int) { return explain(chain, 32), 1 })(a)
@@ -146,6 +147,6 @@ func cheapRows() []row {
 		{name: "zmtp-unknown", what: "4 connections send 64 KiB of unknown ZMTP commands each, in one burst",
 			prepare: zmtp(append(unknowns, zmtpPing...), numUnknown+1, 1)},
 		{name: "store-short", what: "8 connections send 4 stores of all 65,536 keys of 2 bytes each, in one burst",
-			prepare: bursts(8, repeated(store(netproto.GroupRank{}, shortKeys, 2), 4*(len(shortKeys)+64)))},
+			prepare: bursts(8, repeated(store(coordinator.GroupRank{}, shortKeys, 2), 4*(len(shortKeys)+64)))},
 	}
 }

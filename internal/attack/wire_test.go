@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -51,8 +52,8 @@ func explain(hashes []byte, hashLen int) []byte {
 }
 
 // store returns a store of keys, which are joined.
-func store(at netproto.GroupRank, keys []byte, hashLen int) []byte {
-	return append(netproto.AppendKeys(nil, nil, netproto.TagStore, at, hashLen, len(keys)), keys...)
+func store(at coordinator.GroupRank, keys []byte, hashLen int) []byte {
+	return append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank(at), hashLen, len(keys)), keys...)
 }
 
 // command returns a ZMTP command of at most 255 bytes.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Hit is the answer to a lookup. Its TailBoundaries, if the pool's vLLM is 0.29.0 or newer,
@@ -28,12 +27,12 @@ type Hit = coordinator.Hit
 // memory index of this process they do not wait.
 type PrefixCache interface {
 	// Lookup returns the hit of a prompt of numTokens tokens with these block hashes.
-	Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Hit, error)
+	Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Hit, error)
 	// Explain returns for each group where it ends the hit, and why. It does not count as a
 	// lookup.
-	Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error)
+	Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Explanation, error)
 	// Plan is Lookup with the chunks to load for the hit. It counts as a lookup.
-	Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Plan, error)
+	Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Plan, error)
 	// LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes
 	// must load to be served its first tokens tokens, which are a hit.
 	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]Mask, error)
@@ -45,16 +44,16 @@ type PrefixCache interface {
 	// lookup checks. tokens is a multiple of the pool's alignment.
 	LookupMask(ctx context.Context, tokens int64) ([]Mask, error)
 	// Store adds keys to one rank of a group.
-	Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
+	Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error
 	// StorePrompt stores the blocks of a prompt that the pool keeps, in all groups, on all ranks
 	// that p names. hashes are the prompt's from p.FirstHash on. It returns how many chunks of
 	// each store group are stored. If only parts could be the error is a *PartsError.
-	StorePrompt(ctx context.Context, p PromptStore, hashes netproto.Hashes) (stored []int64, err error)
+	StorePrompt(ctx context.Context, p PromptStore, hashes coordinator.Hashes) (stored []int64, err error)
 	// Evict removes keys from one rank of a group.
-	Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
+	Evict(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error
 	// Reset removes every block of the pool.
 	Reset(ctx context.Context) error
-	// ResetRank removes all that a rank of a group holds. netproto.AnyRank in a field of at
+	// ResetRank removes all that a rank of a group holds. coordinator.AnyRank in a field of at
 	// stands for every group or rank. What is stored there meanwhile may go or stay.
-	ResetRank(ctx context.Context, at netproto.GroupRank) error
+	ResetRank(ctx context.Context, at coordinator.GroupRank) error
 }

@@ -37,7 +37,7 @@ type GroupExplanation struct {
 	GapEnd   *int64 `json:"gap_end"`
 }
 
-// MissingRank is a rank that lacks a block, as stores name it: see netproto.GroupRank.
+// MissingRank is a rank that lacks a block, as stores name it: see coordinator.GroupRank.
 type MissingRank struct {
 	TPRank  int `json:"tp_rank"`
 	PPRank  int `json:"pp_rank"`

@@ -9,4 +9,6 @@ type Instance struct {
 	StartTime time.Time `json:"start_time"` // UTC
 	Version   string    `json:"version"`    // of the server
 	Protocol  int       `json:"protocol"`   // netproto.ProtocolVersion of the server
+	Requests  []string  `json:"requests"`   // that the server knows
+	Limits    Limits    `json:"limits"`     // of one connection
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -25,7 +26,7 @@ type PromptStore struct {
 	FirstHash int
 	// Ranks hold the blocks, as their keys name them. Their Group does not count. Empty means
 	// all ranks of each group. A group leaves out the ranks that it does not have.
-	Ranks []netproto.GroupRank
+	Ranks []coordinator.GroupRank
 	// States are the mamba states to be stored. From vLLM 0.29.0 on each mamba group needs one.
 	States []State
 }
@@ -73,7 +74,7 @@ func (p *PromptStore) Encode(dst *netproto.Prompt) error {
 		*f.to = uint32(f.n)
 	}
 	for _, r := range p.Ranks {
-		dst.AddRank(r)
+		dst.AddRank(netproto.Rank(r))
 	}
 	for _, s := range p.States {
 		if s.Group < 0 || int64(s.Group) > math.MaxUint32 || s.Tokens < 0 || s.Tokens > math.MaxUint32 {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // What a real server that wants certificates allows a client by its token, also once that is another one. The table of
@@ -41,7 +41,7 @@ func TestAccess(t *testing.T) {
 			}
 			fresh := ca.Leaf("engine")
 			c := dialAs(t, addr, options(fresh, WithToken(theToken))...)
-			require.NoError(t, c.Store(background, netproto.GroupRank{}, someHashes))
+			require.NoError(t, c.Store(background, coordinator.GroupRank{}, someHashes))
 			hit, err := c.Lookup(background, 64, someHashes)
 			require.NoError(t, err)
 			require.EqualValues(t, 64, hit.Tokens)

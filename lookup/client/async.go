@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -87,7 +88,7 @@ func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, err
 // A lookup that fails, or is not answered within the timeout, is ready with a hit of 0. err
 // is then an error of a Client or ErrPending. A caller may ignore it and treat the lookup
 // as a miss.
-func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes netproto.Hashes) (hit api.Hit, ready bool, err error) {
+func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes coordinator.Hashes) (hit api.Hit, ready bool, err error) {
 	r, invalid := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	p := a.pipe
 	p.mu.Lock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -29,7 +30,7 @@ func heldServer() (*fakeServer, chan *fakeRequest) {
 func pollReady(t testing.TB, a *AsyncClient, id string) (uint32, error) {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < lookuptest.Patience; time.Sleep(time.Millisecond) {
-		if hit, ready, err := a.Poll(id, 1, netproto.NewHashes(nil, 0)); ready {
+		if hit, ready, err := a.Poll(id, 1, coordinator.NewHashes(nil, 0)); ready {
 			return uint32(hit.Tokens), err
 		}
 	}
@@ -39,7 +40,7 @@ func pollReady(t testing.TB, a *AsyncClient, id string) (uint32, error) {
 
 func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 	t.Helper()
-	hit, ready, err := a.Poll(id, int64(numTokens), netproto.NewHashes(nil, 0))
+	hit, ready, err := a.Poll(id, int64(numTokens), coordinator.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.False(t, ready)
 	require.Zero(t, hit.Tokens)
@@ -66,7 +67,7 @@ func TestAsyncNonBlockLookup(t *testing.T) {
 		}
 		r.reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("r", 99, netproto.NewHashes(nil, 0))
+		hit, ready, err := a.Poll("r", 99, coordinator.NewHashes(nil, 0))
 		require.NoError(t, err)
 		require.True(t, ready)
 		require.EqualValues(t, 48, hit.Tokens)
@@ -91,7 +92,7 @@ func TestAsyncDiscardClearsState(t *testing.T) {
 		notReady(t, a, "r", 64)
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("r", 0, netproto.NewHashes(nil, 0))
+		hit, ready, err := a.Poll("r", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
 		require.EqualValues(t, 64, hit.Tokens)
@@ -110,7 +111,7 @@ func TestAsyncDefersThenReports(t *testing.T) {
 		a := fakeAsync(t, f)
 		steps := 0
 		for ; ; steps++ {
-			hit, ready, err := a.Poll("r", 32, netproto.NewHashes(nil, 0))
+			hit, ready, err := a.Poll("r", 32, coordinator.NewHashes(nil, 0))
 			if ready {
 				require.NoError(t, err)
 				require.EqualValues(t, 32, hit.Tokens)
@@ -138,7 +139,7 @@ func TestAsyncDiscardWhileUnderWay(t *testing.T) {
 		notReady(t, a, "r", 64)
 		fresh.reply()
 		synctest.Wait()
-		hit, ready, _ := a.Poll("r", 64, netproto.NewHashes(nil, 0))
+		hit, ready, _ := a.Poll("r", 64, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.EqualValues(t, 64, hit.Tokens)
 		require.Zero(t, a.pipe.inFlight())
@@ -152,7 +153,7 @@ func TestAsyncCopiesHashes(t *testing.T) {
 		f, held := heldServer()
 		a := fakeAsync(t, f)
 		hashes := []byte("aabbcc")
-		_, ready, err := a.Poll("r", 48, netproto.NewHashes(hashes, 2))
+		_, ready, err := a.Poll("r", 48, coordinator.NewHashes(hashes, 2))
 		require.NoError(t, err)
 		require.False(t, ready)
 		clear(hashes)
@@ -169,7 +170,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
 		a := fakeAsync(t, f, WithTimeout(time.Second))
-		hit, ready, err := a.Poll("r", 48, netproto.NewHashes(nil, 1<<16))
+		hit, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 1<<16))
 		require.True(t, ready)
 		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrRequest)
@@ -178,7 +179,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		r := <-held
 		r.conn.send(netproto.AppendFailed(nil, r.envelope, "no"))
 		synctest.Wait()
-		hit, ready, err = a.Poll("refused", 0, netproto.NewHashes(nil, 0))
+		hit, ready, err = a.Poll("refused", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrRefused)
@@ -186,7 +187,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		notReady(t, a, "lost", 48)
 		(<-held).conn.hangUp()
 		synctest.Wait()
-		hit, ready, err = a.Poll("lost", 0, netproto.NewHashes(nil, 0))
+		hit, ready, err = a.Poll("lost", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrConnect)
@@ -195,7 +196,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		notReady(t, a, "late", 48)
 		time.Sleep(time.Nanosecond)
-		hit, ready, err = a.Poll("late", 0, netproto.NewHashes(nil, 0))
+		hit, ready, err = a.Poll("late", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrNoAnswer)
@@ -204,7 +205,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		<-held
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err = a.Poll("late", 0, netproto.NewHashes(nil, 0))
+		hit, ready, err = a.Poll("late", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
 		require.EqualValues(t, 49, hit.Tokens)
@@ -251,7 +252,7 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 		require.NoError(t, a.Close())
 		require.ErrorIs(t, <-done, ErrConnect)
 		for _, id := range []string{"r", "r", "new"} {
-			hit, ready, err := a.Poll(id, 48, netproto.NewHashes(nil, 0))
+			hit, ready, err := a.Poll(id, 48, coordinator.NewHashes(nil, 0))
 			require.True(t, ready)
 			require.Zero(t, hit.Tokens)
 			require.ErrorIs(t, err, ErrConnect)
@@ -270,7 +271,7 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 		for i := range uint32(3) {
 			notReady(t, a, fmt.Sprint(i), i)
 		}
-		_, ready, err := a.Poll("3", 3, netproto.NewHashes(nil, 0))
+		_, ready, err := a.Poll("3", 3, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrPending)
 		for range 2 {
@@ -281,21 +282,21 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 		(<-held).reply()
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("1", 1, netproto.NewHashes(nil, 0))
+		hit, ready, err := a.Poll("1", 1, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, hit.Tokens)
 		notReady(t, a, "0", 70)
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, _ = a.Poll("0", 1, netproto.NewHashes(nil, 0))
+		hit, ready, _ = a.Poll("0", 1, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.EqualValues(t, 70, hit.Tokens)
 
-		_, ready, err = a.Poll("large", 1, netproto.NewHashes(make([]byte, 101), 1))
+		_, ready, err = a.Poll("large", 1, coordinator.NewHashes(make([]byte, 101), 1))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrPending)
-		_, ready, err = a.Poll("fits", 1, netproto.NewHashes(make([]byte, 100), 1))
+		_, ready, err = a.Poll("fits", 1, coordinator.NewHashes(make([]byte, 100), 1))
 		require.False(t, ready)
 		require.NoError(t, err)
 	})
@@ -306,7 +307,7 @@ func TestAsyncAbandonedIDs(t *testing.T) {
 	noLeaks(t)
 	a := fakeAsync(t, &fakeServer{}, WithPending(50, 1<<20))
 	for i := range 5000 {
-		_, _, err := a.Poll(fmt.Sprint(i), 16, netproto.NewHashes(make([]byte, 320), 32))
+		_, _, err := a.Poll(fmt.Sprint(i), 16, coordinator.NewHashes(make([]byte, 320), 32))
 		if err != nil {
 			require.ErrorIs(t, err, ErrPending)
 			time.Sleep(time.Millisecond)
@@ -328,8 +329,8 @@ func TestAsyncConcurrent(t *testing.T) {
 			hashes := make([]byte, 3200)
 			for i := range 200 {
 				own := fmt.Sprint(g, " ", i)
-				_, _, _ = a.Poll("shared", 7, netproto.NewHashes(hashes, 32))
-				if _, _, err := a.Poll(own, int64(i), netproto.NewHashes(hashes, 32)); err != nil {
+				_, _, _ = a.Poll("shared", 7, coordinator.NewHashes(hashes, 32))
+				if _, _, err := a.Poll(own, int64(i), coordinator.NewHashes(hashes, 32)); err != nil {
 					t.Error(err)
 				}
 				if i%3 == 0 {
@@ -391,7 +392,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 			if pending {
 				says = 1 << 31 // ignored
 			}
-			hit, ready, err := a.Poll(id, int64(says), netproto.NewHashes(make([]byte, 32*random(20)), 32))
+			hit, ready, err := a.Poll(id, int64(says), coordinator.NewHashes(make([]byte, 32*random(20)), 32))
 			switch {
 			case !ready:
 				require.NoError(t, err)
@@ -441,7 +442,7 @@ func TestAsyncRecovers(t *testing.T) {
 		a := fakeAsync(t, f, WithFailOpen())
 		notReady(t, a, "r", 48)
 		synctest.Wait()
-		_, ready, err := a.Poll("r", 48, netproto.NewHashes(nil, 0))
+		_, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrConnect)
 		away.Store(false)
@@ -457,12 +458,12 @@ func TestAsyncServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, blocks16, server.Limits{})
 	keys := lookuptest.Chain("async", 100, 32)
-	require.NoError(t, dialTest(t, s).Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, dialTest(t, s).Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	defer a.Close()
 	for range 3 {
-		_, ready, err := a.Poll("r", 1600, netproto.NewHashes(keys, 32))
+		_, ready, err := a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
 		require.False(t, ready)
 		hit, err := pollReady(t, a, "r")
@@ -470,7 +471,7 @@ func TestAsyncServer(t *testing.T) {
 		require.EqualValues(t, 1600, hit)
 	}
 	require.NoError(t, a.Reset(background))
-	_, _, _ = a.Poll("r", 1600, netproto.NewHashes(keys, 32))
+	_, _, _ = a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
 	hit, err := pollReady(t, a, "r")
 	require.NoError(t, err)
 	require.Zero(t, hit)
@@ -486,7 +487,7 @@ func TestAsyncPendingWhileCopying(t *testing.T) {
 	var sent atomic.Int64
 	for i := range 6 {
 		all.Go(func() {
-			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, netproto.NewHashes(hashes, 32)); !ready {
+			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, coordinator.NewHashes(hashes, 32)); !ready {
 				sent.Add(1)
 			}
 		})
@@ -499,7 +500,7 @@ func TestAsyncPendingWhileCopying(t *testing.T) {
 func TestAsyncDiscardWhileCopying(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one, nobody looks in between
 	a := fakeAsync(t, &fakeServer{pipes: true, answer: func(*fakeRequest) {}})
-	hashes := netproto.NewHashes(make([]byte, 4<<20), 32)
+	hashes := coordinator.NewHashes(make([]byte, 4<<20), 32)
 	lookuptest.Eventually(t, "a call is discarded while its hashes are copied", func() (caught bool) {
 		var poll sync.WaitGroup
 		poll.Go(func() { _, _, _ = a.Poll("r", 16, hashes) })

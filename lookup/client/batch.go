@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
 // BatchLookup is one lookup of a batch, and its answer.
 type BatchLookup struct {
-	NumTokens int64           // of the prompt
-	Hashes    netproto.Hashes // of its blocks; borrowed until Client.Batch returns
+	NumTokens int64              // of the prompt
+	Hashes    coordinator.Hashes // of its blocks; borrowed until Client.Batch returns
 
 	Hit api.Hit // set by Client.Batch
 	Err error   // set by Client.Batch: why there is no answer; Hit is then 0

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -100,7 +101,7 @@ func (c *Client) Close() error {
 // and loadable. hashes are the prompt's block hashes; they are sent without a copy and
 // borrowed until Lookup returns. In the steady state it allocates the hit's tail boundaries
 // alone, which the caller owns.
-func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	hit, err := c.lookup(ctx, numTokens, hashes)
 	return hit, c.wrapFailedOpen(err)
 }
@@ -134,7 +135,7 @@ func (c *Client) wrapFailedOpen(err error) error {
 }
 
 // lookup is Lookup without ErrFailedOpen.
-func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+func (c *Client) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	r, err := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	if err != nil {
 		return api.Hit{}, err
@@ -168,7 +169,7 @@ func (c *Client) exchange(ctx context.Context, deadline time.Time, r *request) (
 
 // Explain says for each group why a lookup hits no more than it does. It does not count as
 // a lookup and does not protect blocks from eviction. hashes are as for Lookup.
-func (c *Client) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
+func (c *Client) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
 	var e api.Explanation
 	r, err := hashesRequest(netproto.TagExplain, numTokens, hashes)
 	if err != nil {
@@ -184,16 +185,16 @@ func (c *Client) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 // Store adds keys, consecutive chunks of a group, to one rank of it. keys are sent without
 // a copy and borrowed until Store returns. After ErrConnect and ErrNoAnswer a Store, an
 // Evict or a Reset may have taken effect, or may do so a moment later.
-func (c *Client) Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error {
+func (c *Client) Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
 	return c.storeOrEvict(ctx, netproto.TagStore, at, keys)
 }
 
 // Evict removes keys from one rank of a group. keys are as for Store.
-func (c *Client) Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error {
+func (c *Client) Evict(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
 	return c.storeOrEvict(ctx, netproto.TagEvict, at, keys)
 }
 
-func (c *Client) storeOrEvict(ctx context.Context, tag netproto.Tag, at netproto.GroupRank, keys netproto.Hashes) error {
+func (c *Client) storeOrEvict(ctx context.Context, tag netproto.Tag, at coordinator.GroupRank, keys coordinator.Hashes) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
@@ -206,9 +207,9 @@ func (c *Client) Reset(ctx context.Context) error {
 }
 
 // ResetRank removes all that a rank of a group holds, for a worker that has died.
-// netproto.AnyRank in a field stands for every group or rank. Over a backend a server refuses it
-// unless all fields are netproto.AnyRank, which is Reset.
-func (c *Client) ResetRank(ctx context.Context, at netproto.GroupRank) error {
+// coordinator.AnyRank in a field stands for every group or rank. Over a backend a server refuses it
+// unless all fields are coordinator.AnyRank, which is Reset.
+func (c *Client) ResetRank(ctx context.Context, at coordinator.GroupRank) error {
 	return c.do(ctx, request{tag: netproto.TagResetRank, rank: at})
 }
 

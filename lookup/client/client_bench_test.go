@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -36,7 +37,7 @@ func BenchmarkClientPipeline(b *testing.B) {
 		c, err := Dial(background, addr, WithPipeline())
 		require.NoError(b, err)
 		defer c.Close()
-		require.NoError(b, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+		require.NoError(b, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 		bare := dialBare(b, addr, tokens, keys)
 		for way, run := range map[string]func(n int) error{
 			"batches":    func(n int) error { return runBatches(c, n, tokens, keys) },
@@ -73,7 +74,7 @@ func runBatches(c *Client, n int, tokens uint32, keys []byte) error {
 		all.Go(func() {
 			asks := make([]BatchLookup, benchBurst)
 			for i := range asks {
-				asks[i] = BatchLookup{NumTokens: int64(tokens), Hashes: netproto.NewHashes(keys, 32)}
+				asks[i] = BatchLookup{NumTokens: int64(tokens), Hashes: coordinator.NewHashes(keys, 32)}
 			}
 			for {
 				most := min(int64(len(asks)), left.Add(-benchBurst)+benchBurst)
@@ -101,7 +102,7 @@ func runLookups(c *Client, n int, tokens uint32, keys []byte) error {
 	for range benchDepth {
 		all.Go(func() {
 			for left.Add(-1) >= 0 {
-				if hit, err := c.Lookup(background, int64(tokens), netproto.NewHashes(keys, 32)); hit.Tokens != int64(tokens) || err != nil {
+				if hit, err := c.Lookup(background, int64(tokens), coordinator.NewHashes(keys, 32)); hit.Tokens != int64(tokens) || err != nil {
 					errs <- fmt.Errorf("hit %d, %w", hit.Tokens, err)
 					return
 				}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
@@ -49,7 +50,7 @@ func typed(err error) error {
 
 func syncAsker(c *Client) asker {
 	return func(rng *rand.Rand, token uint32) (bool, error) {
-		hit, err := c.Lookup(background, int64(token), netproto.NewHashes(someBytes(rng, 300), 32))
+		hit, err := c.Lookup(background, int64(token), coordinator.NewHashes(someBytes(rng, 300), 32))
 		if err != nil {
 			return true, typed(err)
 		}
@@ -64,7 +65,7 @@ func batchAsker(c *Client) asker {
 	return func(rng *rand.Rand, token uint32) (lost bool, err error) {
 		asks := make([]BatchLookup, 1+rng.IntN(8))
 		for i := range asks {
-			asks[i] = BatchLookup{NumTokens: int64(token) + int64(i), Hashes: netproto.NewHashes(someBytes(rng, 300), 32)}
+			asks[i] = BatchLookup{NumTokens: int64(token) + int64(i), Hashes: coordinator.NewHashes(someBytes(rng, 300), 32)}
 		}
 		whole := c.Batch(background, asks)
 		for i, a := range asks {
@@ -92,7 +93,7 @@ func asyncAsker(a *AsyncClient) asker {
 		id, hashes := <-ids, someBytes(rng, 300)
 		defer func() { ids <- id }()
 		for {
-			hit, ready, err := a.Poll(id, int64(token), netproto.NewHashes(hashes, 32))
+			hit, ready, err := a.Poll(id, int64(token), coordinator.NewHashes(hashes, 32))
 			switch {
 			case !ready && rng.IntN(2000) == 0:
 				a.Discard(id)
@@ -216,7 +217,7 @@ func TestClientVictim(t *testing.T) {
 	}
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	if err := service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
+	if err := service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -282,11 +283,11 @@ func TestClientKilledServer(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 		lookups[name] = func() (uint32, error) {
-			hit, err := c.Lookup(background, 1024, netproto.NewHashes(keys, 32))
+			hit, err := c.Lookup(background, 1024, coordinator.NewHashes(keys, 32))
 			return uint32(hit.Tokens), err
 		}
 		lookups[name+" batch"] = func() (uint32, error) {
-			asks := []BatchLookup{{NumTokens: 1024, Hashes: netproto.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: netproto.NewHashes(keys, 32)}}
+			asks := []BatchLookup{{NumTokens: 1024, Hashes: coordinator.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: coordinator.NewHashes(keys, 32)}}
 			err := c.Batch(background, asks)
 			if err == nil && asks[1].Hit.Tokens != 512 {
 				err = fmt.Errorf("hit %d, want 512", asks[1].Hit.Tokens)
@@ -299,7 +300,7 @@ func TestClientKilledServer(t *testing.T) {
 	defer a.Close()
 	lookups["async"] = func() (uint32, error) {
 		for {
-			if hit, ready, err := a.Poll("r", 1024, netproto.NewHashes(keys, 32)); ready {
+			if hit, ready, err := a.Poll("r", 1024, coordinator.NewHashes(keys, 32)); ready {
 				return uint32(hit.Tokens), err
 			}
 			time.Sleep(50 * time.Microsecond)
@@ -413,7 +414,7 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 			c, err := dialClient(background, newDialer(expired), newConfig([]Option{WithPipeline()}))
 			require.NoError(t, err)
 			defer c.Close()
-			hit, err := c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
+			hit, err := c.Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 7, hit.Tokens)
 		})
@@ -423,7 +424,7 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 			a, err := dialAsync(background, newDialer(expired), nil)
 			require.NoError(t, err)
 			defer a.Close()
-			_, ready, err := a.Poll("r", 32, netproto.NewHashes(make([]byte, 64), 32))
+			_, ready, err := a.Poll("r", 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.False(t, ready)
 			hit, err := pollReady(t, a, "r")
@@ -464,7 +465,7 @@ func TestLossWhileWriting(t *testing.T) {
 		}), newConfig([]Option{WithPipeline()}))
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
+		_, err = c.Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 		require.ErrorIs(t, err, ErrConnect)
 		require.ErrorIs(t, err, io.EOF)
 		require.NotErrorIs(t, err, net.ErrClosed)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -37,7 +38,7 @@ func TestClientLookupPrependsTypedTag(t *testing.T) {
 	}}
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
-			hit, err := fakeClient(t, f, opts...).Lookup(background, 48, netproto.NewHashes([]byte("aabbcc"), 2))
+			hit, err := fakeClient(t, f, opts...).Lookup(background, 48, coordinator.NewHashes([]byte("aabbcc"), 2))
 			require.NoError(t, err)
 			require.EqualValues(t, 5, hit.Tokens)
 			require.Equal(t, [][]byte{[]byte("lookup"), {0, 0, 0, 48}, {0, 2}, []byte("aabbcc")}, <-frames)
@@ -92,25 +93,25 @@ func TestClientAllRequests(t *testing.T) {
 			defer c.Close()
 			keys := lookuptest.Chain(name, 8, 32)
 			require.NoError(t, c.Ping(background))
-			require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
-			hit, err := c.Lookup(background, 128, netproto.NewHashes(keys, 32))
+			require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+			hit, err := c.Lookup(background, 128, coordinator.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 128, hit.Tokens)
-			require.NoError(t, c.Evict(background, netproto.GroupRank{}, netproto.NewHashes(keys[4*32:], 32)))
-			e, err := c.Explain(background, 128, netproto.NewHashes(keys, 32))
+			require.NoError(t, c.Evict(background, coordinator.GroupRank{}, coordinator.NewHashes(keys[4*32:], 32)))
+			e, err := c.Explain(background, 128, coordinator.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 64, e.HitTokens)
 			require.EqualValues(t, 4, statOf(t, c).Entries)
-			require.ErrorIs(t, c.Store(background, netproto.GroupRank{Group: 9}, netproto.NewHashes(keys, 32)), ErrRefused)
-			_, err = c.Lookup(background, 17, netproto.NewHashes(keys, 32))
+			require.ErrorIs(t, c.Store(background, coordinator.GroupRank{Group: 9}, coordinator.NewHashes(keys, 32)), ErrRefused)
+			_, err = c.Lookup(background, 17, coordinator.NewHashes(keys, 32))
 			require.ErrorIs(t, err, ErrRefused)
 			require.NoError(t, c.Reset(background))
-			hit, err = c.Lookup(background, 128, netproto.NewHashes(keys, 32))
+			hit, err = c.Lookup(background, 128, coordinator.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.Zero(t, hit.Tokens)
 			require.NoError(t, c.Close())
 			require.NoError(t, c.Close())
-			_, err = c.Lookup(background, 128, netproto.NewHashes(keys, 32))
+			_, err = c.Lookup(background, 128, coordinator.NewHashes(keys, 32))
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, net.ErrClosed)
 		})
@@ -175,7 +176,7 @@ func TestClientPoolBound(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 2 {
 		calls.Go(func() {
-			if _, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0)); err != nil {
+			if _, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -183,7 +184,7 @@ func TestClientPoolBound(t *testing.T) {
 	first, second := <-held, <-held
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
-	_, err := c.Lookup(ctx, 8, netproto.NewHashes(nil, 0))
+	_, err := c.Lookup(ctx, 8, coordinator.NewHashes(nil, 0))
 	require.ErrorIs(t, err, ErrNoAnswer)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	first.reply()
@@ -193,7 +194,7 @@ func TestClientPoolBound(t *testing.T) {
 	require.Len(t, c.pool.idle, 2)
 
 	go func() { (<-held).reply() }()
-	_, err = c.Lookup(background, 9, netproto.NewHashes(nil, 0))
+	_, err = c.Lookup(background, 9, coordinator.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, f.dials.Load(), "idle ones are used again")
 }
@@ -248,7 +249,7 @@ func TestClientCancel(t *testing.T) {
 					ctx, cancel := context.WithCancel(background)
 					timer := time.AfterFunc(after, cancel)
 					begun := time.Now()
-					_, err := c.Lookup(ctx, 7, netproto.NewHashes(blob, 32))
+					_, err := c.Lookup(ctx, 7, coordinator.NewHashes(blob, 32))
 					clear(blob) // the race detector knows whether someone reads it
 					require.ErrorIs(t, err, context.Canceled)
 					require.NoError(t, typed(err))
@@ -314,13 +315,13 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // until the buffers are full
 		cancel()
 	}()
-	_, err = c.Lookup(ctx, 16, netproto.NewHashes(blob, 32))
+	_, err = c.Lookup(ctx, 16, coordinator.NewHashes(blob, 32))
 	require.ErrorIs(t, err, context.Canceled)
 	clear(blob)
 
 	answered := make(chan error, 1)
 	go func() {
-		hit, err := c.Lookup(background, 32, netproto.NewHashes(nil, 0))
+		hit, err := c.Lookup(background, 32, coordinator.NewHashes(nil, 0))
 		if err == nil && hit.Tokens != 32 {
 			err = errors.New("wrong hit")
 		}
@@ -359,7 +360,7 @@ func TestClientPipelineOvertaking(t *testing.T) {
 	for i := range uint32(n) {
 		calls.Go(func() {
 			for round := range uint32(3) {
-				if hit, err := c.Lookup(background, int64(i*10+round), netproto.NewHashes(make([]byte, 64), 32)); err != nil || hit.Tokens != int64(i*10+round) {
+				if hit, err := c.Lookup(background, int64(i*10+round), coordinator.NewHashes(make([]byte, 64), 32)); err != nil || hit.Tokens != int64(i*10+round) {
 					t.Error(i, round, hit.Tokens, err)
 				}
 			}
@@ -376,14 +377,14 @@ func TestClientPipelineLateReply(t *testing.T) {
 		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}
 		c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
 		ctx, cancel := context.WithTimeout(background, 5*time.Millisecond)
-		_, err := c.Lookup(ctx, 1, netproto.NewHashes(nil, 0))
+		_, err := c.Lookup(ctx, 1, coordinator.NewHashes(nil, 0))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		expired := <-held
 		expired.reply()
 		for i := range uint32(5) {
 			go func() { (<-held).reply() }()
-			hit, err := c.Lookup(background, int64(100+i), netproto.NewHashes(nil, 0))
+			hit, err := c.Lookup(background, int64(100+i), coordinator.NewHashes(nil, 0))
 			require.NoError(t, err)
 			require.EqualValues(t, 100+i, hit.Tokens)
 		}
@@ -410,7 +411,7 @@ func TestClientPipelineBound(t *testing.T) {
 	require.Eventually(t, func() bool { return seen.Load() == maxInFlight }, lookuptest.Patience, time.Millisecond)
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
-	_, err := c.Lookup(ctx, 1, netproto.NewHashes(nil, 0))
+	_, err := c.Lookup(ctx, 1, coordinator.NewHashes(nil, 0))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.EqualValues(t, maxInFlight, seen.Load())
 	for range asks {
@@ -435,14 +436,14 @@ func TestClientPipelineSilence(t *testing.T) {
 		}}
 		c := fakeClient(t, f, WithPipeline(), WithTimeout(time.Second))
 		begun := time.Now()
-		_, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+		_, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0))
 		require.ErrorIs(t, err, ErrNoAnswer)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(begun))
 		require.EqualValues(t, 1, f.dials.Load())
 		silent.Store(false)
 		time.Sleep(1100 * time.Millisecond)
-		hit, err := c.Lookup(background, 8, netproto.NewHashes(nil, 0))
+		hit, err := c.Lookup(background, 8, coordinator.NewHashes(nil, 0))
 		require.NoError(t, err)
 		require.EqualValues(t, 8, hit.Tokens)
 		require.EqualValues(t, 2, f.dials.Load())
@@ -475,9 +476,9 @@ func TestClientBatch(t *testing.T) {
 			for _, n := range []int{0, 1, 5, maxBatchWrite} {
 				asks := make([]BatchLookup, n+1)
 				for i := range asks {
-					asks[i] = BatchLookup{NumTokens: int64(i), Hashes: netproto.NewHashes(make([]byte, 32*(i%3)), 32)}
+					asks[i] = BatchLookup{NumTokens: int64(i), Hashes: coordinator.NewHashes(make([]byte, 32*(i%3)), 32)}
 				}
-				asks[n].Hashes = netproto.NewHashes(nil, 1<<16)
+				asks[n].Hashes = coordinator.NewHashes(nil, 1<<16)
 				mu.Lock()
 				want = n
 				mu.Unlock()
@@ -517,7 +518,7 @@ func TestClientBatchIsOneWrite(t *testing.T) {
 				there.Close()
 			}()
 			time.Sleep(10 * time.Millisecond) // the peer waits
-			asks := slices.Repeat([]BatchLookup{{NumTokens: 1, Hashes: netproto.NewHashes(make([]byte, 64), 32)}}, 200)
+			asks := slices.Repeat([]BatchLookup{{NumTokens: 1, Hashes: coordinator.NewHashes(make([]byte, 64), 32)}}, 200)
 			require.ErrorIs(t, c.Batch(background, asks), ErrConnect)
 			one := len(netproto.AppendLookup(nil, make([]byte, envelopeLen), 1, 32, 64)) + 64
 			require.Equal(t, 200*one, <-first)
@@ -575,17 +576,17 @@ func TestClientFailOpen(t *testing.T) {
 				return lookuptest.ErrStore
 			}}
 			c := fakeClient(t, f, append(opts, WithFailOpen())...)
-			hit, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+			hit, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0))
 			require.Zero(t, hit.Tokens)
 			require.ErrorIs(t, err, ErrFailedOpen)
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, lookuptest.ErrStore)
 			require.NotErrorIs(t, c.Ping(background), ErrFailedOpen, "only lookups fail open")
-			_, err = c.Lookup(background, 7, netproto.NewHashes(nil, 1<<16))
+			_, err = c.Lookup(background, 7, coordinator.NewHashes(nil, 1<<16))
 			require.NotErrorIs(t, err, ErrFailedOpen)
 			up.Store(true)
 			require.Eventually(t, func() bool {
-				hit, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+				hit, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0))
 				return hit.Tokens == 7 && err == nil
 			}, lookuptest.Patience, time.Millisecond)
 		})
@@ -606,7 +607,7 @@ func TestClientBackoff(t *testing.T) {
 		defer c.Close()
 		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
 			now := time.Now()
-			_, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+			_, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0))
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, lookuptest.ErrStore)
 			require.Zero(t, time.Since(now))
@@ -640,10 +641,10 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 		c, err := Dial(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
 		require.NoError(t, err)
 		defer c.Close()
-		require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+		require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 		asks := make([]BatchLookup, 20)
 		for i := range asks {
-			asks[i] = BatchLookup{NumTokens: 8000, Hashes: netproto.NewHashes(keys, 32)}
+			asks[i] = BatchLookup{NumTokens: 8000, Hashes: coordinator.NewHashes(keys, 32)}
 		}
 		for kind, ctx := range map[string]context.Context{"background": background, "cancellable": cancellable, "deadline": deadline} {
 			t.Run(name+" "+kind, func(t *testing.T) {
@@ -651,7 +652,7 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 				// an allocation; the steady state has none.
 				for end := time.Now().Add(lookuptest.Patience); time.Now().Before(end); {
 					if testing.AllocsPerRun(200, func() {
-						if hit, err := c.Lookup(ctx, 8000, netproto.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
+						if hit, err := c.Lookup(ctx, 8000, coordinator.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
 							t.Error(hit.Tokens, err)
 						}
 					}) == 0 && testing.AllocsPerRun(50, func() {
@@ -677,7 +678,7 @@ func TestClientSlowAnswer(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
 		defer cancel()
 		for i := range uint32(3) {
-			hit, err := c.Lookup(ctx, int64(i), netproto.NewHashes(make([]byte, 320), 32))
+			hit, err := c.Lookup(ctx, int64(i), coordinator.NewHashes(make([]byte, 320), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, i, hit.Tokens)
 		}
@@ -718,12 +719,12 @@ func TestClientShorterDeadline(t *testing.T) {
 			}
 		}}
 		c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-		_, err := c.Lookup(background, 1, netproto.NewHashes(nil, 0))
+		_, err := c.Lookup(background, 1, coordinator.NewHashes(nil, 0))
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		_, err = c.Lookup(ctx, 2, netproto.NewHashes(nil, 0))
+		_, err = c.Lookup(ctx, 2, coordinator.NewHashes(nil, 0))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(begun), lookuptest.Patience/2)
 		require.EqualValues(t, 1, f.dials.Load())
@@ -735,7 +736,7 @@ func TestClientShorterDeadline(t *testing.T) {
 func TestClientConnectionAfterUse(t *testing.T) {
 	noLeaks(t)
 	c := fakeClient(t, &fakeServer{})
-	_, err := c.Lookup(background, 1, netproto.NewHashes(make([]byte, 64), 32))
+	_, err := c.Lookup(background, 1, coordinator.NewHashes(make([]byte, 64), 32))
 	require.NoError(t, err)
 	conn, err := c.pool.get(background, time.Time{})
 	require.NoError(t, err)
@@ -794,7 +795,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 			}
 			c, err := dialClient(background, d, newConfig(opts))
 			require.NoError(t, err, name)
-			ask := func() error { _, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0)); return err }
+			ask := func() error { _, err := c.Lookup(background, 7, coordinator.NewHashes(nil, 0)); return err }
 			for range 3 {
 				require.NoError(t, ask())
 				away.Store(true)
@@ -919,7 +920,7 @@ func TestClientBatchOfNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fakeClient(t, &fakeServer{refuse: func() error { return lookuptest.ErrStore }}, append(opts, WithFailOpen())...)
 			require.NoError(t, c.Batch(background, nil))
-			asks := []BatchLookup{{Hashes: netproto.NewHashes(nil, 1<<16)}}
+			asks := []BatchLookup{{Hashes: coordinator.NewHashes(nil, 1<<16)}}
 			require.NoError(t, c.Batch(background, asks))
 			require.ErrorIs(t, asks[0].Err, ErrRequest)
 			ctx, cancel := context.WithCancel(background)
@@ -963,12 +964,12 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 		ctx, leave := context.WithCancel(background)
 		left, stayed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := c.Lookup(ctx, 16000, netproto.NewHashes(hashes, 32))
+			_, err := c.Lookup(ctx, 16000, coordinator.NewHashes(hashes, 32))
 			left <- err
 		}()
 		synctest.Wait() // it is being written, and nobody reads
 		go func() {
-			hit, err := c.Lookup(background, 16, netproto.NewHashes(hashes[:32], 32))
+			hit, err := c.Lookup(background, 16, coordinator.NewHashes(hashes[:32], 32))
 			if err == nil && hit.Tokens != 7 {
 				err = fmt.Errorf("a hit of %d", hit.Tokens)
 			}
@@ -1026,7 +1027,7 @@ func TestClientWriteOverTLS(t *testing.T) {
 		defer c.Close()
 		ctx, cancel := context.WithCancel(background)
 		defer cancel()
-		hit, err := c.Lookup(ctx, 7, netproto.NewHashes(nil, 0))
+		hit, err := c.Lookup(ctx, 7, coordinator.NewHashes(nil, 0))
 		require.NoError(t, err)
 		require.EqualValues(t, 7, hit.Tokens)
 	})

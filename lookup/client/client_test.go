@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -58,7 +59,7 @@ func TestClientHitTooLarge(t *testing.T) {
 		readSome(conn)
 		_, _ = conn.Write(lookuptest.Encode([]byte{1, 0, 0, 0, 0}))
 	})
-	_, err := client.Lookup(context.Background(), 16, netproto.NewHashes(nil, 0))
+	_, err := client.Lookup(context.Background(), 16, coordinator.NewHashes(nil, 0))
 	require.ErrorIs(t, err, ErrReply)
 }
 
@@ -93,15 +94,15 @@ func TestClientTimeout(t *testing.T) {
 func TestClientRefusesArguments(t *testing.T) {
 	client := scripted(t, readSome)
 	ctx := context.Background()
-	_, err := client.Lookup(ctx, 16, netproto.NewHashes(make([]byte, 10), 1<<16))
+	_, err := client.Lookup(ctx, 16, coordinator.NewHashes(make([]byte, 10), 1<<16))
 	require.ErrorIs(t, err, ErrRequest)
 	for _, tokens := range []int64{-1, 1 << 32} {
-		_, err = client.Lookup(ctx, tokens, netproto.NewHashes(make([]byte, 10), 1))
+		_, err = client.Lookup(ctx, tokens, coordinator.NewHashes(make([]byte, 10), 1))
 		require.ErrorIs(t, err, ErrRequest)
 	}
-	require.ErrorIs(t, client.Store(ctx, netproto.GroupRank{}, netproto.NewHashes(make([]byte, 33), 32)), ErrRequest)
-	require.ErrorIs(t, client.Store(ctx, netproto.GroupRank{}, netproto.NewHashes(nil, 0)), ErrRequest)
-	require.ErrorIs(t, client.Evict(ctx, netproto.GroupRank{}, netproto.NewHashes(make([]byte, 65), 65)), ErrRequest)
+	require.ErrorIs(t, client.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(make([]byte, 33), 32)), ErrRequest)
+	require.ErrorIs(t, client.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(nil, 0)), ErrRequest)
+	require.ErrorIs(t, client.Evict(ctx, coordinator.GroupRank{}, coordinator.NewHashes(make([]byte, 65), 65)), ErrRequest)
 	_, err = Dial(ctx, "udp://127.0.0.1:1")
 	require.ErrorIs(t, err, ErrRequest)
 	_, err = Dial(ctx, "127.0.0.1:1")
@@ -126,9 +127,9 @@ func TestClientDoesNotAllocate(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
 	c := dialTest(t, s)
 	keys := lookuptest.Chain("a", 500, 32)
-	require.NoError(t, c.Store(context.Background(), netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	allocs := testing.AllocsPerRun(200, func() {
-		if hit, err := c.Lookup(context.Background(), 8000, netproto.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
+		if hit, err := c.Lookup(context.Background(), 8000, coordinator.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
 			t.Error(hit.Tokens, err)
 		}
 	})

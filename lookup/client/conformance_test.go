@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
@@ -98,7 +99,7 @@ func (c *wireClientCase) call(t *testing.T) (result string, err error) {
 		result = strconv.FormatBool(err == nil)
 	} else {
 		var hit api.Hit
-		hit, err = client.Lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.blob, c.HashLen))
+		hit, err = client.Lookup(context.Background(), c.TokenLen, coordinator.NewHashes(c.blob, c.HashLen))
 		result = strconv.FormatInt(hit.Tokens, 10)
 	}
 	here.Close()

@@ -15,11 +15,10 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // blockHashes returns the hashes of a prompt's blocks, here of 4 bytes each.
-func blockHashes(prompt string) netproto.Hashes { return netproto.NewHashes([]byte(prompt), 4) }
+func blockHashes(prompt string) coordinator.Hashes { return coordinator.NewHashes([]byte(prompt), 4) }
 
 // The client has at most 4 connections. The server refuses the second lookup.
 func ExampleDial() {
@@ -168,7 +167,7 @@ func serveOn(listener server.Listener) (address string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), netproto.GroupRank{}, blockHashes("aaaabbbbccccdddd")); err != nil {
+	if err := service.Store(context.Background(), coordinator.GroupRank{}, blockHashes("aaaabbbbccccdddd")); err != nil {
 		log.Fatal(err)
 	}
 	srv, err := server.New(service, server.Config{Listeners: []server.Listener{listener}, Loops: 1})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -15,7 +16,7 @@ import (
 //
 // It fails with ErrRefused if the server keeps no holders or has no such model. The pool of the client
 // does not matter: a model has its own.
-func (c *Client) Holders(ctx context.Context, query *api.HoldersQuery, hashes netproto.Hashes) (*api.HoldersAnswer, error) {
+func (c *Client) Holders(ctx context.Context, query *api.HoldersQuery, hashes coordinator.Hashes) (*api.HoldersAnswer, error) {
 	r, err := holdersRequest(query, hashes)
 	if err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (c *Client) Holders(ctx context.Context, query *api.HoldersQuery, hashes ne
 }
 
 // holdersRequest returns a holders request. It returns ErrRequest for what the wire cannot take.
-func holdersRequest(query *api.HoldersQuery, hashes netproto.Hashes) (request, error) {
+func holdersRequest(query *api.HoldersQuery, hashes coordinator.Hashes) (request, error) {
 	if query == nil {
 		query = new(api.HoldersQuery)
 	}

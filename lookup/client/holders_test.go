@@ -27,7 +27,7 @@ func serveHolders(t *testing.T, tlsConfig *tls.Config) *server.Server {
 	t.Helper()
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(someHashes.Bytes()[:2*32], 32)))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(someHashes.Bytes()[:2*32], 32)))
 	kept, err := holders.New(holders.Config{Models: []holders.Model{{ModelKey: holders.ModelKey{Name: "m"}, Service: service}}})
 	require.NoError(t, err)
 	t.Cleanup(kept.Close)
@@ -36,7 +36,7 @@ func serveHolders(t *testing.T, tlsConfig *tls.Config) *server.Server {
 	h, err := f.Add(fleet.ID{Instance: "e", Rank: 1})
 	require.NoError(t, err)
 	h.SetStale(false)
-	held := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: "GPU"}, BlockSize: 16, Hashes: netproto.NewHashes(someHashes.Bytes()[:3*32], 32)}
+	held := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: "GPU"}, BlockSize: 16, Hashes: coordinator.NewHashes(someHashes.Bytes()[:3*32], 32)}
 	require.NoError(t, h.Store(&held, make([]bool, 3)))
 	rules, err := access.NewRules(access.Ping, []access.Credential{
 		{Name: "all", Digest: access.DigestOf([]byte(theToken)), Permissions: access.All},
@@ -69,7 +69,7 @@ func TestHolders(t *testing.T) {
 				got, err = all.Holders(background, &api.HoldersQuery{Model: "m", Tenant: "default", Loadable: true, NumTokens: 60}, someHashes)
 				require.NoError(t, err)
 				require.Equal(t, &api.HoldersAnswer{BlockSize: 16, Holders: has, LoadableTokens: &loadable}, got)
-				got, err = all.Holders(background, &api.HoldersQuery{Instance: "other"}, netproto.Hashes{})
+				got, err = all.Holders(background, &api.HoldersQuery{Instance: "other"}, coordinator.Hashes{})
 				require.NoError(t, err)
 				require.Equal(t, &api.HoldersAnswer{BlockSize: 16, Holders: []api.Holder{}}, got)
 				_, err = all.Holders(background, &api.HoldersQuery{Model: "x"}, someHashes)
@@ -102,7 +102,7 @@ func TestHoldersRequests(t *testing.T) {
 			nc, err := f.connect()
 			require.NoError(t, err)
 			c := dialOver(t, nc, kind...)
-			for _, bad := range []netproto.Hashes{netproto.NewHashes(make([]byte, 33), 32), netproto.NewHashes(make([]byte, 65), 65)} {
+			for _, bad := range []coordinator.Hashes{coordinator.NewHashes(make([]byte, 33), 32), coordinator.NewHashes(make([]byte, 65), 65)} {
 				_, err := c.Holders(background, nil, bad)
 				require.ErrorIs(t, err, ErrRequest)
 			}

@@ -85,7 +85,7 @@ var instanceClients = map[string]func(t *testing.T, addr string, hook Option) []
 	},
 }
 
-var someHashes = netproto.NewHashes(lookuptest.Chain("instance", 4, 32), 32)
+var someHashes = coordinator.NewHashes(lookuptest.Chain("instance", 4, 32), 32)
 
 func clientCalls(c *Client) []blockingCall {
 	return []blockingCall{
@@ -96,7 +96,7 @@ func clientCalls(c *Client) []blockingCall {
 			_ = c.Batch(ctx, asks)
 			return errors.Join(asks[1].Err, asks[2].Err)
 		},
-		func(ctx context.Context) error { return c.Store(ctx, netproto.GroupRank{}, someHashes) },
+		func(ctx context.Context) error { return c.Store(ctx, coordinator.GroupRank{}, someHashes) },
 		func(ctx context.Context) error { _, err := c.Stat(ctx); return err },
 		c.Ping,
 	}
@@ -287,7 +287,7 @@ func TestResetRank(t *testing.T) {
 	for _, opt := range []Option{WithConnections(1), WithPipeline()} {
 		c := dialTest(t, s, opt)
 		for tp := range uint16(2) {
-			require.NoError(t, c.Store(background, netproto.GroupRank{TPRank: tp}, someHashes))
+			require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: tp}, someHashes))
 		}
 		tokens := func() int64 {
 			hit, err := c.Lookup(background, 64, someHashes)
@@ -295,10 +295,10 @@ func TestResetRank(t *testing.T) {
 			return hit.Tokens
 		}
 		require.EqualValues(t, 64, tokens())
-		require.NoError(t, c.ResetRank(background, netproto.GroupRank{Group: netproto.AnyRank, TPRank: 1, PPRank: netproto.AnyRank}))
+		require.NoError(t, c.ResetRank(background, coordinator.GroupRank{Group: coordinator.AnyRank, TPRank: 1, PPRank: coordinator.AnyRank}))
 		require.Zero(t, tokens())
-		require.NoError(t, c.Store(background, netproto.GroupRank{TPRank: 1}, someHashes))
+		require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: 1}, someHashes))
 		require.EqualValues(t, 64, tokens())
-		require.ErrorIs(t, c.ResetRank(background, netproto.GroupRank{TPRank: 2}), ErrRefused)
+		require.ErrorIs(t, c.ResetRank(background, coordinator.GroupRank{TPRank: 2}), ErrRefused)
 	}
 }

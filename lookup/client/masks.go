@@ -15,13 +15,13 @@ import (
 //
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute: ask LoadMask for the masks of the lowered hit.
-func (c *Client) Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Plan, error) {
+func (c *Client) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
 	plan, err := c.plan(ctx, numTokens, hashes)
 	return plan, c.wrapFailedOpen(err)
 }
 
 // plan is Plan without ErrFailedOpen.
-func (c *Client) plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (plan api.Plan, err error) {
+func (c *Client) plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (plan api.Plan, err error) {
 	r, err := hashesRequest(netproto.TagPlan, numTokens, hashes)
 	if err != nil {
 		return plan, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
@@ -105,7 +106,7 @@ func TestClientMasks(t *testing.T) {
 
 // TestClientPlan has every reply to a plan that there may be, by both kinds of client.
 func TestClientPlan(t *testing.T) {
-	hashes := netproto.NewHashes([]byte("aabbcc"), 2)
+	hashes := coordinator.NewHashes([]byte("aabbcc"), 2)
 	for kind, opts := range clientKinds {
 		s, failing := newRepliesServer(), newRepliesServer()
 		c := fakeClient(t, &s.fakeServer, opts...)
@@ -154,18 +155,18 @@ func TestPlanOfAServer(t *testing.T) {
 	chain := lookuptest.Chain("a", 8, 32)
 	for kind, opts := range clientKinds {
 		c := dialTest(t, s, opts...)
-		require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(chain[:6*32], 32)))
+		require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(chain[:6*32], 32)))
 		done := make(chan error, 20)
 		for range cap(done) {
 			go func() {
-				plan, err := c.Plan(background, 128, netproto.NewHashes(chain, 32))
+				plan, err := c.Plan(background, 128, coordinator.NewHashes(chain, 32))
 				if err == nil && (plan.Hit.Tokens != 96 || len(plan.Masks) != 1 || !plan.Masks[0].At(5) || plan.Masks[0].At(6)) {
 					err = ErrReply
 				}
 				done <- err
 			}()
 		}
-		hit, err := c.Lookup(background, 128, netproto.NewHashes(chain, 32))
+		hit, err := c.Lookup(background, 128, coordinator.NewHashes(chain, 32))
 		require.NoError(t, err)
 		require.EqualValues(t, 96, hit.Tokens)
 		for range cap(done) {

@@ -193,7 +193,7 @@ func (c *releaseDecodeCase) judge(ways lookupWays) conformance.Verdict {
 		}
 	}
 	for name, way := range ways {
-		got, _, err := way.answer(reply, 16, netproto.Hashes{})
+		got, _, err := way.answer(reply, 16, coordinator.Hashes{})
 		if v := recorded.judge(reply, failed, got, err); v != (conformance.Verdict{}) {
 			return conformance.Differs("%s: %s", name, v.Differs)
 		}
@@ -202,15 +202,15 @@ func (c *releaseDecodeCase) judge(ways lookupWays) conformance.Verdict {
 }
 
 // hashes returns the hashes of a lookup. A list of none has no hash length.
-func (c *releaseClientCase) hashes(step *releaseClientStep) netproto.Hashes {
+func (c *releaseClientCase) hashes(step *releaseClientStep) coordinator.Hashes {
 	n := c.NumHashes
 	if step.Hashes != nil {
 		n = *step.Hashes
 	}
 	if n == 0 {
-		return netproto.Hashes{}
+		return coordinator.Hashes{}
 	}
-	return netproto.NewHashes(conformance.Blob(c.ID, n, c.HashLen), c.HashLen)
+	return coordinator.NewHashes(conformance.Blob(c.ID, n, c.HashLen), c.HashLen)
 }
 
 // judgeWays judges a case of one lookup in every way that waits.

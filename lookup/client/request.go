@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -11,11 +12,11 @@ import (
 type request struct {
 	tag       netproto.Tag
 	numTokens uint32
-	hashLen   int                // bytes
-	rank      netproto.GroupRank // of TagStore, TagEvict and TagResetRank
-	blob      []byte             // hashes or keys, joined, a description or a token; borrowed from the caller
-	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
-	query     []byte             // of TagHolders
+	hashLen   int                   // bytes
+	rank      coordinator.GroupRank // of TagStore, TagEvict and TagResetRank
+	blob      []byte                // hashes or keys, joined, a description or a token; borrowed from the caller
+	prompt    *netproto.Prompt      // of TagStorePrompt and requests for masks
+	query     []byte                // of TagHolders
 }
 
 // appendHead appends the encoded request without its blob.
@@ -30,13 +31,13 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	case netproto.TagExplain:
 		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagStore, netproto.TagEvict:
-		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
+		return netproto.AppendKeys(dst, envelope, r.tag, netproto.Rank(r.rank), r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
 	case netproto.TagHolders:
 		return netproto.AppendHolders(dst, envelope, r.query, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
-		return netproto.AppendResetRank(dst, envelope, r.rank)
+		return netproto.AppendResetRank(dst, envelope, netproto.Rank(r.rank))
 	case netproto.TagPool, netproto.TagAuth:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)
@@ -46,7 +47,7 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 
 // hashesRequest returns a lookup, an explain or a plan. It returns ErrRequest if a number does not
 // fit its field.
-func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (request, error) {
+func hashesRequest(tag netproto.Tag, numTokens int64, hashes coordinator.Hashes) (request, error) {
 	if n := hashes.HashLen(); n > math.MaxUint16 {
 		return request{}, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, n)
 	}
@@ -57,7 +58,7 @@ func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (r
 }
 
 // checkKeys returns ErrRequest unless keys is a whole number of hashes.
-func checkKeys(keys netproto.Hashes) error {
+func checkKeys(keys coordinator.Hashes) error {
 	if n := keys.HashLen(); n < 1 || n > netproto.MaxHashLen || len(keys.Blob())%n != 0 {
 		return fmt.Errorf("%w: %d bytes are not a whole number of hashes of %d bytes (1 to %d)",
 			ErrRequest, len(keys.Blob()), n, netproto.MaxHashLen)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -19,7 +20,7 @@ import (
 // It fails with ErrRefused if the prompt does not fit the pool or a hash is missing: nothing is
 // stored then. If parts could not be stored the others are, and the error is an
 // *api.PartsError too. After ErrConnect and ErrNoAnswer all or some of it may be stored.
-func (c *Client) StorePrompt(ctx context.Context, p api.PromptStore, hashes netproto.Hashes) (stored []int64, err error) {
+func (c *Client) StorePrompt(ctx context.Context, p api.PromptStore, hashes coordinator.Hashes) (stored []int64, err error) {
 	if err := checkKeys(hashes); err != nil {
 		return nil, err
 	}

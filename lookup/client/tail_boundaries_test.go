@@ -20,12 +20,12 @@ import (
 )
 
 // lookupFunc makes a lookup and waits for it.
-type lookupFunc func(numTokens int64, hashes netproto.Hashes) (api.Hit, error)
+type lookupFunc func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error)
 
 // batched makes a lookup as a batch. A reply that concerns one lookup is not an error of the
 // batch.
 func batched(c *Client) lookupFunc {
-	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	return func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 		lookups := []BatchLookup{{NumTokens: numTokens, Hashes: hashes}}
 		if err := c.Batch(background, lookups); err != nil {
 			return api.Hit{}, fmt.Errorf("the whole batch: %v; %v", err, lookups[0].Err)
@@ -36,14 +36,14 @@ func batched(c *Client) lookupFunc {
 
 // single makes a lookup by Client.Lookup.
 func single(c *Client) lookupFunc {
-	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	return func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 		return c.Lookup(background, numTokens, hashes)
 	}
 }
 
 // polled polls until a lookup is answered.
 func polled(a *AsyncClient) lookupFunc {
-	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	return func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 		for end := time.Now().Add(lookuptest.Patience); time.Now().Before(end); runtime.Gosched() {
 			if hit, ready, err := a.Poll("polled", numTokens, hashes); ready {
 				return hit, err
@@ -87,7 +87,7 @@ func newLookupWays(t *testing.T) lookupWays {
 }
 
 // answer makes a lookup that the server answers with reply, and returns what was sent.
-func (w *lookupWay) answer(reply []byte, numTokens int64, hashes netproto.Hashes) (hit api.Hit, sent []string, err error) {
+func (w *lookupWay) answer(reply []byte, numTokens int64, hashes coordinator.Hashes) (hit api.Hit, sent []string, err error) {
 	w.replies <- reply
 	hit, err = w.lookup(numTokens, hashes)
 	select {
@@ -144,7 +144,7 @@ var tailReplies = []struct {
 func TestTailBoundaries(t *testing.T) {
 	for name, way := range newLookupWays(t) {
 		for _, c := range tailReplies {
-			hit, _, err := way.answer(c.reply, 16, netproto.Hashes{})
+			hit, _, err := way.answer(c.reply, 16, coordinator.Hashes{})
 			require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
 			require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
 		}
@@ -216,8 +216,8 @@ func TestTailBoundariesOverTCP(t *testing.T) {
 	writer := dialTest(t, s)
 	for group, ends := range [][]int{{16, 32, 48}, {40}} { // tokens at which a block is stored
 		for _, end := range ends {
-			key := netproto.NewHashes(hashes[(end/4-1)*32:end/4*32], 32)
-			require.NoError(t, writer.Store(background, netproto.GroupRank{Group: uint16(group)}, key))
+			key := coordinator.NewHashes(hashes[(end/4-1)*32:end/4*32], 32)
+			require.NoError(t, writer.Store(background, coordinator.GroupRank{Group: uint16(group)}, key))
 		}
 	}
 	ways := serverWays(t, s)
@@ -228,7 +228,7 @@ func TestTailBoundariesOverTCP(t *testing.T) {
 		0:  tailHit(0),
 	} {
 		for name, lookup := range ways {
-			hit, err := lookup(tokens, netproto.NewHashes(hashes, 32))
+			hit, err := lookup(tokens, coordinator.NewHashes(hashes, 32))
 			require.NoError(t, err, name)
 			require.Equal(t, want, hit, "%s: %d tokens", name, tokens)
 		}
@@ -250,7 +250,7 @@ func TestTailBoundariesOfEveryGroupOverTCP(t *testing.T) {
 	ask := func(want api.Hit) {
 		t.Helper()
 		for name, lookup := range ways {
-			hit, err := lookup(16*n, netproto.NewHashes(hashes, 32))
+			hit, err := lookup(16*n, coordinator.NewHashes(hashes, 32))
 			require.NoError(t, err, name)
 			require.Equal(t, want, hit, name)
 		}
@@ -264,7 +264,7 @@ func TestTailBoundariesOfEveryGroupOverTCP(t *testing.T) {
 
 // serverWays are the ways to look up in a server, and its service.
 func serverWays(t *testing.T, s testServer) map[string]lookupFunc {
-	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 		return s.service.Lookup(background, numTokens, hashes)
 	}}
 	for kind, opts := range clientKinds {

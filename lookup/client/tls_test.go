@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // tlsServer accepts TLS connections for a fakeServer and returns its address.
@@ -55,7 +55,7 @@ func TestTLS(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 48, hit.Tokens)
 			big := make([]byte, 4<<20)
-			hit, err = c.Lookup(background, 49, netproto.NewHashes(big, 32))
+			hit, err = c.Lookup(background, 49, coordinator.NewHashes(big, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 49, hit.Tokens)
 		})
@@ -155,7 +155,7 @@ func TestTLSOfServerThatDoesNotRead(t *testing.T) {
 				require.NoError(t, err)
 				defer c.Close()
 				begun := time.Now()
-				_, err = c.Lookup(background, 16, netproto.NewHashes(make([]byte, 64<<10), 32))
+				_, err = c.Lookup(background, 16, coordinator.NewHashes(make([]byte, 64<<10), 32))
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 				require.ErrorIs(t, err, ErrNoAnswer)
 				require.Equal(t, timeout, time.Since(begun))

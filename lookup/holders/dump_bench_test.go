@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BenchmarkDump copies, writes and loads what 16 holders have: chains of 1,000 blocks, each held by two of them. The
@@ -33,7 +33,7 @@ func BenchmarkDump(b *testing.B) {
 		}
 		for i := range uint64(2) {
 			h := list[(c+i*5)%holders]
-			require.NoError(b, h.Store(&events.Blocks{Tier: gpu, Hashes: netproto.NewHashes(hashes, 8), BlockSize: 16}, held))
+			require.NoError(b, h.Store(&events.Blocks{Tier: gpu, Hashes: coordinator.NewHashes(hashes, 8), BlockSize: 16}, held))
 		}
 	}
 	var dump bytes.Buffer

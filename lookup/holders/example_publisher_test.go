@@ -1,12 +1,12 @@
 package holders_test
 
 import (
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/eventstest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // publish returns the publisher of an engine that has these blocks.
-func publish(hashes netproto.Hashes) *eventstest.Publisher {
+func publish(hashes coordinator.Hashes) *eventstest.Publisher {
 	p := eventstest.New(eventstest.Example{})
 	var all [][]byte
 	for _, hash := range hashes.All() {

@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/holders"
-	"github.com/hitline/hitline/netproto"
 )
 
 const (
@@ -64,10 +63,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	leading := func(n int) netproto.Hashes {
-		return netproto.NewHashes(joined[:n*hasher.HashLen()], hasher.HashLen())
+	leading := func(n int) coordinator.Hashes {
+		return coordinator.NewHashes(joined[:n*hasher.HashLen()], hasher.HashLen())
 	}
-	if err := store.Store(context.Background(), lookup.GroupRank{}, leading(5)); err != nil {
+	if err := store.Store(context.Background(), coordinator.GroupRank{}, leading(5)); err != nil {
 		log.Fatal(err)
 	}
 	for i, blocks := range []int{2, 3} {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // Hashing is how an engine hashes token ids.
@@ -164,15 +164,15 @@ func (t *tokenHashes) shorten(dst []byte, from int) []byte {
 }
 
 // hashAll returns the hashes of the tokens of q as holders have them, borrowed from the scratch.
-func (p *prompt) hashAll(q *Query) (netproto.Hashes, error) {
+func (p *prompt) hashAll(q *Query) (coordinator.Hashes, error) {
 	t := &p.scratch.tokens
 	if len(q.Tokens) == 0 {
-		return netproto.Hashes{}, nil
+		return coordinator.Hashes{}, nil
 	}
 	if err := t.begin(p.state, q, false); err != nil {
-		return netproto.Hashes{}, err
+		return coordinator.Hashes{}, err
 	}
 	var err error
 	p.scratch.hashes, err = t.next(p.scratch.hashes[:0], t.left())
-	return netproto.NewHashes(p.scratch.hashes, t.hashLen), err
+	return coordinator.NewHashes(p.scratch.hashes, t.hashLen), err
 }

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Predict says that an instance will soon have the blocks of a prompt, as a request with it was sent there. Of q only
@@ -39,7 +39,7 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 }
 
 // predict predicts blocks of a holder, which is made if there is none, and again if another goroutine closes it meanwhile.
-func (m *model) predict(state *modelState, id fleet.ID, hashes netproto.Hashes) error {
+func (m *model) predict(state *modelState, id fleet.ID, hashes coordinator.Hashes) error {
 	for attempt := 0; ; attempt++ {
 		h, err := m.predicted(state, id, time.Now())
 		if err != nil {

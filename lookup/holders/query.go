@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Query asks who holds most of a prompt: by Hashes, or by Tokens if there are none. All is borrowed.
@@ -17,7 +17,7 @@ type Query struct {
 	Instance  string // "": all
 	BlockSize int    // that the caller takes for the model's; 0: any
 	// Hashes are those of the prompt's whole blocks, 8 bytes or longer.
-	Hashes netproto.Hashes
+	Hashes coordinator.Hashes
 	Tokens []int64
 	Keys   *blockhash.ExtraKeys // of Tokens: adapter, salt
 	// Loadable also asks the store, which grants leases. NumTokens is the length of the prompt for it; 0: len(Tokens),
@@ -151,7 +151,7 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 	if numTokens == 0 {
 		numTokens = int64(len(q.Tokens))
 	}
-	hashes := netproto.NewHashes(p.scratch.hashes, t.hashLen)
+	hashes := coordinator.NewHashes(p.scratch.hashes, t.hashLen)
 	if t.behind > 0 {
 		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
 		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
@@ -171,7 +171,7 @@ func (p *prompt) hashForStore(q *Query) error {
 }
 
 // load asks the store how much of a prompt it can load.
-func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hashes) error {
+func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes) error {
 	service := p.state.cfg.Service
 	if err := p.state.cfg.CheckHashLen(hashes.HashLen()); err != nil {
 		return err

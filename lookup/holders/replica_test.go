@@ -16,10 +16,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/internal/eventstest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // eventually waits until ok.
@@ -39,12 +39,12 @@ func engineSource(p *eventstest.Publisher, instance string, rank int) Source {
 // hashOf returns the hash of a block with a number, and its event's form.
 func hashOf(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-func hashesOf(numbers ...uint64) netproto.Hashes {
+func hashesOf(numbers ...uint64) coordinator.Hashes {
 	var b []byte
 	for _, n := range numbers {
 		b = append(b, hashOf(n)...)
 	}
-	return netproto.NewHashes(b, 8)
+	return coordinator.NewHashes(b, 8)
 }
 
 func stored(numbers ...uint64) map[string]any {

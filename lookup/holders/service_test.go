@@ -20,7 +20,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestMain(m *testing.M) { lookuptest.Main(m) }
@@ -57,7 +56,7 @@ func source(t testing.TB, key ModelKey, instance string, rank, blockSize int) So
 }
 
 // fill stores blocks in a holder as its source would.
-func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier, hashes netproto.Hashes) {
+func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier, hashes coordinator.Hashes) {
 	t.Helper()
 	f, _, err := s.Fleet(key)
 	require.NoError(t, err)
@@ -69,21 +68,21 @@ func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier,
 }
 
 // chain returns n hashes of 32 bytes.
-func chain(name string, n int) netproto.Hashes {
-	return netproto.NewHashes(lookuptest.Chain(name, n, 32), 32)
+func chain(name string, n int) coordinator.Hashes {
+	return coordinator.NewHashes(lookuptest.Chain(name, n, 32), 32)
 }
 
-func first(h netproto.Hashes, n int) netproto.Hashes {
-	return netproto.NewHashes(h.Bytes()[:n*h.HashLen()], h.HashLen())
+func first(h coordinator.Hashes, n int) coordinator.Hashes {
+	return coordinator.NewHashes(h.Bytes()[:n*h.HashLen()], h.HashLen())
 }
 
 // short returns the 64 bits of hashes that events have.
-func short(h netproto.Hashes) netproto.Hashes {
+func short(h coordinator.Hashes) coordinator.Hashes {
 	var b []byte
 	for _, hash := range h.All() {
 		b = append(b, hash[len(hash)-8:]...)
 	}
-	return netproto.NewHashes(b, 8)
+	return coordinator.NewHashes(b, 8)
 }
 
 // ask returns the answer to a query as text: instance/rank=tokens(medium=tokens …) ….
@@ -134,7 +133,7 @@ func TestQuery(t *testing.T) {
 	fill(t, s, llama, fleet.ID{Instance: "a"}, gpu, short(first(prompt, 3)))
 	fill(t, s, llama, fleet.ID{Instance: "a", Rank: 1}, gpu, short(first(prompt, 5)))
 	fill(t, s, llama, fleet.ID{Instance: "b"}, cpu, short(first(prompt, 4)))
-	require.NoError(t, pool.Store(t.Context(), lookup.GroupRank{}, first(prompt, 7)))
+	require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(prompt, 7)))
 
 	all := "a/1=80(GPU=80) b/0=64(CPU=64) a/0=48(GPU=48) "
 	require.Equal(t, all, ask(t, s, Query{ModelKey: llama, Hashes: prompt}))
@@ -157,8 +156,8 @@ func TestQuery(t *testing.T) {
 		{Query{Tokens: make([]int64, 16)}, ErrNoHashing},
 		{Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt, Loadable: true}, ErrNoPool},
 		{Query{Hashes: short(prompt), Loadable: true}, ErrWholeHash},
-		{Query{Hashes: netproto.NewHashes(make([]byte, 160), 16), Loadable: true}, ErrHashLen},
-		{Query{Hashes: netproto.NewHashes(make([]byte, 40), 4)}, fleet.ErrHashLen},
+		{Query{Hashes: coordinator.NewHashes(make([]byte, 160), 16), Loadable: true}, ErrHashLen},
+		{Query{Hashes: coordinator.NewHashes(make([]byte, 40), 4)}, fleet.ErrHashLen},
 		{Query{Hashes: prompt, Loadable: true, NumTokens: -1}, lookup.ErrTokens},
 	} {
 		require.ErrorIs(t, s.Query(t.Context(), &test.q, &a), test.want, "%+v", test.q)
@@ -210,7 +209,7 @@ func (s *Service) fleetOf(t testing.TB) *fleet.Fleet {
 }
 
 // hashesAsEvents returns the 64 bits that an engine's events have of each block.
-func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.ExtraKeys) netproto.Hashes {
+func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.ExtraKeys) coordinator.Hashes {
 	t.Helper()
 	var out []byte
 	if !h.SGLang {
@@ -218,10 +217,10 @@ func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.Ex
 		require.NoError(t, err)
 		all, err := v.AppendHashes(nil, tokens, keys)
 		require.NoError(t, err)
-		for _, hash := range netproto.NewHashes(all, v.HashLen()).All() {
+		for _, hash := range coordinator.NewHashes(all, v.HashLen()).All() {
 			out = binary.BigEndian.AppendUint64(out, blockhash.ShortHash(hash))
 		}
-		return netproto.NewHashes(out, 8)
+		return coordinator.NewHashes(out, 8)
 	}
 	c := blockhash.SGLangConfig{PageSize: 4, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}}
 	if keys != nil {
@@ -231,10 +230,10 @@ func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.Ex
 	require.NoError(t, err)
 	all, err := g.AppendHashes(nil, tokens)
 	require.NoError(t, err)
-	for _, digest := range netproto.NewHashes(all, blockhash.DigestLen).All() {
+	for _, digest := range coordinator.NewHashes(all, blockhash.DigestLen).All() {
 		out = binary.BigEndian.AppendUint64(out, g.ShortHash(digest))
 	}
-	return netproto.NewHashes(out, 8)
+	return coordinator.NewHashes(out, 8)
 }
 
 // What the store can load is asked by the whole digests of the tokens.
@@ -246,7 +245,7 @@ func TestQueryTokensLoadable(t *testing.T) {
 		tokens := make([]int64, 16*600+5)
 		digests, err := digestsOf(sglang, tokens)
 		require.NoError(t, err)
-		require.NoError(t, pool.Store(t.Context(), lookup.GroupRank{}, first(digests, 400)))
+		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(digests, 400)))
 		require.Equal(t, "loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 		require.Equal(t, "loadable=160", ask(t, s, Query{Tokens: tokens, Loadable: true, NumTokens: 167}))
 		require.NoError(t, s.Predict(llama, fleet.ID{Instance: "p"}, &Query{Tokens: tokens[:64]}))
@@ -269,25 +268,25 @@ func TestQueryTokensLookahead(t *testing.T) {
 	require.NoError(t, err)
 	digests, err := v.AppendHashes(nil, tokens, nil)
 	require.NoError(t, err)
-	require.NoError(t, pool.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(digests, 32)))
+	require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(digests, 32)))
 	require.Equal(t, "loadable=48", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 }
 
-func digestsOf(sglang bool, tokens []int64) (netproto.Hashes, error) {
+func digestsOf(sglang bool, tokens []int64) (coordinator.Hashes, error) {
 	if sglang {
 		g, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: 16, Storage: true})
 		if err != nil {
-			return netproto.Hashes{}, err
+			return coordinator.Hashes{}, err
 		}
 		all, err := g.AppendHashes(nil, tokens)
-		return netproto.NewHashes(all, 32), err
+		return coordinator.NewHashes(all, 32), err
 	}
 	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{BlockSize: 16})
 	if err != nil {
-		return netproto.Hashes{}, err
+		return coordinator.Hashes{}, err
 	}
 	all, err := v.AppendHashes(nil, tokens, nil)
-	return netproto.NewHashes(all, 32), err
+	return coordinator.NewHashes(all, 32), err
 }
 
 func TestTokensRefused(t *testing.T) {

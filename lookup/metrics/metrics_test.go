@@ -145,14 +145,14 @@ func TestServer(t *testing.T) {
 	collected := NewServerCollector(srv)
 	ctx := t.Context()
 	keys := prompt(100)
-	require.NoError(t, c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[:60*32], 32)))
-	require.NoError(t, c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[59*32:60*32], 32)))
+	require.NoError(t, c.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys[:60*32], 32)))
+	require.NoError(t, c.Evict(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys[59*32:60*32], 32)))
 	for n, want := range map[int]int64{0: 0, 16: 256, 17: 272, 100: 59 * 16} {
-		hit, err := c.Lookup(ctx, int64(16*max(n, 1)), netproto.NewHashes(keys[:n*32], 32))
+		hit, err := c.Lookup(ctx, int64(16*max(n, 1)), coordinator.NewHashes(keys[:n*32], 32))
 		require.NoError(t, err)
 		require.Equal(t, want, hit.Tokens)
 	}
-	_, err := c.Lookup(ctx, 17, netproto.NewHashes(keys[:32], 32))
+	_, err := c.Lookup(ctx, 17, coordinator.NewHashes(keys[:32], 32))
 	require.ErrorIs(t, err, client.ErrRefused)
 	scanner, err := net.Dial("tcp", strings.TrimPrefix(srv.Addrs()[0], "tcp://"))
 	require.NoError(t, err)
@@ -242,7 +242,7 @@ func TestBackend(t *testing.T) {
 	require.Equal(t, []float64{1, 0, 0, 1},
 		[]float64{got[`backend_state{state="closed"}`], got[`backend_state{state="half-open"}`], got[`backend_state{state="open"}`], got["ready"]})
 	for range 5 {
-		hit, err := c.Lookup(t.Context(), 160, netproto.NewHashes(prompt(10), 32))
+		hit, err := c.Lookup(t.Context(), 160, coordinator.NewHashes(prompt(10), 32))
 		require.NoError(t, err)
 		require.Zero(t, hit.Tokens)
 	}
@@ -261,8 +261,8 @@ func TestService(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
 	keys := prompt(3)
-	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
-	_, err = service.Lookup(t.Context(), 64, netproto.NewHashes(keys, 32))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	_, err = service.Lookup(t.Context(), 64, coordinator.NewHashes(keys, 32))
 	require.NoError(t, err)
 	got, names := scrape(t, NewServiceCollector(service))
 	require.Equal(t, sorted(namesOfService, namesOfIndex), names)
@@ -274,7 +274,7 @@ func TestService(t *testing.T) {
 func TestServiceOverBackend(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &brokenStore{}})
 	require.NoError(t, err)
-	_, err = service.Lookup(t.Context(), 64, netproto.NewHashes(prompt(3), 32))
+	_, err = service.Lookup(t.Context(), 64, coordinator.NewHashes(prompt(3), 32))
 	require.NoError(t, err)
 	got, names := scrape(t, NewServiceCollector(service))
 	require.Equal(t, sorted(namesOfService, namesOfBackend), names)

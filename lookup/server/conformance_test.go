@@ -174,8 +174,8 @@ func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict
 	for g, ranges := range c.Present {
 		for _, r := range ranges {
 			for i := r[0]; i < r[1]; i++ {
-				hash := netproto.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)
-				require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{Group: uint16(g)}, hash))
+				hash := coordinator.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)
+				require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{Group: uint16(g)}, hash))
 			}
 		}
 	}

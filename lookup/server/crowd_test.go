@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/bufpool"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
@@ -202,7 +202,7 @@ func lookUpMeanwhile(t testing.TB, addr string) (answers *atomic.Int64, stop fun
 	c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	answers = new(atomic.Int64)
 	end, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -213,7 +213,7 @@ func lookUpMeanwhile(t testing.TB, addr string) (answers *atomic.Int64, stop fun
 				return
 			default:
 			}
-			hit, err := c.Lookup(context.Background(), 1600, netproto.NewHashes(keys, 32))
+			hit, err := c.Lookup(context.Background(), 1600, coordinator.NewHashes(keys, 32))
 			if err == nil && hit.Tokens != 1600 {
 				err = errors.New("a wrong answer")
 			}

@@ -11,7 +11,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // A service is served on a free port, and a client connects to it.
@@ -36,10 +35,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes([]byte("aaaabbbb"), 4)); err != nil { // two hashes of 4 bytes
+	if err := c.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes([]byte("aaaabbbb"), 4)); err != nil { // two hashes of 4 bytes
 		log.Fatal(err)
 	}
-	hit, err := c.Lookup(ctx, 64, netproto.NewHashes([]byte("aaaabbbbddddeeee"), 4))
+	hit, err := c.Lookup(ctx, 64, coordinator.NewHashes([]byte("aaaabbbbddddeeee"), 4))
 	fmt.Println(hit.Tokens, err)
 	_ = c.Close()
 

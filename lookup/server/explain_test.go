@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // TestExplainOverTheWire stores a hybrid pool of two ranks stretch by stretch, as
@@ -29,7 +28,7 @@ func TestExplainOverTheWire(t *testing.T) {
 	c := dialTest(t, server)
 	ctx := context.Background()
 	raw := lookuptest.Chain("a", 32, 32) // 512 tokens
-	hashes := netproto.NewHashes(raw, 32)
+	hashes := coordinator.NewHashes(raw, 32)
 	coord, err := coordinator.New(pool)
 	require.NoError(t, err)
 	masks, err := coord.StoreMask(512, 0, coordinator.NoPrompt)
@@ -38,10 +37,10 @@ func TestExplainOverTheWire(t *testing.T) {
 		for start, end := range masks[g].Runs() {
 			var stretch []byte
 			for i := start; i < min(end, int64(upTo)); i++ {
-				stretch = append(stretch, hashes.At(netproto.KeyIndex(int(i), coord.Stride(g)))...)
+				stretch = append(stretch, hashes.At(coordinator.KeyIndex(int(i), coord.Stride(g)))...)
 			}
 			if len(stretch) > 0 {
-				require.NoError(t, c.Store(ctx, lookup.GroupRank{Group: uint16(g), TPRank: uint16(tp)}, netproto.NewHashes(stretch, 32)))
+				require.NoError(t, c.Store(ctx, coordinator.GroupRank{Group: uint16(g), TPRank: uint16(tp)}, coordinator.NewHashes(stretch, 32)))
 			}
 			if end >= int64(upTo) {
 				break
@@ -50,9 +49,9 @@ func TestExplainOverTheWire(t *testing.T) {
 	}
 	explain := func(tokens uint32) api.Explanation {
 		t.Helper()
-		e, err := c.Explain(ctx, int64(tokens), netproto.NewHashes(raw, 32))
+		e, err := c.Explain(ctx, int64(tokens), coordinator.NewHashes(raw, 32))
 		require.NoError(t, err)
-		hit, err := c.Lookup(ctx, int64(tokens), netproto.NewHashes(raw, 32))
+		hit, err := c.Lookup(ctx, int64(tokens), coordinator.NewHashes(raw, 32))
 		require.NoError(t, err)
 		require.Equal(t, hit.Tokens, e.HitTokens)
 		return e
@@ -68,9 +67,9 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[0].Reason)
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[1].Reason)
 
-	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 0, TPRank: 1}, netproto.NewHashes(hashes.At(4*4+3), 32))) // chunk 4, one rank
-	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 1, TPRank: 0}, netproto.NewHashes(hashes.At(31), 32)))
-	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 1, TPRank: 1}, netproto.NewHashes(hashes.At(31), 32)))
+	require.NoError(t, c.Evict(ctx, coordinator.GroupRank{Group: 0, TPRank: 1}, coordinator.NewHashes(hashes.At(4*4+3), 32))) // chunk 4, one rank
+	require.NoError(t, c.Evict(ctx, coordinator.GroupRank{Group: 1, TPRank: 0}, coordinator.NewHashes(hashes.At(31), 32)))
+	require.NoError(t, c.Evict(ctx, coordinator.GroupRank{Group: 1, TPRank: 1}, coordinator.NewHashes(hashes.At(31), 32)))
 	e = explain(512)
 	require.Equal(t, api.Explanation{HitTokens: 256, Groups: []api.GroupExplanation{
 		{
@@ -81,7 +80,7 @@ func TestExplainOverTheWire(t *testing.T) {
 	}}, e)
 
 	for tp := range uint16(2) { // now on no rank: the first miss must not hide the rest
-		require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 0, TPRank: tp}, netproto.NewHashes(hashes.At(2*4+3), 32)))
+		require.NoError(t, c.Evict(ctx, coordinator.GroupRank{Group: 0, TPRank: tp}, coordinator.NewHashes(hashes.At(2*4+3), 32)))
 	}
 	e = explain(512)
 	require.EqualValues(t, 128, e.HitTokens)
@@ -94,12 +93,12 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.JSONEq(t, `{"group":0,"kind":"full_attention","end_tokens":128,"reason":"missing_block","first_missing_block":2,"gap_start":2,"gap_end":3}`, string(text))
 
 	lookups := statOf(t, c).Lookups
-	_, err = c.Explain(ctx, 512, netproto.NewHashes(raw, 32))
+	_, err = c.Explain(ctx, 512, coordinator.NewHashes(raw, 32))
 	require.NoError(t, err)
 	require.Equal(t, lookups, statOf(t, c).Lookups, "explaining does not count")
-	_, err = c.Explain(ctx, 17, netproto.NewHashes(raw, 32))
+	_, err = c.Explain(ctx, 17, coordinator.NewHashes(raw, 32))
 	require.ErrorIs(t, err, client.ErrRefused)
-	e, err = c.Explain(ctx, 512, netproto.NewHashes(nil, 0))
+	e, err = c.Explain(ctx, 512, coordinator.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.Equal(t, coordinator.ReasonNothing, e.Groups[1].Reason)
 }

@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // observations returns the buckets of a histogram that are not empty, by bound.
@@ -90,7 +90,7 @@ func TestMetersOfLoops(t *testing.T) {
 		for range 4 { // over 2 loops
 			c := dialTest(t, server)
 			for _, n := range []int{1, 20, 100} {
-				_, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(lookuptest.Chain("a", n, 32), 32))
+				_, err := c.Lookup(context.Background(), int64(16*n), coordinator.NewHashes(lookuptest.Chain("a", n, 32), 32))
 				require.NoError(t, err)
 			}
 		}

@@ -46,7 +46,7 @@ func hold(t testing.TB, s *holders.Service, model, instance string, rank int, me
 		require.NoError(t, err)
 		h.SetStale(false)
 	}
-	view := netproto.NewHashes(hashes, 32)
+	view := coordinator.NewHashes(hashes, 32)
 	blocks := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: medium}, Hashes: view, BlockSize: int64(f.BlockSize())}
 	require.NoError(t, h.Store(&blocks, make([]bool, view.Len())))
 }
@@ -76,7 +76,7 @@ func startHoldersOver(t testing.TB, store *lookuptest.KeyStore, remote lookup.Re
 	}
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
-	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(prompt[:7*32], 32)))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(prompt[:7*32], 32)))
 	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service},
 		holders.Model{ModelKey: holders.ModelKey{Name: "bare"}, Fleet: fleet.Config{BlockSize: 64}})
 	hold(t, kept, "m", "a", 0, "GPU", prompt[:3*32])
@@ -354,7 +354,7 @@ func hybridHolders(t testing.TB, crowd int) *Server {
 		require.NoError(t, err)
 		h.SetStale(false)
 		for g := range groups {
-			blocks := events.Blocks{Group: g, Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(chain[:(1+i%300)*32], 32), BlockSize: 16}
+			blocks := events.Blocks{Group: g, Tier: events.Tier{Medium: "GPU"}, Hashes: coordinator.NewHashes(chain[:(1+i%300)*32], 32), BlockSize: 16}
 			if g == 1 {
 				blocks.SpecKind, blocks.SlidingWindow = "sliding_window", 32
 			}
@@ -439,13 +439,13 @@ func TestHoldersBehindWrites(t *testing.T) {
 	server, prompt := startHolders(t, store, Settings{})
 	calls := store.Calls.Load()
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	rank := netproto.GroupRank{}
+	rank := coordinator.GroupRank{}
 	of := func(id, query string) []byte {
 		envelope := lookuptest.Encode([]byte(id), nil)
 		envelope[len(envelope)-2] |= 1
 		return append(netproto.AppendHolders(nil, envelope, []byte(query), 32, len(prompt)), prompt...)
 	}
-	p.Send(t, append(netproto.AppendKeys(nil, nil, netproto.TagStore, rank, 32, len(prompt)), prompt...))
+	p.Send(t, append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank(rank), 32, len(prompt)), prompt...))
 	p.Send(t, of("\x00loadable", `{"model":"m","limit":1,"loadable":true}`), of("\x00plain", `{"model":"m","limit":1}`))
 	reply := p.Next(t)
 	require.Equal(t, "\x00plain", string(reply[0]))
@@ -480,7 +480,7 @@ func TestHoldersThatWait(t *testing.T) {
 			envelope := lookuptest.Encode([]byte("\x00id"), nil)
 			envelope[len(envelope)-2] |= 1
 			query := netproto.AppendHolders(nil, envelope, []byte(`{"model":"m","limit":1,"loadable":true}`), 32, len(prompt))
-			p.Send(t, append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 32, len(prompt)), prompt...), append(query, prompt...))
+			p.Send(t, append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, len(prompt)), prompt...), append(query, prompt...))
 			lookuptest.Eventually(t, "both are there", func() bool {
 				return gate.Held.Load() == 1 && server.Stat().InFlight == 2 || c.timeout < lookuptest.Patience
 			})
@@ -515,7 +515,7 @@ func TestHoldersAsTheService(t *testing.T) {
 		for i := range 300 {
 			n := rng.IntN(11)
 			query := api.HoldersQuery{Model: "m", Loadable: rng.IntN(2) == 0, NumTokens: int64(rng.IntN(2) * rng.IntN(200))}
-			hashes := netproto.NewHashes(prompt[:32*n], 32)
+			hashes := coordinator.NewHashes(prompt[:32*n], 32)
 			var want holders.Answer
 			err := server.cfg.Holders.Query(t.Context(), &holders.Query{
 				ModelKey: holders.ModelKey{Name: query.Model}, Hashes: hashes, Loadable: query.Loadable, NumTokens: query.NumTokens,

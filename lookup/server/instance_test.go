@@ -69,9 +69,9 @@ func TestInstanceOverBackend(t *testing.T) {
 func TestResetRankInTurns(t *testing.T) {
 	server := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2})
 	const n = 100_000
-	hashes := netproto.NewHashes(lookuptest.Chain("rank", n, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("rank", n, 32), 32)
 	for tp := range uint16(2) {
-		require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{TPRank: tp}, hashes))
+		require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{TPRank: tp}, hashes))
 	}
 	tokens := func() int64 {
 		hit, err := server.service.Lookup(t.Context(), 16*n, hashes)
@@ -82,12 +82,12 @@ func TestResetRankInTurns(t *testing.T) {
 	var got allReplies
 	ses := openSession(server, &got, nil)
 	ses.queue = &turnQueue{signal: -1}
-	const any = netproto.AnyRank
-	request := netproto.AppendResetRank(nil, nil, netproto.GroupRank{Group: any, TPRank: 1, PPRank: any, PCPRank: any})
+	const any = coordinator.AnyRank
+	request := netproto.AppendResetRank(nil, nil, netproto.Rank{Group: any, TPRank: 1, PPRank: any, PCPRank: any})
 	// The ranks that are left hold as many entries as before. The second request finds nothing
 	// to change, the third is a reset.
 	request = append(request, request...)
-	request = netproto.AppendResetRank(request, nil, netproto.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any})
+	request = netproto.AppendResetRank(request, nil, netproto.Rank{Group: any, TPRank: any, PPRank: any, PCPRank: any})
 	require.NoError(t, ses.receive(request))
 	turns := 1
 	for ; ses.waiting.Load(); turns++ {
@@ -102,7 +102,7 @@ func TestResetRankInTurns(t *testing.T) {
 	require.Equal(t, 3, got.count(t))
 	require.Zero(t, server.service.Stat().Entries)
 
-	refused := netproto.AppendResetRank(nil, nil, netproto.GroupRank{TPRank: 2})
+	refused := netproto.AppendResetRank(nil, nil, netproto.Rank{TPRank: 2})
 	require.NoError(t, ses.receive(refused))
 	require.Contains(t, got.String(), "group or rank is outside the configured pool")
 }
@@ -110,11 +110,11 @@ func TestResetRankInTurns(t *testing.T) {
 // A connection that ends during a reset of a rank gives it up.
 func TestResetRankOfAClosedConnection(t *testing.T) {
 	server := serverOf(t, lookuptest.Blocks16)
-	hashes := netproto.NewHashes(lookuptest.Chain("rank", 20_000, 32), 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, hashes))
+	hashes := coordinator.NewHashes(lookuptest.Chain("rank", 20_000, 32), 32)
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, hashes))
 	ses := openSession(server, new(allReplies), nil)
 	ses.queue = &turnQueue{signal: -1}
-	require.NoError(t, ses.receive(netproto.AppendResetRank(nil, nil, netproto.GroupRank{})))
+	require.NoError(t, ses.receive(netproto.AppendResetRank(nil, nil, netproto.Rank{})))
 	require.True(t, ses.waiting.Load())
 	h := ses.handler.(*memoryHandler)
 	reset := h.reset
@@ -130,11 +130,11 @@ func TestResetRankOfAClosedConnection(t *testing.T) {
 func TestResetRankOverBackend(t *testing.T) {
 	store := new(lookuptest.KeyStore)
 	c := dialTest(t, startRemote(t, store, patient, Limits{}))
-	err := c.ResetRank(t.Context(), netproto.GroupRank{})
+	err := c.ResetRank(t.Context(), coordinator.GroupRank{})
 	require.ErrorIs(t, err, client.ErrRefused)
 	require.ErrorContains(t, err, lookup.ErrResetRank.Error())
 	require.Zero(t, store.Resets.Load())
-	const any = netproto.AnyRank
-	require.NoError(t, c.ResetRank(t.Context(), netproto.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}))
+	const any = coordinator.AnyRank
+	require.NoError(t, c.ResetRank(t.Context(), coordinator.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}))
 	require.EqualValues(t, 1, store.Resets.Load())
 }

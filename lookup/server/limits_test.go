@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
@@ -95,10 +96,10 @@ func TestLargestLookup(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	c := dialTest(t, server)
 	most := DefaultLimits().MaxHashes
-	hit, err := c.Lookup(context.Background(), int64(16*most), netproto.NewHashes(make([]byte, 31*most), 31))
+	hit, err := c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 31*most), 31))
 	require.NoError(t, err)
 	require.Zero(t, hit.Tokens)
-	_, err = c.Lookup(context.Background(), int64(16*most), netproto.NewHashes(make([]byte, 16*(most+1)), 16))
+	_, err = c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 16*(most+1)), 16))
 	require.ErrorIs(t, err, client.ErrRefused)
 }
 

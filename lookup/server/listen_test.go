@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // serveOn starts a server on addresses of the test's own; change may alter its
@@ -108,9 +108,9 @@ func TestIPC(t *testing.T) {
 		c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
 		require.NoError(t, err)
 		if i == 0 {
-			require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 		}
-		hit, err := c.Lookup(context.Background(), 16000, netproto.NewHashes(keys, 32))
+		hit, err := c.Lookup(context.Background(), 16000, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
 		require.EqualValues(t, 16000, hit.Tokens, addr)
 		require.NoError(t, c.Close())

@@ -177,7 +177,7 @@ func (h *remoteHandler) buildMasks(q *netproto.Request) (done bool, err error) {
 }
 
 // plan makes a lookup and sets the hit, and its masks as payload. A worker calls it.
-func (r *remoteRequest) plan(ctx context.Context, hashes netproto.Hashes) (err error) {
+func (r *remoteRequest) plan(ctx context.Context, hashes coordinator.Hashes) (err error) {
 	var masks []coordinator.Mask
 	if r.hit, masks, err = r.pool.remote.Plan(ctx, r.numTokens, r.numHashes, hashes); err == nil {
 		r.payload, err = encodeMasks(r.pool, masks)

@@ -59,7 +59,7 @@ func BenchmarkPlanRoundTrip(b *testing.B) {
 		server := startServer(b, blocks16, Limits{})
 		chain := lookuptest.Chain("a", n, 32)
 		lookuptest.StorePrefix(b, server.service, chain, n)
-		c, hashes := dialTest(b, server), netproto.NewHashes(chain, 32)
+		c, hashes := dialTest(b, server), coordinator.NewHashes(chain, 32)
 		for name, ask := range map[string]func() error{
 			"lookup": func() error { _, err := c.Lookup(b.Context(), int64(16*n), hashes); return err },
 			"plan":   func() error { _, err := c.Plan(b.Context(), int64(16*n), hashes); return err },

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -61,15 +62,15 @@ func TestPlanIsALookup(t *testing.T) {
 	for name, server := range windowServers(t, &lookuptest.KeyStore{}) {
 		lookuptest.StorePrefix(t, server.service, chain, 8)
 		for _, c := range []*client.Client{dialTest(t, server), dialTest(t, server, client.WithPipeline())} {
-			plan, err := c.Plan(t.Context(), 192, netproto.NewHashes(chain, 32))
+			plan, err := c.Plan(t.Context(), 192, coordinator.NewHashes(chain, 32))
 			require.NoError(t, err)
-			hit, err := c.Lookup(t.Context(), 192, netproto.NewHashes(chain, 32))
+			hit, err := c.Lookup(t.Context(), 192, coordinator.NewHashes(chain, 32))
 			require.NoError(t, err)
 			masks, err := c.LoadMask(t.Context(), 12, 128)
 			require.NoError(t, err)
 			require.Equal(t, api.Plan{Hit: hit, Masks: masks}, plan, name)
 			require.EqualValues(t, 128, hit.Tokens)
-			plan, err = c.Plan(t.Context(), 192, netproto.Hashes{})
+			plan, err = c.Plan(t.Context(), 192, coordinator.Hashes{})
 			require.NoError(t, err)
 			require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
 		}

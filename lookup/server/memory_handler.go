@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
@@ -53,9 +54,9 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 		h.change = new(lookup.Change)
 	}
 	if q.Tag == netproto.TagStore {
-		return service.BeginStore(h.change, q.GroupRank)
+		return service.BeginStore(h.change, coordinator.GroupRank(q.GroupRank))
 	}
-	return service.BeginEvict(h.change, q.GroupRank)
+	return service.BeginEvict(h.change, coordinator.GroupRank(q.GroupRank))
 }
 
 // beginLookup begins a lookup, an explain or a plan.
@@ -170,7 +171,7 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 			return true, err
 		}
 	case netproto.TagResetRank:
-		if done, err := h.resetRank(q.GroupRank); err != nil || !done {
+		if done, err := h.resetRank(coordinator.GroupRank(q.GroupRank)); err != nil || !done {
 			return done, err
 		}
 	case netproto.TagPing:

@@ -32,7 +32,7 @@ func TestStoresOfClosedPeers(t *testing.T) {
 			conn, err := net.Dial(network, path)
 			require.NoError(t, err)
 			blob := lookuptest.Chain(fmt.Sprint("peer", i), keys, 32)
-			_, err = conn.Write(append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 32, len(blob)), blob...))
+			_, err = conn.Write(append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, len(blob)), blob...))
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())
 		}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BenchmarkPingBesideSlowStore measures pings while nothing else happens, and while as
@@ -53,7 +53,7 @@ func BenchmarkPingBesideSlowStore(b *testing.B) {
 					askers.Go(func() {
 						defer c.Close()
 						for ctx.Err() == nil {
-							if _, err := c.Lookup(ctx, 16*hashes, netproto.NewHashes(keys, 32)); err == nil {
+							if _, err := c.Lookup(ctx, 16*hashes, coordinator.NewHashes(keys, 32)); err == nil {
 								lookups.Add(1)
 							}
 						}

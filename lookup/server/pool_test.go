@@ -144,7 +144,7 @@ func TestPoolsInARow(t *testing.T) {
 	if testing.Short() {
 		n = 50
 	}
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 	first := dialTest(t, server, client.WithPool("", numberedPool(0))) // it stays
 	for i := range n {
 		c := dialTest(t, server, client.WithPool("", numberedPool(i)))
@@ -152,7 +152,7 @@ func TestPoolsInARow(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("model-%d", i), pool.Pool.ModelName)
 		stored := i%8 + 1
 		for tp := range numberedPool(i).TPSize {
-			require.NoError(t, c.Store(t.Context(), netproto.GroupRank{TPRank: uint16(tp)}, netproto.NewHashes(hashes.Bytes()[:stored*32], 32)))
+			require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(tp)}, coordinator.NewHashes(hashes.Bytes()[:stored*32], 32)))
 		}
 		hit, err := c.Lookup(t.Context(), 129, hashes)
 		require.NoError(t, err)
@@ -193,13 +193,13 @@ func TestPoolsOverMemory(t *testing.T) {
 	named, err := memoryService(numberedPool(1))
 	require.NoError(t, err)
 	server := startPools(t, own, Config{Pools: []NamedPool{{"one", named}}, AcceptPool: memoryService})
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 	plain, byName := dialTest(t, server), dialTest(t, server, client.WithPoolName("one"))
 	described := dialTest(t, server, client.WithPool("two", numberedPool(2)))
 	again := dialTest(t, server, client.WithPoolName("two"))
-	require.NoError(t, plain.Store(t.Context(), netproto.GroupRank{}, hashes))
+	require.NoError(t, plain.Store(t.Context(), coordinator.GroupRank{}, hashes))
 	for tp := range 3 {
-		require.NoError(t, described.Store(t.Context(), netproto.GroupRank{TPRank: uint16(tp)}, netproto.NewHashes(hashes.Bytes()[:64], 32)))
+		require.NoError(t, described.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(tp)}, coordinator.NewHashes(hashes.Bytes()[:64], 32)))
 	}
 	for want, c := range map[int64]*client.Client{128: plain, 0: byName, 32: described} {
 		hit, err := c.Lookup(t.Context(), 128, hashes)
@@ -239,16 +239,16 @@ func TestNoPool(t *testing.T) {
 	for _, backend := range []*lookup.SharedBackend{nil, lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)} {
 		server := startPools(t, nil, Config{AcceptPool: memoryService, Backend: backend})
 		c := dialTest(t, server)
-		hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 		_, err := c.Lookup(t.Context(), 128, hashes)
 		require.ErrorIs(t, err, client.ErrRefused)
 		require.ErrorContains(t, err, "no pool: describe the engine's with a pool request")
-		_, err = c.Lookup(t.Context(), 128, netproto.Hashes{})
+		_, err = c.Lookup(t.Context(), 128, coordinator.Hashes{})
 		require.ErrorContains(t, err, "no pool")
 		_, err = c.Explain(t.Context(), 128, hashes)
 		require.ErrorContains(t, err, "no pool")
-		require.ErrorContains(t, c.Store(t.Context(), netproto.GroupRank{}, hashes), "no pool")
-		require.ErrorContains(t, c.Evict(t.Context(), netproto.GroupRank{}, hashes), "no pool")
+		require.ErrorContains(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
+		require.ErrorContains(t, c.Evict(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
 		require.ErrorContains(t, c.Reset(t.Context()), "no pool")
 		require.NoError(t, c.Ping(t.Context()))
 		require.Zero(t, statOf(t, c).Pools)
@@ -276,7 +276,7 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 	one, two := numberedPool(3), numberedPool(6) // one rank each
 	for i, pool := range []coordinator.Pool{one, two} {
 		c := dialTest(t, server, client.WithPool("", pool))
-		require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(hashes[:(i+1)*32], 32)))
+		require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(hashes[:(i+1)*32], 32)))
 	}
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	var batch []byte
@@ -385,7 +385,7 @@ func TestStatBeforeThePoolChanges(t *testing.T) {
 // Counters of the pools without a label of their own never fall.
 func TestCountersOfOtherPools(t *testing.T) {
 	server := startPools(t, nil, Config{MaxPools: 1, AcceptPool: memoryService})
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)
 	for i := range 4 {
 		var c *client.Client
 		lookuptest.Eventually(t, "the pool before has no connection", func() (ok bool) {
@@ -410,12 +410,12 @@ func TestTotalStat(t *testing.T) {
 	own, err := memoryService(lookuptest.Blocks16)
 	require.NoError(t, err)
 	server := startPools(t, own, Config{AcceptPool: memoryService})
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)
 	for i, options := range [][]client.Option{nil, {client.WithPool("described", numberedPool(1))}} {
 		c, err := client.Dial(t.Context(), server.Addrs()[0], options...)
 		require.NoError(t, err)
 		defer c.Close()
-		require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, hashes))
+		require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes))
 		for range i + 1 {
 			_, err = c.Lookup(t.Context(), 32, hashes)
 			require.NoError(t, err)
@@ -473,9 +473,9 @@ func TestBadDescriptions(t *testing.T) {
 func TestHashLength(t *testing.T) {
 	server := startPools(t, nil, Config{AcceptPool: memoryService})
 	c := dialTest(t, server, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", HashLen: 32}))
-	_, err := c.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("a", 1, 16), 16))
+	_, err := c.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 16), 16))
 	require.ErrorContains(t, err, "hashes of another length than the pool's: 16 bytes, those of the pool have 32")
-	_, err = c.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+	_, err = c.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
 	require.NoError(t, err)
 }
 

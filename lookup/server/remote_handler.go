@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
@@ -77,7 +78,7 @@ func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
 	s := h.session
 	return &remoteRequest{
 		handler: h, settings: s.settings, credential: s.credential, pool: s.pool,
-		sent: q.Tag, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes,
+		sent: q.Tag, tag: remoteTag(q), groupRank: coordinator.GroupRank(q.GroupRank), hashLen: q.HashLen, numHashes: q.NumHashes,
 	}
 }
 
@@ -95,7 +96,7 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 	}
 	if r.isWrite() {
 		r.neededBytes = q.NumHashes * q.HashLen
-		return service.CheckGroupRank(q.GroupRank)
+		return service.CheckGroupRank(coordinator.GroupRank(q.GroupRank))
 	}
 	if err := h.session.checkHashes(q); err != nil {
 		return err

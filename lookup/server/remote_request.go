@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
@@ -29,7 +30,7 @@ type remoteRequest struct {
 	pool       *pool              // that it is about, nil if the connection had none
 
 	numTokens   int64
-	groupRank   lookup.GroupRank
+	groupRank   coordinator.GroupRank
 	hashLen     int
 	numHashes   int
 	began       int64           // when the first byte arrived, in monotime
@@ -168,9 +169,9 @@ func (r *remoteRequest) run(ctx context.Context) {
 // callBackend makes the request's calls of the backend and sets its hit or payload.
 func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 	remote := r.pool.remote
-	var hashes netproto.Hashes
+	var hashes coordinator.Hashes
 	if r.hashes != nil {
-		hashes = netproto.NewHashes(r.hashes.B, r.hashLen)
+		hashes = coordinator.NewHashes(r.hashes.B, r.hashLen)
 	}
 	switch r.tag {
 	case netproto.TagLookup, netproto.TagHolders:

@@ -28,7 +28,7 @@ func lookupOf(id string, keys []byte) []byte {
 }
 
 func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
-	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, lookup.GroupRank{}, 32, len(keys)), keys...)
+	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, netproto.Rank{}, 32, len(keys)), keys...)
 }
 
 func plainOf(id string, tag netproto.Tag, frames ...[]byte) []byte {
@@ -179,15 +179,15 @@ func TestRemoteAgreesWithSequence(t *testing.T) {
 				require.NoError(t, model.Reset(t.Context()))
 			case 1, 2, 3:
 				all = append(all, storeOf(id, netproto.TagStore, keys[:to])...)
-				require.NoError(t, model.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:to], 32)))
+				require.NoError(t, model.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:to], 32)))
 			case 4:
 				all = append(all, storeOf(id, netproto.TagEvict, keys[from:to])...)
-				require.NoError(t, model.Evict(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[from:to], 32)))
+				require.NoError(t, model.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[from:to], 32)))
 			case 5:
 				all = append(all, plainOf(id, netproto.TagPing)...)
 			default:
 				all = append(all, lookupOf(id, keys)...)
-				hit, err := model.Lookup(t.Context(), int64(len(keys)/2), netproto.NewHashes(keys, 32))
+				hit, err := model.Lookup(t.Context(), int64(len(keys)/2), coordinator.NewHashes(keys, 32))
 				require.NoError(t, err)
 				body = fmt.Sprintf("%08x", hit.Tokens)
 			}
@@ -254,8 +254,8 @@ func TestRemoteBreakerOverTheWire(t *testing.T) {
 	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
 	p.Expect(t, "00", "01")
 	c := dialTest(t, server)
-	require.ErrorContains(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)), "unavailable")
-	_, err := c.Lookup(context.Background(), 17, netproto.NewHashes(keys, 32))
+	require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), "unavailable")
+	_, err := c.Lookup(context.Background(), 17, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
 	st := statOf(t, c)
 	require.Equal(t, "open", st.BackendState)
@@ -277,8 +277,8 @@ func TestRemoteReadOnly(t *testing.T) {
 	server := startRemote(t, store, cfg, Limits{})
 	c := dialTest(t, server)
 	for range 10 {
-		require.ErrorContains(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
-		require.ErrorIs(t, c.Evict(context.Background(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
+		require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
+		require.ErrorIs(t, c.Evict(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
 	}
 	st := statOf(t, c)
 	require.Equal(t, "closed", st.BackendState)
@@ -490,7 +490,7 @@ func TestRemoteIdleTimeout(t *testing.T) {
 func TestRemoteExplainOverTheWire(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	server := startRemote(t, lookuptest.Filled(t, keys[:160]), patient, Limits{})
-	e, err := dialTest(t, server).Explain(context.Background(), 128, netproto.NewHashes(keys, 32))
+	e, err := dialTest(t, server).Explain(context.Background(), 128, coordinator.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 80, e.HitTokens)
 	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
@@ -525,7 +525,7 @@ func BenchmarkRemoteRoundTrip(b *testing.B) {
 			c := dialTest(b, server)
 			b.ReportAllocs()
 			for b.Loop() {
-				if hit, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(keys, 32)); err != nil || hit.Tokens != int64(16*n) {
+				if hit, err := c.Lookup(context.Background(), int64(16*n), coordinator.NewHashes(keys, 32)); err != nil || hit.Tokens != int64(16*n) {
 					b.Fatal(hit.Tokens, err)
 				}
 			}

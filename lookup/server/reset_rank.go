@@ -1,14 +1,14 @@
 package server
 
 import (
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
 
 // resetRank begins a reset_rank, or goes on with it, within the work that is left. If it fails
 // done is true.
-func (h *memoryHandler) resetRank(at lookup.GroupRank) (done bool, err error) {
+func (h *memoryHandler) resetRank(at coordinator.GroupRank) (done bool, err error) {
 	s := h.session
 	if h.reset == nil {
 		h.reset = new(index.PlacesReset)
@@ -25,7 +25,7 @@ func (h *memoryHandler) resetRank(at lookup.GroupRank) (done bool, err error) {
 // remoteTag returns the tag as which a request is served over a backend: a reset_rank of all
 // ranks is a reset.
 func remoteTag(q *netproto.Request) netproto.Tag {
-	if q.Tag == netproto.TagResetRank && q.GroupRank.IsAny() {
+	if q.Tag == netproto.TagResetRank && coordinator.GroupRank(coordinator.GroupRank(q.GroupRank)).IsAny() {
 		return netproto.TagReset
 	}
 	return q.Tag

@@ -11,7 +11,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // namesOf returns the names of the pools that a server serves.
@@ -76,10 +75,10 @@ func TestDescribePoolAgain(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, namesOf(first), namesOf(second))
-	hashes := netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 4, 32), 32)
 	p, err := second.DescribePool("", numberedPool(2))
 	require.NoError(t, err)
-	require.NoError(t, p.Service.Store(t.Context(), netproto.GroupRank{}, hashes))
+	require.NoError(t, p.Service.Store(t.Context(), coordinator.GroupRank{}, hashes))
 	c := dialTest(t, second, client.WithPool("", numberedPool(2)))
 	require.EqualValues(t, 4, statOf(t, c).Entries, "a client has the pool that was described")
 	require.Equal(t, namesOf(first), namesOf(second))

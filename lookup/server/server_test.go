@@ -32,17 +32,17 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	keys := lookuptest.Chain("a", 1000, 32)
 	hit := func(tokens uint32) uint32 {
 		t.Helper()
-		n, err := c.Lookup(ctx, int64(tokens), netproto.NewHashes(keys, 32))
+		n, err := c.Lookup(ctx, int64(tokens), coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
 		return uint32(n.Tokens)
 	}
 	require.NoError(t, c.Ping(ctx))
 	require.Zero(t, hit(16000))
-	require.NoError(t, c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[:700*32], 32)))
+	require.NoError(t, c.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys[:700*32], 32)))
 	require.EqualValues(t, 700*16, hit(16000))
 	require.EqualValues(t, 480, hit(480))
 	require.EqualValues(t, 700*16, hit(1<<32-16), "no more than the hashes cover")
-	require.NoError(t, c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[10*32:11*32], 32)))
+	require.NoError(t, c.Evict(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys[10*32:11*32], 32)))
 	require.EqualValues(t, 160, hit(16000))
 	st := statOf(t, c)
 	require.EqualValues(t, 699, st.Entries)
@@ -57,7 +57,7 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	require.Zero(t, hit(16000))
 	require.Zero(t, statOf(t, c).Entries)
 
-	n, err := c.Lookup(ctx, 16, netproto.NewHashes(nil, 0))
+	n, err := c.Lookup(ctx, 16, coordinator.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.Zero(t, n.Tokens)
 }
@@ -103,7 +103,7 @@ func TestGarbage(t *testing.T) {
 	good := dialTest(t, server)
 	keys := lookuptest.Chain("a", 500, 32)
 	ctx := context.Background()
-	require.NoError(t, good.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, good.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	random := make([]byte, 10000)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(random)
@@ -131,7 +131,7 @@ func TestGarbage(t *testing.T) {
 		require.NoError(t, err, name)
 		p.ClosedWithin(t)
 		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
-		hit, err := good.Lookup(ctx, 8000, netproto.NewHashes(keys, 32))
+		hit, err := good.Lookup(ctx, 8000, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err, name)
 		require.EqualValues(t, 8000, hit.Tokens, name)
 	}
@@ -271,7 +271,7 @@ func TestRepliesInOrder(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 300, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
 		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
@@ -299,7 +299,7 @@ func TestByteByByte(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:15*20], 20)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
 	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
@@ -327,7 +327,7 @@ func TestHybridOverTheWire(t *testing.T) {
 	positive := 0
 	for round := range 60 {
 		raw := lookuptest.Chain(fmt.Sprint(round), 4*(1+rng.IntN(300)), 32)
-		hashes := netproto.NewHashes(raw, 32)
+		hashes := coordinator.NewHashes(raw, 32)
 		content := map[string]bool{}
 		for g := range coord.NumGroups() {
 			stride := coord.Stride(g)
@@ -335,11 +335,11 @@ func TestHybridOverTheWire(t *testing.T) {
 			for _, rank := range coord.Ranks(g) {
 				upTo := chunks - rng.IntN(3)*rng.IntN(chunks+1)/4
 				hole := rng.IntN(4*chunks + 1)
-				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
+				at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
 				for i := range max(upTo, 0) {
 					if i != hole {
-						key := hashes.At(netproto.KeyIndex(i, stride))
-						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(key, 32)))
+						key := hashes.At(coordinator.KeyIndex(i, stride))
+						require.NoError(t, server.service.Store(t.Context(), at, coordinator.NewHashes(key, 32)))
 						content[coord.KeyPrefix(g, rank)+hex.EncodeToString(key)] = true
 					}
 				}
@@ -375,14 +375,14 @@ func TestHybridOverTheWire(t *testing.T) {
 func TestResetInTheMiddle(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 1000, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.countBusy() == 1 })
 	server.service.Reset(t.Context())
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	_, err = p.Write(msg[len(msg)/2:])
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{0, 0, 0, 0}}, p.Next(t))
@@ -391,7 +391,7 @@ func TestResetInTheMiddle(t *testing.T) {
 func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 5000, 32)
-	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, lookup.GroupRank{}, 32, len(keys)), keys...)
+	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, len(keys)), keys...)
 	request := append(netproto.AppendLookup(nil, nil, 80000, 32, len(keys)), keys...)
 	for _, msg := range [][]byte{store, request, request[:5], request[:len(request)-1]} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
@@ -457,7 +457,7 @@ func TestStartCancelled(t *testing.T) {
 func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
@@ -529,7 +529,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	server := unstarted(t)
 	service := server.service
 	keys := lookuptest.Chain("a", 8192, 32)
-	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:6000*32], 32)))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
 	var got replies
 	ses := openSession(server, &got, nil)
@@ -545,7 +545,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	round()
 	require.Equal(t, uint32(96000), binary.BigEndian.Uint32(got.last[len(got.last)-4:]))
 	require.Zero(t, testing.AllocsPerRun(200, round))
-	hashes := netproto.NewHashes(keys, 32)
+	hashes := coordinator.NewHashes(keys, 32)
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(t.Context(), 8192*16, hashes) }))
 }
 
@@ -563,7 +563,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
@@ -605,7 +605,7 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
@@ -632,10 +632,10 @@ func TestManyClients(t *testing.T) {
 			done <- func() error {
 				keys := lookuptest.Chain(fmt.Sprint(i), 400, 32)
 				for range 50 {
-					if err := c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)); err != nil {
+					if err := c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)); err != nil {
 						return err
 					}
-					hit, err := c.Lookup(context.Background(), 6400, netproto.NewHashes(keys, 32))
+					hit, err := c.Lookup(context.Background(), 6400, coordinator.NewHashes(keys, 32))
 					if err != nil {
 						return err
 					}
@@ -665,7 +665,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
-					require.NoError(b, server.service.Store(b.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+					require.NoError(b, server.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 					addr = server.Addrs()[0]
 				}
 				c, err := client.Dial(context.Background(), addr)
@@ -673,7 +673,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				defer c.Close()
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(keys, 32)); err != nil {
+					if _, err := c.Lookup(context.Background(), int64(16*n), coordinator.NewHashes(keys, 32)); err != nil {
 						b.Fatal(err)
 					}
 				}

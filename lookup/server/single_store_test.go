@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -34,7 +35,7 @@ func TestStoreOfOneBlock(t *testing.T) {
 		require.Equal(t, want, p.Next(t)[0], i)
 		require.EqualValues(t, i+1, server.Stat().Stored)
 	}
-	hit, err := dialTest(t, server).Lookup(t.Context(), 64*16, netproto.NewHashes(keys, 32))
+	hit, err := dialTest(t, server).Lookup(t.Context(), 64*16, coordinator.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 64*16, hit.Tokens)
 

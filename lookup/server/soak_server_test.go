@@ -28,7 +28,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // soakChild is what the server of the soak test is told. It is this test's binary
@@ -358,7 +357,7 @@ func (s *soakServer) settle() error {
 	var st api.Stat
 	for filled := false; !filled || st.Connections != 1 || st.Entries != want; {
 		if st.Connections == 1 { // else what is on its way would come behind
-			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(fill, hashLen))); err != nil {
+			if err := errors.Join(c.Reset(ctx), c.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(fill, hashLen))); err != nil {
 				return err
 			}
 			filled = true

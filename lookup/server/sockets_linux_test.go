@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -58,8 +58,8 @@ func TestThousandHalfLookups(t *testing.T) {
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
 	c := dialChild(t, server)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
-	hit, err := c.Lookup(context.Background(), 131072*16, netproto.NewHashes(keys, 32))
+	require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	hit, err := c.Lookup(context.Background(), 131072*16, coordinator.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 131072*16, hit.Tokens)
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -82,7 +83,7 @@ func (r *remoteRequest) preparePrompt(q *netproto.Request) error {
 }
 
 // storePrompt stores a prompt over the backend and sets the payload. A worker calls it.
-func (r *remoteRequest) storePrompt(ctx context.Context, hashes netproto.Hashes) error {
+func (r *remoteRequest) storePrompt(ctx context.Context, hashes coordinator.Hashes) error {
 	if err := r.prompt.Add(ctx, hashes.Bytes()); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // benchHashes is how many hashes the prompts of BenchmarkStorePrompt have, and benchRanks on how
@@ -52,7 +51,7 @@ func BenchmarkStorePrompt(b *testing.B) {
 		}
 		b.Run(name+"/in-process/chains", func(b *testing.B) {
 			s := inProcess(b)
-			benchPrompts(b, 1, func(hashes netproto.Hashes) int64 { return storeChains(b, s, hashes) })
+			benchPrompts(b, 1, func(hashes coordinator.Hashes) int64 { return storeChains(b, s, hashes) })
 		})
 		for way, cache := range map[string]func(b *testing.B) (c api.PrefixCache, goroutines int){
 			"in-process/prompts": func(b *testing.B) (api.PrefixCache, int) { return inProcess(b), 1 },
@@ -61,7 +60,7 @@ func BenchmarkStorePrompt(b *testing.B) {
 		} {
 			b.Run(name+"/"+way, func(b *testing.B) {
 				c, goroutines := cache(b)
-				benchPrompts(b, goroutines, func(hashes netproto.Hashes) (keys int64) {
+				benchPrompts(b, goroutines, func(hashes coordinator.Hashes) (keys int64) {
 					stored, err := c.StorePrompt(b.Context(), api.PromptStore{NumTokens: 16 * benchHashes}, hashes)
 					require.NoError(b, err)
 					for _, n := range stored {
@@ -76,7 +75,7 @@ func BenchmarkStorePrompt(b *testing.B) {
 
 // storeChains stores what StorePrompt stores, group rank by group rank, and returns how many keys
 // that are.
-func storeChains(b *testing.B, s *lookup.Service, hashes netproto.Hashes) (keys int64) {
+func storeChains(b *testing.B, s *lookup.Service, hashes coordinator.Hashes) (keys int64) {
 	c := s.Coordinator()
 	groups, err := c.StoredChunks(nil, 16*benchHashes, 0, coordinator.NoPrompt)
 	require.NoError(b, err)
@@ -87,12 +86,12 @@ func storeChains(b *testing.B, s *lookup.Service, hashes netproto.Hashes) (keys 
 			if stride > 1 || end-start < benchHashes {
 				var gathered []byte
 				for i := start; i < end; i++ {
-					gathered = append(gathered, hashes.At(netproto.KeyIndex(int(i), stride))...)
+					gathered = append(gathered, hashes.At(coordinator.KeyIndex(int(i), stride))...)
 				}
-				chain = netproto.NewHashes(gathered, 32)
+				chain = coordinator.NewHashes(gathered, 32)
 			}
 			for rank := range benchRanks {
-				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank)}
+				at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank)}
 				require.NoError(b, s.Store(b.Context(), at, chain))
 			}
 			keys += (end - start) * benchRanks
@@ -102,7 +101,7 @@ func storeChains(b *testing.B, s *lookup.Service, hashes netproto.Hashes) (keys 
 }
 
 // benchPrompts stores prompts in so many goroutines. store returns the number of keys.
-func benchPrompts(b *testing.B, goroutines int, store func(netproto.Hashes) int64) {
+func benchPrompts(b *testing.B, goroutines int, store func(coordinator.Hashes) int64) {
 	b.Helper()
 	chains := make([][]byte, goroutines)
 	for i := range chains {
@@ -118,7 +117,7 @@ func benchPrompts(b *testing.B, goroutines int, store func(netproto.Hashes) int6
 				for at := 0; at < len(hashes); at += 32 { // a new chain
 					binary.LittleEndian.PutUint64(hashes[at:], uint64(round)<<32|uint64(at)*uint64(2*i+1))
 				}
-				keys.Add(store(netproto.NewHashes(hashes, 32)))
+				keys.Add(store(coordinator.NewHashes(hashes, 32)))
 			}
 		})
 	}

@@ -68,7 +68,7 @@ func TestStorePromptInRandomCuts(t *testing.T) {
 				}
 			}
 			blob := hashes[p.FirstHash*32 : next*32]
-			want, err := reference.StorePrompt(t.Context(), p, netproto.NewHashes(blob, 32))
+			want, err := reference.StorePrompt(t.Context(), p, coordinator.NewHashes(blob, 32))
 			for _, peer := range peers {
 				sendInCuts(t, r, peer, promptRequest(t, p, blob, 32))
 				reply := peer.Next(t)
@@ -88,7 +88,7 @@ func TestStorePromptInRandomCuts(t *testing.T) {
 		}
 		for range 5 {
 			tokens := int64(r.IntN(n*hash+1)) / c.Alignment() * c.Alignment()
-			view := netproto.NewHashes(hashes, 32)
+			view := coordinator.NewHashes(hashes, 32)
 			want, wantErr := reference.Lookup(t.Context(), tokens, view)
 			for _, server := range []*Server{memory, remote} {
 				got, err := dialTest(t, server).Lookup(t.Context(), tokens, view)
@@ -163,7 +163,7 @@ func TestStorePromptByClient(t *testing.T) {
 					cfg.Backend, cfg.Remote = &lookuptest.KeyStore{}, patient
 				}
 				c := dialTest(t, startServer(t, cfg, Limits{}), opts...)
-				hashes := netproto.NewHashes(lookuptest.Chain("client", 1600, 32), 32)
+				hashes := coordinator.NewHashes(lookuptest.Chain("client", 1600, 32), 32)
 				stored, err := c.StorePrompt(t.Context(), api.PromptStore{NumTokens: 25600}, hashes)
 				require.NoError(t, err)
 				require.Equal(t, []int64{1600, 400, 400}, stored)
@@ -193,7 +193,7 @@ func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
 		server := startServer(t, cfg, Limits{})
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		hashes := lookuptest.Chain("hostile", 64, 32)
-		ranks := make([]netproto.GroupRank, netproto.MaxRanks)
+		ranks := make([]coordinator.GroupRank, netproto.MaxRanks)
 		states := make([]api.State, netproto.MaxStates)
 		for i := range states {
 			states[i] = api.State{Group: i, Tokens: math.MaxUint32}
@@ -203,7 +203,7 @@ func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
 			"chunk 64, whose hash 64":                                {NumTokens: math.MaxUint32},
 			fmt.Sprintf("the hashes %d to %d", last, int64(last)+63): {NumTokens: 1024, FirstHash: last},
 			"group 0, which is no mamba group":                       {NumTokens: 1024, States: states},
-			"tp_rank 4":                                              {NumTokens: 1024, Ranks: append(ranks[1:], netproto.GroupRank{TPRank: 4})},
+			"tp_rank 4":                                              {NumTokens: 1024, Ranks: append(ranks[1:], coordinator.GroupRank{TPRank: 4})},
 			"chunk 48, whose hash 48 is missing: ":                   {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
 		} {
 			_, err := p.Write(promptRequest(t, prompt, hashes, 32))
@@ -240,7 +240,7 @@ func TestStorePromptCutInTheMiddle(t *testing.T) {
 	c := dialTest(t, server)
 	lookuptest.Eventually(t, "what has arrived is stored", func() bool { return statOf(t, c).Entries == 3095 })
 	require.NoError(t, p.Close())
-	hit, err := c.Lookup(t.Context(), 65536, netproto.NewHashes(hashes, 32))
+	hit, err := c.Lookup(t.Context(), 65536, coordinator.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 3095*16, hit.Tokens)
 }
@@ -270,7 +270,7 @@ func TestStorePromptListsWhatFailed(t *testing.T) {
 		return nil
 	}
 	server := startServer(t, lookup.ServiceConfig{Pool: promptPool, Backend: store, Remote: patient}, Limits{})
-	hashes := netproto.NewHashes(lookuptest.Chain("parts", 16, 32), 32)
+	hashes := coordinator.NewHashes(lookuptest.Chain("parts", 16, 32), 32)
 	for _, opts := range [][]client.Option{nil, {client.WithPipeline()}} {
 		_, err := dialTest(t, server, opts...).StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, hashes)
 		require.ErrorIs(t, err, client.ErrRefused)
@@ -303,7 +303,7 @@ func TestStorePromptEndsItsTurn(t *testing.T) {
 func TestStorePromptMemoryIsCounted(t *testing.T) {
 	pool := coordinator.Pool{HashBlockSize: 16, TPSize: 2048}
 	server := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
-	ranks := make([]netproto.GroupRank, 2048)
+	ranks := make([]coordinator.GroupRank, 2048)
 	for i := range ranks {
 		ranks[i].TPRank = uint16(i)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
@@ -19,7 +19,7 @@ import (
 // process. The rival with TLS is a blocking server.
 func BenchmarkTLSRoundTrip(b *testing.B) {
 	for _, n := range []int{64, 512, 8192, 131072} {
-		keys := netproto.NewHashes(lookuptest.Chain("a", n, 32), 32)
+		keys := coordinator.NewHashes(lookuptest.Chain("a", n, 32), 32)
 		for _, c := range []struct {
 			rival string
 			tls   bool
@@ -35,7 +35,7 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 					} else {
 						server = startServer(b, blocks16, Limits{})
 					}
-					require.NoError(b, server.service.Store(b.Context(), lookup.GroupRank{}, keys))
+					require.NoError(b, server.service.Store(b.Context(), coordinator.GroupRank{}, keys))
 					addr = hostOf(server)
 				}
 				lookups, err := client.Dial(context.Background(), "tcp://"+addr,

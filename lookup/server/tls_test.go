@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/lookup"
@@ -95,8 +96,8 @@ func TestTLSServesLookups(t *testing.T) {
 	require.True(t, strings.HasPrefix(server.Addrs()[0], "tls://127.0.0.1:"))
 	c := dialClientTLS(t, server)
 	const n = 20_000
-	keys := netproto.NewHashes(lookuptest.Chain("a", n, 32), 32)
-	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, keys))
+	keys := coordinator.NewHashes(lookuptest.Chain("a", n, 32), 32)
+	require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, keys))
 	for range 3 {
 		hit, err := c.Lookup(context.Background(), 16*n, keys)
 		require.NoError(t, err)

@@ -69,7 +69,7 @@ func storeDisagreeing(t *testing.T, server *Server, n int) []byte {
 				keys = append(keys, hashes[i*32:(i+1)*32]...)
 			}
 		}
-		require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{Group: group}, netproto.NewHashes(keys, 32)))
+		require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{Group: group}, coordinator.NewHashes(keys, 32)))
 	}
 	store(0, func(int) bool { return true }, 1)
 	store(1, func(i int) bool { return i%2 == 0 }, 1)
@@ -109,7 +109,7 @@ func hostileBursts(t *testing.T) map[string]struct {
 	for name, msg := range map[string][]byte{
 		"stat":          lookuptest.Encode([]byte("stat")),
 		"reset":         lookuptest.Encode([]byte("reset")),
-		"store, reset":  append(append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 2), 1, 2), lookuptest.Encode([]byte("reset"))...),
+		"store, reset":  append(append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 2, 2), 1, 2), lookuptest.Encode([]byte("reset"))...),
 		"unknown":       lookuptest.Encode([]byte("x")),
 		"empty explain": rawExplain(nil, 1),
 		"empty frame":   {0, 0},
@@ -123,8 +123,8 @@ func hostileBursts(t *testing.T) map[string]struct {
 		}
 		all[name] = attack{blocks(), bytes.Repeat(msg, n), replies}
 	}
-	all["store of short keys"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 64<<10), randomHashes(32<<10, 2)...), 1}
-	all["store"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 32, 1<<20), randomHashes(32<<10, 32)...), 1}
+	all["store of short keys"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 2, 64<<10), randomHashes(32<<10, 2)...), 1}
+	all["store"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, 1<<20), randomHashes(32<<10, 32)...), 1}
 	all["explain of short hashes"] = attack{blocks(), rawExplain(randomHashes(128<<10, 1), 1), 1}
 	all["explain of random hashes"] = attack{blocks(), rawExplain(randomHashes(128<<10, 32), 32), 1}
 	hybrid := serverOf(t, hybridPool)
@@ -139,8 +139,8 @@ func hostileBursts(t *testing.T) map[string]struct {
 	all["prompt"] = attack{serverOf(t, hybridPool), promptRequest(t, prompt, randomHashes(1<<15, 32), 32), 1}
 	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 8192, Groups: hybridPool.Groups})
 	for i, hashes := 0, randomHashes(256, 2); i < 256; i++ { // each of its own set of ranks
-		at := lookup.GroupRank{TPRank: uint16(i)}
-		require.NoError(t, wide.service.Store(t.Context(), at, netproto.NewHashes(hashes[2*i:2*i+2], 2)))
+		at := coordinator.GroupRank{TPRank: uint16(i)}
+		require.NoError(t, wide.service.Store(t.Context(), at, coordinator.NewHashes(hashes[2*i:2*i+2], 2)))
 	}
 	prompt.NumTokens = 16 << 8
 	const crowd = 4096
@@ -236,7 +236,7 @@ func TestReadingIsPaused(t *testing.T) {
 	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	const stores = 8 // of 64 KiB
-	msg := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 1<<16), randomHashes(1<<15, 2)...)
+	msg := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 2, 1<<16), randomHashes(1<<15, 2)...)
 	sent := make(chan error, 1)
 	go func() {
 		_, err := p.Write(bytes.Repeat(msg, stores))

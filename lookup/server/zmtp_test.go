@@ -12,10 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
-	"github.com/hitline/hitline/netproto"
 )
 
 // What a ZMTP peer sends and gets in a handshake.
@@ -39,7 +38,7 @@ func dialZMTP(t testing.TB, s *Server) *lookuptest.Peer {
 func TestZMTPBesideRaw(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	raw, keys := dialTest(t, server), lookuptest.Chain("a", 100, 32)
-	require.NoError(t, raw.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys[:64*32], 32)))
+	require.NoError(t, raw.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:64*32], 32)))
 	p := dialZMTP(t, server)
 	u32 := func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 	ask := [][]byte{[]byte("lookup"), u32(1600), {0, 32}, keys}

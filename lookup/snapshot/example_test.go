@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
-	"github.com/hitline/hitline/netproto"
 )
 
 // A program that embeds the server and keeps its index: the second time the blocks are there.
@@ -61,13 +60,13 @@ func serve(path string) error {
 	}
 	saver.Start()
 
-	hashes := netproto.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32) // two blocks
+	hashes := coordinator.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32) // two blocks
 	hit, err := service.LookupPrompt(ctx, 32, hashes)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("loaded %d entries, a hit of %d tokens\n", saver.Status().LoadedEntries, hit.Tokens)
-	if err := service.Store(ctx, lookup.GroupRank{}, hashes); err != nil {
+	if err := service.Store(ctx, coordinator.GroupRank{}, hashes); err != nil {
 		return err
 	}
 

@@ -18,7 +18,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestMain(m *testing.M) {
@@ -74,14 +73,14 @@ func chain(number, n int) []byte {
 func store(t testing.TB, s *lookup.Service, keys []byte) {
 	t.Helper()
 	for rank := range max(s.Pool().TPSize, 1) {
-		require.NoError(t, s.Store(t.Context(), lookup.GroupRank{TPRank: uint16(rank)}, netproto.NewHashes(keys, hashLen)))
+		require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(rank)}, coordinator.NewHashes(keys, hashLen)))
 	}
 }
 
 // hitBlocks returns how many leading blocks of a chain are found, of a prompt that is a block longer.
 func hitBlocks(t testing.TB, s *lookup.Service, keys []byte) int {
 	t.Helper()
-	hit, err := s.Lookup(t.Context(), int64(len(keys)/hashLen+1)*16, netproto.NewHashes(keys, hashLen))
+	hit, err := s.Lookup(t.Context(), int64(len(keys)/hashLen+1)*16, coordinator.NewHashes(keys, hashLen))
 	require.NoError(t, err)
 	return int(hit.Tokens / 16)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 // filled returns a server whose three pools hold chains, the longest in its own.
@@ -177,7 +176,7 @@ func TestResetIsWritten(t *testing.T) {
 		s.Start()
 		for _, reset := range []func(*lookup.Service) error{
 			func(p *lookup.Service) error {
-				return p.ResetRank(t.Context(), lookup.GroupRank{Group: netproto.AnyRank})
+				return p.ResetRank(t.Context(), coordinator.GroupRank{Group: coordinator.AnyRank})
 			},
 			func(p *lookup.Service) error { return p.Reset(t.Context()) },
 		} {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -114,21 +115,21 @@ func (p *Page) findPool(name string) (server.ServedPool, error) {
 }
 
 // parseHashes reads hashes in hex, all of one length.
-func parseHashes(texts []string) (netproto.Hashes, error) {
+func parseHashes(texts []string) (coordinator.Hashes, error) {
 	var blob []byte
 	hashLen := 0
 	for i, text := range texts {
 		hash, err := hex.DecodeString(text)
 		switch {
 		case err != nil || len(hash) == 0:
-			return netproto.Hashes{}, fmt.Errorf("hash %d is not in hex: %.20q", i+1, text)
+			return coordinator.Hashes{}, fmt.Errorf("hash %d is not in hex: %.20q", i+1, text)
 		case len(hash) > netproto.MaxHashLen:
-			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes; at most %d are possible", i+1, len(hash), netproto.MaxHashLen)
+			return coordinator.Hashes{}, fmt.Errorf("hash %d has %d bytes; at most %d are possible", i+1, len(hash), netproto.MaxHashLen)
 		case i > 0 && len(hash) != hashLen:
-			return netproto.Hashes{}, fmt.Errorf("hash %d has %d bytes, those before it %d; all must be of one length", i+1, len(hash), hashLen)
+			return coordinator.Hashes{}, fmt.Errorf("hash %d has %d bytes, those before it %d; all must be of one length", i+1, len(hash), hashLen)
 		}
 		hashLen = len(hash)
 		blob = append(blob, hash...)
 	}
-	return netproto.NewHashes(blob, hashLen), nil
+	return coordinator.NewHashes(blob, hashLen), nil
 }

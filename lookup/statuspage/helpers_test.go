@@ -16,7 +16,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestMain(m *testing.M) { lookuptest.Main(m) }
@@ -98,7 +97,7 @@ func prompt(n int) []byte {
 	return b
 }
 
-func hashesOfPrompt(n int) netproto.Hashes { return netproto.NewHashes(prompt(n), 32) }
+func hashesOfPrompt(n int) coordinator.Hashes { return coordinator.NewHashes(prompt(n), 32) }
 
 // lookUp looks up n hashes at a service.
 func lookUp(t *testing.T, service *lookup.Service, n int) {
@@ -109,5 +108,5 @@ func lookUp(t *testing.T, service *lookup.Service, n int) {
 
 func store(t *testing.T, service *lookup.Service, n int) {
 	t.Helper()
-	require.NoError(t, service.Store(t.Context(), netproto.GroupRank{}, hashesOfPrompt(n)))
+	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, hashesOfPrompt(n)))
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
-	"github.com/hitline/hitline/netproto"
 )
 
 // What /status tells is what the server does.
@@ -35,7 +34,7 @@ func TestStatus(t *testing.T) {
 	c, err := client.Dial(t.Context(), p.server.Addrs()[0], client.WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	defer c.Close()
-	require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, hashesOfPrompt(30)))
+	require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, hashesOfPrompt(30)))
 	for range 3 {
 		_, err = c.Lookup(t.Context(), 640, hashesOfPrompt(40))
 		require.NoError(t, err)
@@ -140,7 +139,7 @@ func TestStatusFleet(t *testing.T) {
 	service, err := holders.New(holders.Config{Models: []holders.Model{{ModelKey: holders.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
 	require.NoError(t, err)
 	t.Cleanup(service.Close)
-	require.NoError(t, service.Predict(holders.ModelKey{}, fleet.ID{Instance: "i"}, &holders.Query{Hashes: netproto.NewHashes(make([]byte, 16), 8)}))
+	require.NoError(t, service.Predict(holders.ModelKey{}, fleet.ID{Instance: "i"}, &holders.Query{Hashes: coordinator.NewHashes(make([]byte, 16), 8)}))
 	p.options.Fleet = service
 	var got struct{ Fleet fleetStatus }
 	require.NoError(t, json.Unmarshal(ask(p, http.MethodGet, "/status", "").Body.Bytes(), &got))

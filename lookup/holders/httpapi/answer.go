@@ -12,11 +12,11 @@ import (
 	"sync"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/holders"
-	"github.com/hitline/hitline/netproto"
 )
 
 // loadableKey is beside the tenant's name in an answer, so no tenant is asked about that has this name.
@@ -42,7 +42,7 @@ func (c *call) checkModel() error {
 // serviceQuery returns the query that a body asks.
 func (r *request) serviceQuery(q *holders.Query) {
 	*q = holders.Query{
-		ModelKey: r.key(), Instance: r.instance, BlockSize: int(r.blockSize), Hashes: netproto.NewHashes(r.hashes, r.hashLen),
+		ModelKey: r.key(), Instance: r.instance, BlockSize: int(r.blockSize), Hashes: coordinator.NewHashes(r.hashes, r.hashLen),
 		Tokens: r.tokens, Loadable: r.loadable, NumTokens: r.numTokens,
 	}
 	if r.lora != "" || r.salt != "" {

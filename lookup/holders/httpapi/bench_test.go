@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/holders"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BenchmarkQuery is a whole request without its connection: 8,192 blocks, held by 64 holders or by none.
@@ -26,7 +26,7 @@ func BenchmarkQuery(b *testing.B) {
 	require.NoError(b, err)
 	digests, err := v.AppendHashes(nil, decoded.tokens, nil)
 	require.NoError(b, err)
-	hashes := netproto.NewHashes(digests, 32)
+	hashes := coordinator.NewHashes(digests, 32)
 	byHash := []byte(`{"model":"llama","seq_hashes":[`)
 	for i, hash := range hashes.All() {
 		if i > 0 {

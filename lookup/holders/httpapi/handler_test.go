@@ -27,7 +27,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestMain(m *testing.M) { lookuptest.Main(m) }
@@ -51,17 +50,17 @@ func newPool(t testing.TB, stored int) *lookup.Service {
 		Memory: index.Config{MaxBytes: 64 << 20},
 	})
 	require.NoError(t, err)
-	require.NoError(t, p.Store(t.Context(), lookup.GroupRank{}, first(chain(100), stored)))
+	require.NoError(t, p.Store(t.Context(), coordinator.GroupRank{}, first(chain(100), stored)))
 	return p
 }
 
 // chain returns n hashes of 32 bytes.
-func chain(n int) netproto.Hashes {
-	return netproto.NewHashes(lookuptest.Chain("prompt", n, 32), 32)
+func chain(n int) coordinator.Hashes {
+	return coordinator.NewHashes(lookuptest.Chain("prompt", n, 32), 32)
 }
 
-func first(h netproto.Hashes, n int) netproto.Hashes {
-	return netproto.NewHashes(h.Bytes()[:n*h.HashLen()], h.HashLen())
+func first(h coordinator.Hashes, n int) coordinator.Hashes {
+	return coordinator.NewHashes(h.Bytes()[:n*h.HashLen()], h.HashLen())
 }
 
 func newService(t testing.TB, cfg holders.Config) *holders.Service {
@@ -73,7 +72,7 @@ func newService(t testing.TB, cfg holders.Config) *holders.Service {
 }
 
 // hold makes a holder with blocks, as a source would.
-func hold(t testing.TB, s *holders.Service, key holders.ModelKey, instance string, rank int, medium string, hashes netproto.Hashes) {
+func hold(t testing.TB, s *holders.Service, key holders.ModelKey, instance string, rank int, medium string, hashes coordinator.Hashes) {
 	t.Helper()
 	f, _, err := s.Fleet(key)
 	require.NoError(t, err)
@@ -88,7 +87,7 @@ func hold(t testing.TB, s *holders.Service, key holders.ModelKey, instance strin
 }
 
 // hexOf returns a JSON list of hashes in hex.
-func hexOf(h netproto.Hashes) string {
+func hexOf(h coordinator.Hashes) string {
 	var list []string
 	for _, hash := range h.All() {
 		list = append(list, fmt.Sprintf(`"%x"`, hash))

@@ -26,7 +26,6 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // testAPI is a service with all that is needed for each documented reply, and servers of it with different limits.
@@ -311,7 +310,7 @@ func (f *testAPI) prepare() {
 	t := f.t
 	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an instance
 	require.NoError(t, f.service.Add(holders.Source{ModelKey: llama, ID: fleet.ID{Instance: "fixed"}, Config: f.source("fixed", 0).Config}))
-	first := holders.Query{Hashes: netproto.NewHashes(make([]byte, 8), 8)}
+	first := holders.Query{Hashes: coordinator.NewHashes(make([]byte, 8), 8)}
 	require.NoError(t, f.service.Predict(holders.ModelKey{Name: "crowded"}, fleet.ID{Instance: "first"}, &first))
 	extra := f.source("m", 0)
 	extra.ModelKey, extra.BlockSize = holders.ModelKey{Name: "extra"}, 16

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Storer is the part of a service that the helpers use.
@@ -36,8 +35,8 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 			keys = append(keys, hashes[i*32:(i+1)*32]...)
 		}
 		for _, r := range c.Ranks(g) {
-			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-			require.NoError(t, s.Store(t.Context(), at, netproto.NewHashes(keys, 32)))
+			at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+			require.NoError(t, s.Store(t.Context(), at, coordinator.NewHashes(keys, 32)))
 		}
 	}
 }
@@ -46,8 +45,8 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	t.Helper()
 	for _, r := range coordOf(t, s).Ranks(g) {
-		at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-		require.NoError(t, s.Evict(t.Context(), at, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
+		at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+		require.NoError(t, s.Evict(t.Context(), at, coordinator.NewHashes(hashes[i*32:(i+1)*32], 32)))
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // KeyStore is a backend in memory that a test can make slow or wrong. The zero value is
@@ -151,7 +150,7 @@ func (k *KeyStore) fill(chains ...[]byte) error {
 		return err
 	}
 	for _, chain := range chains {
-		hashes := netproto.NewHashes(chain, 32)
+		hashes := coordinator.NewHashes(chain, 32)
 		keys := coordinator.JoinKeys(c.KeyPrefix(0, c.Ranks(0)[0]), hashes.Len(), 32, hashes.All())
 		if err := k.Store(context.Background(), keys); err != nil {
 			return err

@@ -7,13 +7,12 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Prompt is a prompt to look for in a store. Without hashes it is no prompt.
 type Prompt struct {
 	Tokens int64
-	Hashes netproto.Hashes // of all its blocks
+	Hashes coordinator.Hashes // of all its blocks
 }
 
 // Examine compares the pool of rules with the contents of store. It changes nothing

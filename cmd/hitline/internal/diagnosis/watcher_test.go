@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/netproto"
 )
 
 // A watcher compares the hash lengths of lookups until one hits, and always their block size.
 func TestWatcherObserves(t *testing.T) {
 	chain := randomChain()
 	event := eventOf(chain)
-	short := lookup.LookupEvent{NumTokens: event.NumTokens, NumHashes: event.NumHashes, Hashes: netproto.NewHashes(slices.Concat(chain...)[:16*promptLen], 16)}
+	short := lookup.LookupEvent{NumTokens: event.NumTokens, NumHashes: event.NumHashes, Hashes: coordinator.NewHashes(slices.Concat(chain...)[:16*promptLen], 16)}
 	store := keySet{}.store()
 	store.Sample = func(context.Context) (Sample, error) {
 		return Sample{Keys: []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hex.EncodeToString(chain[0])}, Complete: true}, nil

@@ -1,4 +1,4 @@
-package netproto
+package coordinator
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestHashesBorrow(t *testing.T) {
-	blob := []byte(hashes(3, 8) + "tail")
+	blob := []byte("aaaaaaaabbbbbbbbcccccccctail")
 	h := NewHashes(blob, 8)
 	require.Equal(t, 3, h.Len())
 	require.Equal(t, 8, h.HashLen())
@@ -30,19 +30,6 @@ func TestHashesBorrow(t *testing.T) {
 func TestKeyIndex(t *testing.T) {
 	require.Equal(t, []int{0, 1}, []int{KeyIndex(0, 1), KeyIndex(1, 1)})
 	require.Equal(t, []int{2, 5}, []int{KeyIndex(0, 3), KeyIndex(1, 3)})
-}
-
-func TestJoinHashes(t *testing.T) {
-	h, err := JoinHashes([]byte("old"), [][]byte{[]byte("ab"), []byte("cd")})
-	require.NoError(t, err)
-	require.Equal(t, "abcd", string(h.Bytes()))
-	require.Equal(t, 2, h.HashLen())
-	h, err = JoinHashes(nil, nil)
-	require.NoError(t, err)
-	require.Equal(t, Hashes{}, h)
-	_, err = JoinHashes(nil, [][]byte{[]byte("ab"), []byte("c")})
-	require.ErrorIs(t, err, ErrUnequalHashes)
-	require.ErrorContains(t, err, "hash 1 has 1 bytes, the first has 2")
 }
 
 func TestPartialHash(t *testing.T) {

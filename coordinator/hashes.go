@@ -1,9 +1,4 @@
-package netproto
-
-import (
-	"fmt"
-	"slices"
-)
+package coordinator
 
 // Hashes is a lazy view over a blob: block hashes of n bytes each, joined. Hash i is
 // blob[i*n : (i+1)*n]. Nothing is copied, so a hash is valid as long as the blob is. A
@@ -24,24 +19,6 @@ func NewHashes(blob []byte, hashLen int) Hashes {
 	return Hashes{blob: blob, hashLen: hashLen}
 }
 
-// JoinHashes copies separate hashes to buf[:0] and returns the view of them. The view
-// borrows buf, or a grown copy; buf may be nil. It fails with ErrUnequalHashes unless all
-// hashes have one length.
-func JoinHashes(buf []byte, hashes [][]byte) (Hashes, error) {
-	if len(hashes) == 0 {
-		return Hashes{}, nil
-	}
-	n := len(hashes[0])
-	buf = slices.Grow(buf[:0], n*len(hashes))
-	for i, h := range hashes {
-		if len(h) != n {
-			return Hashes{}, fmt.Errorf("%w: hash %d has %d bytes, the first has %d", ErrUnequalHashes, i, len(h), n)
-		}
-		buf = append(buf, h...)
-	}
-	return NewHashes(buf, n), nil
-}
-
 // HashLen returns the length of one hash in bytes, 0 for the zero view.
 func (h Hashes) HashLen() int { return h.hashLen }
 
@@ -57,7 +34,7 @@ func (h Hashes) Len() int {
 // length. Like a slice it panics when i is outside [0, Len()).
 func (h Hashes) At(i int) []byte {
 	if i < 0 || i >= h.Len() {
-		panic("netproto: hash index out of range")
+		panic("coordinator: hash index out of range")
 	}
 	return h.blob[i*h.hashLen : (i+1)*h.hashLen : (i+1)*h.hashLen]
 }
