@@ -1,8 +1,11 @@
 package lookup
 
 import (
+	"fmt"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Change is one store or evict over the memory index whose keys arrive in pieces. The
@@ -12,6 +15,7 @@ type Change struct {
 	place   int
 	evict   bool
 	writer  index.Writer
+	evicted int
 }
 
 // BeginStore begins a store to a group rank. It fails with ErrGroupRank, and must not be called
@@ -33,15 +37,25 @@ func (s *Service) BeginEvict(c *Change, at coordinator.GroupRank) error {
 // once.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
-		_, err := c.service.index.Evict(c.place, keys, hashLen)
+		n, err := c.service.index.Evict(c.place, keys, hashLen)
+		c.evicted += n
 		return err
 	}
 	return c.service.index.Store(&c.writer, []int{c.place}, keys, hashLen)
 }
 
-// Work returns the work of a store since it began, in units of comparing one hash. That of an
-// evict is not counted.
-func (c *Change) Work() int { return c.writer.Work() }
+// addAll adds all keys. If it fails when some have changed, the error wraps api.ErrPartlyDone.
+func (c *Change) addAll(keys coordinator.Hashes) error {
+	err := c.Add(keys.Bytes(), keys.HashLen())
+	if err != nil && c.Changed() > 0 {
+		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
+	}
+	return err
+}
+
+// Changed returns how many keys have been stored or evicted since the change began. If Add has
+// failed, 0 means that nothing has changed.
+func (c *Change) Changed() int { return c.writer.Stored() + c.evicted }
 
 // CheckGroupRank returns an ErrGroupRank if the pool has no such rank.
 func (s *Service) CheckGroupRank(at coordinator.GroupRank) error {

@@ -200,7 +200,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		}
 		if kept {
 			tokens := uint64(max(0, c.TokenLen))
-			_, n, err := s.remote.Needed(tokens, s.unaligned(tokens), hashes.Len())
+			_, n, err := s.Needed(tokens, s.unaligned(tokens), hashes.Len())
 			if err != nil {
 				n = hashes.Len()
 			}

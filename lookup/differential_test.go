@@ -72,6 +72,7 @@ type differential struct {
 	content oracle.Content
 	numbers map[string]int
 	service *Service
+	remote  *Service // over a store of the same content
 
 	asked     int64
 	explained map[bool]int64 // groups with a missing block: whether all ranks lack it
@@ -94,6 +95,8 @@ func (d *differential) run() {
 	}
 	d.content = oracle.RandomContent(d.Rand, &d.slow, n)
 	d.service, err = NewService(ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+	require.NoError(d.t, err)
+	d.remote, err = NewService(ServiceConfig{Pool: pool, Backend: &oracleStore{d: d}, Remote: patient})
 	require.NoError(d.t, err)
 	d.store(n)
 	for range 6 {
@@ -182,6 +185,55 @@ func (d *differential) lookup(n int) {
 	checkTails("Gallop", hit.TailBoundaries, err)
 	d.plan(int64(tokens), view, int64(want), class)
 	d.explain(int64(tokens), view)
+	for _, service := range []*Service{d.service, d.remote} {
+		d.cut(service, int64(tokens), view)
+	}
+}
+
+// oracleStore is a backend with the content of a pool.
+type oracleStore struct {
+	lookuptest.KeyStore
+	d *differential
+}
+
+func (s *oracleStore) Exists(_ context.Context, keys []string) ([]int, error) { return s.d.exists(keys) }
+
+// cut compares the answers for the hashes that are needed with those for all.
+func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Hashes) {
+	numTokens, needed, err := service.Needed(uint64(tokens), service.unaligned(uint64(tokens)), hashes.Len())
+	_, hitErr := service.Lookup(context.Background(), tokens, hashes)
+	if err != nil && classOf(err) != classOf(hitErr) {
+		d.fail("%d hashes, %d tokens: Needed %v, lookup %v", hashes.Len(), tokens, err, hitErr)
+	}
+	if err != nil {
+		return
+	}
+	cut := coordinator.NewHashes(hashes.Bytes()[:needed*diffHashLen], diffHashLen)
+	ways := map[string]func(int64, coordinator.Hashes) (any, error){
+		"lookup": func(n int64, h coordinator.Hashes) (any, error) {
+			return service.Lookup(context.Background(), n, h)
+		},
+		"explain": func(n int64, h coordinator.Hashes) (any, error) {
+			return service.Explain(context.Background(), n, h)
+		},
+		"plan": func(n int64, h coordinator.Hashes) (any, error) {
+			return service.Plan(context.Background(), n, h)
+		},
+	}
+	for name, ask := range ways {
+		before := service.Stat()
+		want, wantErr := ask(tokens, hashes)
+		middle := service.Stat()
+		got, gotErr := ask(numTokens, cut)
+		after := service.Stat()
+		if classOf(wantErr) != classOf(gotErr) || !reflect.DeepEqual(want, got) {
+			text, _ := json.Marshal([]any{got, want})
+			d.fail("%d hashes cut to %d, %d tokens: %s: %s (%v, want %v)", hashes.Len(), needed, tokens, name, text, gotErr, wantErr)
+		}
+		if missed, want := after.MissTokens-middle.MissTokens, middle.MissTokens-before.MissTokens; missed != want {
+			d.fail("%d hashes cut to %d, %d tokens: %s counts %d missing tokens, want %d", hashes.Len(), needed, tokens, name, missed, want)
+		}
+	}
 }
 
 // plan compares the masks of a plan with the load masks of the hit.

@@ -153,3 +153,37 @@ func TestPlanRefused(t *testing.T) {
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.Zero(t, s.Stat().Lookups)
 }
+
+// A view with another retention interval shares index and counters, and differs in what is worth
+// storing.
+func TestWithRetentionInterval(t *testing.T) {
+	pool := coordinator.Pool{HashBlockSize: 16, VLLM: "0.33.0", Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
+	}}
+	s, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	interval := 64
+	view, err := s.WithRetentionInterval(&interval)
+	require.NoError(t, err)
+	all, err := s.StoreMask(t.Context(), 256, 0, -1)
+	require.NoError(t, err)
+	thinned, err := view.StoreMask(t.Context(), 256, 0, -1)
+	require.NoError(t, err)
+	require.NotEqual(t, all, thinned)
+
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 16, 32), 32)
+	want, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, hashes)
+	require.NoError(t, err)
+	require.NoError(t, s.Reset(t.Context()))
+	stored, err := view.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, hashes)
+	require.NoError(t, err)
+	require.Less(t, stored[1], want[1])
+	hit, err := s.Lookup(t.Context(), 256, hashes)
+	require.NoError(t, err)
+	require.Positive(t, hit.Tokens)
+	require.Equal(t, s.Stat(), view.Stat())
+
+	interval = -1
+	_, err = s.WithRetentionInterval(&interval)
+	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
+}

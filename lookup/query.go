@@ -265,6 +265,20 @@ func (q *Query) lookEnd(hash int) int {
 	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
 }
 
+// largePositions is how many positions, summed over the groups, the rules go through in about 100
+// microseconds in the worst case.
+const largePositions = 1 << 18
+
+// IsLarge reports, after the last Add, whether Finish may take longer than about 100 microseconds:
+// it should then not run on an event loop.
+func (q *Query) IsLarge() bool {
+	positions := 0
+	for i := range q.scans {
+		positions += q.scans[i].position * len(q.scans[i].groups)
+	}
+	return q.active && positions > largePositions
+}
+
 // clearBits clears all bits after a reset of the index.
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
@@ -276,7 +290,8 @@ func (q *Query) clearBits() {
 	}
 }
 
-// Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
+// Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
+// goroutine than Add was. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
 	q.workLeft = &q.unlimited

@@ -119,21 +119,6 @@ func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (a
 	return r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 }
 
-// Needed returns the number of tokens that a lookup is about and how many of its hashes
-// it covers, and 0 with the rules' error if it has none. unaligned is as for Query.Begin.
-func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
-	coord := r.service.coord
-	numTokens = r.service.clampTokens(tokens, unaligned)
-	if numTokens == 0 || numHashes == 0 {
-		return numTokens, 0, nil // answered 0 before anything is checked
-	}
-	tokenLen, err := coord.TokenLen(numTokens)
-	if err != nil {
-		return numTokens, 0, err
-	}
-	return numTokens, min(numHashes, coord.NeededHashes(tokenLen)), nil
-}
-
 // CountLookup counts a lookup of numTokens tokens that covers numHashes hashes.
 func (r *Remote) CountLookup(numTokens int64, numHashes int, hit int64) {
 	tokenLen, _ := r.service.coord.TokenLen(numTokens)

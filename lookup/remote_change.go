@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // writeAtOnce is how many keys one call of a backend stores or evicts: a message of
@@ -52,13 +53,19 @@ func (r *Remote) changeKeys(ctx context.Context, kind callKind, at coordinator.G
 		return err
 	}
 	err = errPanicked // unless all calls return
-	defer func() { err = call.end(err) }()
+	some := false
+	defer func() {
+		if err = call.end(err); err != nil && some {
+			err = fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
+		}
+	}()
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
 		keys := r.keysOf(at, coordinator.NewHashes(rest[:n], hashes.HashLen()))
 		if err := r.change(ctx, kind, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
 			return err
 		}
+		some = true
 		if rest = rest[n:]; len(rest) == 0 {
 			return nil
 		}

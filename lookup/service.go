@@ -50,12 +50,11 @@ type Service struct {
 	remote     *Remote          // nil over the memory index
 	ranks      groupRanks
 	required   [][]int // by group: the places of its ranks, in their order
-	places     [][]int // the same ascending, see requiredPlaces
+	places     [][]int // the same, ascending
 	groupSets  []groupSet
 	version    string
-	queries    sync.Pool // of *Query
+	queries    *sync.Pool // of *Query
 	counters   *counters
-	placesOnce sync.Once
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
@@ -70,6 +69,10 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	s := &Service{coord: coord, pool: pool, configured: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters()}
 	if s.version == "" {
 		s.version = "devel"
+	}
+	s.required = s.ranks.required(coord)
+	for _, places := range s.required {
+		s.places = append(s.places, slices.Sorted(slices.Values(places)))
 	}
 	if int(cfg.Remote.Strategy) >= len(strategyNames) {
 		return nil, fmt.Errorf("%w: unknown strategy number %d", ErrConfig, cfg.Remote.Strategy)
@@ -91,14 +94,13 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
 			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
 	}
-	s.required = p.required(s.coord)
 	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
 	if err != nil {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
 	s.index, s.groupSets = x, newGroupSets(s.coord)
-	s.queries.New = func() any { return newQuery(s) }
+	s.queries = &sync.Pool{New: func() any { return newQuery(s) }}
 	return nil
 }
 
@@ -186,7 +188,7 @@ func (s *Service) Store(ctx context.Context, at coordinator.GroupRank, keys coor
 		return r.Store(ctx, at, keys)
 	}
 	c := Change{service: s, place: place}
-	return c.Add(keys.Bytes(), keys.HashLen())
+	return c.addAll(keys)
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
@@ -201,7 +203,7 @@ func (s *Service) Evict(ctx context.Context, at coordinator.GroupRank, keys coor
 		return r.Evict(ctx, at, keys)
 	}
 	c := Change{service: s, place: place, evict: true}
-	return c.Add(keys.Bytes(), keys.HashLen())
+	return c.addAll(keys)
 }
 
 // checkChange returns the place of a group rank, or why the change is refused.
@@ -255,6 +257,40 @@ func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 
 // HasTailBoundaries reports whether hits have tail boundaries: from vLLM 0.29.0 on.
 func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() }
+
+// Needed returns the number of tokens that a lookup is about, lowered to what the rules can compute
+// with, and how many of its numHashes hashes can change the answer. Lookup, Explain and Plan of
+// numTokens answer the same for the first needed hashes as for all. unaligned is as for Query.Begin.
+// It fails where the rules refuse the number of tokens.
+func (s *Service) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
+	numTokens = s.clampTokens(tokens, unaligned)
+	if numTokens == 0 || numHashes == 0 {
+		return numTokens, 0, nil // answered 0 before anything is checked
+	}
+	tokenLen, err := s.coord.TokenLen(numTokens)
+	if err != nil {
+		return numTokens, 0, err
+	}
+	needed = s.coord.NeededHashes(tokenLen)
+	if s.pool.CapacityOnly { // no key is checked, but misses are counted and explained
+		hashBlock := int64(s.pool.HashBlockSize)
+		needed = int(min((tokenLen+hashBlock-1)/hashBlock, math.MaxInt))
+	}
+	return numTokens, min(numHashes, needed), nil
+}
+
+// WithRetentionInterval returns a service over the same index or store, with the same counters,
+// that makes store masks and stores prompts by another retention interval, nil for none. It fails
+// as coordinator.WithRetentionInterval does.
+func (s *Service) WithRetentionInterval(interval *int) (*Service, error) {
+	rules, err := s.coord.WithRetentionInterval(interval)
+	if err != nil {
+		return nil, err
+	}
+	view := *s
+	view.coord = rules
+	return &view, nil
+}
 
 // clampTokens lowers a number of tokens to what the rules can compute with. No prompt is
 // that long. An aligned number stays aligned, any other stays unaligned.

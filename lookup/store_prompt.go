@@ -86,7 +86,7 @@ const (
 func (w *PromptWriter) setPlaces(p *netproto.Prompt) error {
 	s := w.service
 	if p.NumRanks() == 0 {
-		for g, places := range s.requiredPlaces() {
+		for g, places := range s.places {
 			w.groups[g].places = places
 		}
 		return nil
@@ -195,16 +195,4 @@ func (w *PromptWriter) checkHashes() error {
 		}
 	}
 	return nil
-}
-
-// requiredPlaces returns, for each group, the places of the ranks that must hold a block,
-// ascending. They are shared and must not be changed.
-func (s *Service) requiredPlaces() [][]int {
-	s.placesOnce.Do(func() {
-		s.places = s.ranks.required(s.coord)
-		for _, places := range s.places {
-			slices.Sort(places)
-		}
-	})
-	return s.places
 }

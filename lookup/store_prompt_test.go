@@ -52,8 +52,7 @@ func TestStorePromptAgainstTheOracle(t *testing.T) {
 type storedPrompt struct {
 	differential
 	n       int // hashes
-	backend lookuptest.KeyStore
-	remote  *Service
+	backend lookuptest.KeyStore // of remote
 	stored  int // tokens: where the next store begins
 	found   bool
 }

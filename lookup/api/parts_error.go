@@ -1,15 +1,20 @@
 package api
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 )
+
+// ErrPartlyDone is wrapped by the error of a store, an evict, a store of a prompt or a reset that
+// has failed when a part of it was done. Without it, an error means that nothing was changed, unless
+// a store behind the service did not answer.
+var ErrPartlyDone = errors.New("done in part")
 
 // MaxParts bounds the parts that a PartsError lists: some 16 KiB in JSON.
 const MaxParts = 64
 
 // PartsError is the error of a store of a prompt if parts of it were not stored. All other
-// parts are.
+// parts are. It wraps ErrPartlyDone.
 type PartsError struct {
 	Parts []Part
 	More  int // further parts that are not listed
@@ -26,11 +31,6 @@ type Part struct {
 	FirstChunk int64  `json:"first_chunk"` // from the beginning of the prompt
 	Chunks     int64  `json:"chunks"`      // how many, states included
 	Error      string `json:"error"`
-}
-
-// moreParts is the last element of the list in JSON if PartsError.More is not 0.
-type moreParts struct {
-	More int `json:"more"`
 }
 
 // Add adds a part, or counts it if MaxParts are listed.
@@ -56,36 +56,10 @@ func (e *PartsError) Error() string {
 		len(e.Parts)+e.More, p.Group, p.TPRank, p.PPRank, p.PCPRank, p.Chunks, p.FirstChunk, p.Error)
 }
 
-// Unwrap returns Cause.
-func (e *PartsError) Unwrap() error { return e.Cause }
-
-// MarshalJSON returns the list of the parts, and behind them {"more": n} if further ones are
-// not listed.
-func (e *PartsError) MarshalJSON() ([]byte, error) {
-	list := make([]any, 0, len(e.Parts)+1)
-	for i := range e.Parts {
-		list = append(list, &e.Parts[i])
+// Unwrap returns ErrPartlyDone, and Cause if there is one.
+func (e *PartsError) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{ErrPartlyDone}
 	}
-	if e.More > 0 {
-		list = append(list, moreParts{e.More})
-	}
-	return json.Marshal(list)
-}
-
-// UnmarshalJSON reads what MarshalJSON has written.
-func (e *PartsError) UnmarshalJSON(text []byte) error {
-	var list []struct {
-		Part
-		moreParts
-	}
-	*e = PartsError{}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	for i := range list {
-		if e.More += list[i].More; list[i].More == 0 {
-			e.Parts = append(e.Parts, list[i].Part)
-		}
-	}
-	return nil
+	return []error{ErrPartlyDone, e.Cause}
 }
