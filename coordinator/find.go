@@ -182,7 +182,7 @@ func (c *Coordinator) eagleBound(a *attentionGroup, p *Presence, hit, maxLength 
 		return hit + min(ahead, maxLength-hit)
 	}
 	hashed := int64(min(uint64(p.NumHashes), math.MaxInt64/uint64(c.pool.HashBlockSize))) * int64(c.pool.HashBlockSize)
-	return min(hit+ahead, hashed)
+	return hit + min(ahead, hashed-hit) // hit + ahead may be beyond any int64
 }
 
 // eagleLookahead returns the tokens past the common hit that an eagle group may look at.

@@ -515,3 +515,20 @@ func gapOf(list []bool, positions int) int64 {
 	}
 	return int64(n)
 }
+
+// Lengths near the largest are as good as any beyond the hashes, also where an eagle group looks further.
+func TestHugeLengthsOfEagleGroups(t *testing.T) {
+	const n = 20
+	for _, release := range Releases() {
+		c := must(t, Pool{VLLM: release, UseEagle: true, Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 32}}})
+		p := &Presence{NumHashes: n, Bits: [][]uint64{{1<<n - 1}, {1<<(n/2) - 1}}}
+		want, err := c.FindHit(p, 2*16*n, true, new(Scratch))
+		require.NoError(t, err)
+		require.Positive(t, want)
+		for _, length := range []int64{1 << 40, math.MaxInt64/32*32 - 32, math.MaxInt64 / 32 * 32, math.MaxInt64} {
+			hit, err := c.FindHit(p, length, true, new(Scratch))
+			require.NoError(t, err)
+			require.Equal(t, want, hit, "%s, %d tokens", release, length)
+		}
+	}
+}

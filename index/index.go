@@ -39,6 +39,8 @@ const (
 	fixedBytes = 512 << 10
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
+	// MaxRequired is how many places of a group Coverage.Counts can count.
+	MaxRequired = 1<<16 - 1
 )
 
 // Config bounds an index and describes the places of its pool.
@@ -51,7 +53,7 @@ type Config struct {
 	// Places is the number of places (a group on one rank); at least 1.
 	Places int
 	// Groups lists for each group the places that must hold a key for a lookup to
-	// find it. At most MaxGroups.
+	// find it. At most MaxGroups groups, of at most MaxRequired places each.
 	Groups [][]int
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
@@ -143,6 +145,9 @@ func New(cfg Config) (*Index, error) {
 		return nil, fmt.Errorf("%w: %d groups, at most %d can be told apart", ErrConfig, len(cfg.Groups), MaxGroups)
 	}
 	for g, required := range cfg.Groups {
+		if len(required) > MaxRequired {
+			return nil, fmt.Errorf("%w: group %d requires %d places, at most %d can be counted", ErrConfig, g, len(required), MaxRequired)
+		}
 		for _, p := range required {
 			if p < 0 || p >= cfg.Places {
 				return nil, fmt.Errorf("%w: group %d requires place %d of %d", ErrConfig, g, p, cfg.Places)

@@ -220,6 +220,7 @@ func TestBadArguments(t *testing.T) {
 	for _, cfg := range []Config{
 		{Places: 0}, {Places: 1, MaxBytes: 100}, {Places: 1, MaxEntries: -1},
 		{Places: 1, Groups: [][]int{{1}}}, {Places: 1, Groups: make([][]int, 65)},
+		{Places: 1 << 16, Groups: [][]int{make([]int, 1<<16)}},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, ErrConfig)

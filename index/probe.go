@@ -1,6 +1,10 @@
 package index
 
-import "github.com/hitline/hitline/simd"
+import (
+	"math"
+
+	"github.com/hitline/hitline/simd"
+)
 
 // Run says that the next N keys of a lookup have the same coverage. Coverage is
 // nil for keys that are absent.
@@ -38,6 +42,8 @@ const (
 	// holdWork is how much work is done under one hold of the lock before writers are let
 	// in: some five microseconds. Writers wait so long, and new lookups behind them.
 	holdWork = 2048
+	// maxStride is the largest stride that bytes between keys and slots between records have room for.
+	maxStride = min(math.MaxInt32, math.MaxInt/maxHashLen)
 	// firstWindow is how many keys are compared at first. It grows eightfold while
 	// all agree, so that little is read in vain where a request leaves a chain.
 	firstWindow = 64
@@ -64,8 +70,12 @@ func (x *Index) Begin(c *Cursor, hashLen int) {
 //
 // clean is false when the index was reset since Begin: what earlier calls told is
 // void, and this one's runs are about the index as it is now. Keys of another length
-// than the index holds are absent, all together in one step. keys is only borrowed.
+// than the index holds are absent, all together in one step. keys is only borrowed. If the hash
+// length or stride is below 1, or no stride of a chain is so large, it covers no key.
 func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbsent bool) (filled, covered int, clean bool) {
+	if c.hashLen < 1 || stride < 1 || stride > maxStride {
+		return 0, 0, c.epoch == x.epoch.Load()
+	}
 	r := x.mu.RLock()
 	defer x.mu.RUnlock(r)
 	clean = x.resumeCursor(c)
