@@ -196,7 +196,9 @@ type oracleStore struct {
 	d *differential
 }
 
-func (s *oracleStore) Exists(_ context.Context, keys []string) ([]int, error) { return s.d.exists(keys) }
+func (s *oracleStore) Exists(_ context.Context, keys []string) ([]int, error) {
+	return s.d.exists(keys)
+}
 
 // cut compares the answers for the hashes that are needed with those for all.
 func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Hashes) {

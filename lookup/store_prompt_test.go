@@ -2,293 +2,329 @@ package lookup
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
+	"errors"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
-	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
-// TestStorePromptAgainstTheOracle stores prompts that grow, of random pools, over memory and
-// over a backend. Lookups of all kinds must then find what the oracle finds in a store that
-// has the keys of the oracle's masks, and the store must have these keys and no other.
-func TestStorePromptAgainstTheOracle(t *testing.T) {
-	pools := uint64(3000)
-	if lookuptest.Race || testing.Short() {
-		pools = 300
-	}
-	var hits, refused int64
-	for seed := uint64(1); seed <= pools && !t.Failed(); seed++ {
-		p := newStoredPrompt(t, seed)
-		if p == nil {
-			continue
-		}
-		for range 1 + p.IntN(4) {
-			if !p.storeSome() {
-				refused++
-			}
-			p.lookup(p.n)
-			p.checkLoad()
-		}
-		if p.found {
-			hits++
-		}
-		p.checkKeys()
-	}
-	t.Logf("%d pools, %d with hits, %d stores refused", pools, hits, refused)
-	require.Greater(t, hits, int64(pools/10))
-	require.Positive(t, refused)
+// promptService returns a service over memory.
+func promptService(t testing.TB, pool coordinator.Pool) *Service {
+	t.Helper()
+	s, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	return s
 }
 
-// storedPrompt is a prompt that is stored bit by bit. content is what the oracle says is
-// stored.
-type storedPrompt struct {
-	differential
-	n       int // hashes
-	backend lookuptest.KeyStore // of remote
-	stored  int // tokens: where the next store begins
-	found   bool
+// TestPromptGoesOnBehindAPiece: what is stored may begin in a later piece of the hashes.
+func TestPromptGoesOnBehindAPiece(t *testing.T) {
+	for name, pool := range lookuptest.Pools() {
+		s, whole := promptService(t, pool), promptService(t, pool)
+		hashes := lookuptest.Chain("piece"+name, 4*memoryPiece, 32)
+		for from := 0; from < 4*memoryPiece; from += memoryPiece {
+			to := from + memoryPiece
+			view := coordinator.NewHashes(hashes[:to*32], 32)
+			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)}, view)
+			require.NoError(t, err)
+			lookuptest.StorePrefix(t, whole, hashes, to)
+			want, err := whole.LookupPrompt(t.Context(), int64(16*to), view)
+			require.NoError(t, err)
+			require.Positive(t, want.Tokens)
+			hit, err := s.LookupPrompt(t.Context(), int64(16*to), view)
+			require.NoError(t, err)
+			require.Equal(t, want, hit, "%s: %d hashes", name, to)
+		}
+	}
 }
 
-// newStoredPrompt returns nil for a pool without lookups.
-func newStoredPrompt(t *testing.T, seed uint64) *storedPrompt {
-	p := &storedPrompt{differential: differential{
-		t: t, seed: seed, Rand: rand.New(rand.NewPCG(seed, 22)), explained: map[bool]int64{},
+// mambaPool has a full and a mamba group.
+func mambaPool(release string) coordinator.Pool {
+	return coordinator.Pool{VLLM: release, HashBlockSize: 16, SchedulerBlockSize: 64, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 64},
 	}}
-	p.slow = oracle.RandomPool(p.Rand)
-	if p.IntN(3) == 0 {
-		interval := p.IntN(4) * p.slow.SchedulerBlockSize
-		p.slow.RetentionInterval = &interval
+}
+
+// TestStorePromptOfMamba: from 0.29.0 on the states must be named, and hits end with them.
+func TestStorePromptOfMamba(t *testing.T) {
+	hashes := coordinator.NewHashes(lookuptest.Chain("mamba", 16, 32), 32)
+	for _, release := range []string{"0.28.0", "0.29.0", "0.33.0"} {
+		t.Run(release, func(t *testing.T) {
+			s := promptService(t, mambaPool(release))
+			p := api.PromptStore{NumTokens: 256}
+			stored, err := s.StorePrompt(t.Context(), p, hashes)
+			if release == "0.28.0" {
+				require.NoError(t, err)
+				require.Equal(t, []int64{16, 4}, stored)
+				return
+			}
+			require.ErrorIs(t, err, api.ErrNoStates)
+			require.ErrorContains(t, err, "group 1")
+			require.Nil(t, stored)
+			require.Zero(t, s.index.Stats().Entries)
+
+			p.States = []api.State{{Group: 1}}
+			stored, err = s.StorePrompt(t.Context(), p, hashes)
+			require.NoError(t, err)
+			require.Equal(t, []int64{16, 0}, stored, "it says that there is none")
+			requireHit(t, s, hashes, 0)
+
+			p.States = []api.State{{Group: 1, Tokens: 192}, {Group: 1, Tokens: 64}, {Group: 1, Tokens: 64}}
+			stored, err = s.StorePrompt(t.Context(), p, hashes)
+			require.NoError(t, err)
+			require.Equal(t, []int64{16, 2}, stored)
+			requireHit(t, s, hashes, 192)
+		})
 	}
-	pool, text := p.pool()
-	var err error
-	p.coord, err = coordinator.New(pool)
-	require.NoError(t, err, "seed %d: %s", seed, text)
-	p.service, err = NewService(ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+}
+
+func requireHit(t *testing.T, s *Service, hashes coordinator.Hashes, want int64) {
+	t.Helper()
+	hit, err := s.LookupPrompt(t.Context(), int64(hashes.Len()*s.pool.HashBlockSize), hashes)
 	require.NoError(t, err)
-	p.remote, err = NewService(ServiceConfig{Pool: pool, Backend: &p.backend, Remote: patient})
+	require.Equal(t, want, hit.Tokens)
+}
+
+// TestStorePromptRefusals: what does not fit is refused, and nothing is stored.
+func TestStorePromptRefusals(t *testing.T) {
+	pool := mambaPool("0.28.0")
+	pool.TPSize, pool.NumKVHead = 4, 2
+	s := promptService(t, pool)
+	hashes := coordinator.NewHashes(lookuptest.Chain("refused", 16, 32), 32)
+	states := func(states ...api.State) api.PromptStore { return api.PromptStore{NumTokens: 256, States: states} }
+	for name, tc := range map[string]struct {
+		p    api.PromptStore
+		want error
+		text string
+	}{
+		"a hash behind":       {api.PromptStore{NumTokens: 320}, api.ErrPrompt, "group 0 stores chunk 16, whose hash 16 is missing: the request has the hashes 0 to 15"},
+		"a hash in front":     {api.PromptStore{NumTokens: 256, FirstHash: 1}, api.ErrPrompt, "group 0 stores chunk 0, whose hash 0 is missing"},
+		"hashes far behind":   {api.PromptStore{NumTokens: 256, StartToken: 128, FirstHash: 9}, api.ErrPrompt, "chunk 8"},
+		"all tokens":          {api.PromptStore{NumTokens: math.MaxUint32}, api.ErrPrompt, "chunk 16"},
+		"a number":            {api.PromptStore{NumTokens: math.MaxUint32 + 1}, api.ErrPrompt, "num_tokens 4294967296 does not fit 32 bits"},
+		"a negative number":   {api.PromptStore{NumTokens: 256, StartToken: -1}, api.ErrPrompt, "start_token"},
+		"a negative hash":     {api.PromptStore{NumTokens: 256, FirstHash: -1}, api.ErrPrompt, "first_hash"},
+		"a rank":              {api.PromptStore{NumTokens: 256, Ranks: []coordinator.GroupRank{{TPRank: 4}}}, ErrGroupRank, "tp_rank 4"},
+		"a pipeline rank":     {api.PromptStore{NumTokens: 256, Ranks: []coordinator.GroupRank{{}, {PPRank: 1}}}, ErrGroupRank, "pp_rank 1"},
+		"a state behind":      {states(api.State{Group: 1, Tokens: 272}), api.ErrPrompt, "token 272"},
+		"a state that is cut": {states(api.State{Group: 1, Tokens: 70}), api.ErrPrompt, "token 70"},
+		"a state of 3 tokens": {states(api.State{Group: 1, Tokens: 3}), api.ErrPrompt, "token 3"},
+		"not a mamba group":   {states(api.State{Group: 0, Tokens: 64}), api.ErrPrompt, "group 0, which is no mamba group"},
+		"no group":            {states(api.State{Group: 2, Tokens: 64}), api.ErrPrompt, "group 2"},
+		"a group's number":    {states(api.State{Group: -1, Tokens: 64}), api.ErrPrompt, "group -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stored, err := s.StorePrompt(t.Context(), tc.p, hashes)
+			require.ErrorIs(t, err, tc.want)
+			require.ErrorContains(t, err, tc.text)
+			require.Nil(t, stored)
+			require.Zero(t, s.index.Stats().Entries)
+		})
+	}
+	_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 65))
+	require.ErrorIs(t, err, netproto.ErrHashLen)
+	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 32))
+	require.ErrorIs(t, err, netproto.ErrCutKey)
+	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, StartToken: math.MaxUint32}, hashes)
 	require.NoError(t, err)
-	p.n = 1 + oracle.RandomChainLen(p.Rand, &p.slow)
-	p.numbers = map[string]int{}
-	for i := range p.n {
-		p.hashes = binary.BigEndian.AppendUint64(p.hashes, seed<<16|uint64(i+1)<<4|uint64(p.IntN(16)))
-		p.numbers[string(p.hash(i))] = i
-	}
-	p.content = make(oracle.Content, len(p.slow.Groups))
-	for g := range p.slow.Groups {
-		for range p.slow.Ranks(g) {
-			p.content[g] = append(p.content[g], make([]bool, p.n))
-		}
-	}
-	return p
+	require.Equal(t, []int64{0, 0}, stored, "nothing behind a start beyond the end")
+	require.Zero(t, s.index.Stats().Entries)
 }
 
-// storeSome stores the next part of the prompt, and reports whether it was not refused.
-func (p *storedPrompt) storeSome() bool {
-	tokens := min(p.stored+p.IntN(1+p.n*p.slow.HashBlockSize), p.n*p.slow.HashBlockSize)
-	request := api.PromptStore{NumTokens: int64(tokens), StartToken: int64(p.stored)}
-	end := p.n
-	if p.IntN(3) == 0 {
-		end = min(p.n, tokens/p.slow.HashBlockSize+p.IntN(2))
+// TestStorePromptLeavesRanksOut: a rank that a group does not have stores the others.
+func TestStorePromptLeavesRanksOut(t *testing.T) {
+	s := promptService(t, coordinator.Pool{HashBlockSize: 16, TPSize: 4, NumKVHead: 1, VLLM: "0.33.0", Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 16},
+	}})
+	hashes := coordinator.NewHashes(lookuptest.Chain("ranks", 5, 32), 32) // a hit leaves one to compute
+	p := api.PromptStore{NumTokens: 64, States: []api.State{{Group: 1, Tokens: 64}}}
+	for rank := range uint16(4) {
+		p.Ranks = []coordinator.GroupRank{{TPRank: rank}, {TPRank: rank}}
+		stored, err := s.StorePrompt(t.Context(), p, hashes)
+		require.NoError(t, err)
+		requireHit(t, s, hashes, map[bool]int64{true: 64}[rank == 3])
+		require.Equal(t, map[bool][]int64{true: {4, 1}, false: {0, 1}}[rank == 0], stored)
 	}
-	request.FirstHash = p.IntN(1 + p.stored/p.slow.HashBlockSize)
-	if p.IntN(12) == 0 { // some hashes may be missing
-		end, request.FirstHash = p.IntN(p.n+1), p.IntN(p.n+1)
-	}
-	if end <= request.FirstHash {
-		return true // no hashes
-	}
-	if p.IntN(2) == 0 {
-		request.PromptTokens = int64(1 + p.IntN(2*tokens+1))
-	}
-	if p.IntN(4) == 0 {
-		request.Ranks = p.randomRanks()
-	}
-	request.States = p.randomStates(request.FirstHash, end)
-	want, ok := p.expect(&request, end)
-	hashes := coordinator.NewHashes(p.hashes[request.FirstHash*diffHashLen:end*diffHashLen], diffHashLen)
-	for _, s := range []*Service{p.service, p.remote} {
-		got, err := s.StorePrompt(context.Background(), request, hashes)
-		if !ok {
-			require.ErrorIs(p.t, err, api.ErrPrompt, "seed %d", p.seed)
-			continue
-		}
-		require.NoError(p.t, err, "seed %d: %+v", p.seed, request)
-		require.Equal(p.t, want, got, "seed %d: %+v", p.seed, request)
-	}
-	if ok && request.Ranks == nil {
-		p.stored = tokens / p.alignment() * p.alignment()
-	}
-	return ok
 }
 
-func (p *storedPrompt) alignment() int { return int(p.coord.Alignment()) }
-
-// randomRanks returns some ranks of some groups, perhaps twice.
-func (p *storedPrompt) randomRanks() (ranks []coordinator.GroupRank) {
-	for range 1 + p.IntN(4) {
-		groups := p.slow.StoreGroups()
-		all := p.slow.Ranks(groups[p.IntN(len(groups))])
-		at := all[p.IntN(len(all))]
-		ranks = append(ranks, coordinator.GroupRank{Group: uint16(p.IntN(9)), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
+// TestStorePromptListsParts: if the index has no class for the ranks of a group, the other
+// groups are stored, and the error says what is missing.
+func TestStorePromptListsParts(t *testing.T) {
+	s := promptService(t, coordinator.Pool{HashBlockSize: 16, TPSize: 80, SchedulerBlockSize: 64, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33},
+	}})
+	hashes := lookuptest.Chain("parts", 12, 32)
+	w, err := s.newPromptStore(&api.PromptStore{NumTokens: 192}, coordinator.NewHashes(hashes, 32))
+	require.NoError(t, err)
+	w.failed[w.groups[1].merged[0]] = &promptFailure{err: index.ErrClasses}
+	for _, place := range w.groups[1].merged {
+		w.failed[place] = w.failed[w.groups[1].merged[0]]
 	}
-	return ranks
+	require.NoError(t, w.storePiece(t.Context(), 0, 12))
+	require.Equal(t, []int64{12, 0}, w.stored())
+	err = w.err()
+	require.ErrorIs(t, err, index.ErrClasses)
+	var parts *api.PartsError
+	require.ErrorAs(t, err, &parts)
+	require.Len(t, parts.Parts, api.MaxParts)
+	require.Equal(t, 16, parts.More)
+	require.Equal(t, api.Part{Group: 1, TPRank: 3, Chunks: 6, Error: index.ErrClasses.Error()}, parts.Parts[3])
+	require.ErrorIs(t, err, api.ErrPartlyDone)
 }
 
-// randomStates names states of mamba groups whose hashes are there.
-func (p *storedPrompt) randomStates(first, end int) (states []api.State) {
-	for number, g := range p.slow.StoreGroups() {
-		if p.slow.Groups[g].Kind != "mamba" || !p.coord.StoresStates(number) && p.IntN(2) == 0 {
-			continue
+// TestStorePromptRunsOutOfClasses fills the index with sets of ranks until it has no class for
+// what comes, in the middle of a prompt.
+func TestStorePromptRunsOutOfClasses(t *testing.T) {
+	const ranks, n = 24, 200
+	s, err := NewService(ServiceConfig{
+		Pool: coordinator.Pool{HashBlockSize: 16, TPSize: ranks}, Memory: index.Config{MaxBytes: index.MinMaxBytes},
+	})
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	hashes := coordinator.NewHashes(lookuptest.Chain("classes", n, 32), 32)
+	others := lookuptest.Chain("others", 4000, 32)
+	for i := range 100 { // a class of its own for each hash of the second half
+		at := []coordinator.GroupRank{{TPRank: uint16(i % ranks)}, {TPRank: uint16(r.IntN(ranks))}, {TPRank: uint16(r.IntN(ranks))}}
+		for _, at := range at {
+			require.NoError(t, s.Store(t.Context(), at, coordinator.NewHashes(hashes.At(100+i), 32)))
 		}
-		states = append(states, api.State{Group: number})
-		stride := p.coord.Stride(number)
-		for range p.IntN(6) {
-			hash := first + p.IntN(end-first)
-			if p.IntN(4) > 0 {
-				hash = hash/stride*stride + stride - 1 // the end of a block
+	}
+	for i := 0; err == nil; i++ {
+		require.Less(t, i, 4000*ranks)
+		err = s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(r.IntN(ranks))}, coordinator.NewHashes(others[i%4000*32:][:32], 32))
+	}
+	require.ErrorIs(t, err, index.ErrClasses)
+	p := api.PromptStore{NumTokens: n * 16, Ranks: []coordinator.GroupRank{{TPRank: 1}, {TPRank: 5}}}
+	for i := range ranks { // the class of the first half may be there
+		_ = s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(i)}, coordinator.NewHashes(others[:32], 32))
+	}
+	stored, err := s.StorePrompt(t.Context(), p, hashes)
+	var parts *api.PartsError
+	require.ErrorAs(t, err, &parts)
+	require.Len(t, parts.Parts, 2)
+	for i, rank := range []int{1, 5} {
+		part := parts.Parts[i]
+		require.Equal(t, rank, part.TPRank)
+		require.Equal(t, stored[0], part.FirstChunk)
+		require.Equal(t, int64(n), part.FirstChunk+part.Chunks)
+		for c := range n {
+			held, err := s.index.Evict(rank, hashes.At(c), 32)
+			require.NoError(t, err)
+			if c < int(stored[0]) {
+				require.Equal(t, 1, held, "chunk %d", c)
 			}
-			if hash < end {
-				states = append(states, api.State{Group: number, Tokens: int64((hash + 1) * p.slow.HashBlockSize)})
-			}
-		}
-	}
-	return states
-}
-
-// expect adds to the content what the oracle says is stored, unless a hash is missing. It
-// returns the number of chunks for each store group.
-func (p *storedPrompt) expect(request *api.PromptStore, end int) (stored []int64, ok bool) {
-	aligned, start := int(request.NumTokens)/p.alignment()*p.alignment(), int(request.StartToken)
-	var prompt *int
-	if n := int(request.PromptTokens); n > 0 {
-		prompt = &n
-	}
-	masks, class := p.slow.StoreMask(aligned, 0, prompt)
-	require.Empty(p.t, class)
-	keys := make([][]int, len(p.slow.StoreGroups()))
-	ok = true
-	for number, g := range p.slow.StoreGroups() {
-		block, stride := p.slow.Groups[g].BlockSize, p.coord.Stride(number)
-		for i, kept := range masks[g].Entries {
-			hash := i*stride + stride - 1
-			if !kept || (i+1)*block <= start || len(p.ranksOf(g, request)) == 0 {
-				continue
-			}
-			keys[number] = append(keys[number], hash)
-			ok = ok && request.FirstHash <= hash && hash < end
-		}
-	}
-	for _, state := range request.States {
-		if hash := int(state.Tokens)/p.slow.HashBlockSize - 1; hash >= 0 {
-			keys[state.Group] = append(keys[state.Group], hash)
-		}
-	}
-	if !ok {
-		return nil, false
-	}
-	for number, g := range p.slow.StoreGroups() {
-		distinct := map[int]bool{}
-		for _, rank := range p.ranksOf(g, request) {
-			for _, hash := range keys[number] {
-				p.content[g][rank][hash], distinct[hash] = true, true
-			}
-		}
-		stored = append(stored, int64(len(distinct)))
-	}
-	return stored, true
-}
-
-// ranksOf returns the ranks of a group that the request names, as indexes of its Ranks.
-func (p *storedPrompt) ranksOf(g int, request *api.PromptStore) (indexes []int) {
-	for i, rank := range p.slow.Ranks(g) {
-		named := len(request.Ranks) == 0
-		for _, r := range request.Ranks {
-			named = named || int(r.TPRank) == rank.TP && int(r.PPRank) == rank.PP && int(r.PCPRank) == rank.PCP
-		}
-		if named {
-			indexes = append(indexes, i)
-		}
-	}
-	return indexes
-}
-
-// checkLoad wants every block stored that a hit must load.
-func (p *storedPrompt) checkLoad() {
-	tokens := int64(p.n * p.slow.HashBlockSize)
-	hit, err := p.service.LookupPrompt(context.Background(), tokens, coordinator.NewHashes(p.hashes, diffHashLen))
-	if err != nil || hit.Tokens == 0 {
-		return
-	}
-	p.found = true
-	for number := range p.coord.NumGroups() {
-		if p.coord.IsEagle(number) && p.coord.Group(number).Kind == coordinator.Mamba {
-			return // it looks ahead, and the reference may then find more than the others have
-		}
-	}
-	masks, err := p.coord.LoadMask(p.n, hit.Tokens)
-	require.NoError(p.t, err, "seed %d", p.seed)
-	for number, g := range p.slow.StoreGroups() {
-		stride := p.coord.Stride(number)
-		if p.coord.IsEagle(number) && p.coord.Group(number).SlidingWindow == 1 {
-			continue // the reference then keeps only the block that a hit drops
-		}
-		for i := range masks[g].Len() {
-			if !masks[g].At(i) {
-				continue
-			}
-			first, last := int(i)*stride+stride-1, int(i)*stride+stride-1
-			if end := int(hit.Tokens) / p.slow.HashBlockSize; p.coord.FineGrained() && last >= end-1 {
-				first, last = end-1, min(last, p.n-1) // a hit may end inside of it
-			}
-			held := false
-			for hash := first; hash <= last; hash++ {
-				held = held || p.everywhere(g, hash)
-			}
-			require.True(p.t, held, "seed %d: a hit of %d tokens, group %d, chunk %d", p.seed, hit.Tokens, number, i)
 		}
 	}
 }
 
-// everywhere reports whether all ranks of a group hold the key of a hash.
-func (p *storedPrompt) everywhere(g, hash int) bool {
-	for rank := range p.slow.Ranks(g) {
-		if !p.content[g][rank][hash] {
-			return false
+// TestStorePromptOverAFailingBackend: a rank that the backend does not take is listed, the
+// others are stored.
+func TestStorePromptOverAFailingBackend(t *testing.T) {
+	broken := errors.New("disk full")
+	store := &lookuptest.KeyStore{}
+	store.Before = func(_ context.Context, op string, keys []string) error {
+		if op == "store" && strings.Contains(keys[0], "@tp_rank:1@") && strings.Contains(keys[0], "@group:0@") {
+			return broken
 		}
+		return nil
 	}
-	return true
+	pool := mambaPool("0.33.0")
+	pool.TPSize = 2
+	s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
+	require.NoError(t, err)
+	hashes := coordinator.NewHashes(lookuptest.Chain("failing", 16, 32), 32)
+	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, States: []api.State{{Group: 1, Tokens: 128}}}, hashes)
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, []int64{0, 1}, stored)
+	var parts *api.PartsError
+	require.ErrorAs(t, err, &parts)
+	require.Len(t, parts.Parts, 1)
+	part := parts.Parts[0]
+	require.Equal(t, [3]int64{1, 0, 16}, [3]int64{int64(part.TPRank), part.FirstChunk, part.Chunks})
+	require.ErrorIs(t, err, api.ErrPartlyDone)
+	require.Len(t, store.Keys, 16+2)
 }
 
-// checkKeys compares what is stored with the content, key by key.
-func (p *storedPrompt) checkKeys() {
-	want := map[string]bool{}
-	for number, g := range p.slow.StoreGroups() {
-		prefixes := p.slow.Prefixes(g)
-		for rank, at := range p.slow.Ranks(g) {
-			place, err := p.service.ranks.place(coordinator.GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
-			require.NoError(p.t, err)
-			for i, held := range p.content[g][rank] {
-				if held {
-					want[prefixes[rank]+"@"+hex.EncodeToString(p.hash(i))] = true
-				}
-				n, err := p.service.index.Evict(place, p.hash(i), diffHashLen)
-				require.NoError(p.t, err)
-				require.Equal(p.t, held, n == 1, "seed %d: group %d, hash %d, rank %d", p.seed, number, i, rank)
-			}
+// TestStorePromptOverADeadBackend: if nothing is stored the error is no part's.
+func TestStorePromptOverADeadBackend(t *testing.T) {
+	broken := errors.New("disk full")
+	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return broken }}
+	s, err := NewService(ServiceConfig{Pool: lookuptest.Pools()["hybrid"], Backend: store, Remote: patient})
+	require.NoError(t, err)
+	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(lookuptest.Chain("dead", 16, 32), 32))
+	require.ErrorIs(t, err, broken)
+	require.NotErrorIs(t, err, api.ErrPartlyDone)
+}
+
+// FuzzStorePrompt stores prompts with any numbers, ranks and states. What is stored is what the
+// reply says, and a refusal stores nothing.
+func FuzzStorePrompt(f *testing.F) {
+	f.Add(uint32(256), uint32(0), uint32(0), uint32(0), []byte{}, []byte{}, uint8(16))
+	f.Add(uint32(math.MaxUint32), uint32(math.MaxUint32), uint32(0), uint32(math.MaxUint32), make([]byte, 20), make([]byte, 80), uint8(1))
+	f.Add(uint32(640), uint32(256), uint32(300), uint32(15), []byte{1, 0}, []byte{1, 20}, uint8(30))
+	pool := mambaPool("0.33.0")
+	pool.TPSize, pool.RetentionInterval = 2, new(128)
+	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 20})
+	s, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(f, err)
+	chain := lookuptest.Chain("fuzz", 255, 32)
+	f.Fuzz(func(t *testing.T, tokens, start, promptTokens, first uint32, ranks, states []byte, numHashes uint8) {
+		s.index.Reset()
+		before := s.index.Stats().Stored
+		p := api.PromptStore{NumTokens: int64(tokens), StartToken: int64(start), PromptTokens: int64(promptTokens), FirstHash: int(first)}
+		for i := 0; i+1 < len(ranks); i += 2 {
+			p.Ranks = append(p.Ranks, coordinator.GroupRank{TPRank: uint16(ranks[i]), PPRank: uint16(ranks[i+1])})
 		}
+		for i := 0; i+1 < len(states); i += 2 {
+			p.States = append(p.States, api.State{Group: int(states[i]), Tokens: 16 * int64(states[i+1])})
+		}
+		hashes := coordinator.NewHashes(chain[:max(1, int(numHashes))*32], 32)
+		got, err := s.StorePrompt(t.Context(), p, hashes)
+		if err != nil {
+			require.Zero(t, s.index.Stats().Entries)
+			return
+		}
+		w, err := s.newPromptStore(&p, hashes)
+		require.NoError(t, err)
+		sum := int64(0)
+		for i, stored := range got {
+			require.LessOrEqual(t, stored, int64(hashes.Len()))
+			sum += stored * int64(len(w.groups[i].places)) // groups differ, so no key is stored twice at a place
+		}
+		require.Equal(t, sum, s.index.Stats().Stored-before)
+	})
+}
+
+// TestStorePromptGoesOnAtAnyToken: a prompt that grows by any number of tokens names as its start
+// what was computed before. What is stored is what one store of all of it stores.
+func TestStorePromptGoesOnAtAnyToken(t *testing.T) {
+	pool := mambaPool("0.28.0")
+	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 40})
+	hashes := coordinator.NewHashes(lookuptest.Chain("any token", 100, 32), 32)
+	whole := promptService(t, pool)
+	want, err := whole.StorePrompt(t.Context(), api.PromptStore{NumTokens: 1600}, hashes)
+	require.NoError(t, err)
+	for seed := range uint64(20) {
+		s, r := promptService(t, pool), rand.New(rand.NewPCG(seed, 1))
+		sum := make([]int64, len(want))
+		for from := int64(0); from < 1600; {
+			to := min(from+1+r.Int64N(300), 1600)
+			stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: to, StartToken: from}, hashes)
+			require.NoError(t, err)
+			for g := range sum {
+				sum[g] += stored[g]
+			}
+			from = to
+		}
+		require.Equal(t, want, sum, "seed %d", seed)
+		requireHit(t, s, hashes, 1536)
 	}
-	require.Zero(p.t, p.service.index.Stats().Entries, "seed %d: nothing else is stored", p.seed)
-	got := p.backend.Keys
-	if got == nil {
-		got = map[string]bool{}
-	}
-	require.Equal(p.t, want, got, "seed %d", p.seed)
 }
