@@ -42,7 +42,7 @@ func TestQueriesHaveStripes(t *testing.T) {
 	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.missTokens)+8+line)
 	var query Query
 	require.GreaterOrEqual(t, unsafe.Offsetof(query.service), line)
-	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.unlimited)+unsafe.Sizeof(query.unlimited)+line)
+	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.runs)+unsafe.Sizeof(query.runs)+line)
 
 	s, err := NewService(blocks16)
 	require.NoError(t, err)

@@ -25,42 +25,23 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinat
 	if err := q.addAll(numTokens, hashes); err != nil {
 		return api.Explanation{}, err
 	}
-	return q.Explanation()
+	return q.explanation()
 }
 
-// explained is how far the explanation of a query is.
-type explained struct {
-	answered bool // hit is set
-	hit      coordinator.Hit
-	ends     []coordinator.GroupEnd // of the first groups
-}
-
-// Explanation ends a query that BeginExplain has begun.
-func (q *Query) Explanation() (api.Explanation, error) {
-	q.workLeft = &q.unlimited
-	e, _, err := q.ExplainSome()
-	return e, err
-}
-
-// ExplainSome is Explanation within the work that is left. If it returns false, the query is
-// suspended, and the next call goes on.
-func (q *Query) ExplainSome() (_ api.Explanation, done bool, err error) {
-	e := &q.explained
-	if !e.answered {
-		if e.hit, done, err = q.answer(); err != nil || !done {
-			return api.Explanation{}, done, err
-		}
-		e.answered = true
-		if !q.active {
-			q.presence.NumHashes = 0
-		}
+// explanation ends a query that explains.
+func (q *Query) explanation() (api.Explanation, error) {
+	answer, err := q.answer()
+	if err != nil {
+		return api.Explanation{}, err
 	}
-	e.ends, done, err = q.service.coord.ExplainSome(&q.presence, &q.partly, q.numTokens, &q.scratch, e.ends, *q.workLeft)
-	*q.workLeft -= q.scratch.Work()
-	if err != nil || !done {
-		return api.Explanation{}, done, err
+	if !q.active {
+		q.presence.NumHashes = 0
 	}
-	q.setMissingRanks(e.ends)
-	hit, err := q.service.newHit(e.hit)
-	return api.NewExplanation(hit, e.ends), true, err
+	ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	q.setMissingRanks(ends)
+	hit, err := q.service.newHit(answer)
+	return api.NewExplanation(hit, ends), err
 }

@@ -70,9 +70,15 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	if err := q.addAll(numTokens, hashes); err != nil {
 		return api.Hit{}, nil, err
 	}
-	q.workLeft = &q.unlimited
-	hit, masks, _, err := q.FinishPlanSome(nil)
+	hit, err := q.finish()
+	if err != nil {
+		return api.Hit{}, nil, err
+	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
+	masks, err := s.loadMasks(hashes.Len(), hit)
+	if err == nil {
+		q.count(hit.Tokens)
+	}
 	return hit, masks, err
 }
 
@@ -82,32 +88,16 @@ func (r *Remote) Plan(ctx context.Context, numTokens int64, numHashes int, hashe
 	if err != nil {
 		return api.Hit{}, nil, err
 	}
-	masks, err := r.service.appendLoadMasks(nil, numHashes, hit, new(coordinator.Scratch))
+	masks, err := r.service.loadMasks(numHashes, hit)
 	return hit, masks, err
 }
 
-// FinishPlanSome is FinishSome for a plan: if it returns true, it has appended the load masks of
-// the hit to dst.
-func (q *Query) FinishPlanSome(dst []coordinator.Mask) (hit api.Hit, masks []coordinator.Mask, done bool, err error) {
-	if hit, done, err = q.finishSome(); err != nil || !done {
-		return api.Hit{}, dst, done, err
-	}
-	masks, err = q.service.appendLoadMasks(dst, q.numHashes, hit, &q.scratch)
-	if hit.Tokens > 0 {
-		*q.workLeft -= q.scratch.Work()
-	}
-	if err == nil {
-		q.count(hit.Tokens)
-	}
-	return hit, masks, true, err
-}
-
-// appendLoadMasks appends the load masks of the hit of a prompt with numHashes hashes.
-func (s *Service) appendLoadMasks(dst []coordinator.Mask, numHashes int, hit api.Hit, scratch *coordinator.Scratch) ([]coordinator.Mask, error) {
+// loadMasks returns the load masks of the hit of a prompt with numHashes hashes.
+func (s *Service) loadMasks(numHashes int, hit api.Hit) ([]coordinator.Mask, error) {
 	if hit.Tokens == 0 {
-		return s.coord.AppendEmptyMasks(dst), nil
+		return s.coord.AppendEmptyMasks(nil), nil
 	}
-	return s.coord.AppendLoadMask(dst, numHashes, hit.Tokens, scratch)
+	return s.coord.LoadMask(numHashes, hit.Tokens)
 }
 
 // newMasks returns the masks of all groups of the pool.

@@ -29,22 +29,18 @@ type Query struct {
 	hashLen   int
 	numHashes int
 	active    bool // Begin found something to look up
-	ended     bool // no hash follows, and the scans have ended: see answer
-	explain   bool // set before Begin: see explain.go
-	workLeft  *int // see LimitWork; not nil from NewQuery to Release
+	explain   bool // for an explanation: nothing is counted, and no block becomes more recent
 
 	received int // hashes received so far, or skipped
 	limit    int // hashes from here on cannot change the answer
 	scans    []groupScan
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
-	presence  coordinator.Presence
-	partly    coordinator.Presence // blocks that some ranks hold; for explain
-	scratch   coordinator.Scratch
-	runs      [runsPerProbe]index.Run
-	explained explained
-	unlimited int // what workLeft points to if there is no limit
-	_         cpu.CacheLinePad
+	presence coordinator.Presence
+	partly   coordinator.Presence // blocks that some ranks hold; for explain
+	scratch  coordinator.Scratch
+	runs     [runsPerProbe]index.Run
+	_        cpu.CacheLinePad
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -53,24 +49,13 @@ type groupScan struct {
 	cursor    index.Cursor
 	position  int       // next one to look up
 	positions int       // that the lookup covers
-	worked    int       // work of the cursor that has been subtracted from workLeft
 	rankRuns  []rankRun // for explain
 	_         cpu.CacheLinePad
 }
 
 // NewQuery returns a query that the caller must release. It must not be called over a
 // backend.
-func (s *Service) NewQuery() *Query {
-	q := s.queries.Get().(*Query)
-	q.unlimited = math.MaxInt
-	q.workLeft = &q.unlimited
-	return q
-}
-
-// LimitWork makes the query subtract its work from left. FinishSome and ExplainSome suspend it
-// when left is 0 or less; Add does not. The unit is the cost of comparing one hash. left is used
-// until Release.
-func (q *Query) LimitWork(left *int) { q.workLeft = left }
+func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
 
 func newQuery(s *Service) *Query {
 	q := &Query{
@@ -80,8 +65,6 @@ func newQuery(s *Service) *Query {
 	for i := range s.groupSets {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
-	q.unlimited = math.MaxInt
-	q.workLeft = &q.unlimited
 	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
 	q.partly.Bits = padded[[]uint64](s.coord.NumGroups())
 	return q
@@ -94,12 +77,6 @@ func padded[T any](n int) []T {
 	return make([]T, n, n+pad)
 }
 
-// BeginExplain is Begin for Explanation: nothing is counted, and no block becomes more recent.
-func (q *Query) BeginExplain(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
-	q.explain = true
-	return q.Begin(numTokens, unaligned, hashLen, numHashes)
-}
-
 // Begin starts a lookup of numHashes hashes of hashLen bytes. unaligned says that
 // the number of tokens, which may have been too large for 64 bits, is not a
 // multiple of the alignment. wanted is false if no hash can change the answer.
@@ -107,7 +84,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.received, q.limit = hashLen, numHashes, 0, 0
-	q.active, q.ended = false, false
+	q.active = false
 	if numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
@@ -117,7 +94,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.worked = 0, 0
+		scan.position = 0
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
@@ -165,9 +142,6 @@ func (q *Query) Add(hashes []byte) bool {
 	for i := range q.scans {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
-		worked := scan.cursor.Work()
-		*q.workLeft -= worked - scan.worked
-		scan.worked = worked
 		more = more || scan.position < q.scanEnd(scan)
 	}
 	q.received += n
@@ -294,30 +268,20 @@ func (q *Query) clearBits() {
 // goroutine than Add was. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	q.workLeft = &q.unlimited
-	hit, _, err := q.FinishSome()
+	hit, err := q.finish()
+	if err == nil {
+		q.count(hit.Tokens)
+	}
 	return hit, err
 }
 
-// FinishSome is Finish within the work that is left. If it returns false, the query is
-// suspended, and the next call goes on.
-func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
-	if hit, done, err = q.finishSome(); err == nil && done {
-		q.count(hit.Tokens)
+// finish is Finish for a lookup that is not counted yet.
+func (q *Query) finish() (api.Hit, error) {
+	answer, err := q.answer()
+	if err != nil {
+		return api.Hit{}, err
 	}
-	return hit, done, err
-}
-
-// finishSome is FinishSome for a lookup that is not counted yet.
-func (q *Query) finishSome() (hit api.Hit, done bool, err error) {
-	answer, done, err := q.answer()
-	if err != nil || !done {
-		return api.Hit{}, done, err
-	}
-	if hit, err = q.service.newHit(answer); err != nil {
-		return api.Hit{}, true, err
-	}
-	return hit, true, nil
+	return q.service.newHit(answer)
 }
 
 // count counts the lookup. The prompt counts with at most as many tokens as its hashes cover.
@@ -329,30 +293,18 @@ func (q *Query) count(hit int64) {
 	q.stripe = q.service.counters.count(q.stripe, hit, max(tokens-hit, 0))
 }
 
-// answer applies the rules to the bits, within the work that is left. It returns false if
-// there is more to do.
-func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
+// answer ends the scans, and applies the rules to the bits.
+func (q *Query) answer() (coordinator.Hit, error) {
 	if !q.active {
-		return coordinator.Hit{}, true, nil
+		return coordinator.Hit{}, nil
 	}
-	if !q.ended {
-		q.endScans()
-	}
-	hit, done, err = q.service.coord.AnswerSome(&q.presence, q.numTokens, &q.scratch, *q.workLeft)
-	*q.workLeft -= q.scratch.Work()
-	return hit, done, err
-}
-
-// endScans ends the scans after the last hash. The bits are complete then.
-func (q *Query) endScans() {
-	q.ended = true
 	for i := range q.scans {
 		if !q.service.index.End(&q.scans[i].cursor) {
 			q.clearBits()
 		}
 	}
 	q.presence.NumHashes = q.numHashes
-	q.scratch.BeginAnswer()
+	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
 // newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
@@ -360,7 +312,10 @@ func (q *Query) endScans() {
 // down to the largest aligned hit that fits.
 func (s *Service) newHit(hit coordinator.Hit) (api.Hit, error) {
 	if s.coord.HasTailBoundaries() {
-		return hit, checkRange(hit)
+		if err := checkRange(hit); err != nil {
+			return api.Hit{}, err
+		}
+		return hit, nil
 	}
 	if hit.Tokens > math.MaxUint32 {
 		hit.Tokens = math.MaxUint32 - math.MaxUint32%s.coord.Alignment()
@@ -396,8 +351,7 @@ func (q *Query) Release() {
 		q.scans[i].rankRuns = nil
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
-	q.active, q.ended, q.explain = false, false, false
-	q.workLeft, q.explained = nil, explained{}
+	q.active, q.explain = false, false
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
 }
@@ -405,13 +359,13 @@ func (q *Query) Release() {
 // Held returns the bytes of memory that an unfinished lookup holds.
 func (q *Query) Held() int {
 	n := 0
-	for g, w := range q.words {
+	for _, w := range q.words {
 		if w != nil {
-			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))
+			n += 8 * cap(w.W)
 		}
 	}
 	for i := range q.scans {
-		n += q.scans[i].cursor.Held() + int(unsafe.Sizeof(rankRun{}))*cap(q.scans[i].rankRuns)
+		n += q.scans[i].cursor.Held()
 	}
 	return n
 }

@@ -39,7 +39,6 @@ func (q *Query) setMissingRanks(ends []coordinator.GroupEnd) {
 			at := q.service.coord.FirstMissingPosition(&ends[g])
 			if coverage := scan.coverageAt(at); coverage != nil {
 				required := q.service.required[g]
-				*q.workLeft -= len(required)
 				q.service.coord.SetMissingRank(&ends[g], func(i int) bool { return coverage.Holds(required[i]) })
 			}
 		}

@@ -2,10 +2,8 @@ package lookup
 
 import (
 	"context"
-	"math"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/index"
 )
 
 // ResetRank removes all that a group rank holds: a worker has died. coordinator.AnyRank in a field
@@ -19,26 +17,11 @@ func (s *Service) ResetRank(ctx context.Context, at coordinator.GroupRank) error
 	if s.remote != nil {
 		return ErrResetRank
 	}
-	var r index.PlacesReset
-	if err := s.BeginResetRank(&r, at); err != nil {
-		return err
-	}
-	r.Step(math.MaxInt)
-	return nil
-}
-
-// BeginResetRank begins ResetRank over the memory index: the caller goes on with r.Step. It must
-// not be called over a backend.
-func (s *Service) BeginResetRank(r *index.PlacesReset, at coordinator.GroupRank) error {
-	if at.IsAny() {
-		s.index.Reset()
-		return nil
-	}
 	places := s.ranks.matching(at)
 	if len(places) == 0 {
 		return s.ranks.refusal(at)
 	}
-	return s.index.BeginResetPlaces(r, places)
+	return s.index.ResetPlaces(places)
 }
 
 // matching returns the places of the group ranks that at stands for.

@@ -110,7 +110,7 @@ func (s *Service) useMemory(memory index.Config) error {
 // A hit can be all of the remaining tokens: a caller that needs the logits of the last
 // one computes its block again.
 func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	if s.coord.NeedsAligned() {
+	if numTokens > 0 && s.coord.NeedsAligned() { // Lookup refuses negative ones
 		numTokens -= numTokens % s.coord.Alignment()
 	}
 	return s.Lookup(ctx, numTokens, hashes)

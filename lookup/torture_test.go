@@ -257,12 +257,10 @@ func (w *tortured) lookup(chain []byte) {
 	}
 }
 
-// ask makes a lookup whose hashes come in pieces, and whose work is limited.
+// ask makes a lookup whose hashes come in pieces.
 func (w *tortured) ask(hashes []byte, tokens uint64) (hit api.Hit, err error) {
 	q := w.service.NewQuery()
 	defer q.Release()
-	work := 0
-	q.LimitWork(&work)
 	wanted, err := q.Begin(tokens, w.service.unaligned(tokens), w.hashLen, len(hashes)/w.hashLen)
 	for err == nil && wanted && len(hashes) > 0 {
 		n := len(hashes)
@@ -272,11 +270,10 @@ func (w *tortured) ask(hashes []byte, tokens uint64) (hit api.Hit, err error) {
 		wanted = q.Add(hashes[:n:n])
 		hashes = hashes[n:]
 	}
-	for done := false; err == nil && !done; {
-		work = 1 + w.IntN(100)
-		hit, done, err = q.FinishSome()
+	if err != nil {
+		return hit, err
 	}
-	return hit, err
+	return q.Finish()
 }
 
 // presence returns which blocks of a lookup are there, each asked for alone.
