@@ -10,6 +10,10 @@ var (
 	ErrTokens = errors.New("lookup: negative number of tokens")
 	// ErrGroupRank refuses a change of a group or rank outside the pool.
 	ErrGroupRank = errors.New("group or rank is outside the configured pool")
+	// ErrHashLen refuses hashes of other than 1 to netproto.MaxHashLen bytes.
+	ErrHashLen = errors.New("hash_len is not 1 to 64")
+	// ErrCutKey refuses keys that are not whole hashes.
+	ErrCutKey = errors.New("the keys are not a multiple of hash_len")
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")

@@ -18,7 +18,6 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestRemoteService(t *testing.T) {
@@ -47,10 +46,10 @@ func TestRemoteService(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 160, hit.Tokens)
 	_, err = s.Lookup(t.Context(), 16, coordinator.NewHashes(keys, 65))
-	require.ErrorIs(t, err, netproto.ErrHashLen)
+	require.ErrorIs(t, err, ErrHashLen)
 	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{Group: 1}, coordinator.NewHashes(keys, 32)), ErrGroupRank)
-	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
-	require.ErrorIs(t, s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 65)), netproto.ErrHashLen)
+	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:33], 32)), ErrCutKey)
+	require.ErrorIs(t, s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 65)), ErrHashLen)
 	st := s.Stat()
 	require.Equal(t, "keys", st.Backend)
 	require.EqualValues(t, 70, st.Stored)

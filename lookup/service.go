@@ -157,7 +157,7 @@ func checkPrompt(numTokens int64, hashes coordinator.Hashes) error {
 		return fmt.Errorf("%w: %d", ErrTokens, numTokens)
 	}
 	if hashes.HashLen() > netproto.MaxHashLen {
-		return netproto.ErrHashLen
+		return ErrHashLen
 	}
 	return nil
 }
@@ -173,8 +173,8 @@ func (q *Query) addAll(numTokens int64, hashes coordinator.Hashes) error {
 }
 
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last
-// hash. keys is only borrowed. It fails with ErrGroupRank, with netproto.ErrHashLen or
-// netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
+// hash. keys is only borrowed. It fails with ErrGroupRank, with ErrHashLen or
+// ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
 // index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if that
 // fails or RemoteConfig.WriteTimeout is up.
 func (s *Service) Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
@@ -218,9 +218,9 @@ func (s *Service) checkChange(at coordinator.GroupRank, keys coordinator.Hashes)
 func checkKeys(keys coordinator.Hashes) error {
 	switch n := keys.HashLen(); {
 	case n < 1 || n > netproto.MaxHashLen:
-		return netproto.ErrHashLen
+		return ErrHashLen
 	case len(keys.Blob())%n != 0:
-		return netproto.ErrCutKey
+		return ErrCutKey
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 // promptService returns a service over memory.
@@ -130,9 +129,9 @@ func TestStorePromptRefusals(t *testing.T) {
 		})
 	}
 	_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 65))
-	require.ErrorIs(t, err, netproto.ErrHashLen)
+	require.ErrorIs(t, err, ErrHashLen)
 	_, err = s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, coordinator.NewHashes(make([]byte, 100), 32))
-	require.ErrorIs(t, err, netproto.ErrCutKey)
+	require.ErrorIs(t, err, ErrCutKey)
 	stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: 256, StartToken: math.MaxUint32}, hashes)
 	require.NoError(t, err)
 	require.Equal(t, []int64{0, 0}, stored, "nothing behind a start beyond the end")

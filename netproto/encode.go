@@ -1,81 +1,97 @@
 package netproto
 
-import "encoding/binary"
-
-// First frames of replies that hold no hit.
-const (
-	StatusFailed = 0x00 // the request was refused or failed
-	StatusDone   = 0x01
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
 )
 
-// AppendLookup appends a lookup request up to and including the header of its blob
-// frame. The blob of blobLen bytes follows on the wire, so it need not be copied.
-// envelope is encoded, with its delimiter, and may be empty.
-func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendLookup(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
-}
+// First bytes of replies that hold no hit.
+const (
+	StatusFailed  = 0x00 // the request was refused or failed: nothing happened
+	StatusDone    = 0x01
+	StatusPartial = 0x04 // the request was done in part
+)
 
-// AppendExplain appends an explain request as AppendLookup does a lookup.
-func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendLookup(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
-}
+// The functions for requests take an envelope that is encoded, with its delimiter, and may be empty.
+// Those for requests with a blob append all up to and including the header of its frame, so that the
+// blob need not be copied: its blobLen bytes follow on the wire.
 
-// AppendPlan appends a plan request as AppendLookup does a lookup.
-func AppendPlan(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendLookup(dst, envelope, TagPlan, numTokens, hashLen, blobLen)
-}
-
-// appendLookup appends a request with the frames of a lookup, as AppendLookup does.
-func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tagNames[tag]), true)
+// AppendLookup appends a request with the frames of a lookup: TagLookup, TagExplain or TagPlan.
+func AppendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
+	dst = appendTag(dst, envelope, tag, true)
 	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
-	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, false)
+	return appendBlob(dst, hashLen, blobLen)
 }
 
-// AppendHolders appends a holders request, whose JSON is given, up to and including the header of
-// its blob frame. The blob of blobLen bytes follows on the wire.
-func AppendHolders(dst, envelope, query []byte, hashLen, blobLen int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(TagHolders.String()), true)
-	return appendBlob(AppendFrame(dst, query, true), hashLen, blobLen)
-}
-
-// AppendKeys appends a store or evict request up to and including the header of its
-// blob frame. The blob of blobLen bytes follows on the wire.
+// AppendKeys appends a TagStore or TagEvict.
 func AppendKeys(dst, envelope []byte, tag Tag, rank Rank, hashLen, blobLen int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), true)
-	return appendBlob(appendRank(dst, rank, true), hashLen, blobLen)
+	return appendBlob(appendRank(appendTag(dst, envelope, tag, true), rank, true), hashLen, blobLen)
 }
 
-// appendRank appends a group rank frame.
-func appendRank(dst []byte, rank Rank, more bool) []byte {
-	dst = AppendFrameHeader(dst, groupRankPCPLen, more)
-	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
-		dst = binary.BigEndian.AppendUint16(dst, v)
-	}
-	return dst
+// AppendResetRank appends a reset_rank.
+func AppendResetRank(dst, envelope []byte, at Rank) []byte {
+	return appendRank(appendTag(dst, envelope, TagResetRank, true), at, false)
 }
 
-// appendBlob appends the hash_len frame and the header of the blob frame.
-func appendBlob(dst []byte, hashLen, blobLen int) []byte {
-	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, false)
+// AppendMaskRequest appends a request for masks: TagLoadMask, TagStoreMask or TagLookupMask.
+func AppendMaskRequest(dst, envelope []byte, tag Tag, p *Prompt) []byte {
+	return appendNumbers(appendTag(dst, envelope, tag, true), tag, p, false)
 }
 
-// AppendRequest appends a request of a tag and the given frames: reset, ping or stat.
+// AppendStorePrompt appends a store_prompt. The blob is the prompt's hashes from FirstHash on.
+func AppendStorePrompt(dst, envelope []byte, p *Prompt, hashLen, blobLen int) []byte {
+	dst = appendNumbers(appendTag(dst, envelope, TagStorePrompt, true), TagStorePrompt, p, true)
+	dst = AppendFrame(dst, p.Ranks, true)
+	dst = AppendFrame(dst, p.States, true)
+	return appendBlob(dst, hashLen, blobLen)
+}
+
+// AppendRequest appends a request of a tag and the given frames: reset, ping, stat, pool or auth.
 func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), len(frames) > 0)
+	dst = appendTag(dst, envelope, tag, len(frames) > 0)
 	for i, f := range frames {
 		dst = AppendFrame(dst, f, i < len(frames)-1)
 	}
 	return dst
 }
 
-// AppendHit appends the reply to a lookup: the hit in tokens.
+// appendTag appends the envelope and the tag.
+func appendTag(dst, envelope []byte, tag Tag, more bool) []byte {
+	name := tag.String()
+	dst = AppendFrameHeader(append(dst, envelope...), len(name), more)
+	return append(dst, name...)
+}
+
+// appendRank appends a rank with pcp_rank.
+func appendRank(dst []byte, rank Rank, more bool) []byte {
+	dst = AppendFrameHeader(dst, rankPCPLen, more)
+	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
+		dst = binary.BigEndian.AppendUint16(dst, v)
+	}
+	return dst
+}
+
+// appendNumbers appends the frame of numbers of a request.
+func appendNumbers(dst []byte, tag Tag, p *Prompt, more bool) []byte {
+	list := kinds[tag].fields[0].numbers
+	dst = AppendFrameHeader(dst, 4*len(list), more)
+	for _, n := range list {
+		dst = binary.BigEndian.AppendUint32(dst, *n(p))
+	}
+	return dst
+}
+
+// appendBlob appends the hash_len frame and the header of the blob frame.
+func appendBlob(dst []byte, hashLen, blobLen int) []byte {
+	if hashLen < 0 || hashLen > math.MaxUint16 {
+		panic(fmt.Sprintf("netproto: hash_len %d does not fit 16 bits", hashLen))
+	}
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, false)
+}
+
+// AppendHit appends the reply to a lookup without tail boundaries: the hit in tokens.
 func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
 	return AppendTailHit(dst, envelope, hitTokens, 0)
 }
@@ -84,6 +100,13 @@ func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
 // numBoundaries follow by AppendTailBoundary. (Reference: the reply from vLLM 0.29.0 on.)
 func AppendTailHit(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
 	return appendHit(append(dst, envelope...), hitTokens, numBoundaries, false)
+}
+
+// AppendPlanReply appends the reply to a plan up to its tail boundaries. As many as numBoundaries
+// follow by AppendTailBoundary, and then the frame of masks by AppendFrame.
+func AppendPlanReply(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
+	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, true)
+	return appendHit(dst, hitTokens, numBoundaries, true)
 }
 
 // appendHit appends the frame of a hit up to its tail boundaries.
@@ -129,20 +152,15 @@ func AppendDone(dst, envelope, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// AppendFailed appends the reply 00 and, unless reason is empty, a frame with its text.
-func AppendFailed(dst, envelope []byte, reason string) []byte {
-	return AppendRefused(dst, envelope, reason, nil)
-}
-
-// AppendRefused is AppendFailed with a further frame behind the reason, unless details is
-// empty.
-func AppendRefused(dst, envelope []byte, reason string, details []byte) []byte {
+// AppendRefusal appends a reply of StatusFailed or StatusPartial. A frame with the text follows
+// unless it is empty, and then one with the details unless they are.
+func AppendRefusal(dst, envelope []byte, status byte, text string, details []byte) []byte {
 	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")
-	if reason == "" {
+	dst = AppendFrame(dst, []byte{status}, text != "")
+	if text == "" {
 		return dst
 	}
-	dst = append(AppendFrameHeader(dst, len(reason), len(details) > 0), reason...)
+	dst = append(AppendFrameHeader(dst, len(text), len(details) > 0), text...)
 	if len(details) > 0 {
 		dst = AppendFrame(dst, details, false)
 	}

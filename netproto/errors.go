@@ -14,6 +14,7 @@ var (
 	ErrMessageLength = errors.New("netproto: message too long")
 	ErrFrameCount    = errors.New("netproto: too many frames in a message")
 	ErrEnvelope      = errors.New("netproto: envelope too long")
+	ErrNoDelimiter   = errors.New("netproto: raw message with addresses and no delimiter")
 )
 
 // ZMTP errors, which close the connection too.
@@ -27,25 +28,6 @@ var (
 	ErrSocketType  = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
 	ErrPeerError   = errors.New("netproto: ZMTP peer sent ERROR")
 	ErrBadCommand  = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
-)
-
-// Problems of a request that is framed correctly but cannot be served. The reply is
-// 00 and, in the raw dialect, this text.
-var (
-	ErrUnknownTag   = errors.New("unknown request")
-	ErrMissingFrame = errors.New("a frame is missing")
-	ErrExtraFrame   = errors.New("more frames than the request has")
-	ErrHashLen      = errors.New("hash length outside 1 to 64 bytes")
-	ErrCutKey       = errors.New("blob is not a whole number of keys")
-	ErrEmptyBlob    = errors.New("no keys")
-	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long, or that of a reset_rank not 6 or 8")
-	ErrPingLen      = errors.New("ping payload over 65536 bytes")
-	ErrPromptLen    = errors.New("the frame of numbers is too short or too long for this request")
-	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")
-	ErrStates       = errors.New("states are not 8 bytes each, or over 4096")
-	ErrToken        = errors.New("token is empty or over 255 bytes")
-	ErrHoldersQuery = errors.New("query of a holders request is empty or over 8192 bytes")
-	ErrDescription  = errors.New("description of a pool is empty or over 65536 bytes")
 )
 
 // ErrShort is the error of ParseMessage for bytes that end inside a message.

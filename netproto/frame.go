@@ -1,8 +1,6 @@
 package netproto
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Flag bits of a frame (RFC 37/ZMTP).
 const (
@@ -20,6 +18,9 @@ func AppendFrameHeader(dst []byte, n int, more bool) []byte {
 	var flags byte
 	if more {
 		flags = flagMore
+	}
+	if n < 0 {
+		panic("netproto: a frame of a negative length")
 	}
 	if n < 256 {
 		return append(dst, flags, byte(n))

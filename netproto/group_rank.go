@@ -8,25 +8,15 @@ type Rank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 
-// Lengths in bytes of a group rank frame: without pcp_rank, with it, and with four bytes more,
-// which have no effect.
-const (
-	groupRankLen     = 6
-	groupRankPCPLen  = 8
-	groupRankLongLen = 12
-)
+// rankPCPLen is the length in bytes of a rank with pcp_rank. It may be missing, which is 0; four
+// further bytes have no effect.
+const rankPCPLen = 8
 
-// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0.
-func parseGroupRank(b []byte) (rank Rank, err error) {
-	switch len(b) {
-	case groupRankLongLen, groupRankPCPLen:
-		rank.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
-		fallthrough
-	case groupRankLen:
-		rank.Group = binary.BigEndian.Uint16(b)
-		rank.TPRank = binary.BigEndian.Uint16(b[2:])
-		rank.PPRank = binary.BigEndian.Uint16(b[4:])
-		return rank, nil
+// parseRank decodes a rank of 6, 8 or 12 bytes.
+func parseRank(b []byte) Rank {
+	r := Rank{Group: binary.BigEndian.Uint16(b), TPRank: binary.BigEndian.Uint16(b[2:]), PPRank: binary.BigEndian.Uint16(b[4:])}
+	if len(b) >= rankPCPLen {
+		r.PCPRank = binary.BigEndian.Uint16(b[6:])
 	}
-	return rank, ErrGroupRankLen
+	return r
 }

@@ -27,9 +27,6 @@ const (
 	MaxPing = 64 << 10
 	// MaxDescription is the largest description of a pool in bytes.
 	MaxDescription = 64 << 10
-	// MaxHoldersQuery is the largest JSON of a holders request in bytes. Three names of 256
-	// bytes, each written as an escape of 6, and the numbers take less than 5 KiB.
-	MaxHoldersQuery = 8 << 10
 	// MaxToken is the longest token in bytes: what a PLAIN handshake of ZMTP can send.
 	MaxToken = 255
 	// MaxRanks and MaxStates are the largest numbers of ranks and of states of a

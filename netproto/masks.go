@@ -35,17 +35,9 @@ func (m *Mask) Run(i int) (start, end uint32) {
 	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
 }
 
-// AppendMasksReply appends the reply to a request for masks. masks is its frame of masks.
-func AppendMasksReply(dst, envelope, masks []byte) []byte {
-	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, true)
-	return AppendFrame(dst, masks, false)
-}
-
-// AppendPlanReply appends the reply to a plan up to its tail boundaries. As many as
-// numBoundaries follow by AppendTailBoundary, and then the frame of masks by AppendFrame.
-func AppendPlanReply(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
-	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, true)
-	return appendHit(dst, hitTokens, numBoundaries, true)
+// AddRun appends the run of chunks [start, end) to the runs.
+func (m *Mask) AddRun(start, end uint32) {
+	m.Runs = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(m.Runs, start), end)
 }
 
 // AppendMask appends a mask to the frame of masks dst.
@@ -58,14 +50,6 @@ func AppendMask(dst []byte, m *Mask) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, v)
 	}
 	return append(dst, m.Runs...)
-}
-
-// AppendRun appends a run of chunks [start, end) behind a mask that AppendMask has appended to
-// dst[mask:], and counts it there.
-func AppendRun(dst []byte, mask int, start, end uint32) []byte {
-	count := dst[mask+maskHeaderLen-4:]
-	binary.BigEndian.PutUint32(count, binary.BigEndian.Uint32(count)+1)
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, start), end)
 }
 
 // ParseMasks calls yield with each mask of a frame of masks. The mask borrows the frame. It

@@ -29,42 +29,20 @@ type Prompt struct {
 // PromptTokensUnknown is the PromptTokens of a request that does not give it.
 const PromptTokensUnknown = ^uint32(0)
 
-// Lengths in bytes of a rank and of a state, and of the longest frame of numbers.
+// Lengths in bytes of a rank and of a state.
 const (
-	rankLen          = 6
-	stateLen         = 8
-	maxPromptNumbers = 16
+	rankLen  = 6
+	stateLen = 8
 )
 
-// numbers returns the n numbers of a request, in their order on the wire.
-func (p *Prompt) numbers(tag Tag) (fields [4]*uint32, n int) {
-	switch tag {
-	case TagLoadMask:
-		return [4]*uint32{&p.NumTokens, &p.NumHashes}, 2
-	case TagStoreMask:
-		return [4]*uint32{&p.NumTokens, &p.StartToken, &p.PromptTokens}, 3
-	case TagLookupMask:
-		return [4]*uint32{&p.NumTokens}, 1
-	}
-	return [4]*uint32{&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash}, 4
-}
+// number is one number of a Prompt.
+type number func(p *Prompt) *uint32
 
-// reset empties the prompt for the next request and retains small buffers.
-func (p *Prompt) reset() {
-	*p = Prompt{Ranks: retainSmall(p.Ranks), States: retainSmall(p.States)}
-}
-
-// endPromptNumbers decodes the frame of numbers, whose size in bytes is given, from scratch.
-func (q *Request) endPromptNumbers(size uint64) {
-	fields, n := q.Prompt.numbers(q.Tag)
-	if size != uint64(4*n) {
-		q.fail(ErrPromptLen)
-		return
-	}
-	for i, field := range fields[:n] {
-		*field = binary.BigEndian.Uint32(q.scratch[4*i:])
-	}
-}
+func numTokens(p *Prompt) *uint32    { return &p.NumTokens }
+func numHashes(p *Prompt) *uint32    { return &p.NumHashes }
+func startToken(p *Prompt) *uint32   { return &p.StartToken }
+func promptTokens(p *Prompt) *uint32 { return &p.PromptTokens }
+func firstHash(p *Prompt) *uint32    { return &p.FirstHash }
 
 // NumRanks returns the number of ranks.
 func (p *Prompt) NumRanks() int { return len(p.Ranks) / rankLen }
@@ -94,37 +72,4 @@ func (p *Prompt) State(i int) (group, tokens uint32) {
 // AddState appends the state of a group that ends at a token.
 func (p *Prompt) AddState(group, tokens uint32) {
 	p.States = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(p.States, group), tokens)
-}
-
-// AppendMaskRequest appends a request for masks: TagLoadMask, TagStoreMask or TagLookupMask.
-func AppendMaskRequest(dst, envelope []byte, tag Tag, p *Prompt) []byte {
-	return appendPromptNumbers(dst, envelope, tag, p, false)
-}
-
-// AppendStorePrompt appends a store_prompt up to and including the header of its blob frame.
-// The blob of blobLen bytes follows on the wire: the prompt's hashes from FirstHash on.
-func AppendStorePrompt(dst, envelope []byte, p *Prompt, hashLen, blobLen int) []byte {
-	dst = appendPromptNumbers(dst, envelope, TagStorePrompt, p, true)
-	dst = AppendFrame(dst, p.Ranks, true)
-	dst = AppendFrame(dst, p.States, true)
-	return appendBlob(dst, hashLen, blobLen)
-}
-
-// appendPromptNumbers appends the tag and the frame of numbers.
-func appendPromptNumbers(dst, envelope []byte, tag Tag, p *Prompt, more bool) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), true)
-	fields, n := p.numbers(tag)
-	dst = AppendFrameHeader(dst, 4*n, more)
-	for _, field := range fields[:n] {
-		dst = binary.BigEndian.AppendUint32(dst, *field)
-	}
-	return dst
-}
-
-// AppendResetRank appends a reset_rank request. AnyRank stands for every group or rank.
-func AppendResetRank(dst, envelope []byte, at Rank) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(TagResetRank.String()), true)
-	return appendRank(dst, at, false)
 }

@@ -8,19 +8,18 @@ import (
 
 // Handler receives the requests of one connection, in order. The Request and all slices
 // are borrowed: they are valid until the method returns. The methods are called from
-// [Reader.Feed], on its goroutine. Each may call [Reader.Pause].
+// [Reader.Feed], on its goroutine.
 type Handler interface {
-	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt or
-	// holders request, once all frames before it are read and well formed. The hashes follow.
-	// It returns false to skip them.
+	// Begin is called at the blob of a request that has one, once all frames before it are
+	// read and well formed. The hashes follow. It returns false to skip them.
 	Begin(q *Request) bool
-	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
-	// them. It returns false to skip the rest. It may call [Reader.Unread].
+	// Hashes is called with the next whole hashes of the blob, joined: at least one. It
+	// returns false to skip the rest.
 	Hashes(q *Request, hashes []byte) bool
-	// End is called once for each request, refused ones (Problem) included, and once more
-	// for each [Reader.RepeatEnd] in it.
-	End(q *Request)
-	// Dropped is called instead of End for a message without a delimiter after its
+	// End is called once for each request, refused ones (Problem) included. It returns false
+	// to make Feed return behind this message.
+	End(q *Request) (more bool)
+	// Dropped is called instead of End for a message of ZMTP without a delimiter after its
 	// address frames. It gets no reply.
 	Dropped(q *Request)
 	// Control is called with protocol bytes to send to the peer at once: the
@@ -44,18 +43,22 @@ type Reader struct {
 	frames    int             // frames of this message begun
 	size      int64           // bytes of this message, the begun frames counted whole
 	phase     phase
-	addresses int // address frames of the envelope
-	body      int // body frames begun
-	role      bodyRole
+	addresses int  // address frames of the envelope
+	skipped   bool // the address is no part of the envelope: the message will be dropped
 
-	blobLeft uint64           // bytes of whole hashes in the blob not read yet
-	skip     bool             // ignore the rest of this frame
+	body      int              // body frames begun
+	field     *field           // how the current one is read
+	scratch   [maxScratch]byte // a tag, a rank or numbers
+	filled    int              // bytes of it
+	remainder uint64           // num_tokens modulo the alignment
+	hashLen   uint64           // hash_len as sent, saturated at 64 bits
+	echoSize  int              // payload bytes of a ping
+
+	blobLeft uint64           // bytes of hashes that have not arrived and will be passed on
 	carry    [MaxHashLen]byte // a hash cut by the end of a piece; during the handshake, the greeting
 	carryLen int              // bytes in carry
 
-	paused    bool // Feed returns before it reads more
-	unread    int  // bytes at the end of the hashes that are to be passed again
-	repeatEnd bool // the message has been read, and its End is to be called again
+	stopped bool // End has returned false
 
 	gathered []byte // a ZMTP command cut by the end of a piece
 	ttl      uint16 // of the last PING, in tenths of a second
@@ -131,59 +134,45 @@ func (r *Reader) InHandshake() bool { return r.stage >= stageGreeting && r.stage
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
 // Feed consumes the next bytes of the connection and calls h. It returns how many it has
-// consumed: all of p, unless h has called Pause, Unread or RepeatEnd. The next call then goes on:
-// it is passed the bytes that were left, and they may be none. It borrows p until it returns.
-// It overwrites tokens and passwords in p. An error is a *FrameError and final: later calls
-// return it again.
+// consumed: all of p, unless End has returned false. The next call is then passed the rest.
+// It borrows p until it returns. It overwrites tokens and passwords in p. An error is a
+// *FrameError and final: later calls return it again.
 func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
-	if r.err != nil {
-		return 0, r.err
+	r.stopped = false
+	for consumed < len(p) && !r.stopped && r.err == nil {
+		var n int
+		n, r.err = r.read(p[consumed:], h)
+		consumed += n
 	}
-	r.paused = false
-	if r.repeatEnd {
-		r.endMessage(h)
-	}
-	for consumed < len(p) && !r.paused {
-		n, err := r.read(p[consumed:], h)
-		if consumed += n; err != nil {
-			r.err = err
-			return consumed, err
-		}
-	}
-	return consumed, nil
+	return consumed, r.err
 }
-
-// Pause makes Feed return as soon as the method that calls it has. The bytes behind are not
-// consumed. Only methods of the Handler call it.
-func (r *Reader) Pause() { r.paused = true }
-
-// Unread makes Feed pause, and later pass the last n bytes of these hashes to Hashes again. Only
-// Hashes calls it; n is a whole number of hashes. If Hashes returns false, they are skipped with
-// the rest.
-func (r *Reader) Unread(n int) { r.paused, r.unread = true, n }
-
-// RepeatEnd makes Feed pause, and call End again for the same request when it goes on. Only End
-// calls it.
-func (r *Reader) RepeatEnd() { r.paused, r.repeatEnd = true, true }
 
 // Held returns the bytes of memory that a Reader holds for messages: the unfinished one, and
 // buffers that it keeps for the next.
 func (r *Reader) Held() int { return cap(r.gathered) + r.req.held() }
 
-// read consumes some of the next bytes, at least one unless paused, and returns their number.
+// read consumes some of the next bytes and returns their number. At the first byte of a connection
+// it consumes none.
 func (r *Reader) read(p []byte, h Handler) (int, error) {
 	if r.state != inBody {
 		return r.readOutsideBody(p, h)
 	}
 	p = p[:min(uint64(len(p)), r.bodyLeft)]
-	n, err := r.readBody(p, h)
-	if err != nil {
-		return n, err
+	if r.phase == phaseFirst {
+		if err := r.decideEnvelope(p[0], h); err != nil {
+			return 0, err
+		}
 	}
-	if r.bodyLeft -= uint64(n); r.bodyLeft == 0 {
+	switch {
+	case r.phase == phaseBody:
+		r.readBody(p, h)
+	case !r.skipped:
+		r.req.Envelope = append(r.req.Envelope, p...)
+	}
+	if r.bodyLeft -= uint64(len(p)); r.bodyLeft == 0 {
 		r.endFrame(h)
 	}
-	return n, nil
+	return len(p), nil
 }
 
 // readOutsideBody reads bytes that do not belong to a message frame's body, and returns
@@ -259,8 +248,10 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 		return r.frameError(ErrFrameCount)
 	case maxBody < 0 || r.frame.size > uint64(maxBody):
 		return r.frameError(ErrMessageLength)
-	case r.phase == phaseEnvelope && !r.addressFits():
-		return r.frameError(ErrEnvelope)
+	case r.phase == phaseEnvelope:
+		if err := r.checkAddress(); err != nil {
+			return err
+		}
 	}
 	r.size += headerLen + int64(r.frame.size)
 	r.bodyLeft = r.frame.size
@@ -278,11 +269,19 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 	return nil
 }
 
-// addressFits reports whether the current frame is within the limits of an envelope. The
-// last frame of a message always is: the message then has no delimiter, as that of a
-// DEALER that omits it, and will be dropped.
-func (r *Reader) addressFits() bool {
-	return r.frame.size == 0 || !r.frame.more() || r.isAddress()
+// checkAddress checks the current frame of an envelope. A message that ends without a delimiter
+// closes a raw connection. In ZMTP it is dropped, as that of a DEALER that omits it, whatever its
+// last frame is.
+func (r *Reader) checkAddress() error {
+	switch {
+	case r.frame.size == 0: // the delimiter, or in ZMTP the end of a message without one
+		return nil
+	case !r.frame.more() && r.stage == stageRaw:
+		return r.frameError(ErrNoDelimiter)
+	case r.frame.more() && !r.isAddress():
+		return r.frameError(ErrEnvelope)
+	}
+	return nil
 }
 
 // isAddress reports whether the current frame can be one more address frame.
@@ -293,88 +292,11 @@ func (r *Reader) isAddress() bool {
 // beginAddress appends the header of an address frame to the envelope.
 func (r *Reader) beginAddress() {
 	if !r.isAddress() {
-		r.skip = true // the message will be dropped
+		r.skipped = true
 		return
 	}
 	r.addresses++
 	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
-}
-
-// beginBody sets the role of a body frame.
-func (r *Reader) beginBody(h Handler) {
-	r.role = r.req.roleOf(r.body)
-	r.body++
-	r.req.filled = 0
-	switch r.role {
-	case roleBlob:
-		r.beginBlob(h)
-	case roleEcho:
-		r.req.echoHeader(r.frame.size)
-	}
-}
-
-// readBody consumes bytes of the current frame's body: all of p, except in a blob. It returns
-// their number.
-func (r *Reader) readBody(p []byte, h Handler) (int, error) {
-	if r.phase == phaseFirst {
-		if err := r.decideEnvelope(p[0], h); err != nil {
-			return 0, err
-		}
-	}
-	switch {
-	case r.phase == phaseEnvelope:
-		if !r.skip {
-			r.req.Envelope = append(r.req.Envelope, p...)
-		}
-	case r.role == roleBlob:
-		return r.readBlob(p, h), nil
-	default:
-		r.readField(p)
-	}
-	return len(p), nil
-}
-
-// readField consumes p, the next bytes of a body frame that is no blob.
-func (r *Reader) readField(p []byte) {
-	q := &r.req
-	switch r.role {
-	case roleTag:
-		q.fill(q.name[:], p)
-	case roleNumTokens:
-		q.foldNumTokens(p, r.alignment)
-	case roleHashLen:
-		for _, b := range p {
-			q.hashLen = foldByte(q.hashLen, b)
-		}
-	case roleGroupRank:
-		q.fill(q.scratch[:groupRankLongLen], p)
-	case rolePromptNumbers:
-		q.fill(q.scratch[:maxPromptNumbers], p)
-	case roleRanks:
-		q.Prompt.Ranks = q.appendBounded(q.Prompt.Ranks, p, rankLen*MaxRanks, ErrRanks)
-	case roleStates:
-		q.Prompt.States = q.appendBounded(q.Prompt.States, p, stateLen*MaxStates, ErrStates)
-	case roleEcho:
-		if q.Problem == nil {
-			q.Echo = append(q.Echo, p...)
-		}
-	case roleDescription:
-		if r.frame.size <= MaxDescription {
-			q.Description = append(q.Description, p...)
-		}
-	case roleHoldersQuery:
-		if r.frame.size <= MaxHoldersQuery {
-			q.HoldersQuery = append(q.HoldersQuery, p...)
-		}
-	case roleToken:
-		if r.frame.size <= MaxToken {
-			if q.Token == nil {
-				q.Token = make([]byte, 0, MaxToken) // growing would leave copies
-			}
-			q.Token = append(q.Token, p...)
-			clear(p)
-		}
-	}
 }
 
 // decideEnvelope decides by the first byte of a raw message's first frame whether there
@@ -386,8 +308,8 @@ func (r *Reader) decideEnvelope(b byte, h Handler) error {
 		return nil
 	}
 	r.phase = phaseEnvelope
-	if !r.addressFits() {
-		return r.frameError(ErrEnvelope)
+	if err := r.checkAddress(); err != nil {
+		return err
 	}
 	r.beginAddress()
 	return nil
@@ -403,7 +325,7 @@ func (r *Reader) endFrame(h Handler) {
 	r.state = inHeader
 	switch r.phase {
 	case phaseBody:
-		r.req.endBody(r.role, r.frame.size)
+		r.endBody()
 	case phaseFirst, phaseEnvelope:
 		// An empty frame is the delimiter. To REP one that ends the message is none.
 		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) {
@@ -416,26 +338,23 @@ func (r *Reader) endFrame(h Handler) {
 	}
 }
 
-// endMessage calls End or Dropped and resets the Reader for the next message, unless End is
-// to be called again.
+// endMessage calls End or Dropped and resets the Reader for the next message.
 func (r *Reader) endMessage(h Handler) {
-	if !r.repeatEnd {
-		r.req.finish(r.body)
-	}
-	r.repeatEnd = false
+	q := &r.req
 	if r.phase == phaseBody {
-		h.End(&r.req)
+		if q.Problem == nil {
+			q.Problem = r.checkMissing()
+		}
+		r.stopped = !h.End(q)
 	} else {
-		h.Dropped(&r.req)
+		h.Dropped(q)
 	}
-	if r.repeatEnd {
-		return
-	}
-	r.req.reset()
-	r.frames, r.size, r.addresses, r.body = 0, 0, 0, 0
+	q.reset()
+	r.frames, r.size, r.addresses, r.skipped = 0, 0, 0, false
+	r.body, r.remainder, r.hashLen, r.echoSize = 0, 0, 0, 0
+	r.carryLen, r.blobLeft = 0, 0
 	r.phase = phaseFirst
 	if r.stage == stageZMTP {
 		r.phase = phaseEnvelope
 	}
-	r.carryLen, r.blobLeft, r.skip = 0, 0, false
 }

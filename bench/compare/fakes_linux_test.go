@@ -152,7 +152,7 @@ func serveFaultTo(conn net.Conn, fault string) error {
 			return err
 		}
 	}
-	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, 0, hashLen, blob)) + blob); err != nil {
+	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, netproto.TagLookup, 0, hashLen, blob)) + blob); err != nil {
 		return err
 	}
 	switch fault {
@@ -325,7 +325,7 @@ func (f *fake) reply(frames [][]byte) []byte {
 			f.stored[string(b[:hashLen])] = true
 		}
 		if f.fault == "refuses store" {
-			return netproto.AppendFailed(nil, nil, "no")
+			return netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "no", nil)
 		}
 		return netproto.AppendDone(nil, nil, nil)
 	}
@@ -341,7 +341,7 @@ func (f *fake) reply(frames [][]byte) []byte {
 	case f.fault == "misses cuts" && !whole:
 		hit = len(frames[3]) / hashLen
 	case f.fault == "refuses" && tenth:
-		return netproto.AppendFailed(nil, nil, "")
+		return netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "", nil)
 	case f.fault == "closes" && tenth:
 		return nil
 	case f.fault == "silent" && tenth:

@@ -61,7 +61,7 @@ func learnPool(ctx context.Context, c *wire.Control, o Options) (coordinator.Poo
 // groupKinds asks the server for the kinds of its groups: its explanation of any
 // lookup names them.
 func groupKinds(ctx context.Context, c *wire.Control, o Options, tokens uint32) ([]coordinator.Kind, error) {
-	text, err := c.Done(ctx, "explain", netproto.AppendExplain(nil, o.Dialect.Envelope(), tokens, hashLen, 0))
+	text, err := c.Done(ctx, "explain", netproto.AppendLookup(nil, o.Dialect.Envelope(), netproto.TagExplain, tokens, hashLen, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func blockTokens(ctx context.Context, c *wire.Control, o Options) (block int, wh
 
 // probeHit looks the stored hashes of a probe up in a prompt of so many tokens.
 func probeHit(ctx context.Context, c *wire.Control, o Options, tokens uint32, blob []byte) (uint32, error) {
-	frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), tokens, hashLen, len(blob)), blob)
+	frames, err := c.Ask(ctx, netproto.AppendLookup(nil, o.Dialect.Envelope(), netproto.TagLookup, tokens, hashLen, len(blob)), blob)
 	if err != nil {
 		return 0, fmt.Errorf("lookup: %w", err)
 	}

@@ -45,7 +45,7 @@ func TestPing(t *testing.T) {
 		"zmtp":        {ZMTP, [][]byte{enveloped}, nil, ""},
 		"extra":       {Raw, [][]byte{append(pong, 7)}, measure.ErrAnswer, "bytes that were not asked for: 07"},
 		"no envelope": {ZMTP, [][]byte{pong}, measure.ErrAnswer, "no empty frame in front of it"},
-		"refused":     {Raw, [][]byte{netproto.AppendFailed(nil, nil, "why")}, measure.ErrAnswer, `ping was answered a refusal (00): "why"`},
+		"refused":     {Raw, [][]byte{netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "why", nil)}, measure.ErrAnswer, `ping was answered a refusal (00): "why"`},
 		"another":     {Raw, [][]byte{netproto.AppendFrame([]byte{1, 1, 1}, []byte("x"), false)}, measure.ErrAnswer, `a ping came back as "x"`},
 		"garbage":     {Raw, [][]byte{[]byte("HTTP")}, measure.ErrAnswer, "48545450"},
 		"closed":      {Raw, nil, measure.ErrLost, "closed by the server"},

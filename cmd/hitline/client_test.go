@@ -223,7 +223,7 @@ func TestRefused(t *testing.T) {
 // A refusal is printed in one line, without control characters.
 func TestRefusedInSeveralLines(t *testing.T) {
 	reason := "one\r\ntwo\x1b[31m\u009b"
-	address := listenAndReply(t, string(netproto.AppendFailed(nil, nil, reason)))
+	address := listenAndReply(t, string(netproto.AppendRefusal(nil, nil, netproto.StatusFailed, reason, nil)))
 	got := runClient(t, address, "ping")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "one..two.[31m.\n")

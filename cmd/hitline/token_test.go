@@ -72,7 +72,7 @@ func serveTokens(conn net.Conn) {
 
 func refused(kind, request, reason string) []byte {
 	details, _ := json.Marshal(api.Refusal{Refusal: kind, Request: request})
-	return netproto.AppendRefused(nil, nil, reason, details)
+	return netproto.AppendRefusal(nil, nil, netproto.StatusFailed, reason, details)
 }
 
 func writeToken(t *testing.T, token string) (path string) {

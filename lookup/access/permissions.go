@@ -40,7 +40,7 @@ var names = [...]string{"lookup", "plan", "explain", "stat", "ping", "pool", "ho
 var needed = [...]Permissions{
 	netproto.TagLookup: Lookup, netproto.TagExplain: Explain,
 	netproto.TagPlan: Plan, netproto.TagLoadMask: Plan, netproto.TagStoreMask: Plan, netproto.TagLookupMask: Plan,
-	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool, netproto.TagHolders: Holders,
+	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool,
 	netproto.TagStore: Store, netproto.TagStorePrompt: Store, netproto.TagEvict: Evict,
 	netproto.TagReset: Reset, netproto.TagResetRank: Reset,
 }

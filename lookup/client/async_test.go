@@ -177,7 +177,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 
 		notReady(t, a, "refused", 48)
 		r := <-held
-		r.conn.send(netproto.AppendFailed(nil, r.envelope, "no"))
+		r.conn.send(netproto.AppendRefusal(nil, r.envelope, netproto.StatusFailed, "no", nil))
 		synctest.Wait()
 		hit, ready, err = a.Poll("refused", 0, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)

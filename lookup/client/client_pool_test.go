@@ -464,7 +464,7 @@ func TestClientBatch(t *testing.T) {
 				if held = append(held, r); len(held) == want {
 					for _, i := range rand.Perm(len(held)) {
 						if r := held[i]; r.numTokens%10 == 3 {
-							r.conn.send(netproto.AppendFailed(nil, r.envelope, "no threes"))
+							r.conn.send(netproto.AppendRefusal(nil, r.envelope, netproto.StatusFailed, "no threes", nil))
 						} else {
 							r.reply()
 						}
@@ -520,7 +520,7 @@ func TestClientBatchIsOneWrite(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // the peer waits
 			asks := slices.Repeat([]BatchLookup{{NumTokens: 1, Hashes: coordinator.NewHashes(make([]byte, 64), 32)}}, 200)
 			require.ErrorIs(t, c.Batch(background, asks), ErrConnect)
-			one := len(netproto.AppendLookup(nil, make([]byte, envelopeLen), 1, 32, 64)) + 64
+			one := len(netproto.AppendLookup(nil, make([]byte, envelopeLen), netproto.TagLookup, 1, 32, 64)) + 64
 			require.Equal(t, 200*one, <-first)
 		})
 	}

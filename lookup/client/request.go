@@ -16,26 +16,19 @@ type request struct {
 	rank      coordinator.GroupRank // of TagStore, TagEvict and TagResetRank
 	blob      []byte                // hashes or keys, joined, a description or a token; borrowed from the caller
 	prompt    *netproto.Prompt      // of TagStorePrompt and requests for masks
-	query     []byte                // of TagHolders
 }
 
 // appendHead appends the encoded request without its blob.
 func (r *request) appendHead(dst, envelope []byte) []byte {
 	switch r.tag {
-	case netproto.TagLookup:
-		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
-	case netproto.TagPlan:
-		return netproto.AppendPlan(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
+		return netproto.AppendLookup(dst, envelope, r.tag, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
 		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
-	case netproto.TagExplain:
-		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagStore, netproto.TagEvict:
 		return netproto.AppendKeys(dst, envelope, r.tag, netproto.Rank(r.rank), r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
-	case netproto.TagHolders:
-		return netproto.AppendHolders(dst, envelope, r.query, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
 		return netproto.AppendResetRank(dst, envelope, netproto.Rank(r.rank))
 	case netproto.TagPool, netproto.TagAuth:

@@ -67,7 +67,7 @@ func (s *tokenServer) handle(r *fakeRequest) {
 	if details != nil {
 		frame, _ = json.Marshal(details)
 	}
-	r.conn.send(netproto.AppendRefused(nil, r.envelope, reason, frame))
+	r.conn.send(netproto.AppendRefusal(nil, r.envelope, netproto.StatusFailed, reason, frame))
 }
 
 // dialer is the option of clients of the server.

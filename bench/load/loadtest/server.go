@@ -189,7 +189,7 @@ func (p *peer) reply(envelope []byte, frames [][]byte) (answer []byte, more bool
 		clear(s.stored)
 		return netproto.AppendDone(nil, envelope, nil), true
 	}
-	return netproto.AppendFailed(nil, envelope, fmt.Sprintf("unknown request %q", frames[0])), true
+	return netproto.AppendRefusal(nil, envelope, netproto.StatusFailed, fmt.Sprintf("unknown request %q", frames[0]), nil), true
 }
 
 // change stores or evicts.
@@ -199,7 +199,7 @@ func (s *Server) change(envelope []byte, what string, keys []byte) []byte {
 	if store {
 		s.stores++
 		if s.Fault == NoStore && s.stores%10 == 0 {
-			return netproto.AppendFailed(nil, envelope, "no room")
+			return netproto.AppendRefusal(nil, envelope, netproto.StatusFailed, "no room", nil)
 		}
 		do = s.Fault != Forgets || s.stores%2 == 1
 	} else {
@@ -250,7 +250,7 @@ func (p *peer) lookup(envelope []byte, frames [][]byte) (answer []byte, more boo
 	case Garbage:
 		return []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), true
 	case Refuses:
-		return netproto.AppendFailed(nil, envelope, "tired"), true
+		return netproto.AppendRefusal(nil, envelope, netproto.StatusFailed, "tired", nil), true
 	case Extra:
 		return append(right, 0), true
 	case Twice:

@@ -1,0 +1,55 @@
+package netproto
+
+import "strconv"
+
+// Problem is why a request that is framed correctly cannot be served.
+type Problem struct {
+	// Code is for programs: one of the Code constants.
+	Code string
+	// Text is for people, in the words of docs/protocol.md.
+	Text string
+	// Frame is the number of the wrong body frame, counted from the tag, which is 0. It is 0 if no
+	// other frame is wrong.
+	Frame int
+	// Limit is what CodeTooLarge exceeds, in the unit of what is too large.
+	Limit int64
+}
+
+// The codes of a Problem.
+const (
+	CodeUnknownRequest = "unknown_request"
+	CodeBadRequest     = "bad_request"
+	CodeTooLarge       = "too_large"
+)
+
+// Error returns the text.
+func (p *Problem) Error() string { return p.Text }
+
+// noRequest is the problem of a message that ends with its delimiter.
+var noRequest = Problem{Code: CodeUnknownRequest, Text: "no request behind the delimiter"}
+
+// maxScratch is the length of the longest frame that is gathered in Reader.scratch. An unknown tag is quoted up to it.
+const maxScratch = 32
+
+// unknownRequest returns the problem of an unknown tag of size bytes, which name has in part.
+func unknownRequest(name []byte, size uint64) *Problem {
+	text := append(make([]byte, 0, 64), "unknown request "...)
+	text = strconv.AppendQuote(text, string(name))
+	if size > uint64(len(name)) {
+		text = append(text, "..."...)
+	}
+	return &Problem{Code: CodeUnknownRequest, Text: string(text)}
+}
+
+// badFrame returns the problem of the current frame: its name and the text.
+func (r *Reader) badFrame(text string) *Problem {
+	return &Problem{Code: CodeBadRequest, Text: r.field.name + text, Frame: r.body - 1}
+}
+
+// largeFrame returns the problem of the current frame that is over limit bytes.
+func (r *Reader) largeFrame(limit int) *Problem {
+	return &Problem{
+		Code: CodeTooLarge, Text: r.field.name + " is over " + strconv.Itoa(limit) + " bytes",
+		Frame: r.body - 1, Limit: int64(limit),
+	}
+}
