@@ -38,7 +38,7 @@ func TestMaskRequestsRoundTrip(t *testing.T) {
 
 func TestPlanRequest(t *testing.T) {
 	blob := hashes(3, 20)
-	b := append(AppendPlan(nil, []byte("\x01\x00"), 4811, 20, len(blob)), blob...)
+	b := append(AppendLookup(nil, []byte("\x01\x00"), TagPlan, 4811, 20, len(blob)), blob...)
 	require.Equal(t, message("", "plan", be(4, 4811), be(2, 20), blob), b)
 	want := []string{"begin plan len=20 n=3", fmt.Sprintf("plan env=0100 tokens=4811 unaligned=true hashes=%x", blob)}
 	for size := range len(b) {
@@ -98,57 +98,52 @@ func TestPromptRequestsRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		frames []string
-		want   error
-		begun  bool
+		want   string
 	}{
-		"plan without a blob":           {[]string{"plan", be(4, 16), be(2, 16)}, ErrMissingFrame, false},
-		"plan, hash length 65":          {[]string{"plan", be(4, 16), be(2, 65), h3}, ErrHashLen, false},
-		"load_mask alone":               {[]string{"load_mask"}, ErrMissingFrame, false},
-		"load_mask without numbers":     {[]string{"load_mask", ""}, ErrPromptLen, false},
-		"load_mask, one number":         {[]string{"load_mask", be(4, 1)}, ErrPromptLen, false},
-		"load_mask, a byte too many":    {[]string{"load_mask", be(8, 1) + "x"}, ErrPromptLen, false},
-		"load_mask, three numbers":      {[]string{"load_mask", be(8, 1) + be(4, 1)}, ErrPromptLen, false},
-		"load_mask, a frame too many":   {[]string{"load_mask", be(8, 1), ""}, ErrExtraFrame, false},
-		"store_mask, two numbers":       {[]string{"store_mask", be(8, 1)}, ErrPromptLen, false},
-		"store_mask, four numbers":      {[]string{"store_mask", be(8, 1) + be(8, 1)}, ErrPromptLen, false},
-		"store_mask, a frame too many":  {[]string{"store_mask", be(8, 1) + be(4, 1), ""}, ErrExtraFrame, false},
-		"lookup_mask, two numbers":      {[]string{"lookup_mask", be(8, 1)}, ErrPromptLen, false},
-		"lookup_mask, a cut number":     {[]string{"lookup_mask", be(3, 1)}, ErrPromptLen, false},
-		"lookup_mask, very long":        {[]string{"lookup_mask", strings.Repeat("x", 5000)}, ErrPromptLen, false},
-		"no numbers":                    {with(1, ""), ErrPromptLen, false},
-		"three numbers":                 {with(1, be(8, 0)+be(4, 0)), ErrPromptLen, false},
-		"a byte too many":               {with(1, be(8, 0)+be(8, 0)+"x"), ErrPromptLen, false},
-		"a cut rank":                    {with(2, "12345"), ErrRanks, false},
-		"a group rank":                  {with(2, "12345678"), ErrRanks, false},
-		"too many ranks":                {with(2, strings.Repeat("rank  ", MaxRanks+1)), ErrRanks, false},
-		"a cut state":                   {with(3, "1234567"), ErrStates, false},
-		"too many states":               {with(3, strings.Repeat("states  ", MaxStates+1)), ErrStates, false},
-		"no hash length":                {with(4, ""), ErrHashLen, false},
-		"hash length 0":                 {with(4, be(2, 0)), ErrHashLen, false},
-		"hash length 65":                {with(4, be(2, 65)), ErrHashLen, false},
-		"hash length of one byte":       {with(4, be(1, 16)), ErrHashLen, false},
-		"no hashes":                     {with(5, ""), ErrEmptyBlob, false},
-		"a cut hash":                    {with(5, h3+"x"), ErrCutKey, false},
-		"a frame too many":              {append(append([]string(nil), good...), ""), ErrExtraFrame, true},
-		"no blob":                       {good[:5], ErrMissingFrame, false},
-		"no states":                     {good[:3], ErrMissingFrame, false},
-		"reset_rank alone":              {[]string{"reset_rank"}, ErrMissingFrame, false},
-		"reset_rank of a chunk":         {[]string{"reset_rank", be(8, 1) + be(4, 1)}, ErrGroupRankLen, false},
-		"reset_rank of 7 bytes":         {[]string{"reset_rank", be(7, 1)}, ErrGroupRankLen, false},
-		"reset_rank, empty":             {[]string{"reset_rank", ""}, ErrGroupRankLen, false},
-		"reset_rank, a frame too many":  {[]string{"reset_rank", be(8, 1), ""}, ErrExtraFrame, false},
-		"reset_rank, a much longer one": {[]string{"reset_rank", strings.Repeat("x", 300)}, ErrGroupRankLen, false},
+		"plan without a blob":           {[]string{"plan", be(4, 16), be(2, 16)}, bad(3, "the blob is missing")},
+		"plan, hash length 65":          {[]string{"plan", be(4, 16), be(2, 65), h3}, bad(2, "hash_len is over 64")},
+		"load_mask alone":               {[]string{"load_mask"}, bad(1, "the frame of numbers is missing")},
+		"load_mask without numbers":     {[]string{"load_mask", ""}, bad(1, "the frame of numbers is 0 bytes, want 8")},
+		"load_mask, one number":         {[]string{"load_mask", be(4, 1)}, bad(1, "the frame of numbers is 4 bytes, want 8")},
+		"load_mask, a byte too many":    {[]string{"load_mask", be(8, 1) + "x"}, bad(1, "the frame of numbers is 9 bytes, want 8")},
+		"load_mask, three numbers":      {[]string{"load_mask", be(8, 1) + be(4, 1)}, bad(1, "the frame of numbers is 12 bytes, want 8")},
+		"load_mask, a frame too many":   {[]string{"load_mask", be(8, 1), ""}, bad(2, "a frame too many for load_mask")},
+		"store_mask, two numbers":       {[]string{"store_mask", be(8, 1)}, bad(1, "the frame of numbers is 8 bytes, want 12")},
+		"store_mask, four numbers":      {[]string{"store_mask", be(8, 1) + be(8, 1)}, bad(1, "the frame of numbers is 16 bytes, want 12")},
+		"store_mask, a frame too many":  {[]string{"store_mask", be(8, 1) + be(4, 1), ""}, bad(2, "a frame too many for store_mask")},
+		"lookup_mask, two numbers":      {[]string{"lookup_mask", be(8, 1)}, bad(1, "the frame of numbers is 8 bytes, want 4")},
+		"lookup_mask, a cut number":     {[]string{"lookup_mask", be(3, 1)}, bad(1, "the frame of numbers is 3 bytes, want 4")},
+		"lookup_mask, very long":        {[]string{"lookup_mask", strings.Repeat("x", 5000)}, bad(1, "the frame of numbers is 5000 bytes, want 4")},
+		"no numbers":                    {with(1, ""), bad(1, "the frame of numbers is 0 bytes, want 16")},
+		"three numbers":                 {with(1, be(8, 0)+be(4, 0)), bad(1, "the frame of numbers is 12 bytes, want 16")},
+		"a byte too many":               {with(1, be(8, 0)+be(8, 0)+"x"), bad(1, "the frame of numbers is 17 bytes, want 16")},
+		"a cut rank":                    {with(2, "12345"), bad(2, "the frame of ranks is 5 bytes, want a multiple of 6")},
+		"a group rank":                  {with(2, "12345678"), bad(2, "the frame of ranks is 8 bytes, want a multiple of 6")},
+		"too many ranks":                {with(2, strings.Repeat("rank  ", MaxRanks+1)), large(2, 4096, "4097 ranks, want at most 4096")},
+		"a cut state":                   {with(3, "1234567"), bad(3, "the frame of states is 7 bytes, want a multiple of 8")},
+		"too many states":               {with(3, strings.Repeat("states  ", MaxStates+1)), large(3, 4096, "4097 states, want at most 4096")},
+		"no hash length":                {with(4, ""), bad(4, "hash_len is 0 bytes, want 2")},
+		"hash length 0":                 {with(4, be(2, 0)), bad(4, "hash_len is 0, want 1 to 64")},
+		"hash length 65":                {with(4, be(2, 65)), bad(4, "hash_len is 65, want 1 to 64")},
+		"hash length of one byte":       {with(4, be(1, 16)), bad(4, "hash_len is 1 bytes, want 2")},
+		"no hashes":                     {with(5, ""), bad(5, "the blob is empty")},
+		"a cut hash":                    {with(5, h3+"x"), bad(5, "the blob is 49 bytes, want a multiple of hash_len, 16")},
+		"a frame too many":              {append(append([]string(nil), good...), ""), bad(6, "a frame too many for store_prompt")},
+		"no blob":                       {good[:5], bad(5, "the blob is missing")},
+		"no states":                     {good[:3], bad(3, "the frame of states is missing")},
+		"reset_rank alone":              {[]string{"reset_rank"}, bad(1, "rank is missing")},
+		"reset_rank of a chunk":         {[]string{"reset_rank", be(8, 1) + be(4, 1)}, bad(1, "rank is 12 bytes, want 6 or 8")},
+		"reset_rank of 7 bytes":         {[]string{"reset_rank", be(7, 1)}, bad(1, "rank is 7 bytes, want 6 or 8")},
+		"reset_rank, empty":             {[]string{"reset_rank", ""}, bad(1, "rank is 0 bytes, want 6 or 8")},
+		"reset_rank, a frame too many":  {[]string{"reset_rank", be(8, 1), ""}, bad(2, "a frame too many for reset_rank")},
+		"reset_rank, a much longer one": {[]string{"reset_rank", strings.Repeat("x", 300)}, bad(1, "rank is 300 bytes, want 6 or 8")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := append(message(c.frames...), message("stat")...)
 			for _, size := range []int{0, 1, 3, 1000} {
 				got, _, err := feed(b, size, Limits{})
 				require.NoError(t, err, "the connection goes on")
-				if c.begun {
-					require.Contains(t, got[0], "begin store_prompt")
-					got = got[1:]
-				}
-				require.Equal(t, []string{c.frames[0] + " env= problem=" + c.want.Error(), "stat env= hashes="}, got, "pieces of %d", size)
+				require.Equal(t, []string{c.frames[0] + " env= problem=" + c.want, "stat env= hashes="}, got, "pieces of %d", size)
 			}
 		})
 	}
@@ -186,7 +181,7 @@ func TestPromptRequestsDoNotAllocate(t *testing.T) {
 	requireNoAllocs(t, func(b []byte) []byte {
 		b = append(AppendStorePrompt(b, nil, &p, 32, len(blob)), blob...)
 		b = AppendMaskRequest(b, nil, TagStoreMask, &p)
-		b = append(AppendPlan(b, nil, 1600, 32, len(blob)), blob...)
+		b = append(AppendLookup(b, nil, TagPlan, 1600, 32, len(blob)), blob...)
 		return AppendResetRank(b, nil, Rank{})
 	})
 }

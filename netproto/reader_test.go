@@ -37,9 +37,10 @@ func (r *recorder) Hashes(q *Request, hashes []byte) bool {
 	return r.stop == 0 || len(r.hashes) < r.stop
 }
 
-func (r *recorder) End(q *Request) {
+func (r *recorder) End(q *Request) bool {
 	r.lines = append(r.lines, line(q, r.hashes))
 	r.hashes = r.hashes[:0]
+	return true
 }
 
 func (r *recorder) Dropped(q *Request) {
@@ -69,15 +70,48 @@ func line(q *Request, hashes []byte) string {
 		s = fmt.Sprintf(" echo=%x", q.Echo)
 	case TagPool:
 		s = fmt.Sprintf(" description=%s", q.Description)
-	case TagHolders:
-		s = fmt.Sprintf(" query=%s", q.HoldersQuery)
 	case TagAuth:
 		s = fmt.Sprintf(" token=%s", q.Token)
 	}
 	if q.Problem != nil {
-		return fmt.Sprintf("%s env=%x problem=%v", q.Tag, q.Envelope, q.Problem)
+		return fmt.Sprintf("%s env=%x problem=%s", q.Tag, q.Envelope, problemOf(q.Problem))
 	}
 	return fmt.Sprintf("%s env=%x%s hashes=%x", q.Tag, q.Envelope, s, hashes)
+}
+
+func problemOf(p *Problem) string {
+	return fmt.Sprintf("%s, frame %d, limit %d: %s", p.Code, p.Frame, p.Limit, p.Text)
+}
+
+// bad is the problem of a wrong frame, in words.
+func bad(frame int, format string, values ...any) string {
+	return problemOf(&Problem{Code: "bad_request", Frame: frame, Text: fmt.Sprintf(format, values...)})
+}
+
+// large is the problem of a frame over a limit.
+func large(frame int, limit int64, format string, values ...any) string {
+	return problemOf(&Problem{Code: "too_large", Frame: frame, Limit: limit, Text: fmt.Sprintf(format, values...)})
+}
+
+// unknown is the problem of an unknown tag.
+func unknown(tag string) string {
+	text := fmt.Sprintf("unknown request %q", tag[:min(len(tag), 32)])
+	if len(tag) > 32 {
+		text += "..."
+	}
+	return problemOf(&Problem{Code: "unknown_request", Text: text})
+}
+
+var nothing = problemOf(&Problem{Code: "unknown_request", Text: "no request behind the delimiter"})
+
+// feedAll feeds all of p to a Reader, also if End stops it.
+func feedAll(r *Reader, p []byte, h Handler) error {
+	for {
+		n, err := r.Feed(p, h)
+		if p = p[n:]; err != nil || len(p) == 0 {
+			return err
+		}
+	}
 }
 
 // message encodes frames as one raw message.
@@ -148,7 +182,7 @@ func TestReaderRequests(t *testing.T) {
 		want   []string
 	}{
 		"lookup":           {[]string{"lookup", be(4, 48), be(2, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
-		"explain":          {[]string{"explain", be(4, 48), be(2, 16), h3 + "t", "x"}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false hashes=" + hex3}},
+		"explain":          {[]string{"explain", be(4, 48), be(2, 16), h3 + "t"}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false hashes=" + hex3}},
 		"tail ignored":     {[]string{"lookup", be(4, 48), be(2, 16), h3 + "tail"}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"extra ignored":    {[]string{"lookup", be(4, 48), be(2, 16), h3, "x", ""}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"long integers":    {[]string{"lookup", be(8, 1<<40), strings.Repeat("\x00", 300) + be(1, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=1099511627776 unaligned=false hashes=" + hex3}},
@@ -156,32 +190,42 @@ func TestReaderRequests(t *testing.T) {
 		"overflow odd":     {[]string{"lookup", "\x01" + be(8, 3), be(2, 16), h3}, []string{"begin lookup len=16 n=3", fmt.Sprintf("lookup env= tokens=%d unaligned=true hashes=", uint64(math.MaxUint64)) + hex3}},
 		"empty integers":   {[]string{"lookup", "", "", h3}, []string{"begin lookup len=0 n=0", "lookup env= tokens=0 unaligned=false hashes="}},
 		"no hashes":        {[]string{"lookup", be(4, 7), be(2, 0), ""}, []string{"begin lookup len=0 n=0", "lookup env= tokens=7 unaligned=true hashes="}},
-		"hash too long":    {[]string{"lookup", be(4, 16), be(2, 65), strings.Repeat("x", 65)}, []string{"lookup env= problem=" + ErrHashLen.Error()}},
-		"blob missing":     {[]string{"lookup", be(4, 16), be(2, 16)}, []string{"lookup env= problem=" + ErrMissingFrame.Error()}},
-		"only a tag":       {[]string{"lookup"}, []string{"lookup env= problem=" + ErrMissingFrame.Error()}},
+		"hash too long":    {[]string{"lookup", be(4, 16), be(2, 65), strings.Repeat("x", 65)}, []string{"lookup env= problem=" + bad(2, "hash_len is over 64")}},
+		"blob missing":     {[]string{"lookup", be(4, 16), be(2, 16)}, []string{"lookup env= problem=" + bad(3, "the blob is missing")}},
+		"only a tag":       {[]string{"lookup"}, []string{"lookup env= problem=" + bad(1, "num_tokens is missing")}},
 		"bare delimiter":   {[]string{"", "stat"}, []string{"stat env=0100 hashes="}},
 		"envelope":         {[]string{"\x00id", "more", "", "reset", "x"}, []string{"reset env=01030069640104" + "6d6f7265" + "0100 hashes="}},
-		"empty tag":        {[]string{"", ""}, []string{"unknown env=0100 problem=" + ErrUnknownTag.Error()}},
-		"delimiter alone":  {[]string{""}, []string{"unknown env=0100 problem=" + ErrUnknownTag.Error()}},
-		"no delimiter":     {[]string{"\x00id", "lookup"}, []string{"dropped env=01030069640106" + "6c6f6f6b7570"}},
-		"wrong case":       {[]string{"LOOKUP", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
-		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
+		"empty tag":        {[]string{"", ""}, []string{"unknown env=0100 problem=" + unknown("")}},
+		"delimiter alone":  {[]string{""}, []string{"unknown env=0100 problem=" + nothing}},
+		"wrong case":       {[]string{"LOOKUP", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + unknown("LOOKUP")}},
+		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + unknown("explains")}},
 		"store":            {[]string{"store", rank6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 0} hashes=" + hex3}},
 		"store chunk":      {[]string{"store", rank12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 4} hashes=" + hex3}},
-		"store odd rank":   {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
-		"store long rank":  {[]string{"store", rank12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
-		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
-		"store zero":       {[]string{"store", rank6, be(2, 0), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
-		"store cut":        {[]string{"store", rank6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + ErrCutKey.Error()}},
-		"store empty":      {[]string{"store", rank6, be(2, 16), ""}, []string{"store env= problem=" + ErrEmptyBlob.Error()}},
-		"store previous":   {[]string{"store", rank6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrCutKey.Error()}},
-		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrExtraFrame.Error()}},
-		"store no blob":    {[]string{"store", rank6, be(2, 16)}, []string{"store env= problem=" + ErrMissingFrame.Error()}},
+		"store odd rank":   {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + bad(1, "rank is 7 bytes, want 6, 8 or 12")}},
+		"store long rank":  {[]string{"store", rank12 + "x", be(2, 16), h3}, []string{"store env= problem=" + bad(1, "rank is 13 bytes, want 6, 8 or 12")}},
+		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + bad(2, "hash_len is 1 bytes, want 2")}},
+		"store zero":       {[]string{"store", rank6, be(2, 0), h3}, []string{"store env= problem=" + bad(2, "hash_len is 0, want 1 to 64")}},
+		"store cut":        {[]string{"store", rank6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + bad(3, "the blob is 49 bytes, want a multiple of hash_len, 16")}},
+		"store empty":      {[]string{"store", rank6, be(2, 16), ""}, []string{"store env= problem=" + bad(3, "the blob is empty")}},
+		"store previous":   {[]string{"store", rank6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + bad(4, "the key behind the blob is 5 bytes, want 16")}},
+		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + bad(5, "a frame too many for store")}},
+		"store no blob":    {[]string{"store", rank6, be(2, 16)}, []string{"store env= problem=" + bad(3, "the blob is missing")}},
 		"evict":            {[]string{"evict", rank6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= rank={1 2 3 0} hashes=" + hex3}},
-		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"begin evict len=16 n=3", "evict env= problem=" + ErrExtraFrame.Error()}},
+		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"evict env= problem=" + bad(4, "a frame too many for evict")}},
 		"ping":             {[]string{"ping", "a", "", "bc"}, []string{"ping env= echo=0101610100" + "00026263 hashes="}},
 		"ping alone":       {[]string{"ping"}, []string{"ping env= echo= hashes="}},
-		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + ErrPingLen.Error()}},
+		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + large(2, 65536, "payload is over 65536 bytes")}},
+		"explain extra":    {[]string{"explain", be(4, 48), be(2, 16), h3, "x"}, []string{"explain env= problem=" + bad(4, "a frame too many for explain")}},
+		"plan extra":       {[]string{"plan", be(4, 48), be(1, 16), h3, ""}, []string{"plan env= problem=" + bad(4, "a frame too many for plan")}},
+		"stat extra":       {[]string{"stat", ""}, []string{"stat env= problem=" + bad(1, "a frame too many for stat")}},
+		"odd tag":          {[]string{"\xffst\"at\n"}, []string{"unknown env= problem=" + unknown("\xffst\"at\n")}},
+		"long tag":         {[]string{strings.Repeat("x", 32)}, []string{"unknown env= problem=" + unknown(strings.Repeat("x", 32))}},
+		"longer than that": {[]string{strings.Repeat("y", 333), "x"}, []string{"unknown env= problem=" + unknown(strings.Repeat("y", 333))}},
+		"pool empty":       {[]string{"pool", ""}, []string{"pool env= problem=" + bad(1, "description is empty")}},
+		"pool large":       {[]string{"pool", strings.Repeat("x", MaxDescription+1)}, []string{"pool env= problem=" + large(1, 65536, "description is over 65536 bytes")}},
+		"auth empty":       {[]string{"auth", ""}, []string{"auth env= problem=" + bad(1, "token is empty")}},
+		"auth long":        {[]string{"auth", strings.Repeat("x", 256)}, []string{"auth env= problem=" + large(1, 255, "token is over 255 bytes")}},
+		"auth extra":       {[]string{"auth", "x", ""}, []string{"auth env= problem=" + bad(2, "a frame too many for auth")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := message(c.frames...)
@@ -190,7 +234,6 @@ func TestReaderRequests(t *testing.T) {
 				require.NoError(t, err, "pieces of %d", size)
 				require.Equal(t, c.want, got, "pieces of %d", size)
 				require.False(t, r.InMessage())
-				require.False(t, r.req.begun)
 			}
 		})
 	}
@@ -259,6 +302,9 @@ func TestReaderBrokenFraming(t *testing.T) {
 		"envelope frames":     {string(message(envelope...)), ErrEnvelope},
 		"address too long":    {string(message("\x00"+strings.Repeat("x", 255), "", "stat")), ErrEnvelope},
 		"long and more":       {string(message("\x00"+strings.Repeat("x", 255), "stat")), ErrEnvelope},
+		"no delimiter":        {string(message("\x00id", "lookup", be(4, 16))), ErrNoDelimiter},
+		"an address alone":    {string(message("\x00id")), ErrNoDelimiter},
+		"a long one alone":    {string(message("\x00" + strings.Repeat("x", 500))), ErrNoDelimiter},
 		"2nd address is long": {string(message("\x00", strings.Repeat("x", 256), "", "stat")), ErrEnvelope},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +330,7 @@ type discard struct{ n int }
 
 func (d *discard) Begin(*Request) bool              { return true }
 func (d *discard) Hashes(_ *Request, p []byte) bool { d.n += len(p); return true }
-func (d *discard) End(*Request)                     {}
+func (d *discard) End(*Request) bool                { return true }
 func (d *discard) Dropped(*Request)                 {}
 func (d *discard) Control(out []byte)               { d.n += len(out) }
 
@@ -393,7 +439,11 @@ func slowTraffic(b []byte, limits Limits, zmtp bool) (lines []string, bad error)
 				return lines, ErrMessageLength
 			case inEnvelope && more && (size > 255 || size > 0 && len(frames) >= 8):
 				return lines, ErrEnvelope
-			case !zmtp && len(frames) == 0 && more && size > 255 && len(b) > head && b[head] == 0:
+			case inEnvelope && !more && size > 0 && !zmtp:
+				return lines, ErrNoDelimiter
+			case !zmtp && len(frames) == 0 && size > 0 && len(b) > head && b[head] == 0 && !more:
+				return lines, ErrNoDelimiter
+			case !zmtp && len(frames) == 0 && size > 255 && len(b) > head && b[head] == 0:
 				return lines, ErrEnvelope
 			}
 			total += head + int(size)
@@ -580,62 +630,184 @@ func slowEnvelope(frames []string, zmtp bool) (env string, body []string, ok boo
 	return env, nil, false
 }
 
+// slowKind is a request: its frames behind the tag as slowFrame names them, how many there must be, and
+// whether further ones may follow.
+type slowKind struct {
+	frames string
+	least  int
+	more   bool
+}
+
+var slowKinds = map[string]slowKind{
+	"lookup": {"num_tokens any_hash_len any_blob", 3, true}, "reset": {"", 0, true}, "ping": {"", 0, true}, "stat": {"", 0, false},
+	"explain": {"num_tokens any_hash_len any_blob", 3, false}, "plan": {"num_tokens any_hash_len any_blob", 3, false},
+	"store": {"rank hash_len blob key", 3, false}, "evict": {"rank hash_len blob", 3, false}, "reset_rank": {"reset_rank", 1, false},
+	"pool": {"description", 1, false}, "auth": {"token", 1, false},
+	"load_mask": {"numbers", 1, false}, "store_mask": {"numbers", 1, false}, "lookup_mask": {"numbers", 1, false},
+	"store_prompt": {"numbers ranks states hash_len blob", 5, false},
+}
+
 func slowMessage(frames []string, zmtp bool) (lines []string) {
 	env, body, ok := slowEnvelope(frames, zmtp)
-	q := Request{Envelope: []byte(env)}
 	if !ok {
-		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}
+		return []string{fmt.Sprintf("dropped env=%x", env)}
 	}
+	q := Request{Envelope: []byte(env)}
+	head, problem, got := "unknown", nothing, ""
 	if len(body) > 0 {
-		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat,
-			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank, "auth": TagAuth,
-			"holders": TagHolders}[body[0]]
+		kind, known := slowKinds[body[0]]
+		if problem = unknown(body[0]); known {
+			head = body[0]
+			for q.Tag.String() != head {
+				q.Tag++
+			}
+			lines, got, problem = slowBody(&q, kind, body)
+		}
 	}
-	var got string
-	switch q.Tag {
-	case TagUnknown:
-		q.Problem = ErrUnknownTag
-	case TagLookup, TagExplain, TagPlan:
-		lines, got = slowLookup(&q, body)
-	case TagLoadMask, TagStoreMask, TagLookupMask:
-		q.Problem = slowOnly(body, func(f string) error { return slowNumbers(&q, f) })
-	case TagStorePrompt:
-		lines, got = slowStorePrompt(&q, body)
-	case TagResetRank:
-		q.Problem = slowOnly(body, func(f string) (err error) {
-			if q.GroupRank, err = parseGroupRank([]byte(f)); err == nil && len(f) == 12 {
-				err = ErrGroupRankLen
-			}
-			return err
-		})
-	case TagPool:
-		q.Problem = slowOnly(body, func(f string) error {
-			if q.Description = []byte(f); f == "" || len(f) > 65536 {
-				return ErrDescription
-			}
-			return nil
-		})
-	case TagAuth:
-		q.Problem = slowOnly(body, func(f string) error {
-			if q.Token = []byte(f); f == "" || len(f) > 255 {
-				return ErrToken
-			}
-			return nil
-		})
-	case TagHolders:
-		lines, got = slowHolders(&q, body)
-	case TagStore, TagEvict:
-		lines, got = slowKeys(&q, body)
-	case TagPing:
-		size := 0
-		for _, f := range body[1:] {
-			size += len(f)
-		}
-		if q.Echo = message(body[1:]...); size > 65536 {
-			q.Problem = ErrPingLen
-		}
+	if problem != "" {
+		return append(lines, fmt.Sprintf("%s env=%x problem=%s", head, env, problem))
 	}
 	return append(lines, line(&q, []byte(got)))
+}
+
+// slowBody reads the frames behind a tag.
+func slowBody(q *Request, kind slowKind, body []string) (lines []string, got, problem string) {
+	frames := strings.Fields(kind.frames)
+	for i, f := range body[1:] {
+		switch {
+		case i >= len(frames) && !kind.more:
+			return lines, got, bad(i+1, "a frame too many for %s", body[0])
+		case body[0] == "ping":
+			q.Echo = append(q.Echo, f...)
+			if len(q.Echo) > 65536 {
+				return nil, "", large(i+1, 65536, "payload is over 65536 bytes")
+			}
+		case i < len(frames):
+			if problem = slowFrame(q, frames[i], i+1, f); problem != "" {
+				return lines, got, problem
+			}
+			if strings.HasSuffix(frames[i], "blob") {
+				if i == len(frames)-1 && len(body) > len(frames)+1 && !kind.more {
+					return nil, "", bad(i+2, "a frame too many for %s", body[0])
+				}
+				lines, got = append(lines, fmt.Sprintf("begin %s len=%d n=%d", q.Tag, q.HashLen, q.NumHashes)), f[:q.NumHashes*q.HashLen]
+			}
+		}
+	}
+	if i := len(body) - 1; i < kind.least {
+		problem = bad(i+1, "%s is missing", slowNames[frames[i]])
+	}
+	if body[0] == "ping" {
+		q.Echo = message(body[1:]...)
+	}
+	return lines, got, problem
+}
+
+var slowNames = map[string]string{
+	"num_tokens": "num_tokens", "any_hash_len": "hash_len", "hash_len": "hash_len", "any_blob": "the blob", "blob": "the blob", "rank": "rank", "reset_rank": "rank",
+	"numbers": "the frame of numbers", "ranks": "the frame of ranks", "states": "the frame of states", "description": "description", "token": "token",
+}
+
+// slowFrame reads frame i of a request.
+func slowFrame(q *Request, kind string, i int, f string) (problem string) {
+	n, odd := slowInt(f)
+	p := &q.Prompt
+	switch kind {
+	case "num_tokens":
+		q.NumTokens, q.Unaligned = n, odd != 0
+	case "any_hash_len":
+		if n > 64 {
+			return bad(i, "hash_len is over 64")
+		}
+		q.HashLen = int(n)
+	case "any_blob":
+		if q.HashLen > 0 {
+			q.NumHashes = len(f) / q.HashLen
+		}
+	case "hash_len":
+		switch {
+		case len(f) != 2:
+			return bad(i, "hash_len is %d bytes, want 2", len(f))
+		case n == 0 || n > 64:
+			return bad(i, "hash_len is %d, want 1 to 64", n)
+		}
+		q.HashLen = int(n)
+	case "blob":
+		switch {
+		case f == "":
+			return bad(i, "the blob is empty")
+		case len(f)%q.HashLen != 0:
+			return bad(i, "the blob is %d bytes, want a multiple of hash_len, %d", len(f), q.HashLen)
+		}
+		q.NumHashes = len(f) / q.HashLen
+	case "key":
+		if len(f) != q.HashLen {
+			return bad(i, "the key behind the blob is %d bytes, want %d", len(f), q.HashLen)
+		}
+	case "rank", "reset_rank":
+		switch {
+		case kind == "rank" && len(f) != 6 && len(f) != 8 && len(f) != 12:
+			return bad(i, "rank is %d bytes, want 6, 8 or 12", len(f))
+		case kind == "reset_rank" && len(f) != 6 && len(f) != 8:
+			return bad(i, "rank is %d bytes, want 6 or 8", len(f))
+		}
+		q.GroupRank = slowRank(f)
+	case "ranks":
+		p.Ranks = []byte(f)
+		return slowEntries(i, f, "ranks", 6)
+	case "states":
+		p.States = []byte(f)
+		return slowEntries(i, f, "states", 8)
+	case "description":
+		q.Description = []byte(f)
+		return slowText(i, f, kind, 65536)
+	case "token":
+		q.Token = []byte(f)
+		return slowText(i, f, kind, 255)
+	default:
+		list := map[string][]*uint32{
+			"load_mask": {&p.NumTokens, &p.NumHashes}, "store_mask": {&p.NumTokens, &p.StartToken, &p.PromptTokens},
+			"lookup_mask": {&p.NumTokens}, "store_prompt": {&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash},
+		}[q.Tag.String()]
+		if len(f) != 4*len(list) {
+			return bad(i, "the frame of numbers is %d bytes, want %d", len(f), 4*len(list))
+		}
+		for k, field := range list {
+			v, _ := slowInt(f[4*k : 4*k+4])
+			*field = uint32(v)
+		}
+	}
+	return ""
+}
+
+func slowRank(f string) (r Rank) {
+	for i, field := range []*uint16{&r.Group, &r.TPRank, &r.PPRank, &r.PCPRank} {
+		if len(f) > 2*i {
+			v, _ := slowInt(f[2*i : 2*i+2])
+			*field = uint16(v)
+		}
+	}
+	return r
+}
+
+func slowEntries(i int, f, name string, size int) string {
+	switch {
+	case len(f)%size != 0:
+		return bad(i, "the frame of %s is %d bytes, want a multiple of %d", name, len(f), size)
+	case len(f) > 4096*size:
+		return large(i, 4096, "%d %s, want at most 4096", len(f)/size, name)
+	}
+	return ""
+}
+
+func slowText(i int, f, name string, limit int) string {
+	switch {
+	case f == "":
+		return bad(i, "%s is empty", name)
+	case len(f) > limit:
+		return large(i, int64(limit), "%s is over %d bytes", name, limit)
+	}
+	return ""
 }
 
 func slowInt(s string) (v uint64, mod16 byte) {
@@ -652,179 +824,9 @@ func slowInt(s string) (v uint64, mod16 byte) {
 	return v, mod16
 }
 
-func slowLookup(q *Request, body []string) ([]string, string) {
-	if len(body) > 2 {
-		if n, _ := slowInt(body[2]); n > 64 {
-			q.Problem = ErrHashLen
-			return nil, ""
-		}
-	}
-	if len(body) < 4 {
-		q.Problem = ErrMissingFrame
-		return nil, ""
-	}
-	var odd byte
-	q.NumTokens, odd = slowInt(body[1])
-	q.Unaligned = odd != 0
-	n, _ := slowInt(body[2])
-	count := 0
-	if n > 0 {
-		count = len(body[3]) / int(n)
-	}
-	return []string{fmt.Sprintf("begin %s len=%d n=%d", q.Tag, n, count)}, body[3][:count*int(n)]
-}
-
-func slowKeys(q *Request, body []string) (lines []string, got string) {
-	n, count := 0, 0
-	for i, f := range body {
-		var err error
-		switch i {
-		case 1:
-			q.GroupRank, err = parseGroupRank([]byte(f))
-		case 2:
-			v, _ := slowInt(f)
-			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {
-				err = ErrHashLen
-			}
-		case 3:
-			switch {
-			case q.Problem != nil:
-			case len(f)%n != 0:
-				err = ErrCutKey
-			case f == "":
-				err = ErrEmptyBlob
-			default:
-				count = len(f) / n
-				lines = append(lines, fmt.Sprintf("begin %s len=%d n=%d", q.Tag, n, count))
-				got = f
-			}
-		case 4:
-			if q.Tag == TagEvict {
-				err = ErrExtraFrame
-			} else if len(f) != n && q.Problem == nil {
-				err = ErrCutKey
-			}
-		default:
-			if i > 4 {
-				err = ErrExtraFrame
-			}
-		}
-		if err != nil && q.Problem == nil {
-			q.Problem = err
-		}
-	}
-	if len(body) < 4 && q.Problem == nil {
-		q.Problem = ErrMissingFrame
-	}
-	return lines, got
-}
-
-func slowHolders(q *Request, body []string) (lines []string, got string) {
-	if len(body) > 1 {
-		if q.HoldersQuery = []byte(body[1]); body[1] == "" || len(body[1]) > 8192 {
-			q.Problem = ErrHoldersQuery
-		}
-	}
-	n := 0
-	if len(body) > 2 {
-		v, _ := slowInt(body[2])
-		if n = int(v % 1000); q.Problem == nil && (len(body[2]) != 2 || v > 64) {
-			q.Problem = ErrHashLen
-		}
-	}
-	switch {
-	case q.Problem != nil:
-	case len(body) < 4:
-		q.Problem = ErrMissingFrame
-	case n == 0 && body[3] != "":
-		q.Problem = ErrHashLen
-	case n > 0 && len(body[3])%n != 0:
-		q.Problem = ErrCutKey
-	default:
-		lines, got = []string{fmt.Sprintf("begin holders len=%d n=%d", n, len(body[3])/max(n, 1))}, body[3]
-	}
-	return lines, got
-}
-
-// slowOnly judges a request that has one frame behind its tag.
-func slowOnly(body []string, judge func(frame string) error) error {
-	switch len(body) {
-	case 1:
-		return ErrMissingFrame
-	case 2:
-		return judge(body[1])
-	}
-	if err := judge(body[1]); err != nil {
-		return err
-	}
-	return ErrExtraFrame
-}
-
-// slowNumbers judges the frame of numbers of a prompt.
-func slowNumbers(q *Request, f string) error {
-	p := &q.Prompt
-	fields := map[Tag][]*uint32{
-		TagLoadMask:    {&p.NumTokens, &p.NumHashes},
-		TagStoreMask:   {&p.NumTokens, &p.StartToken, &p.PromptTokens},
-		TagLookupMask:  {&p.NumTokens},
-		TagStorePrompt: {&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash},
-	}[q.Tag]
-	if len(f) != 4*len(fields) {
-		return ErrPromptLen
-	}
-	for i, field := range fields {
-		v, _ := slowInt(f[4*i : 4*i+4])
-		*field = uint32(v)
-	}
-	return nil
-}
-
-func slowStorePrompt(q *Request, body []string) (lines []string, got string) {
-	n := uint64(0)
-	for i, f := range body {
-		var err error
-		switch i {
-		case 0:
-		case 1:
-			err = slowNumbers(q, f)
-		case 2:
-			if q.Prompt.Ranks = []byte(f); len(f)%6 != 0 || len(f) > 6*4096 {
-				err = ErrRanks
-			}
-		case 3:
-			if q.Prompt.States = []byte(f); len(f)%8 != 0 || len(f) > 8*4096 {
-				err = ErrStates
-			}
-		case 4:
-			if n, _ = slowInt(f); len(f) != 2 || n == 0 || n > 64 {
-				err = ErrHashLen
-			}
-		case 5:
-			switch {
-			case q.Problem != nil:
-			case len(f)%int(n) != 0:
-				err = ErrCutKey
-			case f == "":
-				err = ErrEmptyBlob
-			default:
-				lines, got = append(lines, fmt.Sprintf("begin store_prompt len=%d n=%d", n, len(f)/int(n))), f
-			}
-		default:
-			err = ErrExtraFrame
-		}
-		if q.Problem == nil {
-			q.Problem = err
-		}
-	}
-	if len(body) < 6 && q.Problem == nil {
-		q.Problem = ErrMissingFrame
-	}
-	return lines, got
-}
-
 // checkAgainstOracle requires that a Reader, with PLAIN or without, gets from b what slowParse gets.
 func checkAgainstOracle(t *testing.T, b []byte, plain bool, seed uint64) {
-	checkPausing(t, b, plain, seed)
+	checkStopping(t, b, plain, seed)
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
 	want, wantErr := slowParse(b, limits, plain)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -866,8 +868,8 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("store_prompt", numbers(0, 0, 0, 3), "", "", be(2, 20), h, ""), uint64(14))
 	f.Add(append(message("reset_rank", be(8, math.MaxUint64)), message("pool", "{}")...), uint64(15))
 	f.Add(append(message("auth", "token"), message("\x00id", "", "auth", "")...), uint64(16))
-	f.Add(message("holders", `{"model":"m"}`, be(2, 20), h, "x"), uint64(17))
-	f.Add(append(message("\x00id", "", "holders", "{}", be(2, 0), ""), message("holders", "{}", be(2, 0), h)...), uint64(18))
+	f.Add(append(message("evict", be(6, 1), be(2, 20), h, "x"), message("plan", be(4, 80), be(4, 20), h, "x")...), uint64(17))
+	f.Add(append(message("store", be(7, 1), be(2, 20), h), message("\x00id", "lookup")...), uint64(18))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, false, seed) })
 }
 
