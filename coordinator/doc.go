@@ -26,8 +26,6 @@
 //     none. It drops the last block that it finds: the drafter must see it computed.
 //   - position: what one presence bit stands for. A chunk, or a raw hash in fine-grained
 //     mode.
-//   - work: the cost of a search, counted in units of about one hash compared. A search whose
-//     work is used up is suspended, and goes on where it was.
 //   - key: the text that names one block on one rank in the store. A lookup checks the keys
 //     of the positions in [Coordinator.Positions] and [Coordinator.KeyMask].
 //
@@ -41,7 +39,6 @@
 //	presence.go     presence bits, and searches in them a word at a time
 //	finders.go      the rule of each kind, for one attention group
 //	find.go         FindHit: the common hit of all attention groups
-//	steps.go        the work of a search, and how it is suspended
 //	mask.go         Mask, a list kept as a rule
 //	masks.go        store, lookup and load masks
 //	stored_chunks.go StoredChunks: what a store of a prompt keeps
@@ -50,7 +47,7 @@
 //	namespace.go    the store namespace of keys, and shards
 //	keys.go         the text of keys
 //	keystore.go     KeyStore, the external store of a lookup
-//	lookup.go       Answer, also in steps: a lookup by presence
+//	lookup.go       Answer: a lookup by presence
 //	gallop.go       Gallop: a lookup over a store, in rounds; Lookup: in one round
 //	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it
@@ -73,8 +70,6 @@
 //   - A bit is read only below the current bound, and only if its chunk has a hash.
 //   - Lengths in tokens are any int64, and no cost is proportional to them.
 //   - A finder does at most one operation per word of the bitset and one per run of set bits.
-//   - AnswerSome and ExplainSome do little more than the work that they are given. What they
-//     suspend goes on where it was, and ends as if it had not been suspended.
 //   - FindHit allocates nothing once its Scratch has served a pool of as many groups.
 //   - Configured sizes are bounded so that their products stay within 64 bits.
 //

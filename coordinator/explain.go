@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"math"
 	"slices"
 )
 
@@ -11,8 +10,8 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonComplete: the group serves all tokens that a hit may have. Those are the
-	// tokens of the lookup, less the last block if one token must be left to compute.
+	// ReasonComplete: the group ends at the longest possible end in this prompt: all its
+	// tokens, or from 0.27.0 on one less, rounded down to the alignment.
 	ReasonComplete Reason = "complete"
 	// ReasonMissing: a block that the group needs is stored on no rank.
 	ReasonMissing Reason = "missing_block"
@@ -30,31 +29,30 @@ const (
 	ReasonNothing Reason = "nothing_asked"
 )
 
-// GroupEnd is the hit of one group as if it were the only one, and its reason. The common
+// GroupEnd is the hit of one group as if the pool had no other, and its reason. The common
 // hit is at most LookEnd of the shortest.
 type GroupEnd struct {
 	Group     int // store group
 	Kind      Kind
 	EndTokens int64 // the hit in tokens
 	Reason    Reason
-	// FirstMissing is the first absent block among those that a hit of all tokens
-	// needs, -1 if none is absent. Full attention needs all blocks, the others those of
-	// the last window, the current attention chunk or the last state. An eagle group needs
-	// those of its longest possible hit.
+	// FirstMissing is the first absent block among those that the longest possible end of the
+	// group in this prompt needs, -1 if none is absent. Full attention needs all blocks, the
+	// others those of the last window, the current attention chunk or the last state.
 	FirstMissing int64
 	// MissingRank is the first of Ranks(Group) that lacks block FirstMissing, and MissingRanks
 	// how many of them do, if others have it. Otherwise MissingRanks is 0. Explain leaves both
 	// to SetMissingRank.
 	MissingRank  Rank
 	MissingRanks int
-	// GapStart and GapEnd are the gap: the blocks [GapStart, GapEnd) that keep the group from
-	// ending later. With all of them stored on all ranks it would. The gap lies behind all
-	// blocks that the hit uses. Both are 0 if there is none.
+	// GapStart and GapEnd are the gap [GapStart, GapEnd): the absent blocks next behind
+	// EndTokens that keep the group from ending later in this prompt. With all of them stored on
+	// all ranks it would. Both are 0 if there are none: the group would not end later, whatever
+	// blocks are stored.
 	//
-	// It follows from the first possible end behind EndTokens: there the group would end if
-	// all blocks before it were stored. The gap begins with the first absent block that this
-	// end needs. It ends with the first stored block behind the last such one, or where the
-	// blocks end that are looked up. In fine-grained mode only ends of whole blocks count.
+	// The gap begins with the first absent block that the first possible end behind EndTokens
+	// needs. It ends with the first stored block behind the last such one, or where the blocks
+	// end that are looked up. In fine-grained mode only ends of whole blocks count.
 	GapStart, GapEnd int64
 }
 
@@ -83,50 +81,34 @@ func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
 	return KeyIndex(int(end.FirstMissing), c.Stride(end.Group)/c.KeyStride(end.Group))
 }
 
-// Explain returns, for each group, why a lookup of numTokens hits no more tokens. p is as
+// Explain is Answer with the end of each group's hit and its reason. p is as
 // for Answer, but must have the bits behind the first miss too. onAnyRank must have the
 // blocks that are stored on some of their ranks and not all.
 //
 // It fails if Answer does, and only then: for a group that would fail alone, because the
 // request has too few hashes for it, the tokens of these hashes count. It allocates, and is
 // meant for diagnosis.
-func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupEnd, error) {
-	scratch := new(Scratch)
-	if _, err := c.Answer(p, numTokens, scratch); err != nil {
-		return nil, err
+func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) (Hit, []GroupEnd, error) {
+	hit, err := c.Answer(p, numTokens, new(Scratch))
+	if err != nil {
+		return Hit{}, nil, err
 	}
-	ends, _, err := c.ExplainSome(p, onAnyRank, numTokens, scratch, nil, math.MaxInt)
-	return ends, err
-}
-
-// ExplainSome is Explain in steps, behind an AnswerSome with the same arguments that has
-// returned no error. A call does at most about work units of work. ends are those of the call
-// before, nil at first. If it returns false, there is more to do.
-func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Scratch, ends []GroupEnd, work int) (_ []GroupEnd, done bool, err error) {
-	s.steps.given, s.steps.left = work, work
-	var tokenLen int64
+	tokenLen := int64(0)
 	if p.NumHashes > 0 && numTokens > 0 {
 		if tokenLen, err = c.TokenLen(numTokens); err != nil {
-			return nil, true, err
-		}
-		if s.shortened {
-			tokenLen = floorTo(numTokens-1, c.align)
+			return Hit{}, nil, err
 		}
 	}
-	for g := len(ends); g < len(c.groups); g++ {
-		end := GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
+	ends := make([]GroupEnd, len(c.groups))
+	for g := range ends {
+		ends[g] = GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
 		if tokenLen > 0 {
-			err = c.explainGroup(&end, p, onAnyRank, tokenLen, &s.steps)
+			if err := c.explainGroup(&ends[g], p, onAnyRank, tokenLen, numTokens); err != nil {
+				return Hit{}, nil, err
+			}
 		}
-		switch {
-		case errors.Is(err, errSuspended):
-			return ends, false, nil
-		case err != nil:
-			return nil, true, err
-		}
-		ends = append(ends, end)
 	}
-	return ends, true, nil
+	return hit, ends, nil
 }
 
 // LookupExplain is Lookup and Explain over an external store. Unlike Lookup it returns an error
@@ -138,8 +120,7 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 	}
 	if l == nil {
 		none := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
-		ends, err := c.Explain(none, none, numTokens)
-		return Hit{}, ends, err
+		return c.Explain(none, none, numTokens)
 	}
 	defer l.release()
 	l.wantAll()
@@ -150,12 +131,8 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 	if err := l.applyAnswers(answers); err != nil {
 		return Hit{}, nil, err
 	}
-	p, scratch := &Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}, new(Scratch)
-	hit, err := c.Answer(p, numTokens, scratch)
-	if err != nil {
-		return Hit{}, nil, err
-	}
-	ends, _, err := c.ExplainSome(p, l.presentOnAnyRank(answers), numTokens, scratch, nil, math.MaxInt)
+	p := &Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}
+	hit, ends, err := c.Explain(p, l.presentOnAnyRank(answers), numTokens)
 	if err == nil {
 		c.setMissingRanks(ends, l.tokenLen, hashes.Len(), answers)
 	}
@@ -198,21 +175,20 @@ func (c *Coordinator) setMissingRanks(ends []GroupEnd, tokenLen int64, numHashes
 }
 
 // explainGroup sets end to that of its group, as if it were the only one.
-func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen int64, steps *steps) error {
-	if !steps.spend(finderWork) {
-		return errSuspended
-	}
+func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen, numTokens int64) error {
 	alone := c.attention[c.groups[end.Group].attention]
 	alone.members = []int{end.Group}
-	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle, ones: new(span), steps: steps}
+	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		args.align = alone.block
 	}
-	f, err := c.find(&alone, p, args)
-	if errors.Is(err, ErrIndexOutOfRange) { // the other groups kept Answer from reading there
-		covered := int64(p.NumHashes/alone.stride) * alone.block
-		args.maxLength = floorTo(min(tokenLen, covered), args.align)
-		f, err = c.find(&alone, p, args)
+	f, err := c.findAlone(&alone, p, &args)
+	if c.rules.shortensFullHit && !alone.dropsBlock() {
+		// A hit of all tokens is that of one token less, so the group needs no block behind.
+		tokenLen = floorTo(min(tokenLen, numTokens-1), c.align)
+		if args.maxLength = min(args.maxLength, tokenLen); f.hit > tokenLen {
+			f, err = c.findAlone(&alone, p, &args)
+		}
 	}
 	if errors.Is(err, ErrPrecondition) {
 		return nil // Answer did not fail: no group has a key to check
@@ -224,18 +200,34 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 	v := alone.view(p)
 	blocks := args.maxLength / alone.block
 	numKnown := min(blocks, int64(p.NumHashes/alone.stride))
-	from, to := alone.lastNeeded(numKnown, args)
-	missing := v.firstAbsentBlock(from, to, alone.chunkPositions)
-	if missing < to && (missing+1)*alone.block > end.EndTokens { // a state inside a block can lie behind
-		end.FirstMissing = missing
+	mayEndLater := end.EndTokens < tokenLen
+	if mayEndLater && !c.pool.CapacityOnly {
+		alone.findGap(end, &v, args, numKnown, c.KeyMask(end.Group))
+		mayEndLater = end.GapEnd > 0
 	}
-	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
-		end.FirstMissing = -1
-	} else if !c.pool.CapacityOnly {
-		steps.left -= int(alone.findGap(end, &v, args, numKnown, c.KeyMask(end.Group))) * alone.chunkPositions / positionsPerUnit
+	if mayEndLater {
+		from, to := alone.lastNeeded(numKnown, args)
+		missing := v.firstAbsentBlock(from, to, alone.chunkPositions)
+		if missing < to && (missing+1)*alone.block > end.EndTokens { // a state inside a block can lie behind
+			end.FirstMissing = missing
+		}
 	}
 	end.Reason = alone.reason(end, onAnyRank, args, numKnown < blocks || args.maxLength < tokenLen, tokenLen)
 	return nil
+}
+
+// findAlone runs the finder of a group. Where it would read a hash that the request does not have,
+// the tokens of the hashes count, which are then args.maxLength: the other groups kept Answer from
+// reading there.
+func (c *Coordinator) findAlone(a *attentionGroup, p *Presence, args *finderArgs) (groupHit, error) {
+	args.ones = new(span)
+	f, err := c.find(a, p, *args)
+	if errors.Is(err, ErrIndexOutOfRange) {
+		covered := int64(p.NumHashes/a.stride) * a.block
+		args.maxLength, args.ones = floorTo(min(args.maxLength, covered), args.align), new(span)
+		f, err = c.find(a, p, *args)
+	}
+	return f, err
 }
 
 // firstAbsentBlock returns the first absent block in [from, to), to if there is none.

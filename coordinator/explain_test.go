@@ -28,24 +28,27 @@ func TestExplain(t *testing.T) {
 		reason  []Reason
 		missing []int64
 	}{
-		"complete":      {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 48, []int64{48}, []Reason{ReasonComplete}, []int64{-1}},
-		"missing":       {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 2)}, nil, 3, 48, []int64{16}, []Reason{ReasonMissing}, []int64{1}},
-		"rank":          {Pool{Groups: []Group{full}, TPSize: 2}, [][]uint64{bitsOf(0, 2)}, [][]uint64{bitsOf(0, 1, 2)}, 3, 48, []int64{16}, []Reason{ReasonRank}, []int64{1}},
-		"hashes end":    {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 96, []int64{48}, []Reason{ReasonHashes}, []int64{-1}},
-		"eagle":         {Pool{Groups: []Group{full}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 48, []int64{32}, []Reason{ReasonEagle}, []int64{-1}},
-		"eagle, hole":   {Pool{Groups: []Group{full}, UseEagle: true}, [][]uint64{bitsOf(0, 1)}, nil, 3, 48, []int64{16}, []Reason{ReasonMissing}, []int64{2}},
-		"nothing":       {Pool{Groups: []Group{full}}, [][]uint64{nil}, nil, 0, 48, []int64{0}, []Reason{ReasonNothing}, []int64{-1}},
-		"no tokens":     {Pool{Groups: []Group{full}}, [][]uint64{nil}, nil, 3, 0, []int64{0}, []Reason{ReasonNothing}, []int64{-1}},
-		"alignment":     {Pool{Groups: []Group{full, {Kind: FullAttention, BlockSize: 64}}}, [][]uint64{bitsOf(0, 1, 2, 3, 4, 5), bitsOf(0, 1)}, nil, 8, 128, []int64{64, 128}, []Reason{ReasonAlignment, ReasonComplete}, []int64{6, -1}},
-		"window":        {Pool{Groups: []Group{full, window}}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(0, 1, 3)}, nil, 4, 64, []int64{64, 32}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 2}},
-		"window, rank":  {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1)}, [][]uint64{bitsOf(0, 1, 3)}, 4, 64, []int64{32}, []Reason{ReasonWindow}, []int64{2}},
-		"window, rank3": {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1, 2)}, [][]uint64{bitsOf(0, 1, 2, 3)}, 4, 64, []int64{48}, []Reason{ReasonRank}, []int64{3}},
-		"window, eagle": {Pool{Groups: []Group{window}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2, 6, 7)}, nil, 8, 128, []int64{32}, []Reason{ReasonWindow}, []int64{5}},
-		"mamba":         {Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}}, [][]uint64{bitsOf(1)}, nil, 4, 64, []int64{32}, []Reason{ReasonMissing}, []int64{3}},
-		"state behind":  {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
-		"chunked":       {Pool{Groups: []Group{{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 32}}}, [][]uint64{bitsOf()}, nil, 3, 48, []int64{32}, []Reason{ReasonMissing}, []int64{2}},
-		"one left":      {Pool{Groups: []Group{full, window}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
-		"shared spec":   {Pool{Groups: []Group{full, full}}, [][]uint64{bitsOf(0, 1, 2), bitsOf(0)}, nil, 3, 48, []int64{48, 16}, []Reason{ReasonComplete, ReasonMissing}, []int64{-1, 1}},
+		"complete":       {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 48, []int64{48}, []Reason{ReasonComplete}, []int64{-1}},
+		"missing":        {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 2)}, nil, 3, 48, []int64{16}, []Reason{ReasonMissing}, []int64{1}},
+		"rank":           {Pool{Groups: []Group{full}, TPSize: 2}, [][]uint64{bitsOf(0, 2)}, [][]uint64{bitsOf(0, 1, 2)}, 3, 48, []int64{16}, []Reason{ReasonRank}, []int64{1}},
+		"hashes end":     {Pool{Groups: []Group{full}}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 96, []int64{48}, []Reason{ReasonHashes}, []int64{-1}},
+		"eagle":          {Pool{Groups: []Group{full}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2)}, nil, 3, 48, []int64{32}, []Reason{ReasonEagle}, []int64{-1}},
+		"eagle, hole":    {Pool{Groups: []Group{full}, UseEagle: true}, [][]uint64{bitsOf(0, 1)}, nil, 3, 48, []int64{16}, []Reason{ReasonMissing}, []int64{2}},
+		"nothing":        {Pool{Groups: []Group{full}}, [][]uint64{nil}, nil, 0, 48, []int64{0}, []Reason{ReasonNothing}, []int64{-1}},
+		"no tokens":      {Pool{Groups: []Group{full}}, [][]uint64{nil}, nil, 3, 0, []int64{0}, []Reason{ReasonNothing}, []int64{-1}},
+		"alignment":      {Pool{Groups: []Group{full, {Kind: FullAttention, BlockSize: 64}}}, [][]uint64{bitsOf(0, 1, 2, 3, 4, 5), bitsOf(0, 1)}, nil, 8, 128, []int64{64, 128}, []Reason{ReasonAlignment, ReasonComplete}, []int64{6, -1}},
+		"window":         {Pool{Groups: []Group{full, window}}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(0, 1, 3)}, nil, 4, 64, []int64{64, 32}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 2}},
+		"window, rank":   {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1)}, [][]uint64{bitsOf(0, 1, 3)}, 4, 64, []int64{32}, []Reason{ReasonWindow}, []int64{2}},
+		"window, rank3":  {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1, 2)}, [][]uint64{bitsOf(0, 1, 2, 3)}, 4, 64, []int64{48}, []Reason{ReasonRank}, []int64{3}},
+		"window, eagle":  {Pool{Groups: []Group{window}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2, 6, 7)}, nil, 8, 128, []int64{32}, []Reason{ReasonWindow}, []int64{5}},
+		"mamba":          {Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}}, [][]uint64{bitsOf(1)}, nil, 4, 64, []int64{32}, []Reason{ReasonMissing}, []int64{3}},
+		"state behind":   {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 112, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
+		"five of six":    {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonComplete, ReasonComplete}, []int64{-1, -1}},
+		"one left, rest": {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, [][]uint64{bitsOf(0, 1, 2)}, nil, 4, 64, []int64{48}, []Reason{ReasonComplete}, []int64{-1}},
+		"one block":      {Pool{Groups: []Group{full}, VLLM: "0.33.0"}, [][]uint64{bitsOf(0)}, nil, 1, 16, []int64{0}, []Reason{ReasonComplete}, []int64{-1}},
+		"chunked":        {Pool{Groups: []Group{{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 32}}}, [][]uint64{bitsOf()}, nil, 3, 48, []int64{32}, []Reason{ReasonMissing}, []int64{2}},
+		"one left":       {Pool{Groups: []Group{full, window}, VLLM: "0.28.0"}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
+		"shared spec":    {Pool{Groups: []Group{full, full}}, [][]uint64{bitsOf(0, 1, 2), bitsOf(0)}, nil, 3, 48, []int64{48, 16}, []Reason{ReasonComplete, ReasonMissing}, []int64{-1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			coord, err := New(c.pool)
@@ -54,8 +57,12 @@ func TestExplain(t *testing.T) {
 			if partly == nil {
 				partly = make([][]uint64, len(c.pool.Groups))
 			}
-			ends, err := coord.Explain(&Presence{NumHashes: c.hashes, Bits: c.bits}, &Presence{NumHashes: c.hashes, Bits: partly}, c.tokens)
+			p := &Presence{NumHashes: c.hashes, Bits: c.bits}
+			hit, ends, err := coord.Explain(p, &Presence{NumHashes: c.hashes, Bits: partly}, c.tokens)
 			require.NoError(t, err)
+			want, err := coord.Answer(p, c.tokens, new(Scratch))
+			require.NoError(t, err)
+			require.Equal(t, want, hit)
 			for g, end := range ends {
 				require.Equal(t, g, end.Group)
 				require.Equal(t, c.pool.Groups[g].Kind, end.Kind)
@@ -72,9 +79,9 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 	coord, err := New(Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}})
 	require.NoError(t, err)
 	none := &Presence{NumHashes: 2, Bits: make([][]uint64, 1)}
-	_, err = coord.Explain(none, none, 48)
+	_, _, err = coord.Explain(none, none, 48)
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
-	_, err = coord.Explain(none, none, 17)
+	_, _, err = coord.Explain(none, none, 17)
 	require.ErrorIs(t, err, ErrPrecondition)
 }
 

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"errors"
 	"fmt"
 	"math"
 )
@@ -9,12 +8,9 @@ import (
 // Scratch is the working memory of FindHit and holds the masks of its last call. The zero
 // value is ready. It may be used with several coordinators. Not safe for concurrent use.
 type Scratch struct {
-	c         *Coordinator // of the last FindHit
-	results   []result     // by attention group
-	tail      []TailBoundary
-	search    search
-	steps     steps
-	shortened bool // the hit is that of one token less: see shortenFullHit
+	c       *Coordinator // of the last FindHit
+	results []result     // by attention group
+	tail    []TailBoundary
 }
 
 // result is what one FindHit knows of an attention group.
@@ -27,7 +23,7 @@ type result struct {
 
 // reset prepares s for a FindHit of c.
 func (s *Scratch) reset(c *Coordinator) {
-	s.c, s.steps.suspended = c, false
+	s.c = c
 	if cap(s.results) < len(c.attention) {
 		const pad = 2 // a cache line at least: what lies behind may be written to on another core
 		s.results = make([]result, len(c.attention), len(c.attention)+pad)
@@ -55,49 +51,36 @@ func (s *Scratch) Mask(g int) Mask {
 // Neither time nor memory is proportional to maxLength. It allocates nothing once s has
 // served a pool of as many groups.
 func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	s.search.suspended, s.steps.given, s.steps.left = false, math.MaxInt, math.MaxInt
-	return c.findHit(p, maxLength, applyEagle, s)
-}
-
-// findHit is FindHit with the work that s has left. It returns errSuspended if that is used
-// up. Called again with the same arguments and more work, it goes on.
-func (c *Coordinator) findHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (hit int64, err error) {
-	if !s.search.suspended {
-		if err := c.checkPresence(p); err != nil {
-			return 0, err
-		}
-		s.reset(c)
-		s.search = search{hit: maxLength, passBegan: maxLength}
+	if err := c.checkPresence(p); err != nil {
+		return 0, err
 	}
+	s.reset(c)
 	switch {
 	case maxLength < 0:
-		hit, err = c.findNegative(p, maxLength, applyEagle, s)
+		return c.findNegative(p, maxLength, applyEagle, s)
 	case len(c.attention) == 1:
-		hit, err = c.findSingle(p, maxLength, applyEagle, s)
-	default:
-		hit, err = c.findCommon(p, maxLength, applyEagle, s)
+		return c.findSingle(p, maxLength, applyEagle, s)
 	}
-	s.search.suspended = errors.Is(err, errSuspended)
-	return hit, err
+	return c.findCommon(p, maxLength, applyEagle, s)
 }
 
 // findCommon runs passes over all attention groups until the hit stays.
 func (c *Coordinator) findCommon(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	search, onePass := &s.search, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
-	for {
-		if err := c.runFinders(p, maxLength, applyEagle, s); err != nil {
+	// With one full-attention group and one other, a second pass changes nothing:
+	// a cached prefix cut to the other's hit is cached.
+	onePass := len(c.attention) == 2 && c.attention[0].Kind.IsFull()
+	for before := maxLength; ; {
+		hit, err := c.runFinders(p, before, maxLength, applyEagle, s)
+		if err != nil {
 			return 0, err
 		}
-		// With one full-attention group and one other, a second pass changes nothing:
-		// a cached prefix cut to the other's hit is cached.
-		if search.hit >= search.passBegan || onePass {
-			break
+		if hit >= before || onePass {
+			hit = min(hit, before)
+			c.cutFull(s, hit)
+			return hit, nil
 		}
-		search.group, search.passBegan = 0, search.hit
+		before = hit
 	}
-	hit := min(search.hit, search.passBegan)
-	c.cutFull(s, hit)
-	return hit, nil
 }
 
 // cutFull cuts the masks of full attention to the hit: that of the first attention group,
@@ -115,7 +98,7 @@ func (c *Coordinator) cutFull(s *Scratch, hit int64) {
 // findSingle is FindHit in a pool of one attention group.
 func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	a := &c.attention[0]
-	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones, steps: &s.steps}
+	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones}
 	if c.rules.singleAlignsToBlock {
 		args.align = a.block
 	}
@@ -133,46 +116,42 @@ func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool
 	if len(c.attention) == 1 {
 		return c.findSingle(p, 0, applyEagle, s)
 	}
-	s.search.hit = 0
-	if err := c.runFinders(p, 0, applyEagle, s); err != nil {
+	if _, err := c.runFinders(p, 0, 0, applyEagle, s); err != nil {
 		return 0, err
 	}
 	return maxLength, nil
 }
 
 // runFinders is one pass of the fixed point: each attention group, one after the other,
-// shortens the hit of the search. It goes on with the group at which it was suspended.
-func (c *Coordinator) runFinders(p *Presence, maxLength int64, applyEagle bool, s *Scratch) error {
-	for search := &s.search; search.group < len(c.attention); search.group++ {
-		a, r := &c.attention[search.group], &s.results[search.group]
+// shortens the hit. maxLength is that of FindHit.
+func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	for i := range c.attention {
+		a, r := &c.attention[i], &s.results[i]
 		if a.Kind.IsFull() && r.hasAnswer {
 			if c.rules.fullKeepsHit {
-				search.hit = min(search.hit, r.hit)
+				hit = min(hit, r.hit)
 			} else {
-				search.hit = floorTo(search.hit, a.block)
+				hit = floorTo(hit, a.block)
 			}
 			continue
 		}
-		if !s.steps.spend(finderWork) {
-			return errSuspended
-		}
-		args := finderArgs{maxLength: search.hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones, steps: &s.steps}
+		args := finderArgs{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones}
 		if args.drop {
-			args.maxLength = c.eagleBound(a, p, search.hit, maxLength)
+			args.maxLength = c.eagleBound(a, p, hit, maxLength)
 		}
 		found, err := c.find(a, p, args)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		r.groupHit, r.hasAnswer = found, true
 		if args.drop {
 			r.verified = true
-		} else if found.hit < search.hit {
+		} else if found.hit < hit {
 			s.clearVerified()
 		}
-		search.hit = found.hit
+		hit = found.hit
 	}
-	return nil
+	return hit, nil
 }
 
 // eagleBound returns the length that an eagle group may look at, given the common hit.

@@ -26,9 +26,6 @@ type finderArgs struct {
 	align     int64 // tokens; the hit is a multiple of it
 	drop      bool  // eagle: drop the last block found
 	ones      *span // of this attention group and Presence, updated by the finder
-	// steps bounds the work; nil means no bound. A finder that uses it up returns
-	// errSuspended, and goes on if it is called again with the same arguments.
-	steps *steps
 }
 
 // span is a run [from, to) of positions that are set. Finders run once per pass of the
@@ -124,10 +121,7 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs
 	v := a.view(p)
 	f := groupHit{}
 	search := runSearch{need: max(1, need), alignBlocks: alignBlocks, chunkPositions: 1, drop: args.drop}
-	start, length, err := search.last(&v, numKnown-1, &args)
-	if err != nil {
-		return groupHit{}, err
-	}
+	start, length := search.last(&v, numKnown-1, args.ones)
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
 		f.cut(floorTo(f.entries(), int64(alignBlocks)))
@@ -148,10 +142,7 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 	}
 	v := a.view(p)
 	search := runSearch{need: max(1, a.windowBlocks(args.drop)), alignBlocks: 1, chunkPositions: a.chunkPositions}
-	start, length, err := search.last(&v, numKnown-1, &args)
-	if err != nil {
-		return groupHit{}, err
-	}
+	start, length := search.last(&v, numKnown-1, args.ones)
 	f := groupHit{null: int64(start), real: int64(length)}
 	if args.drop && f.entries() > 0 {
 		f.cut(f.entries() - 1)
@@ -177,6 +168,10 @@ func (v *view) lastAbsentBlock(from, i, chunkPositions int, ones *span) int {
 	return -1
 }
 
+// dropsBlock reports whether the finder drops the last block that it finds. That of mamba never
+// does.
+func (a *attentionGroup) dropsBlock() bool { return a.eagle && a.Kind != Mamba }
+
 // windowBlocks returns the number of blocks that the window before a token needs, and one
 // more if the last is dropped.
 func (g *Group) windowBlocks(drop bool) int {
@@ -197,37 +192,32 @@ type runSearch struct {
 
 // last returns the start and length of the run, up to block last. If there is none, it
 // returns the run that begins at block 0, which may be shorter or empty.
-func (s *runSearch) last(v *view, last int, args *finderArgs) (start, length int, err error) {
+func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
 	edge := 1
 	if s.drop {
 		edge = 0
 	}
-	last = args.steps.resume(last)
-	for before := last; ; before = last {
+	for {
 		if s.chunkPositions == 1 {
 			last = v.lastOne(last)
 		}
 		aligned := (last+edge)/s.alignBlocks*s.alignBlocks - edge
 		switch {
 		case last < 0 || aligned < 0:
-			return 0, 0, nil
+			return 0, 0
 		case aligned < last:
 			last = aligned // not checked yet: look again from there
 		default:
 			// Only need blocks are read, however long the run.
 			start := last - s.need + 1
-			gap := v.lastGap(max(0, start), last, s.chunkPositions, args.ones)
+			gap := v.lastGap(max(0, start), last, s.chunkPositions, ones)
 			switch {
 			case gap < 0 && start < 0:
-				return 0, last + 1, nil
+				return 0, last + 1
 			case gap < 0:
-				return start, s.need, nil
+				return start, s.need
 			}
 			last = gap - 1
-		}
-		if !args.steps.spend(gapWork + (before-last)*s.chunkPositions/positionsPerUnit) {
-			args.steps.suspend(last)
-			return 0, 0, errSuspended
 		}
 	}
 }
@@ -290,9 +280,9 @@ func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, args finderArgs)
 	}
 	v := a.view(p)
 	search := runSearch{need: 1, alignBlocks: int(args.align / a.block), chunkPositions: 1}
-	start, length, err := search.last(&v, numKnown-1, &args)
-	if err != nil || length == 0 {
-		return groupHit{}, err
+	start, length := search.last(&v, numKnown-1, args.ones)
+	if length == 0 {
+		return groupHit{}, nil
 	}
 	return groupHit{null: int64(start), real: 1, hit: int64(start+1) * a.block}, nil
 }

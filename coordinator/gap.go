@@ -2,20 +2,19 @@ package coordinator
 
 // findGap sets the gap of a group whose EndTokens is set. v is the group's presence, and
 // numKnown the number of its blocks that have a hash and lie in the lookup. Blocks that mask
-// leaves out are not looked up. It returns the number of blocks that it has read.
-func (a *attentionGroup) findGap(end *GroupEnd, v *view, args finderArgs, numKnown int64, mask Mask) (read int64) {
+// leaves out are not looked up.
+func (a *attentionGroup) findGap(end *GroupEnd, v *view, args finderArgs, numKnown int64, mask Mask) {
 	from, to := a.neededToEndLater(end.EndTokens, args, numKnown, mask)
 	if from >= to || v.everything {
-		return 0
+		return
 	}
 	last := v.lastGap(int(from), int(to-1), a.chunkPositions, new(span))
 	if last < 0 {
-		return to - from
+		return
 	}
 	_, runEnd, _ := mask.Next(int64(last))
 	end.GapStart = v.firstAbsentBlock(from, to, a.chunkPositions)
 	end.GapEnd = v.firstPresentBlock(int64(last)+1, min(numKnown, runEnd), a.chunkPositions)
-	return end.GapEnd - from
 }
 
 // neededToEndLater returns the blocks [from, to) that the group needs to end at the first

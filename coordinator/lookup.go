@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -72,45 +71,18 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // from FindHit as follows. Without hashes, tokens or keys it returns 0. From 0.27.0
 // on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
-	s.BeginAnswer()
-	hit, _, err := c.AnswerSome(p, numTokens, s, math.MaxInt)
-	return hit, err
-}
-
-// AnswerSome is Answer in steps. A call does at most about work units of work, each the cost
-// of comparing one hash. If it returns false, there is more to do: call it again with the same
-// arguments. BeginAnswer must come before the first call.
-func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work int) (hit Hit, done bool, err error) {
-	s.steps.given, s.steps.left = work, work
 	if p.NumHashes <= 0 || numTokens <= 0 {
-		return Hit{}, true, nil
+		return Hit{}, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
 	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
-		return Hit{}, true, err
+		return Hit{}, err
 	}
-	if hit, err = c.answer(p, tokenLen, numTokens, s); errors.Is(err, errSuspended) {
-		return Hit{}, false, nil
+	tokens, err := c.FindHit(p, tokenLen, true, s)
+	if err != nil {
+		return Hit{}, err
 	}
-	return hit, true, err
-}
-
-// BeginAnswer makes the next AnswerSome begin a new answer.
-func (s *Scratch) BeginAnswer() {
-	s.steps.suspended, s.search.suspended, s.shortened = false, false, false
-}
-
-// answer is Answer for a lookup with keys, with the work that s has left. It returns
-// errSuspended if that is used up.
-func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (Hit, error) {
-	if !s.shortened {
-		tokens, err := c.findHit(p, tokenLen, true, s)
-		if err != nil {
-			return Hit{}, err
-		}
-		return c.finishHit(p, tokens, numTokens, s)
-	}
-	return c.finishHit(p, numTokens, numTokens, s)
+	return c.finishHit(p, tokens, numTokens, s)
 }
 
 // finishHit shortens a full hit and adds the tail boundaries.
@@ -135,8 +107,7 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 	if !c.rules.shortensFullHit || hit < numTokens {
 		return hit, nil
 	}
-	s.shortened = true
-	return c.findHit(p, floorTo(numTokens-1, c.align), true, s)
+	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
 // keyRuns iterates over the runs [from, to) of positions of group g whose keys a lookup

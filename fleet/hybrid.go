@@ -217,7 +217,6 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 	blockSize := int64(q.fleet.cfg.BlockSize)
 	length := int64(q.n) * blockSize
 	tokens, err := rules.FindHit(p, length-length%rules.Alignment(), true, &q.hybrid.scratch)
-	q.work += q.hybrid.scratch.Work()
 	if err != nil {
 		return 0
 	}

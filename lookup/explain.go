@@ -30,14 +30,10 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinat
 
 // explanation ends a query that explains.
 func (q *Query) explanation() (api.Explanation, error) {
-	answer, err := q.answer()
-	if err != nil {
-		return api.Explanation{}, err
+	if q.presence.NumHashes = 0; q.active {
+		q.endScans()
 	}
-	if !q.active {
-		q.presence.NumHashes = 0
-	}
-	ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
+	answer, ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}

@@ -298,13 +298,18 @@ func (q *Query) answer() (coordinator.Hit, error) {
 	if !q.active {
 		return coordinator.Hit{}, nil
 	}
+	q.endScans()
+	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+}
+
+// endScans ends the scans after the last hash. The presence is complete then.
+func (q *Query) endScans() {
 	for i := range q.scans {
 		if !q.service.index.End(&q.scans[i].cursor) {
 			q.clearBits()
 		}
 	}
 	q.presence.NumHashes = q.numHashes
-	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
 // newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
