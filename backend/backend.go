@@ -38,6 +38,9 @@ var (
 	ErrUnavailable = errors.New("backend: unavailable")
 	// ErrReply means that a reply of the store violates its protocol.
 	ErrReply = errors.New("backend: bad reply")
+	// ErrPartlyDone means that a change has failed when a part of it was done. Without it, none was
+	// as far as the backend knows.
+	ErrPartlyDone = errors.New("backend: some keys were changed")
 	// ErrMismatch means that a server answers but differs from the configuration: another
 	// protocol, TLS or none, another password, or a cluster. A retry does not help until one
 	// of the two changes. It comes together with ErrUnavailable or ErrReply.

@@ -40,48 +40,34 @@ const (
 // returned when its time was up.
 var errAbandoned = errors.New("calls before it have not returned though their time was up")
 
-// errNoReturn is the error of a call that neither returned nor panicked.
-var errNoReturn = errors.New("the backend ended the call's goroutine")
-
-// States of a call.
-const (
-	callRunning = iota
-	callReturned
-	callAbandoned
-)
-
-// backendCall is one call in flight.
-type backendCall struct {
-	state    atomic.Int32
-	done     chan struct{} // closed when the call has returned and was not abandoned
-	answers  []int
-	err      error
-	panicked any
-}
-
 // run makes one call. While maxAbandoned calls or more are abandoned it waits for one of
-// them to return. memory is held until the call returns, also after run has. A panic of
-// the call is run's, unless the call was abandoned: then it ends the process.
-func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
+// them to return. memory is held until the call returns, also after run has.
+func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes, do func() ([]int, error)) (answers []int, err error) {
 	if err := c.waitForAbandoned(ctx); err != nil {
 		return nil, err
 	}
 	defer c.durations.observe(kind, monotime.Now())
-	call := &backendCall{done: make(chan struct{})}
+	var result struct {
+		answers []int
+		err     error
+	}
+	returned := make(chan struct{})
 	memory.hold()
-	go c.do(call, memory, do)
-	if !call.wait(ctx) {
-		c.abandoned.Add(1) // before the call can end as abandoned
-		if call.state.CompareAndSwap(callRunning, callAbandoned) {
-			return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
-		}
-		c.endAbandoned()
-		<-call.done
+	go func() {
+		result.answers, result.err = do()
+		memory.release()
+		close(returned)
+	}()
+	if waitReturned(ctx, returned) {
+		return result.answers, result.err
 	}
-	if call.panicked != nil {
-		panic(call.panicked)
-	}
-	return call.answers, call.err
+	c.abandoned.Add(1)
+	go func() {
+		<-returned
+		c.abandoned.Add(-1)
+		c.signal()
+	}()
+	return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
 }
 
 // waitForAbandoned waits until fewer than maxAbandoned calls are abandoned, or for the end of ctx.
@@ -99,12 +85,7 @@ func (c *backendCalls) waitForAbandoned(ctx context.Context) error {
 	return nil
 }
 
-// endAbandoned records that an abandoned call has returned.
-func (c *backendCalls) endAbandoned() {
-	c.abandoned.Add(-1)
-	c.signal()
-}
-
+// signal lets a waiter look at how many calls are abandoned.
 func (c *backendCalls) signal() {
 	select {
 	case c.returned <- struct{}{}:
@@ -112,36 +93,18 @@ func (c *backendCalls) signal() {
 	}
 }
 
-// do makes the call and publishes its result.
-func (c *backendCalls) do(call *backendCall, memory *keyBytes, do func() ([]int, error)) {
-	call.err = errNoReturn
-	defer func() {
-		memory.release()
-		call.panicked = recover()
-		if call.state.CompareAndSwap(callRunning, callReturned) {
-			close(call.done)
-			return
-		}
-		c.endAbandoned()
-		if call.panicked != nil {
-			panic(call.panicked)
-		}
-	}()
-	call.answers, call.err = do()
-}
-
-// wait waits for a call, and returns false if its context ends first and the call does
+// waitReturned waits for a call, and returns false if its context ends first and the call does
 // not return soon after.
-func (call *backendCall) wait(ctx context.Context) bool {
+func waitReturned(ctx context.Context, returned <-chan struct{}) bool {
 	select {
-	case <-call.done:
+	case <-returned:
 		return true
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(returnGrace)
 	defer grace.Stop()
 	select {
-	case <-call.done:
+	case <-returned:
 		return true
 	case <-grace.C:
 		return false

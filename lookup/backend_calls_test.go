@@ -2,8 +2,6 @@ package lookup
 
 import (
 	"context"
-	"errors"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -166,7 +164,7 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 200 {
 			lookups.Go(func() {
-				_, _ = s.remote.Lookup(ctx, 16, 1, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
+				_, _ = s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
 			})
 		}
 		synctest.Wait()
@@ -178,24 +176,6 @@ func TestRemoteCancelledCallsAreNotAbandoned(t *testing.T) {
 		assert.Zero(t, stat.BackendTimeouts+stat.BackendRejected+stat.BackendErrors)
 		assert.Equal(t, "closed", stat.BackendState)
 	})
-}
-
-// A panic of a backend is its caller's.
-func TestRemotePanicsReachTheCaller(t *testing.T) {
-	bug := errors.New("a bug")
-	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { panic(bug) }}
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
-	require.NoError(t, err)
-	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
-	for range 3 {
-		require.PanicsWithValue(t, bug, func() { _, _ = s.Lookup(t.Context(), 128, hashes) })
-	}
-	store.Before = func(context.Context, string, []string) error { runtime.Goexit(); return nil }
-	_, err = s.Explain(t.Context(), 128, hashes)
-	require.ErrorIs(t, err, errNoReturn)
-	assert.Zero(t, s.remote.reads.abandoned.Load())
-	memory := s.remote.cfg.MaxKeyBytes / 4
-	assert.True(t, s.remote.keyMemory.small.TryAcquire(memory), "all is given back")
 }
 
 // A request that waits for memory for very many keys delays no small one, not even where

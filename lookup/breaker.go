@@ -13,14 +13,10 @@ import (
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
-var (
-	// errShortTime is the error of a call that timed out, but began with under half of its
-	// request's timeout left while the backend was answering others: the request had
-	// waited in the queue, or for rounds before. The breaker ignores it.
-	errShortTime = errors.New("lookup: little time was left")
-	// errPanicked is the error of a call that has not returned.
-	errPanicked = errors.New("lookup: the backend panicked")
-)
+// errShortTime is the error of a call that timed out, but began with under half of its
+// request's timeout left while the backend was answering others: the request had
+// waited in the queue, or for rounds before. The breaker ignores it.
+var errShortTime = errors.New("lookup: little time was left")
 
 // newBreaker returns the circuit breaker of a backend. It ignores calls that ended by our
 // own doing.
@@ -44,7 +40,7 @@ func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.Stat
 
 // breakerCall is one call of the backend, or the calls of one change, under the breaker.
 type breakerCall struct {
-	remote *Remote
+	remote *remote
 	ctx    context.Context
 	change bool
 	// shortTime is set if under half of the request's timeout was left at the begin.
@@ -55,12 +51,12 @@ type breakerCall struct {
 }
 
 // beginRead begins a call that changes nothing.
-func (r *Remote) beginRead(ctx context.Context) (*breakerCall, error) {
+func (r *remote) beginRead(ctx context.Context) (*breakerCall, error) {
 	return r.beginCall(&breakerCall{remote: r, ctx: ctx}, r.cfg.Timeout)
 }
 
 // beginChange begins a change.
-func (r *Remote) beginChange(ctx context.Context) (*breakerCall, error) {
+func (r *remote) beginChange(ctx context.Context) (*breakerCall, error) {
 	return r.beginCall(&breakerCall{remote: r, ctx: ctx, change: true}, r.cfg.WriteTimeout)
 }
 
@@ -68,7 +64,7 @@ func (r *Remote) beginChange(ctx context.Context) (*breakerCall, error) {
 // be called. timeout is what the whole request has: if a burst is more than the backend
 // serves in that time, those that leave the queue last time out together, and that must
 // not open the breaker.
-func (r *Remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
+func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
 	if err := c.ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
 		return nil, r.countLate(err)
 	}
@@ -115,7 +111,7 @@ func (c *breakerCall) end(err error) error {
 // classify marks errors that are not the backend's fault.
 func (c *breakerCall) classify(err error) error {
 	switch {
-	case err == nil || errors.Is(err, errPanicked):
+	case err == nil:
 	case errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case c.shortTime && errors.Is(ctxerr.Of(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
@@ -145,6 +141,6 @@ func (c *breakerCall) report(err error) {
 // isAnswering reports whether the backend has answered some call, or was first asked, in
 // the last BreakerPause or Timeout, whichever is longer. If it hangs and the queue is long, each call begins with short time.
 // Without this check the breaker would ignore them all.
-func (r *Remote) isAnswering() bool {
+func (r *remote) isAnswering() bool {
 	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
 }

@@ -1,11 +1,8 @@
 package lookup
 
 import (
-	"fmt"
-
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // Change is one store or evict over the memory index whose keys arrive in pieces. The
@@ -47,10 +44,7 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 // addAll adds all keys. If it fails when some have changed, the error wraps api.ErrPartlyDone.
 func (c *Change) addAll(keys coordinator.Hashes) error {
 	err := c.Add(keys.Bytes(), keys.HashLen())
-	if err != nil && c.Changed() > 0 {
-		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
-	}
-	return err
+	return partly(c.Changed() > 0, err)
 }
 
 // Changed returns how many keys have been stored or evicted since the change began. If Add has

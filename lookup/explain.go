@@ -17,7 +17,7 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinat
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		return r.Explain(ctx, s.clampPrompt(numTokens), hashes)
+		return r.explain(ctx, s.clampPrompt(numTokens), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()

@@ -3,69 +3,58 @@ package lookup
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
 )
 
-// keyLease is the coordinator.KeyStore of one lookup over the backend. It holds a CPU token
-// and a share of the key memory. It may wait for the CPU while it holds memory, never the
-// other way round. Every wait ends with ctx.
+// keyLease is the coordinator.KeyStore of one lookup over the backend. It holds memory for the keys
+// of the current round, and a CPU token while it builds them or reads answers. It waits for memory
+// without a token. Every wait ends with ctx.
+//
+// The keys of a long prompt are milliseconds of work. If as many workers as processors built keys
+// at a time, the event loops would wait for the goroutine scheduler, which has no priorities. A
+// lookup passes its token on at each Pause, so that a short one does not wait for long ones.
 type keyLease struct {
-	remote     *Remote
+	remote     *remote
 	ctx        context.Context
-	small      bool      // it has few hashes, and no round had many keys
-	releaseCPU func()    // nil if it holds no token
+	hasCPU     bool
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
 }
 
 var _ coordinator.KeyStore = (*keyLease)(nil)
 
-// lease waits for a CPU token for a lookup with this many bytes of hashes. The caller must
-// call end.
-func (r *Remote) lease(ctx context.Context, hashBytes int) *keyLease {
-	l := &keyLease{remote: r, ctx: ctx, small: r.IsSmall(hashBytes)}
+// lease returns a lease that waits for a CPU token. The caller must call end.
+func (r *remote) lease(ctx context.Context) *keyLease {
+	l := &keyLease{remote: r, ctx: ctx}
 	l.takeCPU()
 	return l
 }
 
-// Reserve waits for memory. It fails with ErrTooManyKeys if the keys alone take more than
-// half of the memory of all requests, and with ErrNoMemory if the account refuses.
+// Reserve waits for memory. It fails with ErrTooManyKeys and ErrNoMemory as keyMemory.acquire does.
 func (l *keyLease) Reserve(bytes int64) (err error) {
-	r := l.remote
 	l.releaseMemory() // of the round before
-	if most := r.keyMemory.maxPerRequest(); bytes > most {
-		return l.reject(fmt.Errorf("%w: they take %d bytes, and a request gets %d at most", ErrTooManyKeys, bytes, most))
-	}
-	if l.small && !r.keyMemory.isSmall(bytes) { // few hashes, and many keys for each
-		l.small = false
-		l.freeCPU() // it may be one for small lookups
-	}
-	if l.memory, err = r.keyMemory.tryAcquire(bytes); errors.Is(err, errWait) {
-		l.freeCPU()
-		l.memory, err = r.keyMemory.acquire(l.ctx, bytes)
-	}
+	l.freeCPU()
+	l.memory, err = l.remote.keyMemory.acquire(l.ctx, bytes)
 	switch {
-	case errors.Is(err, ErrNoMemory):
-		return l.reject(err)
+	case errors.Is(err, ErrTooManyKeys) || errors.Is(err, ErrNoMemory):
+		l.remote.rejected.Add(1)
+		l.incomplete = false
+		return err
 	case err != nil:
 		l.incomplete = true
-		return r.countLate(err)
+		return l.remote.countLate(err)
 	}
 	l.takeCPU()
 	return nil
 }
 
-// Pause yields the processor to event loops.
-func (l *keyLease) Pause() { l.remote.yielder.yield() }
-
-// reject counts a round that is not made for want of memory, and returns why.
-func (l *keyLease) reject(why error) error {
-	l.remote.rejected.Add(1)
-	l.incomplete = false
-	return why
+// Pause passes the CPU token on, and yields the processor to event loops.
+func (l *keyLease) Pause() {
+	l.freeCPU()
+	l.remote.yielder.yield()
+	l.takeCPU()
 }
 
 // Exists asks the backend. It holds no CPU token meanwhile.
@@ -87,37 +76,19 @@ func (l *keyLease) end() {
 	l.freeCPU()
 }
 
-// takeCPU waits for a CPU token unless the lease holds one.
+// takeCPU waits for a CPU token. If ctx ends first it returns without one: no call is made any more.
 func (l *keyLease) takeCPU() {
-	if l.releaseCPU == nil {
-		l.releaseCPU = l.remote.acquireCPU(l.ctx, l.small)
+	select {
+	case l.remote.cpu <- struct{}{}:
+		l.hasCPU = true
+	case <-l.ctx.Done():
 	}
 }
 
 // freeCPU frees the CPU token if the lease holds one.
 func (l *keyLease) freeCPU() {
-	if l.releaseCPU != nil {
-		l.releaseCPU()
-		l.releaseCPU = nil
-	}
-}
-
-// acquireCPU waits for a CPU token. The keys of a long prompt are milliseconds of work. If as
-// many workers as processors built keys at a time, the event loops would wait for the
-// goroutine scheduler, which has no priorities. Small lookups have tokens of their own, so
-// that they do not wait for long ones. If ctx ends first it returns without a token: no call
-// is made any more.
-func (r *Remote) acquireCPU(ctx context.Context, small bool) (release func()) {
-	var ownTokens chan struct{} // nil: never ready
-	if small {
-		ownTokens = r.smallCPUTokens
-	}
-	select {
-	case r.cpuTokens <- struct{}{}:
-		return func() { <-r.cpuTokens }
-	case ownTokens <- struct{}{}:
-		return func() { <-ownTokens }
-	case <-ctx.Done():
-		return func() {}
+	if l.hasCPU {
+		<-l.remote.cpu
+		l.hasCPU = false
 	}
 }

@@ -63,7 +63,12 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		return r.Plan(ctx, s.clampPrompt(numTokens), hashes.Len(), hashes)
+		hit, err := r.lookup(ctx, s.clampPrompt(numTokens), hashes)
+		if err != nil {
+			return api.Hit{}, nil, err
+		}
+		masks, err := s.loadMasks(hashes.Len(), hit)
+		return hit, masks, err
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -79,16 +84,6 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 	if err == nil {
 		q.count(hit.Tokens)
 	}
-	return hit, masks, err
-}
-
-// Plan is Lookup with the load masks of its hit.
-func (r *Remote) Plan(ctx context.Context, numTokens int64, numHashes int, hashes coordinator.Hashes) (api.Hit, []coordinator.Mask, error) {
-	hit, err := r.Lookup(ctx, numTokens, numHashes, hashes)
-	if err != nil {
-		return api.Hit{}, nil, err
-	}
-	masks, err := r.service.loadMasks(numHashes, hit)
 	return hit, masks, err
 }
 

@@ -11,10 +11,9 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// Remote asks the backend for the pool of one service. Every call passes the circuit breaker and is counted.
-// Methods that take a context wait, so they must not run on an event loop. Safe for
-// concurrent use.
-type Remote struct {
+// remote asks the backend for the pool of one service. Every call passes the circuit breaker and is
+// counted. Safe for concurrent use.
+type remote struct {
 	*SharedBackend
 	service   *Service
 	store     backend.Backend // as this pool uses it
@@ -26,7 +25,7 @@ type Remote struct {
 	stored, evicted            atomic.Int64
 }
 
-func newRemote(service *Service, cfg *ServiceConfig) *Remote {
+func newRemote(service *Service, cfg *ServiceConfig) *remote {
 	shared, store := cfg.Shared, cfg.Backend
 	if shared == nil {
 		shared = NewSharedBackend(cfg.Backend, cfg.Remote, cfg.Logger)
@@ -34,23 +33,26 @@ func newRemote(service *Service, cfg *ServiceConfig) *Remote {
 	if store == nil {
 		store = shared.store
 	}
-	return &Remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
+	return &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
 }
 
-// Remote returns what asks the service's backend, nil over the memory index.
-func (s *Service) Remote() *Remote { return s.remote }
+// Backend returns what the service asks, nil over the memory index.
+func (s *Service) Backend() *SharedBackend {
+	if s.remote == nil {
+		return nil
+	}
+	return s.remote.SharedBackend
+}
 
-// Lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit
-// of 0 and no error, as in the reference; errors of the rules are returned. numHashes is
-// how many hashes the request has; hashes are those that can change the answer, see
-// Needed. Cancel ctx when nobody waits for the answer any longer.
-func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes coordinator.Hashes) (api.Hit, error) {
+// lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit
+// of 0 and no error, as in the reference; errors of the rules are returned.
+func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	o := r.lookupCoalesced(ctx, numTokens, hashes)
 	if o.err != nil {
 		return api.Hit{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		r.CountLookup(numTokens, hashes.Len(), o.hit.Tokens)
+		r.countLookup(numTokens, hashes.Len(), o.hit.Tokens)
 	}
 	hit, err := r.service.newHit(o.hit)
 	if err != nil {
@@ -58,28 +60,28 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
 	if r.watch != nil {
-		r.watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
+		r.watch(LookupEvent{NumTokens: numTokens, Hashes: hashes, Hit: hit})
 	}
 	return hit, nil
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
-func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
+func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes coordinator.Hashes) outcome {
 	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
 	if shared != nil {
 		return *shared
 	}
 	if leader == nil {
-		return r.lookup(ctx, numTokens, hashes)
+		return r.ask(ctx, numTokens, hashes)
 	}
-	defer r.coalescer.finish(leader) // also if the backend panics
-	leader.outcome = r.lookup(leader.ctx, numTokens, hashes)
+	leader.outcome = r.ask(leader.ctx, numTokens, hashes)
+	r.coalescer.finish(leader)
 	return leader.outcome
 }
 
-// lookup asks the backend.
-func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (o outcome) {
-	lease := r.lease(ctx, len(hashes.Bytes()))
+// ask asks the backend.
+func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (o outcome) {
+	lease := r.lease(ctx)
 	defer lease.end()
 	strategy := r.cfg.Strategy
 	if ctx.Err() != nil {
@@ -90,10 +92,10 @@ func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes coordinator
 	return o
 }
 
-// Explain returns the explanation of a lookup over the backend. It fails when the backend
+// explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
-func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx, len(hashes.Bytes()))
+func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
+	lease := r.lease(ctx)
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err)
@@ -107,47 +109,29 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes coordinato
 }
 
 // exists makes one call of the backend for keys. memory is held until the call returns.
-func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (answers []int, err error) {
+func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.rounds.Add(1)
 	r.keys.Add(int64(len(keys)))
-	err = errPanicked // unless run returns
-	defer func() { err = call.end(err) }()
-	return r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	return answers, call.end(err)
 }
 
-// CountLookup counts a lookup of numTokens tokens that covers numHashes hashes.
-func (r *Remote) CountLookup(numTokens int64, numHashes int, hit int64) {
+// countLookup counts a lookup of numTokens tokens that covers numHashes hashes.
+func (r *remote) countLookup(numTokens int64, numHashes int, hit int64) {
 	tokenLen, _ := r.service.coord.TokenLen(numTokens)
 	tokens := min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize))
 	c := r.service.counters
 	c.count(&c.stripes[0], hit, max(tokens-hit, 0)) // calls of the backend share more than this
 }
 
-// CountRejected counts a request that the backend is not asked for.
-func (r *Remote) CountRejected() { r.rejected.Add(1) }
-
-// CountTimeout counts a request whose time was up before the backend could be asked.
-func (r *Remote) CountTimeout() { r.timeouts.Add(1) }
-
 // countLate counts a request whose time was up before a call, and returns why.
-func (r *Remote) countLate(why error) error {
+func (r *remote) countLate(why error) error {
 	if errors.Is(why, context.DeadlineExceeded) {
-		r.CountTimeout()
+		r.timeouts.Add(1)
 	}
 	return why
-}
-
-// RemoteUsage is what the requests of a Remote hold now, for tests and debugging.
-type RemoteUsage struct {
-	HashBytes int64 // reserved
-	Followers int   // lookups that wait for the answer to an equal one
-}
-
-// Usage returns what is held now.
-func (r *Remote) Usage() RemoteUsage {
-	return RemoteUsage{HashBytes: r.hashes.all.Load(), Followers: r.coalescer.numFollowers()}
 }

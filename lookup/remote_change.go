@@ -2,8 +2,10 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -12,8 +14,8 @@ import (
 // 64 MiB can name 64 million, which would take gigabytes.
 const writeAtOnce = 16384
 
-// Store adds the keys of hashes on a rank to the backend.
-func (r *Remote) Store(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
+// storeKeys adds the keys of hashes on a rank to the backend.
+func (r *remote) storeKeys(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
 	if err := r.changeKeys(ctx, callStore, at, hashes, r.store.Store); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -21,8 +23,8 @@ func (r *Remote) Store(ctx context.Context, at coordinator.GroupRank, hashes coo
 	return nil
 }
 
-// Evict removes the keys of hashes on a rank from the backend.
-func (r *Remote) Evict(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
+// evictKeys removes the keys of hashes on a rank from the backend.
+func (r *remote) evictKeys(ctx context.Context, at coordinator.GroupRank, hashes coordinator.Hashes) error {
 	if err := r.changeKeys(ctx, callEvict, at, hashes, r.store.Evict); err != nil {
 		return fmt.Errorf("evict: %w", err)
 	}
@@ -30,59 +32,63 @@ func (r *Remote) Evict(ctx context.Context, at coordinator.GroupRank, hashes coo
 	return nil
 }
 
-// Reset removes every block of the pool from the backend.
-func (r *Remote) Reset(ctx context.Context) (err error) {
+// reset removes every block of the pool from the backend.
+func (r *remote) reset(ctx context.Context) error {
 	call, err := r.beginChange(ctx)
-	if err != nil {
-		return fmt.Errorf("reset: %w", err)
+	if err == nil {
+		err = call.end(r.change(ctx, callReset, r.store.Reset))
 	}
-	err = errPanicked // unless change returns
-	defer func() {
-		if err = call.end(err); err != nil {
-			err = fmt.Errorf("reset: %w", err)
-		}
-	}()
-	return r.change(ctx, callReset, r.store.Reset)
+	if err != nil {
+		return fmt.Errorf("reset: %w", partly(false, err))
+	}
+	return nil
 }
 
 // changeKeys makes a change in as many calls as its keys need, until one fails. The
 // breaker sees them as one.
-func (r *Remote) changeKeys(ctx context.Context, kind callKind, at coordinator.GroupRank, hashes coordinator.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
+func (r *remote) changeKeys(ctx context.Context, kind callKind, at coordinator.GroupRank, hashes coordinator.Hashes, change func(ctx context.Context, keys []string) error) error {
 	call, err := r.beginChange(ctx)
 	if err != nil {
 		return err
 	}
-	err = errPanicked // unless all calls return
-	some := false
-	defer func() {
-		if err = call.end(err); err != nil && some {
-			err = fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
-		}
-	}()
+	someDone, err := r.changeBatches(ctx, kind, at, hashes, change)
+	return partly(someDone, call.end(err))
+}
+
+// changeBatches is changeKeys without the breaker.
+func (r *remote) changeBatches(ctx context.Context, kind callKind, at coordinator.GroupRank, hashes coordinator.Hashes, change func(ctx context.Context, keys []string) error) (someDone bool, err error) {
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
 		keys := r.keysOf(at, coordinator.NewHashes(rest[:n], hashes.HashLen()))
 		if err := r.change(ctx, kind, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
-			return err
+			return someDone, err
 		}
-		some = true
+		someDone = true
 		if rest = rest[n:]; len(rest) == 0 {
-			return nil
+			return true, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return true, err
 		}
 	}
 }
 
+// partly makes an error wrap api.ErrPartlyDone if a part of the change was done, as far as it is known.
+func partly(someDone bool, err error) error {
+	if err != nil && (someDone || errors.Is(err, backend.ErrPartlyDone)) {
+		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
+	}
+	return err
+}
+
 // change makes one call of the backend that has no answers.
-func (r *Remote) change(ctx context.Context, kind callKind, change func(ctx context.Context) error) error {
+func (r *remote) change(ctx context.Context, kind callKind, change func(ctx context.Context) error) error {
 	_, err := r.changes.run(ctx, kind, nil, func() ([]int, error) { return nil, change(ctx) })
 	return err
 }
 
 // keysOf returns the reference's keys of hashes on a rank.
-func (r *Remote) keysOf(at coordinator.GroupRank, hashes coordinator.Hashes) []string {
+func (r *remote) keysOf(at coordinator.GroupRank, hashes coordinator.Hashes) []string {
 	rank := r.service.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), func(yield func(int, []byte) bool) {

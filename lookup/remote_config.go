@@ -25,12 +25,8 @@ type RemoteConfig struct {
 	// 32 and 4.
 	// Service's own methods run on the caller's goroutine.
 	Workers, WriteWorkers int
-	// Queue is how many requests of a server may wait for a worker. Beyond it a lookup is
-	// answered 0, and any other request is refused. Default 1,024.
-	Queue int
-	// MaxBytes bounds the hashes of all requests of a server that arrive, wait or run.
-	// Beyond it they are answered as beyond Queue. Requests that are not small, see
-	// SharedBackend.IsSmall, use at most three quarters of it. Default 256 MiB.
+	// MaxBytes bounds the hashes of all requests of a server that arrive, wait or run. A server
+	// refuses what exceeds it. Default 256 MiB.
 	MaxBytes int64
 	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
@@ -40,9 +36,10 @@ type RemoteConfig struct {
 	// prompt of 4 million tokens on 8 ranks in blocks of 16. Stores and evicts do not
 	// count: they are made in calls of 16,384 keys.
 	MaxKeyBytes int64
-	// Memory, if set, counts the hashes, and the keys and answers of calls, beside what it
-	// counts of others. MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a request does not wait: a lookup is answered 0
-	// and any other request refused, and BackendRejected counts it.
+	// Memory, if set, counts the keys and answers of calls, beside what it counts of others.
+	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
+	// request does not wait: a lookup is answered 0 and any other request refused, and
+	// BackendRejected counts it.
 	Memory *MemoryAccount
 	// Watch, if set, is called after each lookup over the backend, also one that is
 	// answered without a call, on the lookup's goroutine. It must return at once.
@@ -52,15 +49,12 @@ type RemoteConfig struct {
 	// BreakerPause. Default 5 and 1 s.
 	BreakerFailures int
 	BreakerPause    time.Duration
-
-	smallBytes int64 // of hashes that a small request needs at most
 }
 
 // LookupEvent is a lookup over a backend, and its result.
 type LookupEvent struct {
 	NumTokens int64              // as requested, at most what the rules compute with
-	NumHashes int                // of the request
-	Hashes    coordinator.Hashes // those of them that can change the answer; borrowed until Watch returns
+	Hashes    coordinator.Hashes // of the request; borrowed until Watch returns
 	Hit       api.Hit            // 0 also if the backend failed
 }
 
@@ -83,7 +77,7 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&c.Workers, 32}, {&c.WriteWorkers, 4}, {&c.Queue, 1024}, {&c.BreakerFailures, 5}} {
+	}{{&c.Workers, 32}, {&c.WriteWorkers, 4}, {&c.BreakerFailures, 5}} {
 		if *f.field <= 0 {
 			*f.field = f.def
 		}
@@ -102,7 +96,6 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	if c.MaxKeyBytes <= 0 {
 		c.MaxKeyBytes = DefaultMaxKeyBytes
 	}
-	c.smallBytes = c.MaxBytes / smallRequestPart
 	if _, most, _ := c.Memory.Usage(); most > 0 {
 		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, most*hashShare/16), min(c.MaxKeyBytes, most*keyShare/16)
 	}

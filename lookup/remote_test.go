@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -99,7 +101,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		hit, err := s.remote.Lookup(ctx, 16, 1, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+		hit, err := s.remote.lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
 		require.NoError(t, err)
 		require.Zero(t, hit)
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
@@ -117,8 +119,8 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		for range cap(s.remote.cpuTokens) {
-			s.remote.cpuTokens <- struct{}{}
+		for range cap(s.remote.cpu) {
+			s.remote.cpu <- struct{}{}
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -128,10 +130,10 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		require.Zero(t, store.Calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		<-s.remote.cpuTokens
+		<-s.remote.cpu
 		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		require.NoError(t, err)
-		require.Len(t, s.remote.cpuTokens, cap(s.remote.cpuTokens)-1, "and gives it back")
+		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1, "and gives it back")
 	})
 }
 
@@ -157,7 +159,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		hangs = true
 		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			_, err := s.remote.Lookup(ctx, 16, 1, hashes)
+			_, err := s.remote.lookup(ctx, 16, hashes)
 			cancel()
 			require.NoError(t, err)
 		}
@@ -184,7 +186,7 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		hashes := coordinator.NewHashes(keys, 32)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-			hit, err := s.remote.Lookup(ctx, 16, 1, hashes)
+			hit, err := s.remote.lookup(ctx, 16, hashes)
 			cancel()
 			require.NoError(t, err)
 			require.Zero(t, hit)
@@ -440,7 +442,7 @@ func TestRemoteManyKeys(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000, Workers: 1}})
+			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000}})
 			require.NoError(t, err)
 			lookup := func(hashes coordinator.Hashes, want int64) {
 				hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
@@ -452,7 +454,7 @@ func TestRemoteManyKeys(t *testing.T) {
 				s.remote.keyMemory.small.Release(160_000)
 				require.True(t, s.remote.keyMemory.large.TryAcquire(480_000), "it is given back")
 				s.remote.keyMemory.large.Release(480_000)
-				require.Empty(t, s.remote.cpuTokens)
+				require.Empty(t, s.remote.cpu)
 			}
 
 			_, err = s.Explain(t.Context(), 32000, all)
@@ -475,7 +477,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			}
 			synctest.Wait()
 			require.EqualValues(t, 2, store.Calls.Load())
-			require.Empty(t, s.remote.cpuTokens, "who waits for room does not keep others from a processor")
+			require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
 			close(open)
 			asks.Wait()
 			lookup(half, 16000)
@@ -524,7 +526,33 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	require.EqualValues(t, calls+3, store.Calls.Load())
 
 	fail = calls + 5
-	require.ErrorIs(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8)), lookuptest.ErrStore)
+	err = s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8))
+	require.ErrorIs(t, err, lookuptest.ErrStore)
+	require.ErrorIs(t, err, api.ErrPartlyDone)
 	require.EqualValues(t, fail, store.Calls.Load(), "none behind the one that failed")
 	require.Len(t, store.Keys, writeAtOnce)
+
+	fail++
+	err = s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 8))
+	require.ErrorIs(t, err, lookuptest.ErrStore)
+	require.NotErrorIs(t, err, api.ErrPartlyDone)
+
+	fail = 0
+	store.Before = func(context.Context, string, []string) error { return fmt.Errorf("a node: %w", backend.ErrPartlyDone) }
+	require.ErrorIs(t, s.Reset(t.Context()), api.ErrPartlyDone, "the backend knows that it has removed some")
+}
+
+// A watch sees all hashes of a lookup, so all of them are needed.
+func TestWatchedLookupsNeedAllHashes(t *testing.T) {
+	seen := 0
+	cfg := patient
+	cfg.Watch = func(event LookupEvent) { seen = event.Hashes.Len() }
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: cfg})
+	require.NoError(t, err)
+	numTokens, needed, err := s.Needed(32, false, 4)
+	require.NoError(t, err)
+	require.Equal(t, 4, needed)
+	_, err = s.Lookup(t.Context(), numTokens, coordinator.NewHashes(lookuptest.Chain("a", needed, 32), 32))
+	require.NoError(t, err)
+	require.Equal(t, 4, seen)
 }

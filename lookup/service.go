@@ -47,7 +47,7 @@ type Service struct {
 	pool       coordinator.Pool
 	configured coordinator.Pool // before New filled in its defaults
 	index      *index.Index     // nil over a backend
-	remote     *Remote          // nil over the memory index
+	remote     *remote          // nil over the memory index
 	ranks      groupRanks
 	required   [][]int // by group: the places of its ranks, in their order
 	places     [][]int // the same, ascending
@@ -137,7 +137,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		return r.Lookup(ctx, s.clampPrompt(numTokens), hashes.Len(), hashes)
+		return r.lookup(ctx, s.clampPrompt(numTokens), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -185,7 +185,7 @@ func (s *Service) Store(ctx context.Context, at coordinator.GroupRank, keys coor
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
 		defer cancel()
-		return r.Store(ctx, at, keys)
+		return r.storeKeys(ctx, at, keys)
 	}
 	c := Change{service: s, place: place}
 	return c.addAll(keys)
@@ -200,7 +200,7 @@ func (s *Service) Evict(ctx context.Context, at coordinator.GroupRank, keys coor
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
 		defer cancel()
-		return r.Evict(ctx, at, keys)
+		return r.evictKeys(ctx, at, keys)
 	}
 	c := Change{service: s, place: place, evict: true}
 	return c.addAll(keys)
@@ -233,7 +233,7 @@ func (s *Service) Reset(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.remote.cfg.WriteTimeout)
 	defer cancel()
-	return s.remote.Reset(ctx)
+	return s.remote.reset(ctx)
 }
 
 // Index returns the memory index of the service, nil over a backend.
@@ -260,8 +260,9 @@ func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() 
 
 // Needed returns the number of tokens that a lookup is about, lowered to what the rules can compute
 // with, and how many of its numHashes hashes can change the answer. Lookup, Explain and Plan of
-// numTokens answer the same for the first needed hashes as for all. unaligned is as for Query.Begin.
-// It fails where the rules refuse the number of tokens.
+// numTokens answer the same for the first needed hashes as for all. RemoteConfig.Watch sees all of
+// them, so with a Watch all are needed. unaligned is as for Query.Begin. It fails where the rules
+// refuse the number of tokens.
 func (s *Service) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
 	numTokens = s.clampTokens(tokens, unaligned)
 	if numTokens == 0 || numHashes == 0 {
@@ -270,6 +271,9 @@ func (s *Service) Needed(tokens uint64, unaligned bool, numHashes int) (numToken
 	tokenLen, err := s.coord.TokenLen(numTokens)
 	if err != nil {
 		return numTokens, 0, err
+	}
+	if s.remote != nil && s.remote.watch != nil {
+		return numTokens, numHashes, nil
 	}
 	needed = s.coord.NeededHashes(tokenLen)
 	if s.pool.CapacityOnly { // no key is checked, but misses are counted and explained

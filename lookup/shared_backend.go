@@ -11,7 +11,7 @@ import (
 )
 
 // SharedBackend is a backend that the services of several pools ask. They have one circuit
-// breaker, and one bound each on calls, on hashes and on keys in memory. Safe for concurrent
+// breaker, and one bound each on calls and on keys in memory. Safe for concurrent
 // use.
 type SharedBackend struct {
 	store      backend.Backend
@@ -21,13 +21,11 @@ type SharedBackend struct {
 	reads      *backendCalls
 	changes    *backendCalls
 	durations  callDurations
-	// cpuTokens holds an element for each lookup that builds keys or reads answers. A small
-	// one may use smallCPUTokens, too.
-	cpuTokens, smallCPUTokens chan struct{}
-	keyMemory                 *keyMemory
-	yielder                   *yielder
+	// cpu holds an element for each lookup that builds keys or reads answers.
+	cpu       chan struct{}
+	keyMemory *keyMemory
+	yielder   *yielder
 
-	hashes      hashMemory   // see Reserve
 	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 }
 
@@ -42,11 +40,9 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	b := &SharedBackend{
 		store: store, cfg: cfg,
 		breakerLog: breakerLog{logger: logger, backend: store.Name()},
-		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
 		yielder:    newYielder(),
-
-		smallCPUTokens: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)

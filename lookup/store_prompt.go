@@ -305,7 +305,7 @@ func (w *promptStore) storeMemory(g *promptGroup) error {
 		}
 		return nil
 	}
-	return w.partly(err)
+	return partly(w.anyStored, err)
 }
 
 // storeRemote stores the keys at one place of a group after the other. A place that has failed is
@@ -318,7 +318,7 @@ func (w *promptStore) storeRemote(ctx context.Context, g *promptGroup) {
 			all = false
 			continue
 		}
-		err := w.service.remote.Store(ctx, w.service.ranks.groupRank(place), coordinator.NewHashes(w.keys, w.hashes.HashLen()))
+		err := w.service.remote.storeKeys(ctx, w.service.ranks.groupRank(place), coordinator.NewHashes(w.keys, w.hashes.HashLen()))
 		w.anyStored = w.anyStored || err == nil || errors.Is(err, api.ErrPartlyDone)
 		if err != nil {
 			w.failed[place] = w.newFailure(g, 0, err)
@@ -333,14 +333,6 @@ func (w *promptStore) storeRemote(ctx context.Context, g *promptGroup) {
 // newFailure returns why places of a group hold only the first done of the keys.
 func (w *promptStore) newFailure(g *promptGroup, done int, err error) *promptFailure {
 	return &promptFailure{err: err, firstChunk: w.numbers[done] / g.stride, chunks: int64(len(w.numbers) - done)}
-}
-
-// partly makes the error of a store wrap api.ErrPartlyDone if something was stored before.
-func (w *promptStore) partly(err error) error {
-	if err != nil && w.anyStored {
-		return fmt.Errorf("%w: %w", api.ErrPartlyDone, err)
-	}
-	return err
 }
 
 // stored returns how many chunks, states included, all ranks of each group hold.

@@ -26,8 +26,8 @@ func NewServerCollector(srv *server.Server) *Collector {
 
 // NewServiceCollector returns a collector of the metrics of a service without a server.
 func NewServiceCollector(service *lookup.Service) *Collector {
-	if remote := service.Remote(); remote != nil {
-		return newCollector(service.Stat, remote.CallDurations)
+	if b := service.Backend(); b != nil {
+		return newCollector(service.Stat, b.CallDurations)
 	}
 	return newCollector(service.Stat, nil)
 }

@@ -60,7 +60,7 @@ func (s keySet) store() *Store { return &Store{Backend: "keys", Exists: s.exists
 // eventOf returns a lookup, without a hit, of a prompt in blocks of 16 tokens.
 func eventOf(chain [][]byte) lookup.LookupEvent {
 	blob := slices.Concat(chain...)
-	return lookup.LookupEvent{NumTokens: int64(len(chain) * 16), NumHashes: len(chain), Hashes: coordinator.NewHashes(blob, 32)}
+	return lookup.LookupEvent{NumTokens: int64(len(chain) * 16), Hashes: coordinator.NewHashes(blob, 32)}
 }
 
 // randomChain returns a chain of promptLen hashes, the same in every run.

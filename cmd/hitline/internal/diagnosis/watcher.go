@@ -52,8 +52,8 @@ func NewWatcher(rules *coordinator.Coordinator, store *Store, logger *slog.Logge
 // also before Start and after stop.
 func (w *Watcher) Observe(event lookup.LookupEvent) {
 	switch {
-	case event.NumHashes == 0:
-	case !w.fitsBlockSize(event.NumTokens, event.NumHashes):
+	case event.Hashes.Len() == 0:
+	case !w.fitsBlockSize(event.NumTokens, event.Hashes.Len()):
 		if w.sizeMismatches.Add(1)%sizeMismatchRun == 0 {
 			w.pass(event) // also if it hit: the hit may be too long
 		}
@@ -75,7 +75,7 @@ func (w *Watcher) Observe(event lookup.LookupEvent) {
 // pass passes a lookup on to run, unless another one waits already.
 func (w *Watcher) pass(event lookup.LookupEvent) {
 	select {
-	case w.prompts <- promptLength{tokens: event.NumTokens, numHashes: event.NumHashes, hashLen: event.Hashes.HashLen()}:
+	case w.prompts <- promptLength{tokens: event.NumTokens, numHashes: event.Hashes.Len(), hashLen: event.Hashes.HashLen()}:
 	default:
 	}
 }

@@ -22,7 +22,7 @@ import (
 func TestWatcherObserves(t *testing.T) {
 	chain := randomChain()
 	event := eventOf(chain)
-	short := lookup.LookupEvent{NumTokens: event.NumTokens, NumHashes: event.NumHashes, Hashes: coordinator.NewHashes(slices.Concat(chain...)[:16*promptLen], 16)}
+	short := lookup.LookupEvent{NumTokens: event.NumTokens, Hashes: coordinator.NewHashes(slices.Concat(chain...)[:16*promptLen], 16)}
 	store := keySet{}.store()
 	store.Sample = func(context.Context) (Sample, error) {
 		return Sample{Keys: []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hex.EncodeToString(chain[0])}, Complete: true}, nil
