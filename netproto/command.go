@@ -35,18 +35,6 @@ func appendCommand[T string | []byte](dst []byte, name string, data T) []byte {
 	return append(append(dst, name...), data...)
 }
 
-// checkCommandFlags checks the flags of a command frame. A command is one frame,
-// between messages.
-func (r *Reader) checkCommandFlags(flags byte) error {
-	switch {
-	case r.stage == stageRaw:
-		return ErrCommand
-	case flags&flagMore != 0 || r.frames > 0:
-		return ErrBadCommand
-	}
-	return nil
-}
-
 // beginCommand checks the size of a command whose header was just read.
 func (r *Reader) beginCommand() error {
 	limit := maxCommand
@@ -57,34 +45,29 @@ func (r *Reader) beginCommand() error {
 		return r.frameError(ErrBadCommand)
 	}
 	r.bodyLeft = r.frame.size
-	r.state = inCommand
 	return nil
 }
 
-// readCommand consumes the next bytes of a command's body and returns their number.
-// A command that arrives whole is read in place; a cut one is gathered as it arrives.
-func (r *Reader) readCommand(p []byte, h Handler) (int, error) {
-	n := int(min(uint64(len(p)), r.bodyLeft))
-	p = p[:n]
-	r.bodyLeft -= uint64(n)
+// readCommand consumes the next bytes of a command's body. A command that arrives whole is read in
+// place; a cut one is gathered as it arrives.
+func (r *Reader) readCommand(p []byte, h Handler) error {
 	hello := r.stage == stageHello
 	if r.bodyLeft > 0 || len(r.gathered) > 0 {
 		r.gather(p)
 		p = r.gathered
 	}
 	if r.bodyLeft > 0 {
-		return n, nil
+		return nil
 	}
 	r.gathered = nil // commands are rare and mostly arrive whole, so an idle connection retains no buffer
-	r.state = inHeader
 	err := r.handleCommand(p, h)
 	if hello {
 		clear(p)
 	}
 	if err != nil {
-		return n, r.frameError(err)
+		return r.frameError(err)
 	}
-	return n, nil
+	return nil
 }
 
 // gather appends bytes of a cut command. Those of a HELLO are overwritten where they were.

@@ -23,7 +23,7 @@ var (
 	ignoredField = field{}
 	tagField     = field{name: "the tag", read: (*Reader).readScratch, end: (*Reader).endTag}
 
-	anyNumTokens = field{name: "num_tokens", read: (*Reader).readNumTokens, end: (*Reader).endNumTokens}
+	anyNumTokens = field{name: "num_tokens", read: (*Reader).readNumTokens}
 	anyHashLen   = field{name: "hash_len", read: (*Reader).readHashLen, end: (*Reader).endAnyHashLen}
 	anyBlob      = field{name: "the blob", begin: (*Reader).beginAnyBlob, isBlob: true}
 
@@ -130,11 +130,7 @@ func (r *Reader) readNumTokens(p []byte) {
 			r.remainder = (r.remainder<<8 | uint64(b)) % r.alignment
 		}
 	}
-}
-
-func (r *Reader) endNumTokens() *Problem {
 	r.req.Unaligned = r.remainder != 0
-	return nil
 }
 
 // readHashLen appends big-endian digits to hash_len.
@@ -185,11 +181,6 @@ func (r *Reader) beginKeys() *Problem {
 func (r *Reader) beginFurtherKey() *Problem {
 	n := uint64(r.req.HashLen)
 	return want(strconv.FormatUint(n, 10), n)(r)
-}
-
-func (r *Reader) endRank() *Problem {
-	r.req.GroupRank = parseRank(r.scratch[:r.filled])
-	return nil
 }
 
 func (r *Reader) endNumbers() *Problem {

@@ -41,42 +41,18 @@ type frameHeader struct {
 
 func (h frameHeader) more() bool { return h.flags&flagMore != 0 }
 
-// checkFlags fails unless the flags are valid in the raw dialect.
-func checkFlags(flags byte) error {
-	switch {
-	case flags&^(flagMore|flagLong|flagCommand) != 0:
-		return ErrFlags
-	case flags&flagCommand != 0:
-		return ErrCommand
+// headerLen returns the size in bytes of a header with these flags.
+func headerLen(flags byte) int {
+	if flags&flagLong != 0 {
+		return maxHeader
 	}
-	return nil
+	return 2
 }
 
-// parseHeader decodes the header at the front of b and checks its flags. It returns
-// the size of the header in bytes too.
-func parseHeader(b []byte) (frameHeader, int64, error) {
-	if len(b) == 0 {
-		return frameHeader{}, 0, ErrShort
-	}
-	if err := checkFlags(b[0]); err != nil {
-		return frameHeader{flags: b[0]}, 0, err
-	}
-	return decodeHeader(b)
-}
-
-// decodeHeader is parseHeader without the check of the flags; b is not empty.
-func decodeHeader(b []byte) (frameHeader, int64, error) {
-	h := frameHeader{flags: b[0]}
-	if h.flags&flagLong == 0 {
-		if len(b) < 2 {
-			return h, 0, ErrShort
-		}
-		h.size = uint64(b[1])
-		return h, 2, nil
-	}
+// decodeHeader decodes a whole header.
+func decodeHeader(b []byte) frameHeader {
 	if len(b) < maxHeader {
-		return h, 0, ErrShort
+		return frameHeader{flags: b[0], size: uint64(b[1])}
 	}
-	h.size = binary.BigEndian.Uint64(b[1:])
-	return h, maxHeader, nil
+	return frameHeader{flags: b[0], size: binary.BigEndian.Uint64(b[1:])}
 }

@@ -44,14 +44,14 @@ const (
 func (r *Reader) chooseDialect(b byte, h Handler) error {
 	switch {
 	case b == 0xFF:
-		r.stage, r.state = stageGreeting, inGreeting
+		r.stage = stageGreeting
 		greeting := ourGreeting
 		if r.checkPlain != nil {
 			greeting = ourGreeting[:mechanismBegin]
 		}
 		h.Control(greeting)
 	case b <= flagMore|flagLong:
-		r.stage, r.state = stageRaw, inHeader
+		r.stage = stageRaw
 	default:
 		return &FrameError{Err: ErrFirstByte, Byte: b}
 	}
@@ -78,7 +78,6 @@ func (r *Reader) readGreeting(p []byte, h Handler) (int, error) {
 		return n, nil
 	}
 	r.carryLen = 0
-	r.state = inHeader
 	return n, r.chooseMechanism(g, h)
 }
 

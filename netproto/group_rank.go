@@ -8,15 +8,17 @@ type Rank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 
-// rankPCPLen is the length in bytes of a rank with pcp_rank. It may be missing, which is 0; four
-// further bytes have no effect.
+// rankPCPLen is the length in bytes of a rank with pcp_rank. If it is missing it is 0; four further
+// bytes have no effect.
 const rankPCPLen = 8
 
-// parseRank decodes a rank of 6, 8 or 12 bytes.
-func parseRank(b []byte) Rank {
-	r := Rank{Group: binary.BigEndian.Uint16(b), TPRank: binary.BigEndian.Uint16(b[2:]), PPRank: binary.BigEndian.Uint16(b[4:])}
-	if len(b) >= rankPCPLen {
-		r.PCPRank = binary.BigEndian.Uint16(b[6:])
+// endRank decodes a rank of 6, 8 or 12 bytes.
+func (r *Reader) endRank() *Problem {
+	b := r.scratch[:]
+	to := &r.req.GroupRank
+	to.Group, to.TPRank, to.PPRank = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b[4:])
+	if r.filled >= rankPCPLen {
+		to.PCPRank = binary.BigEndian.Uint16(b[6:])
 	}
-	return r
+	return nil
 }

@@ -11,10 +11,12 @@ type Mask struct {
 	First, End uint32
 	// All reports whether the mask is the all-true sentinel. It has no Runs.
 	All bool
-	// Runs are the runs of true entries, ascending: the first chunk and the one behind the
-	// last, u32 each.
-	Runs []byte
+	// Runs are the runs of true entries, ascending.
+	Runs []Run
 }
+
+// Run is the chunks from Start to End-1.
+type Run struct{ Start, End uint32 }
 
 // NoGroup is the Group of a mask of a group that is not kept in the store.
 const NoGroup = ^uint32(0)
@@ -26,38 +28,27 @@ const (
 	allRuns = ^uint32(0)
 )
 
-// NumRuns returns the number of runs.
-func (m *Mask) NumRuns() int { return len(m.Runs) / runLen }
-
-// Run returns run i, in [0, NumRuns()): chunks [start, end).
-func (m *Mask) Run(i int) (start, end uint32) {
-	b := m.Runs[runLen*i:]
-	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
-}
-
-// AddRun appends the run of chunks [start, end) to the runs.
-func (m *Mask) AddRun(start, end uint32) {
-	m.Runs = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(m.Runs, start), end)
-}
-
 // AppendMask appends a mask to the frame of masks dst.
 func AppendMask(dst []byte, m *Mask) []byte {
-	runs := uint32(m.NumRuns())
+	runs := uint32(len(m.Runs))
 	if m.All {
 		runs = allRuns
 	}
 	for _, v := range [...]uint32{m.Group, m.First, m.End, runs} {
 		dst = binary.BigEndian.AppendUint32(dst, v)
 	}
-	return append(dst, m.Runs...)
+	for _, r := range m.Runs {
+		dst = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, r.Start), r.End)
+	}
+	return dst
 }
 
-// ParseMasks calls yield with each mask of a frame of masks. The mask borrows the frame. It
-// returns false if the frame is cut, or a mask's runs do not ascend within its chunks.
-func ParseMasks(frame []byte, yield func(m Mask)) bool {
+// ParseMasks returns the masks of a frame of masks. It returns false if the frame is cut, or a
+// mask's runs do not ascend within its chunks.
+func ParseMasks(frame []byte) (masks []Mask, ok bool) {
 	for len(frame) > 0 {
 		if len(frame) < maskHeaderLen {
-			return false
+			return nil, false
 		}
 		m := Mask{
 			Group: binary.BigEndian.Uint32(frame), First: binary.BigEndian.Uint32(frame[4:]),
@@ -65,30 +56,32 @@ func ParseMasks(frame []byte, yield func(m Mask)) bool {
 		}
 		runs := binary.BigEndian.Uint32(frame[12:])
 		frame = frame[maskHeaderLen:]
-		if m.All = runs == allRuns; !m.All {
-			size := int64(runs) * runLen
-			if size > int64(len(frame)) {
-				return false
-			}
-			m.Runs, frame = frame[:size:size], frame[size:]
+		if m.All = runs == allRuns; m.All {
+			runs = 0
+		}
+		if int64(runs)*runLen > int64(len(frame)) {
+			return nil, false
+		}
+		for range runs {
+			m.Runs = append(m.Runs, Run{binary.BigEndian.Uint32(frame), binary.BigEndian.Uint32(frame[4:])})
+			frame = frame[runLen:]
 		}
 		if !m.ascends() {
-			return false
+			return nil, false
 		}
-		yield(m)
+		masks = append(masks, m)
 	}
-	return true
+	return masks, true
 }
 
 // ascends reports whether the runs ascend within the chunks of the mask.
 func (m *Mask) ascends() bool {
 	at := m.First
-	for i := range m.NumRuns() {
-		start, end := m.Run(i)
-		if start < at || end <= start {
+	for _, r := range m.Runs {
+		if r.Start < at || r.End <= r.Start {
 			return false
 		}
-		at = end
+		at = r.End
 	}
 	return at <= m.End
 }

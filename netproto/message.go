@@ -1,7 +1,5 @@
 package netproto
 
-import "errors"
-
 // ParseMessage parses the message at the front of b. It appends the frame bodies,
 // borrowed from b, to frames, and returns them and the length of the message in bytes.
 // It fails with ErrShort if b ends inside the message, and with a *FrameError if the
@@ -11,30 +9,33 @@ import "errors"
 // requests as they arrive.
 func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, error) {
 	limits = limits.withDefaults()
-	at := 0
+	at := int64(0)
 	for n := 0; ; n++ {
-		h, size, err := parseHeader(b[at:])
-		if err == nil && n >= limits.MaxFrames {
-			err = ErrFrameCount
-		}
-		if err == nil && (size > limits.MaxMessage-int64(at) || h.size > uint64(limits.MaxMessage-int64(at)-size)) {
-			err = ErrMessageLength
-		}
-		if errors.Is(err, ErrShort) {
-			return frames, 0, err
-		}
-		if err != nil {
-			return frames, 0, &FrameError{Err: err, Frame: n, Byte: h.flags, Len: h.size}
-		}
-		at += int(size)
-		if uint64(len(b)-at) < h.size {
+		if at == int64(len(b)) {
 			return frames, 0, ErrShort
 		}
-		end := at + int(h.size)
-		frames = append(frames, b[at:end:end])
-		at = end
+		h := frameHeader{flags: b[at]}
+		body := at + int64(headerLen(h.flags))
+		switch {
+		case h.flags&^(flagMore|flagLong|flagCommand) != 0:
+			return frames, 0, &FrameError{Err: ErrFlags, Frame: n, Byte: h.flags}
+		case h.flags&flagCommand != 0:
+			return frames, 0, &FrameError{Err: ErrCommand, Frame: n, Byte: h.flags}
+		case body > int64(len(b)):
+			return frames, 0, ErrShort
+		}
+		switch h = decodeHeader(b[at:body]); {
+		case n >= limits.MaxFrames:
+			return frames, 0, &FrameError{Err: ErrFrameCount, Frame: n, Byte: h.flags, Len: h.size}
+		case body > limits.MaxMessage || h.size > uint64(limits.MaxMessage-body):
+			return frames, 0, &FrameError{Err: ErrMessageLength, Frame: n, Byte: h.flags, Len: h.size}
+		case h.size > uint64(int64(len(b))-body):
+			return frames, 0, ErrShort
+		}
+		at = body + int64(h.size)
+		frames = append(frames, b[body:at:at])
 		if !h.more() {
-			return frames, at, nil
+			return frames, int(at), nil
 		}
 	}
 }

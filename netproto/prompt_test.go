@@ -162,7 +162,7 @@ func TestStorePromptKeepsLittle(t *testing.T) {
 	require.NoError(t, feedAll(r, b[:len(b)-20], &discard{}))
 	require.GreaterOrEqual(t, r.Held(), len(ranks)+len(states), "they count while the request lasts")
 	require.NoError(t, feedAll(r, b[len(b)-20:], &discard{}))
-	require.LessOrEqual(t, r.Held(), 4*maxIdleFrame)
+	require.LessOrEqual(t, r.Held(), 4*maxIdle)
 
 	b = AppendFrameHeader(message("store_prompt", numbers(0, 0, 0, 0), ""), 50<<20, true)
 	b[len(b)-9-2] |= flagMore // of the frame with ranks, which so has states behind it

@@ -1,10 +1,6 @@
 package netproto
 
-import (
-	"errors"
-
-	"golang.org/x/sys/cpu"
-)
+import "golang.org/x/sys/cpu"
 
 // Handler receives the requests of one connection, in order. The Request and all slices
 // are borrowed: they are valid until the method returns. The methods are called from
@@ -35,7 +31,6 @@ type Reader struct {
 	alignment uint64
 
 	stage     stage
-	state     readState
 	head      [maxHeader]byte // the frame header being gathered
 	headLen   int             // bytes in head
 	frame     frameHeader     // the frame whose body is being read
@@ -43,8 +38,7 @@ type Reader struct {
 	frames    int             // frames of this message begun
 	size      int64           // bytes of this message, the begun frames counted whole
 	phase     phase
-	addresses int  // address frames of the envelope
-	skipped   bool // the address is no part of the envelope: the message will be dropped
+	addresses int // address frames of the envelope
 
 	body      int              // body frames begun
 	field     *field           // how the current one is read
@@ -85,17 +79,6 @@ const (
 	stageRaw                   // raw dialect: messages
 )
 
-// readState is what the next byte belongs to.
-type readState uint8
-
-const (
-	inFirst readState = iota // the connection's first byte, which chooses the dialect
-	inGreeting
-	inHeader
-	inCommand
-	inBody
-)
-
 // phase is the part of a message that is being read.
 type phase uint8
 
@@ -124,7 +107,7 @@ func (r *Reader) Copied() uint64 { return r.copied }
 // InMessage reports whether a message, or a command after the handshake, has begun and
 // not ended.
 func (r *Reader) InMessage() bool {
-	return r.stage >= stageZMTP && (r.state != inHeader || r.headLen > 0 || r.frames > 0)
+	return r.stage >= stageZMTP && (r.bodyLeft > 0 || r.headLen > 0 || r.frames > 0)
 }
 
 // InHandshake reports whether a ZMTP handshake has begun and not ended.
@@ -151,13 +134,22 @@ func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
 // buffers that it keeps for the next.
 func (r *Reader) Held() int { return cap(r.gathered) + r.req.held() }
 
-// read consumes some of the next bytes and returns their number. At the first byte of a connection
-// it consumes none.
+// read consumes some of the next bytes and returns their number. It may be 0: the first byte
+// chooses the dialect and is read again.
 func (r *Reader) read(p []byte, h Handler) (int, error) {
-	if r.state != inBody {
-		return r.readOutsideBody(p, h)
+	switch {
+	case r.stage == stageNew:
+		return 0, r.chooseDialect(p[0], h)
+	case r.stage == stageGreeting:
+		return r.readGreeting(p, h)
+	case r.bodyLeft == 0:
+		return r.readHeader(p, h)
 	}
 	p = p[:min(uint64(len(p)), r.bodyLeft)]
+	r.bodyLeft -= uint64(len(p))
+	if r.frame.flags&flagCommand != 0 {
+		return len(p), r.readCommand(p, h)
+	}
 	if r.phase == phaseFirst {
 		if err := r.decideEnvelope(p[0], h); err != nil {
 			return 0, err
@@ -166,76 +158,56 @@ func (r *Reader) read(p []byte, h Handler) (int, error) {
 	switch {
 	case r.phase == phaseBody:
 		r.readBody(p, h)
-	case !r.skipped:
+	case r.frame.more(): // the last frame of a message without a delimiter is ignored
 		r.req.Envelope = append(r.req.Envelope, p...)
 	}
-	if r.bodyLeft -= uint64(len(p)); r.bodyLeft == 0 {
+	if r.bodyLeft == 0 {
 		r.endFrame(h)
 	}
 	return len(p), nil
-}
-
-// readOutsideBody reads bytes that do not belong to a message frame's body, and returns
-// the number consumed.
-func (r *Reader) readOutsideBody(p []byte, h Handler) (int, error) {
-	switch r.state {
-	case inFirst:
-		return 0, r.chooseDialect(p[0], h)
-	case inGreeting:
-		return r.readGreeting(p, h)
-	case inCommand:
-		return r.readCommand(p, h)
-	}
-	return r.readHeader(p, h)
 }
 
 // readHeader gathers a frame header and begins its frame. It returns the number of
 // bytes consumed.
 func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 	if r.headLen == 0 {
-		if err := r.checkFirstByte(p[0]); err != nil {
+		if err := r.checkFlags(p[0]); err != nil {
 			return 0, err
 		}
+		r.head[0] = p[0]
 	}
-	want := 2
-	flags := p[0]
-	if r.headLen > 0 {
-		flags = r.head[0]
-	}
-	if flags&flagLong != 0 {
-		want = maxHeader
-	}
+	want := headerLen(r.head[0])
 	n := copy(r.head[r.headLen:want], p)
 	r.headLen += n
 	if r.headLen < want {
 		return n, nil
 	}
-	var size int64
-	r.frame, size, _ = decodeHeader(r.head[:want]) // cannot fail: the header is whole
+	r.frame = decodeHeader(r.head[:want])
 	r.headLen = 0
-	if flags&flagCommand != 0 {
+	if r.frame.flags&flagCommand != 0 {
 		return n, r.beginCommand()
 	}
-	return n, r.beginFrame(size, h)
+	return n, r.beginFrame(int64(want), h)
 }
 
-// checkFirstByte checks the flags byte that begins a frame. Any frame ends the TTL.
-func (r *Reader) checkFirstByte(b byte) error {
+// checkFlags checks the first byte of a frame. Any frame ends the TTL. A command is one frame
+// between messages of ZMTP, and a handshake has nothing else.
+func (r *Reader) checkFlags(flags byte) (err error) {
 	r.ttl = 0
-	if b <= flagMore|flagLong && !r.InHandshake() {
+	isCommand := flags&flagCommand != 0
+	switch {
+	case flags&^(flagMore|flagLong|flagCommand) != 0:
+		err = ErrFlags
+	case isCommand && r.stage == stageRaw:
+		err = ErrCommand
+	case isCommand && (flags&flagMore != 0 || r.frames > 0):
+		err = ErrBadCommand
+	case !isCommand && r.InHandshake():
+		err = ErrHandshake
+	default:
 		return nil
 	}
-	err := checkFlags(b)
-	switch {
-	case errors.Is(err, ErrCommand):
-		err = r.checkCommandFlags(b)
-	case err == nil:
-		err = ErrHandshake
-	}
-	if err != nil {
-		return &FrameError{Err: err, Frame: r.frames, Byte: b}
-	}
-	return nil
+	return &FrameError{Err: err, Frame: r.frames, Byte: flags}
 }
 
 // beginFrame checks a frame, whose header has headerLen bytes, against the limits, and
@@ -248,70 +220,51 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 		return r.frameError(ErrFrameCount)
 	case maxBody < 0 || r.frame.size > uint64(maxBody):
 		return r.frameError(ErrMessageLength)
-	case r.phase == phaseEnvelope:
-		if err := r.checkAddress(); err != nil {
-			return err
-		}
 	}
 	r.size += headerLen + int64(r.frame.size)
 	r.bodyLeft = r.frame.size
-	r.state = inBody
-	if r.phase == phaseBody {
+	switch r.phase {
+	case phaseEnvelope:
+		if err := r.beginAddress(); err != nil {
+			return err
+		}
+	case phaseBody:
 		r.beginBody(h)
 	}
-	if r.bodyLeft > 0 {
-		if r.phase == phaseEnvelope {
-			r.beginAddress()
-		}
-		return nil // in phaseFirst, the first body byte decides
+	if r.bodyLeft == 0 { // in phaseFirst, the first byte of the body decides
+		r.endFrame(h)
 	}
-	r.endFrame(h)
 	return nil
 }
 
-// checkAddress checks the current frame of an envelope. A message that ends without a delimiter
-// closes a raw connection. In ZMTP it is dropped, as that of a DEALER that omits it, whatever its
-// last frame is.
-func (r *Reader) checkAddress() error {
+// beginAddress begins a frame of an envelope. A message that ends in it closes a raw connection,
+// as its reply would belong to no request. In ZMTP it will be dropped, as that of a DEALER that
+// omits the delimiter.
+func (r *Reader) beginAddress() error {
 	switch {
-	case r.frame.size == 0: // the delimiter, or in ZMTP the end of a message without one
+	case r.frame.size == 0: // the delimiter
 		return nil
 	case !r.frame.more() && r.stage == stageRaw:
 		return r.frameError(ErrNoDelimiter)
-	case r.frame.more() && !r.isAddress():
+	case !r.frame.more():
+		return nil
+	case r.frame.size > MaxAddress || r.addresses == MaxEnvelopeFrames:
 		return r.frameError(ErrEnvelope)
-	}
-	return nil
-}
-
-// isAddress reports whether the current frame can be one more address frame.
-func (r *Reader) isAddress() bool {
-	return r.frame.size <= MaxAddress && r.addresses < MaxEnvelopeFrames
-}
-
-// beginAddress appends the header of an address frame to the envelope.
-func (r *Reader) beginAddress() {
-	if !r.isAddress() {
-		r.skipped = true
-		return
 	}
 	r.addresses++
 	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
+	return nil
 }
 
 // decideEnvelope decides by the first byte of a raw message's first frame whether there
 // is an envelope: address frames begin with 00 there, tags never do.
 func (r *Reader) decideEnvelope(b byte, h Handler) error {
-	if b != 0x00 {
-		r.phase = phaseBody
-		r.beginBody(h)
-		return nil
+	if b == 0x00 {
+		r.phase = phaseEnvelope
+		return r.beginAddress()
 	}
-	r.phase = phaseEnvelope
-	if err := r.checkAddress(); err != nil {
-		return err
-	}
-	r.beginAddress()
+	r.phase = phaseBody
+	r.beginBody(h)
 	return nil
 }
 
@@ -322,7 +275,6 @@ func (r *Reader) frameError(err error) error {
 
 // endFrame ends the current frame and, if that is its last, the message.
 func (r *Reader) endFrame(h Handler) {
-	r.state = inHeader
 	switch r.phase {
 	case phaseBody:
 		r.endBody()
@@ -350,7 +302,7 @@ func (r *Reader) endMessage(h Handler) {
 		h.Dropped(q)
 	}
 	q.reset()
-	r.frames, r.size, r.addresses, r.skipped = 0, 0, 0, false
+	r.frames, r.size, r.addresses = 0, 0, 0
 	r.body, r.remainder, r.hashLen, r.echoSize = 0, 0, 0, 0
 	r.carryLen, r.blobLeft = 0, 0
 	r.phase = phaseFirst

@@ -322,7 +322,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 func TestReaderKeepsLittle(t *testing.T) {
 	r := NewReader(Limits{}, 16)
 	require.NoError(t, feedAll(r, message("ping", strings.Repeat("x", MaxPing)), &recorder{}))
-	require.LessOrEqual(t, cap(r.req.Echo), maxIdleEcho)
+	require.LessOrEqual(t, cap(r.req.Echo), maxIdle)
 }
 
 // discard is a Handler that does nothing and allocates nothing.
@@ -619,7 +619,7 @@ func slowEnvelope(frames []string, zmtp bool) (env string, body []string, ok boo
 		return "", frames, true
 	}
 	for i, f := range frames {
-		if last := i == len(frames)-1; last && (len(f) > 255 || i >= 8 && f != "" || zmtp && f == "") {
+		if i == len(frames)-1 && (f != "" || zmtp) {
 			break // neither address nor delimiter
 		}
 		env += string(AppendFrame(nil, []byte(f), true))

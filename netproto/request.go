@@ -53,8 +53,8 @@ func (q *Request) reset() {
 	clear(q.Token)
 	p := &q.Prompt
 	*q = Request{
-		Envelope: q.Envelope[:0], Echo: retain(q.Echo, maxIdleEcho),
-		Prompt: Prompt{Ranks: retain(p.Ranks, maxIdleFrame), States: retain(p.States, maxIdleFrame)},
+		Envelope: q.Envelope[:0], Echo: retain(q.Echo),
+		Prompt: Prompt{Ranks: retain(p.Ranks), States: retain(p.States)},
 	}
 }
 
@@ -64,17 +64,13 @@ func (q *Request) held() int {
 	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.Token) + cap(p.Ranks) + cap(p.States)
 }
 
-// maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
-// stamp and an id do not allocate, and ten thousand connections retain under 5 MiB.
-const maxIdleEcho = 512
+// maxIdle bounds, in bytes, each gathered frame that an idle connection retains. Pings with a time
+// stamp and an id do not allocate, and ten thousand connections retain under 15 MiB.
+const maxIdle = 512
 
-// maxIdleFrame bounds, in bytes, each of the other gathered frames that an idle connection
-// retains.
-const maxIdleFrame = 4 << 10
-
-// retain returns b emptied, or nil if its buffer has over limit bytes.
-func retain(b []byte, limit int) []byte {
-	if cap(b) > limit {
+// retain returns b emptied, or nil if its buffer is over maxIdle.
+func retain(b []byte) []byte {
+	if cap(b) > maxIdle {
 		return nil
 	}
 	return b[:0]

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -82,14 +81,6 @@ func masksOf(masks ...netproto.Mask) (frame []byte) {
 	return frame
 }
 
-// runs returns runs of chunks as they are sent: the first chunk of each and the one behind it.
-func runs(chunks ...uint32) (sent []byte) {
-	for _, chunk := range chunks {
-		sent = binary.BigEndian.AppendUint32(sent, chunk)
-	}
-	return sent
-}
-
 // holdersJSON is the document of a holders reply.
 const holdersJSON = `{"block_size":16,"holders":[` +
 	`{"instance":"engine-1","rank":0,"tokens":128,"media":{"CPU":32,"GPU":128}},` +
@@ -99,11 +90,11 @@ var replyHolders = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil
 
 var (
 	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
-		netproto.Mask{End: 4, Runs: runs(0, 1, 3, 4)}, netproto.Mask{Group: 1}), false)))
+		netproto.Mask{End: 4, Runs: []netproto.Run{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.Mask{Group: 1}), false)))
 	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
 		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
 		masksOf(netproto.Mask{End: 6, All: true}, netproto.Mask{Group: netproto.NoGroup, End: 6},
-			netproto.Mask{Group: 1, First: 2, End: 100, Runs: runs(5, 7)}), false)))
+			netproto.Mask{Group: 1, First: 2, End: 100, Runs: []netproto.Run{{Start: 5, End: 7}}}), false)))
 )
 
 var clientCommands = []string{

@@ -101,20 +101,20 @@ func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto
 
 // parseMasks returns the masks of a frame.
 func parseMasks(frame []byte) ([]api.Mask, error) {
+	parsed, ok := netproto.ParseMasks(frame)
+	if !ok {
+		return nil, fmt.Errorf("%w: %d bytes are no masks", ErrReply, len(frame))
+	}
 	var masks []api.Mask
-	ok := netproto.ParseMasks(frame, func(m netproto.Mask) {
+	for _, m := range parsed {
 		mask := api.Mask{Group: int(m.Group), First: int64(m.First), End: int64(m.End), All: m.All}
 		if m.Group == netproto.NoGroup {
 			mask.Group = api.NotStored
 		}
-		for i := range m.NumRuns() {
-			start, end := m.Run(i)
-			mask.Runs = append(mask.Runs, api.ChunkRun{Start: int64(start), End: int64(end)})
+		for _, run := range m.Runs {
+			mask.Runs = append(mask.Runs, api.ChunkRun{Start: int64(run.Start), End: int64(run.End)})
 		}
 		masks = append(masks, mask)
-	})
-	if !ok {
-		return nil, fmt.Errorf("%w: %d bytes are no masks", ErrReply, len(frame))
 	}
 	return masks, nil
 }
