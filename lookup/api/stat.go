@@ -47,19 +47,16 @@ type Stat struct {
 	Connections    int64 `json:"connections"`     // open
 	MaxConnections int64 `json:"max_connections"` // bound on Connections, as lowered by the limit of open files
 	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or delayed, without descriptors or memory
-	InFlight       int64 `json:"in_flight"`       // requests over a remote backend that have no reply yet
+	InFlight       int64 `json:"in_flight"`       // requests that wait for a worker or its answer
 	Memory         int64 `json:"memory"`          // bytes of unread replies and unfinished requests
 	MaxMemory      int64 `json:"max_memory"`      // bound on Memory
 	MemoryRefused  int64 `json:"memory_refused"`  // requests refused and connections closed because of it
-	TurnShare      int64 `json:"turn_share"`      // work of one turn of a connection; a unit is about the cost of comparing one hash
-	TurnsCut       int64 `json:"turns_cut"`       // turns that ended before their requests did
-	LongestTurn    int64 `json:"longest_turn"`    // most work of a turn since the start
-	LongestTurnUS  int64 `json:"longest_turn_us"` // microseconds of the longest turn since the start
-	Failed         int64 `json:"failed"`          // requests answered 00
+	Failed         int64 `json:"failed"`          // requests refused
+	Busy           int64 `json:"busy"`            // of those: because there was no room for them
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
-	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those split between two reads, and all for a remote backend
+	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those split between two reads, and those of requests that workers answer
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

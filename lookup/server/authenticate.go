@@ -7,7 +7,6 @@ import (
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // errNotAuthenticated refuses an auth request. Peers get its text, and one of those below.
@@ -27,7 +26,6 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 		return nil, s.sendErr
 	}
 	rules := s.settings.Rules
-	s.workLeft -= tokenWork * rules.Len()
 	c := rules.FindToken(token)
 	switch {
 	case !rules.HasTokens():
@@ -41,9 +39,6 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 	s.beginWithFirstPool()
 	return c, nil
 }
-
-// tokenWork is the work of comparing the digest of a token with one of the rules.
-const tokenWork = 5
 
 // failAuth gives the session back the credential with which it began: that of its client
 // certificate, or none. So a peer cannot put off what its certificate is bound to. A tenant by a
@@ -65,13 +60,14 @@ func (s *session) failAuth(credential string, why error) error {
 	return err
 }
 
-// answerAuth serves an auth request. It returns the last frame of the reply.
-func (s *session) answerAuth(q *netproto.Request) ([]byte, error) {
-	c, err := s.authenticate("", q.Token)
+// settleAuth serves an auth request.
+func settleAuth(s *session, j *job) error {
+	c, err := s.authenticate("", j.q.Token)
+	clear(j.q.Token)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return encodeJSON(accessOf(c))
+	return j.doneJSON(accessOf(c))
 }
 
 // accessOf returns what a peer with a credential may do.

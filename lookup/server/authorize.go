@@ -112,7 +112,6 @@ func (s *session) reauthorize(now time.Time) bool {
 	if s.sendErr == nil {
 		s.sendErr = err
 	}
-	s.reader.Pause()
 	return false
 }
 
@@ -233,29 +232,24 @@ func nameOf(c *access.Credential) string {
 	return c.Name
 }
 
-// checkAuthorized returns a notAllowedError if a request that has waited may not be served any more.
-// It is served by the credential that it came with, if that is still there.
-func (r *remoteRequest) checkAuthorized() error {
-	s := r.handler.session
-	now := s.settings
-	if r.settings == now && r.credential == s.credential {
+// checkAuthorized returns a notAllowedError if a job that has waited may not be served any more. It is
+// served by the credential that it came with, if that is still there. A worker calls it.
+func (j *job) checkAuthorized() error {
+	now := j.session.listener.settings.Load()
+	if j.settings == now {
 		return nil
 	}
-	permissions, c := now.Rules.Anonymous, r.credential
+	permissions, c := now.Rules.Anonymous, j.credential
 	if c != nil {
 		permissions = 0
 		if c = now.Rules.Renew(c); c != nil && !c.Expired(time.Now()) {
 			permissions = c.Permissions
 		}
 	}
-	tag := r.tag
-	if r.loadable && permissions.Allows(tag) {
-		tag = netproto.TagLookup // which it needs too
+	if !permissions.Allows(j.tag) || j.pool != nil && !c.MayUse(j.pool.name) {
+		return &notAllowedError{tag: j.tag, allowed: permissions, name: nameOf(j.credential)}
 	}
-	if !permissions.Allows(tag) || r.pool != nil && !c.MayUse(r.pool.name) {
-		return &notAllowedError{tag: tag, allowed: permissions, name: nameOf(r.credential)}
-	}
-	r.settings, r.credential = now, c
+	j.settings, j.credential = now, c
 	return nil
 }
 

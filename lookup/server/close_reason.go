@@ -20,6 +20,7 @@ const (
 	closedMessageLength
 	closedFrameCount
 	closedEnvelope
+	closedDelimiter
 	closedGreeting
 	closedVersion
 	closedMechanism
@@ -30,6 +31,7 @@ const (
 	closedBadCommand
 	closedCredentials
 	closedSlowReader
+	closedInFlight
 	closedWriteTimeout
 	closedMemory
 	closedMessageTimeout
@@ -52,6 +54,7 @@ var reasonNames = [numReasons]string{
 	closedMessageLength:    "message_too_long",
 	closedFrameCount:       "too_many_frames",
 	closedEnvelope:         "envelope_too_long",
+	closedDelimiter:        "no_delimiter",
 	closedGreeting:         "zmtp_greeting",
 	closedVersion:          "zmtp_version",
 	closedMechanism:        "zmtp_mechanism",
@@ -62,6 +65,7 @@ var reasonNames = [numReasons]string{
 	closedBadCommand:       "zmtp_command",
 	closedCredentials:      "zmtp_credentials",
 	closedSlowReader:       "slow_reader",
+	closedInFlight:         "in_flight",
 	closedWriteTimeout:     "write_timeout",
 	closedMemory:           "memory",
 	closedMessageTimeout:   "message_timeout",
@@ -96,6 +100,7 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrMessageLength, closedMessageLength},
 		{netproto.ErrFrameCount, closedFrameCount},
 		{netproto.ErrEnvelope, closedEnvelope},
+		{netproto.ErrNoDelimiter, closedDelimiter},
 		{netproto.ErrGreeting, closedGreeting},
 		{netproto.ErrVersion, closedVersion},
 		{netproto.ErrMechanism, closedMechanism},
@@ -105,6 +110,8 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrPeerError, closedPeerError},
 		{netproto.ErrBadCommand, closedBadCommand},
 		{netproto.ErrCredentials, closedCredentials},
+		{errSlowReader, closedSlowReader},
+		{errInFlight, closedInFlight},
 		{errRevoked, closedRevoked},
 		{errExpired, closedExpired},
 	} {
@@ -115,8 +122,8 @@ func reasonOf(err error) closeReason {
 	return closedByPeer
 }
 
-// explain adds to an error of netproto.Reader what its cause may be.
-func explain(err error) error {
+// withHint adds to an error of netproto.Reader what its cause may be.
+func withHint(err error) error {
 	const handshakeRecord = 0x16 // the first byte of a TLS client
 	var frame *netproto.FrameError
 	if errors.Is(err, netproto.ErrFirstByte) && errors.As(err, &frame) && frame.Byte == handshakeRecord {

@@ -74,7 +74,7 @@ func (s *Server) countUnread() int {
 // busy reports whether a request is unfinished or a reply not sent. Any goroutine may call
 // it.
 func (s *session) busy() bool {
-	return s.waiting.Load() || s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
+	return s.keeping.Load() || s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
 }
 
 // numSessions returns the number of open connections.
@@ -87,7 +87,7 @@ func (s *Server) numSessions() int {
 // canClose reports whether closing the connection now loses nothing: no unfinished or
 // unread request, and no unsent reply. It is called on the connection's event loop.
 func (s *session) canClose(c gnet.Conn) bool {
-	return !s.waiting.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !s.hasUnread(c)
+	return !s.keeping.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !s.hasUnread(c)
 }
 
 // hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection

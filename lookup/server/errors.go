@@ -17,16 +17,14 @@ var (
 
 // Errors of requests. Peers get their texts in 00 replies.
 var (
-	// errTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
-	errTooManyHashes = errors.New("more hashes than this server takes in one lookup")
 	// errHashLen refuses a lookup whose hashes have not the length that the pool was described
 	// with.
 	errHashLen = errors.New("hashes of another length than the pool's")
 	// errNoPool refuses a request about blocks on a connection without a pool.
 	errNoPool = errors.New("no pool: describe the engine's with a pool request, or configure it at the server")
-	// errInFlight refuses a request if Limits.MaxInFlight others of its connection have no
-	// reply yet.
-	errInFlight = errors.New("too many requests of this connection wait for the backend")
+	// errBusy refuses a request for which there is no room now.
+	errBusy = errors.New("the server is busy, try again")
+)
 	// errBusy refuses a request that exceeds lookup.RemoteConfig.Queue or MaxBytes.
 	errBusy = errors.New("too many requests wait for the backend")
 )

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -18,31 +17,31 @@ type eventHandler struct {
 }
 
 // eventLoop is what the server keeps for one event loop of gnet.
-type eventLoop struct {
-	metrics loopMetrics
-	turns   *turnQueue
+type eventLoop struct{ metrics loopMetrics }
+
+// loopOf returns what the server keeps for an event loop.
+func (s *Server) loopOf(of gnet.EventLoop) *eventLoop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loop := s.loops[of]
+	if loop == nil {
+		loop = &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}}
+		s.loops[of] = loop
+	}
+	return loop
 }
 
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
-	if q, ok := c.Context().(*turnQueue); ok {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.loops[c.EventLoop()] = &eventLoop{turns: q, metrics: loopMetrics{heldStep: s.heldStepOf()}}
-		return nil, gnet.None
-	}
 	pending := c.Context().(*pendingConn)
-	s.mu.Lock()
-	loop := s.loops[c.EventLoop()]
-	s.mu.Unlock()
-	ses := newSession(s, loop, c, pending, func() { _ = c.Wake(nil) })
+	ses := newSession(s, s.loopOf(c.EventLoop()), c, pending, func() { _ = c.Wake(nil) })
 	if ses.tls = pending.tls; ses.tls != nil {
 		ses.tls.session.Store(ses)
 	}
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
+	ses.peer, ses.gnetConn = pending.peer, c
 	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c
@@ -62,7 +61,6 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if !ok {
 		return gnet.None
 	}
-	ses.reading.restore()
 	if ses.tls != nil { // it is counted until its replies are sent
 		ses.tls.sessionEnded()
 	} else {
@@ -71,35 +69,24 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	s.mu.Lock()
 	delete(s.sessions, ses)
 	s.mu.Unlock()
-	if ses.out == nil { // otherwise the turn is not over, and Write has called OnClose
-		ses.dropBacklog()
-	}
-	ses.handler.close()
 	reason := closeReason(ses.reason.Load())
 	switch limit := s.limitError(ses, reason); {
-	case ses.cause != nil:
-		err = ses.cause
+	case ses.closeErr != nil:
+		err = ses.closeErr
 	case limit != nil:
 		err = limit
 	}
-	ses.freeHeld()
-	s.pools.move(ses.pool, nil)
+	ses.close()
 	s.closed[reason].Add(1)
 	s.peers.connectionClosed(reason, ses.peer, err)
 	return gnet.None
 }
 
-// OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or a worker
-// has woken its event loop, or it is time for the next turn of a turnQueue.
+// OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
+// has woken its event loop.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
-	s := h.server
-	if q, ok := c.Context().(*turnQueue); ok {
-		_, _ = c.Discard(-1)
-		s.handleTurn(q)
-		return gnet.None
-	}
 	ses := c.Context().(*session)
-	return s.actionAfter(c, ses, s.serveTraffic(c, ses))
+	return h.server.actionAfter(c, ses, h.server.serveTraffic(c, ses))
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.
@@ -109,48 +96,9 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 		return ses.closeWith(closedDraining)
 	case err == nil, errors.Is(err, errConnGone):
 		return gnet.None
-	case errors.Is(err, errSlowReader):
-		return ses.closeWith(closedSlowReader)
 	}
-	ses.cause = explain(err)
+	ses.closeErr = withHint(err)
 	return ses.closeWith(reasonOf(err))
-}
-
-// serveTraffic passes all bytes that have arrived to the session, so that gnet never copies a
-// remainder. If there are none, a Wake has caused the call.
-func (s *Server) serveTraffic(c gnet.Conn, ses *session) error {
-	p, err := c.Peek(-1)
-	if err != nil {
-		return nil //nolint:nilerr // the connection is closing
-	}
-	n := len(p)
-	if n == 0 {
-		return ses.handleWake()
-	}
-	if err := ses.receive(p); err != nil {
-		return err
-	}
-	_, _ = c.Discard(n)
-	return s.continueRead(c, ses, n)
-}
-
-// handleTurn gives the first session of a queue a turn. If it has more to do then, it goes to
-// the end of the queue.
-func (s *Server) handleTurn(q *turnQueue) {
-	q.signaled = false
-	ses := q.pop()
-	if ses == nil {
-		return
-	}
-	c := ses.gnetConn
-	if s.actionAfter(c, ses, ses.takeTurn()) == gnet.Close {
-		_ = c.Close() // after the loop has handled the events that it has polled: this one's may be among them
-	} else if ses.waiting.Load() {
-		q.push(ses)
-	}
-	if len(q.sessions) > 0 {
-		q.wakeLoop()
-	}
 }
 
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
@@ -164,13 +112,6 @@ type gnetLogger struct{ log *slog.Logger }
 
 func (l gnetLogger) Debugf(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l gnetLogger) Warnf(format string, args ...any) {
-	// A turn of a turnQueue has found a connection broken that was among the polled ones.
-	if strings.Contains(format, "stale connection") {
-		l.Debugf(format, args...)
-		return
-	}
-	l.log.Warn(fmt.Sprintf(format, args...))
-}
+func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Warn(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
@@ -12,19 +15,16 @@ import (
 
 // updateHeld charges what the connection holds now.
 func (s *session) updateHeld() {
-	held := s.unsent.Load() + int64(s.reader.Held()+s.handler.held()+cap(s.backlog))
+	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+cap(s.kept))
 	grown := held - s.held.Load()
 	if grown == 0 {
 		return
 	}
 	s.held.Store(held)
 	if !s.charge(grown, s.metrics.heldStep) {
-		s.server.closeLargest()
+		s.server.signalOverMemory()
 	}
 }
-
-// freeHeld frees what was charged. The connection is closed.
-func (s *session) freeHeld() { s.charge(-s.held.Swap(0), 0) }
 
 // charge charges n bytes, which may be negative, to the account. It returns false if they exceed a
 // bound. The loops share the account. So a loop rounds what it charges up to a multiple of step,
@@ -46,14 +46,18 @@ func (s *session) charge(n, step int64) (within bool) {
 	return s.server.memory.Charge(n) && all <= s.server.maxHeld || n <= 0
 }
 
-// heldStepOf returns the step of a loop's charges, 0 if hashes and keys of calls have the same
-// account. A step is at least what three lookups that wait for a turn hold, unless the spare bytes
-// of all loops, two steps each, would exceed a 16th of the bound.
+// heldStepOf returns the step of a loop's charges. The spare bytes of all loops, two steps each, are at
+// most a 16th of the bound.
 func (s *Server) heldStepOf() int64 {
-	if s.backend != nil {
-		return 0
+	return min(4*readOnBuffer, s.maxHeld/int64(32*s.cfg.Loops))
+}
+
+// signalOverMemory makes watch call closeLargest: event loops have no time for it.
+func (s *Server) signalOverMemory() {
+	select {
+	case s.overMemory <- struct{}{}:
+	default:
 	}
-	return min(4*readBuffer, s.maxHeld/int64(32*s.cfg.Loops))
 }
 
 // closeLargest closes connections, those that hold most first, until the account is within its
@@ -66,33 +70,34 @@ func (s *Server) closeLargest() {
 	if maxBytes > 0 {
 		over = max(over, bytes-maxBytes)
 	}
+	var open []*session
 	for ses := range s.sessions {
-		if closeReason(ses.reason.Load()) == closedMemory {
-			over -= ses.held.Load()
+		switch held := ses.held.Load(); closeReason(ses.reason.Load()) {
+		case closedMemory:
+			over -= held
+		case closedByPeer:
+			if held > 0 {
+				open = append(open, ses)
+			}
 		}
 	}
-	for over > 0 {
-		largest := s.largestLocked()
-		if largest == nil {
+	if over <= 0 {
+		return
+	}
+	held := make(map[*session]int64, len(open)) // what they hold changes meanwhile
+	for _, ses := range open {
+		held[ses] = ses.held.Load()
+	}
+	slices.SortFunc(open, func(a, b *session) int { return cmp.Compare(held[b], held[a]) })
+	for _, ses := range open {
+		if over <= 0 {
 			return
 		}
-		over -= largest.held.Load()
-		largest.reason.Store(uint32(closedMemory))
+		over -= held[ses]
+		ses.reason.Store(uint32(closedMemory))
 		s.memory.Refuse()
-		_ = s.sessions[largest].Close() // it is being closed already
+		_ = s.sessions[ses].Close() // it is being closed already
 	}
-}
-
-// largestLocked returns the connection that holds most and is not being closed, nil if none
-// holds anything. Server.mu is held.
-func (s *Server) largestLocked() (largest *session) {
-	most := int64(0)
-	for ses := range s.sessions {
-		if n := ses.held.Load(); n > most && closeReason(ses.reason.Load()) == closedByPeer {
-			largest, most = ses, n
-		}
-	}
-	return largest
 }
 
 // updateUnsent sets unsent and returns it. It sets unsentSince anew when the
@@ -120,8 +125,9 @@ func (s *session) updateUnsent() int {
 	return n
 }
 
-// maxHeldOf returns the bound of what connections hold. If the account is also that of a store,
-// they have an eighth of it: hashes and keys of calls have the rest, see RemoteConfig.Memory.
+// maxHeldOf returns the bound of what connections hold: what the admission of jobs leaves of the account.
+// If that is also the account of a store, they have an eighth of it, and its keys the rest: see
+// RemoteConfig.Memory.
 func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
 	_, most, _ := memory.Usage()
 	switch {
@@ -132,3 +138,6 @@ func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
 	}
 	return most
 }
+
+// held returns the bytes of memory that jobs hold beside their hashes.
+func (js *jobs) held() int { return js.bytes + js.replyBytes }

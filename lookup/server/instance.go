@@ -3,38 +3,52 @@ package server
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// instance is the instance of a server, and the frame that names it.
-type instance struct {
-	api.Instance
-	frame []byte // in JSON, as the last frame of a reply
-}
-
 // newInstance returns the instance of a server that is made now.
-func newInstance(version string) (i instance, err error) {
+func newInstance(version string) api.Instance {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	i.Instance = api.Instance{
+	i := api.Instance{
 		ID: hex.EncodeToString(id[:]), StartTime: time.Now().UTC().Truncate(time.Millisecond),
 		Version: version, Protocol: netproto.ProtocolVersion,
 	}
-	i.frame, err = encodeJSON(i.Instance)
-	return i, err
+	for tag := netproto.TagUnknown + 1; int(tag) < netproto.NumTags; tag++ {
+		i.Requests = append(i.Requests, tag.String())
+	}
+	return i
 }
 
-// Instance returns the instance that pings and stats name. Each Server is another one.
-func (s *Server) Instance() api.Instance { return s.instance.Instance }
+// Instance returns the instance that pings and stats name. Each Server is another one. The caller must
+// not modify Requests.
+func (s *Server) Instance() api.Instance {
+	of := s.limits.Load()
+	i := s.instance
+	i.Limits = api.Limits{
+		MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames, MaxHashes: of.MaxHashes,
+		MaxInFlight: of.MaxInFlight, MaxInFlightBytes: maxInFlightBytes,
+	}
+	return i
+}
 
-// pong returns the frames behind the 01 of the reply to a ping: those of the ping, or the
+// setLimits sets the limits that are in effect, and what pings tell of them.
+func (s *Server) setLimits(limits *Limits) {
+	s.limits.Store(limits)
+	text, _ := json.Marshal(s.Instance()) // numbers and texts
+	frame := netproto.AppendFrame(nil, text, false)
+	s.pong.Store(&frame)
+}
+
+// pingReply returns the frames after the 01 of the reply to a ping: those of the ping, or the
 // instance if it has none. They are borrowed.
-func (s *Server) pong(q *netproto.Request) []byte {
+func (s *Server) pingReply(q *netproto.Request) []byte {
 	if len(q.Echo) > 0 {
 		return q.Echo
 	}
-	return s.instance.frame
+	return *s.pong.Load()
 }

@@ -115,14 +115,10 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
 	s.engine = engine
-	if err := s.startTurnQueues(); err != nil { // Start stops the loops
-		closeAll(listeners)
-		return err
-	}
 	for _, ln := range listeners {
 		s.addrs = append(s.addrs, ln.addr)
 	}
-	s.workers = startWorkerPools(s.backend)
+	s.workers = startWorkers(s.backend)
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }
@@ -204,7 +200,7 @@ func (s *Server) stop(why error) {
 		if s.acceptor != nil {
 			s.acceptor.tls.close()
 		}
-		s.closeTurnQueues()
+		s.cancel()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why
@@ -226,6 +222,9 @@ func (s *Server) watch(maxMissed int) {
 		select {
 		case <-s.done:
 			return
+		case <-s.overMemory:
+			s.closeLargest()
+			continue
 		case <-tick.C:
 		}
 		s.peers.flush(false) // not in OnTick, because a log may block

@@ -20,8 +20,8 @@ type Limits struct {
 	MaxHashes int
 	// MaxConnections bounds the open connections. Further ones are closed at once.
 	MaxConnections int
-	// MaxInFlight bounds the unanswered requests of one connection over a backend. Further
-	// ones are answered 00. Over the memory index there is never more than one.
+	// MaxInFlight bounds the unanswered jobs of one connection: see doc.go. Further ones are refused as
+	// busy, and a connection with twice as many is closed.
 	MaxInFlight int
 
 	// MaxMemory bounds the bytes that all connections hold together: replies that are not
@@ -73,12 +73,28 @@ func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
 // if more than MaxConnections are open, none is closed. MaxMemory stays as it was. It returns
 // ErrConfig if one is negative.
 func (s *Server) SetLimits(l Limits) error {
-	least := min(l.MaxMessage, int64(l.MaxFrames), int64(l.MaxUnsent), int64(l.MaxHashes), int64(l.MaxConnections), int64(l.MaxInFlight),
-		int64(l.WriteTimeout), int64(l.HandshakeTimeout), int64(l.MessageTimeout), int64(l.IdleTimeout))
-	if least < 0 {
-		return fmt.Errorf("%w: a negative limit", ErrConfig)
+	if err := l.check(); err != nil {
+		return err
 	}
-	s.limits.Store(l.inEffect(s.cfg.Logger, descriptorsOf(s.listeners)))
+	s.setLimits(l.inEffect(s.cfg.Logger, descriptorsOf(s.listeners)))
+	return nil
+}
+
+// check returns ErrConfig if a limit is negative.
+func (l Limits) check() error {
+	for _, of := range [...]struct {
+		name  string
+		value int64
+	}{
+		{"MaxMessage", l.MaxMessage}, {"MaxFrames", int64(l.MaxFrames)}, {"MaxUnsent", int64(l.MaxUnsent)},
+		{"MaxHashes", int64(l.MaxHashes)}, {"MaxConnections", int64(l.MaxConnections)}, {"MaxInFlight", int64(l.MaxInFlight)},
+		{"MaxMemory", l.MaxMemory}, {"WriteTimeout", int64(l.WriteTimeout)}, {"HandshakeTimeout", int64(l.HandshakeTimeout)},
+		{"MessageTimeout", int64(l.MessageTimeout)}, {"IdleTimeout", int64(l.IdleTimeout)},
+	} {
+		if of.value < 0 {
+			return fmt.Errorf("%w: limit %s is %d, want 0 or more", ErrConfig, of.name, of.value)
+		}
+	}
 	return nil
 }
 

@@ -20,34 +20,20 @@ var (
 	hashBounds = [...]int64{16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20}
 )
 
-// loopMetrics are what one event loop counts: the histograms of the lookups that it answers, its
-// longest turn, and counters. Each loop has its own, on its own cache lines, so that lookups on
+// loopMetrics are what one event loop counts: the histograms of the lookups that it answers, and
+// counters. Each loop has its own, on its own cache lines, so that lookups on
 // two loops write to no common line. Stat adds them up.
 type loopMetrics struct {
 	_         cpu.CacheLinePad
 	durations histogram.Counts
 	hashes    histogram.Counts
-	// The most work of a turn, and the longest time of one in nanoseconds. The loop alone writes
-	// them.
-	longestWork, longestTurn atomic.Int64
-
-	failed, dropped, ignored, copied, turnsCut atomic.Int64                   // see api.Stat
+	failed, busy, dropped, ignored, copied atomic.Int64                   // see api.Stat
 	requests                                   [netproto.NumTags]atomic.Int64 // answered
 
 	held     atomic.Int64 // bytes that the loop's connections hold
 	charged  int64        // bytes that the loop has charged for them, see session.charge
 	heldStep int64        // charged is rounded up to it; 0: charged is not used
 	_        cpu.CacheLinePad
-}
-
-// observeTurn records the work and the nanoseconds of a turn.
-func (m *loopMetrics) observeTurn(work int, nanos int64) {
-	if int64(work) > m.longestWork.Load() {
-		m.longestWork.Store(int64(work))
-	}
-	if nanos > m.longestTurn.Load() {
-		m.longestTurn.Store(nanos)
-	}
 }
 
 // observeDurations counts lookups that took nanos nanoseconds each.
@@ -102,11 +88,3 @@ func (s *Server) loopMetrics() []*loopMetrics {
 	return all
 }
 
-// longestTurn returns the most work of a turn since the start, and the time of the longest one
-// in nanoseconds.
-func (s *Server) longestTurn() (work, nanos int64) {
-	for _, m := range s.loopMetrics() {
-		work, nanos = max(work, m.longestWork.Load()), max(nanos, m.longestTurn.Load())
-	}
-	return work, nanos
-}

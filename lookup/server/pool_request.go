@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/netproto"
 )
 
 // description is the JSON of a pool request: the fields of the pool, and its name.
@@ -24,17 +26,18 @@ type description struct {
 	coordinator.Pool
 }
 
-// changePool makes the described pool the one that later requests are about, and returns the
-// last frame of the reply. If it fails the connection has no pool: requests that are already
-// on their way must not be answered about another.
-func (s *session) changePool(text []byte) ([]byte, error) {
-	p, described, err := s.server.describedPool(text, s.credential, s.pool)
-	if err != nil {
-		s.leavePool()
-		return nil, err
-	}
-	s.setPool(p, described)
-	return encodeJSON(p.reply(s.rules))
+// runPool finds the described pool, or makes it.
+func runPool(_ context.Context, j *job) (err error) {
+	j.found, j.rules, err = j.session.server.describedPool(j.q.Description, j.credential)
+	return err
+}
+
+// settlePool makes the found pool the one that later requests are about.
+func settlePool(s *session, j *job) error {
+	s.server.pools.move(s.pool, nil)
+	s.setPool(j.found, j.rules)
+	j.found = nil
+	return j.doneJSON(s.pool.reply(s.service.Coordinator()))
 }
 
 // leavePool leaves the connection without a pool.
@@ -44,71 +47,61 @@ func (s *session) leavePool() {
 }
 
 // setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has named the pool or none.
+// described are the rules that the client has described, nil if it has named the pool or none: engines
+// that differ in nothing but their retention interval share a pool, and each stores by its own.
 func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
-	s.pool, s.rules = p, nil
+	s.pool, s.service = p, nil
 	s.stats.pool.Store(p)
 	if p == nil {
 		return
 	}
 	s.reader.SetAlignment(p.service.Alignment())
-	s.rules = p.service.Coordinator()
+	s.service = p.service
 	if described != nil {
-		s.rules = withRetentionOf(s.rules, described)
+		if of, err := p.service.WithRetentionInterval(described.Pool().RetentionInterval); err == nil { // which the description has checked
+			s.service = of
+		}
 	}
 }
 
-// withRetentionOf returns rules with the retention interval that a client has described. Engines
-// that differ in nothing else share a pool, and each stores by its own.
-func withRetentionOf(rules, described *coordinator.Coordinator) *coordinator.Coordinator {
-	a, b := rules.Pool().RetentionInterval, described.Pool().RetentionInterval
-	if a == b || a != nil && b != nil && *a == *b {
-		return rules
+// endSetup ends a pool or auth request that is refused. The connection then has no pool, or the credential
+// with which it began: requests that are already on their way must not be answered about another pool, or
+// by another credential.
+func (s *session) endSetup(j *job) {
+	switch {
+	case j.tag == netproto.TagPool:
+		s.leavePool()
+	case j.tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
+		j.err = s.failAuth(nameOf(s.credential), j.err)
 	}
-	if other, err := rules.WithRetentionInterval(b); err == nil { // which the description has checked
-		return other
-	}
-	return rules
 }
 
-// checkPool returns errNoPool if a request needs a pool and the connection has none.
-func (s *session) checkPool(tag netproto.Tag) error {
-	switch tag {
-	case netproto.TagPing, netproto.TagStat, netproto.TagPool, netproto.TagAuth, netproto.TagHolders:
-		return nil
-	}
-	if s.pool == nil {
-		return errNoPool
-	}
-	return nil
-}
-
-// describedPool returns the pool of a request, one that there is or a new one, for a
-// connection that leaves from, and the described rules, nil if it was only named. c is the
-// credential of the connection, nil if it has none.
-func (s *Server) describedPool(text []byte, c *access.Credential, from *pool) (*pool, *coordinator.Coordinator, error) {
+// describedPool returns the pool of a request, one that there is or a new one, and the described rules,
+// nil if it was only named. A connection of the pool is counted. c is the credential of the connection,
+// nil if it has none.
+func (s *Server) describedPool(text []byte, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
 	}
-	if d.Name != nil {
+	if d.Name != nil && !(onlyName && *d.Name == "") {
 		if err := CheckPoolName(*d.Name); err != nil {
 			return nil, nil, err
 		}
 	}
 	if onlyName {
-		p, err := s.pools.findByName(*d.Name, c, from)
+		p, err := s.pools.findByName(*d.Name, c)
 		return p, nil, err
 	}
 	name := ""
 	if d.Name != nil {
 		name = *d.Name
 	}
-	return s.describe(name, d.Pool, c, from)
+	return s.describe(name, d.Pool, c)
 }
 
 // describe is describedPool for a description. name may be empty.
-func (s *Server) describe(name string, described coordinator.Pool, c *access.Credential, from *pool) (*pool, *coordinator.Coordinator, error) {
+func (s *Server) describe(name string, described coordinator.Pool, c *access.Credential) (*pool, *coordinator.Coordinator, error) {
 	if err := checkSize(&described); err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +112,7 @@ func (s *Server) describe(name string, described coordinator.Pool, c *access.Cre
 	if err != nil {
 		return nil, nil, fmt.Errorf("the described pool: %w", err)
 	}
-	p, err := s.pools.get(name, rules, c, from)
+	p, err := s.pools.get(name, rules, c)
 	return p, rules, err
 }
 
@@ -180,8 +173,8 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 		Alignment: rules.Alignment(), HashLen: p.hashLen,
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
-	if p.remote != nil {
-		r.Backend = p.remote.Name()
+	if b := backendOf(p.service); b != nil {
+		r.Backend = b.Name()
 	}
 	var prefixes []string
 	for g := range rules.NumGroups() {

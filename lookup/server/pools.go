@@ -37,7 +37,6 @@ type pool struct {
 	label     string // of its metrics: see Server.PoolStats
 	digest    string
 	service   *lookup.Service
-	remote    *lookup.Remote // nil over the memory index
 	hashLen   int            // of its hashes, 0 if any
 	described bool           // it came into being by a description
 
@@ -47,7 +46,7 @@ type pool struct {
 
 func newPool(name string, service *lookup.Service) *pool {
 	config := service.Pool()
-	return &pool{name: name, label: name, digest: digestOf(config), service: service, remote: service.Remote(), hashLen: config.HashLen}
+	return &pool{name: name, label: name, digest: digestOf(config), service: service, hashLen: config.HashLen}
 }
 
 // digestOf returns the digest of a pool with its defaults. Its retention interval, which is about
@@ -204,56 +203,77 @@ func (e *differsError) Error() string {
 // Unwrap returns errPoolDiffers.
 func (e *differsError) Unwrap() error { return errPoolDiffers }
 
-// findByName returns the pool of a name, for a connection with credential c that leaves another.
-func (ps *pools) findByName(name string, c *access.Credential, from *pool) (*pool, error) {
+// findByName returns the pool of a name, "" for the server's own, and counts a connection of it. c is the
+// credential of the connection.
+func (ps *pools) findByName(name string, c *access.Credential) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if !c.MayUse(name) { // before it is looked up: see findForTenant
 		return nil, errNotOfTenant
 	}
 	p := ps.byName[name]
+	if name == "" {
+		p = ps.own
+	}
 	if p == nil && c.IsTenant() {
 		return nil, errNotOfTenant
 	}
 	if p == nil {
 		return nil, fmt.Errorf("%w: %q; describe it, or configure it under pools", errUnknownPool, name)
 	}
-	ps.moveLocked(from, p)
+	ps.moveLocked(nil, p)
 	return p, nil
 }
 
-// get returns the pool that a client describes: that of the name if one is given, otherwise
-// one that does not differ. If there is none it makes one, if such are accepted. The client's
-// connection leaves from, which may be nil. A connection of a tenant makes none.
-func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.Credential, from *pool) (*pool, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	find := ps.findOrAdd
-	if c.IsTenant() {
-		find = func(name string, described *coordinator.Coordinator) (*pool, error) {
-			return ps.findForTenant(c, name, described)
-		}
+// get returns the pool that a client describes, and counts a connection of it: that of the name if one is
+// given, otherwise one that does not differ. If there is none it makes one, if such are accepted. A tenant
+// makes none.
+func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.Credential) (*pool, error) {
+	if p, err := ps.findOrAdd(name, described, c, nil); p != nil || err != nil {
+		return p, err
 	}
-	p, err := find(name, described)
+	made, err := ps.makeDescribed(name, described) // without mu: it takes milliseconds for thousands of ranks
 	if err != nil {
 		return nil, err
 	}
-	ps.moveLocked(from, p)
-	return p, nil
+	return ps.findOrAdd(name, described, c, made) // another connection may have made it meanwhile
 }
 
-// findOrAdd is get for a peer that may use all pools. mu is held.
-func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator) (p *pool, err error) {
+// findOrAdd returns the pool of get. If there is none but one may be made, it adds made, and returns nil if
+// that is nil.
+func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *access.Credential, made *pool) (p *pool, err error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	var replaced *pool
-	if name != "" {
+	switch {
+	case c.IsTenant():
+		p, err = ps.findForTenant(c, name, described)
+	case name != "":
 		p, replaced, err = ps.findNamed(name, described)
-	} else {
+	default:
 		p, err = ps.findEqual(described)
 	}
 	if p == nil && err == nil {
-		p, err = ps.add(name, described, replaced)
+		if replaced, err = ps.roomFor(replaced); err == nil && made != nil {
+			ps.add(made, replaced)
+			p = made
+		}
+	}
+	if p != nil {
+		ps.moveLocked(nil, p)
 	}
 	return p, err
+}
+
+// roomFor returns the pool that a new one replaces, which may be nil, or why none is made. mu is held.
+func (ps *pools) roomFor(replaced *pool) (*pool, error) {
+	switch {
+	case ps.accept == nil:
+		return nil, errNotAccepted
+	case replaced != nil:
+		return replaced, nil
+	}
+	return ps.idlest()
 }
 
 // findForTenant is get for a tenant. It looks at no pool that the tenant may not use, so neither its
@@ -368,19 +388,8 @@ func (ps *pools) all() []*pool {
 	return all
 }
 
-// add makes the service of a described pool, and adds it under the name. It removes the
-// replaced one, or if there are max of them the one that has been without connections for
-// longest. mu is held.
-func (ps *pools) add(name string, described *coordinator.Coordinator, replaced *pool) (*pool, error) {
-	if ps.accept == nil {
-		return nil, errNotAccepted
-	}
-	if replaced == nil {
-		var err error
-		if replaced, err = ps.idlest(); err != nil {
-			return nil, err
-		}
-	}
+// makeDescribed makes the service of a described pool.
+func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) (*pool, error) {
 	service, err := ps.accept(described.Pool())
 	if err != nil {
 		return nil, err
@@ -388,18 +397,23 @@ func (ps *pools) add(name string, described *coordinator.Coordinator, replaced *
 	if backendOf(service) != ps.backend {
 		return nil, fmt.Errorf("%w: the service of a described pool has another backend", ErrConfig)
 	}
+	p := newPool(name, service)
+	p.described = true
+	return p, nil
+}
+
+// add adds a described pool, and removes the replaced one, which may be nil. mu is held.
+func (ps *pools) add(p, replaced *pool) {
 	if replaced != nil {
 		ps.remove(replaced)
 	}
-	p := newPool(name, service)
-	if p.described = true; p.name == "" {
+	if p.name == "" {
 		p.name = ps.unusedName(p)
 	}
 	p.label = ps.labelOf(p.name)
 	ps.byName[p.name] = p
-	config := service.Pool()
+	config := p.service.Pool()
 	ps.logger.Info("pool described", "pool", p.name, "model", config.ModelName, "vllm", config.FittingReleases(), "digest", p.digest[:8])
-	return p, nil
 }
 
 // labelOf returns the label of a described pool's metrics. mu is held.

@@ -41,7 +41,7 @@ func (s *Server) DescribePool(name string, described coordinator.Pool) (ServedPo
 	if !s.pools.fits(name) {
 		return ServedPool{}, fmt.Errorf("server: %w: %d", errPoolsFull, s.pools.max)
 	}
-	p, _, err := s.describe(name, described, nil, nil)
+	p, _, err := s.describe(name, described, nil)
 	if err != nil {
 		return ServedPool{}, fmt.Errorf("server: %w", err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"runtime"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -32,7 +32,7 @@ type Config struct {
 	// or by a description. Their names differ.
 	Pools []NamedPool
 	// AcceptPool, if set, returns the service of a pool that a client describes and that is
-	// none of the others. It is called on an event loop, so it must not wait.
+	// none of the others. Calls may run at the same time.
 	AcceptPool func(pool coordinator.Pool) (*lookup.Service, error)
 	// MaxPools bounds the described pools. One without connections gives way to a new one,
 	// the one that has been so for longest. Default: 64.
@@ -43,9 +43,6 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
-	// Holders, if set, answers requests for holders. Its models may have pools of this server, and of no other
-	// backend. The caller closes it once the server has been shut down.
-	Holders *holders.Service
 	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.
@@ -61,25 +58,27 @@ type Server struct {
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
 	cfg       Config
-	instance  instance
+	instance  api.Instance // without its limits
+	pong      atomic.Pointer[[]byte] // the frame of the reply to a ping
 	listeners []Listener   // as configured
 	engine    *gnet.Client // event loops without listeners
 	acceptor  *acceptor    // of all bound listeners
 	addrs     []string     // bound, see Addrs
 
 	limits  atomic.Pointer[Limits] // in effect; what it points to does not change
-	workers *workerPools           // nil over the memory index
+	ctx       context.Context        // of jobs; ends when the server stops
+	cancel    context.CancelFunc
+	workers   workerPools
+	admission *admission
 	peers   *peerLog
 	memory  *lookup.MemoryAccount
 	charged atomic.Int64 // bytes of memory that connections hold, as the loops have charged them
 	maxHeld int64        // their bound
+	overMemory chan struct{} // holds an element while closeLargest is to be called
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
-
-	turnQueues  []*turnQueue
-	refusalWork int // of a request, see turn.go
 
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
@@ -89,10 +88,6 @@ type Server struct {
 	notAllowed                          [netproto.NumTags]atomic.Int64
 	authFailures                        atomic.Int64
 }
-
-// readBuffer is the size in bytes of a loop's read buffer, which bounds one read. 64 KiB is
-// a lookup of 2,048 hashes and takes well under a millisecond.
-const readBuffer = 64 << 10
 
 // New returns a server that is not started. service may be nil if there are others in cfg, or
 // if it accepts pools: connections then name or describe theirs. It returns ErrConfig if the
@@ -118,21 +113,23 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if cfg.Version == "" {
 		cfg.Version = "devel"
 	}
-	instance, err := newInstance(cfg.Version)
-	if err != nil {
+	if err := cfg.Limits.check(); err != nil {
 		return nil, err
 	}
 	limits := cfg.Limits.inEffect(cfg.Logger, descriptorsOf(listeners))
 	if cfg.Memory == nil {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
+	shared := cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory
 	s := &Server{
 		listeners: listeners,
-		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
-		service: service, backend: cfg.Backend, pools: pools, instance: instance, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
-		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),
+		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, shared), overMemory: make(chan struct{}, 1),
+		admission: newAdmission(cfg.Memory, shared),
+		service:   service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
+		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
-	s.limits.Store(limits)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.instance = newInstance(cfg.Version)
+	s.setLimits(limits)
 	return s, nil
 }

@@ -89,10 +89,8 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.Dropped += m.dropped.Load()
 		st.BytesCopied += m.copied.Load()
 		st.CommandsIgnored += m.ignored.Load()
-		st.TurnsCut += m.turnsCut.Load()
+		st.Busy += m.busy.Load()
 	}
-	work, nanos := s.longestTurn()
-	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.byName()
 	st.Requests = s.countRequests()
@@ -111,7 +109,7 @@ func (s *Server) poolStat(p *pool) api.Stat {
 		st.Pool = p.name
 	}
 	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
-	st.MaxConnections, st.TurnShare = int64(s.limits.Load().MaxConnections), turnShare
+	st.MaxConnections = int64(s.limits.Load().MaxConnections)
 	_, st.MaxMemory, _ = s.memory.Usage()
 	return st
 }

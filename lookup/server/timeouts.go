@@ -41,6 +41,8 @@ func (s *Server) limitError(ses *session, reason closeReason) error {
 		return fmt.Errorf("limits.max_memory is used up (connections may hold %d bytes of it); this one held %d", s.maxHeld, ses.held.Load())
 	case closedSlowReader:
 		return fmt.Errorf("more than limits.max_unsent (%d bytes) of replies are not read", limits.MaxUnsent)
+	case closedInFlight:
+		return fmt.Errorf("more than limits.max_in_flight (%d) requests have no reply, or more than a message and %d bytes wait behind one that changes something", limits.MaxInFlight, maxInFlightBytes)
 	case closedWriteTimeout:
 		return fmt.Errorf("no reply was read for limits.write_timeout (%v)", limits.WriteTimeout)
 	case closedMessageTimeout:
@@ -62,7 +64,7 @@ func (s *Server) overdue(ses *session, now int64) closeReason {
 	if ses.expiredAt(time.Now()) {
 		return closedExpired
 	}
-	if ses.waiting.Load() { // its event loop is late, not its peer
+	if ses.keeping.Load() { // the server is late, not its peer
 		return closedByPeer
 	}
 	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {

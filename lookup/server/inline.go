@@ -1,0 +1,129 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// inlineRequest is the lookup, store or evict that is served over the memory index as its hashes
+// arrive, on the event loop. It has a value from Begin to the request's end.
+type inlineRequest struct {
+	active bool
+	query  *lookup.Query // of a lookup, otherwise nil
+	change lookup.Change // of a store or an evict
+	err    error         // why the request cannot be served
+}
+
+// release releases what an unfinished request holds. Keys that have arrived are stored.
+func (r *inlineRequest) release() {
+	if r.query != nil {
+		r.query.Release()
+		r.query = nil
+	}
+	r.active, r.err = false, nil
+}
+
+// held returns the bytes of memory that it holds.
+func (r *inlineRequest) held() int {
+	if r.query == nil {
+		return 0
+	}
+	return r.query.Held()
+}
+
+// beginInline begins a lookup, a store or an evict. It returns false if no hash is needed.
+func (s *session) beginInline(q *netproto.Request) (wanted bool) {
+	r := &s.inline
+	r.active = true
+	switch {
+	case s.pool == nil:
+		r.err = errNoPool
+	case q.Tag == netproto.TagLookup:
+		if r.err = s.checkHashes(q); r.err == nil {
+			r.query = s.service.NewQuery()
+			wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
+		}
+		return wanted
+	case q.Tag == netproto.TagStore:
+		r.err = s.service.BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
+	default:
+		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
+	}
+	return r.err == nil
+}
+
+// checkHashes returns an error if a lookup has more hashes than Limits.MaxHashes, or if they have not
+// the length of the pool's.
+func (s *session) checkHashes(q *netproto.Request) error {
+	if most := s.server.limits.Load().MaxHashes; q.NumHashes > most {
+		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", q.NumHashes, most), limit: int64(most)}
+	}
+	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
+		return fmt.Errorf("%w: hash_len %d, the pool has %d", errHashLen, q.HashLen, want)
+	}
+	return nil
+}
+
+// addHashes serves the next hashes. It returns false if no more are needed.
+func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bool) {
+	if r.query != nil {
+		return r.query.Add(hashes)
+	}
+	r.err = r.change.Add(hashes, q.HashLen)
+	return r.err == nil
+}
+
+// endInline answers a request that has ended.
+func (s *session) endInline(q *netproto.Request) {
+	r := &s.inline
+	err := r.err
+	if q.Problem != nil {
+		err = q.Problem
+	}
+	if err == nil && r.query != nil && r.query.IsLarge() {
+		s.finishAsJob(q)
+		return
+	}
+	if err == nil {
+		err = s.replyInline(q)
+	}
+	if err != nil && r.active && r.query == nil && r.change.Changed() > 0 {
+		err = fmt.Errorf("%w: %d keys: %w", api.ErrPartlyDone, r.change.Changed(), err)
+	}
+	if err != nil {
+		s.refuse(q.Tag, s.pool, q.Envelope, err)
+	}
+	s.countReply(q.Tag)
+	r.release()
+}
+
+// replyInline appends the reply to a request that can be served.
+func (s *session) replyInline(q *netproto.Request) error {
+	switch q.Tag {
+	case netproto.TagPing:
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q))
+	case netproto.TagLookup:
+		hit, err := s.inline.query.Finish()
+		if err != nil {
+			return err
+		}
+		s.out.B = appendHit(s.out.B, q.Envelope, hit)
+		s.countLookup(q.NumHashes)
+	default:
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
+	}
+	return nil
+}
+
+// appendHit appends the reply to a lookup.
+func appendHit(dst, envelope []byte, hit api.Hit) []byte {
+	dst = netproto.AppendTailHit(dst, envelope, uint32(hit.Tokens), len(hit.TailBoundaries))
+	for _, b := range hit.TailBoundaries {
+		dst = netproto.AppendTailBoundary(dst, uint32(b.Group), uint32(b.Tokens))
+	}
+	return dst
+}

@@ -1,0 +1,357 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+// job is a request that a worker answers. It belongs to the event loop of its connection, and to a
+// worker from workers.submit to session.complete.
+type job struct {
+	session *session
+	tag     netproto.Tag
+	q       netproto.Request // a copy, from endJob on
+
+	// A pool or auth request behind this one changes those of the connection, not these.
+	settings   *Settings          // of the listener, when it arrived
+	credential *access.Credential // nil for an anonymous peer
+	pool       *pool              // that it is about, nil if the connection had none
+	service    *lookup.Service    // of the pool
+
+	numTokens   int64           // of a lookup
+	neededBytes int             // bytes of hashes that can change the answer; no more are copied
+	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
+	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
+	bytes       int             // what it holds beside the hashes
+	hashBytes   int             // bytes of hashes that were admitted
+	began       int64           // when the first byte arrived, in monotime
+	deadline    time.Time       // of its calls of a store, zero for none
+
+	reply    []byte // the whole message, unless err is set
+	err      error  // why it is refused, nil if it is not
+	isHit    bool   // the reply is a hit
+	answered bool   // reply and err are final
+	found    *pool  // by a pool request, counted as a connection of it
+	rules    *coordinator.Coordinator
+
+	next   *job // the next one with an equal envelope, nil if none
+	behind bool // an earlier one with an equal envelope has no reply yet
+}
+
+// jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
+// and queues, which the workers guard.
+type jobs struct {
+	current    *job            // being received, nil if none
+	change     *job            // the one that waits until running is 0, nil if none
+	running    int             // that workers have or will have
+	last       map[string]*job // the last unanswered one of each envelope
+	replyBytes int             // of replies that wait for those before them
+	bytes      int             // job.bytes of all
+	hashBytes  int             // admitted for all
+	queues     [numWorkerKinds]connQueue
+
+	parent   context.Context // of the server
+	ctx      context.Context // ends with the connection; nil before the first job
+	cancel   context.CancelFunc
+	wakeLoop func() // makes the event loop call session.wake; from any goroutine
+
+	mu        sync.Mutex
+	completed []*job // by workers; not taken by the event loop yet
+	closed    bool   // the connection is closed
+}
+
+func (js *jobs) init(server context.Context, wakeLoop func()) { js.parent, js.wakeLoop = server, wakeLoop }
+
+// jobBytes is about what a job takes, beside what it copies.
+const jobBytes = 1 << 10
+
+// newJob returns a job for a request.
+func (s *session) newJob(q *netproto.Request) *job {
+	return &job{session: s, tag: q.Tag, settings: s.settings, credential: s.credential, pool: s.pool, service: s.service}
+}
+
+// beginJob begins a job that has hashes. It returns false if none of them is needed.
+func (s *session) beginJob(q *netproto.Request) (wanted bool) {
+	j := s.newJob(q)
+	s.jobs.current = j
+	if j.err = s.checkJob(q.Tag); j.err == nil {
+		j.err = j.prepare(q)
+	}
+	return j.err == nil && j.neededBytes > 0
+}
+
+// checkJob returns an error if a job needs a pool and the connection has none, or if the connection
+// has as many jobs as it may have.
+func (s *session) checkJob(tag netproto.Tag) error {
+	limits := s.server.limits.Load()
+	switch {
+	case s.pool == nil && !operations[tag].noPool:
+		return errNoPool
+	case int(s.inFlight.Load()) >= limits.MaxInFlight:
+		return fmt.Errorf("%w: %d requests of this connection have no reply yet", errBusy, limits.MaxInFlight)
+	case s.jobs.replyBytes > limits.MaxUnsent:
+		return fmt.Errorf("%w: %d bytes of replies wait for those before them", errBusy, s.jobs.replyBytes)
+	}
+	return nil
+}
+
+// prepare checks the hashes that are announced and sets how many bytes of them are needed.
+func (j *job) prepare(q *netproto.Request) (err error) {
+	n := q.NumHashes
+	if operations[q.Tag].lookup {
+		if err := j.session.checkHashes(q); err != nil {
+			return err
+		}
+		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, q.NumHashes); err != nil {
+			return err
+		}
+	}
+	j.neededBytes = n * q.HashLen
+	return j.session.server.admission.check(j.neededBytes)
+}
+
+// addHashes copies the next hashes. It returns false if no more are needed.
+func (j *job) addHashes(hashes []byte) (wanted bool) {
+	s := j.session
+	if j.copied == nil {
+		j.copied = bufpool.GetFor(j.neededBytes)
+	}
+	hashes = hashes[:min(len(hashes), j.neededBytes-len(j.copied.B))]
+	if !s.server.admission.admit(int64(len(hashes)), j.neededBytes <= smallBytes, int64(s.jobs.hashBytes-j.hashBytes)) {
+		j.err = fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
+		j.free()
+		return false
+	}
+	s.jobs.hashBytes += len(hashes)
+	j.hashBytes += len(hashes)
+	if len(hashes) > cap(j.copied.B)-len(j.copied.B) {
+		// append grows a large array by a quarter, and so copies the hashes of a long prompt
+		// six times. Doubling copies them less often.
+		j.copied.Grow(min(j.neededBytes-len(j.copied.B), max(len(hashes), len(j.copied.B))))
+	}
+	j.copied.B = append(j.copied.B, hashes...)
+	s.metrics.copied.Add(int64(len(hashes)))
+	return len(j.copied.B) < j.neededBytes
+}
+
+// hashes returns those that were copied.
+func (j *job) hashes() coordinator.Hashes {
+	if j.copied == nil {
+		return coordinator.Hashes{}
+	}
+	return coordinator.NewHashes(j.copied.B, j.q.HashLen)
+}
+
+// isSmall reports whether the job may use the memory and the workers that larger ones do not use. A
+// reset visits the whole pool.
+func (j *job) isSmall() bool {
+	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= smallBytes
+}
+
+// endJob begins to answer the request that has ended.
+func (s *session) endJob(q *netproto.Request) {
+	j := s.jobs.current
+	s.jobs.current = nil
+	if j == nil {
+		j = s.newJob(q)
+		j.err = s.checkJob(q.Tag)
+	}
+	if q.Problem != nil {
+		j.err = q.Problem
+	}
+	if q.Tag == netproto.TagStat {
+		s.publishReplies()
+	}
+	s.startJob(j, q)
+}
+
+// finishAsJob makes a job of a lookup whose hashes have been looked up: its answer takes long.
+func (s *session) finishAsJob(q *netproto.Request) {
+	j := s.newJob(q)
+	j.query, s.inline.query = s.inline.query, nil
+	j.bytes = j.query.Held()
+	s.inline.release()
+	s.startJob(j, q)
+}
+
+// startJob gives a job to the workers, unless it is refused, has nothing to do there, or has to wait
+// for those before it.
+func (s *session) startJob(j *job, q *netproto.Request) {
+	j.q, j.began = q.Clone(), s.began
+	j.bytes += jobBytes + j.q.Held()
+	if !s.queueReply(j) {
+		return
+	}
+	op := &operations[j.tag]
+	if j.err != nil {
+		s.endSetup(j)
+		s.finish(j)
+		return
+	}
+	if op.changes || j.query != nil {
+		s.barrier = j
+	}
+	if op.changes && s.jobs.running > 0 {
+		s.jobs.change = j
+		return
+	}
+	s.submit(j)
+}
+
+// submit gives a job to its workers.
+func (s *session) submit(j *job) {
+	op := &operations[j.tag]
+	if op.run == nil {
+		s.endJobOf(j)
+		return
+	}
+	js := &s.jobs
+	if js.ctx == nil {
+		js.ctx, js.cancel = context.WithCancel(js.parent)
+	}
+	kind := computing
+	if b := s.server.backend; b != nil && op.asks {
+		kind, j.deadline = reading, time.Now().Add(b.Config().Timeout)
+		if op.changes {
+			kind, j.deadline = writing, time.Now().Add(b.Config().WriteTimeout)
+		}
+	}
+	js.running++
+	s.server.workers[kind].submit(&js.queues[kind], j)
+}
+
+// run serves the job and completes it. A worker calls it. Jobs that change nothing end with their
+// connection.
+func (j *job) run() {
+	js, op := &j.session.jobs, &operations[j.tag]
+	ctx := js.ctx
+	if op.changes {
+		ctx = js.parent
+	}
+	if op.changes || ctx.Err() == nil {
+		if j.err = j.checkAuthorized(); j.err == nil {
+			j.err = j.runBefore(ctx, op)
+		}
+	}
+	j.release()
+	j.session.complete(j)
+}
+
+// runBefore serves the job before its deadline.
+func (j *job) runBefore(ctx context.Context, op *operation) error {
+	if !j.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, j.deadline)
+		defer cancel()
+	}
+	return op.run(ctx, j)
+}
+
+// complete returns a job to the event loop. A worker calls it.
+func (s *session) complete(j *job) {
+	js := &s.jobs
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if js.closed {
+		s.server.pools.move(j.found, nil)
+		return
+	}
+	js.completed = append(js.completed, j)
+	if len(js.completed) == 1 {
+		js.wakeLoop() // mu is held, so closeJobs, and gnet's release of the connection, come later
+	}
+}
+
+// finishJobs answers the jobs that workers have completed, and starts the one that has waited for
+// them.
+func (s *session) finishJobs() {
+	js := &s.jobs
+	js.mu.Lock()
+	completed := js.completed
+	js.completed = nil
+	js.mu.Unlock()
+	if len(completed) > 0 {
+		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now
+	}
+	for _, j := range completed {
+		js.running--
+		s.endJobOf(j)
+	}
+	if j := js.change; j != nil && js.running == 0 && s.sendErr == nil {
+		js.change = nil
+		s.submit(j)
+	}
+}
+
+// endJobOf ends a job that has run.
+func (s *session) endJobOf(j *job) {
+	if s.barrier == j {
+		s.barrier = nil
+	}
+	if settle := operations[j.tag].settle; j.err == nil && settle != nil {
+		j.err = settle(s, j)
+	}
+	if j.err != nil {
+		s.endSetup(j)
+	}
+	s.finish(j)
+}
+
+// release frees what the job has copied. A worker may call it.
+func (j *job) release() {
+	if j.query != nil {
+		j.query.Release()
+		j.query = nil
+	}
+	j.free()
+}
+
+// free frees the copied hashes.
+func (j *job) free() {
+	if j.copied != nil {
+		j.session.server.admission.free(int64(len(j.copied.B)), j.neededBytes <= smallBytes)
+		j.copied.Release()
+		j.copied = nil
+	}
+}
+
+// dropCurrent drops the job that is being received.
+func (s *session) dropCurrent() {
+	if j := s.jobs.current; j != nil {
+		s.jobs.hashBytes -= j.hashBytes
+		j.release()
+		s.jobs.current = nil
+	}
+}
+
+// closeJobs ends the jobs. Changes that workers have run to their end.
+func (s *session) closeJobs() {
+	js := &s.jobs
+	js.mu.Lock()
+	js.closed = true
+	for _, j := range js.completed {
+		s.server.pools.move(j.found, nil)
+	}
+	js.completed = nil
+	js.mu.Unlock()
+	if js.cancel != nil {
+		js.cancel()
+	}
+	s.dropCurrent()
+	if js.change != nil {
+		js.change.release()
+		js.change = nil
+	}
+	s.barrier = nil
+	clear(js.last)
+	s.server.inFlight.Add(-s.inFlight.Swap(0))
+}

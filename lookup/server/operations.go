@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// operation says how a kind of request is served. What frames it has is in package netproto, and
+// which permission it needs in package access.
+type operation struct {
+	inline  bool // over the memory index it is answered as it arrives, see inline.go
+	noPool  bool // it is served without a pool, too
+	lookup  bool // it looks up hashes: those that can change its answer are enough
+	asks    bool // over a store, it calls it
+	changes bool // it takes effect after what came before it, and before what follows
+	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
+	run func(ctx context.Context, j *job) error
+	// settle applies to the connection what run has found. The event loop calls it. nil: nothing.
+	settle func(s *session, j *job) error
+}
+
+var operations [netproto.NumTags]operation
+
+func init() { // the functions refer to the table
+	operations = [netproto.NumTags]operation{
+		netproto.TagLookup:      {inline: true, lookup: true, asks: true, run: runLookup},
+		netproto.TagExplain:     {lookup: true, asks: true, run: runExplain},
+		netproto.TagPlan:        {lookup: true, asks: true, run: runPlan},
+		netproto.TagLoadMask:    {run: runMasks},
+		netproto.TagStoreMask:   {run: runMasks},
+		netproto.TagLookupMask:  {run: runMasks},
+		netproto.TagStore:       {inline: true, asks: true, changes: true, run: runStore},
+		netproto.TagEvict:       {inline: true, asks: true, changes: true, run: runEvict},
+		netproto.TagStorePrompt: {asks: true, changes: true, run: runStorePrompt},
+		netproto.TagReset:       {asks: true, changes: true, run: runReset},
+		netproto.TagResetRank:   {asks: true, changes: true, run: runResetRank},
+		netproto.TagPing:        {noPool: true, settle: settlePing},
+		netproto.TagStat:        {noPool: true, run: runStat},
+		netproto.TagPool:        {noPool: true, changes: true, run: runPool, settle: settlePool},
+		netproto.TagAuth:        {noPool: true, changes: true, settle: settleAuth},
+		netproto.TagUnknown:     {noPool: true},
+	}
+}
+
+// done sets the reply 01 with further frames, which are encoded.
+func (j *job) done(payload []byte) { j.reply = netproto.AppendDone(j.reply, j.q.Envelope, payload) }
+
+// doneJSON sets the reply 01 with v in JSON.
+func (j *job) doneJSON(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the reply: %w", err)
+	}
+	j.done(netproto.AppendFrame(nil, text, false))
+	return nil
+}
+
+func runLookup(ctx context.Context, j *job) (err error) {
+	var hit api.Hit
+	if j.query != nil {
+		hit, err = j.query.Finish()
+	} else {
+		hit, err = j.service.Lookup(ctx, j.numTokens, j.hashes())
+	}
+	if err == nil {
+		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+	}
+	return err
+}
+
+func runPlan(ctx context.Context, j *job) error {
+	plan, err := j.service.Plan(ctx, j.numTokens, j.hashes())
+	if err != nil {
+		return err
+	}
+	j.isHit, j.reply = true, netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
+	for _, b := range plan.Hit.TailBoundaries {
+		j.reply = netproto.AppendTailBoundary(j.reply, uint32(b.Group), uint32(b.Tokens))
+	}
+	j.reply = netproto.AppendFrame(j.reply, encodeMasks(plan.Masks), false)
+	return nil
+}
+
+func runExplain(ctx context.Context, j *job) error {
+	e, err := j.service.Explain(ctx, j.numTokens, j.hashes())
+	if err != nil {
+		return err
+	}
+	e.Pool = j.pool.name
+	return j.doneJSON(e)
+}
+
+// runMasks serves a load_mask, a store_mask or a lookup_mask.
+func runMasks(ctx context.Context, j *job) (err error) {
+	var masks []api.Mask
+	switch p := &j.q.Prompt; j.tag {
+	case netproto.TagLoadMask:
+		masks, err = j.service.LoadMask(ctx, int(p.NumHashes), int64(p.NumTokens))
+	case netproto.TagStoreMask:
+		prompt := int64(p.PromptTokens)
+		if p.PromptTokens == netproto.PromptTokensUnknown {
+			prompt = -1
+		}
+		masks, err = j.service.StoreMask(ctx, int64(p.NumTokens), int64(p.StartToken), prompt)
+	default:
+		masks, err = j.service.LookupMask(ctx, int64(p.NumTokens))
+	}
+	if err == nil {
+		j.done(netproto.AppendFrame(nil, encodeMasks(masks), false))
+	}
+	return err
+}
+
+// encodeMasks returns the frame of masks.
+func encodeMasks(masks []api.Mask) (frame []byte) {
+	for _, m := range masks {
+		sent := netproto.Mask{Group: netproto.NoGroup, First: uint32(m.First), End: uint32(m.End), All: m.All}
+		if m.Group != api.NotStored {
+			sent.Group = uint32(m.Group)
+		}
+		for _, run := range m.Runs {
+			sent.Runs = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(sent.Runs, uint32(run.Start)), uint32(run.End))
+		}
+		frame = netproto.AppendMask(frame, &sent)
+	}
+	return frame
+}
+
+func runStore(ctx context.Context, j *job) error {
+	return j.doneIf(j.service.Store(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes()))
+}
+
+func runEvict(ctx context.Context, j *job) error {
+	return j.doneIf(j.service.Evict(ctx, coordinator.GroupRank(j.q.GroupRank), j.hashes()))
+}
+
+func runReset(ctx context.Context, j *job) error { return j.doneIf(j.service.Reset(ctx)) }
+
+func runResetRank(ctx context.Context, j *job) error {
+	return j.doneIf(j.service.ResetRank(ctx, coordinator.GroupRank(j.q.GroupRank)))
+}
+
+// doneIf sets the reply 01 if err is nil, and returns err.
+func (j *job) doneIf(err error) error {
+	if err == nil {
+		j.done(nil)
+	}
+	return err
+}
+
+func runStorePrompt(ctx context.Context, j *job) error {
+	p := &j.q.Prompt
+	store := api.PromptStore{
+		NumTokens: int64(p.NumTokens), StartToken: int64(p.StartToken), PromptTokens: int64(p.PromptTokens), FirstHash: int(p.FirstHash),
+	}
+	if p.PromptTokens == netproto.PromptTokensUnknown {
+		store.PromptTokens = 0
+	}
+	for i := range p.NumRanks() {
+		store.Ranks = append(store.Ranks, coordinator.GroupRank(p.Rank(i)))
+	}
+	for i := range p.NumStates() {
+		group, tokens := p.State(i)
+		store.States = append(store.States, api.State{Group: int(group), Tokens: int64(tokens)})
+	}
+	stored, err := j.service.StorePrompt(ctx, store, j.hashes())
+	if err != nil {
+		return err
+	}
+	payload := netproto.AppendFrameHeader(nil, 4*len(stored), false)
+	for _, n := range stored {
+		payload = binary.BigEndian.AppendUint32(payload, uint32(n))
+	}
+	j.done(payload)
+	return nil
+}
+
+func settlePing(s *session, j *job) error {
+	j.done(s.server.pingReply(&j.q))
+	return nil
+}
+
+func runStat(_ context.Context, j *job) error {
+	return j.doneJSON(j.session.server.statFor(j.credential, j.pool))
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// limitError refuses a request that is too large.
+type limitError struct {
+	text  string
+	limit int64
+}
+
+// Error says what is too large.
+func (e *limitError) Error() string { return e.text }
+
+// refuse appends the refusal of a request about a pool, which may be nil, and counts it.
+//
+// The reference's lookup client reads one frame, so over ZMTP what it may ask gets the reference's reply,
+// and from vLLM 0.29.0 on a lookup that the reference would refuse gets a hit of 0 tokens. What only this
+// server refuses, such as a lookup without permission, a raw client is told.
+func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) {
+	r := refusalOf(tag, err)
+	s.countRefused(r, err)
+	ofReference := tag == netproto.TagLookup || tag == netproto.TagReset || tag == netproto.TagUnknown
+	ofServer := r.Refusal == api.RefusalNotAllowed || r.Refusal == api.RefusalBusy
+	switch {
+	case tag == netproto.TagLookup && p != nil && p.service.HasTailBoundaries() && (s.reader.ZMTP() || !ofServer):
+		s.out.B = appendHit(s.out.B, envelope, api.Hit{})
+	case ofReference && s.reader.ZMTP():
+		s.out.B = netproto.AppendRefusal(s.out.B, envelope, netproto.StatusFailed, "", nil)
+	default:
+		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), err.Error(), encodeRefusal(r))
+	}
+}
+
+// statusOf returns the first frame of a refusal. The reference knows no reset that is done in part.
+func statusOf(tag netproto.Tag, r *api.Refusal) byte {
+	if r.Refusal == api.RefusalPartlyDone && tag != netproto.TagReset {
+		return netproto.StatusPartial
+	}
+	return netproto.StatusFailed
+}
+
+// countRefused counts a request that is refused, and has the log tell of it.
+func (s *session) countRefused(r *api.Refusal, err error) {
+	s.metrics.failed.Add(1)
+	add(&s.stats.refused, 1)
+	switch r.Refusal {
+	case api.RefusalBusy:
+		s.metrics.busy.Add(1)
+	case api.RefusalNotAuthenticated: // which failAuth has logged
+		return
+	case api.RefusalNotAllowed:
+		if refused := (*notAllowedError)(nil); errors.As(err, &refused) {
+			s.server.notAllowed[refused.tag].Add(1)
+			s.server.peers.notAllowed(s.peer, refused.name, s.listener.addr, err)
+			return
+		}
+	}
+	s.server.peers.requestFailed(s.peer, err)
+}
+
+// refusalOf returns why a request is refused, for programs.
+func refusalOf(tag netproto.Tag, err error) *api.Refusal {
+	r := &api.Refusal{Request: tag.String()}
+	if p, ok := err.(*netproto.Problem); ok { //nolint:errorlint // the reader's own, and a flood of them must be cheap
+		r.Refusal, r.Frame, r.Limit = p.Code, p.Frame, p.Limit
+		return r
+	}
+	r.Refusal = codeOf(tag, err)
+	var differs *differsError
+	var limit *limitError
+	var parts *api.PartsError
+	switch {
+	case errors.As(err, &differs):
+		r.Differences = differs.differences
+	case errors.As(err, &limit):
+		r.Limit = limit.limit
+	case errors.As(err, &parts):
+		r.Parts, r.MoreParts = parts.Parts, parts.More
+	}
+	return r
+}
+
+// codes are the errors of each code. One that is not here is bad_request, or store_failed if the request
+// calls a store.
+var codes = []struct {
+	code string
+	errs []error
+}{
+	{api.RefusalPartlyDone, []error{api.ErrPartlyDone}},
+	{api.RefusalNotAuthenticated, []error{errNotAuthenticated}},
+	{api.RefusalNoPool, []error{errNoPool, errUnknownPool, errNotOfTenant}},
+	{api.RefusalPoolDiffers, []error{errPoolDiffers}},
+	{api.RefusalBusy, []error{errBusy, errTooManyPools, lookup.ErrNoMemory}},
+	{api.RefusalTooLarge, []error{errPoolTooLarge, errPoolText, lookup.ErrTooManyKeys, lookup.ErrTooManyRuns}},
+	{api.RefusalUnsupported, []error{errNotAccepted, lookup.ErrResetRank, lookup.ErrUnsupported, coordinator.ErrNotImplemented, backend.ErrReadOnly, index.ErrClasses}},
+	{api.RefusalStoreFailed, []error{backend.ErrUnavailable, context.DeadlineExceeded, context.Canceled}},
+	{api.RefusalBadRequest, []error{
+		errHashLen, lookup.ErrTokens, lookup.ErrGroupRank, lookup.ErrHitRange, api.ErrPrompt, api.ErrNoStates,
+		index.ErrOtherHashLen, coordinator.ErrPrecondition, coordinator.ErrIndexOutOfRange, coordinator.ErrNegativeLength,
+	}},
+}
+
+// codeOf returns the code of an error.
+func codeOf(tag netproto.Tag, err error) string {
+	switch {
+	case errors.As(err, new(*notAllowedError)):
+		return api.RefusalNotAllowed
+	case errors.As(err, new(*limitError)):
+		return api.RefusalTooLarge
+	}
+	for _, c := range codes {
+		if slices.ContainsFunc(c.errs, func(of error) bool { return errors.Is(err, of) }) {
+			return c.code
+		}
+	}
+	if operations[tag].asks {
+		return api.RefusalStoreFailed
+	}
+	return api.RefusalBadRequest
+}
+
+// encodeRefusal returns a refusal in JSON. A flood of plain ones must be cheap.
+func encodeRefusal(r *api.Refusal) []byte {
+	if r.Differences != nil || r.Parts != nil {
+		text, _ := json.Marshal(r) // numbers and texts
+		return text
+	}
+	text := make([]byte, 0, 96)
+	text = append(append(text, `{"refusal":"`...), r.Refusal...)
+	text = append(append(text, `","request":"`...), r.Request...)
+	text = append(text, '"')
+	for _, n := range [...]struct {
+		name  string
+		value int64
+	}{{"frame", int64(r.Frame)}, {"limit", r.Limit}} {
+		if n.value != 0 {
+			text = strconv.AppendInt(append(append(append(text, `,"`...), n.name...), `":`...), n.value, 10)
+		}
+	}
+	return append(text, '}')
+}

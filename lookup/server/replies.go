@@ -1,0 +1,86 @@
+package server
+
+import (
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+// queueReply queues a job behind those with an equal envelope. It returns false if the connection
+// has twice the requests in flight that it may have: it is to be closed then.
+func (s *session) queueReply(j *job) bool {
+	if int(s.inFlight.Load()) >= 2*s.server.limits.Load().MaxInFlight {
+		j.release()
+		s.sendErr = errInFlight
+		return false
+	}
+	js := &s.jobs
+	if js.last == nil {
+		js.last = map[string]*job{}
+	}
+	key := string(envelopeKey(j.q.Envelope))
+	if last := js.last[key]; last != nil {
+		last.next, j.behind = j, true
+	}
+	js.last[key] = j
+	js.bytes += j.bytes
+	s.inFlight.Add(1)
+	s.server.inFlight.Add(1)
+	return true
+}
+
+// envelopeKey returns the key by which envelopes are compared. No envelope and the bare
+// delimiter are equal.
+func envelopeKey(envelope []byte) []byte {
+	if string(envelope) == bareDelimiter {
+		return nil
+	}
+	return envelope
+}
+
+// bareDelimiter is an envelope without addresses.
+var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
+
+// finish marks a job as answered. It writes the reply unless one to an equal envelope must come
+// first, and then the replies that waited for it.
+func (s *session) finish(j *job) {
+	j.release()
+	j.answered = true
+	if j.behind {
+		s.jobs.replyBytes += len(j.reply)
+		return
+	}
+	for j.answered && s.sendErr == nil {
+		if j.next == nil {
+			delete(s.jobs.last, string(envelopeKey(j.q.Envelope)))
+		}
+		s.writeReply(j)
+		if j = j.next; j == nil {
+			return
+		}
+		j.behind = false
+		if j.answered {
+			s.jobs.replyBytes -= len(j.reply)
+		}
+	}
+}
+
+// writeReply appends the reply to a job.
+func (s *session) writeReply(j *job) {
+	js := &s.jobs
+	js.bytes -= j.bytes
+	js.hashBytes -= j.hashBytes
+	s.inFlight.Add(-1)
+	s.server.inFlight.Add(-1)
+	if j.err != nil {
+		s.refuse(j.tag, j.pool, j.q.Envelope, j.err)
+	} else {
+		s.out.B = append(s.out.B, j.reply...)
+	}
+	if j.err == nil && j.isHit {
+		s.metrics.observeDurations(max(monotime.Now()-j.began, 0), 1)
+		s.metrics.observeHashes(j.q.NumHashes)
+		s.stats.newLookups++
+	}
+	s.countReply(j.tag)
+	s.flush(flushAt)
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
+
+// gnet gives each connection that has bytes one read of its loop's buffer, in turn. All of it is
+// served before the next connection's: nothing that was read waits for a later turn, and what was
+// not read waits in the kernel, which slows the peer down. So a peer delays others by what one read
+// can ask for, which is why that buffer is small. A turn with little work reads on.
+
+const (
+	// readBuffer is the size in bytes of a loop's read buffer.
+	readBuffer = 16 << 10
+	// readOnBuffer is how many bytes a turn reads at a time after its first read.
+	readOnBuffer = 64 << 10
+	// turnTime is how long a turn reads on, and how long what a connection kept is served at a time.
+	turnTime = 50 * time.Microsecond
+)
+
+// readBuffers holds the buffers of readOn.
+var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
+
+// serveTraffic serves the bytes that have arrived on a connection. If there are none, a Wake has
+// caused the call.
+func (s *Server) serveTraffic(c gnet.Conn, ses *session) error {
+	p, err := c.Peek(-1)
+	if err != nil {
+		return nil //nolint:nilerr // the connection is closing
+	}
+	n := len(p)
+	ses.beginTurn()
+	if n == 0 {
+		err = ses.wake()
+	} else {
+		ses.lastActive.Store(monotime.At(ses.turnStart))
+		if err = ses.receive(p); err == nil {
+			_, _ = c.Discard(n)
+			err = ses.readOn(c.Fd(), n)
+		}
+	}
+	return ses.endTurn(err)
+}
+
+// readOn reads on in the same turn, past gnet, after a read of n bytes that filled gnet's buffer. On
+// an error or the end of the stream it returns nil: gnet's next read sees it again.
+func (s *session) readOn(fd, n int) error {
+	if n < readBuffer {
+		return nil
+	}
+	buf := readBuffers.Get().(*[readOnBuffer]byte)
+	defer readBuffers.Put(buf)
+	for !s.isKeeping() && time.Since(s.turnStart) < turnTime {
+		size := s.nextRead()
+		n, err := unix.Read(fd, buf[:size])
+		if err != nil || n <= 0 {
+			return nil
+		}
+		if err := s.receive(buf[:n]); err != nil || n < size {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextRead returns how many bytes to read on: of hashes many, of requests that may be small and
+// many as few as gnet reads.
+func (s *session) nextRead() int {
+	if left := s.reader.BlobLeft(); left > 0 {
+		return min(left, readOnBuffer)
+	}
+	return readBuffer
+}
+
+// receive serves the next bytes of the connection. It returns an error if the connection must be
+// closed. p is borrowed until it returns.
+func (s *session) receive(p []byte) error {
+	add(&s.stats.received, int64(len(p)))
+	if s.isKeeping() {
+		return s.keep(p)
+	}
+	n, err := s.feed(p)
+	if err == nil && n < len(p) {
+		err = s.keep(p[n:])
+	}
+	return err
+}
+
+// feed reads bytes until they end, or until a request after which others must wait. It returns how
+// many it has read.
+func (s *session) feed(p []byte) (n int, err error) {
+	before := s.reader.Copied()
+	n, err = s.reader.Feed(p, s)
+	if copied := s.reader.Copied() - before; copied > 0 {
+		s.metrics.copied.Add(int64(copied))
+	}
+	if s.sendErr != nil {
+		err = s.sendErr
+	}
+	return n, err
+}
+
+// isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
+// or because others are kept already.
+func (s *session) isKeeping() bool { return s.barrier != nil || len(s.kept) > 0 }
+
+// keep keeps bytes until the barrier has ended. A client that keeps to api.Limits never has more
+// than a message and its share of requests here; one that has is closed.
+func (s *session) keep(p []byte) error {
+	s.kept = append(s.kept, p...)
+	s.keeping.Store(true)
+	if limits := s.server.limits.Load(); int64(len(s.kept)) > limits.MaxMessage+maxInFlightBytes {
+		return errInFlight
+	}
+	return nil
+}
+
+// serveKept serves what was kept, in pieces, until turnTime is over: the event loop then serves
+// others, and wakes this session again.
+func (s *session) serveKept() (err error) {
+	for err == nil && s.barrier == nil && len(s.kept) > 0 {
+		if time.Since(s.turnStart) > turnTime {
+			s.wakeLoop()
+			return nil
+		}
+		var n int
+		n, err = s.feed(s.kept[:min(len(s.kept), readBuffer)])
+		s.kept = s.kept[n:]
+	}
+	if len(s.kept) == 0 && s.keeping.Load() {
+		s.kept = nil
+		s.keeping.Store(false)
+		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
+	}
+	return err
+}
+
+// wake serves what other goroutines have made ready: finished jobs, and new settings of the
+// listener. It returns an error as receive does, also if the credential is gone.
+func (s *session) wake() error {
+	s.updateUnsent()
+	if s.stillAuthorized() {
+		s.finishJobs()
+	}
+	if s.sendErr != nil {
+		return s.sendErr
+	}
+	return s.serveKept()
+}
