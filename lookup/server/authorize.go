@@ -64,8 +64,8 @@ func (s *session) beginWithFirstPool() {
 	}
 }
 
-// allow reports whether a request may be served now. If it may not, the request has a Problem, or
-// the connection is to be closed and sendErr says why. It is called before each step of a request,
+// allow reports whether a request may be served now. If it may not, denied says why, or the connection
+// is to be closed and sendErr says why. It is called before each step of a request,
 // so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
 	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
@@ -76,8 +76,8 @@ func (s *session) allow(q *netproto.Request) bool {
 	if s.permissions.Allows(q.Tag) {
 		return true
 	}
-	if !errors.As(q.Problem, new(*notAllowedError)) {
-		q.Problem = s.notAllowed(q.Tag)
+	if s.denied == nil {
+		s.denied = s.notAllowed(q.Tag)
 	}
 	return false
 }

@@ -15,7 +15,7 @@ var (
 	ErrNotReady = errors.New("not ready")
 )
 
-// Errors of requests. Peers get their texts in 00 replies.
+// Errors of requests. Peers get their texts.
 var (
 	// errHashLen refuses a lookup whose hashes have not the length that the pool was described
 	// with.
@@ -24,7 +24,4 @@ var (
 	errNoPool = errors.New("no pool: describe the engine's with a pool request, or configure it at the server")
 	// errBusy refuses a request for which there is no room now.
 	errBusy = errors.New("the server is busy, try again")
-)
-	// errBusy refuses a request that exceeds lookup.RemoteConfig.Queue or MaxBytes.
-	errBusy = errors.New("too many requests wait for the backend")
 )

@@ -81,8 +81,8 @@ func (r *inlineRequest) addHashes(q *netproto.Request, hashes []byte) (wanted bo
 func (s *session) endInline(q *netproto.Request) {
 	r := &s.inline
 	err := r.err
-	if q.Problem != nil {
-		err = q.Problem
+	if problem := s.problemOf(q); problem != nil {
+		err = problem
 	}
 	if err == nil && r.query != nil && r.query.IsLarge() {
 		s.finishAsJob(q)

@@ -69,7 +69,9 @@ type jobs struct {
 	closed    bool   // the connection is closed
 }
 
-func (js *jobs) init(server context.Context, wakeLoop func()) { js.parent, js.wakeLoop = server, wakeLoop }
+func (js *jobs) init(server context.Context, wakeLoop func()) {
+	js.parent, js.wakeLoop = server, wakeLoop
+}
 
 // jobBytes is about what a job takes, beside what it copies.
 const jobBytes = 1 << 10
@@ -165,8 +167,8 @@ func (s *session) endJob(q *netproto.Request) {
 		j = s.newJob(q)
 		j.err = s.checkJob(q.Tag)
 	}
-	if q.Problem != nil {
-		j.err = q.Problem
+	if problem := s.problemOf(q); problem != nil {
+		j.err = problem
 	}
 	if q.Tag == netproto.TagStat {
 		s.publishReplies()
@@ -187,7 +189,8 @@ func (s *session) finishAsJob(q *netproto.Request) {
 // for those before it.
 func (s *session) startJob(j *job, q *netproto.Request) {
 	j.q, j.began = q.Clone(), s.began
-	j.bytes += jobBytes + j.q.Held()
+	p := &j.q.Prompt
+	j.bytes += jobBytes + len(j.q.Envelope) + len(j.q.Echo) + len(j.q.Description) + len(p.Ranks) + len(p.States)
 	if !s.queueReply(j) {
 		return
 	}

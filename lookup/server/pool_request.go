@@ -17,7 +17,6 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
-	"github.com/hitline/hitline/netproto"
 )
 
 // description is the JSON of a pool request: the fields of the pool, and its name.

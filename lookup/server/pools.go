@@ -37,8 +37,8 @@ type pool struct {
 	label     string // of its metrics: see Server.PoolStats
 	digest    string
 	service   *lookup.Service
-	hashLen   int            // of its hashes, 0 if any
-	described bool           // it came into being by a description
+	hashLen   int  // of its hashes, 0 if any
+	described bool // it came into being by a description
 
 	connections int    // guarded by pools.mu
 	idleSince   uint64 // guarded by pools.mu: a larger number is later

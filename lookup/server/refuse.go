@@ -105,7 +105,7 @@ var codes = []struct {
 	{api.RefusalPoolDiffers, []error{errPoolDiffers}},
 	{api.RefusalBusy, []error{errBusy, errTooManyPools, lookup.ErrNoMemory}},
 	{api.RefusalTooLarge, []error{errPoolTooLarge, errPoolText, lookup.ErrTooManyKeys, lookup.ErrTooManyRuns}},
-	{api.RefusalUnsupported, []error{errNotAccepted, lookup.ErrResetRank, lookup.ErrUnsupported, coordinator.ErrNotImplemented, backend.ErrReadOnly, index.ErrClasses}},
+	{api.RefusalUnsupported, []error{errNotAccepted, lookup.ErrResetRank, lookup.ErrUnsupported, backend.ErrReadOnly, index.ErrClasses}},
 	{api.RefusalStoreFailed, []error{backend.ErrUnavailable, context.DeadlineExceeded, context.Canceled}},
 	{api.RefusalBadRequest, []error{
 		errHashLen, lookup.ErrTokens, lookup.ErrGroupRank, lookup.ErrHitRange, api.ErrPrompt, api.ErrNoStates,

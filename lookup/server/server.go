@@ -12,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -58,22 +59,22 @@ type Server struct {
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
 	cfg       Config
-	instance  api.Instance // without its limits
+	instance  api.Instance           // without its limits
 	pong      atomic.Pointer[[]byte] // the frame of the reply to a ping
-	listeners []Listener   // as configured
-	engine    *gnet.Client // event loops without listeners
-	acceptor  *acceptor    // of all bound listeners
-	addrs     []string     // bound, see Addrs
+	listeners []Listener             // as configured
+	engine    *gnet.Client           // event loops without listeners
+	acceptor  *acceptor              // of all bound listeners
+	addrs     []string               // bound, see Addrs
 
-	limits  atomic.Pointer[Limits] // in effect; what it points to does not change
-	ctx       context.Context        // of jobs; ends when the server stops
-	cancel    context.CancelFunc
-	workers   workerPools
-	admission *admission
-	peers   *peerLog
-	memory  *lookup.MemoryAccount
-	charged atomic.Int64 // bytes of memory that connections hold, as the loops have charged them
-	maxHeld int64        // their bound
+	limits     atomic.Pointer[Limits] // in effect; what it points to does not change
+	ctx        context.Context        // of jobs; ends when the server stops
+	cancel     context.CancelFunc
+	workers    workerPools
+	admission  *admission
+	peers      *peerLog
+	memory     *lookup.MemoryAccount
+	charged    atomic.Int64  // bytes of memory that connections hold, as the loops have charged them
+	maxHeld    int64         // their bound
 	overMemory chan struct{} // holds an element while closeLargest is to be called
 
 	mu       sync.Mutex

@@ -32,6 +32,7 @@ type session struct {
 	conn         replyWriter
 	out          *bufpool.Buffer // replies of this turn that are not written; nil outside of turns
 	sendErr      error           // why no more replies are sent, nil while they are
+	denied       error           // why the request that is being received may not be served, nil if it may
 	messageEnded bool            // a message ended in this turn
 	accepted     int64           // bytes of replies that the kernel had accepted at the last updateUnsent
 
@@ -275,13 +276,26 @@ func (s *session) End(q *netproto.Request) bool {
 	default:
 		s.endJob(q)
 	}
+	s.denied = nil
 	s.flush(flushAt)
 	return s.barrier == nil && s.sendErr == nil
+}
+
+// problemOf returns why a request that has ended cannot be served, nil if it can.
+func (s *session) problemOf(q *netproto.Request) error {
+	switch {
+	case s.denied != nil:
+		return s.denied
+	case q.Problem != nil:
+		return q.Problem
+	}
+	return nil
 }
 
 // Dropped implements netproto.Handler.
 func (s *session) Dropped(*netproto.Request) {
 	s.messageEnded = true
+	s.denied = nil
 	s.inline.release()
 	s.dropCurrent()
 	s.metrics.dropped.Add(1)

@@ -126,7 +126,7 @@ func (s *session) keep(p []byte) error {
 func (s *session) serveKept() (err error) {
 	for err == nil && s.barrier == nil && len(s.kept) > 0 {
 		if time.Since(s.turnStart) > turnTime {
-			s.wakeLoop()
+			s.jobs.wakeLoop()
 			return nil
 		}
 		var n int
