@@ -18,7 +18,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -45,8 +44,7 @@ func startWith(t testing.TB, store *lookuptest.KeyStore, settings Settings) *Ser
 	}
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
-	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service})
-	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settings}}, Loops: 2, Holders: kept})
+	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settings}}, Loops: 2})
 	require.NoError(t, err)
 	startTest(t, server)
 	return server
@@ -117,28 +115,6 @@ func TestRefusedHasNoEffect(t *testing.T) {
 		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
 		require.Equal(t, errNoPool.Error(), string(reply[1]))
 	})
-}
-
-// beginCounter counts the requests that begin.
-type beginCounter struct {
-	*memoryHandler
-	begun int
-}
-
-func (h *beginCounter) begin(q *netproto.Request) bool { h.begun++; return h.memoryHandler.begin(q) }
-
-// No work is begun for a request that may not be made.
-func TestRefusedDoesNotBegin(t *testing.T) {
-	server := unstarted(t)
-	ses, l := fedSession(t, server, settingsOf(t, access.Ping), new(allReplies))
-	counter := &beginCounter{memoryHandler: ses.handler.(*memoryHandler)}
-	ses.handler = counter
-	message := lookuptest.Encode(requestsOf(blocks16.Pool)[0]...)
-	require.NoError(t, ses.receive(message))
-	require.Zero(t, counter.begun)
-	l.put(Settings{Rules: rulesOf(access.All)})
-	require.NoError(t, ses.receive(message))
-	require.Equal(t, 1, counter.begun)
 }
 
 // shown returns a client certificate as if it were verified.
@@ -340,15 +316,15 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 			server := unstarted(t)
 			var got allReplies
 			ses, l := fedSession(t, server, settingsOf(t, access.Ping, tokenOf("a", access.All)), &got)
-			require.NoError(t, ses.receive(lookuptest.Encode(authFrames("a")...)))
-			require.NoError(t, ses.receive(store[:half]))
+			require.NoError(t, turn(ses, lookuptest.Encode(authFrames("a")...)))
+			require.NoError(t, turn(ses, store[:half]))
 			if c.then == 0 {
 				l.put(settingsOf(t, access.All))
 			} else {
 				l.put(settingsOf(t, 0, tokenOf("a", c.then)))
 			}
 			got.Reset()
-			err := ses.receive(append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
+			err := turn(ses, append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
 			require.ErrorIs(t, err, c.want)
 			require.EqualValues(t, 200, server.Stat().Stored, "what has arrived before")
 			if c.then != 0 {
@@ -359,21 +335,6 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 			}
 		})
 	}
-	t.Run("backlog", func(t *testing.T) {
-		server := unstarted(t)
-		var got allReplies
-		ses, l := fedSession(t, server, settingsOf(t, access.Ping, tokenOf("a", access.All)), &got)
-		ses.queue = &turnQueue{signal: -1}
-		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("a")...)))
-		stats := lookuptest.Encode([]byte("stat"))
-		require.NoError(t, ses.receive(append(append(append([]byte{}, stats...), stats...), stats...)))
-		require.True(t, ses.waiting.Load())
-		served := got.count(t)
-		l.put(settingsOf(t, access.All))
-		require.ErrorIs(t, ses.takeTurn(), errRevoked)
-		require.Equal(t, served, got.count(t))
-		require.False(t, ses.waiting.Load())
-	})
 }
 
 // A request over a store that waits for others is not dispatched by an authorization that is gone.
@@ -403,21 +364,21 @@ func TestExpiry(t *testing.T) {
 		timed.Expires = time.Now().Add(time.Minute)
 		var got allReplies
 		ses, _ := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
-		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("timed")...)))
+		require.NoError(t, turn(ses, lookuptest.Encode(authFrames("timed")...)))
 		time.Sleep(time.Minute - time.Nanosecond)
 		require.Equal(t, closedByPeer, server.overdue(ses, 0))
-		require.NoError(t, ses.receive(lookuptest.Encode([]byte("stat"))))
+		require.NoError(t, turn(ses, lookuptest.Encode([]byte("stat"))))
 		require.Equal(t, 2, got.count(t))
 
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, closedExpired, server.overdue(ses, 0))
-		require.ErrorIs(t, ses.receive(lookuptest.Encode([]byte("ping"))), errExpired)
+		require.ErrorIs(t, turn(ses, lookuptest.Encode([]byte("ping"))), errExpired)
 		require.Equal(t, 2, got.count(t))
 		require.Equal(t, closedExpired, reasonOf(errExpired))
 
 		idle, l := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
 		l.put(settingsOf(t, access.Ping, tokenOf("timed", access.All)))
-		require.NoError(t, idle.handleWake(), "an anonymous one")
+		require.NoError(t, wake(idle), "an anonymous one")
 	})
 }
 
@@ -461,7 +422,7 @@ func TestCertificates(t *testing.T) {
 		{with(ca, entry("engine.example.com", access.All), tokenOf("t", access.All)), access.All},
 	} {
 		l.put(step.settings)
-		require.NoError(t, ses.handleWake())
+		require.NoError(t, wake(ses))
 		require.Equal(t, step.want, ses.permissions)
 	}
 	for name, settings := range map[string]Settings{
@@ -469,11 +430,11 @@ func TestCertificates(t *testing.T) {
 	} {
 		ses, l := connect(with(ca, entry("engine", access.All)))
 		l.put(settings)
-		require.ErrorIs(t, ses.handleWake(), errRevoked, name)
+		require.ErrorIs(t, wake(ses), errRevoked, name)
 	}
 	ses, l = fedSession(t, server, with(nil), new(allReplies))
 	l.put(with(ca))
-	require.ErrorIs(t, ses.handleWake(), errRevoked, "it has no certificate")
+	require.ErrorIs(t, wake(ses), errRevoked, "it has no certificate")
 }
 
 // A peer does not put off the credential of its certificate with an auth request that fails, nor the
@@ -488,10 +449,10 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 	for _, token := range []string{"", "all", "own"} {
 		if token != "" {
-			require.NoError(t, ses.receive(lookuptest.Encode(authFrames(token)...)))
+			require.NoError(t, turn(ses, lookuptest.Encode(authFrames(token)...)))
 			require.Equal(t, token, ses.credential.Name)
 		}
-		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("none")...)))
+		require.NoError(t, turn(ses, lookuptest.Encode(authFrames("none")...)))
 		require.Equal(t, access.Ping, ses.permissions, token)
 		require.True(t, ses.credential.IsTenant(), token)
 		require.Nil(t, ses.pool, token)
@@ -507,7 +468,7 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	l.put(settingsOf(t, access.Ping))
 	ses := openSession(server, new(allReplies), nil)
 	ses.authorize(&pendingConn{listener: l, settings: old})
-	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
+	require.NoError(t, turn(ses, lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }
 
@@ -519,7 +480,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping)), new(allReplies))
 	ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
 	for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames("wrong"), authFrames("wrong")} {
-		require.NoError(t, ses.receive(lookuptest.Encode(frames...)))
+		require.NoError(t, turn(ses, lookuptest.Encode(frames...)))
 	}
 	require.Equal(t, []string{
 		`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
@@ -539,7 +500,7 @@ func TestExpiredTokenIsNamedInTheLog(t *testing.T) {
 	late := tokenOf("late", access.Ping)
 	late.Expires = time.Unix(1, 0)
 	ses, _ := fedSession(t, server, settingsOf(t, 0, late), new(allReplies))
-	require.NoError(t, ses.receive(lookuptest.Encode(authFrames("late")...)))
+	require.NoError(t, turn(ses, lookuptest.Encode(authFrames("late")...)))
 	require.Equal(t, []string{
 		`level=WARN msg="authentication failed" credential=late listen=tcp://test error="not authenticated: the token has expired"`,
 	}, log.Take())
@@ -550,7 +511,7 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	timed := tokenOf("timed", access.All)
 	timed.Expires = time.Now().Add(time.Hour)
 	ses, _ := fedSession(t, unstarted(t), settingsOf(t, access.All, timed), new(allReplies))
-	require.NoError(t, ses.receive(lookuptest.Encode(authFrames("timed")...)))
+	require.NoError(t, turn(ses, lookuptest.Encode(authFrames("timed")...)))
 	require.NotZero(t, ses.expires.Load())
 	q := &netproto.Request{Tag: netproto.TagLookup}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {

@@ -27,7 +27,7 @@ func TestCoalesceOneCall(t *testing.T) {
 		peers = append(peers, p)
 		p.Send(t, lookupOf("", keys))
 	}
-	lookuptest.Eventually(t, "seven follow", func() bool { return server.pools.own.remote.Usage().Followers == 7 })
+	lookuptest.Eventually(t, "seven follow", func() bool { return server.service.Remote().Usage().Followers == 7 })
 	close(g.Open)
 	for _, p := range peers {
 		p.Expect(t, hitText(8))
@@ -35,7 +35,7 @@ func TestCoalesceOneCall(t *testing.T) {
 	require.EqualValues(t, 1, store.Calls.Load()-calls)
 	require.EqualValues(t, 8, server.Stat().Lookups)
 	require.EqualValues(t, 8*128, server.Stat().HitTokens)
-	require.Zero(t, server.pools.own.remote.Usage().HashBytes)
+	require.Zero(t, server.service.Remote().Usage().HashBytes)
 	peers[0].Send(t, lookupOf("", keys))
 	peers[0].Expect(t, hitText(8))
 	require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
@@ -51,7 +51,7 @@ func TestCoalesceEqualOnly(t *testing.T) {
 	server := startRemote(t, store, patient, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	tokens := func(id string, n uint32, hashLen int, keys []byte) []byte {
-		return append(netproto.AppendLookup(nil, idEnvelope(id), n, hashLen, len(keys)), keys...)
+		return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagLookup, n, hashLen, len(keys)), keys...)
 	}
 	p.Send(t, lookupOf("1", keys), lookupOf("2", other), lookupOf("3", keys[:7*32]), tokens("4", 256, 32, keys), tokens("5", 128, 16, keys))
 	lookuptest.Eventually(t, "each asks", func() bool { return g.Held.Load() == 5 })
@@ -133,13 +133,13 @@ func TestRemoteCancelled(t *testing.T) {
 	cfg := patient
 	cfg.BreakerFailures, cfg.Timeout = 2, 10*lookuptest.Patience // nothing ends by itself
 	server := startRemote(t, store, cfg, Limits{})
-	r := server.pools.own.remote
+	r := server.service.Remote()
 	for i := range int64(10) { // a lookup, or an explain
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		if i%2 == 0 {
 			p.Send(t, lookupOf("", keys))
 		} else {
-			p.Send(t, append(netproto.AppendExplain(nil, nil, 128, 32, len(keys)), keys...))
+			p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, len(keys)), keys...))
 		}
 		lookuptest.Eventually(t, "it is asked", func() bool { return held.Load() == i+1 })
 		require.NoError(t, p.Close())
@@ -204,7 +204,7 @@ func TestRemoteSlowStore(t *testing.T) {
 	hanging := fmt.Sprintf("%x", slow[7*32:])
 	store.Holding(g, "exists", hanging)
 	tokens := func(id string, n int) []byte { // each of them another question
-		return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(16*n), 32, len(slow)), slow...)
+		return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagLookup, uint32(16*n), 32, len(slow)), slow...)
 	}
 	cfg := patient
 	cfg.Workers = 8

@@ -157,7 +157,7 @@ func TestConnectionIdle(t *testing.T) {
 		ses := openSession(unstarted(t), new(replies), nil)
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 3000, ses.connection().IdleMS)
-		require.NoError(t, ses.receive(plainOf("", netproto.TagPing)))
+		require.NoError(t, turn(ses, plainOf("", netproto.TagPing)))
 		require.Zero(t, ses.connection().IdleMS)
 		require.Equal(t, 3*time.Second, time.Since(ses.connection().Since))
 	})
@@ -172,8 +172,7 @@ func TestConnectionCountsTurns(t *testing.T) {
 		message = append(message, lookupOf("", lookuptest.Chain(fmt.Sprint(i), 40, 32))...)
 		message = append(message, plainOf("", netproto.TagPing, make([]byte, 1000))...)
 	}
-	require.NoError(t, ses.receive(message))
-	require.Positive(t, server.Stat().TurnsCut)
+	require.NoError(t, turn(ses, message))
 	got := ses.connection()
 	require.Equal(t, []int64{1000, 500, 0, int64(len(message))}, []int64{got.Requests, got.Lookups, got.Refused, got.InBytes})
 }

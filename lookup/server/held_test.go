@@ -46,23 +46,23 @@ func TestLargestIsClosed(t *testing.T) {
 	a, aConn := addSession(server)
 	b, bConn := addSession(server)
 	c, cConn := addSession(server)
-	require.NoError(t, a.receive(ping(30_000)))
-	require.NoError(t, b.receive(ping(40_000)))
+	require.NoError(t, turn(a, ping(30_000)))
+	require.NoError(t, turn(b, ping(40_000)))
 	bytes, most, refused := server.memory.Usage()
 	require.InDelta(t, 70_000, bytes, 1000)
 	require.EqualValues(t, 100_000, most)
 	require.Zero(t, refused)
 
-	require.NoError(t, c.receive(ping(35_000)))
+	require.NoError(t, turn(c, ping(35_000)))
 	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
 	require.Equal(t, closedMemory, closeReason(b.reason.Load()))
-	require.NoError(t, a.receive(ping(20_000))) // that of b will be free
+	require.NoError(t, turn(a, ping(20_000))) // that of b will be free
 	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
-	require.NoError(t, c.receive(ping(35_000)))
+	require.NoError(t, turn(c, ping(35_000)))
 	require.Equal(t, []bool{false, true, true}, []bool{aConn.closed, bConn.closed, cConn.closed})
 	require.EqualValues(t, 2, server.Stat().MemoryRefused)
 	for _, ses := range []*session{a, b, c} {
-		ses.freeHeld()
+		ses.close()
 	}
 	require.Zero(t, server.heldBytes())
 	require.Zero(t, server.Stat().Memory)
@@ -85,14 +85,14 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		ses := openSession(c.server, new(replies), nil)
 		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {
 			n := min(len(rest), readBuffer)
-			require.NoError(t, ses.receive(rest[:n]), name)
+			require.NoError(t, turn(ses, rest[:n]), name)
 			rest = rest[n:]
 		}
 		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
 		require.Equal(t, ses.held.Load(), c.server.heldBytes(), name)
-		require.NoError(t, ses.receive(c.msg[len(c.msg)-1:]), name)
+		require.NoError(t, turn(ses, c.msg[len(c.msg)-1:]), name)
 		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
-		ses.freeHeld()
+		ses.close()
 		require.Zero(t, c.server.heldBytes(), name)
 	}
 }
@@ -130,7 +130,7 @@ func TestChargesAreRounded(t *testing.T) {
 	require.True(t, b.charge(-63_500, 0))
 	a.held.Store(500)
 	require.True(t, a.charge(500, step))
-	a.freeHeld()
+	a.close()
 	require.Zero(t, server.charged.Load())
 	bytes, _, _ := server.memory.Usage()
 	require.Zero(t, bytes)
@@ -139,21 +139,21 @@ func TestChargesAreRounded(t *testing.T) {
 // TestUnsentSince checks from when on a peer takes none of its replies.
 func TestUnsentSince(t *testing.T) {
 	ses, c := addSession(unstarted(t))
-	require.NoError(t, ses.receive(ping(10_000)))
+	require.NoError(t, turn(ses, ping(10_000)))
 	since := ses.unsentSince.Load()
 	require.NotZero(t, since)
 	limit := int64(ses.server.limits.Load().WriteTimeout)
 	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+limit))
 	require.Equal(t, closedWriteTimeout, ses.server.overdue(ses, since+limit+1))
 
-	require.NoError(t, ses.receive(ping(10_000)))
-	require.NoError(t, ses.handleWake())
+	require.NoError(t, turn(ses, ping(10_000)))
+	require.NoError(t, wake(ses))
 	require.Equal(t, since, ses.unsentSince.Load(), "it takes none")
 	c.buffered -= 10
-	require.NoError(t, ses.receive(ping(10)))
+	require.NoError(t, turn(ses, ping(10)))
 	require.Greater(t, ses.unsentSince.Load(), since, "it has taken some, and there are more")
 	c.buffered = 0
-	require.NoError(t, ses.handleWake())
+	require.NoError(t, wake(ses))
 	require.Zero(t, ses.unsentSince.Load())
 	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+10*limit))
 }
@@ -192,7 +192,7 @@ func TestNothingIsChargedAfterTheEnd(t *testing.T) {
 		envelope = netproto.AppendFrame(envelope, make([]byte, netproto.MaxAddress), true)
 	}
 	envelope = netproto.AppendFrame(envelope, nil, true)
-	msg := append(netproto.AppendLookup(nil, envelope, uint32(len(slow)/2), 32, len(slow)), slow...)
+	msg := append(netproto.AppendLookup(nil, envelope, netproto.TagLookup, uint32(len(slow)/2), 32, len(slow)), slow...)
 	const conns, pings = 10, 1000
 	for range pings {
 		msg = append(msg, netproto.AppendRequest(nil, envelope, netproto.TagPing)...)

@@ -41,7 +41,7 @@ func TestLookupDurations(t *testing.T) {
 		ses := openSession(server, new(replies), nil)
 		feed := func(p []byte) {
 			t.Helper()
-			require.NoError(t, ses.receive(p))
+			require.NoError(t, turn(ses, p))
 		}
 		begun := func(within float64, lookups uint64, sum time.Duration) {
 			t.Helper()

@@ -25,7 +25,7 @@ func TestPingNamesTheInstance(t *testing.T) {
 	ses := openSession(server, &got, nil)
 	envelope := encodeEnvelope("\x00id")
 	ping := netproto.AppendRequest(nil, envelope, netproto.TagPing)
-	require.NoError(t, ses.receive(ping))
+	require.NoError(t, turn(ses, ping))
 	frames, _, err := netproto.ParseMessage(got.Bytes(), netproto.Limits{}, nil)
 	require.NoError(t, err)
 	require.Len(t, frames, 4) // of which two are the envelope
@@ -41,13 +41,13 @@ func TestPingNamesTheInstance(t *testing.T) {
 	require.NotEqual(t, i.ID, unstarted(t).Instance().ID)
 
 	got.Reset()
-	require.NoError(t, ses.receive(netproto.AppendRequest(nil, envelope, netproto.TagPing, nil)))
+	require.NoError(t, turn(ses, netproto.AppendRequest(nil, envelope, netproto.TagPing, nil)))
 	require.Equal(t, netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, nil, false)), got.Bytes())
 
 	if !bufpool.Debug {
 		require.Zero(t, testing.AllocsPerRun(200, func() {
 			got.Reset()
-			_ = ses.receive(ping)
+			_ = turn(ses, ping)
 		}))
 	}
 }
@@ -62,68 +62,6 @@ func TestInstanceOverBackend(t *testing.T) {
 	st := statOf(t, c)
 	require.Equal(t, i.ID, st.Instance)
 	require.Equal(t, i.StartTime, st.StartTime)
-}
-
-// A reset of a rank is served turn by turn, and others between them. What the connection sends
-// behind it waits.
-func TestResetRankInTurns(t *testing.T) {
-	server := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2})
-	const n = 100_000
-	hashes := coordinator.NewHashes(lookuptest.Chain("rank", n, 32), 32)
-	for tp := range uint16(2) {
-		require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{TPRank: tp}, hashes))
-	}
-	tokens := func() int64 {
-		hit, err := server.service.Lookup(t.Context(), 16*n, hashes)
-		require.NoError(t, err)
-		return hit.Tokens
-	}
-	require.EqualValues(t, 16*n, tokens())
-	var got allReplies
-	ses := openSession(server, &got, nil)
-	ses.queue = &turnQueue{signal: -1}
-	const any = coordinator.AnyRank
-	request := netproto.AppendResetRank(nil, nil, netproto.Rank{Group: any, TPRank: 1, PPRank: any, PCPRank: any})
-	// The ranks that are left hold as many entries as before. The second request finds nothing
-	// to change, the third is a reset.
-	request = append(request, request...)
-	request = netproto.AppendResetRank(request, nil, netproto.Rank{Group: any, TPRank: any, PPRank: any, PCPRank: any})
-	require.NoError(t, ses.receive(request))
-	turns := 1
-	for ; ses.waiting.Load(); turns++ {
-		require.LessOrEqual(t, turnShare-ses.workLeft, turnShare+mostOver)
-		if got.Len() == 0 {
-			require.EqualValues(t, n, server.service.Stat().Entries)
-			require.Zero(t, tokens(), "the first block has lost a rank in the first turn")
-		}
-		require.NoError(t, ses.takeTurn())
-	}
-	require.Greater(t, turns, 5)
-	require.Equal(t, 3, got.count(t))
-	require.Zero(t, server.service.Stat().Entries)
-
-	refused := netproto.AppendResetRank(nil, nil, netproto.Rank{TPRank: 2})
-	require.NoError(t, ses.receive(refused))
-	require.Contains(t, got.String(), "group or rank is outside the configured pool")
-}
-
-// A connection that ends during a reset of a rank gives it up.
-func TestResetRankOfAClosedConnection(t *testing.T) {
-	server := serverOf(t, lookuptest.Blocks16)
-	hashes := coordinator.NewHashes(lookuptest.Chain("rank", 20_000, 32), 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, hashes))
-	ses := openSession(server, new(allReplies), nil)
-	ses.queue = &turnQueue{signal: -1}
-	require.NoError(t, ses.receive(netproto.AppendResetRank(nil, nil, netproto.Rank{})))
-	require.True(t, ses.waiting.Load())
-	h := ses.handler.(*memoryHandler)
-	reset := h.reset
-	h.close()
-	require.Nil(t, h.reset)
-	left := server.service.Stat().Entries
-	require.NotZero(t, left)
-	require.True(t, reset.Step(1))
-	require.Equal(t, left, server.service.Stat().Entries)
 }
 
 // Over a backend a reset of one rank is refused, and one of all is a reset.

@@ -33,7 +33,7 @@ func BenchmarkPlan(b *testing.B) {
 					ses := openSession(server, &got, nil)
 					b.ReportAllocs()
 					for b.Loop() {
-						require.NoError(b, ses.receive(c.msg))
+						require.NoError(b, turn(ses, c.msg))
 					}
 				})
 			}
@@ -48,7 +48,7 @@ func BenchmarkMaskRuns(b *testing.B) {
 	ses := openSession(server, &got, nil)
 	msg := maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2})
 	for b.Loop() {
-		require.NoError(b, ses.receive(msg))
+		require.NoError(b, turn(ses, msg))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/netproto.MaxRuns, "ns/run")
 }

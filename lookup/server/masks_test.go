@@ -27,7 +27,7 @@ func windowServers(t testing.TB, store *lookuptest.KeyStore) map[string]*Server 
 }
 
 func planOf(id string, hashes []byte) []byte {
-	return append(netproto.AppendPlan(nil, idEnvelope(id), uint32(len(hashes)/2), 32, len(hashes)), hashes...)
+	return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagPlan, uint32(len(hashes)/2), 32, len(hashes)), hashes...)
 }
 
 func maskOf(id string, tag netproto.Tag, p netproto.Prompt) []byte {
@@ -153,7 +153,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 		round := func() {
 			for p := c.msg; len(p) > 0; {
 				n := min(len(p), 65521) // odd, so that hashes are cut
-				if err := ses.receive(p[:n]); err != nil {
+				if err := turn(ses, p[:n]); err != nil {
 					t.Fatal(err)
 				}
 				p = p[n:]

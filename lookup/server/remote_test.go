@@ -24,7 +24,7 @@ import (
 
 // requests, each with an envelope of its own or none.
 func lookupOf(id string, keys []byte) []byte {
-	return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(len(keys)/2), 32, len(keys)), keys...)
+	return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagLookup, uint32(len(keys)/2), 32, len(keys)), keys...)
 }
 
 func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
@@ -119,12 +119,12 @@ func TestRemoteLookupGivesUpOnReset(t *testing.T) {
 	server := startRemote(t, store, lookup.RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: 2 * lookuptest.Patience}, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, plainOf("reset", netproto.TagReset), lookupOf("after", keys),
-		append(netproto.AppendExplain(nil, idEnvelope("why"), 128, 32, len(keys)), keys...), plainOf("reset", netproto.TagReset))
+		append(netproto.AppendLookup(nil, idEnvelope("why"), netproto.TagExplain, 128, 32, len(keys)), keys...), plainOf("reset", netproto.TagReset))
 	p.Expect(t, "after "+hitText(0))
 	id, body, text := p.Reply(t)
 	require.Equal(t, "why 00", id+" "+body)
 	require.Contains(t, text, "deadline exceeded")
-	require.Zero(t, server.pools.own.remote.Usage().HashBytes)
+	require.Zero(t, server.service.Remote().Usage().HashBytes)
 	require.EqualValues(t, 2, server.Stat().BackendTimeouts)
 	require.EqualValues(t, 2, server.Stat().InFlight)
 	close(g.Open)
@@ -221,7 +221,7 @@ func TestRemoteTimeout(t *testing.T) {
 	p.Expect(t, hitText(0))
 	require.GreaterOrEqual(t, time.Since(begun), timeout)
 	require.Less(t, time.Since(begun), lookuptest.Patience/2)
-	p.Send(t, append(netproto.AppendExplain(nil, nil, 128, 32, len(keys)), keys...))
+	p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, len(keys)), keys...))
 	_, body, text := p.Reply(t)
 	require.Equal(t, "00", body, "an explanation of nothing would mislead")
 	require.Contains(t, text, "deadline exceeded")
@@ -296,7 +296,7 @@ func TestRemoteQueueFull(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys))
 	lookuptest.Eventually(t, "the worker is busy", func() bool { return g.Held.Load() == 1 })
-	p.Send(t, lookupOf("2", keys), lookupOf("3", keys), append(netproto.AppendExplain(nil, idEnvelope("4"), 128, 32, len(keys)), keys...))
+	p.Send(t, lookupOf("2", keys), lookupOf("3", keys), append(netproto.AppendLookup(nil, idEnvelope("4"), netproto.TagExplain, 128, 32, len(keys)), keys...))
 	p.Expect(t, "3 "+hitText(0))
 	id, body, text := p.Reply(t)
 	require.Equal(t, "4 00", id+" "+body)
@@ -319,7 +319,7 @@ func TestRemoteQueueFull(t *testing.T) {
 		got[id] = true
 	}
 	require.Equal(t, map[string]bool{"1": true, "2": true}, got)
-	require.Zero(t, server.pools.own.remote.Usage().HashBytes)
+	require.Zero(t, server.service.Remote().Usage().HashBytes)
 }
 
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with half-received requests.
@@ -332,7 +332,7 @@ func TestRemoteMaxBytes(t *testing.T) {
 	half, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", keys)
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "half is there", func() bool { return server.pools.own.remote.Usage().HashBytes > 3000 })
+	lookuptest.Eventually(t, "half is there", func() bool { return server.service.Remote().Usage().HashBytes > 3000 })
 	p.Send(t, lookupOf("", keys), storeOf("", netproto.TagStore, keys), lookupOf("", keys[:320]))
 	p.Expect(t, hitText(0), "00", hitText(10))
 	require.EqualValues(t, 2, server.Stat().BackendRejected)
@@ -341,9 +341,9 @@ func TestRemoteMaxBytes(t *testing.T) {
 	p.Send(t, lookupOf("", keys))
 	p.Expect(t, hitText(100))
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "again", func() bool { return server.pools.own.remote.Usage().HashBytes > 3000 })
+	lookuptest.Eventually(t, "again", func() bool { return server.service.Remote().Usage().HashBytes > 3000 })
 	require.NoError(t, half.Close())
-	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.pools.own.remote.Usage().HashBytes == 0 })
+	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.service.Remote().Usage().HashBytes == 0 })
 }
 
 func TestRemoteMaxInFlight(t *testing.T) {
@@ -403,13 +403,13 @@ func TestRemoteConnectionLost(t *testing.T) {
 	calls := store.Calls.Load()
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys), lookupOf("2", keys), storeOf("3", netproto.TagStore, keys), lookupOf("4", keys), lookupOf("5", keys)[:200])
-	lookuptest.Eventually(t, "all is there", func() bool { return g.Held.Load() == 1 && server.pools.own.remote.Usage().HashBytes > 4*256 })
+	lookuptest.Eventually(t, "all is there", func() bool { return g.Held.Load() == 1 && server.service.Remote().Usage().HashBytes > 4*256 })
 	require.EqualValues(t, 4, server.Stat().InFlight)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	lookuptest.Eventually(t, "nothing is in remoteRequest", func() bool { return server.Stat().InFlight == 0 })
 	close(g.Open)
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.pools.own.remote.Usage().HashBytes == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.service.Remote().Usage().HashBytes == 0 })
 	require.EqualValues(t, 1, store.Calls.Load()-calls, "what had not begun is not asked")
 	p = lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys))
@@ -453,7 +453,7 @@ func TestRemoteDrainDeadline(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	<-server.Done()
-	require.Zero(t, server.pools.own.remote.Usage().HashBytes)
+	require.Zero(t, server.service.Remote().Usage().HashBytes)
 	require.Equal(t, "closed", server.service.Stat().BackendState, "what we cut off is not the backend's failure")
 }
 
@@ -495,7 +495,7 @@ func TestRemoteExplainOverTheWire(t *testing.T) {
 	require.EqualValues(t, 80, e.HitTokens)
 	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, netproto.AppendExplain(nil, nil, 128, 32, 0))
+	p.Send(t, netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, 0))
 	_, body, text := p.Reply(t)
 	require.Equal(t, "01", body)
 	require.NoError(t, json.Unmarshal([]byte(text), &e))
@@ -511,7 +511,7 @@ func TestRemoteNeedsFewHashes(t *testing.T) {
 	store.Before = func(_ context.Context, _ string, keys []string) error { asked.Add(int64(len(keys))); return nil }
 	server := startRemote(t, store, patient, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, append(netproto.AppendLookup(nil, nil, 160, 32, len(keys)), keys...))
+	p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 160, 32, len(keys)), keys...))
 	p.Expect(t, hitText(10))
 	require.EqualValues(t, 10, asked.Load())
 	require.EqualValues(t, 320, server.Stat().BytesCopied)

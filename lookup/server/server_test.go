@@ -150,11 +150,11 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		ses := openSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"), nil)
-		require.NoError(t, ses.receive(msg[:1]))
+		require.NoError(t, turn(ses, msg[:1]))
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			require.Equal(t, closedByPeer, overdue())
-			require.NoError(t, ses.receive(append(msg[1:len(msg):len(msg)], msg[0])))
+			require.NoError(t, turn(ses, append(msg[1:len(msg):len(msg)], msg[0])))
 			require.Equal(t, lookuptest.Encode([]byte{1}, nil), got.last)
 		}
 		time.Sleep(500*time.Millisecond + 1)
@@ -182,7 +182,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
 		ses := openSession(server, new(replies), nil)
-		require.NoError(t, ses.receive([]byte(c.begun)))
+		require.NoError(t, turn(ses, []byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
 			require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(now.Add(5*time.Second))), name)
@@ -274,7 +274,7 @@ func TestRepliesInOrder(t *testing.T) {
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
-		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
+		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), netproto.TagLookup, uint32(16*(i+1)), 32, len(keys))
 		out = append(append(out, head...), keys...)
 	}
 	go func() {
@@ -300,7 +300,7 @@ func TestByteByByte(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
-	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
 		require.NoError(t, err)
@@ -356,7 +356,7 @@ func TestHybridOverTheWire(t *testing.T) {
 			return answers, nil
 		}))
 		require.NoError(t, err)
-		msg := append(netproto.AppendLookup(nil, nil, tokens, 32, len(raw)), raw...)
+		msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, tokens, 32, len(raw)), raw...)
 		for len(msg) > 0 {
 			n := 1 + rng.IntN(min(len(msg), 1+rng.IntN(20000)))
 			_, err := p.Write(msg[:n])
@@ -377,7 +377,7 @@ func TestResetInTheMiddle(t *testing.T) {
 	keys := lookuptest.Chain("a", 1000, 32)
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.countBusy() == 1 })
@@ -392,7 +392,7 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 5000, 32)
 	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, len(keys)), keys...)
-	request := append(netproto.AppendLookup(nil, nil, 80000, 32, len(keys)), keys...)
+	request := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 80000, 32, len(keys)), keys...)
 	for _, msg := range [][]byte{store, request, request[:5], request[:len(request)-1]} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(msg[:len(msg)-1])
@@ -459,7 +459,7 @@ func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	keys := lookuptest.Chain("a", 100, 32)
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
@@ -530,13 +530,13 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	service := server.service
 	keys := lookuptest.Chain("a", 8192, 32)
 	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:6000*32], 32)))
-	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), netproto.TagLookup, 8192*16, 32, len(keys)), keys...)
 	var got replies
 	ses := openSession(server, &got, nil)
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
-			if err := ses.receive(p[:n]); err != nil {
+			if err := turn(ses, p[:n]); err != nil {
 				t.Fatal(err)
 			}
 			p = p[n:]
@@ -564,17 +564,17 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
 		open[i] = openSession(server, new(replies), nil)
-		require.NoError(t, open[i].receive(msg[:len(msg)/2]))
+		require.NoError(t, turn(open[i], msg[:len(msg)/2]))
 		require.True(t, open[i].reader.InMessage())
 	}
 	require.Less(t, int64(heap())-int64(before), int64(64<<20))
 	for _, s := range open {
-		s.handler.close()
+		s.close()
 	}
 	runtime.KeepAlive(msg)
 }
@@ -583,20 +583,20 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 func TestAnnouncedHashesAreSmall(t *testing.T) {
 	const sessions, hashes = 500, 2 << 20
 	for name, msg := range map[string][]byte{
-		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
-		"explain": netproto.AppendExplain(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"lookup":  netproto.AppendLookup(nil, nil, netproto.TagLookup, hashes*16, 32, (hashes-100)*32),
+		"explain": netproto.AppendLookup(nil, nil, netproto.TagExplain, hashes*16, 32, (hashes-100)*32),
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, before := unstarted(t), heap()
 			open := make([]*session, sessions)
 			for i := range open {
 				open[i] = openSession(server, new(replies), nil)
-				require.NoError(t, open[i].receive(msg))
+				require.NoError(t, turn(open[i], msg))
 				require.True(t, open[i].reader.InMessage())
 			}
 			require.Less(t, int64(heap())-int64(before), int64(32<<20))
 			for _, s := range open {
-				s.handler.close()
+				s.close()
 			}
 		})
 	}
@@ -606,14 +606,14 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
 	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
 	ses := openSession(server, &got, nil)
 	reads := int64(0)
 	for p := msg; len(p) > 0; reads++ {
 		n := min(len(p), 1+rng.IntN(65536))
-		require.NoError(t, ses.receive(p[:n]))
+		require.NoError(t, turn(ses, p[:n]))
 		p = p[n:]
 	}
 	require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), got.last)
@@ -662,7 +662,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.Run(fmt.Sprintf("rival=%s/hashes=%d", rival, n), func(b *testing.B) {
 				addr := ""
 				if rival == "raw" {
-					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
+					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, netproto.TagLookup, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
 					require.NoError(b, server.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))

@@ -253,7 +253,7 @@ func TestStorePromptOverABackendKeepsItsOrder(t *testing.T) {
 	hashes := lookuptest.Chain("order", 100, 32)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, promptRequest(t, api.PromptStore{NumTokens: 1600}, hashes, 32),
-		append(netproto.AppendLookup(nil, nil, 1600, 32, len(hashes)), hashes...))
+		append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, len(hashes)), hashes...))
 	lookuptest.Eventually(t, "the prompt is being stored", func() bool { return gate.Held.Load() == 1 })
 	close(gate.Open)
 	require.Equal(t, [][]byte{{1}, {0, 0, 0, 100}}, p.Next(t))
@@ -281,22 +281,6 @@ func TestStorePromptListsWhatFailed(t *testing.T) {
 		parts.Parts[2].Error = ""
 		require.Equal(t, api.Part{Group: 2, TPRank: 2, FirstChunk: 12, Chunks: 4}, parts.Parts[2])
 	}
-}
-
-// TestStorePromptEndsItsTurn: one read brings more hashes than a turn stores.
-func TestStorePromptEndsItsTurn(t *testing.T) {
-	var got allReplies
-	ses := openSession(serverOf(t, promptPool), &got, nil)
-	ses.queue = &turnQueue{signal: -1}
-	message := promptRequest(t, api.PromptStore{NumTokens: 16384}, lookuptest.Chain("turn", 1024, 32), 32)
-	require.NoError(t, ses.receive(message))
-	require.True(t, ses.waiting.Load())
-	turns := 1
-	for ; ses.waiting.Load(); turns++ {
-		require.NoError(t, ses.takeTurn())
-	}
-	require.GreaterOrEqual(t, turns, 2)
-	require.Equal(t, 1, got.count(t))
 }
 
 // TestStorePromptMemoryIsCounted: what a prompt holds is charged, and freed with it.

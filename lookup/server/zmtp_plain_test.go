@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -188,10 +187,10 @@ func TestPlainAfterSetListener(t *testing.T) {
 		var got replies
 		ses, l := fedSession(t, unstarted(t), settingsOf(t, access.Ping, tokenOf("engines", access.All)), &got)
 		ses.servePlain()
-		require.NoError(t, ses.receive(plainGreeting))
+		require.NoError(t, turn(ses, plainGreeting))
 		require.Equal(t, plainRest, got.last[len(got.last)-len(plainRest):])
 		l.put(c.then)
-		err := ses.receive(bytes.Clone(c.hello)) // it is overwritten
+		err := turn(ses, bytes.Clone(c.hello)) // it is overwritten
 		require.Equal(t, string(c.want), string(got.last), name)
 		if name == "added" {
 			require.NoError(t, err)
@@ -199,18 +198,6 @@ func TestPlainAfterSetListener(t *testing.T) {
 			require.ErrorIs(t, err, netproto.ErrCredentials, name)
 		}
 	}
-}
-
-// The comparison with many tokens ends the turn: the rest of the bytes waits for the next one.
-func TestPlainWithManyTokens(t *testing.T) {
-	var credentials []access.Credential
-	for i := range 2 * turnShare / tokenWork {
-		credentials = append(credentials, tokenOf(fmt.Sprint(i), access.All))
-	}
-	server := startWith(t, nil, settingsOf(t, 0, credentials...))
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, plainGreeting, plainHello("77", "token of 77"), plainInitiate, lookuptest.Encode(nil, []byte("reset")))
-	p.Reads(t, slices.Concat(plainVersion, plainRest, plainWelcome, plainReady, lookuptest.Encode(nil, []byte{1})))
 }
 
 // A tenant cannot name its pool over ZMTP: it begins with it.

@@ -141,10 +141,10 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 		var got replies
 		ses := openSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
-		require.NoError(t, ses.receive(append(bytes.Clone(zmtpGreeting), zmtpReady...)))
+		require.NoError(t, turn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond
 		for range 10 {
-			require.NoError(t, ses.receive([]byte("\x04\x07\x04PING\x00\x0f")))
+			require.NoError(t, turn(ses, []byte("\x04\x07\x04PING\x00\x0f")))
 			require.Equal(t, "\x04\x05\x04PONG", string(got.last))
 			time.Sleep(ttl)
 			require.Equal(t, closedByPeer, overdue())
