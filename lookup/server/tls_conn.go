@@ -74,11 +74,11 @@ func (c *tlsConn) moveIn(inner syscall.RawConn) error {
 	if err := awaitRoom(inner); err != nil { // the session may be paused for long
 		return err
 	}
-	var buf *[readBuffer]byte
+	var buf *[readOnBuffer]byte
 	n := 0
 	err := c.readable(func() (err error) {
 		c.moving.Store(true)
-		buf = readBuffers.Get().(*[readBuffer]byte)
+		buf = readBuffers.Get().(*[readOnBuffer]byte)
 		for n < len(buf) && err == nil {
 			var m int
 			m, err = c.tls.Read(buf[n:])

@@ -153,7 +153,7 @@ func (t *tlsTransport) discard() {
 	for {
 		var err error
 		ended := t.raw.Read(func(fd uintptr) bool {
-			buf := readBuffers.Get().(*[readBuffer]byte)
+			buf := readBuffers.Get().(*[readOnBuffer]byte)
 			defer readBuffers.Put(buf)
 			_, err = readNow(int(fd), buf[:])
 			return !errors.Is(err, errWouldBlock)

@@ -89,7 +89,7 @@ func randomHashes(n, hashLen int) []byte {
 // turn serves bytes in a turn, as serveTraffic does.
 func turn(ses *session, p []byte) error {
 	ses.beginTurn()
-	return ses.endTurn(turn(ses, p))
+	return ses.endTurn(ses.receive(p))
 }
 
 // wake wakes a session in a turn, as serveTraffic does.
