@@ -107,7 +107,7 @@ func startAccess(t *testing.T, store *lookuptest.KeyStore) *Server {
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
 	if store != nil {
-		second.Backend, second.Shared, second.Remote = store, service.Remote().SharedBackend, patient
+		second.Backend, second.Shared, second.Remote = store, service.Backend(), patient
 	}
 	other, err := lookup.NewService(second)
 	require.NoError(t, err)

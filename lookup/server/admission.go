@@ -26,16 +26,15 @@ const (
 	maxInFlightBytes = 4 << 20
 )
 
-// newAdmission returns the admission of jobs. They take at most 3/16 of the account of a store, which
-// bounds its keys too, and half of any other.
-func newAdmission(memory *lookup.MemoryAccount, shared bool) *admission {
+// newAdmission returns the admission of jobs. They take at most half of the account; over a store,
+// whose keys have the same account, RemoteConfig.MaxBytes.
+func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *admission {
 	a := &admission{max: maxJobBytes, memory: memory}
 	if _, most, _ := memory.Usage(); most > 0 {
-		part := most / 2
-		if shared {
-			part = most * 3 / 16
-		}
-		a.max = min(a.max, part)
+		a.max = min(a.max, most/2)
+	}
+	if backend != nil {
+		a.max = min(a.max, backend.Config().MaxBytes)
 	}
 	a.maxLarge = a.max - a.max/4
 	return a

@@ -23,7 +23,7 @@ func startSlow(t *testing.T, credentials ...access.Credential) (*Server, *lookup
 	store.Holding(gate, "exists", fmt.Sprintf("%x", slow[:32]))
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	other, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("second"), Backend: store, Shared: service.Remote().SharedBackend, Remote: patient})
+	other, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("second"), Backend: store, Shared: service.Backend(), Remote: patient})
 	require.NoError(t, err)
 	server, err := New(service, Config{
 		Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Ping, credentials...)}}, Loops: 2,

@@ -172,7 +172,7 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 		Alignment: rules.Alignment(), HashLen: p.hashLen,
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
-	if b := backendOf(p.service); b != nil {
+	if b := p.service.Backend(); b != nil {
 		r.Backend = b.Name()
 	}
 	var prefixes []string

@@ -85,9 +85,9 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}, labels: map[string]bool{}}
 	if service != nil {
 		ps.own = newPool("", service)
-		cfg.Backend = backendOf(service)
+		cfg.Backend = service.Backend()
 	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
-		cfg.Backend = backendOf(cfg.Pools[0].Service)
+		cfg.Backend = cfg.Pools[0].Service.Backend()
 	}
 	ps.backend = cfg.Backend
 	for _, named := range cfg.Pools {
@@ -109,7 +109,7 @@ func (ps *pools) addNamed(named NamedPool) error {
 		return fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
 	case err != nil:
 		return fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, err)
-	case backendOf(named.Service) != ps.backend:
+	case named.Service.Backend() != ps.backend:
 		return fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
 	case before != nil && !before.described:
 		return fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
@@ -125,14 +125,6 @@ func (ps *pools) addNamed(named NamedPool) error {
 // AddPool adds a configured pool, as if it were one of Config.Pools. Open connections keep theirs.
 // It returns ErrConfig as New.
 func (s *Server) AddPool(p NamedPool) error { return s.pools.addNamed(p) }
-
-// backendOf returns the backend of a service, nil over the memory index.
-func backendOf(service *lookup.Service) *lookup.SharedBackend {
-	if remote := service.Remote(); remote != nil {
-		return remote.SharedBackend
-	}
-	return nil
-}
 
 // inPoolName reports whether a pool's name may have the character.
 func inPoolName(r rune) bool { return r > ' ' && r <= '~' && r != '"' }
@@ -394,7 +386,7 @@ func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) 
 	if err != nil {
 		return nil, err
 	}
-	if backendOf(service) != ps.backend {
+	if service.Backend() != ps.backend {
 		return nil, fmt.Errorf("%w: the service of a described pool has another backend", ErrConfig)
 	}
 	p := newPool(name, service)

@@ -125,7 +125,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	s := &Server{
 		listeners: listeners,
 		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, shared), overMemory: make(chan struct{}, 1),
-		admission: newAdmission(cfg.Memory, shared),
+		admission: newAdmission(cfg.Memory, cfg.Backend),
 		service:   service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
