@@ -11,7 +11,7 @@ import (
 // Permissions is a set of permissions.
 type Permissions uint16
 
-// The permissions. Each is that of the request of its name.
+// The permissions. Each is that of the request of its name, Holders that of queries over HTTP.
 const (
 	Lookup Permissions = 1 << iota
 	Plan               // load_mask, store_mask and lookup_mask too, which say no more
@@ -40,7 +40,7 @@ var names = [...]string{"lookup", "plan", "explain", "stat", "ping", "pool", "ho
 var needed = [...]Permissions{
 	netproto.TagLookup: Lookup, netproto.TagExplain: Explain,
 	netproto.TagPlan: Plan, netproto.TagLoadMask: Plan, netproto.TagStoreMask: Plan, netproto.TagLookupMask: Plan,
-	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool, netproto.TagHolders: Holders,
+	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool,
 	netproto.TagStore: Store, netproto.TagStorePrompt: Store, netproto.TagEvict: Evict,
 	netproto.TagReset: Reset, netproto.TagResetRank: Reset,
 }

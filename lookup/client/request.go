@@ -16,7 +16,6 @@ type request struct {
 	rank      coordinator.GroupRank // of TagStore, TagEvict and TagResetRank
 	blob      []byte                // hashes or keys, joined, a description or a token; borrowed from the caller
 	prompt    *netproto.Prompt      // of TagStorePrompt and requests for masks
-	query     []byte                // of TagHolders
 }
 
 // appendHead appends the encoded request without its blob.
@@ -34,8 +33,6 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendKeys(dst, envelope, r.tag, netproto.Rank(r.rank), r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
-	case netproto.TagHolders:
-		return netproto.AppendHolders(dst, envelope, r.query, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
 		return netproto.AppendResetRank(dst, envelope, netproto.Rank(r.rank))
 	case netproto.TagPool, netproto.TagAuth:

@@ -13,7 +13,6 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -112,9 +111,8 @@ func startAccess(t *testing.T, store *lookuptest.KeyStore) *Server {
 	}
 	other, err := lookup.NewService(second)
 	require.NoError(t, err)
-	dir, kept := t.TempDir(), holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service},
-		holders.Model{ModelKey: holders.ModelKey{Name: "second"}, Service: other, Pool: "second"})
-	server, err := New(service, Config{Loops: 2, Holders: kept, Pools: []NamedPool{{"second", other}}, Listeners: []Listener{
+	dir := t.TempDir()
+	server, err := New(service, Config{Loops: 2, Pools: []NamedPool{{"second", other}}, Listeners: []Listener{
 		forAll:           {"ipc://" + dir + "/all", Settings{}},
 		someAllowed:      {"ipc://" + dir + "/some", settingsOf(t, access.Lookup|access.Ping)},
 		withTokens:       {"tcp://127.0.0.1:0", settingsOf(t, access.Ping, tokens...)},
@@ -158,15 +156,12 @@ func TestAccessTable(t *testing.T) {
 					failed++
 				}
 			}
-			described, model := blocks16.Pool, `{"model":"m"}`
+			described := blocks16.Pool
 			if row.pool == "second" {
-				described, model = modelPool("second"), `{"model":"second"}`
+				described = modelPool("second")
 			}
 			for _, frames := range requestsOf(described) {
 				name := string(frames[0])
-				if name == "holders" {
-					frames[1] = []byte(model)
-				}
 				reply := p.Ask(t, frames...)
 				needed, err := access.ParsePermissions([]string{neededBy(name)})
 				require.NoError(t, err)

@@ -68,6 +68,10 @@ func (s *session) beginWithFirstPool() {
 // the connection is to be closed and sendErr says why. It is called before each step of a request,
 // so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
+	if q.Tag == netproto.TagHolders { // netproto still reads it
+		q.Problem = netproto.ErrUnknownTag
+		return false
+	}
 	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
 		if !s.reauthorize(s.turnStart) {
 			return false
@@ -248,12 +252,8 @@ func (r *remoteRequest) checkAuthorized() error {
 			permissions = c.Permissions
 		}
 	}
-	tag := r.tag
-	if r.loadable && permissions.Allows(tag) {
-		tag = netproto.TagLookup // which it needs too
-	}
-	if !permissions.Allows(tag) || r.pool != nil && !c.MayUse(r.pool.name) {
-		return &notAllowedError{tag: tag, allowed: permissions, name: nameOf(r.credential)}
+	if !permissions.Allows(r.tag) || r.pool != nil && !c.MayUse(r.pool.name) {
+		return &notAllowedError{tag: r.tag, allowed: permissions, name: nameOf(r.credential)}
 	}
 	r.settings, r.credential = now, c
 	return nil

@@ -16,14 +16,12 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query      *lookup.Query        // the lookup being received, nil between lookups
-	change     *lookup.Change       // the store or evict being received, nil before the first
-	prompt     *lookup.PromptWriter // the prompt being received, nil between prompts
-	reset      *index.PlacesReset   // the reset_rank under way, nil if there is none
-	holders    *holdersRequest      // being received or answered, nil if none
-	loadWanted bool                 // query needs further hashes of holders
-	masks      *maskFrame           // of the plan or the request for masks that is being answered, nil if none
-	err        error                // why the request being received cannot be served
+	query  *lookup.Query        // the lookup being received, nil between lookups
+	change *lookup.Change       // the store or evict being received, nil before the first
+	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	reset  *index.PlacesReset   // the reset_rank under way, nil if there is none
+	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
+	err    error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -38,8 +36,6 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagStorePrompt:
 		wanted, h.err = h.beginPrompt(q)
-	case netproto.TagHolders:
-		wanted, h.err = h.beginHolders(q)
 	default:
 		h.err = h.beginChange(q)
 		wanted = h.err == nil
@@ -87,8 +83,6 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 		consumed = h.changeSome(q, hashes)
 	case netproto.TagStorePrompt:
 		consumed = h.addPrompt(q, hashes)
-	case netproto.TagHolders:
-		return len(hashes), h.addHolders(hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -164,8 +158,6 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		return true, s.replyJSON(q, e)
 	case netproto.TagStorePrompt:
 		return true, h.replyPrompt(q)
-	case netproto.TagHolders:
-		return h.replyHolders(q)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
@@ -220,8 +212,6 @@ func (h *memoryHandler) handleWake() {}
 // request that is not served.
 func (h *memoryHandler) releaseRequest() {
 	h.err = nil
-	releaseHolders(&h.holders)
-	h.loadWanted = false
 	releaseMasks(&h.masks) // its tail boundaries are the query's
 	h.releasePrompt()
 	if h.reset != nil {
@@ -245,7 +235,7 @@ func (h *memoryHandler) held() (n int) {
 	if h.masks != nil {
 		n += h.masks.held()
 	}
-	return n + h.holders.held()
+	return n
 }
 
 // close implements requestHandler.

@@ -74,7 +74,7 @@ func withRetentionOf(rules, described *coordinator.Coordinator) *coordinator.Coo
 // checkPool returns errNoPool if a request needs a pool and the connection has none.
 func (s *session) checkPool(tag netproto.Tag) error {
 	switch tag {
-	case netproto.TagPing, netproto.TagStat, netproto.TagPool, netproto.TagAuth, netproto.TagHolders:
+	case netproto.TagPing, netproto.TagStat, netproto.TagPool, netproto.TagAuth:
 		return nil
 	}
 	if s.pool == nil {

@@ -38,7 +38,7 @@ type remoteHandler struct {
 	waking        bool                      // in handleWake
 	sharedStats   map[statKey][]byte        // payloads of the stats that this wake has answered
 	envelopeBytes int                       // of the envelopes of unanswered requests
-	endedBytes    int                       // of the prompts and holders of unanswered requests that have ended
+	endedBytes    int                       // of the prompts of unanswered requests that have ended
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -60,7 +60,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 	r := h.newRequest(q)
 	h.current = r
 	if r.err = h.prepare(r, q); r.err != nil || r.neededBytes == 0 {
-		return r.err == nil && r.wantsHashes()
+		return false
 	}
 	if r.err = h.overLimit(); r.err != nil {
 		r.refused = true
@@ -68,7 +68,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 	}
 	if h.session.server.backend.Down() {
 		r.reject(backend.ErrUnavailable)
-		return r.wantsHashes()
+		return false
 	}
 	return true
 }
@@ -84,9 +84,6 @@ func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
 func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err error) {
-	if r.tag == netproto.TagHolders {
-		return r.prepareHolders(q)
-	}
 	if r.pool == nil {
 		return errNoPool
 	}
@@ -121,18 +118,12 @@ func (h *remoteHandler) overLimit() error {
 
 // addHashes implements requestHandler.
 func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed int, wanted bool) {
-	if h.current.holders != nil {
-		return len(hashes), h.current.addHolders(hashes)
-	}
 	return len(hashes), h.current.addHashes(hashes)
 }
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	done, err := h.buildMasks(q)
-	if done {
-		done = h.buildHolders(q)
-	}
 	if !done {
 		return false
 	}
@@ -159,9 +150,6 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
 	}
-	if err := r.endHolders(); err != nil {
-		r.err = err
-	}
 	if r.err == nil && r.tag == netproto.TagResetRank {
 		r.err = lookup.ErrResetRank
 	}
@@ -183,11 +171,6 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	switch {
 	case r.err != nil || r.skipped:
-		h.finish(r)
-	case r.tag == netproto.TagHolders && r.hashes == nil: // no worker is needed
-		if r.loadable {
-			r.pool.remote.CountLookup(0, 0, 0)
-		}
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
 		r.payload = bytes.Clone(h.session.server.pong(q))

@@ -42,7 +42,6 @@ var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
 // must come first, and then the replies that waited for it.
 func (h *remoteHandler) finish(r *remoteRequest) {
 	r.release()
-	r.encodeHolders()
 	r.answered = true
 	if r.behind {
 		h.heldBytes += len(r.payload)

@@ -41,11 +41,6 @@ type remoteRequest struct {
 	prompt     *lookup.PromptWriter // of a store of a prompt, otherwise nil
 	endedBytes int                  // those of it that remoteHandler.endedBytes counts
 
-	holders  *holdersRequest // of a holders request until it has ended, otherwise nil
-	text     []byte          // of a holders request that has ended: the JSON without its end, nil once it is answered
-	leftOut  int             // for that end
-	loadable bool            // it asks the store, too
-
 	answered bool // hit, payload and err are final
 	hit      api.Hit
 	payload  []byte // the frames after 01, encoded; of a plan its frame of masks
@@ -67,7 +62,7 @@ func (r *remoteRequest) isWrite() bool {
 
 // isRead reports whether the request calls the backend and changes nothing.
 func (r *remoteRequest) isRead() bool {
-	return r.isLookup() || r.tag == netproto.TagExplain || r.tag == netproto.TagHolders
+	return r.isLookup() || r.tag == netproto.TagExplain
 }
 
 // isLookup reports whether the request is a lookup or a plan: a hit of 0 is an answer to it.
@@ -107,16 +102,10 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 	return len(r.hashes.B) < r.neededBytes
 }
 
-// wantsHashes reports whether the holders of a request depend on further hashes.
-func (r *remoteRequest) wantsHashes() bool { return r.holders != nil && r.holders.wanted }
-
-// answersMiss reports whether the request is answered with a hit of 0 if the backend does not answer.
-func (r *remoteRequest) answersMiss() bool { return r.isLookup() || r.tag == netproto.TagHolders }
-
 // reject ends a request without a call of the backend: one that has a hit with 0, others with err.
 func (r *remoteRequest) reject(err error) {
 	r.pool.remote.CountRejected()
-	if r.answersMiss() {
+	if r.isLookup() {
 		r.skipped = true
 		r.countMiss()
 		return
@@ -127,7 +116,7 @@ func (r *remoteRequest) reject(err error) {
 // expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
 	r.pool.remote.CountTimeout()
-	if r.answersMiss() {
+	if r.isLookup() {
 		r.countMiss()
 		return
 	}
@@ -174,7 +163,7 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		hashes = coordinator.NewHashes(r.hashes.B, r.hashLen)
 	}
 	switch r.tag {
-	case netproto.TagLookup, netproto.TagHolders:
+	case netproto.TagLookup:
 		r.hit, err = remote.Lookup(ctx, r.numTokens, r.numHashes, hashes)
 		return err
 	case netproto.TagPlan:

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -43,9 +42,8 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
-	// Holders, if set, answers requests for holders. Its models may have pools of this server, and of no other
-	// backend. The caller closes it once the server has been shut down.
-	Holders *holders.Service
+	// Ready, if set, returns why the program is not ready yet, nil if it is. Server.Ready asks it last.
+	Ready func() error
 	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.

@@ -91,13 +91,10 @@ func (r *remoteRequest) storePrompt(ctx context.Context, hashes coordinator.Hash
 	return r.prompt.Err()
 }
 
-// held returns the bytes of memory of the request's PromptWriter, or of its holders.
+// held returns the bytes of memory of the request's PromptWriter.
 func (r *remoteRequest) held() int {
-	switch {
-	case r == nil:
+	if r == nil || r.prompt == nil {
 		return 0
-	case r.prompt != nil:
-		return r.prompt.Held()
 	}
-	return r.holders.held() + cap(r.text)
+	return r.prompt.Held()
 }

@@ -39,7 +39,7 @@ func workOf(tag netproto.Tag) int {
 		return 20_000 // all counters in JSON: some 40 microseconds
 	case netproto.TagReset:
 		return 10_000 // a new table: some 20 microseconds
-	case netproto.TagExplain, netproto.TagHolders:
+	case netproto.TagExplain:
 		return 2000 // JSON
 	case netproto.TagPool:
 		// The rules of a pool: 100 microseconds, some milliseconds for thousands of ranks. It is

@@ -143,13 +143,6 @@ func hostileBursts(t *testing.T) map[string]struct {
 		require.NoError(t, wide.service.Store(t.Context(), at, coordinator.NewHashes(hashes[2*i:2*i+2], 2)))
 	}
 	prompt.NumTokens = 16 << 8
-	const crowd = 4096
-	kept := crowdedServer(t, crowd)
-	all["many holders"] = attack{kept, bytes.Repeat(holdersOfPrompt("{}", lookuptest.Chain("crowd", 1, 32)), 4), 4}
-	all["holders by the rules of groups"] = attack{hybridHolders(t, 500), bytes.Repeat(holdersOfPrompt("{}", lookuptest.Chain("hybrid", 300, 32)), 2), 2}
-	all["a long query"] = attack{kept, bytes.Repeat(holdersOfPrompt(strings.Repeat(" ", netproto.MaxHoldersQuery-2)+"{}", nil), 4), 4}
-	all["holders of a long prompt"] = attack{kept, holdersOfPrompt("{}", lookuptest.Chain("crowd", 1<<15, 32)), 1}
-	all["loadable of a long prompt"] = attack{kept, holdersOfPrompt(`{"loadable":true}`, randomHashes(1<<17, 32)), 1}
 	all["prompt on many ranks"] = attack{wide, bytes.Repeat(promptRequest(t, prompt, randomHashes(256, 2), 2), 4), 4}
 	return all
 }
