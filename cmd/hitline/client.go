@@ -29,11 +29,6 @@ type target struct {
 // addFlags defines the flags. Commands call it behind their own, which help lists first.
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
-	t.addFlagsWithoutPool(cmd)
-}
-
-// addFlagsWithoutPool defines the flags for a request that is about no pool.
-func (t *target) addFlagsWithoutPool(cmd *cobra.Command) {
 	addJSONFlag(cmd, &t.json)
 	t.addConnectionFlags(cmd, "Connection", func(group *pflag.FlagSet) {
 		group.DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer together")
@@ -49,6 +44,11 @@ func (t *target) addConnectionFlags(cmd *cobra.Command, title string, more func(
 		}
 		t.secure.Add(group)
 	})
+	t.setWarn(cmd)
+}
+
+// setWarn makes warnings go to the command's standard error.
+func (t *target) setWarn(cmd *cobra.Command) {
 	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", text) }
 }
 
@@ -63,7 +63,11 @@ func (t *target) check() error {
 	if err := t.checkTimeout(); err != nil {
 		return err
 	}
-	address, err := t.secure.Address()
+	return t.useAddress(t.secure.Address())
+}
+
+// useAddress sets the address of the server, and checks the other flags of the connection. err is that of the address.
+func (t *target) useAddress(address string, err error) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
@@ -108,13 +112,9 @@ func ask[T any](ctx context.Context, t *target, request func(context.Context, *c
 
 // dial connects. It reads the files of the token and TLS, so they may change between two calls.
 func (t *target) dial(ctx context.Context) (*client.Client, error) {
-	connection, err := t.secure.Load(t.connect)
+	connection, err := t.loadConnection()
 	if err != nil {
-		return nil, configError(err)
-	}
-	if connection.Warning != "" && !t.warned {
-		t.warn(connection.Warning)
-		t.warned = true
+		return nil, err
 	}
 	options := append(connection.Options(), client.WithTimeout(0)) // ctx has the timeout
 	if t.pool != "" {
@@ -125,6 +125,19 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 		return nil, t.wrapError(ctx, err)
 	}
 	return c, nil
+}
+
+// loadConnection reads the files of the token and TLS. It prints the warning of an insecure connection once.
+func (t *target) loadConnection() (connectflags.Connection, error) {
+	connection, err := t.secure.Load(t.connect)
+	if err != nil {
+		return connection, configError(err)
+	}
+	if connection.Warning != "" && !t.warned {
+		t.warn(connection.Warning)
+		t.warned = true
+	}
+	return connection, nil
 }
 
 // wrapError adds the server's address to an error. After a timeout the text says whether

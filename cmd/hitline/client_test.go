@@ -81,13 +81,6 @@ func masksOf(masks ...netproto.Mask) (frame []byte) {
 	return frame
 }
 
-// holdersJSON is the document of a holders reply.
-const holdersJSON = `{"block_size":16,"holders":[` +
-	`{"instance":"engine-1","rank":0,"tokens":128,"media":{"CPU":32,"GPU":128}},` +
-	`{"instance":"engine\u001b0","rank":7,"tokens":64,"media":{"RAM":16,"predicted":64}}],"left_out":3,"loadable_tokens":96}`
-
-var replyHolders = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(holdersJSON), false)))
-
 var (
 	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
 		netproto.Mask{End: 4, Runs: []netproto.Run{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.Mask{Group: 1}), false)))
@@ -100,7 +93,6 @@ var (
 var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
 	"plan --tokens 128 --hashes-file -", "masks load --tokens 128 --hashes 2", "masks store --tokens 128", "masks lookup --tokens 128",
-	"holders --hashes-file - --model m", "holders --tokens-file -",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset --yes", "ping", "stat",
 }
 
@@ -122,14 +114,6 @@ group  kind            ends at token  reason              first missing block  m
 1      sliding_window  32             window_not_covered  6                    -                                            2
 2      mamba           128            complete            -                    -                                            -
 `},
-		{"holders --hashes-file -", replyHolders, `instance  rank  tokens  GPU  CPU  RAM  predicted
-engine-1  0     128     128  32   0    0
-engine.0  7     64      0    0    16   64
-and 3 more
-the store can load 96 tokens
-`},
-		{"holders --hashes-file - --json", replyHolders, holdersJSON + "\n"},
-		{"holders --hashes-file -", strings.Replace(replyHolders, holdersJSON, `{"block_size":16,"holders":[]`+strings.Repeat(" ", len(holdersJSON)-30)+"}", 1), "no engine has the first block, of 16 tokens; GET /services tells whose events are followed\n"},
 		{"plan --tokens 128 --hashes-file -", replyPlan, `hit 96 tokens
 group  chunks   tail boundary  mask
 0      0 to 5   96             ######

@@ -101,6 +101,14 @@ func (r *running) completeSource(s *holders.Source) {
 	s.Logger = r.logger
 }
 
+// fleetReady returns what the holders wait for, nil if for nothing.
+func (r *running) fleetReady() error {
+	if r.fleet == nil {
+		return nil
+	}
+	return r.fleet.Ready()
+}
+
 // startFleet loads what a peer holds, if there are peers, and follows the sources of the configuration.
 func (r *running) startFleet(ctx context.Context, srv *server.Server) error {
 	if r.fleet == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +21,6 @@ import (
 	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -73,30 +71,29 @@ func TestServeFleet(t *testing.T) {
 	require.NotEmpty(t, s.fleet)
 
 	ask := func(args ...string) result {
-		return hitline(t, ids, append([]string{"holders", "--connect", s.address, "--tokens-file", "-"}, args...)...)
+		return hitline(t, ids, append([]string{"holders", "--connect", s.fleet, "--tokens-file", "-"}, args...)...)
 	}
-	const want = `instance  rank  tokens  GPU
-engine-1  0     96      96
-engine-0  1     48      48
-engine-0  0     32      32
+	const want = `instance  tokens  GPU  ranks
+engine-1  96      96   0: 96
+engine-0  48      48   0: 32, 1: 48
 `
 	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want })
-	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", s.address, "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
-	assert.Equal(t, strings.Join(strings.SplitAfter(want, "\n")[:2], "")+"and 2 more\n", ask("--limit", "1").stdout)
-	assert.Equal(t, "instance  rank  tokens  GPU\nengine-0  1     48      48\nengine-0  0     32      32\n", ask("--instance", "engine-0").stdout)
-	assert.Equal(t, "no engine has the first block, of 16 tokens; GET /services tells whose events are followed\n", ask("--salt", "x").stdout)
-	assert.Equal(t, result{exitDone, "the prompt has 3 tokens, fewer than a block of 16: nothing to ask for\n", ""}, hitline(t, "1 2 3", "holders", "--connect", s.address, "--tokens-file", "-"))
+	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", "http://"+s.fleet+"/", "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
+	assert.Equal(t, "instance  tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\n", ask("--instance", "engine-0").stdout)
+	const none = "no engine has the first block; GET /services tells whose events are followed\n"
+	assert.Equal(t, none, ask("--salt", "x").stdout)
+	assert.Equal(t, none, ask("--lora", "x", "--lora-path", "/x").stdout)
+	for _, file := range []string{"--tokens-file", "--hashes-file"} {
+		assert.Equal(t, result{exitDone, none, ""}, hitline(t, "", "holders", "--connect", s.fleet, file, "-"), "an empty prompt")
+	}
 
 	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
 	stored := hitline(t, hexKeys(hashes[:4]), "store", "--connect", s.address, "--hashes-file", "-")
 	require.Equal(t, exitDone, stored.code, stored.stderr)
 	assert.Equal(t, want+"the store can load 64 tokens\n", ask("--loadable").stdout)
-	var answer api.HoldersAnswer
-	require.NoError(t, json.Unmarshal([]byte(ask("--loadable", "--json").stdout), &answer))
-	assert.Equal(t, api.HoldersAnswer{BlockSize: 16, LoadableTokens: new(int64(64)), Holders: []api.Holder{
-		{Instance: "engine-1", Tokens: 96, Media: map[string]int64{"GPU": 96}}, {Instance: "engine-0", Rank: 1, Tokens: 48, Media: map[string]int64{"GPU": 48}},
-		{Instance: "engine-0", Tokens: 32, Media: map[string]int64{"GPU": 32}},
-	}}, answer)
+	assert.Equal(t, want+"the store can load 48 tokens\n", hitline(t, hexKeys(hashes), "holders", "--connect", s.fleet, "--hashes-file", "-", "--loadable", "--tokens", "64").stdout)
+	assert.Equal(t, `{"default":{"engine-1":{"longest_matched":96,"GPU":96,"CPU":0,"DISK":0,"DP":{"0":96}},`+
+		`"engine-0":{"longest_matched":48,"GPU":48,"CPU":0,"DISK":0,"DP":{"0":32,"1":48}}},"loadable_tokens":64}`+"\n", ask("--loadable", "--json").stdout)
 
 	api := &metricsServer{metrics: s.fleet}
 	const asJSON = "Content-Type: application/json"
@@ -114,7 +111,7 @@ engine-0  0     32      32
 	for _, line := range []string{
 		`hitline_events_blocks{source="s2"} 7`, `hitline_fleet_holders{model="llama",tenant="default"} 3`, `hitline_fleet_stale_holders{model="llama",tenant="default"} 0`,
 		`hitline_fleet_source_info{endpoint="` + engines[1].Endpoint + `",instance_name="engine-0",model="llama",rank="1",source="s1",tenant="default"} 1`,
-		`hitline_fleet_http_requests_total{code="200",path="/query"} 1`, `hitline_fleet_http_request_duration_seconds_count{path="/ready"} 1`,
+		`hitline_fleet_http_requests_total{code="403",path="/query"} 1`, `hitline_fleet_http_request_duration_seconds_count{path="/ready"} 1`,
 	} {
 		assert.Contains(t, body, "\n"+line+"\n")
 	}
@@ -126,35 +123,34 @@ engine-0  0     32      32
 	storetest.Eventually(t, "an engine has cleared its cache", func() bool { return !strings.Contains(ask().stdout, "engine-1") })
 }
 
-// What the command is refused for exits with 1, wrong block sizes with 2.
+// What the command is refused for exits with 1, a server that is not there with 3.
 func TestHoldersRefused(t *testing.T) {
-	s := startServe(t, "fleet: {models: [{name: a, block_size: 64}, {name: b, block_size: 16}, c]}\n")
+	s := startServe(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: a, block_size: 64}, {name: b, block_size: 16}, c]}\n")
 	hash := strings.Repeat("ab", 32) + "\n"
-	for _, test := range []struct {
-		line, want string
-		code       int
-	}{
-		{"--hashes-file -", "several", exitFailed},
-		{"--hashes-file - --model d", "there is no such model", exitFailed},
-		{"--hashes-file - --model a --tenant t", "there is no such model", exitFailed},
-		{"--hashes-file - --model c", "block size of the model is not known", exitFailed},
-		{"--hashes-file - --model a --loadable", "no pool", exitFailed},
-		{"--tokens-file /dev/null --model a --block-size 16", "--block-size is 16, and the blocks of the model have 64 tokens", exitUsage},
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("ids", []byte("1 2 3"), 0o600))
+	for line, want := range map[string]string{
+		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name one (no_model)",
+		"--hashes-file - --model d":            "there is no such model",
+		"--hashes-file - --model a --tenant t": "there is no such model",
+		"--hashes-file - --model c":            "(no_block_size)",
+		"--hashes-file - --model a --loadable": "(no_pool)",
+		"--tokens-file ids --model a":          "(no_hashing)",
 	} {
-		got := hitline(t, hash, append([]string{"holders", "--connect", s.address}, strings.Fields(test.line)...)...)
-		assert.Equal(t, test.code, got.code, "%s: %s", test.line, got.stderr)
-		assert.Empty(t, got.stdout, test.line)
-		assert.Contains(t, got.stderr, test.want, test.line)
+		got := hitline(t, hash, append([]string{"holders", "--connect", s.fleet}, strings.Fields(line)...)...)
+		assert.Equal(t, exitFailed, got.code, "%s: %s", line, got.stderr)
+		assert.Empty(t, got.stdout, line)
+		assert.Contains(t, got.stderr, "hitline: http://"+s.fleet+": ", line)
+		assert.Contains(t, got.stderr, want, line)
+		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
+		got = hitline(t, hash, append([]string{"holders", "--json", "--connect", s.fleet}, strings.Fields(line)...)...)
+		assert.Regexp(t, `^\{"error":".*","exit":1\}\n$`, got.stdout, line)
 	}
-	got := hitline(t, "abcd\n", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
-	assert.Equal(t, exitFailed, got.code, got.stderr)
-	got = hitline(t, "", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
-	assert.Equal(t, result{exitDone, "no engine has the first block, of 64 tokens; GET /services tells whose events are followed\n", ""}, got)
-
-	s = startServe(t, "")
-	got = hitline(t, hash, "holders", "--connect", s.address, "--hashes-file", "-")
-	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "keeps no holders: configure fleet")
+	for address, want := range map[string]string{storetest.FreeAddr(t): "connection refused", s.address: "EOF", "https://" + s.fleet: "HTTP response to HTTPS client"} {
+		got := hitline(t, hash, "holders", "--connect", strings.TrimPrefix(address, "tcp://"), "--hashes-file", "-")
+		assert.Equal(t, exitNoConnection, got.code, "%s: %s", address, got.stderr)
+		assert.Contains(t, got.stderr, want, address)
+	}
 }
 
 // A server starts from what its peer holds, with the peer's token. A peer that has nothing is left out.
@@ -169,11 +165,11 @@ func TestFleetPeers(t *testing.T) {
 	require.NoError(t, os.WriteFile(own, []byte(token+"\n"), 0o600))
 	config := fleetConfig(engine)
 	first := startServe(t, strings.Replace(config, "  listen: 127.0.0.1:0\n", "  listen: {address: 127.0.0.1:0, tokens: "+tokens+"}\n", 1))
-	ask := func(s *testServer) string {
-		return hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-").stdout
+	ask := func(s *testServer, args ...string) string {
+		return hitline(t, ids, append([]string{"holders", "--connect", s.fleet, "--tokens-file", "-"}, args...)...).stdout
 	}
-	const want = "instance  rank  tokens  GPU\nengine-0  0     64      64\n"
-	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first) == want })
+	const want = "instance  tokens  GPU  ranks\nengine-0  64      64   0: 64\n"
+	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first, "--token-file", own) == want })
 
 	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
 	peers := func(lines string) string { return config + "  peers: [" + lines + "]\n" }
@@ -268,6 +264,16 @@ func TestFleetListener(t *testing.T) {
 	_, body := ask("/query_by_hash", query, router)
 	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
 
+	routerFile := filepath.Join(dir, "router")
+	require.NoError(t, os.WriteFile(routerFile, []byte(router+"\n"), 0o600))
+	command := func(args ...string) result {
+		return hitline(t, "0000000000000001\n", append([]string{"holders", "--connect", "https://" + s.fleet, "--hashes-file", "-"}, args...)...)
+	}
+	got := command("--tls-ca", ca.WriteFile(filepath.Join(dir, "ca.pem")), "--token-file", routerFile)
+	assert.Equal(t, result{exitDone, "instance  tokens  predicted  ranks\ni         16      16         0: 16\n", ""}, got)
+	assert.Equal(t, exitFailed, command("--tls-ca", filepath.Join(dir, "ca.pem")).code, "without the token")
+	assert.Equal(t, exitNoConnection, command("--token-file", routerFile).code, "the certificate is not trusted")
+
 	writeAt(t, tokens, "tokens: [{name: admin, token: "+admin+", allow: all}]\n", 2)
 	storetest.Eventually(t, "the token is gone, over a connection that was open, too", func() bool { return status("/query_by_hash", query, router) == 401 })
 	assert.Equal(t, 200, status("/query_by_hash", query, admin))
@@ -326,17 +332,17 @@ func TestFleetConfigErrors(t *testing.T) {
 	}
 }
 
-// Token ids are hashed in the blocks of the model at the server. Routers may predict without any engine.
+// Token ids are hashed by the server, in the blocks of the model. Routers may predict without any engine.
 func TestHoldersPredicted(t *testing.T) {
-	s := startServe(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32}]}\n")
+	s := startServe(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32, hash: {engine: vllm}}]}\n")
 	ids, _ := fleetPrompt(t, 100)
 	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
 	require.Len(t, hashes, 3)
 	api := &metricsServer{metrics: s.fleet}
 	status, body := api.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
 	require.Equal(t, 200, status, body)
-	got := hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-")
-	assert.Equal(t, result{exitDone, "instance  rank  tokens  predicted\ni         2     96      96\n", ""}, got)
+	got := hitline(t, ids, "holders", "--connect", s.fleet, "--tokens-file", "-")
+	assert.Equal(t, result{exitDone, "instance  tokens  predicted  ranks\ni         96      96         2: 96\n", ""}, got)
 }
 
 // A server that stops no longer takes HTTP requests while it answers those in flight.

@@ -97,17 +97,17 @@ func (o *hashOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
 	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
 	addJSONFlag(cmd, &o.json)
-	o.addEngineFlags(cmd, "16 for vLLM, 1 for SGLang")
+	o.addEngineFlags(cmd)
 }
 
-// addEngineFlags defines the flags that say how a prompt is hashed. blockSize words the default block size.
-func (o *hashOptions) addEngineFlags(cmd *cobra.Command, blockSize string) {
+// addEngineFlags defines the flags that say how a prompt is hashed.
+func (o *hashOptions) addEngineFlags(cmd *cobra.Command) {
 	cli.FlagGroup(cmd.Flags(), "Hashing", func(flags *pflag.FlagSet) {
 		flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: "+strings.Join(engines, " or "))
 		flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
 		flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: "+strings.Join(blockhash.Algorithms(), ", "))
 		flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (default not set)")
-		flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size, SGLang's page size (default "+blockSize+")")
+		flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size, SGLang's page size (default 16 for vLLM, 1 for SGLang)")
 		flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from vLLM 0.33.0 on")
 		flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (default none)")
 		flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
@@ -165,11 +165,6 @@ func (o *hashOptions) newHasher(cmd *cobra.Command) (promptHasher, error) {
 	default:
 		o.blockSize = defaultVLLMBlock
 	}
-	return o.hasherOf(cmd)
-}
-
-// hasherOf returns the hasher for blocks of blockSize.
-func (o *hashOptions) hasherOf(cmd *cobra.Command) (promptHasher, error) {
 	if o.engine == engineSGLang {
 		return o.newSGLang(cmd)
 	}

@@ -124,7 +124,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"hash --engine ":  "vllm sglang",
 		"init --backend ": "memory redis mooncake",
-		"holders --vllm ": strings.Join(coordinator.Releases(), " "),
+		"hash --vllm ":    strings.Join(coordinator.Releases(), " "),
 		"masks ":          "load store lookup",
 	} {
 		got := hitline(t, "", append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)

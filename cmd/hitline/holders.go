@@ -2,8 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,18 +13,28 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
+// holdersQuery is the body of POST /query and POST /query_by_hash: see lookup/holders/httpapi/openapi.yaml.
+type holdersQuery struct {
+	Model     string   `json:"model,omitempty"`
+	Tenant    string   `json:"tenant_id,omitempty"`
+	Instance  string   `json:"instance_id,omitempty"`
+	Loadable  bool     `json:"loadable,omitempty"`
+	NumTokens int64    `json:"num_tokens,omitempty"`
+	Hashes    []string `json:"seq_hashes,omitzero"` // in hex
+	Tokens    []int64  `json:"token_ids,omitzero"`
+	LoRA      string   `json:"lora_name,omitempty"`
+	LoRAPath  string   `json:"lora_path,omitempty"`
+	Salt      string   `json:"cache_salt,omitempty"`
+}
+
 // holdersFlags are the flags of the command holders that say what is asked.
 type holdersFlags struct {
-	query      api.HoldersQuery
-	numTokens  int // of the prompt; -1 if it is given by hashes
-	hashesFile string
-	hash       hashOptions // its file is --tokens-file
+	query                  holdersQuery
+	hashesFile, tokensFile string
 }
 
 // newHoldersCmd returns the command that asks which engines have most of a prompt.
@@ -34,35 +44,40 @@ func newHoldersCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "holders (--hashes-file FILE | --tokens-file FILE)",
 		Short: "Ask which engines have most of a prompt",
-		Long: `holders asks a server that follows the KV events of engines (fleet in its
-configuration) which of them have most of a prompt. It prints a line for each
-that has a prefix, the longest first: its data-parallel rank, the tokens of the
-prefix in all its media together, and those of the prefix in each medium alone.
+		Long: `holders asks a server that follows the KV events of engines which of them have
+most of a prompt. It prints a line for each that has a prefix, the longest
+first: the tokens of the prefix in all its media together, those of the prefix
+in each medium alone, and those that each of its data-parallel ranks has.
 
-The prompt is given by the hashes of its whole blocks, or by its token ids,
-which are hashed here as hitline hash does, with the same flags. The block size
-is then that of the model at the server.
+The address is fleet.listen in the server's configuration, not listen: the
+question is asked over HTTP.
+
+The prompt is given by the hashes of its whole blocks, or by its token ids. The
+server hashes these as fleet.models says (hash); otherwise hash them with
+hitline hash.
 
 With --loadable it also prints how many leading tokens the shared store can
 load. Asking may renew the store's leases. The hashes must be whole digests, and
 not those of SGLang.
 
-With --json: {"block_size": …, "holders": [{"instance": …, "rank": …,
-"tokens": …, "media": {"GPU": …}}], "left_out": …, "loadable_tokens": …}`,
-		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
-		Args:    cli.NoArgs,
+With --json: the server's answer, {TENANT: {INSTANCE: {"longest_matched": …,
+"GPU": …, "CPU": …, "DISK": …, "DP": {RANK: …}}}, "loadable_tokens": …}`,
+		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable\n" +
+			"  seq 64 | hitline hash | hitline holders --hashes-file -",
+		Args: cli.NoArgs,
 	}
 	f.add(cmd)
-	t.addFlagsWithoutPool(cmd)
+	t.addHTTPFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		answer, err := f.ask(cmd, &t)
+		reply, err := f.ask(cmd, &t)
 		if err != nil {
 			return err
 		}
-		return cli.PrintResult(cmd, t.json, answer, formatHolders(answer, f.numTokens))
+		answer, err := parseHolders(reply)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.connect, err)
+		}
+		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
 	}
 	return cmd
 }
@@ -73,34 +88,32 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default the only one)")
 	flags.StringVar(&f.query.Tenant, "tenant", "", "`name` of its tenant (default \"default\")")
 	flags.StringVar(&f.query.Instance, "instance", "", "ask about the engine of this `name` alone")
-	flags.IntVar(&f.query.Limit, "limit", 0, "`number` of holders to print at most (default all)")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
-	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable (default that of --tokens-file or of all blocks)")
+	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable with --hashes-file (default that of its blocks)")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes, all of one length; - is standard input")
-	flags.StringVar(&f.hash.file, "tokens-file", "", "`file` with the token ids; - is standard input")
-	f.hash.addEngineFlags(cmd, "that of the model")
+	flags.StringVar(&f.tokensFile, "tokens-file", "", "`file` with the token ids; - is standard input")
+	flags.StringVar(&f.query.LoRA, "lora", "", "`name` of the request's LoRA adapter, for --tokens-file (default none)")
+	flags.StringVar(&f.query.LoRAPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
+	flags.StringVar(&f.query.Salt, "salt", "", "the request's cache salt, any `text`, for --tokens-file (default none)")
 }
-
-// engineFlags are the flags that say how tokens are hashed.
-var engineFlags = append([]string{"engine", "block-size", "salt"}, vllmOnly...)
 
 // check returns an error for flags that contradict each other.
 func (f *holdersFlags) check(cmd *cobra.Command) error {
 	switch {
-	case f.hashesFile == "" && f.hash.file == "":
+	case f.hashesFile == "" && f.tokensFile == "":
 		return usagef("--hashes-file or --tokens-file is required")
-	case f.hashesFile != "" && f.hash.file != "":
+	case f.hashesFile != "" && f.tokensFile != "":
 		return usagef("--hashes-file and --tokens-file: give one of them")
-	case f.query.Limit < 0:
-		return usagef("--limit %d is negative", f.query.Limit)
 	case f.query.NumTokens < 0:
 		return usagef("--tokens %d is negative", f.query.NumTokens)
-	case cmd.Flags().Changed("tokens") && !f.query.Loadable:
-		return usagef("--tokens is of no use without --loadable")
-	case f.hash.file != "":
+	case f.query.LoRAPath != "" && f.query.LoRA == "":
+		return usagef("--lora-path needs --lora")
+	case cmd.Flags().Changed("tokens") && (!f.query.Loadable || f.hashesFile == ""):
+		return usagef("--tokens is of no use without --loadable and --hashes-file")
+	case f.tokensFile != "":
 		return nil
 	}
-	for _, name := range engineFlags {
+	for _, name := range []string{"lora", "lora-path", "salt"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s is of no use without --tokens-file", name)
 		}
@@ -108,89 +121,110 @@ func (f *holdersFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// ask sends the query.
-func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (answer *api.HoldersAnswer, err error) {
+// ask reads the prompt and sends the query. It returns the server's answer.
+func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err error) {
+	if err := t.checkHTTP(); err != nil {
+		return nil, err
+	}
 	if err := f.check(cmd); err != nil {
 		return nil, err
 	}
-	if f.hash.file != "" {
-		return f.askTokens(cmd, t)
+	if f.tokensFile != "" {
+		if f.query.Tokens, err = (&hashOptions{file: f.tokensFile}).loadTokens(cmd); err != nil {
+			return nil, err
+		}
+		if f.query.Tokens == nil {
+			f.query.Tokens = []int64{} // the field is required
+		}
+		return t.post(cmd.Context(), "/query", &f.query)
 	}
-	f.numTokens = -1
-	hashes, err := loadHashes(cmd, f.hashesFile)
+	list, err := loadHashes(cmd, f.hashesFile)
 	if err != nil {
 		return nil, err
 	}
-	return ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
-		return c.Holders(ctx, &f.query, hashes.forRequest())
-	})
+	f.query.Hashes = []string{}
+	for hash := range slices.Chunk(list.blob, max(list.hashLen, 1)) {
+		f.query.Hashes = append(f.query.Hashes, hex.EncodeToString(hash))
+	}
+	return t.post(cmd.Context(), "/query_by_hash", &f.query)
 }
 
-// askTokens asks about the prompt of a file with token ids. It asks for the block size of the model first.
-func (f *holdersFlags) askTokens(cmd *cobra.Command, t *target) (answer *api.HoldersAnswer, err error) {
-	if _, err := f.hash.newHasher(cmd); err != nil { // before anything is asked
-		return nil, err
-	}
-	tokens, err := f.hash.loadTokens(cmd)
-	if err != nil {
-		return nil, err
-	}
-	f.numTokens = len(tokens)
-	if f.query.Loadable && f.query.NumTokens == 0 {
-		f.query.NumTokens = int64(len(tokens))
-	}
-	query := &api.HoldersQuery{Model: f.query.Model, Tenant: f.query.Tenant}
-	answer, err = ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
-		return c.Holders(ctx, query, coordinator.Hashes{})
-	})
-	if err != nil {
-		return nil, err
-	}
-	hashes, err := f.hashTokens(cmd, tokens, answer.BlockSize)
-	if err != nil {
-		return nil, err
-	}
-	return ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (*api.HoldersAnswer, error) {
-		return c.Holders(ctx, &f.query, hashes)
-	})
+// holdersAnswer is the answer to a query, the longest prefix first.
+type holdersAnswer struct {
+	instances []instanceHeld
+	loadable  *int64 // tokens; nil if that was not asked
 }
 
-// hashTokens returns the hashes of the whole blocks of a prompt, those of SGLang as events have them.
-func (f *holdersFlags) hashTokens(cmd *cobra.Command, tokens []int64, blockSize int) (coordinator.Hashes, error) {
-	if blockSize <= 0 {
-		return coordinator.Hashes{}, fmt.Errorf("%w: blocks of %d tokens", client.ErrReply, blockSize)
+// instanceHeld is what one engine has of a prompt, in tokens.
+type instanceHeld struct {
+	name    string
+	longest int64
+	ranks   map[int]int64
+	media   map[string]int64
+}
+
+// parseHolders reads an answer. It fails with client.ErrReply.
+func parseHolders(reply []byte) (a holdersAnswer, err error) {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(reply, &top); err != nil {
+		return a, fmt.Errorf("%w: no JSON object", client.ErrReply)
 	}
-	if cmd.Flags().Changed("block-size") && f.hash.blockSize != blockSize {
-		return coordinator.Hashes{}, usagef("--block-size is %d, and the blocks of the model have %d tokens", f.hash.blockSize, blockSize)
+	for key, value := range top {
+		if key == "loadable_tokens" {
+			err = json.Unmarshal(value, &a.loadable)
+		} else { // the tenant
+			err = a.addInstances(value)
+		}
+		if err != nil {
+			return a, fmt.Errorf("%w: not an answer of /query: %q", client.ErrReply, key)
+		}
 	}
-	f.hash.blockSize = blockSize
-	h, err := f.hash.hasherOf(cmd)
-	if err != nil {
-		return coordinator.Hashes{}, err
+	slices.SortFunc(a.instances, func(a, b instanceHeld) int {
+		return cmp.Or(cmp.Compare(b.longest, a.longest), strings.Compare(a.name, b.name))
+	})
+	return a, nil
+}
+
+// addInstances reads what the instances of a tenant have.
+func (a *holdersAnswer) addInstances(text []byte) error {
+	var instances map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(text, &instances); err != nil {
+		return err
 	}
-	blob, err := h.hashes(tokens)
-	switch {
-	case err != nil, len(blob) == 0:
-		return coordinator.Hashes{}, err
-	case f.hash.engine == engineVLLM:
-		return coordinator.NewHashes(blob, h.hashLen), nil
+	for name, fields := range instances {
+		i := instanceHeld{name: name, media: map[string]int64{}}
+		for field, value := range fields {
+			var err error
+			switch field {
+			case "DP":
+				err = json.Unmarshal(value, &i.ranks)
+			case "longest_matched":
+				err = json.Unmarshal(value, &i.longest)
+			default:
+				var tokens int64
+				err = json.Unmarshal(value, &tokens)
+				i.media[field] = tokens
+			}
+			if err != nil {
+				return err
+			}
+		}
+		a.instances = append(a.instances, i)
 	}
-	var short []byte
-	for hash := range slices.Chunk(blob, h.hashLen) {
-		short = binary.BigEndian.AppendUint64(short, h.short(hash))
-	}
-	return coordinator.NewHashes(short, 8), nil
+	return nil
 }
 
 // commonMedia are those that engines name, from the nearest; other media follow them by name.
 var commonMedia = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
 
-// mediaOf returns the media of an answer in the order of its columns: predictions are the last.
-func mediaOf(answer *api.HoldersAnswer) []string {
+// media returns the media in which an instance has blocks, in the order of the columns: predictions are the last.
+func (a holdersAnswer) media() []string {
 	seen := map[string]bool{}
-	for i := range answer.Holders {
-		for medium := range answer.Holders[i].Media {
-			seen[medium] = true
+	for _, i := range a.instances {
+		for medium, tokens := range i.media {
+			if tokens > 0 {
+				seen[medium] = true
+			}
 		}
 	}
 	position := func(medium string) int {
@@ -207,37 +241,39 @@ func mediaOf(answer *api.HoldersAnswer) []string {
 	})
 }
 
-// formatHolders writes an answer as a table. numTokens is the length of the prompt, -1 if that is not known.
-func formatHolders(answer *api.HoldersAnswer, numTokens int) string {
+// String returns the answer as a table.
+func (a holdersAnswer) String() string {
 	var b strings.Builder
-	switch {
-	case numTokens >= 0 && numTokens < answer.BlockSize:
-		fmt.Fprintf(&b, "the prompt has %d tokens, fewer than a block of %d: nothing to ask for\n", numTokens, answer.BlockSize)
-	case len(answer.Holders) == 0:
-		fmt.Fprintf(&b, "no engine has the first block, of %d tokens; GET /services tells whose events are followed\n", answer.BlockSize)
-	default:
-		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		media := mediaOf(answer)
-		fmt.Fprint(w, "instance\trank\ttokens")
-		for _, medium := range media {
-			fmt.Fprintf(w, "\t%s", cli.Printable(medium))
-		}
-		fmt.Fprintln(w)
-		for i := range answer.Holders {
-			h := &answer.Holders[i]
-			fmt.Fprintf(w, "%s\t%d\t%d", cli.Printable(h.Instance), h.Rank, h.Tokens)
-			for _, medium := range media {
-				fmt.Fprintf(w, "\t%d", h.Media[medium])
-			}
-			fmt.Fprintln(w)
-		}
-		_ = w.Flush() // a Builder never fails
+	if len(a.instances) == 0 {
+		b.WriteString("no engine has the first block; GET /services tells whose events are followed\n")
+	} else {
+		a.writeTable(&b)
 	}
-	if answer.LeftOut > 0 {
-		fmt.Fprintf(&b, "and %d more\n", answer.LeftOut)
-	}
-	if answer.LoadableTokens != nil {
-		fmt.Fprintf(&b, "the store can load %d tokens\n", *answer.LoadableTokens)
+	if a.loadable != nil {
+		fmt.Fprintf(&b, "the store can load %d tokens\n", *a.loadable)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// writeTable writes a line for each instance.
+func (a holdersAnswer) writeTable(b *strings.Builder) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	media := a.media()
+	fmt.Fprint(w, "instance\ttokens")
+	for _, medium := range media {
+		fmt.Fprintf(w, "\t%s", cli.Printable(medium))
+	}
+	fmt.Fprintln(w, "\tranks")
+	for _, i := range a.instances {
+		fmt.Fprintf(w, "%s\t%d", cli.Printable(i.name), i.longest)
+		for _, medium := range media {
+			fmt.Fprintf(w, "\t%d", i.media[medium])
+		}
+		var ranks []string
+		for _, rank := range slices.Sorted(maps.Keys(i.ranks)) {
+			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, i.ranks[rank]))
+		}
+		fmt.Fprintf(w, "\t%s\n", strings.Join(ranks, ", "))
+	}
+	_ = w.Flush() // a Builder never fails
 }

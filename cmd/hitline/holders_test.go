@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,18 +14,21 @@ func TestHoldersUsage(t *testing.T) {
 	for _, test := range []struct{ line, stdin, want string }{
 		{"", "", "--hashes-file or --tokens-file is required"},
 		{"--hashes-file - --tokens-file -", "", "--hashes-file and --tokens-file: give one of them"},
-		{"--hashes-file - --limit -1", "", "--limit -1 is negative"},
 		{"--hashes-file - --loadable --tokens -1", "", "--tokens -1 is negative"},
-		{"--hashes-file - --tokens 5", "", "--tokens is of no use without --loadable"},
+		{"--hashes-file - --tokens 5", "", "--tokens is of no use without --loadable and --hashes-file"},
+		{"--tokens-file - --loadable --tokens 5", "", "--tokens is of no use without --loadable and --hashes-file"},
 		{"--hashes-file - --salt x", "", "--salt is of no use without --tokens-file"},
-		{"--hashes-file - --algorithm xxhash", "", "--algorithm is of no use without --tokens-file"},
+		{"--hashes-file - --lora x", "", "--lora is of no use without --tokens-file"},
+		{"--tokens-file - --lora-path x", "", "--lora-path needs --lora"},
+		{"--hashes-file - --connect tcp://a:1", "", `--connect: "tcp://a:1" is no address of HTTP; use http://host:port or https://host:port`},
+		{"--hashes-file - --connect http://a:1/query", "", "is no address of HTTP"},
+		{"--hashes-file - --connect http://a", "", "missing port"},
+		{"--hashes-file - --connect http://a:0", "", "has port 0"},
+		{"--hashes-file - --tls-ca x", "", "--tls-ca is for a https:// address, and this is http://127.0.0.1:1"},
+		{"--hashes-file - --timeout 0s", "", "--timeout is 0s, must be more than 0"},
 		{"--hashes-file -", "abc", `standard input:1: 3 hex digits are not whole bytes`},
 		{"--hashes-file no/such", "", "cannot read the hashes: "},
 		{"--tokens-file -", "1 x", `standard input: "x" is no token id`},
-		{"--tokens-file - --engine trt", "", "must be vllm or sglang"},
-		{"--tokens-file - --engine sglang --seed 0", "", "--seed is for vLLM alone"},
-		{"--tokens-file - --block-size 0", "", "block size 0, want 1 to"},
-		{"--tokens-file - --vllm 0.24.0", "", "draws the seed of its hashes at random"},
 		{"--pool a --hashes-file -", "", "unknown flag: --pool"},
 		{"now", "", `unexpected argument "now"`},
 	} {
@@ -31,4 +37,42 @@ func TestHoldersUsage(t *testing.T) {
 		assert.Empty(t, got.stdout)
 		assert.Contains(t, got.stderr, test.want)
 	}
+}
+
+// Answers that are not as they should be exit with 1, late ones with 3. A redirect is not followed.
+func TestHoldersReplies(t *testing.T) {
+	for _, test := range []struct {
+		status    int
+		reply     string
+		code      int
+		out, want string
+	}{
+		{200, `{"t": {"b": {"longest_matched": 64, "GPU": 0, "CPU": 0, "DISK": 0, "RAM": 16, "predicted": 64, "DP": {"7": 64}},
+			"a\u001b": {"longest_matched": 64, "GPU": 48, "CPU": 0, "DISK": 64, "DP": {"10": 64, "9": 32}}}}`, exitDone, `instance  tokens  GPU  DISK  RAM  predicted  ranks
+a.        64      48   64    0    0          9: 32, 10: 64
+b         64      0    0     16   64         7: 64
+`, ""},
+		{200, `{"default": {}, "loadable_tokens": 96}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nthe store can load 96 tokens\n", ""},
+		{200, `x`, exitFailed, "", "bad reply: no JSON object"},
+		{200, `{"default": {"a": {"DP": 1}}}`, exitFailed, "", `bad reply: not an answer of /query: "default"`},
+		{200, `{"default": {}, "loadable_tokens": "many"}`, exitFailed, "", `"loadable_tokens"`},
+		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, exitFailed, "", "refused by the server: try.again (busy)\n"},
+		{404, `page not found`, exitFailed, "", "refused by the server: 404 Not Found\n"},
+		{302, ``, exitFailed, "", "refused by the server: 302 Found\n"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(test.status)
+			_, _ = io.WriteString(w, test.reply)
+		}))
+		got := hitline(t, "", "holders", "--connect", s.URL, "--hashes-file", "-")
+		s.Close()
+		assert.Equal(t, test.code, got.code, "%s: %s", test.reply, got.stderr)
+		assert.Equal(t, test.out, got.stdout, test.reply)
+		assert.Contains(t, got.stderr, test.want)
+	}
+	mute := strings.TrimPrefix(listenAndReply(t, silent), "tcp://")
+	got := hitline(t, "", "holders", "--connect", mute, "--hashes-file", "-", "--timeout", "50ms")
+	assert.Equal(t, exitNoConnection, got.code)
+	assert.Equal(t, "hitline: http://"+mute+": no answer within 50ms\n", got.stderr)
 }

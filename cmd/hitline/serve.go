@@ -355,8 +355,8 @@ func startServer(ctx context.Context, srv *server.Server) error {
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
 		Listeners: serverListeners(r.read, len(r.cfg.Listen)), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
-		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, Holders: r.fleet,
-		Version: buildVersion(), Logger: r.logger,
+		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
+		Ready: r.fleetReady, Version: buildVersion(), Logger: r.logger,
 	})
 	if err != nil {
 		return nil, nil, err

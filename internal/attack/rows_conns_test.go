@@ -83,7 +83,6 @@ func memoryRows() []row {
 		{"half", "a lookup of 4 MiB, of which 2 MiB are sent", func() []byte { return lookup(random(4*mib), 32) }, 2 * mib},
 		{"ping", "a ping of 64 KiB, less the last byte", func() []byte { return request(netproto.TagPing, random(netproto.MaxPing)) }, 1},
 		{"pool", "a description of a pool of 64 KiB, less the last byte", func() []byte { return request(netproto.TagPool, random(netproto.MaxDescription)) }, 1},
-		{"holders", "a query of holders of 8 KiB, less the last byte", func() []byte { return request(netproto.TagHolders, random(netproto.MaxHoldersQuery)) }, 1},
 		{"store", "a store of 8,192 keys, less the last key", func() []byte { return store(coordinator.GroupRank{}, random(32*hashes), 32) }, 32},
 	} {
 		part := func() []byte {

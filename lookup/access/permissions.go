@@ -11,7 +11,7 @@ import (
 // Permissions is a set of permissions.
 type Permissions uint16
 
-// The permissions. Each is that of the request of its name.
+// The permissions. Each is that of the request of its name, Holders that of queries over HTTP.
 const (
 	Lookup Permissions = 1 << iota
 	Plan               // load_mask, store_mask and lookup_mask too, which say no more

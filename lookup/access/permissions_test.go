@@ -13,7 +13,7 @@ import (
 func TestPermissionOfEachRequest(t *testing.T) {
 	want := map[string]Permissions{
 		"lookup": Lookup, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
-		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool, "holders": Holders,
+		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool,
 		"store": Store, "store_prompt": Store, "evict": Evict, "reset": Reset, "reset_rank": Reset,
 	}
 	requests := 0

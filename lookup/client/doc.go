@@ -22,7 +22,6 @@
 //	client.go         Client: one method for each request
 //	batch.go          many lookups in one write
 //	masks.go          a Client's plans and requests for masks; store_prompt.go stores of prompts
-//	holders.go        which engines have most of a prompt
 //	instance.go       which run of a server a connection is to
 //	async.go          AsyncClient
 //	request.go        a request, encoded; reply.go a reply, decoded

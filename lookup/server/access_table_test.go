@@ -156,15 +156,12 @@ func TestAccessTable(t *testing.T) {
 					failed++
 				}
 			}
-			described, model := blocks16.Pool, `{"model":"m"}`
+			described := blocks16.Pool
 			if row.pool == "second" {
-				described, model = modelPool("second"), `{"model":"second"}`
+				described = modelPool("second")
 			}
 			for _, frames := range requestsOf(described) {
 				name := string(frames[0])
-				if name == "holders" {
-					frames[1] = []byte(model)
-				}
 				reply := p.Ask(t, frames...)
 				needed, err := access.ParsePermissions([]string{neededBy(name)})
 				require.NoError(t, err)

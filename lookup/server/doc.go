@@ -78,7 +78,6 @@
 //	remote_handler.go  requests over a backend; remote_request.go one of them
 //	remote_replies.go  their replies, in order
 //	masks.go           plans and requests for masks, over both
-//	holders.go         a request for holders; holders_handlers.go answers it over both
 //	store_prompt.go    stores of prompts, over both; reset_rank.go resets of ranks
 //	instance.go        the instance that pings and stats name
 //	worker_pool.go     the workers

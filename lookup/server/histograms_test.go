@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -109,6 +110,21 @@ func TestMetersOfLoops(t *testing.T) {
 			require.Positive(t, histogram.Merge(hashBounds[:], 1, &l.metrics.hashes).Sum, name)
 		}
 	}
+}
+
+// A server is ready when the program says that it is, too.
+func TestReadyOfTheProgram(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	errLoading := errors.New("loading what a peer holds")
+	loading := errLoading
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}, Ready: func() error { return loading }})
+	require.NoError(t, err)
+	startTest(t, server)
+	require.EqualError(t, server.Ready(), "not ready: loading what a peer holds")
+	require.ErrorIs(t, server.Ready(), errLoading)
+	loading = nil
+	require.NoError(t, server.Ready())
 }
 
 func TestReady(t *testing.T) {

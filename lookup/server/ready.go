@@ -6,9 +6,9 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// Ready returns nil if the server accepts connections and its backend's breaker is not
-// open. Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
-// draining, stopped, or the backend.
+// Ready returns nil if the server accepts connections, its backend's breaker is not open, and Config.Ready
+// returns nil. Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
+// draining, stopped, the backend, or the error of Config.Ready.
 func (s *Server) Ready() error {
 	if !s.running() {
 		return fmt.Errorf("%w: stopped", ErrNotReady)
@@ -26,6 +26,11 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		return fmt.Errorf("%w: %w", ErrNotReady, backend.ErrUnavailable)
+	case s.cfg.Ready == nil:
+		return nil
+	}
+	if err := s.cfg.Ready(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
+	// Ready, if set, returns why the program is not ready yet, nil if it is. Server.Ready asks it last.
+	Ready func() error
 	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.

@@ -78,6 +78,7 @@ func TestRefusedRequests(t *testing.T) {
 		"missing frame":   {[][]byte{[]byte("lookup"), u32(16)}, "missing"},
 		"unknown":         {[][]byte{[]byte("LOOKUP")}, "unknown request"},
 		"by anchors":      {[][]byte{[]byte("anchors"), make([]byte, 16), u16(32), {}, {}, {}}, "unknown request"},
+		"holders":         {[][]byte{[]byte("holders"), []byte("{}"), u16(32), {}}, "unknown request"},
 		"group":           {[][]byte{[]byte("store"), place(1, 0, 0), u16(32), h[:32]}, "group 1"},
 		"tp rank":         {[][]byte{[]byte("evict"), place(0, 1, 0), u16(32), h[:32]}, "tp_rank 1"},
 		"pp rank":         {[][]byte{[]byte("evict"), place(0, 0, 9), u16(32), h[:32]}, "pp_rank 9"},
@@ -93,7 +94,7 @@ func TestRefusedRequests(t *testing.T) {
 		require.Equal(t, [][]byte{[]byte("\x00id"), {}, {0}}, reply[:3], name)
 	}
 	require.Equal(t, [][]byte{{1}, []byte("still"), []byte("here")}, p.Ask(t, []byte("ping"), []byte("still"), []byte("here")))
-	require.EqualValues(t, 24, server.Stat().Failed)
+	require.EqualValues(t, 26, server.Stat().Failed)
 }
 
 // TestGarbage sends what is no request to the port while another connection's

@@ -3,6 +3,7 @@ package connectflags
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -19,6 +20,11 @@ const engineAddress = "auto"
 
 // connect is the name of the flag of the address.
 const connect = "connect"
+
+// DefaultHTTP is the address of the HTTP listener for a command without --connect.
+const DefaultHTTP = "http://127.0.0.1:8557"
+
+const httpScheme, httpsScheme = "http://", "https://"
 
 // AddAddress defines the flag of the server's address. Commands whose address is not --connect do
 // without.
@@ -45,4 +51,27 @@ func (f *Flags) Address() (string, error) {
 		return "", fmt.Errorf("%s: %w", source, err)
 	}
 	return text, nil
+}
+
+// AddHTTPAddress defines the flag of the address of a server's HTTP listener.
+func (f *Flags) AddHTTPAddress(set *pflag.FlagSet) {
+	f.set = set
+	set.String(connect, DefaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
+}
+
+// HTTPAddress returns the address of AddHTTPAddress's flag: http:// or https://, the host and the port.
+func (f *Flags) HTTPAddress() (string, error) {
+	text := f.set.Lookup(connect).Value.String()
+	scheme, host := httpScheme, strings.TrimPrefix(text, httpScheme)
+	if rest, ok := strings.CutPrefix(text, httpsScheme); ok {
+		scheme, host = httpsScheme, rest
+	}
+	host = strings.TrimSuffix(host, "/")
+	if strings.Contains(host, "/") {
+		return "", fmt.Errorf("--%s: %q is no address of HTTP; use http://host:port or https://host:port", connect, text)
+	}
+	if err := address.Check(host); err != nil {
+		return "", fmt.Errorf("--%s: %w", connect, err)
+	}
+	return scheme + host, nil
 }

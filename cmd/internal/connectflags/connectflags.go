@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -40,7 +41,7 @@ type Flags struct{ set *pflag.FlagSet }
 func (f *Flags) Add(set *pflag.FlagSet) {
 	f.set = set
 	set.String(tokenFile, "", "`file` whose first line is the token to send (default $"+variables[tokenFile]+")")
-	set.String(ca, "", "`file` of the CAs to trust at a tls:// address (default $"+variables[ca]+", then the system's)")
+	set.String(ca, "", "`file` of the CAs to trust with TLS (default $"+variables[ca]+", then the system's)")
 	set.String(cert, "", "`file` of the client certificate (default $"+variables[cert]+")")
 	set.String(key, "", "`file` of its key (default $"+variables[key]+")")
 	set.String(serverName, "", "`name` in the server's certificate (default the host of the address)")
@@ -71,7 +72,7 @@ func (f *Flags) Check(address string) error {
 	if !isTLS(address) {
 		for _, name := range []string{ca, cert, key, serverName} {
 			if f.set.Changed(name) {
-				return fmt.Errorf("--%s is for a tls:// address, and this is %s", name, address)
+				return fmt.Errorf("--%s is for a %s address, and this is %s", name, secureScheme(address), address)
 			}
 		}
 		return nil
@@ -92,7 +93,7 @@ func (f *Flags) Check(address string) error {
 type Connection struct {
 	// Token returns the token to send, "" for none; nil is as none.
 	Token func() string
-	// TLS is the configuration for a tls:// address, nil for any other.
+	// TLS is the configuration for a tls:// or https:// address, nil for any other.
 	TLS *tls.Config
 	// Warning says that the token can be read on the network; empty if it cannot.
 	Warning string
@@ -108,7 +109,7 @@ func (f *Flags) Load(address string) (c Connection, err error) {
 	}
 	c.Token = func() string { return token }
 	if token != "" && !isPrivate(address) {
-		c.Warning = "warning: the token goes to " + address + " in plain text, for all on the way to read; use tls://"
+		c.Warning = "warning: the token goes to " + address + " in plain text, for all on the way to read; use " + secureScheme(address)
 	}
 	if isTLS(address) {
 		c.TLS, err = f.loadTLS()
@@ -162,14 +163,33 @@ func pathless(err error) error {
 }
 
 func isTLS(address string) bool {
-	network, _, err := api.SplitAddress(address)
+	network, _, err := splitAddress(address)
 	return err == nil && network == "tls"
 }
 
-// isPrivate reports whether nobody on a network can read what is sent to an address: a tls:// one,
+// splitAddress is api.SplitAddress, for addresses of HTTP, too.
+func splitAddress(address string) (network, target string, err error) {
+	if target, ok := strings.CutPrefix(address, httpScheme); ok {
+		return "tcp", target, nil
+	}
+	if target, ok := strings.CutPrefix(address, httpsScheme); ok {
+		return "tls", target, nil
+	}
+	return api.SplitAddress(address)
+}
+
+// secureScheme returns what an address begins with that is as this one, but with TLS.
+func secureScheme(address string) string {
+	if strings.HasPrefix(address, httpScheme) {
+		return httpsScheme
+	}
+	return "tls://"
+}
+
+// isPrivate reports whether nobody on a network can read what is sent to an address: one with TLS,
 // a unix socket or loopback.
 func isPrivate(address string) bool {
-	network, target, err := api.SplitAddress(address)
+	network, target, err := splitAddress(address)
 	if err != nil || network != "tcp" {
 		return true
 	}

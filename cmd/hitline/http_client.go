@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/lookup/client"
+)
+
+// maxHTTPReply bounds a reply over HTTP in bytes: some 300,000 engines.
+const maxHTTPReply = 64 << 20
+
+// addHTTPFlags defines the flags for a request over HTTP.
+func (t *target) addHTTPFlags(cmd *cobra.Command) {
+	addJSONFlag(cmd, &t.json)
+	cli.FlagGroup(cmd.Flags(), "Connection", func(group *pflag.FlagSet) {
+		t.secure.AddHTTPAddress(group)
+		group.DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer together")
+		t.secure.Add(group)
+	})
+	t.setWarn(cmd)
+}
+
+// checkHTTP is check for a request over HTTP.
+func (t *target) checkHTTP() error {
+	if err := t.checkTimeout(); err != nil {
+		return err
+	}
+	return t.useAddress(t.secure.HTTPAddress())
+}
+
+// post sends a body in JSON and returns the body of the reply. The flags' timeout bounds it.
+func (t *target) post(ctx context.Context, path string, body any) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	reply, err := t.sendPost(ctx, path, body)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = cli.WithClass(fmt.Errorf("%s: no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
+	}
+	return reply, err
+}
+
+func (t *target) sendPost(ctx context.Context, path string, body any) ([]byte, error) {
+	connection, err := t.loadConnection()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode the request: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.connect+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, usagef("%s: %v", t.connect, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if token := connection.Token(); token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	transport := &http.Transport{TLSClientConfig: connection.TLS} // without a proxy: it would see the token
+	defer transport.CloseIdleConnections()
+	// A redirect would take the token elsewhere.
+	c := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := c.Do(request)
+	if err != nil {
+		if of, ok := errors.AsType[*url.Error](err); ok {
+			err = of.Err // the text of a url.Error has the address, too
+		}
+		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrConnect)
+	}
+	defer response.Body.Close() // it is read to its end, or the connection is closed
+	reply, err := io.ReadAll(io.LimitReader(response.Body, maxHTTPReply+1))
+	switch {
+	case err != nil:
+		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrNoAnswer)
+	case len(reply) > maxHTTPReply:
+		return nil, fmt.Errorf("%s: %w: more than %d MiB", t.connect, client.ErrReply, maxHTTPReply>>20)
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s: %w: %s", t.connect, client.ErrRefused, httpRefusal(response.Status, reply))
+	}
+	return reply, nil
+}
+
+// httpRefusal returns what the reply to a refused request says: its code and message, or the status if it has none.
+func httpRefusal(status string, reply []byte) string {
+	var doc struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(reply, &doc); err != nil || doc.Error.Code == "" {
+		return status
+	}
+	return fmt.Sprintf("%s (%s)", doc.Error.Message, doc.Error.Code)
+}
