@@ -149,7 +149,7 @@ func (r *Reader) checkMissing() *Problem {
 	k := &kinds[r.req.Tag]
 	switch {
 	case r.body == 0:
-		return &noRequest
+		return &Problem{Code: CodeUnknownRequest, Text: "no request behind the delimiter"}
 	case r.body <= len(k.fields)-k.optional:
 		return &Problem{Code: CodeBadRequest, Text: k.fields[r.body-1].name + " is missing", Frame: r.body}
 	}

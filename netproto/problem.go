@@ -25,9 +25,6 @@ const (
 // Error returns the text.
 func (p *Problem) Error() string { return p.Text }
 
-// noRequest is the problem of a message that ends with its delimiter.
-var noRequest = Problem{Code: CodeUnknownRequest, Text: "no request behind the delimiter"}
-
 // maxScratch is the length of Reader.scratch: of the longest frame that is gathered there, or the
 // part of an unknown tag that is quoted.
 const maxScratch = 32
