@@ -1,5 +1,6 @@
 // Package bufpool pools the memory that every request needs: byte buffers ([Buffer], over
-// bytebufferpool) and slices of 64-bit words ([Words]), such as bitsets.
+// bytebufferpool) and slices of 64-bit words ([Words]), such as bitsets. No promise: it is internal
+// to this module, and its API may change in any release.
 //
 // # Ownership
 //

@@ -92,7 +92,6 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 			changed++
 		}
 	}
-	x.work += len(places) / placesPerWork
 	switch {
 	case changed == 0:
 		return from, true
@@ -100,7 +99,6 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 		return noClass, true
 	}
 	for id := c.byHash[hash]; id != noClass; id = c.use[id].next {
-		x.work += len(places) / placesPerWork
 		if c.coverage[id].differsBy(places, have, remove) {
 			return id, true
 		}
@@ -108,7 +106,6 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 	if !c.fit(1) {
 		return noClass, false
 	}
-	x.work += changed * workPerChange
 	to := c.layout.change(have, places, remove)
 	if to.held, to.hash = have.held+changed, hash; remove {
 		to.held = have.held - changed
@@ -119,7 +116,6 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 // addClass numbers a coverage that has no class. No entry has it yet.
 func (x *Index) addClass(cov *Coverage) class {
 	c := x.classes
-	x.work += workPerClass + c.layout.words/4
 	id := c.free
 	if id != noClass {
 		c.free = c.use[id].next
@@ -174,19 +170,17 @@ func (x *Index) setClass(seg *segment, i int, to class) {
 }
 
 // freeIdle frees the classes of no entry if there are many, or if a batch might find
-// no room for more, and returns how many it has looked at. Between batches only.
-func (c *classes) freeIdle() (looks int) {
+// no room for more. Between batches only.
+func (c *classes) freeIdle() {
 	if len(c.idle) <= keepIdle && (len(c.idle) == 0 || c.fit(batchKeys)) {
-		return 0
+		return
 	}
-	looks = len(c.idle)
 	for _, id := range c.idle {
 		if c.use[id].idle = false; c.use[id].entries == 0 {
 			c.freeClass(id)
 		}
 	}
 	c.idle = c.idle[:0]
-	return looks
 }
 
 // freeClass frees the number and the memory of a class of no entry.

@@ -198,7 +198,9 @@ func TestCollidingSets(t *testing.T) {
 	evict(t, x, 0, keys[:hashLen], hashLen) // the class that was made last is idle, too
 	budget := x.classes.budget
 	x.classes.budget = 0 // so that idle ones must go
-	require.Positive(t, x.classes.freeIdle())
+	require.NotEmpty(t, x.classes.idle)
+	x.classes.freeIdle()
+	require.Empty(t, x.classes.idle)
 	x.classes.budget = budget
 	checkBooks(t, x)
 	requireHeld(t, x, keys, held, hashLen)

@@ -119,7 +119,7 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 		case n < 98:
 			c := change{remove: true, place: place, ids: slices.Concat(a.chains...)}
 			c.begin = a.clock.Add(1)
-			if err := a.resetPlace(place); err != nil {
+			if err := a.x.ResetPlaces([]int{place}); err != nil {
 				t.Error(err)
 			}
 			c.end = a.clock.Add(1)
@@ -136,18 +136,6 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 		}
 	}
 	return log
-}
-
-// resetPlace resets a place in steps of one hold each.
-func (a *arena) resetPlace(place int) error {
-	var r index.PlacesReset
-	if err := a.x.BeginResetPlaces(&r, []int{place}); err != nil {
-		return err
-	}
-	for !r.Step(1) {
-		runtime.Gosched()
-	}
-	return nil
 }
 
 // read looks up for a while, in pieces of random size, and until something was there.

@@ -1,6 +1,6 @@
 // Package index is the pool index in memory: which block hashes exist, for which
 // group and rank. It is bounded in bytes and entries and evicts what was used least
-// recently.
+// recently. No promise: it is internal to this module, and its API may change in any release.
 //
 // Requests are chains and chains are stored in order, so the keys of a stored
 // chain lie one after the other in the log. A lookup asks the table once where its
@@ -73,9 +73,9 @@
 // slots are made, and 256 more. Classes have a share of the memory, a 64th; a store that needs
 // one more is refused.
 //
-// The work of a batch is bounded by its keys, save for copies that are made when something
+// What a batch takes is bounded by its keys, save for copies that are made when something
 // has doubled: of the table's directory, 12 bytes for about 1,600 entries, and of the list of
-// segments, 16 bytes for 4,096 entries. Lookups and stores count their work (work.go).
+// segments, 16 bytes for 4,096 entries.
 //
 // # Dumps
 //
@@ -85,8 +85,8 @@
 //
 // What Evict, ResetPlaces and Reset remove meanwhile is kept (dump_removals.go), also keys that are not
 // there: the dump may have copied them before they were evicted to make room. The next hold puts it in
-// front of what it copies. A reset of places counts as a whole when it ends, also if it was given up
-// or is under way in the last hold. So a loaded index never has a key at a place where it was removed
+// front of what it copies. A reset of places counts as a whole when it ends, or in the last hold if it
+// is under way then. So a loaded index never has a key at a place where it was removed
 // before the last hold.
 //
 // A load (load.go) stores runs with the time of use that they had, so that the loaded index
@@ -104,14 +104,13 @@
 //	reset_places.go  resets of places
 //	dump.go          dumps; dump_removals.go what is removed meanwhile; load.go loads
 //	slotset.go       sets of slots
-//	work.go          the units in which work is counted
 //
 // # Concurrency
 //
 // Writers take turns, 64 keys each, under the lock writing. They work out what changes
 // while lookups go on, and show it to them under mu, a lock of readers and writers, which
-// they hold for some microseconds. A lookup holds mu for at most 2,048 units of work, then
-// lets writers in. touchMu guards a queue of what lookups have found. Locks are taken in the
+// they hold for some microseconds. A lookup holds mu for about as long as comparing 2,048 keys
+// takes, some five microseconds, then lets writers in. touchMu guards a queue of what lookups have found. Locks are taken in the
 // order writing, mu, touchMu. A Coverage is immutable. New memory is touched before readers
 // wait for it: a segment's classes when it is made, its keys under writing.
 //

@@ -69,12 +69,12 @@ type dump struct {
 }
 
 const (
-	// dumpWork is the work of a hold of writing, 20 microseconds, at most one record more.
-	dumpWork = 8 << 10
-	// workPerDumped is copying a key.
-	workPerDumped = 2
-	// dumpBuffer is the bytes of the keys of a usual hold, of 32 bytes each.
-	dumpBuffer = dumpWork / workPerDumped * 32
+	// dumpKeys is how many keys are copied under a hold of writing, 20 microseconds, at most one record more. A
+	// record, or a run of free slots, takes as long as keysPerRun.
+	dumpKeys   = 4096
+	keysPerRun = 4
+	// dumpBuffer is the bytes of the keys of a hold, of 32 bytes each.
+	dumpBuffer = dumpKeys * 32
 	// throttleWork is how long a throttled dump works until it sleeps: a lookup may wait so long for the core.
 	// maxPause bounds the sleep: emit may have waited for a disk.
 	throttleWork = 100 * time.Microsecond
@@ -105,7 +105,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if done, err = x.dumpSome(d, dumpWork); err != nil {
+		if done, err = x.dumpSome(d, dumpKeys); err != nil {
 			return err
 		}
 		if err := d.emit(emit); err != nil {
@@ -150,19 +150,17 @@ func (x *Index) endDump() {
 	x.writing.Unlock()
 }
 
-// dumpSome is one hold of writing: it takes what was removed since the last one, and copies the next slots until
-// about as much work is done. At
-// the end of the log, or after a reset, it ends the dump. A reset of places that is under way then counts as
-// done, as what it has removed so far may have been copied before.
-func (x *Index) dumpSome(d *dump, work int) (done bool, _ error) {
+// dumpSome is one hold of writing: it takes what was removed since the last one, and copies about so many of the
+// next keys. At the end of the log, or after a reset, it ends the dump. A reset of places that is under way then
+// counts as done, as what it has removed so far may have been copied before.
+func (x *Index) dumpSome(d *dump, keys int) (done bool, _ error) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	x.work = workPerCall
 	if d.overflow {
 		return false, ErrDumpBehind
 	}
 	d.taken, d.removals = d.first, removals{}
-	for x.work < work {
+	for keys > 0 {
 		if int(d.at>>segmentBits) >= len(x.segments) || x.epoch.Load() != d.epoch {
 			for _, r := range x.resetting {
 				d.add(DumpRecord{Kind: DumpResetPlaces, Places: setOf(r.places)}, nil)
@@ -170,21 +168,20 @@ func (x *Index) dumpSome(d *dump, work int) (done bool, _ error) {
 			x.dump = nil
 			return true, nil
 		}
-		x.dumpRun(d)
+		keys -= keysPerRun + x.dumpRun(d)
 	}
 	return false, nil
 }
 
-// dumpRun copies the next entries of a segment that have one class and were used at one time, or passes free
-// slots.
-func (x *Index) dumpRun(d *dump) {
+// dumpRun copies the next entries of a segment that have one class and were used at one time, and returns their
+// number, or passes free slots.
+func (x *Index) dumpRun(d *dump) (n int) {
 	seg, i := x.at(d.at)
-	x.work += workPerRun
 	if !seg.used.has(i) {
 		d.at += slot(seg.used.firstPresent(i) - i)
-		return
+		return 0
 	}
-	n := seg.classRun(i, min(segmentSlots-i, MaxDumpKeys))
+	n = seg.classRun(i, min(segmentSlots-i, MaxDumpKeys))
 	time := seg.lastUse[i/rowSlots]
 	for row := i/rowSlots + 1; row*rowSlots < i+n; row++ {
 		if seg.lastUse[row] != time {
@@ -192,8 +189,8 @@ func (x *Index) dumpRun(d *dump) {
 		}
 	}
 	d.add(DumpRecord{Kind: DumpRun, HashLen: x.hashLen, Keys: d.copy(seg.records(i, n)), LastUse: min(time, MaxDumpUse)}, x.coverage[seg.classOf(i)])
-	x.work += n * workPerDumped
 	d.at += slot(n)
+	return n
 }
 
 // copy copies a key, or several.

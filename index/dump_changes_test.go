@@ -16,8 +16,8 @@ type changing struct {
 	keys  []byte
 	rng   *rand.Rand
 	model []map[int]bool
-	reset PlacesReset
-	lost  []int // by reset, which is under way
+	reset *placesReset // under way, or nil
+	lost  []int        // by reset
 }
 
 func newChanging(t testing.TB, cfg Config, seed uint64) *changing {
@@ -43,7 +43,7 @@ func (c *changing) removeFrom(places []int) {
 	}
 }
 
-// change is a random change, or a lookup. Resets of places go on for some changes, and some are given up.
+// change is a random change, or a lookup. Resets of places go on for some changes.
 func (c *changing) change(t testing.TB, resets bool) {
 	n := len(c.model)
 	from := c.rng.IntN(n)
@@ -64,15 +64,14 @@ func (c *changing) change(t testing.TB, resets bool) {
 	case kind < 36:
 		probe(c.x, cut(c.keys, from, to), 32, 64, false)
 	case !resets:
-	case c.reset.index != nil && c.rng.IntN(8) == 0:
-		c.reset.End() // the model keeps what it has not come to
-	case c.reset.index != nil:
-		if c.reset.Step(1) {
+	case c.reset != nil:
+		if resetHold(c.x, c.reset) {
 			c.removeFrom(c.lost)
+			c.reset = nil
 		}
 	case kind < 39:
 		c.lost = []int{place}
-		require.NoError(t, c.x.BeginResetPlaces(&c.reset, c.lost))
+		c.reset = beginReset(t, c.x, c.lost...)
 	case c.rng.IntN(20) == 0:
 		c.x.Reset()
 		c.clearModel()
@@ -147,43 +146,30 @@ func (c *changing) intersect(was []map[int]bool) {
 func TestDumpRepeatsRemovals(t *testing.T) {
 	keys, others := drawnKeys(1, 6000), drawnKeys(2, 6000)
 	for name, c := range map[string]struct {
-		remove func(t *testing.T, x *Index, r *PlacesReset)
-		end    func(r *PlacesReset) // behind the dump
+		remove func(t *testing.T, x *Index)
 		gone   func(i, place int) bool
 	}{
 		"an evict": {
-			remove: func(t *testing.T, x *Index, _ *PlacesReset) { evict(t, x, 0, keys, 32) },
+			remove: func(t *testing.T, x *Index) { evict(t, x, 0, keys, 32) },
 			gone:   func(_, place int) bool { return place == 0 },
 		},
 		"an evict of what is evicted": {
-			remove: func(t *testing.T, x *Index, _ *PlacesReset) {
+			remove: func(t *testing.T, x *Index) {
 				storeAt(t, x, 1, others)
 				require.Less(t, evict(t, x, 0, cut(keys, 0, 3000), 32), 3000)
 			},
 			gone: func(i, place int) bool { return place == 0 && i < 3000 },
 		},
 		"a reset of a place": {
-			remove: func(t *testing.T, x *Index, _ *PlacesReset) { require.NoError(t, x.ResetPlaces([]int{1})) },
+			remove: func(t *testing.T, x *Index) { require.NoError(t, x.ResetPlaces([]int{1})) },
 			gone:   func(_, place int) bool { return place == 1 },
 		},
 		"a reset under way": {
-			remove: func(t *testing.T, x *Index, r *PlacesReset) {
-				require.NoError(t, x.BeginResetPlaces(r, []int{1}))
-				require.False(t, r.Step(1))
-			},
-			end:  (*PlacesReset).End,
-			gone: func(_, place int) bool { return place == 1 },
-		},
-		"a reset given up": {
-			remove: func(t *testing.T, x *Index, r *PlacesReset) {
-				require.NoError(t, x.BeginResetPlaces(r, []int{0}))
-				require.False(t, r.Step(1))
-				r.End()
-			},
-			gone: func(i, place int) bool { return place == 0 && i < groupSlots },
+			remove: func(t *testing.T, x *Index) { require.False(t, resetHold(x, beginReset(t, x, 1))) },
+			gone:   func(_, place int) bool { return place == 1 },
 		},
 		"a reset of all": {
-			remove: func(t *testing.T, x *Index, _ *PlacesReset) {
+			remove: func(t *testing.T, x *Index) {
 				x.Reset()
 				storeAt(t, x, 0, others)
 			},
@@ -198,17 +184,13 @@ func TestDumpRepeatsRemovals(t *testing.T) {
 				storeAt(t, x, 0, cut(keys, from, from+60))
 				storeAt(t, x, 1, cut(keys, from, from+60))
 			}
-			var r PlacesReset
 			holds := 0
 			records := dumpBetween(t, x, func() {
 				if holds++; holds == 80 {
-					c.remove(t, x, &r)
+					c.remove(t, x)
 				}
 			})
 			require.GreaterOrEqual(t, holds, 80)
-			if c.end != nil {
-				c.end(&r)
-			}
 			copied := 0
 			for i, set := range held(loadInto(t, mustNew(t, cfg), records), keys) {
 				for _, place := range setOf(set) {

@@ -35,7 +35,7 @@ func dumpBetween(t testing.TB, x *Index, meanwhile func()) (records []DumpRecord
 	require.NoError(t, err)
 	for done := false; !done; {
 		meanwhile()
-		done, err = x.dumpSome(d, workPerCall+1)
+		done, err = x.dumpSome(d, 1)
 		require.NoError(t, err)
 		require.NoError(t, d.emit(func(r *DumpRecord) error {
 			records = append(records, r.clone())
@@ -175,7 +175,7 @@ func TestDumpFallsBehind(t *testing.T) {
 	x.Reset()
 	require.NoError(t, x.ResetPlaces([]int{0}))
 	require.Equal(t, removals{overflow: true}, d.removals)
-	_, err = x.dumpSome(d, dumpWork)
+	_, err = x.dumpSome(d, dumpKeys)
 	require.ErrorIs(t, err, ErrDumpBehind)
 	x.endDump()
 	require.Empty(t, dumpRecords(t, x))

@@ -94,7 +94,6 @@ func (x *Index) evictSlots(slots []slot) {
 		hashes[j] = x.hash(seg.key(i))
 		buckets[j] = x.table.bucket(hashes[j])
 	}
-	x.work += len(slots) * workPerEvicted
 	simd.Prefetch(buckets[:len(slots)]) // before readers have to wait
 	x.mu.Lock()
 	for j, s := range slots {

@@ -99,7 +99,7 @@ type Index struct {
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
-	resetting    []*PlacesReset // under way
+	resetting    []*placesReset // under way
 	dumping      bool           // Dump is called
 	dump         *dump          // it walks still, nil if none does
 	touching     []stretch      // taken from the queues
@@ -124,7 +124,6 @@ type writers struct {
 	allowance    int64 // entries that stores may still evict to make the slack
 	evicting     bool  // something was evicted
 	splits       int   // pages that the batch has split
-	work         int   // of the batch, see Writer.Work
 }
 
 // New returns an empty index.

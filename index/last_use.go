@@ -53,7 +53,6 @@ func (x *Index) nextUse() uint64 {
 // time if keepLater is set; otherwise it is the row of a store, which does not evict it then.
 func (x *Index) markUsed(first slot, n int, time uint64, keepLater bool) {
 	seg, i := x.at(first)
-	x.work += 1 + n/rowSlots/rowsPerWork
 	for end := i + n; i < end; {
 		row, from := i/rowSlots, i%rowSlots
 		used := min(rowSlots-from, end-i)
@@ -83,7 +82,6 @@ func (x *Index) oldestRow(w *Writer) (first slot, slots uint8) {
 	first, oldest := noSlot, w.use
 	for looks := 0; looks < maxLooks && len(x.byUse) > 0 && x.byUse[0].bound < oldest; looks++ {
 		s := x.byUse[0]
-		x.work += workPerLook
 		row, time := s.leastRecentRow(noUse)
 		if time < oldest {
 			first, slots, oldest = s.slotOf(row), s.entriesOf(row), time
@@ -94,7 +92,6 @@ func (x *Index) oldestRow(w *Writer) (first slot, slots uint8) {
 	for looks := 0; looks < min(maxLooks, len(x.byUse)) && first == noSlot && !w.loads; looks++ {
 		x.lookAt = (x.lookAt + 1) % len(x.byUse)
 		s := x.byUse[x.lookAt]
-		x.work += workPerLook
 		if row, time := s.leastRecentRow(w.use); time < noUse {
 			first, slots = s.slotOf(row), s.entriesOf(row)
 		} else if row := s.sharedRow(w.use); row >= 0 {

@@ -82,12 +82,12 @@ func (x *Index) loadEvict(r *DumpRecord) error {
 }
 
 func (x *Index) loadResetPlaces(places []int) error {
-	var r PlacesReset
-	if err := x.BeginResetPlaces(&r, places); err != nil {
+	r, err := x.beginReset(places)
+	if err != nil {
 		return err
 	}
-	for r.index != nil {
-		x.loadStep(func() { x.resetSome(&r) })
+	for done := false; !done; {
+		x.loadStep(func() { done = x.resetSome(r) })
 	}
 	return nil
 }

@@ -189,7 +189,6 @@ func (x *Index) grow() bool {
 		classes[i] = noClass // the system gives the memory now, not when readers wait
 	}
 	id := len(x.segments)
-	x.work += workPerSegment
 	segments := append(x.segments, segment{ // readers do not see it yet
 		keys: unsafe.SliceData(keys), segmentMeta: &segmentMeta{class: classes, hashLen: hashLen, free: segmentSlots, number: int32(id), bound: math.MaxUint64},
 	})

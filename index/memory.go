@@ -66,7 +66,6 @@ func (x *Index) releaseStep() bool {
 	if n == 0 {
 		return false
 	}
-	x.work += workPerRelease
 	m := x.discarded[n-1]
 	x.discardBytes -= m.releaseEnd(hugePage)
 	if m.mapped == nil {

@@ -26,7 +26,6 @@ type Cursor struct {
 	logStep int  // slots between the records of consecutive keys, see matchNext
 	window  int  // keys compared at once
 	lonely  int  // keys in a row that did not lie behind the one before
-	work    int
 	found   []stretch
 }
 
@@ -39,9 +38,15 @@ const (
 	// firstStretches is how many a Cursor has room for at first: three cache lines, so that
 	// lookups on other cores write to others. Doubled, it comes to maxStretches.
 	firstStretches = 16
-	// holdWork is how much work is done under one hold of the lock before writers are let
-	// in: some five microseconds. Writers wait so long, and new lookups behind them.
-	holdWork = 2048
+	// holdKeys is how many keys of runs are compared under one hold of the lock before writers
+	// are let in: some five microseconds. Writers wait so long, and new lookups behind them.
+	holdKeys = 2048
+	// What else a lookup does takes as long as comparing so many keys of a run: beginning one, a
+	// group of slots by its digest from memory, and asking the table for a key, alone or in a batch.
+	keysPerCompare = 8
+	keysPerGroup   = 32
+	keysPerLookup  = 32
+	keysPerBatched = 12
 	// maxStride is the largest stride that bytes between keys and slots between records have room for.
 	maxStride = min(math.MaxInt32, math.MaxInt/maxHashLen)
 	// firstWindow is how many keys are compared at first. It grows eightfold while
@@ -51,13 +56,13 @@ const (
 	// once instead of following the log.
 	batchFrom = 4
 	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
-	// work it has done under the lock: about as much as comparing a run of a whole segment.
+	// time it has held the lock: that takes about as long as comparing a run of a whole segment.
 	scatteredKeys = 384
 )
 
 // Begin starts a lookup of keys of hashLen bytes.
 func (x *Index) Begin(c *Cursor, hashLen int) {
-	c.hashLen, c.next, c.logStep, c.window, c.lonely, c.work = hashLen, noSlot, 1, firstWindow, 0, 0
+	c.hashLen, c.next, c.logStep, c.window, c.lonely = hashLen, noSlot, 1, firstWindow, 0
 	c.epoch = x.epoch.Load()
 	c.found = c.found[:0]
 }
@@ -79,13 +84,11 @@ func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbse
 	r := x.mu.RLock()
 	defer x.mu.RUnlock(r)
 	clean = x.resumeCursor(c)
-	c.work += workPerCall
-	p := probing{x: x, c: c, keys: keys, step: stride * c.hashLen, stride: stride, runs: runs, stop: stopAtAbsent}
-	for hold := c.work + holdWork; p.more(); {
-		if c.work >= hold {
+	p := probing{x: x, c: c, keys: keys, step: stride * c.hashLen, stride: stride, runs: runs, stop: stopAtAbsent, left: holdKeys}
+	for p.more() {
+		if p.left <= 0 {
 			x.mu.pass(r)
-			c.work += workPerCall
-			hold = c.work + holdWork
+			p.left = holdKeys
 			if !x.resumeCursor(c) { // what was found is gone
 				clean = false
 				runs[0], p.filled = Run{N: p.covered}, 1
@@ -123,6 +126,7 @@ type probing struct {
 	filled       int  // runs
 	covered      int  // keys
 	stopped      bool
+	left         int // keys to compare under this hold of the lock
 }
 
 func (p *probing) more() bool {
@@ -215,7 +219,7 @@ func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
 	for k < n && seg.groupClass[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
 		k++
 	}
-	p.c.work += workPerRun + (k+1)*workPerGroup
+	p.left -= keysPerCompare + (k+1)*keysPerGroup
 	return k * groupSlots
 }
 
@@ -230,7 +234,7 @@ func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
 	}
 	records := seg.records(i, min(n*c.logStep, segmentSlots-i))
 	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
-	c.work += workPerRun + equal + n/8
+	p.left -= keysPerCompare + equal + n/8
 	if equal < n {
 		c.window = firstWindow
 	} else {
@@ -263,7 +267,7 @@ func (p *probing) locate() {
 	c := p.c
 	key := p.keys[:c.hashLen:c.hashLen]
 	c.lonely++
-	c.work += workPerKey
+	p.left -= keysPerLookup
 	s := p.x.find(p.x.hash(key), key)
 	if s == noSlot {
 		c.next = noSlot
@@ -281,12 +285,12 @@ func (p *probing) locate() {
 func (p *probing) locateBatch() {
 	c := p.c
 	k := keyArray{p.keys, p.step, c.hashLen, min(p.numLeft(), scatteredKeys)}
-	c.work += workPerKey
+	p.left -= keysPerLookup
 	behind := 0
 	var b batch
 	for g := 0; g*partKeys < k.n && p.filled < len(p.runs) && !p.stopped; g++ {
 		slots := p.x.findPart(&b, &k, g)
-		c.work += len(slots) * workPerBatch
+		p.left -= len(slots) * keysPerBatched
 		behind = 0
 		for i := 0; i < len(slots) && p.filled < len(p.runs) && !p.stopped; {
 			s := slots[i]

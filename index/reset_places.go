@@ -2,130 +2,104 @@ package index
 
 import (
 	"math/bits"
+	"runtime"
 	"slices"
 
 	"github.com/hitline/hitline/simd"
 )
 
-// PlacesReset removes places from all entries, as Evict of every key from each of them would,
-// step by step. BeginResetPlaces begins it. It belongs to one goroutine at a time.
-type PlacesReset struct {
-	index   *Index   // nil if none is under way
+// placesReset is a call of ResetPlaces under way.
+type placesReset struct {
 	places  []uint64 // bitset of those to remove
 	rest    []uint64 // bitset of those that a class keeps
 	epoch   uint64   // of the index when it began
 	at, end slot     // the next slot, and the end of the log when it began
-	work    int
+	left    int      // words to read under this hold of writing
 }
 
 const (
-	// resetWork is the work of a hold of writing that has found nothing to change: 20
-	// microseconds.
-	resetWork = 8 << 10
-	// workPerScan is looking at a run of slots of one class.
-	workPerScan = 4
-	// workPerSetClass is giving an entry that stays another class.
-	workPerSetClass = 2
+	// resetWords is how many words of bitsets of places a hold of writing reads that finds nothing
+	// to change: 20 microseconds.
+	resetWords = 32 << 10
+	// wordsPerRun is how many words take as long as looking at a run of slots of one class.
+	wordsPerRun = 16
+	// wordsPerPlace is how many words take as long as removing a place from a class.
+	wordsPerPlace = 8
 )
 
-// ResetPlaces removes all that the places hold; see BeginResetPlaces.
+// ResetPlaces removes places from all entries, as Evict of every key from each of them would. It
+// takes the lock of writers for some 20 microseconds at a time, in which it changes at most a
+// group of slots, and lets others in between. Meanwhile stores move no entries. An entry that no
+// place holds any more is gone, also if it would need a class and none can be had, as with Evict.
+// What is stored to the places meanwhile may go or stay. It fails with ErrPlace. places is only
+// borrowed.
 func (x *Index) ResetPlaces(places []int) error {
-	var r PlacesReset
-	if err := x.BeginResetPlaces(&r, places); err != nil {
+	r, err := x.beginReset(places)
+	if err != nil {
 		return err
 	}
-	for !r.Step(resetWork) {
-		continue
+	for done := false; !done; {
+		x.writing.Lock()
+		done = x.resetSome(r)
+		x.writing.Unlock()
+		runtime.Gosched() // a store may wait for the lock
 	}
 	return nil
 }
 
-// BeginResetPlaces begins to remove all that the places hold. Step goes on with it; the caller
-// must call Step until it is done, or End. Meanwhile stores move no entries. An entry that no
-// place holds any more is gone, also if it would need a class and none can be had, as with Evict.
-// What is stored to the places before it is done may go or stay. It fails with ErrPlace. places
-// is only borrowed. Safe for concurrent use with different PlacesResets.
-func (x *Index) BeginResetPlaces(r *PlacesReset, places []int) error {
-	*r = PlacesReset{places: make([]uint64, x.layout.words), rest: make([]uint64, x.layout.words)}
+// beginReset begins to remove places. The caller calls resetSome until that is done.
+func (x *Index) beginReset(places []int) (*placesReset, error) {
+	r := &placesReset{places: make([]uint64, x.layout.words), rest: make([]uint64, x.layout.words)}
 	for _, p := range places {
 		if p < 0 || p >= x.places {
-			return ErrPlace
+			return nil, ErrPlace
 		}
 		r.places[p/64] |= 1 << (p % 64)
 	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	r.index, r.epoch, r.end = x, x.epoch.Load(), slot(len(x.segments))<<segmentBits
+	r.epoch, r.end = x.epoch.Load(), slot(len(x.segments))<<segmentBits
 	x.resetting = append(x.resetting, r)
-	return nil
+	return r, nil
 }
 
-// Step goes on until about as much work is done, in units of 2 to 3 nanoseconds, and reports
-// whether all is done. Lookups and other changes go on between its holds.
-func (r *PlacesReset) Step(work int) (done bool) {
-	for x := r.index; r.index != nil && work > 0; {
-		x.writing.Lock()
-		x.resetSome(r)
-		worked := x.work
-		x.writing.Unlock()
-		r.work += worked
-		work -= worked
+// resetSome is one hold of writing: it passes groups of slots that have none of the places, and
+// changes the first one that has. It reports whether all is done: nothing is left to do if the
+// index was reset since.
+func (x *Index) resetSome(r *placesReset) (done bool) {
+	r.left = resetWords
+	for r.at < r.end && x.epoch.Load() == r.epoch {
+		if r.left <= 0 {
+			return false
+		}
+		seg, i := x.at(r.at)
+		n := groupSlots - i%groupSlots
+		if x.anyHolds(r, seg, i, n) {
+			x.resetGroup(r, n)
+			return false
+		}
+		r.at += slot(n)
 	}
-	return r.index == nil
-}
-
-// Work is what Step has cost so far, in units of 2 to 3 nanoseconds.
-func (r *PlacesReset) Work() int { return r.work }
-
-// End gives up what is not done yet. It does nothing if all is done, or nothing was begun.
-func (r *PlacesReset) End() {
-	if x := r.index; x != nil {
-		x.writing.Lock()
-		x.endReset(r)
-		x.writing.Unlock()
-	}
-}
-
-func (x *Index) endReset(r *PlacesReset) {
 	at := slices.Index(x.resetting, r)
 	x.resetting = slices.Delete(x.resetting, at, at+1)
 	x.resets.Add(1)
 	if x.dump != nil {
 		x.dump.addResetPlaces(r.places)
 	}
-	r.index = nil
-}
-
-// resetSome is one hold of writing: it passes groups of slots that have none of the places, and
-// changes the first one that has. If the index was reset since, nothing is left to do.
-func (x *Index) resetSome(r *PlacesReset) {
-	x.work = workPerCall
-	for r.at < r.end && x.epoch.Load() == r.epoch {
-		if x.work >= resetWork {
-			return
-		}
-		seg, i := x.at(r.at)
-		n := groupSlots - i%groupSlots
-		if x.anyHolds(seg, i, n, r.places) {
-			x.resetGroup(r, n)
-			return
-		}
-		r.at += slot(n)
-	}
-	x.endReset(r)
+	return true
 }
 
 // anyHolds tells whether one of n entries from offset i on is held by one of the places.
-func (x *Index) anyHolds(seg *segment, i, n int, places []uint64) bool {
+func (x *Index) anyHolds(r *placesReset, seg *segment, i, n int) bool {
 	for end := i + n; i < end; {
-		x.work += workPerScan + len(places)/4
+		r.left -= wordsPerRun + len(r.places)
 		id := seg.classOf(i)
 		if id == noClass {
 			i += simd.RunLength16(seg.class[i:end])
 			continue
 		}
 		for w, held := range x.coverage[id].places {
-			if held&places[w] != 0 {
+			if held&r.places[w] != 0 {
 				return true
 			}
 		}
@@ -136,8 +110,8 @@ func (x *Index) anyHolds(seg *segment, i, n int, places []uint64) bool {
 
 // resetGroup removes the places from the next n entries, which are in one group of slots. It ends
 // early if they have many classes of many places.
-func (x *Index) resetGroup(r *PlacesReset, n int) {
-	x.work += x.classes.freeIdle() * workPerClass
+func (x *Index) resetGroup(r *placesReset, n int) {
+	x.classes.freeIdle()
 	seg, i := x.at(r.at)
 	var to [groupSlots]class
 	var gone []slot
@@ -155,7 +129,7 @@ func (x *Index) resetGroup(r *PlacesReset, n int) {
 		} else {
 			gone = append(gone, r.at+slot(j))
 		}
-		if x.work >= resetWork {
+		if r.left <= 0 {
 			n = j + 1
 			break
 		}
@@ -167,7 +141,7 @@ func (x *Index) resetGroup(r *PlacesReset, n int) {
 
 // without returns the class of the places that a class has and r does not remove. It returns
 // noClass if there are none, or if it needs a new class and none can be had.
-func (x *Index) without(r *PlacesReset, from class) class {
+func (x *Index) without(r *placesReset, from class) class {
 	c := x.classes
 	have := c.coverage[from]
 	held, hash := have.held, have.hash
@@ -178,7 +152,7 @@ func (x *Index) without(r *PlacesReset, from class) class {
 			hash ^= c.layout.hash(w*64 + bits.TrailingZeros64(removed))
 		}
 	}
-	x.work += workPerScan + len(r.rest)/4 + 2*(have.held-held)
+	r.left -= wordsPerRun + len(r.rest) + wordsPerPlace*(have.held-held)
 	switch held {
 	case have.held:
 		return from
@@ -218,7 +192,6 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 	if slices.Equal(seg.class[i:i+len(to)], to) {
 		return
 	}
-	x.work += workPerCall + workPerGroup + len(to)*workPerSetClass
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	group := &seg.groupClass[i/groupSlots]

@@ -3,6 +3,7 @@ package index
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,6 +28,20 @@ func storeSome(t *testing.T, x *Index, keys []byte, places int, seed uint64) {
 		from := rng.IntN(n)
 		storeAt(t, x, place, cut(keys, from, from+1+rng.IntN(n-from)))
 	}
+}
+
+// beginReset begins a reset of places, for resetHold.
+func beginReset(t testing.TB, x *Index, places ...int) *placesReset {
+	r, err := x.beginReset(places)
+	require.NoError(t, err)
+	return r
+}
+
+// resetHold is one hold of the lock of writers in ResetPlaces.
+func resetHold(x *Index, r *placesReset) (done bool) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	return x.resetSome(r)
 }
 
 // A reset of places leaves what an evict of every key from each of them leaves.
@@ -88,10 +103,9 @@ func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	storeAt(t, x, 0, keys)
 	_, err := x.Evict(0, cut(keys, 0, 1024), 32) // free slots at the beginning of the log
 	require.NoError(t, err)
-	var r PlacesReset
-	require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
+	r := beginReset(t, x, 0)
 	for r.at < segmentSlots {
-		require.False(t, r.Step(1))
+		require.False(t, resetHold(x, r))
 	}
 	last := cut(keys, segmentSlots, 2*segmentSlots)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -100,7 +114,7 @@ func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 		mixed = append(mixed, cut(last, i, i+1)...)
 	}
 	storeAt(t, x, 1, mixed) // scattered all over the segment
-	for !r.Step(1) {
+	for !resetHold(x, r) {
 		continue
 	}
 	for _, set := range held(x, last) {
@@ -109,27 +123,50 @@ func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	checkBooks(t, x)
 }
 
-// A step is bounded by the work it is given. A reset of all ends it, and so does End.
-func TestResetPlacesInSteps(t *testing.T) {
+// A hold of the lock changes at most a group of slots. A reset of all ends the reset of places.
+func TestResetPlacesInHolds(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 4*segmentSlots)
 	storeAt(t, x, 0, keys)
 	require.ErrorIs(t, x.ResetPlaces([]int{0, 2}), ErrPlace)
 	require.ErrorIs(t, x.ResetPlaces([]int{-1}), ErrPlace)
-	var r PlacesReset
-	r.End()
-	for _, end := range []func(){r.End, x.Reset} {
-		require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
-		before := x.Stats().Entries
-		require.False(t, r.Step(1))
-		require.Equal(t, before-groupSlots, x.Stats().Entries)
-		require.GreaterOrEqual(t, r.Work(), groupSlots*workPerEvicted)
-		end()
-		require.True(t, r.Step(1))
-		require.Empty(t, x.resetting)
-		storeAt(t, x, 0, keys)
-		require.EqualValues(t, 4*segmentSlots, x.Stats().Entries)
+	r := beginReset(t, x, 0)
+	for n := int64(1); n <= 4*segmentSlots/groupSlots/2; n++ {
+		require.False(t, resetHold(x, r))
+		require.Equal(t, 4*segmentSlots-n*groupSlots, x.Stats().Entries)
 	}
+	x.Reset()
+	storeAt(t, x, 0, keys)
+	require.True(t, resetHold(x, r))
+	require.Empty(t, x.resetting)
+	require.EqualValues(t, 4*segmentSlots, x.Stats().Entries)
 	checkBooks(t, x)
+}
+
+// Stores go on while places are reset.
+func TestStoresDuringResetPlaces(t *testing.T) {
+	const entries = 1 << 19
+	x, keys, other := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, entries), drawnKeys(2, 1)
+	eachChain(keys, func(c []byte) { storeAt(t, x, 0, c) })
+	done := make(chan error)
+	go func() { done <- x.ResetPlaces([]int{0}) }()
+	var longest time.Duration
+	for stores := 0; ; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			require.EqualValues(t, 1, x.Stats().Entries)
+			require.Greater(t, stores, 20)
+			t.Logf("%d stores meanwhile, the longest took %s", stores, longest)
+			return
+		default:
+			begun := time.Now()
+			storeAt(t, x, 1, other)
+			longest = max(longest, time.Since(begun))
+			if n := x.Stats().Entries; 1 < n && n < entries {
+				stores++
+			}
+		}
+	}
 }
 
 // An entry that needs a class where none can be had is gone.
@@ -152,31 +189,22 @@ func TestResetPlacesWithoutClasses(t *testing.T) {
 	checkBooks(t, x)
 }
 
-// BenchmarkResetPlaces resets a place that holds all entries: alone, or as one of two. It
-// reports the time of an entry, and of the units of work that are counted.
+// BenchmarkResetPlaces resets a place that holds all entries: alone, or as one of two.
 func BenchmarkResetPlaces(b *testing.B) {
 	const entries = 1 << 20
 	keys := drawnKeys(1, entries)
 	for name, places := range map[string]int{"entries=go": 1, "entries=stay": 2} {
 		b.Run(name, func(b *testing.B) {
 			x := mustNew(b, manyPlaces(0, 2))
-			work := 0
 			for b.Loop() {
 				b.StopTimer()
 				for p := range places {
 					eachChain(keys, func(c []byte) { storeAt(b, x, p, c) })
 				}
 				b.StartTimer()
-				var r PlacesReset
-				require.NoError(b, x.BeginResetPlaces(&r, []int{0}))
-				for !r.Step(1 << 15) {
-					continue
-				}
-				work += r.Work()
+				require.NoError(b, x.ResetPlaces([]int{0}))
 			}
-			took := float64(b.Elapsed().Nanoseconds())
-			b.ReportMetric(took/float64(b.N)/entries, "ns/entry")
-			b.ReportMetric(took/float64(work), "ns/unit")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/entries, "ns/entry")
 		})
 	}
 }
@@ -192,12 +220,14 @@ func TestResetPlacesOfManyClasses(t *testing.T) {
 	for i := range groupSlots {
 		require.NoError(t, x.Store(&Writer{}, append(places, lost+i), cut(keys, i, i+1), 32))
 	}
-	var r PlacesReset
-	require.NoError(t, x.BeginResetPlaces(&r, places))
-	for done := false; !done; {
-		worked := r.Work()
-		done = r.Step(1)
-		require.Less(t, r.Work()-worked, resetWork+4*lost)
+	r := beginReset(t, x, places...)
+	holds := 0
+	for ; r.at < groupSlots; holds++ {
+		require.False(t, resetHold(x, r))
+	}
+	require.Greater(t, holds, groupSlots/4)
+	for !resetHold(x, r) {
+		continue
 	}
 	for i, set := range held(x, keys) {
 		want := make([]uint64, numPlaces/64)

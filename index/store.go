@@ -17,7 +17,6 @@ type Writer struct {
 	full    bool
 	use     uint64 // when the store began, by Index.clock; 0 before that
 	loads   bool   // it loads a dump: what was used later stays
-	work    int
 	stored  int
 }
 
@@ -39,7 +38,6 @@ func (x *Index) Store(w *Writer, places []int, keys []byte, hashLen int) error {
 	for len(keys) > 0 && !w.full {
 		x.writing.Lock()
 		n, err := x.storeBatch(w, &next, places, keys, hashLen)
-		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
 			x.refused.Add(1)
@@ -86,21 +84,19 @@ type storing struct {
 // works out all that changes while readers go on, and then changes it at once. ahead has what
 // fetchAhead knows of these keys, and then of the next ones.
 func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, hashLen int) (n int, _ error) {
-	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
 		return 0, err
 	}
 	x.used, x.splits = true, 0
 	x.applyTouches(touchStore)
 	x.releaseStep()
-	x.work += x.classes.freeIdle() * workPerClass
+	x.classes.freeIdle()
 	if w.use == 0 {
 		w.use = x.nextUse()
 		x.storeAt = w.use
 	}
 	var b storing
 	b.n, b.places = min(len(keys)/hashLen, batchKeys), len(places)
-	x.work += b.n * workPerStored
 	keys, rest := keys[:b.n*hashLen], keys[b.n*hashLen:]
 	x.findStored(&b, ahead, w, keys, hashLen)
 	fresh, err := x.classify(&b, places, keys, hashLen)

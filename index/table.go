@@ -319,7 +319,6 @@ func (x *Index) divide(old *page, halves *[2]*page, depth uint) (used [2]int) {
 	if newTags {
 		x.splits++ // as it takes so long
 	}
-	x.work += workPerSplit + len(rest)*workPerRehash
 	x.hashSlots(rest, func(h uint64, s slot) {
 		half := h >> (64 - depth) & 1
 		halves[half].insert(h, s)

@@ -159,13 +159,3 @@ func (c *coalescer) invalidate() {
 	clear(c.inflight)
 	c.mu.Unlock()
 }
-
-// numFollowers returns how many lookups wait for the outcome of an equal one.
-func (c *coalescer) numFollowers() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.inflight {
-		n += l.followers
-	}
-	return n
-}

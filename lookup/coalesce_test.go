@@ -65,6 +65,145 @@ func TestShareDeadlines(t *testing.T) {
 	})
 }
 
+// asked asks for the hit of hashes in a goroutine.
+func asked(ctx context.Context, s *Service, numTokens int64, keys []byte, hashLen int) <-chan int64 {
+	tokens := make(chan int64, 1)
+	go func() {
+		hit, err := s.Lookup(ctx, numTokens, coordinator.NewHashes(keys, hashLen))
+		if err != nil {
+			hit.Tokens = -1
+		}
+		tokens <- hit.Tokens
+	}()
+	return tokens
+}
+
+// TestShareOneCall has equal lookups come while one asks, and one after it.
+func TestShareOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := lookuptest.Chain("a", 8, 32)
+		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		store.Holding(gate, "exists", "")
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		calls := store.Calls.Load()
+		var all []<-chan int64
+		for range 8 {
+			all = append(all, asked(t.Context(), s, 128, bytes.Clone(keys), 32))
+		}
+		synctest.Wait()
+		close(gate.Open)
+		for _, tokens := range all {
+			require.EqualValues(t, 128, <-tokens)
+		}
+		require.EqualValues(t, 1, store.Calls.Load()-calls)
+		require.EqualValues(t, 7, s.Stat().BackendShared)
+		require.EqualValues(t, 8, s.Stat().Lookups)
+		require.EqualValues(t, 8*128, s.Stat().HitTokens)
+		require.EqualValues(t, 128, <-asked(t.Context(), s, 128, keys, 32))
+		require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
+	})
+}
+
+// TestShareEqualOnly makes lookups that differ in one respect each.
+func TestShareEqualOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := lookuptest.Chain("a", 8, 32)
+		other := bytes.Clone(keys)
+		other[0] ^= 1 // no chain: the last hash is the same
+		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		store.Holding(gate, "exists", "")
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		all := []<-chan int64{
+			asked(t.Context(), s, 128, keys, 32), asked(t.Context(), s, 128, other, 32), asked(t.Context(), s, 112, keys[:7*32], 32),
+			asked(t.Context(), s, 256, keys, 32), asked(t.Context(), s, 128, keys, 16),
+		}
+		synctest.Wait()
+		require.EqualValues(t, 5, gate.Held.Load(), "each asks")
+		close(gate.Open)
+		for i, want := range []int64{128, 0, 112, 128, 0} {
+			require.Equal(t, want, <-all[i], "lookup %d", i)
+		}
+	})
+}
+
+// TestShareEndsAtChange makes changes while an equal lookup asks.
+func TestShareEndsAtChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := lookuptest.Chain("a", 8, 32)
+		hashes := coordinator.NewHashes(keys, 32)
+		store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+		var calls atomic.Int64
+		store.Before = func(ctx context.Context, op string, _ []string) error {
+			if op == "exists" && calls.Add(1) == 1 {
+				return gate.Wait(ctx)
+			}
+			return nil
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		early := asked(t.Context(), s, 128, keys, 32)
+		synctest.Wait()
+		for i, change := range []func() error{
+			func() error { return s.Store(t.Context(), coordinator.GroupRank{}, hashes) },
+			func() error {
+				return s.Evict(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:32], 32))
+			},
+			func() error { return s.Reset(t.Context()) },
+		} {
+			require.NoError(t, change())
+			require.Equal(t, []int64{128, 0, 0}[i], <-asked(t.Context(), s, 128, keys, 32))
+		}
+		require.EqualValues(t, 4, calls.Load(), "none shared the first one's call")
+		close(gate.Open)
+		<-early
+	})
+}
+
+// TestShareCancelled cancels the lookup that asks: the call goes on for those that share it, and ends with
+// the last of them.
+func TestShareCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := lookuptest.Chain("a", 8, 32)
+		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		var ended atomic.Int64
+		store.Before = func(ctx context.Context, op string, _ []string) (err error) {
+			if op == "exists" {
+				if err = gate.Wait(ctx); err != nil {
+					ended.Add(1)
+				}
+			}
+			return err
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		ask := func() (cancel func(), tokens <-chan int64) {
+			ctx, end := context.WithCancel(t.Context())
+			tokens = asked(ctx, s, 128, keys, 32)
+			synctest.Wait()
+			return func() { end(); synctest.Wait() }, tokens
+		}
+		cancelFirst, _ := ask()
+		cancelSecond, _ := ask()
+		cancelFirst()
+		require.Zero(t, ended.Load(), "it goes on for the other")
+		cancelSecond()
+		require.EqualValues(t, 1, ended.Load(), "it ends with the last")
+
+		cancelFirst, _ = ask()
+		cancelSecond, _ = ask()
+		cancelThird, tokens := ask()
+		defer cancelThird()
+		cancelFirst()
+		cancelSecond()
+		close(gate.Open)
+		require.EqualValues(t, 128, <-tokens)
+		require.EqualValues(t, 2, gate.Held.Load())
+		require.EqualValues(t, 1, ended.Load())
+	})
+}
+
 // TestRemoteOneDeadline spends a lookup's time in several rounds.
 func TestRemoteOneDeadline(t *testing.T) {
 	for _, n := range []int{100, 1000} { // one round, two

@@ -51,7 +51,7 @@ func (r *Reader) beginCommand() error {
 // readCommand consumes the next bytes of a command's body. A command that arrives whole is read in
 // place; a cut one is gathered as it arrives.
 func (r *Reader) readCommand(p []byte, h Handler) error {
-	hello := r.stage == stageHello
+	isHello := r.stage == stageHello
 	if r.bodyLeft > 0 || len(r.gathered) > 0 {
 		r.gather(p)
 		p = r.gathered
@@ -61,7 +61,7 @@ func (r *Reader) readCommand(p []byte, h Handler) error {
 	}
 	r.gathered = nil // commands are rare and mostly arrive whole, so an idle connection retains no buffer
 	err := r.handleCommand(p, h)
-	if hello {
+	if isHello {
 		clear(p)
 	}
 	if err != nil {
@@ -72,15 +72,14 @@ func (r *Reader) readCommand(p []byte, h Handler) error {
 
 // gather appends bytes of a cut command. Those of a HELLO are overwritten where they were.
 func (r *Reader) gather(p []byte) {
-	if r.stage != stageHello {
-		r.gathered = append(r.gathered, p...)
-		return
-	}
-	if r.gathered == nil {
+	isHello := r.stage == stageHello
+	if isHello && r.gathered == nil {
 		r.gathered = make([]byte, 0, r.frame.size) // at most maxHello; growing would leave copies
 	}
 	r.gathered = append(r.gathered, p...)
-	clear(p)
+	if isHello {
+		clear(p)
+	}
 }
 
 // handleCommand handles a whole command; body is not empty.

@@ -147,22 +147,20 @@ const (
 // AppendDone appends the reply 01 and the frames of payload, which are encoded; payload
 // may be empty.
 func AppendDone(dst, envelope, payload []byte) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte{StatusDone}, len(payload) > 0)
+	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, len(payload) > 0)
 	return append(dst, payload...)
 }
 
 // AppendRefusal appends a reply of StatusFailed or StatusPartial. A frame with the text follows
 // unless it is empty, and then one with the details unless they are.
 func AppendRefusal(dst, envelope []byte, status byte, text string, details []byte) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte{status}, text != "")
+	dst = AppendFrame(append(dst, envelope...), []byte{status}, text != "")
 	if text == "" {
 		return dst
 	}
 	dst = append(AppendFrameHeader(dst, len(text), len(details) > 0), text...)
-	if len(details) > 0 {
-		dst = AppendFrame(dst, details, false)
+	if len(details) == 0 {
+		return dst
 	}
-	return dst
+	return AppendFrame(dst, details, false)
 }

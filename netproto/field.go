@@ -21,7 +21,7 @@ type field struct {
 // The frames of requests. Those named any… are read as leniently as the reference does.
 var (
 	ignoredField = field{}
-	tagField     = field{name: "the tag", read: (*Reader).readScratch, end: (*Reader).endTag}
+	tagField     = field{read: (*Reader).readScratch, end: (*Reader).endTag}
 
 	anyNumTokens = field{name: "num_tokens", read: (*Reader).readNumTokens}
 	anyHashLen   = field{name: "hash_len", read: (*Reader).readHashLen, end: (*Reader).endAnyHashLen}
@@ -67,20 +67,18 @@ func want(text string, sizes ...uint64) func(r *Reader) *Problem {
 		if slices.Contains(sizes, r.frame.size) {
 			return nil
 		}
-		return r.badFrame(" is " + strconv.FormatUint(r.frame.size, 10) + " bytes, want " + text)
+		return r.wrongSize(text)
 	}
 }
 
 // wantEntries returns a check of a frame of at most limit entries of size bytes each.
 func wantEntries(name string, size, limit uint64) func(r *Reader) *Problem {
 	return func(r *Reader) *Problem {
-		n := r.frame.size / size
 		switch {
 		case r.frame.size%size != 0:
-			return r.badFrame(" is " + strconv.FormatUint(r.frame.size, 10) + " bytes, want a multiple of " + strconv.FormatUint(size, 10))
-		case n > limit:
-			text := strconv.FormatUint(n, 10) + " " + name + ", want at most " + strconv.FormatUint(limit, 10)
-			return &Problem{Code: CodeTooLarge, Text: text, Frame: r.body - 1, Limit: int64(limit)}
+			return r.wrongSize("a multiple of " + strconv.FormatUint(size, 10))
+		case r.frame.size/size > limit:
+			return r.largeFrame(int(limit), name)
 		}
 		return nil
 	}
@@ -93,7 +91,7 @@ func wantText(limit int) func(r *Reader) *Problem {
 		case r.frame.size == 0:
 			return r.badFrame(" is empty")
 		case r.frame.size > uint64(limit):
-			return r.largeFrame(limit)
+			return r.largeFrame(limit, "bytes")
 		}
 		return nil
 	}
@@ -110,7 +108,7 @@ func readInto(buffer func(q *Request) *[]byte) func(r *Reader, p []byte) {
 // readScratch gathers a frame in scratch. What does not fit is ignored.
 func (r *Reader) readScratch(p []byte) { r.filled += copy(r.scratch[r.filled:], p) }
 
-// endTag looks up the tag.
+// endTag looks up the tag, which tells how many frames may follow.
 func (r *Reader) endTag() *Problem {
 	name := r.scratch[:r.filled]
 	if r.frame.size <= uint64(len(name)) {
@@ -119,41 +117,37 @@ func (r *Reader) endTag() *Problem {
 	if r.req.Tag == TagUnknown {
 		return unknownRequest(name, r.frame.size)
 	}
-	return nil
+	return r.checkMore()
 }
 
 // readNumTokens appends big-endian digits to num_tokens, and updates its remainder.
 func (r *Reader) readNumTokens(p []byte) {
-	for _, b := range p {
-		r.req.NumTokens = foldByte(r.req.NumTokens, b)
-		if r.alignment > 0 {
+	q := &r.req
+	q.NumTokens = appendDigits(q.NumTokens, p)
+	if r.alignment > 0 {
+		for _, b := range p {
 			r.remainder = (r.remainder<<8 | uint64(b)) % r.alignment
 		}
 	}
-	r.req.Unaligned = r.remainder != 0
+	q.Unaligned = r.remainder != 0
 }
 
 // readHashLen appends big-endian digits to hash_len.
-func (r *Reader) readHashLen(p []byte) {
-	for _, b := range p {
-		r.hashLen = foldByte(r.hashLen, b)
-	}
-}
+func (r *Reader) readHashLen(p []byte) { r.hashLen = appendDigits(r.hashLen, p) }
 
 func (r *Reader) endAnyHashLen() *Problem {
 	if r.hashLen > MaxHashLen {
-		return r.badFrame(" is over 64")
+		return r.badFrame(" is over 64") // hashLen may be saturated
 	}
 	r.req.HashLen = int(r.hashLen)
 	return nil
 }
 
 func (r *Reader) endHashLen() *Problem {
-	if r.hashLen == 0 || r.hashLen > MaxHashLen {
-		return r.badFrame(" is " + strconv.FormatUint(r.hashLen, 10) + ", want 1 to 64")
+	if r.hashLen == 0 {
+		return r.badFrame(" is 0, want 1 to 64")
 	}
-	r.req.HashLen = int(r.hashLen)
-	return nil
+	return r.endAnyHashLen()
 }
 
 // beginAnyBlob counts the hashes. A trailing partial one is ignored.
@@ -171,7 +165,7 @@ func (r *Reader) beginKeys() *Problem {
 	case r.frame.size == 0:
 		return r.badFrame(" is empty")
 	case r.frame.size%n != 0:
-		return r.badFrame(" is " + strconv.FormatUint(r.frame.size, 10) + " bytes, want a multiple of hash_len, " + strconv.FormatUint(n, 10))
+		return r.wrongSize("a multiple of hash_len, " + strconv.FormatUint(n, 10))
 	}
 	r.req.NumHashes = int(r.frame.size / n)
 	return nil
@@ -181,6 +175,16 @@ func (r *Reader) beginKeys() *Problem {
 func (r *Reader) beginFurtherKey() *Problem {
 	n := uint64(r.req.HashLen)
 	return want(strconv.FormatUint(n, 10), n)(r)
+}
+
+// endRank decodes a rank of 6, 8 or 12 bytes. A missing pcp_rank is 0; the last four bytes have no effect.
+func (r *Reader) endRank() *Problem {
+	b, to := r.scratch[:], &r.req.GroupRank
+	to.Group, to.TPRank, to.PPRank = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b[4:])
+	if r.filled >= rankPCPLen {
+		to.PCPRank = binary.BigEndian.Uint16(b[6:])
+	}
+	return nil
 }
 
 func (r *Reader) endNumbers() *Problem {
@@ -202,7 +206,7 @@ func (r *Reader) beginToken() *Problem {
 // beginEcho begins a frame of a ping, which will be a frame of the reply.
 func (r *Reader) beginEcho() *Problem {
 	if r.frame.size > uint64(MaxPing-r.echoSize) {
-		return r.largeFrame(MaxPing)
+		return r.largeFrame(MaxPing, "bytes")
 	}
 	r.echoSize += int(r.frame.size)
 	r.req.Echo = AppendFrameHeader(r.req.Echo, int(r.frame.size), r.frame.more())

@@ -1,5 +1,10 @@
 package netproto
 
+import (
+	"cmp"
+	"strconv"
+)
+
 // Tag is the kind of a request: its first body frame.
 type Tag uint8
 
@@ -26,6 +31,11 @@ const (
 // NumTags is the number of kinds, that of unknown requests included.
 const NumTags = len(kinds)
 
+// ProtocolVersion is the number by which the reply to a ping names the wire. It changes when
+// clients of the former number would be answered wrongly. Requests, fields of JSON documents and
+// frames that former clients do not ask for may be added under the same number.
+const ProtocolVersion = 1
+
 // kind is how the requests of one kind are read.
 type kind struct {
 	name     string   // the tag on the wire
@@ -34,11 +44,11 @@ type kind struct {
 	rest     *field   // each further frame; nil if there must be none
 }
 
-// kinds has all requests. A new one is a row here.
+// kinds has all requests. A new one is a row here. The name in its row is at most maxScratch bytes long.
 var kinds = [...]kind{
 	TagUnknown: {name: "unknown", rest: &ignoredField},
 
-	// Read as leniently as the reference does: integers of any length, and frames too many.
+	// The reference ignores further frames of these two.
 	TagLookup: {name: "lookup", fields: lookupFields, rest: &ignoredField},
 	TagReset:  {name: "reset", rest: &ignoredField},
 
@@ -80,26 +90,17 @@ func parseTag(b []byte) Tag {
 	return TagUnknown
 }
 
-// field returns how body frame i is read, counted from the tag, which is 0.
-func (k *kind) field(i int) *field {
-	switch {
-	case i == 0:
-		return &tagField
-	case i <= len(k.fields):
-		return k.fields[i-1]
-	case k.rest != nil:
-		return k.rest
-	}
-	return &ignoredField // a problem, see checkMore
-}
-
 // beginBody begins a body frame, whose header has been read. At a blob it calls Begin.
 func (r *Reader) beginBody(h Handler) {
-	q := &r.req
-	f := kinds[q.Tag].field(r.body)
-	r.field = f
+	q, f := &r.req, &tagField
+	switch k := &kinds[q.Tag]; {
+	case r.body > len(k.fields):
+		f = cmp.Or(k.rest, &ignoredField) // one too many is a problem already
+	case r.body > 0:
+		f = k.fields[r.body-1]
+	}
+	r.field, r.filled = f, 0
 	r.body++
-	r.filled = 0
 	if q.Problem == nil && f.begin != nil {
 		q.Problem = f.begin(r)
 	}
@@ -131,9 +132,6 @@ func (r *Reader) endBody() {
 	if q.Problem == nil && r.field.end != nil {
 		q.Problem = r.field.end(r)
 	}
-	if q.Problem == nil && r.body == 1 { // the tag, which tells how many frames there may be
-		q.Problem = r.checkMore()
-	}
 }
 
 // checkMore returns a problem if a frame follows the current one, and the request has none there.
@@ -143,7 +141,7 @@ func (r *Reader) checkMore() *Problem {
 	if !r.frame.more() || k.rest != nil || r.body <= len(k.fields) {
 		return nil
 	}
-	return &Problem{Code: CodeBadRequest, Text: "a frame too many for " + k.name, Frame: r.body}
+	return &Problem{Code: CodeBadRequest, Text: "frame " + strconv.Itoa(r.body) + " is one too many for " + k.name, Frame: r.body}
 }
 
 // checkMissing returns a problem if the message has ended before its request has.
@@ -151,7 +149,7 @@ func (r *Reader) checkMissing() *Problem {
 	k := &kinds[r.req.Tag]
 	switch {
 	case r.body == 0:
-		return &noRequest
+		return &Problem{Code: CodeUnknownRequest, Text: "no request behind the delimiter"}
 	case r.body <= len(k.fields)-k.optional:
 		return &Problem{Code: CodeBadRequest, Text: k.fields[r.body-1].name + " is missing", Frame: r.body}
 	}

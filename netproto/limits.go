@@ -1,5 +1,7 @@
 package netproto
 
+import "cmp"
+
 // Limits bounds the messages of one connection. A field that is zero or below means its
 // default.
 type Limits struct {
@@ -46,11 +48,8 @@ const (
 
 // withDefaults returns l with its defaults filled in.
 func (l Limits) withDefaults() Limits {
-	if l.MaxMessage <= 0 {
-		l.MaxMessage = DefaultMaxMessage
+	return Limits{
+		MaxMessage: cmp.Or(max(l.MaxMessage, 0), DefaultMaxMessage),
+		MaxFrames:  cmp.Or(max(l.MaxFrames, 0), DefaultMaxFrames),
 	}
-	if l.MaxFrames <= 0 {
-		l.MaxFrames = DefaultMaxFrames
-	}
-	return l
 }

@@ -10,32 +10,35 @@ package netproto
 func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, error) {
 	limits = limits.withDefaults()
 	at := int64(0)
-	for n := 0; ; n++ {
-		if at == int64(len(b)) {
-			return frames, 0, ErrShort
-		}
+	for n := 0; at < int64(len(b)); n++ {
 		h := frameHeader{flags: b[at]}
 		body := at + int64(headerLen(h.flags))
+		isWhole := body <= int64(len(b))
+		if isWhole {
+			h = decodeHeader(b[at:body])
+		}
+		var err error
 		switch {
 		case h.flags&^(flagMore|flagLong|flagCommand) != 0:
-			return frames, 0, &FrameError{Err: ErrFlags, Frame: n, Byte: h.flags}
+			err = ErrFlags
 		case h.flags&flagCommand != 0:
-			return frames, 0, &FrameError{Err: ErrCommand, Frame: n, Byte: h.flags}
-		case body > int64(len(b)):
+			err = ErrCommand
+		case !isWhole:
 			return frames, 0, ErrShort
-		}
-		switch h = decodeHeader(b[at:body]); {
 		case n >= limits.MaxFrames:
-			return frames, 0, &FrameError{Err: ErrFrameCount, Frame: n, Byte: h.flags, Len: h.size}
+			err = ErrFrameCount
 		case body > limits.MaxMessage || h.size > uint64(limits.MaxMessage-body):
-			return frames, 0, &FrameError{Err: ErrMessageLength, Frame: n, Byte: h.flags, Len: h.size}
+			err = ErrMessageLength
 		case h.size > uint64(int64(len(b))-body):
 			return frames, 0, ErrShort
 		}
+		if err != nil {
+			return frames, 0, &FrameError{Err: err, Frame: n, Byte: h.flags, Len: h.size}
+		}
 		at = body + int64(h.size)
-		frames = append(frames, b[body:at:at])
-		if !h.more() {
+		if frames = append(frames, b[body:at:at]); !h.more() {
 			return frames, int(at), nil
 		}
 	}
+	return frames, 0, ErrShort
 }

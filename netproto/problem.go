@@ -25,10 +25,8 @@ const (
 // Error returns the text.
 func (p *Problem) Error() string { return p.Text }
 
-// noRequest is the problem of a message that ends with its delimiter.
-var noRequest = Problem{Code: CodeUnknownRequest, Text: "no request behind the delimiter"}
-
-// maxScratch is the length of the longest frame that is gathered in Reader.scratch. An unknown tag is quoted up to it.
+// maxScratch is the length of Reader.scratch: of the longest frame that is gathered there, or the
+// part of an unknown tag that is quoted.
 const maxScratch = 32
 
 // unknownRequest returns the problem of an unknown tag of size bytes, which name has in part.
@@ -46,10 +44,17 @@ func (r *Reader) badFrame(text string) *Problem {
 	return &Problem{Code: CodeBadRequest, Text: r.field.name + text, Frame: r.body - 1}
 }
 
-// largeFrame returns the problem of the current frame that is over limit bytes.
-func (r *Reader) largeFrame(limit int) *Problem {
-	return &Problem{
-		Code: CodeTooLarge, Text: r.field.name + " is over " + strconv.Itoa(limit) + " bytes",
-		Frame: r.body - 1, Limit: int64(limit),
+// wrongSize returns the problem of the current frame that has another length.
+func (r *Reader) wrongSize(want string) *Problem {
+	unit := " bytes, want "
+	if r.frame.size == 1 {
+		unit = " byte, want "
 	}
+	return r.badFrame(" is " + strconv.FormatUint(r.frame.size, 10) + unit + want)
+}
+
+// largeFrame returns the problem of the current frame that exceeds a limit.
+func (r *Reader) largeFrame(limit int, unit string) *Problem {
+	text := r.field.name + " exceeds " + strconv.Itoa(limit) + " " + unit
+	return &Problem{Code: CodeTooLarge, Text: text, Frame: r.body - 1, Limit: int64(limit)}
 }

@@ -30,15 +30,14 @@ type Reader struct {
 	limits    Limits
 	alignment uint64
 
-	stage     stage
-	head      [maxHeader]byte // the frame header being gathered
-	headLen   int             // bytes in head
-	frame     frameHeader     // the frame whose body is being read
-	bodyLeft  uint64          // bytes of that body not read yet
-	frames    int             // frames of this message begun
-	size      int64           // bytes of this message, the begun frames counted whole
-	phase     phase
-	addresses int // address frames of the envelope
+	stage    stage
+	head     [maxHeader]byte // the frame header being gathered
+	headLen  int             // bytes in head
+	frame    frameHeader     // the frame whose body is being read
+	bodyLeft uint64          // bytes of that body not read yet
+	frames   int             // frames of this message begun
+	size     int64           // bytes of this message, the begun frames counted whole
+	phase    phase
 
 	body      int              // body frames begun
 	field     *field           // how the current one is read
@@ -248,10 +247,9 @@ func (r *Reader) beginAddress() error {
 		return r.frameError(ErrNoDelimiter)
 	case !r.frame.more():
 		return nil
-	case r.frame.size > MaxAddress || r.addresses == MaxEnvelopeFrames:
+	case r.frame.size > MaxAddress || r.frames > MaxEnvelopeFrames: // all frames so far are addresses
 		return r.frameError(ErrEnvelope)
 	}
-	r.addresses++
 	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
 	return nil
 }
@@ -302,7 +300,7 @@ func (r *Reader) endMessage(h Handler) {
 		h.Dropped(q)
 	}
 	q.reset()
-	r.frames, r.size, r.addresses = 0, 0, 0
+	r.frames, r.size = 0, 0
 	r.body, r.remainder, r.hashLen, r.echoSize = 0, 0, 0, 0
 	r.carryLen, r.blobLeft = 0, 0
 	r.phase = phaseFirst

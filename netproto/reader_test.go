@@ -203,29 +203,29 @@ func TestReaderRequests(t *testing.T) {
 		"store chunk":      {[]string{"store", rank12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 4} hashes=" + hex3}},
 		"store odd rank":   {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + bad(1, "rank is 7 bytes, want 6, 8 or 12")}},
 		"store long rank":  {[]string{"store", rank12 + "x", be(2, 16), h3}, []string{"store env= problem=" + bad(1, "rank is 13 bytes, want 6, 8 or 12")}},
-		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + bad(2, "hash_len is 1 bytes, want 2")}},
+		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + bad(2, "hash_len is 1 byte, want 2")}},
 		"store zero":       {[]string{"store", rank6, be(2, 0), h3}, []string{"store env= problem=" + bad(2, "hash_len is 0, want 1 to 64")}},
 		"store cut":        {[]string{"store", rank6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + bad(3, "the blob is 49 bytes, want a multiple of hash_len, 16")}},
 		"store empty":      {[]string{"store", rank6, be(2, 16), ""}, []string{"store env= problem=" + bad(3, "the blob is empty")}},
 		"store previous":   {[]string{"store", rank6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + bad(4, "the key behind the blob is 5 bytes, want 16")}},
-		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + bad(5, "a frame too many for store")}},
+		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + bad(5, "frame 5 is one too many for store")}},
 		"store no blob":    {[]string{"store", rank6, be(2, 16)}, []string{"store env= problem=" + bad(3, "the blob is missing")}},
 		"evict":            {[]string{"evict", rank6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= rank={1 2 3 0} hashes=" + hex3}},
-		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"evict env= problem=" + bad(4, "a frame too many for evict")}},
+		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"evict env= problem=" + bad(4, "frame 4 is one too many for evict")}},
 		"ping":             {[]string{"ping", "a", "", "bc"}, []string{"ping env= echo=0101610100" + "00026263 hashes="}},
 		"ping alone":       {[]string{"ping"}, []string{"ping env= echo= hashes="}},
-		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + large(2, 65536, "payload is over 65536 bytes")}},
-		"explain extra":    {[]string{"explain", be(4, 48), be(2, 16), h3, "x"}, []string{"explain env= problem=" + bad(4, "a frame too many for explain")}},
-		"plan extra":       {[]string{"plan", be(4, 48), be(1, 16), h3, ""}, []string{"plan env= problem=" + bad(4, "a frame too many for plan")}},
-		"stat extra":       {[]string{"stat", ""}, []string{"stat env= problem=" + bad(1, "a frame too many for stat")}},
+		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + large(2, 65536, "payload exceeds 65536 bytes")}},
+		"explain extra":    {[]string{"explain", be(4, 48), be(2, 16), h3, "x"}, []string{"explain env= problem=" + bad(4, "frame 4 is one too many for explain")}},
+		"plan extra":       {[]string{"plan", be(4, 48), be(1, 16), h3, ""}, []string{"plan env= problem=" + bad(4, "frame 4 is one too many for plan")}},
+		"stat extra":       {[]string{"stat", ""}, []string{"stat env= problem=" + bad(1, "frame 1 is one too many for stat")}},
 		"odd tag":          {[]string{"\xffst\"at\n"}, []string{"unknown env= problem=" + unknown("\xffst\"at\n")}},
 		"long tag":         {[]string{strings.Repeat("x", 32)}, []string{"unknown env= problem=" + unknown(strings.Repeat("x", 32))}},
 		"longer than that": {[]string{strings.Repeat("y", 333), "x"}, []string{"unknown env= problem=" + unknown(strings.Repeat("y", 333))}},
 		"pool empty":       {[]string{"pool", ""}, []string{"pool env= problem=" + bad(1, "description is empty")}},
-		"pool large":       {[]string{"pool", strings.Repeat("x", MaxDescription+1)}, []string{"pool env= problem=" + large(1, 65536, "description is over 65536 bytes")}},
+		"pool large":       {[]string{"pool", strings.Repeat("x", MaxDescription+1)}, []string{"pool env= problem=" + large(1, 65536, "description exceeds 65536 bytes")}},
 		"auth empty":       {[]string{"auth", ""}, []string{"auth env= problem=" + bad(1, "token is empty")}},
-		"auth long":        {[]string{"auth", strings.Repeat("x", 256)}, []string{"auth env= problem=" + large(1, 255, "token is over 255 bytes")}},
-		"auth extra":       {[]string{"auth", "x", ""}, []string{"auth env= problem=" + bad(2, "a frame too many for auth")}},
+		"auth long":        {[]string{"auth", strings.Repeat("x", 256)}, []string{"auth env= problem=" + large(1, 255, "token exceeds 255 bytes")}},
+		"auth extra":       {[]string{"auth", "x", ""}, []string{"auth env= problem=" + bad(2, "frame 2 is one too many for auth")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := message(c.frames...)
@@ -676,11 +676,11 @@ func slowBody(q *Request, kind slowKind, body []string) (lines []string, got, pr
 	for i, f := range body[1:] {
 		switch {
 		case i >= len(frames) && !kind.more:
-			return lines, got, bad(i+1, "a frame too many for %s", body[0])
+			return lines, got, bad(i+1, "frame %d is one too many for %s", i+1, body[0])
 		case body[0] == "ping":
 			q.Echo = append(q.Echo, f...)
 			if len(q.Echo) > 65536 {
-				return nil, "", large(i+1, 65536, "payload is over 65536 bytes")
+				return nil, "", large(i+1, 65536, "payload exceeds 65536 bytes")
 			}
 		case i < len(frames):
 			if problem = slowFrame(q, frames[i], i+1, f); problem != "" {
@@ -688,7 +688,7 @@ func slowBody(q *Request, kind slowKind, body []string) (lines []string, got, pr
 			}
 			if strings.HasSuffix(frames[i], "blob") {
 				if i == len(frames)-1 && len(body) > len(frames)+1 && !kind.more {
-					return nil, "", bad(i+2, "a frame too many for %s", body[0])
+					return nil, "", bad(i+2, "frame %d is one too many for %s", i+2, body[0])
 				}
 				lines, got = append(lines, fmt.Sprintf("begin %s len=%d n=%d", q.Tag, q.HashLen, q.NumHashes)), f[:q.NumHashes*q.HashLen]
 			}
@@ -727,9 +727,11 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 	case "hash_len":
 		switch {
 		case len(f) != 2:
-			return bad(i, "hash_len is %d bytes, want 2", len(f))
-		case n == 0 || n > 64:
-			return bad(i, "hash_len is %d, want 1 to 64", n)
+			return bad(i, "hash_len is %s, want 2", bytesOf(f))
+		case n == 0:
+			return bad(i, "hash_len is 0, want 1 to 64")
+		case n > 64:
+			return bad(i, "hash_len is over 64")
 		}
 		q.HashLen = int(n)
 	case "blob":
@@ -737,19 +739,19 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 		case f == "":
 			return bad(i, "the blob is empty")
 		case len(f)%q.HashLen != 0:
-			return bad(i, "the blob is %d bytes, want a multiple of hash_len, %d", len(f), q.HashLen)
+			return bad(i, "the blob is %s, want a multiple of hash_len, %d", bytesOf(f), q.HashLen)
 		}
 		q.NumHashes = len(f) / q.HashLen
 	case "key":
 		if len(f) != q.HashLen {
-			return bad(i, "the key behind the blob is %d bytes, want %d", len(f), q.HashLen)
+			return bad(i, "the key behind the blob is %s, want %d", bytesOf(f), q.HashLen)
 		}
 	case "rank", "reset_rank":
 		switch {
 		case kind == "rank" && len(f) != 6 && len(f) != 8 && len(f) != 12:
-			return bad(i, "rank is %d bytes, want 6, 8 or 12", len(f))
+			return bad(i, "rank is %s, want 6, 8 or 12", bytesOf(f))
 		case kind == "reset_rank" && len(f) != 6 && len(f) != 8:
-			return bad(i, "rank is %d bytes, want 6 or 8", len(f))
+			return bad(i, "rank is %s, want 6 or 8", bytesOf(f))
 		}
 		q.GroupRank = slowRank(f)
 	case "ranks":
@@ -770,7 +772,7 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 			"lookup_mask": {&p.NumTokens}, "store_prompt": {&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash},
 		}[q.Tag.String()]
 		if len(f) != 4*len(list) {
-			return bad(i, "the frame of numbers is %d bytes, want %d", len(f), 4*len(list))
+			return bad(i, "the frame of numbers is %s, want %d", bytesOf(f), 4*len(list))
 		}
 		for k, field := range list {
 			v, _ := slowInt(f[4*k : 4*k+4])
@@ -778,6 +780,13 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 		}
 	}
 	return ""
+}
+
+func bytesOf(f string) string {
+	if len(f) == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", len(f))
 }
 
 func slowRank(f string) (r Rank) {
@@ -793,9 +802,9 @@ func slowRank(f string) (r Rank) {
 func slowEntries(i int, f, name string, size int) string {
 	switch {
 	case len(f)%size != 0:
-		return bad(i, "the frame of %s is %d bytes, want a multiple of %d", name, len(f), size)
+		return bad(i, "the frame of %s is %s, want a multiple of %d", name, bytesOf(f), size)
 	case len(f) > 4096*size:
-		return large(i, 4096, "%d %s, want at most 4096", len(f)/size, name)
+		return large(i, 4096, "the frame of %s exceeds 4096 %s", name, name)
 	}
 	return ""
 }
@@ -805,7 +814,7 @@ func slowText(i int, f, name string, limit int) string {
 	case f == "":
 		return bad(i, "%s is empty", name)
 	case len(f) > limit:
-		return large(i, int64(limit), "%s is over %d bytes", name, limit)
+		return large(i, int64(limit), "%s exceeds %d bytes", name, limit)
 	}
 	return ""
 }

@@ -37,6 +37,15 @@ type Request struct {
 	Problem *Problem
 }
 
+// Rank is a group and the ranks that hold blocks, as a store, an evict or a reset_rank names them.
+// In a reset_rank 65535 stands for every group or rank.
+type Rank struct {
+	Group, TPRank, PPRank, PCPRank uint16
+}
+
+// rankPCPLen is the length in bytes of a rank with pcp_rank.
+const rankPCPLen = 8
+
 // Clone returns a copy that owns its slices, for use after the Handler's method has returned. Its
 // Token is not overwritten by the Reader.
 func (q *Request) Clone() Request {
@@ -78,17 +87,15 @@ func retain(b []byte) []byte {
 
 // ParseInt decodes a big-endian integer of any length, as the reference does
 // (int.from_bytes). Empty is 0. What does not fit 64 bits is math.MaxUint64.
-func ParseInt(b []byte) (v uint64) {
-	for _, c := range b {
-		v = foldByte(v, c)
+func ParseInt(b []byte) uint64 { return appendDigits(0, b) }
+
+// appendDigits appends big-endian digits to v, saturating at math.MaxUint64.
+func appendDigits(v uint64, digits []byte) uint64 {
+	for _, b := range digits {
+		if v > math.MaxUint64>>8 {
+			return math.MaxUint64
+		}
+		v = v<<8 | uint64(b)
 	}
 	return v
-}
-
-// foldByte appends one big-endian digit to v, saturating at math.MaxUint64.
-func foldByte(v uint64, b byte) uint64 {
-	if v > math.MaxUint64>>8 {
-		return math.MaxUint64
-	}
-	return v<<8 | uint64(b)
 }

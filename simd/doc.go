@@ -1,5 +1,6 @@
 // Package simd has the batch kernels on block hashes: each in portable Go, and in vector
-// instructions where a measurement showed a gain.
+// instructions where a measurement showed a gain. No promise: it is internal to this module, and
+// its API may change in any release.
 //
 // # Glossary
 //

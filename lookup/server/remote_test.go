@@ -124,7 +124,7 @@ func TestRemoteLookupGivesUpOnReset(t *testing.T) {
 	id, body, text := p.Reply(t)
 	require.Equal(t, "why 00", id+" "+body)
 	require.Contains(t, text, "deadline exceeded")
-	require.Zero(t, server.service.Remote().Usage().HashBytes)
+	require.Zero(t, server.admission.all.Load())
 	require.EqualValues(t, 2, server.Stat().BackendTimeouts)
 	require.EqualValues(t, 2, server.Stat().InFlight)
 	close(g.Open)
@@ -291,7 +291,7 @@ func TestRemoteQueueFull(t *testing.T) {
 	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
 	store.Before = func(ctx context.Context, _ string, _ []string) error { return g.Wait(ctx) }
 	cfg := patient
-	cfg.Workers, cfg.WriteWorkers, cfg.Queue = 1, 1, 1
+	cfg.Workers, cfg.WriteWorkers = 1, 1
 	server := startRemote(t, store, cfg, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys))
@@ -319,7 +319,7 @@ func TestRemoteQueueFull(t *testing.T) {
 		got[id] = true
 	}
 	require.Equal(t, map[string]bool{"1": true, "2": true}, got)
-	require.Zero(t, server.service.Remote().Usage().HashBytes)
+	require.Zero(t, server.admission.all.Load())
 }
 
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with half-received requests.
@@ -332,7 +332,7 @@ func TestRemoteMaxBytes(t *testing.T) {
 	half, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := lookupOf("", keys)
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "half is there", func() bool { return server.service.Remote().Usage().HashBytes > 3000 })
+	lookuptest.Eventually(t, "half is there", func() bool { return server.admission.all.Load() > 3000 })
 	p.Send(t, lookupOf("", keys), storeOf("", netproto.TagStore, keys), lookupOf("", keys[:320]))
 	p.Expect(t, hitText(0), "00", hitText(10))
 	require.EqualValues(t, 2, server.Stat().BackendRejected)
@@ -341,9 +341,9 @@ func TestRemoteMaxBytes(t *testing.T) {
 	p.Send(t, lookupOf("", keys))
 	p.Expect(t, hitText(100))
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "again", func() bool { return server.service.Remote().Usage().HashBytes > 3000 })
+	lookuptest.Eventually(t, "again", func() bool { return server.admission.all.Load() > 3000 })
 	require.NoError(t, half.Close())
-	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.service.Remote().Usage().HashBytes == 0 })
+	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.admission.all.Load() == 0 })
 }
 
 func TestRemoteMaxInFlight(t *testing.T) {
@@ -403,13 +403,13 @@ func TestRemoteConnectionLost(t *testing.T) {
 	calls := store.Calls.Load()
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys), lookupOf("2", keys), storeOf("3", netproto.TagStore, keys), lookupOf("4", keys), lookupOf("5", keys)[:200])
-	lookuptest.Eventually(t, "all is there", func() bool { return g.Held.Load() == 1 && server.service.Remote().Usage().HashBytes > 4*256 })
+	lookuptest.Eventually(t, "all is there", func() bool { return g.Held.Load() == 1 && server.admission.all.Load() > 4*256 })
 	require.EqualValues(t, 4, server.Stat().InFlight)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	lookuptest.Eventually(t, "nothing is in remoteRequest", func() bool { return server.Stat().InFlight == 0 })
 	close(g.Open)
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.service.Remote().Usage().HashBytes == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.all.Load() == 0 })
 	require.EqualValues(t, 1, store.Calls.Load()-calls, "what had not begun is not asked")
 	p = lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys))
@@ -453,7 +453,7 @@ func TestRemoteDrainDeadline(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	<-server.Done()
-	require.Zero(t, server.service.Remote().Usage().HashBytes)
+	require.Zero(t, server.admission.all.Load())
 	require.Equal(t, "closed", server.service.Stat().BackendState, "what we cut off is not the backend's failure")
 }
 

@@ -282,8 +282,8 @@ func equalFrames(a, b [][]byte) bool {
 func (op *soakOp) judgeHit(pool *soakPool, body [][]byte, refused bool) error {
 	a := op.allowed(pool)
 	if op.kind == "explain" { // groups that are asked alone may fail where all together do not
-		_, lowErr := pool.coord.Explain(&a.low, &a.partly, op.tokens)
-		_, highErr := pool.coord.Explain(&a.high, &a.partly, op.tokens)
+		_, _, lowErr := pool.coord.Explain(&a.low, &a.partly, op.tokens)
+		_, _, highErr := pool.coord.Explain(&a.high, &a.partly, op.tokens)
 		a.refusal = a.refusal || lowErr != nil || highErr != nil
 		a.value = !a.refusal || !a.exact
 	}
@@ -317,7 +317,7 @@ func (op *soakOp) judgeHit(pool *soakPool, body [][]byte, refused bool) error {
 
 // judgeExplanation compares with the coordinator's own explanation.
 func (op *soakOp) judgeExplanation(pool *soakPool, a *soakAnswer, told api.Explanation) error {
-	ends, err := pool.coord.Explain(&a.low, &a.partly, op.tokens)
+	_, ends, err := pool.coord.Explain(&a.low, &a.partly, op.tokens)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func TestOneConnectionLeavesWorkers(t *testing.T) {
 func TestOneConnectionLeavesQueue(t *testing.T) {
 	n := &callRecorder{gate: lookuptest.NewGate()}
 	cfg := patient
-	cfg.Workers, cfg.Queue = 1, 8
+	cfg.Workers = 1
 	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, cfg, Limits{})
 	busy := lookuptest.DialPeer(t, server.Addrs()[0])
 	busy.Send(t, lookupOf("", oneBlock("b")))
@@ -131,9 +131,9 @@ func TestOneConnectionLeavesQueue(t *testing.T) {
 
 // sizes is a configuration of a backend for which a lookup of three hashes is large, and a
 // store of two is not.
-func sizes(workers, queue int) lookup.RemoteConfig {
+func sizes(workers int) lookup.RemoteConfig {
 	cfg := patient
-	cfg.Workers, cfg.Queue, cfg.MaxBytes = workers, queue, 4096*64
+	cfg.Workers, cfg.MaxBytes = workers, 4096*64
 	return cfg
 }
 
@@ -160,7 +160,7 @@ func TestLargeRequestsLeaveWorkers(t *testing.T) {
 	for workers, want := range map[int]int64{2: 1, 4: 3, 8: 7, 32: 28} {
 		keys := oneBlock("here")
 		store, gate := holdOthers(t, keys)
-		server := startRemote(t, store, sizes(workers, 1024), Limits{})
+		server := startRemote(t, store, sizes(workers), Limits{})
 		var peers []*lookuptest.Peer
 		const each = 8
 		for i := range int64(8) {
@@ -194,7 +194,7 @@ func TestLargeRequestsLeaveWorkers(t *testing.T) {
 func TestOneConnectionOfLargeRequests(t *testing.T) {
 	keys := oneBlock("here")
 	store, gate := holdOthers(t, keys)
-	server := startRemote(t, store, sizes(32, 1024), Limits{})
+	server := startRemote(t, store, sizes(32), Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	const sent = 40
 	for i := range sent {
@@ -214,7 +214,7 @@ func TestOneConnectionOfLargeRequests(t *testing.T) {
 // small ones.
 func TestLargeRequestsLeaveQueue(t *testing.T) {
 	n := &callRecorder{gate: lookuptest.NewGate()}
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1, 8), Limits{})
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1), Limits{})
 	busy := lookuptest.DialPeer(t, server.Addrs()[0])
 	busy.Send(t, lookupOf("", oneBlock("b")))
 	lookuptest.Eventually(t, "the worker is busy", func() bool { return n.gate.Held.Load() == 1 })
@@ -241,7 +241,7 @@ func TestLargeRequestsLeaveQueue(t *testing.T) {
 // TestSizesTakeTurns has one worker serve small and large lookups that wait.
 func TestSizesTakeTurns(t *testing.T) {
 	n := &callRecorder{gate: lookuptest.NewGate()}
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1, 100), Limits{})
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1), Limits{})
 	var peers []*lookuptest.Peer
 	for i, keys := range [][]byte{oneBlock("b"), threeBlocks("l1."), threeBlocks("l2."), oneBlock("s1."), oneBlock("s2."), oneBlock("s3.")} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
@@ -262,7 +262,7 @@ func TestSizesTakeTurns(t *testing.T) {
 func TestResetsLeaveWorkers(t *testing.T) {
 	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(gate, "reset", "")
-	cfg := sizes(8, 100)
+	cfg := sizes(8)
 	cfg.WriteWorkers = 4
 	server := startRemote(t, store, cfg, Limits{})
 	var peers []*lookuptest.Peer
