@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -38,13 +39,17 @@ func (b *Backend) exec(ctx context.Context, cmds []goredis.Cmder) error {
 		return err
 	}
 	_, err := pipe.Exec(ctx)
-	if err == nil || errors.Is(err, goredis.Nil) {
+	if errors.Is(err, goredis.Nil) {
 		err = nil
-		for _, cmd := range cmds {
-			if e := cmd.Err(); e != nil && !errors.Is(e, goredis.Nil) {
-				err = e
-				break
+	}
+	for _, cmd := range cmds {
+		switch e := cmd.Err(); {
+		case e == nil || errors.Is(e, goredis.Nil):
+			if confirmed, ok := ctx.Value(confirmedKey{}).(*atomic.Bool); ok {
+				confirmed.Store(true)
 			}
+		case err == nil:
+			err = e
 		}
 	}
 	if cluster, ok := b.client.(*goredis.ClusterClient); ok && err != nil {

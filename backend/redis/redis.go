@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -165,7 +166,6 @@ type connections struct {
 	endpoint *endpoint
 	dialer   dialer
 	client   goredis.UniversalClient
-	large    largeCalls
 
 	mu     sync.Mutex // calls.Add does not run after closed is set
 	closed bool       // guarded by mu
@@ -190,7 +190,7 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}, large: newLargeCalls(cfg.PoolSize)}}
+	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}}}
 	// All commands are idempotent, so the driver may retry them when a connection is lost.
 	// Protocol 2 is RESP 2, which has no push messages.
 	const retries, minBackoff, maxBackoff = 2, time.Millisecond, 16 * time.Millisecond
@@ -278,11 +278,6 @@ func (b *Backend) Exists(ctx context.Context, keys []string) ([]int, error) {
 	}
 	keys = slices.Clone(keys) // an abandoned call still reads them
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
-		end, err := b.large.begin(ctx, len(keys))
-		if err != nil {
-			return nil, err
-		}
-		defer end()
 		switch {
 		case b.cfg.Layout == LayoutSet:
 			return b.existsInSets(ctx, keys)
@@ -312,14 +307,29 @@ func (b *Backend) change(ctx context.Context, keys []string, ofKeys, ofSets func
 		}
 		copies[i] = strings.Clone(key)
 	}
-	_, err := b.do(ctx, true, func(ctx context.Context) ([]int, error) {
+	return b.doChange(ctx, func(ctx context.Context) error {
 		if b.cfg.Layout == LayoutSet {
-			return nil, ofSets(ctx, copies)
+			return ofSets(ctx, copies)
 		}
-		return nil, ofKeys(ctx, copies)
+		return ofKeys(ctx, copies)
 	})
+}
+
+// doChange is do for a change. If it fails when the server has confirmed some of its commands, the
+// error wraps backend.ErrPartlyDone.
+func (b *Backend) doChange(ctx context.Context, change func(ctx context.Context) error) error {
+	confirmed := new(atomic.Bool)
+	_, err := b.do(context.WithValue(ctx, confirmedKey{}, confirmed), true, func(ctx context.Context) ([]int, error) {
+		return nil, change(ctx)
+	})
+	if err != nil && confirmed.Load() {
+		return fmt.Errorf("%w: %w", backend.ErrPartlyDone, err)
+	}
 	return err
 }
+
+// confirmedKey is the key of the *atomic.Bool that exec sets when the server has confirmed a command.
+type confirmedKey struct{}
 
 // Close closes the connections and waits for all calls, which fail. Later calls fail too. It
 // may be called twice.

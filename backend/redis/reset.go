@@ -10,12 +10,11 @@ import (
 // cluster that of every primary. Blocks that are stored meanwhile may stay. So may those in
 // slots that a cluster moves between nodes meanwhile.
 func (b *Backend) Reset(ctx context.Context) error {
-	_, err := b.do(ctx, true, func(ctx context.Context) ([]int, error) {
-		return nil, b.forEachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
+	return b.doChange(ctx, func(ctx context.Context) error {
+		return b.forEachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
 			return b.scan(ctx, node, escapeGlob(b.cfg.KeyPrefix)+rankPart+"*", func(found []string) (bool, error) {
 				return true, b.evictKeys(ctx, b.filterPoolKeys(found))
 			})
 		})
 	})
-	return err
 }
