@@ -182,8 +182,8 @@ class Holders:
         body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size, **fields}
         return self.answer(self.stage.hitline.post("/query_by_hash", body))
 
-    def raw(self, text, loadable=False):
-        """Asks by a request of hitline's own protocol. Returns the tokens of each instance, and what is loadable."""
+    def client(self, text, loadable=False):
+        """Asks by the Python client. Returns the tokens of each instance, and what is loadable."""
         self.found.lookups += 1
         hashes = [bytes.fromhex(name) for name in self.hashes[tuple(text)]]
         reply = self.stage.hitline.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
@@ -191,14 +191,10 @@ class Holders:
         return {name: tokens.get(name, 0) for name in INSTANCES}, reply.loadable_tokens
 
     def command(self, text):
-        """Asks by hitline holders, which hashes the tokens itself. Returns as raw does."""
-        self.found.lookups += 1
-        reply = self.stage.hitline.command(
-            "--model", self.row.model, "--loadable", "--vllm", self.row.release, "--seed", "0", "--tokens-file", "-",
-            stdin=" ".join(map(str, text)),
-        )  # fmt: skip
-        tokens = {holder["instance"]: holder["tokens"] for holder in reply["holders"]}
-        return {name: tokens.get(name, 0) for name in INSTANCES}, reply["loadable_tokens"]
+        """Asks by hitline holders. Returns as client does."""
+        arguments = "--model", self.row.model, "--loadable", "--tokens-file", "-"
+        tokens, reply = self.answer(self.stage.hitline.command(*arguments, stdin=" ".join(map(str, text))))
+        return tokens, reply["loadable_tokens"]
 
     def watch(self):
         """Asks about a prompt while engines compute."""
@@ -261,7 +257,7 @@ class Holders:
             "/query": by_tokens,
             "/query_by_hash of digests": self.by_hash(hashes)[0],
             "/query_by_hash of integers": self.by_hash(hashes, short=True)[0],
-            "holders": self.raw(text)[0],
+            "HoldersClient": self.client(text)[0],
         }
         for face, answer in answers.items():
             self.found.asked += 1
@@ -288,13 +284,13 @@ class Holders:
         output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
         self.check_outputs([text], [output])
-        raw, command = self.raw(text, loadable=True), self.command(text)
-        if not best == raw[0] == command[0]:
-            self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {raw[0]} and {command[0]}")
+        client, command = self.client(text, loadable=True), self.command(text)
+        if not best == client[0] == command[0]:
+            self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {client[0]} and {command[0]}")
         by_hash = self.by_hash(output["hashes"], loadable=True, num_tokens=len(text))[1]
         answers = {
             "/query": reply["loadable_tokens"], "/query_by_hash": by_hash["loadable_tokens"],
-            "holders": raw[1], "hitline holders": command[1],
+            "HoldersClient": client[1], "hitline holders": command[1],
         }  # fmt: skip
         for face, loadable in answers.items():
             self.found.examined += 1

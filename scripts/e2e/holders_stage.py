@@ -13,7 +13,7 @@ import proxy
 import stage
 
 sys.path.append(os.path.join(processes.ROOT, "clients", "python"))
-from hitline import Client  # noqa: E402
+from hitline import HoldersClient  # noqa: E402
 
 INSTANCES = ("a", "b")
 FRESH = "fresh"  # the third engine
@@ -58,14 +58,13 @@ class Hitline(processes.Process):
     """A hitline serve with a fleet of two engines, and the pool whose store they share."""
 
     def __init__(self, config, log):
-        self.address = config["listen"][0]
         self.url = f"http://{config['fleet']['listen']}"
         self.environ = processes.clean_environ()
         path = log.removesuffix(".log") + ".yaml"
         with open(path, "w") as file:
             json.dump(config, file, indent=1)  # JSON is YAML
         super().__init__("hitline", [processes.HITLINE, "serve", "--config", path], log, self.environ)
-        self.client = Client(self.address, timeout=HTTP_TIMEOUT, raise_errors=True)
+        self.client = HoldersClient(self.url, timeout=HTTP_TIMEOUT)
 
     def stop(self):
         self.client.close()
@@ -99,7 +98,7 @@ class Hitline(processes.Process):
     def command(self, *arguments, stdin):
         """Runs hitline holders, and returns the answer."""
         done = processes.run_hitline(
-            self.environ, "holders", "--connect", self.address, "--json", *arguments, stdin=stdin
+            self.environ, "holders", "--connect", self.url, "--json", *arguments, stdin=stdin
         )  # fmt: skip
         if done.returncode:
             raise processes.Failed(f"hitline holders ended with {done.returncode}: {done.stderr.strip()[-500:]}")

@@ -1,12 +1,10 @@
-"""Client of the hitline lookup server; see hitline.client."""
+"""Client of the hitline lookup server: see hitline.client, and hitline.holders for routers."""
 
 from hitline.client import (
     BadReply,
     Client,
     ConnectionFailed,
     HitlineError,
-    Holder,
-    Holders,
     Instance,
     LookupKeyClient,
     LookupResult,
@@ -23,6 +21,7 @@ from hitline.client import (
     VLLM_RELEASES,
     WrongRelease,
 )
+from hitline.holders import Holder, Holders, HoldersClient
 
 __all__ = [
     "BadReply",
@@ -31,6 +30,7 @@ __all__ = [
     "HitlineError",
     "Holder",
     "Holders",
+    "HoldersClient",
     "Instance",
     "LookupKeyClient",
     "LookupResult",

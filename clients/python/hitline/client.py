@@ -64,8 +64,6 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "HitlineError",
-    "Holder",
-    "Holders",
     "Instance",
     "LookupKeyClient",
     "LookupResult",
@@ -127,7 +125,6 @@ LOAD_MASK = b"load_mask"
 STORE_MASK = b"store_mask"
 LOOKUP_MASK = b"lookup_mask"
 STORE_PROMPT = b"store_prompt"
-HOLDERS = b"holders"
 
 DONE = b"\x01"
 FAILED = b"\x00"
@@ -288,24 +285,6 @@ class Plan(NamedTuple):
     hit_length: int  # leading tokens that are in the pool
     tail_key_boundaries: tuple[TailKeyBoundary, ...]
     masks: tuple[Mask, ...]
-
-
-class Holder(NamedTuple):
-    """What one data-parallel rank of an engine has of a prompt."""
-
-    instance: str
-    rank: int
-    tokens: int  # leading tokens that it has, in all media together
-    media: dict[str, int]  # those that one medium alone has: GPU, CPU and so on; predicted
-
-
-class Holders(NamedTuple):
-    """Which engines have most of a prompt."""
-
-    block_size: int  # tokens that one hash covers
-    holders: tuple[Holder, ...]  # the longest prefix first; those that have nothing are left out
-    left_out: int  # how many more there are, none longer than the last
-    loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked
 
 
 class Instance(NamedTuple):
@@ -471,35 +450,6 @@ class _Requests:
         hit = _lookup_result(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
         return Plan(hit.hit_length, hit.tail_key_boundaries, _decode_masks(frames[1]))
 
-    def holders(
-        self,
-        block_hashes: Sequence[bytes],
-        *,
-        model: str = "",
-        tenant: str = "",
-        instance: str = "",
-        loadable: bool = False,
-        num_tokens: int | None = None,
-        limit: int = 0,
-    ) -> Holders:
-        """Returns which engines have most of a prompt. block_hashes are those of its whole
-        blocks, all of one length, 8 bytes or more. model and tenant may be left out if the
-        server has one model. instance asks about one engine alone, limit about so many holders
-        at most. With loadable the shared store is asked as well, for a prompt of num_tokens
-        tokens, or of its whole blocks: that needs whole digests, counts as a lookup and grants leases as
-        one. The client's pool does not matter: a model has its own."""
-        query = {
-            "model": model,
-            "tenant": tenant,
-            "instance": instance,
-            "loadable": loadable,
-            "num_tokens": num_tokens or 0,
-            "limit": limit,
-        }
-        text = json.dumps({name: value for name, value in query.items() if value}).encode()
-        keys = _keys(block_hashes) if len(block_hashes) else (bytes(2), b"")
-        return _decode_holders(_decode_object("holders", self._command(HOLDERS, text, *keys)))
-
     def load_mask(self, num_tokens: int, num_hashes: int) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks must be loaded, for a prompt of
         num_hashes hashes to be served its first num_tokens tokens, which are a hit."""
@@ -642,17 +592,10 @@ class _Requests:
         if not self._token_file:
             return self._token
         try:
-            if not stat.S_ISREG(os.stat(self._token_file).st_mode):
-                raise OSError("it is no regular file")  # reading a pipe may take any time
-            with open(self._token_file, "rb") as file:
-                token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
-            if not 0 < len(token) <= _MAX_TOKEN:
-                raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
-        except OSError as error:
-            text = f"cannot read the token of {self._token_file}: {error.strerror or error}"
-            self._back_off(text)
-            raise ConnectionFailed(text) from None
-        return token
+            return read_token_file(self._token_file)
+        except ConnectionFailed as error:
+            self._back_off(str(error))
+            raise
 
     def _warn_of_plain_text(self) -> None:
         """Warns once if others on the network can read the token."""
@@ -1177,6 +1120,20 @@ def _token_source(token: str | None, file: str | os.PathLike[str] | None) -> tup
     return encoded, ""
 
 
+def read_token_file(path: str) -> bytes:
+    """Returns the token in the first line of a file. Raises ConnectionFailed if there is none."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError("it is no regular file")  # reading a pipe may take any time
+        with open(path, "rb") as file:
+            token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
+        if not 0 < len(token) <= _MAX_TOKEN:
+            raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
+    except OSError as error:
+        raise ConnectionFailed(f"cannot read the token of {path}: {error.strerror or error}") from None
+    return token
+
+
 def _default_tls() -> ssl.SSLContext:
     """Returns the context of the environment's variables."""
     ca, cert, key = (os.environ.get(f"HITLINE_TLS_{name}") or None for name in ("CA", "CERT", "KEY"))
@@ -1320,20 +1277,6 @@ def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise BadReply(f"{request} is not a JSON object")
     return decoded
-
-
-def _decode_holders(reply: dict[str, Any]) -> Holders:
-    """Decodes the JSON object of a reply to holders."""
-    try:
-        holders = tuple(
-            Holder(str(h["instance"]), int(h["rank"]), int(h["tokens"]), {str(m): int(n) for m, n in h["media"].items()})
-            for h in reply["holders"]
-        )
-        tokens = reply.get("loadable_tokens")
-        loadable = None if tokens is None else int(tokens)
-        return Holders(int(reply["block_size"]), holders, int(reply.get("left_out", 0)), loadable)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadReply(f"holders: {error!r} in the reply") from error
 
 
 def _instance(frames: list[bytes]) -> Instance | None:

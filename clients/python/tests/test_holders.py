@@ -1,96 +1,245 @@
-"""Which engines have most of a prompt: byte by byte, and at a server that keeps no holders."""
+"""Which engines have most of a prompt: against servers that follow a script, and the real one."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import ssl
+import tempfile
+import threading
 import unittest
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from hitline import BadReply, Client, Holder, Holders, NotAllowed, Refused
-from tests.support import Scripted, message
+from hitline import (
+    BadReply,
+    Client,
+    ConnectionFailed,
+    Holder,
+    Holders,
+    HoldersClient,
+    NotAllowed,
+    NotAuthenticated,
+    Refused,
+    RequestTimeout,
+)
+from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
+
+NOBODY = '{"default": {}}'
 
 
-class Requests(unittest.TestCase):
-    """Against servers that follow a script."""
+class Script(BaseHTTPRequestHandler):
+    """Answers with status and reply, and keeps what was asked."""
 
-    def exchanged(self, reply: bytes, ask: Any) -> tuple[list[bytes], Any]:
-        """Returns the frames that ask(client) sends, and what it returns."""
-        with Scripted(lambda _: reply) as server, Client(server.address) as client:
-            returned = ask(client)
-            return server.requests[0], returned
+    protocol_version = "HTTP/1.1"
+    status, reply, pause, hang_up = 200, NOBODY, 0.0, False
+    requests: list[tuple[str, Any, Any]]
+    connections: set[Any]
+    released: threading.Event
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append((self.path, body, self.headers))
+        self.connections.add(self.client_address)
+        if self.pause:
+            self.released.wait(self.pause)
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # the client has waited for long enough
+            self.send_response(self.status)
+            self.send_header("Content-Length", str(len(self.reply)))
+            self.end_headers()
+            self.wfile.write(self.reply.encode())
+            self.close_connection = self.hang_up
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def scripted(**settings: Any) -> Iterator[tuple[type[Script], str]]:
+    script: Any = type("Scripted", (Script,), {**settings, "requests": [], "connections": set()})
+    script.released = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), script)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield script, f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        script.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(PATIENCE)
+
+
+class Scripted(unittest.TestCase):
+    def setUp(self) -> None:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("HITLINE_T")}
+        patched = mock.patch.dict(os.environ, variables, clear=True)
+        patched.start()
+        self.addCleanup(patched.stop)
 
     def test_all_fields(self) -> None:
-        document = {
-            "block_size": 16,
-            "holders": [
-                {"instance": "engine-0", "rank": 1, "tokens": 32, "media": {"GPU": 16, "CPU": 32}},
-                {"instance": "engine-1", "rank": 0, "tokens": 16, "media": {"predicted": 16}},
-            ],
-            "left_out": 3,
-            "loadable_tokens": 0,
-        }
-        request, found = self.exchanged(
-            message(b"\1", json.dumps(document).encode()),
-            lambda c: c.holders(
-                [b"a" * 32, b"b" * 32],
-                model="llama",
-                tenant="t",
-                instance="engine-0",
-                loadable=True,
-                num_tokens=40,
-                limit=2,
-            ),
-        )
-        self.assertEqual(request[0], b"holders")
-        self.assertEqual(
-            json.loads(request[1]),
-            {
-                "model": "llama",
-                "tenant": "t",
-                "instance": "engine-0",
-                "loadable": True,
-                "num_tokens": 40,
-                "limit": 2,
-            },
-        )
-        self.assertEqual(request[2:], [b"\0\x20", b"a" * 32 + b"b" * 32])
-        holders = Holder("engine-0", 1, 32, {"GPU": 16, "CPU": 32}), Holder("engine-1", 0, 16, {"predicted": 16})
-        self.assertEqual(found, Holders(16, holders, 3, 0))
+        reply = """{"t": {"e1": {"longest_matched": 32, "GPU": 16, "CPU": 32, "DISK": 0, "DP": {"0": 16, "1": 32}},
+            "e0": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}},
+            "loadable_tokens": 0}"""
+        with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
+            found = client.holders(
+                [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", instance="e", loadable=True, num_tokens=40
+            )
+            client.holders(token_ids=[1, 2], lora_name="l", lora_path="/l", cache_salt="s")
+        path, body, headers = script.requests[0]
+        self.assertEqual((path, headers["Authorization"]), ("/query_by_hash", "Bearer secret"))
+        want = {"model": "llama", "tenant_id": "t", "instance_id": "e", "loadable": True, "num_tokens": 40}
+        self.assertEqual(body, {**want, "seq_hashes": ["61" * 32, "ff" * 32]})
+        path, body, _ = script.requests[1]
+        self.assertEqual(path, "/query")
+        self.assertEqual(body, {"token_ids": [1, 2], "lora_name": "l", "lora_path": "/l", "cache_salt": "s"})
+        first = Holder("e1", 32, {"GPU": 16, "CPU": 32, "DISK": 0}, {0: 16, 1: 32})
+        second = Holder("e0", 16, {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16}, {0: 16})
+        self.assertEqual(found, Holders((first, second), 0))
+        self.assertEqual(len(script.connections), 1)
 
     def test_defaults(self) -> None:
-        reply = message(b"\1", b'{"block_size": 16, "holders": []}')
-        request, found = self.exchanged(reply, lambda c: c.holders([b"a" * 8]))
-        self.assertEqual(request, [b"holders", b"{}", b"\0\x08", b"a" * 8])
-        self.assertEqual(found, Holders(16, (), 0, None))
-        request, _ = self.exchanged(reply, lambda c: c.holders([]))
-        self.assertEqual(request, [b"holders", b"{}", b"\0\0", b""])
+        with scripted() as (script, address), HoldersClient(address) as client:
+            for empty in ([], ()):
+                self.assertEqual(client.holders(empty), Holders((), None))
+            client.holders(token_ids=[])
+        self.assertEqual([body for _, body, _ in script.requests], [{"seq_hashes": []}] * 2 + [{"token_ids": []}])
+        self.assertIsNone(script.requests[0][2]["Authorization"])
 
     def test_bad_replies(self) -> None:
         for reply in (
-            message(b"\1"),
-            message(b"\1", b"{}", b""),
-            message(b"\1", b"[]"),
-            message(b"\1", b"{}"),
-            message(b"\1", b'{"block_size": 16, "holders": 1}'),
-            message(b"\1", b'{"block_size": 16, "holders": [1]}'),
-            message(b"\1", b'{"block_size": 16, "holders": [{"instance": "e"}]}'),
-            message(b"\1", b'{"block_size": 16, "holders": [], "loadable_tokens": "many"}'),
-            message(b"\2", b'{"block_size": 16, "holders": []}'),
+            "",
+            "[]",
+            '{"default": 1}',
+            '{"default": {"e": 1}}',
+            '{"default": {"e": {"longest_matched": 1}}}',
+            '{"default": {"e": {"longest_matched": "x", "DP": {}}}}',
+            '{"default": {"e": {"longest_matched": 1, "DP": {"x": 1}}}}',
+            '{"default": {}, "loadable_tokens": "many"}',
         ):
-            with self.subTest(reply.hex()), self.assertRaises(BadReply):
-                self.exchanged(reply, lambda c: c.holders([b"a" * 8]))
+            with self.subTest(reply), scripted(reply=reply) as (_, address), HoldersClient(address) as client:
+                with self.assertRaises(BadReply):
+                    client.holders([b"a" * 8])
 
     def test_refusals(self) -> None:
-        refusal = json.dumps({"refusal": "not_allowed", "request": "holders"}).encode()
-        with self.assertRaisesRegex(NotAllowed, "may not"):
-            self.exchanged(message(b"\0", b"may not", refusal), lambda c: c.holders([b"a" * 8]))
-        with self.assertRaisesRegex(Refused, "no such model"):
-            self.exchanged(message(b"\0", b"no such model"), lambda c: c.holders([b"a" * 8]))
+        for status, code, kind in (
+            (401, "unauthorized", NotAuthenticated),
+            (403, "forbidden", NotAllowed),
+            (404, "no_model", Refused),
+        ):
+            reply = json.dumps({"error": {"code": code, "message": "not so"}})
+            with scripted(status=status, reply=reply) as (script, address), HoldersClient(address) as client:
+                for _ in range(2):
+                    with self.assertRaisesRegex(Refused, rf"{address}: not so \({code}\)") as caught:
+                        client.holders([])
+                    self.assertIs(type(caught.exception), kind)
+                self.assertEqual(len(script.connections), 1)
+        for status in (302, 503):
+            with scripted(status=status, reply="x") as (_, address), HoldersClient(address) as client:
+                with self.assertRaisesRegex(Refused, f"{address}: {status} "):
+                    client.holders([])
 
-    def test_what_cannot_be_sent(self) -> None:
-        with Client("tcp://127.0.0.1:1") as client:
-            for blocks in ([b""], [b"a" * 65], [b"a" * 8, b"b" * 9]):
-                with self.subTest(blocks), self.assertRaises(ValueError):
-                    client.holders(blocks)
+    def test_lost_connections(self) -> None:
+        address = unused_address(self).replace("tcp", "http")
+        with HoldersClient(address) as client, self.assertRaisesRegex(ConnectionFailed, address):
+            client.holders([])
+        with scripted(hang_up=True) as (script, address), HoldersClient(address) as client:
+            for _ in range(3):  # each time on another connection
+                self.assertEqual(client.holders([]).holders, ())
+        self.assertEqual(len(script.connections), 3)
+        with scripted(pause=PATIENCE) as (script, address), HoldersClient(address, timeout=0.05) as client:
+            with self.assertRaisesRegex(RequestTimeout, "no answer within 0.05 s"):
+                client.holders([])
+            script.pause = 0.0
+            client.holders([])
+            client.close()
+            self.assertEqual(client.holders([]).holders, ())
+
+    def test_what_cannot_be_asked(self) -> None:
+        for address in ("127.0.0.1:1", "tcp://a:1", "http://a", "http://a:x", "http://a:1/query", "http://u@a:1", ""):
+            with self.subTest(address), self.assertRaisesRegex(ValueError, "must be http://host:port"):
+                HoldersClient(address)
+        for token in ("a\nb", "a\r", "\0"):
+            with self.assertRaisesRegex(ValueError, "the token has a line break or a zero byte"):
+                HoldersClient(token=token)
+        with self.assertRaisesRegex(ValueError, "tls is for an address of https://"):
+            HoldersClient(tls=ssl.create_default_context())
+        with self.assertRaisesRegex(ValueError, "timeout"):
+            HoldersClient(timeout=0)
+        for prompt in ({}, {"block_hashes": [], "token_ids": []}):
+            with HoldersClient() as client, self.assertRaisesRegex(ValueError, "and not both"):
+                client.holders(**prompt)
 
 
+@needs_server
+class AgainstTheServer(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, listen: Any) -> Server:
+        config = {
+            "listen": ["tcp://127.0.0.1:0"],
+            "pool": {"vllm": "0.33.0"},
+            "fleet": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"engine": "vllm"}}]},
+        }
+        path = self.folder / "hitline.json"
+        path.write_text(json.dumps(config))
+        server = Server(config=str(path))
+        self.addCleanup(server.stop)
+        return server
+
+    def test_answers(self) -> None:
+        server = self.start("127.0.0.1:0")
+        blocks = hashes("holders", 3)
+        with HoldersClient(f"http://{server.fleet}") as client:
+            self.assertEqual(client.holders(blocks), Holders((), None))
+            client._post(
+                "/predict",
+                json.dumps({"instance_id": "i", "dp_rank": 1, "seq_hashes": [b.hex() for b in blocks[:2]]}).encode(),
+            )
+            media = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
+            want = Holders((Holder("i", 32, media, {1: 32}),), None)
+            self.assertEqual(client.holders(blocks), want)
+            self.assertEqual(client.holders([block[-8:] for block in blocks], model="m"), want)
+            self.assertEqual(client.holders(token_ids=range(64)), Holders((), None))
+            with Client(server.address) as lookups:
+                lookups.store(blocks)
+            self.assertEqual(client.holders(blocks, loadable=True).loadable_tokens, 32)
+            self.assertEqual(client.holders(blocks, loadable=True, num_tokens=50).loadable_tokens, 48)
+            with self.assertRaisesRegex(Refused, "no_model"):
+                client.holders(blocks, model="x")
+            with self.assertRaisesRegex(Refused, "bad_field"):
+                client.holders([b"a", b"b"])
+
+    @needs_certs
+    def test_token_over_tls(self) -> None:
+        tokens, own = self.folder / "tokens.yaml", self.folder / "token"
+        tokens.write_text('tokens: [{name: router, token: "' + "r" * 32 + '", allow: [holders]}]\n')
+        tokens.chmod(0o600)
+        own.write_text("r" * 32 + "\n")
+        own.chmod(0o600)
+        tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
+        server = self.start({"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls})
+        address = f"https://{server.fleet}"
+        with mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"}):
+            with HoldersClient(address, token_file=own) as client:
+                self.assertEqual(client.holders([]), Holders((), None))
+                with self.assertRaisesRegex(NotAllowed, "needs the permission lookup"):
+                    client.holders([], loadable=True)
+            with HoldersClient(address, token="x" * 32) as client, self.assertRaises(NotAuthenticated):
+                client.holders([])
+        with mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/other.crt"}):
+            with HoldersClient(address) as client, self.assertRaisesRegex(ConnectionFailed, "certificate"):
+                client.holders([])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,291 @@
+"""Asks a server over HTTP which engines have most of a prompt, at its fleet.listen: see docs/router.md.
+
+A client keeps one connection. Its methods may be called by several threads, one of which is served at a time. A connection
+that the server has closed meanwhile is replaced. Nothing is asked again after an error."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hitline.client import (
+    MOST_TIMEOUT,
+    BadReply,
+    ConnectionFailed,
+    NotAllowed,
+    NotAuthenticated,
+    Refused,
+    RequestTimeout,
+    _default_tls,
+    _token_source,
+    logger,
+    read_token_file,
+)
+
+__all__ = ["Holder", "Holders", "HoldersClient"]
+
+_MAX_REPLY = 64 << 20
+
+# The refusals that have a type of their own, by their code.
+_REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
+
+# It stands beside the tenant in an answer, so no tenant has this name.
+_LOADABLE = "loadable_tokens"
+
+
+class Holder(NamedTuple):
+    """What one engine has of a prompt."""
+
+    instance: str
+    tokens: int  # leading tokens that it has, in all media together
+    media: dict[str, int]  # those that one medium alone has: GPU, CPU, DISK and so on; predicted
+    ranks: dict[int, int]  # those that each of its data-parallel ranks has
+
+
+class Holders(NamedTuple):
+    """Which engines have most of a prompt."""
+
+    holders: tuple[Holder, ...]  # the longest prefix first; those that have nothing are left out
+    loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked
+
+
+class HoldersClient:
+    """A client of a server's fleet.listen."""
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8557",
+        *,
+        timeout: float = 10.0,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Takes http://host:port (IPv6 in brackets) or https://host:port. timeout bounds each request in
+        seconds, connecting included; looking up a host's name is the system's and is not bounded.
+
+        token, token_file and tls are as for Client, tls for addresses of https://."""
+        if not 0 < timeout <= MOST_TIMEOUT:
+            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
+        self.address = address
+        self._is_tls, self._host, self._port = _parse(address)
+        self._token, self._token_file = _token_source(token, token_file)
+        _check_token(self._token)
+        self._token_warned = False
+        self._tls = tls  # None: of the environment
+        if self._is_tls:
+            self._tls_context()  # the files are there
+        elif tls is not None:
+            raise ValueError(f"tls is for an address of https://, not for {address!r}")
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> HoldersClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection, after a request that is under way."""
+        with self._lock:
+            self._drop()
+
+    def holders(
+        self,
+        block_hashes: Sequence[bytes] | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        model: str = "",
+        tenant: str = "",
+        instance: str = "",
+        loadable: bool = False,
+        num_tokens: int | None = None,
+        lora_name: str = "",
+        lora_path: str = "",
+        cache_salt: str = "",
+    ) -> Holders:
+        """Returns which engines have most of a prompt. It is given by block_hashes, those of its
+        whole blocks, all of one length, 8 bytes or more; or by token_ids, which the server
+        hashes, with lora_name, lora_path and cache_salt if the request has them. model and tenant may be
+        left out if the server has one model. instance asks about one engine alone. With loadable
+        the shared store is asked as well, which counts as a lookup and grants leases as one:
+        block_hashes must be whole digests then, of a prompt of num_tokens tokens, or of its whole blocks."""
+        if (block_hashes is None) == (token_ids is None):
+            raise ValueError("want block_hashes or token_ids, and not both")
+        fields: dict[str, Any] = {
+            "model": model,
+            "tenant_id": tenant,
+            "instance_id": instance,
+            "loadable": loadable,
+            "num_tokens": num_tokens,
+            "lora_name": lora_name,
+            "lora_path": lora_path,
+            "cache_salt": cache_salt,
+        }
+        body = {name: value for name, value in fields.items() if value}
+        if block_hashes is None:
+            path, body["token_ids"] = "/query", list(token_ids or ())
+        else:
+            path, body["seq_hashes"] = "/query_by_hash", [block_hash.hex() for block_hash in block_hashes]
+        return _decode(self._post(path, json.dumps(body).encode()))
+
+    def _post(self, path: str, body: bytes) -> bytes:
+        """Sends a body, and returns that of the answer."""
+        deadline = time.monotonic() + self._timeout
+        if not self._lock.acquire(timeout=self._timeout):
+            raise RequestTimeout(f"{self.address}: other threads' requests took {self._timeout} s")
+        try:
+            while True:
+                is_new = self._connection is None or self._connection.sock is None
+                try:
+                    return self._exchange(path, body, deadline)
+                except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                    self._drop()
+                    if is_new:
+                        raise
+        except (socket.timeout, TimeoutError):
+            self._drop()
+            raise RequestTimeout(f"{self.address}: no answer within {self._timeout} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            self._drop()
+            raise ConnectionFailed(f"{self.address}: {error}") from error
+        except Refused:
+            raise
+        except BaseException:
+            self._drop()  # it may be in the middle of an answer
+            raise
+        finally:
+            self._lock.release()
+
+    def _exchange(self, path: str, body: bytes, deadline: float) -> bytes:
+        headers: dict[str, Any] = {"Content-Type": "application/json"}
+        if token := self._read_token():
+            headers["Authorization"] = b"Bearer " + token
+        connection = self._connected(deadline)
+        if token:
+            self._warn_of_plain_text(connection)
+        _limit(connection, deadline)
+        connection.request("POST", path, body, headers)
+        _limit(connection, deadline)
+        response = connection.getresponse()
+        answer = b""
+        while chunk := response.read(1 << 20):
+            answer += chunk
+            if len(answer) > _MAX_REPLY:
+                self._drop()
+                raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
+            _limit(connection, deadline)
+        if response.status != http.client.OK:
+            raise _refusal(self.address, response, answer)
+        return answer
+
+    def _connected(self, deadline: float) -> http.client.HTTPConnection:
+        if self._connection is None or self._connection.sock is None:  # http.client closes it where the server says so
+            seconds = _remaining(deadline)
+            if self._is_tls:
+                made: http.client.HTTPConnection = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=seconds, context=self._tls_context()
+                )
+            else:
+                made = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
+            self._connection = made
+            made.connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read_token(self) -> bytes:
+        """Returns the token, empty if there is none."""
+        if not self._token_file:
+            return self._token
+        token = read_token_file(self._token_file)
+        _check_token(token)
+        return token
+
+    def _warn_of_plain_text(self, connection: http.client.HTTPConnection) -> None:
+        """Warns once if others on the network can read the token."""
+        if self._is_tls or self._token_warned:
+            return
+        with contextlib.suppress(OSError, ValueError):  # the connection is lost
+            peer = ipaddress.ip_address(connection.sock.getpeername()[0])
+            if (getattr(peer, "ipv4_mapped", None) or peer).is_loopback:
+                return
+            self._token_warned = True
+            logger.warning("the token goes to hitline at %s in plain text: use an address of https://", self.address)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        return self._tls or _default_tls()
+
+
+def _parse(address: str) -> tuple[bool, str, int]:
+    """Returns whether an address is of https://, the host and the port."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port and is_plain:
+            return parts.scheme == "https", parts.hostname, parts.port
+    except ValueError:
+        pass  # of a port that is none
+    raise ValueError(f"address is {address!r}, must be http://host:port or https://host:port")
+
+
+def _check_token(token: bytes) -> None:
+    """Raises ValueError for a token that a header cannot have. http.client's error would have the token."""
+    if b"\n" in token or b"\r" in token or b"\0" in token:
+        raise ValueError("the token has a line break or a zero byte")
+
+
+def _remaining(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
+    """Bounds the next step of a request. After the last byte of an answer the connection may have ended."""
+    seconds = _remaining(deadline)
+    if connection.sock is not None:
+        connection.sock.settimeout(seconds)
+
+
+def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> Refused:
+    """Returns what an answer with another status than 200 says."""
+    try:
+        error = json.loads(answer)["error"]
+        code, text = str(error["code"]), str(error["message"])
+    except (KeyError, TypeError, ValueError):
+        return Refused(f"{address}: {response.status} {response.reason}")
+    return _REFUSALS.get(code, Refused)(f"{address}: {text} ({code})")
+
+
+def _decode(answer: bytes) -> Holders:
+    """Decodes the answer to /query and /query_by_hash."""
+    try:
+        document = json.loads(answer)
+        loadable = document.pop(_LOADABLE, None)
+        holders = []
+        for instances in document.values():  # one: the tenant's
+            for instance, fields in instances.items():
+                tokens, ranks = int(fields.pop("longest_matched")), fields.pop("DP")
+                media = {medium: int(count) for medium, count in fields.items()}
+                by_rank = {int(rank): int(count) for rank, count in ranks.items()}
+                holders.append(Holder(instance, tokens, media, by_rank))
+        return Holders(tuple(holders), None if loadable is None else int(loadable))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadReply(f"holders: {error!r} in the answer") from error
