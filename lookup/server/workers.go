@@ -115,6 +115,7 @@ func (p *workerPool) runJobs() {
 		j := p.dequeue(q, size)
 		p.mu.Unlock()
 		j.run()
+		runtime.Gosched() // an event loop may wait for the processor
 		p.mu.Lock()
 		q.running[size]--
 		p.running[size]--
