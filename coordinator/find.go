@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -111,7 +110,7 @@ func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, 
 // finders check the alignment and then find no block to look at.
 func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	if c.attention[0].Kind.IsFull() {
-		return 0, fmt.Errorf("%w: %d tokens", ErrNegativeLength, maxLength)
+		return 0, refuse(ErrNegativeLength, "num_tokens is %d, want 0 or more", maxLength)
 	}
 	if len(c.attention) == 1 {
 		return c.findSingle(p, 0, applyEagle, s)

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -72,16 +71,15 @@ func (c *Coordinator) numKnown(a *attentionGroup, p *Presence, blocks int64) int
 func (c *Coordinator) requireKnown(a *attentionGroup, p *Presence, blocks int64) (int, error) {
 	numKnown := c.numKnown(a, p, blocks)
 	if numKnown < blocks && !c.trailingAbsent(a) {
-		return 0, noHashError(a, blocks-1, numKnown)
+		return 0, noHashError(a, blocks-1, p)
 	}
 	return int(numKnown), nil
 }
 
-// noHashError is the error of a finder that must read block i, when the hashes make only
-// numKnown blocks.
-func noHashError(a *attentionGroup, i, numKnown int64) error {
-	return fmt.Errorf("%w: block %d of group %d (%s) has no hash, the request brought hashes for %d",
-		ErrIndexOutOfRange, i, a.members[0], a.Kind, numKnown)
+// noHashError is the error of a finder that must read block i, whose hash the request does not have.
+func noHashError(a *attentionGroup, i int64, p *Presence) error {
+	return refuse(ErrIndexOutOfRange, "hashes %d to %d are missing: group %d (%s) reads block %d; send the hashes of all whole blocks of num_tokens",
+		p.NumHashes, i*int64(a.stride)+int64(a.stride)-1, a.members[0], a.Kind, i)
 }
 
 // findFull counts cached blocks from the left, at most those with a hash. If hits may
@@ -109,8 +107,8 @@ func findFull(a *attentionGroup, p *Presence, args finderArgs) groupHit {
 // whose right edge is aligned. A shorter run counts only if it begins at block 0.
 func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.align%a.block != 0 {
-		return groupHit{}, fmt.Errorf("%w: group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
-			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
+		return groupHit{}, refuse(ErrPrecondition, "group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
+			a.members[0], a.Kind, a.block, args.align)
 	}
 	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
 	if err != nil {
@@ -248,11 +246,11 @@ func (v *view) lastZeroSkipping(from, i int, ones *span) int {
 // reading them, then counts cached blocks from there.
 func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.drop {
-		return groupHit{}, fmt.Errorf("%w: group %d: %s cannot be an eagle group", ErrPrecondition, a.members[0], a.Kind)
+		return groupHit{}, refuse(ErrPrecondition, "group %d: %s cannot be an eagle group", a.members[0], a.Kind)
 	}
 	if a.block != args.align {
-		return groupHit{}, fmt.Errorf("%w: group %d: %s needs its block_size %d to equal the alignment %d",
-			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
+		return groupHit{}, refuse(ErrPrecondition, "group %d: %s needs its block_size %d to equal the alignment %d",
+			a.members[0], a.Kind, a.block, args.align)
 	}
 	blocks := args.maxLength / a.block
 	null := floorTo(args.maxLength, int64(a.AttentionChunkSize)) / a.block
@@ -266,7 +264,7 @@ func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args find
 		end = min(numKnown, int64(args.ones.to))
 	}
 	if end < blocks && end >= numKnown && !c.trailingAbsent(a) {
-		return groupHit{}, noHashError(a, end, numKnown)
+		return groupHit{}, noHashError(a, end, p)
 	}
 	return groupHit{null: null, real: end - null, hit: end * a.block}, nil
 }

@@ -204,7 +204,7 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 					fresh--
 				}
 				b.n = i
-				return fresh, ErrClasses
+				return fresh, x.tooManyClasses()
 			}
 			from = have
 		}
