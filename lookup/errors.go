@@ -24,7 +24,7 @@ var (
 	// ErrTooManyRuns refuses masks with more than netproto.MaxRuns runs of true entries.
 	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
 	// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
-	ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
+	ErrResetRank = errors.New("a rank cannot be reset over a store: let its keys expire there, or reset the whole pool")
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
 	ErrHitRange = errors.New("the hit does not fit 32 bits")

@@ -198,15 +198,18 @@ func TestAuth(t *testing.T) {
 		require.JSONEq(t, `{"name":"timed","allow":["stat","ping"],"expires":"`+expires.UTC().Format(time.RFC3339)+`"}`, string(reply[1]))
 		require.True(t, may(stat))
 
-		failed := &api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: "auth"}
-		for name, text := range map[string]string{
-			"token of none": "no such token", "token of late": "the token has expired", "": "token is empty",
-			"token of all ": "no such token",
+		unknown, malformed := api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: "auth"}, api.Refusal{Refusal: api.RefusalBadRequest, Request: "auth", Frame: 1}
+		for name, want := range map[string]struct {
+			text    string
+			refusal *api.Refusal
+		}{
+			"token of none": {"no such token", &unknown}, "token of late": {"the token has expired", &unknown},
+			"token of all ": {"no such token", &unknown}, "": {"token is empty", &malformed},
 		} {
 			auth(t, p, "timed")
 			reply := p.Ask(t, []byte("auth"), []byte(name))
-			require.Equal(t, failed, refusalIn(reply), "%q", reply)
-			require.Contains(t, string(reply[1]), "not authenticated: "+text)
+			require.Equal(t, want.refusal, refusalIn(reply), "%q", reply)
+			require.Contains(t, string(reply[1]), want.text)
 			require.False(t, may(stat), "the credential is gone")
 			require.True(t, may(ping))
 		}
