@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,16 +10,27 @@ import (
 )
 
 // Difference is a field in which a described pool differs from a configured one. The values
-// are as in JSON; that of a field without a value is "none".
+// are those of the field in the pool's JSON, null if it has none.
 type Difference struct {
-	Field      string `json:"field"` // its path in the pool, such as "groups[1].kind"
-	Configured string `json:"configured"`
-	Described  string `json:"described"`
+	Field      string          `json:"field"` // its path in the pool, such as "groups[1].kind"
+	Configured json.RawMessage `json:"configured"`
+	Described  json.RawMessage `json:"described"`
 }
 
-// String returns a phrase: tp_size is 2, described as 4.
+// String returns a phrase: tp_size is 2, described as 4. A field without a value is none.
 func (d Difference) String() string {
-	return fmt.Sprintf("%s is %s, described as %s", d.Field, d.Configured, d.Described)
+	phrase := func(value json.RawMessage) string {
+		if string(value) == "null" {
+			return "none"
+		}
+		return string(value)
+	}
+	return fmt.Sprintf("%s is %s, described as %s", d.Field, phrase(d.Configured), phrase(d.Described))
+}
+
+// newDifference returns a difference of two values in JSON, "" if a field has none.
+func newDifference(field, configured, described string) Difference {
+	return Difference{field, json.RawMessage(cmp.Or(configured, "null")), json.RawMessage(cmp.Or(described, "null"))}
 }
 
 // Compare returns the fields in which an engine's description of its pool differs from the
@@ -34,7 +46,7 @@ func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Differe
 	var differences []Difference
 	compare := func(name, path, set, want, got string) {
 		if want != got && matters(name, set, want, equal) {
-			differences = append(differences, Difference{path, cmp.Or(want, "none"), cmp.Or(got, "none")})
+			differences = append(differences, newDifference(path, want, got))
 		}
 	}
 	for _, f := range poolFields {
@@ -50,9 +62,9 @@ func (c *Coordinator) Compare(configured Pool, described *Coordinator) []Differe
 	slices.SortFunc(differences, func(a, b Difference) int { return cmp.Compare(a.Field, b.Field) })
 	switch {
 	case !sameLookups(c.pool.release(), described.pool.release()):
-		differences = append(differences, Difference{"vllm", c.pool.releaseName(), described.pool.releaseName()})
+		differences = append(differences, newDifference("vllm", text(c.pool.releaseName()), text(described.pool.releaseName())))
 	case !equal && len(differences) == 0:
-		differences = append(differences, Difference{"keys", c.firstKey(), described.firstKey()})
+		differences = append(differences, newDifference("keys", c.firstKey(), described.firstKey()))
 	}
 	return differences
 }
@@ -125,7 +137,8 @@ func text(s string) string {
 	if s == "" {
 		return ""
 	}
-	return strconv.Quote(s)
+	quoted, _ := json.Marshal(s) // a text has no errors
+	return string(quoted)
 }
 
 func number(n int) string {
@@ -157,8 +170,8 @@ func pointed[T any](value *T) string {
 	return fmt.Sprint(*value)
 }
 
-// firstKey returns the prefix of the first key that a lookup asks for, in quotes.
-func (c *Coordinator) firstKey() string { return strconv.Quote(c.groups[0].prefixes[0]) }
+// firstKey returns the prefix of the first key that a lookup asks for, as in JSON.
+func (c *Coordinator) firstKey() string { return text(c.groups[0].prefixes[0]) }
 
 // matters reports whether a field that differs is a difference of the pools. configured and want
 // are its values without and with the defaults of New. equal says that both pools

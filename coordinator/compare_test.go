@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -52,7 +53,7 @@ func TestCompareModels(t *testing.T) {
 	named := func(model string) Pool { return Pool{VLLM: "0.33.0", ModelName: model} }
 	for described, want := range map[string][]Difference{
 		"org/llama": nil, "llama": nil, "/models/llama/": nil,
-		"qwen/": {{"model_name", `"org/llama/"`, `"qwen/"`}},
+		"qwen/": {newDifference("model_name", `"org/llama/"`, `"qwen/"`)},
 	} {
 		configured := named("org/llama/")
 		assert.Equal(t, want, must(t, configured).Compare(configured, must(t, named(described))))
@@ -62,8 +63,8 @@ func TestCompareModels(t *testing.T) {
 // The default layout is no difference beside one.
 func TestCompareLayout(t *testing.T) {
 	for layout, want := range map[string][]Difference{
-		"LBHNC": {{"tp_size", "2", "1"}},
-		"HND":   {{"kv_cache_layout", `"LBHNC"`, `"HND"`}, {"tp_size", "2", "1"}},
+		"LBHNC": {newDifference("tp_size", "2", "1")},
+		"HND":   {newDifference("kv_cache_layout", `"LBHNC"`, `"HND"`), newDifference("tp_size", "2", "1")},
 	} {
 		configured := Pool{VLLM: "0.33.0", TPSize: 2, NumKVHead: 8}
 		described := Pool{VLLM: "0.33.0", NumKVHead: 8, KVCacheLayout: layout}
@@ -74,8 +75,46 @@ func TestCompareLayout(t *testing.T) {
 // Where the release alone differs, it is named, and no keys that are equal.
 func TestCompareReleases(t *testing.T) {
 	configured := Pool{VLLM: "0.33.0"}
-	want := []Difference{{"vllm", "0.33.0", "0.32.0"}}
+	want := []Difference{newDifference("vllm", `"0.33.0"`, `"0.32.0"`)}
 	assert.Equal(t, want, must(t, configured).Compare(configured, must(t, Pool{VLLM: "0.32.0"})))
+}
+
+// The values of a difference are those of the pool's own JSON.
+func TestDifferencesAreJSON(t *testing.T) {
+	configured := Pool{
+		VLLM: "0.33.0", ModelName: "ll<a>ma", TPSize: 2, NumKVHead: 8, UseEagle: true, PrefillTPSizes: []int{2, 8}, StoreTPSize: new(8),
+		CachePrefix: "prefix", Groups: []Group{full(16), window(16, 32)},
+	}
+	described := Pool{VLLM: "0.32.0", TPSize: 4, NumKVHead: 8, StoreTPSize: new(4), Groups: []Group{full(32), full(32)}}
+	c, other := must(t, configured), must(t, described)
+	differences := c.Compare(configured, other)
+	require.Greater(t, len(differences), 8)
+	fields := func(pool Pool) (values map[string]any) {
+		text, err := json.Marshal(pool)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &values))
+		for g, group := range values["groups"].([]any) {
+			for name, value := range group.(map[string]any) {
+				values[groupPath(g)+"."+name] = value
+			}
+		}
+		return values
+	}
+	want, got := fields(c.Pool()), fields(other.Pool())
+	text, err := json.Marshal(differences)
+	require.NoError(t, err)
+	var decoded []struct {
+		Field                 string
+		Configured, Described any
+	}
+	require.NoError(t, json.Unmarshal(text, &decoded))
+	for i, d := range decoded {
+		require.Equal(t, want[d.Field], d.Configured, d.Field)
+		require.Equal(t, got[d.Field], d.Described, d.Field)
+		require.NotContains(t, differences[i].String(), "null")
+	}
+	require.Contains(t, differences, newDifference("cache_prefix", `"prefix"`, ""))
+	require.Equal(t, `cache_prefix is "prefix", described as none`, newDifference("cache_prefix", `"prefix"`, "").String())
 }
 
 // Pools that do not differ ask for the same keys and have the same answers.

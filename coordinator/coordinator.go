@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"slices"
 	"sort"
 )
@@ -227,7 +226,7 @@ func (c *Coordinator) IsEagle(g int) bool { return c.attention[c.groups[g].atten
 // checkAligned fails unless tokens is a multiple of the alignment.
 func (c *Coordinator) checkAligned(tokens int64) error {
 	if tokens%c.align != 0 {
-		return fmt.Errorf("%w: token length %d is not a multiple of %d", ErrPrecondition, tokens, c.align)
+		return refuse(ErrPrecondition, "num_tokens %d is no multiple of %d", tokens, c.align)
 	}
 	return nil
 }

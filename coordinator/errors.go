@@ -1,10 +1,14 @@
 package coordinator
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The sentinels of errors that the reference raises too, as the exception class that the
 // conformance vectors name. Match with errors.Is: every error of New and of a Coordinator
-// wraps a sentinel.
+// wraps a sentinel. Clients read the texts of errors about a request: they have no prefix and the
+// words of docs/protocol.md.
 var (
 	// ErrPrecondition is an AssertionError: a call or a configuration that the
 	// reference refuses.
@@ -32,3 +36,20 @@ var (
 	// caller, not of the request.
 	ErrInvalidPresence = errors.New("coordinator: invalid presence")
 )
+
+// requestError is an error about a request, whose text is read by the client.
+type requestError struct {
+	text     string
+	sentinel error
+}
+
+// refuse returns an error about a request that wraps a sentinel.
+func refuse(sentinel error, format string, args ...any) error {
+	return &requestError{fmt.Sprintf(format, args...), sentinel}
+}
+
+// Error returns the text without that of the sentinel.
+func (e *requestError) Error() string { return e.text }
+
+// Unwrap returns the sentinel.
+func (e *requestError) Unwrap() error { return e.sentinel }

@@ -220,11 +220,11 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 // the tokens of the hashes count, which are then args.maxLength: the other groups kept Answer from
 // reading there.
 func (c *Coordinator) findAlone(a *attentionGroup, p *Presence, args *finderArgs) (groupHit, error) {
-	args.ones = new(span)
+	args.present = new(span)
 	f, err := c.find(a, p, *args)
 	if errors.Is(err, ErrIndexOutOfRange) {
 		covered := int64(p.NumHashes/a.stride) * a.block
-		args.maxLength, args.ones = floorTo(min(args.maxLength, covered), args.align), new(span)
+		args.maxLength, args.present = floorTo(min(args.maxLength, covered), args.align), new(span)
 		f, err = c.find(a, p, *args)
 	}
 	return f, err

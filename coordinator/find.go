@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -16,7 +15,7 @@ type Scratch struct {
 // result is what one FindHit knows of an attention group.
 type result struct {
 	groupHit
-	ones      span // positions that the finder has seen set
+	present   span // positions that the finder has seen present
 	hasAnswer bool // the finder has run
 	verified  bool // the eagle block was dropped, and no group has shortened the hit since
 }
@@ -25,7 +24,7 @@ type result struct {
 func (s *Scratch) reset(c *Coordinator) {
 	s.c = c
 	if cap(s.results) < len(c.attention) {
-		const pad = 2 // a cache line at least: what lies behind may be written to on another core
+		const pad = 2 // keeps the next allocation off the last cache line
 		s.results = make([]result, len(c.attention), len(c.attention)+pad)
 	}
 	s.results = s.results[:len(c.attention)]
@@ -98,7 +97,7 @@ func (c *Coordinator) cutFull(s *Scratch, hit int64) {
 // findSingle is FindHit in a pool of one attention group.
 func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	a := &c.attention[0]
-	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones}
+	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, present: &s.results[0].present}
 	if c.rules.singleAlignsToBlock {
 		args.align = a.block
 	}
@@ -111,7 +110,7 @@ func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, 
 // finders check the alignment and then find no block to look at.
 func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	if c.attention[0].Kind.IsFull() {
-		return 0, fmt.Errorf("%w: %d tokens", ErrNegativeLength, maxLength)
+		return 0, refuse(ErrNegativeLength, "num_tokens is %d, want 0 or more", maxLength)
 	}
 	if len(c.attention) == 1 {
 		return c.findSingle(p, 0, applyEagle, s)
@@ -135,7 +134,7 @@ func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle b
 			}
 			continue
 		}
-		args := finderArgs{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones}
+		args := finderArgs{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, present: &r.present}
 		if args.drop {
 			args.maxLength = c.eagleBound(a, p, hit, maxLength)
 		}

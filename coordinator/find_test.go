@@ -398,7 +398,7 @@ func TestFindersLookOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := must(t, Pool{Groups: []Group{g}})
 			p := Presence{NumHashes: n, Bits: [][]uint64{{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}}
-			q := finderArgs{maxLength: (n - 1) * 16, align: 16, ones: new(span)}
+			q := finderArgs{maxLength: (n - 1) * 16, align: 16, present: new(span)}
 			for blocks := int64(n - 1); blocks > 215; blocks-- {
 				q.maxLength = blocks * 16
 				f, err := c.find(&c.attention[0], &p, q)
@@ -408,7 +408,7 @@ func TestFindersLookOnce(t *testing.T) {
 					p.Bits[0][i/64] &^= 1 << (i % 64)
 				}
 			}
-			q.ones = new(span)
+			q.present = new(span)
 			f, err := c.find(&c.attention[0], &p, q)
 			require.NoError(t, err)
 			require.NotEqual(t, q.maxLength, f.hit, "who has seen nothing looks")

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -25,7 +24,7 @@ type finderArgs struct {
 	maxLength int64 // tokens, not negative
 	align     int64 // tokens; the hit is a multiple of it
 	drop      bool  // eagle: drop the last block found
-	ones      *span // of this attention group and Presence, updated by the finder
+	present   *span // of this attention group and Presence, updated by the finder
 }
 
 // span is a run [from, to) of positions that are set. Finders run once per pass of the
@@ -72,16 +71,15 @@ func (c *Coordinator) numKnown(a *attentionGroup, p *Presence, blocks int64) int
 func (c *Coordinator) requireKnown(a *attentionGroup, p *Presence, blocks int64) (int, error) {
 	numKnown := c.numKnown(a, p, blocks)
 	if numKnown < blocks && !c.trailingAbsent(a) {
-		return 0, noHashError(a, blocks-1, numKnown)
+		return 0, noHashError(a, blocks-1, p)
 	}
 	return int(numKnown), nil
 }
 
-// noHashError is the error of a finder that must read block i, when the hashes make only
-// numKnown blocks.
-func noHashError(a *attentionGroup, i, numKnown int64) error {
-	return fmt.Errorf("%w: block %d of group %d (%s) has no hash, the request brought hashes for %d",
-		ErrIndexOutOfRange, i, a.members[0], a.Kind, numKnown)
+// noHashError is the error of a finder that must read block i, whose hash the request does not have.
+func noHashError(a *attentionGroup, i int64, p *Presence) error {
+	return refuse(ErrIndexOutOfRange, "hashes %d to %d are missing: group %d (%s) reads block %d; send the hashes of all whole blocks of num_tokens",
+		p.NumHashes, i*int64(a.stride)+int64(a.stride)-1, a.members[0], a.Kind, i)
 }
 
 // findFull counts cached blocks from the left, at most those with a hash. If hits may
@@ -109,8 +107,8 @@ func findFull(a *attentionGroup, p *Presence, args finderArgs) groupHit {
 // whose right edge is aligned. A shorter run counts only if it begins at block 0.
 func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.align%a.block != 0 {
-		return groupHit{}, fmt.Errorf("%w: group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
-			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
+		return groupHit{}, refuse(ErrPrecondition, "group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
+			a.members[0], a.Kind, a.block, args.align)
 	}
 	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
 	if err != nil {
@@ -121,7 +119,7 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs
 	v := a.view(p)
 	f := groupHit{}
 	search := runSearch{need: max(1, need), alignBlocks: alignBlocks, chunkPositions: 1, drop: args.drop}
-	start, length := search.last(&v, numKnown-1, args.ones)
+	start, length := search.last(&v, numKnown-1, args.present)
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
 		f.cut(floorTo(f.entries(), int64(alignBlocks)))
@@ -142,7 +140,7 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 	}
 	v := a.view(p)
 	search := runSearch{need: max(1, a.windowBlocks(args.drop)), alignBlocks: 1, chunkPositions: a.chunkPositions}
-	start, length := search.last(&v, numKnown-1, args.ones)
+	start, length := search.last(&v, numKnown-1, args.present)
 	f := groupHit{null: int64(start), real: int64(length)}
 	if args.drop && f.entries() > 0 {
 		f.cut(f.entries() - 1)
@@ -152,18 +150,18 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 }
 
 // lastAbsentBlock is lastGap for blocks of several positions.
-func (v *view) lastAbsentBlock(from, i, chunkPositions int, ones *span) int {
+func (v *view) lastAbsentBlock(from, i, chunkPositions int, present *span) int {
 	if v.everything {
 		return -1
 	}
-	if ones.from > i || i >= ones.to {
-		*ones = span{i + 1, i + 1}
+	if present.from > i || i >= present.to {
+		*present = span{i + 1, i + 1}
 	}
-	for ones.from > from {
-		if !v.hasBlock(ones.from-1, chunkPositions) {
-			return ones.from - 1
+	for present.from > from {
+		if !v.hasBlock(present.from-1, chunkPositions) {
+			return present.from - 1
 		}
-		ones.from--
+		present.from--
 	}
 	return -1
 }
@@ -192,7 +190,7 @@ type runSearch struct {
 
 // last returns the start and length of the run, up to block last. If there is none, it
 // returns the run that begins at block 0, which may be shorter or empty.
-func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
+func (s *runSearch) last(v *view, last int, present *span) (start, length int) {
 	edge := 1
 	if s.drop {
 		edge = 0
@@ -210,7 +208,7 @@ func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
 		default:
 			// Only need blocks are read, however long the run.
 			start := last - s.need + 1
-			gap := v.lastGap(max(0, start), last, s.chunkPositions, ones)
+			gap := v.lastGap(max(0, start), last, s.chunkPositions, present)
 			switch {
 			case gap < 0 && start < 0:
 				return 0, last + 1
@@ -222,25 +220,25 @@ func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
 	}
 }
 
-// lastGap returns the highest absent block in [from, i], or -1. It skips the blocks in ones,
+// lastGap returns the highest absent block in [from, i], or -1. It skips the blocks in present,
 // and extends it.
-func (v *view) lastGap(from, i, chunkPositions int, ones *span) int {
+func (v *view) lastGap(from, i, chunkPositions int, present *span) int {
 	if chunkPositions == 1 {
-		return v.lastZeroSkipping(from, i, ones)
+		return v.lastZeroSkipping(from, i, present)
 	}
-	return v.lastAbsentBlock(from, i, chunkPositions, ones)
+	return v.lastAbsentBlock(from, i, chunkPositions, present)
 }
 
 // lastZeroSkipping is lastGap for blocks of one position.
-func (v *view) lastZeroSkipping(from, i int, ones *span) int {
-	if ones.from > i || i >= ones.to {
-		*ones = span{i + 1, i + 1}
+func (v *view) lastZeroSkipping(from, i int, present *span) int {
+	if present.from > i || i >= present.to {
+		*present = span{i + 1, i + 1}
 	}
-	if from >= ones.from {
+	if from >= present.from {
 		return -1
 	}
-	gap := v.lastZero(from, ones.from-1)
-	ones.from = max(from, gap+1)
+	gap := v.lastZero(from, present.from-1)
+	present.from = max(from, gap+1)
 	return gap
 }
 
@@ -248,11 +246,11 @@ func (v *view) lastZeroSkipping(from, i int, ones *span) int {
 // reading them, then counts cached blocks from there.
 func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.drop {
-		return groupHit{}, fmt.Errorf("%w: group %d: %s cannot be an eagle group", ErrPrecondition, a.members[0], a.Kind)
+		return groupHit{}, refuse(ErrPrecondition, "group %d: %s cannot be an eagle group", a.members[0], a.Kind)
 	}
 	if a.block != args.align {
-		return groupHit{}, fmt.Errorf("%w: group %d: %s needs its block_size %d to equal the alignment %d",
-			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
+		return groupHit{}, refuse(ErrPrecondition, "group %d: %s needs its block_size %d to equal the alignment %d",
+			a.members[0], a.Kind, a.block, args.align)
 	}
 	blocks := args.maxLength / a.block
 	null := floorTo(args.maxLength, int64(a.AttentionChunkSize)) / a.block
@@ -260,13 +258,13 @@ func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args find
 	end := null
 	if null < numKnown {
 		v := a.view(p)
-		if int(null) != args.ones.from || int(numKnown) > args.ones.to {
-			*args.ones = span{int(null), v.onesFrom(int(null), int(numKnown))}
+		if int(null) != args.present.from || int(numKnown) > args.present.to {
+			*args.present = span{int(null), v.onesFrom(int(null), int(numKnown))}
 		}
-		end = min(numKnown, int64(args.ones.to))
+		end = min(numKnown, int64(args.present.to))
 	}
 	if end < blocks && end >= numKnown && !c.trailingAbsent(a) {
-		return groupHit{}, noHashError(a, end, numKnown)
+		return groupHit{}, noHashError(a, end, p)
 	}
 	return groupHit{null: null, real: end - null, hit: end * a.block}, nil
 }
@@ -280,7 +278,7 @@ func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, args finderArgs)
 	}
 	v := a.view(p)
 	search := runSearch{need: 1, alignBlocks: int(args.align / a.block), chunkPositions: 1}
-	start, length := search.last(&v, numKnown-1, args.ones)
+	start, length := search.last(&v, numKnown-1, args.present)
 	if length == 0 {
 		return groupHit{}, nil
 	}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -372,7 +371,7 @@ func (l *gallop) applyAnswers(answers []int) error {
 			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return fmt.Errorf("%w: the store gave %d for %d keys", ErrAnswerCount, len(answers), keys)
+			return refuse(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys)
 		}
 	}
 	for g := range l.c.groups {
@@ -401,7 +400,7 @@ func (l *gallop) applyAnswers(answers []int) error {
 func onAllRanks(answers []int, ranks int) (bool, error) {
 	for i := range ranks {
 		if i >= len(answers) {
-			return false, fmt.Errorf("%w: the store gave too few answers", ErrIndexOutOfRange)
+			return false, refuse(ErrIndexOutOfRange, "the store gave too few answers")
 		}
 		if answers[i] != 1 {
 			return false, nil

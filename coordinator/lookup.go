@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"iter"
 	"math"
 )
@@ -15,7 +14,7 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 		return floorTo(numTokens, c.align), nil
 	}
 	if err := c.checkAligned(numTokens); err != nil {
-		return 0, fmt.Errorf("%w, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
+		return 0, refuse(ErrPrecondition, "%s, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
 	}
 	return numTokens, nil
 }

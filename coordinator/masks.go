@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -30,7 +29,7 @@ func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, prompt
 		return dst, err
 	}
 	if startToken != 0 && !c.rules.startToken {
-		return dst, fmt.Errorf("%w: start token %d before vLLM 0.25.0, want 0", ErrPrecondition, startToken)
+		return dst, refuse(ErrPrecondition, "start_token is %d, want 0: vLLM before 0.25.0 has no other", startToken)
 	}
 	dst, masks := c.appendDropped(dst, c.pool.RetentionInterval, promptTokens)
 	for g := range c.groups {
@@ -55,7 +54,7 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) err
 	for g := range masks {
 		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
 		if alignedLen < 0 && !m.all && !c.rules.startToken {
-			return fmt.Errorf("%w: a mask of group %d for %d tokens", ErrPrecondition, g, alignedLen)
+			return refuse(ErrPrecondition, "num_tokens is %d, want 0 or more", alignedLen)
 		}
 		end := max(0, alignedLen/block)
 		m.origin = min(end, ceilDiv(max(0, startToken), block))

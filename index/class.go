@@ -31,12 +31,12 @@ const maxClasses = 1<<16 - 1
 // Holds reports whether a place of Config.Places holds the key.
 func (c *Coverage) Holds(place int) bool { return c.holds(place) }
 
-// holds tells whether a place is in the coverage.
+// holds reports whether a place is in the coverage.
 func (c *Coverage) holds(place int) bool {
 	return c != nil && c.places[place/64]>>(place%64)&1 == 1
 }
 
-// differsBy tells whether a coverage is another one with ascending places, or without them if
+// differsBy reports whether a coverage is another one with ascending places, or without them if
 // remove is set.
 func (c *Coverage) differsBy(places []int, other *Coverage, remove bool) bool {
 	for i, w := range c.places {

@@ -61,7 +61,7 @@ func (c *classes) bytes() int64 {
 	return int64(c.live)*c.layout.bytesPerClass() + int64(len(c.coverage))*bytesPerNumber
 }
 
-// fit tells whether n more classes fit the budget and can be numbered.
+// fit reports whether n more classes fit the budget and can be numbered.
 func (c *classes) fit(n int) bool {
 	numbers := len(c.coverage)
 	for numbers-1 < c.live+n && numbers <= maxClasses {
@@ -71,20 +71,20 @@ func (c *classes) fit(n int) bool {
 	return bytes <= c.budget && c.live+n <= maxClasses
 }
 
-// of returns the coverage of a class, that of no place for noClass.
-func (c *classes) of(id class) *Coverage {
+// coverageOf returns the coverage of a class, that of no place for noClass.
+func (c *classes) coverageOf(id class) *Coverage {
 	if id == noClass {
 		return &c.layout.empty
 	}
 	return c.coverage[id]
 }
 
-// step returns the class reached from one by adding or removing ascending places; noClass
+// nextClass returns the class reached from one by adding or removing ascending places; noClass
 // when nothing is left. It reports false when a new class is needed and none can be
 // had. Writers call it.
-func (x *Index) step(from class, places []int, remove bool) (class, bool) {
+func (x *Index) nextClass(from class, places []int, remove bool) (class, bool) {
 	c := x.classes
-	have := c.of(from)
+	have := c.coverageOf(from)
 	hash, changed := have.hash, 0
 	for _, place := range places {
 		if have.holds(place) == remove {
@@ -144,12 +144,12 @@ func (x *Index) growClasses() {
 	x.mu.Unlock()
 }
 
-// added returns how many of so many places one class has and another has not.
+// added returns how many more places to has than from. places are those that were stored to.
 func (c *classes) added(from, to class, places int) int64 {
 	if places == 1 {
 		return 1
 	}
-	return int64(c.of(to).held - c.of(from).held)
+	return int64(c.coverageOf(to).held - c.coverageOf(from).held)
 }
 
 // setClass gives the entry at offset i of a segment another class, noClass if it goes. The caller

@@ -150,8 +150,8 @@ func (x *Index) endDump() {
 	x.writing.Unlock()
 }
 
-// dumpSome is one hold of writing: it takes what was removed since the last one, and copies about so many of the
-// next keys. At the end of the log, or after a reset, it ends the dump. A reset of places that is under way then
+// dumpSome is one hold of writing: it takes what was removed since the last one, and copies about keys of the
+// next ones. At the end of the log, or after a reset, it ends the dump. A reset of places that is under way then
 // counts as done, as what it has removed so far may have been copied before.
 func (x *Index) dumpSome(d *dump, keys int) (done bool, _ error) {
 	x.writing.Lock()

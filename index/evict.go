@@ -157,7 +157,7 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 			b.slot[i] = noSlot
 			continue
 		}
-		to[i], _ = x.step(seg.class[j], []int{place}, true) // noClass if no class can be had
+		to[i], _ = x.nextClass(seg.class[j], []int{place}, true) // noClass if no class can be had
 	}
 	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {

@@ -52,7 +52,7 @@ func (x *Index) find(h uint64, key []byte) (found slot) {
 	return found
 }
 
-// holds tells whether a slot's record is the key. Lengths are compared as well.
+// holds reports whether a slot's record is the key. Lengths are compared as well.
 func (x *Index) holds(s slot, key []byte) bool {
 	seg, i := x.at(s)
 	return string(seg.key(i)) == string(key)

@@ -38,7 +38,7 @@ type gate struct {
 // 64 bytes, as processors fetch them in pairs.
 type cacheLine [128]byte
 
-// readerStripe is a stripe of a gate, and what the lookups that used it have left.
+// readerStripe is a stripe of a gate, and the uses that its lookups have queued.
 type readerStripe struct {
 	inside  atomic.Int32 // lookups that read
 	touchMu sync.Mutex   // guards touches; taken after writing and mu
@@ -50,13 +50,13 @@ const (
 	// stripesPerProcessor makes it rare that two processors use one stripe: each takes one at
 	// its first lookup, and another one if it has made none for some garbage collections.
 	stripesPerProcessor = 2
-	// maxStripes bounds what a writer looks at.
+	// maxStripes bounds the stripes that a writer waits for.
 	maxStripes = 64
 	// gateTries is how often a reader or writer looks again before it sleeps, some 20
 	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
 	// as most waits.
 	gateTries = 500
-	// gatePause is how many steps of nothing lie between two looks, some 40 nanoseconds.
+	// gatePause is how many iterations of an empty loop lie between two looks, some 40 nanoseconds.
 	gatePause = 100
 )
 
@@ -89,7 +89,7 @@ func (g *gate) pass(r *readerStripe) {
 
 func (g *gate) enter(r *readerStripe) {
 	if r.inside.Add(1); g.closed.Load() {
-		g.enterLater(r)
+		g.enterSlow(r)
 	}
 }
 
@@ -103,8 +103,8 @@ func (g *gate) leave(r *readerStripe) {
 	}
 }
 
-// enterLater enters once the gate is open. Whoever has the lock of writers keeps it open.
-func (g *gate) enterLater(r *readerStripe) {
+// enterSlow enters once the gate is open. It is open while we hold the lock of writers.
+func (g *gate) enterSlow(r *readerStripe) {
 	g.leave(r)
 	for range gateTries {
 		if pause(); g.closed.Load() {

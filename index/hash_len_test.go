@@ -34,7 +34,7 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 	var w Writer
 	err := x.Store(&w, []int{0}, keys, hashLen)
 	require.ErrorIs(t, err, ErrOtherHashLen)
-	require.ErrorContains(t, err, fmt.Sprintf("the index holds hashes of %d bytes, not %d", x.hashLen, hashLen))
+	require.ErrorContains(t, err, fmt.Sprintf("hash_len is %d, but the pool holds hashes of %d bytes", hashLen, x.hashLen))
 	_, err = x.Evict(0, keys, hashLen)
 	require.ErrorIs(t, err, ErrOtherHashLen)
 	before.Refused += 2

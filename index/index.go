@@ -24,7 +24,7 @@ var (
 	// than can be told apart, or than a part of the memory has room for.
 	ErrClasses = errors.New("index: too many different combinations of groups and ranks")
 	// ErrOtherHashLen is wrapped by the refusal of hashes that are not as long as those
-	// of the index.
+	// of the index. Clients read its text, and that of ErrClasses.
 	ErrOtherHashLen = errors.New("index: hashes of another length")
 )
 
@@ -231,8 +231,31 @@ func (x *Index) useHashLen(hashLen int) error {
 }
 
 func (x *Index) otherHashLen(hashLen int) error {
-	return fmt.Errorf("%w: the index holds hashes of %d bytes, not %d; all clients need one hash function", ErrOtherHashLen, x.hashLen, hashLen)
+	return refuse(ErrOtherHashLen, "hash_len is %d, but the pool holds hashes of %d bytes: all its clients need one hash function", hashLen, x.hashLen)
 }
+
+// tooManyClasses is an ErrClasses of a store.
+func (x *Index) tooManyClasses() error {
+	return refuse(ErrClasses, "the keys that the pool holds are on %d different sets of ranks, and another one has no room: raise max_bytes of the index",
+		x.classes.live)
+}
+
+// requestError is an error about a request, whose text is read by the client.
+type requestError struct {
+	text     string
+	sentinel error
+}
+
+// refuse returns an error about a request that wraps a sentinel.
+func refuse(sentinel error, format string, args ...any) error {
+	return &requestError{fmt.Sprintf(format, args...), sentinel}
+}
+
+// Error returns the text without that of the sentinel.
+func (e *requestError) Error() string { return e.text }
+
+// Unwrap returns the sentinel.
+func (e *requestError) Unwrap() error { return e.sentinel }
 
 // Stats are the counters of an index. Sums count since it was made.
 type Stats struct {

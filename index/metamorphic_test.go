@@ -261,7 +261,7 @@ func (w *world) resetPlaces(lost []int) {
 	}
 }
 
-// refuses tells whether the index holds keys of another length.
+// refuses reports whether the index holds keys of another length.
 func (w *world) refuses(o op) bool { return w.length >= 0 && w.length != o.length }
 
 // refused checks that a change of keys of another length changes nothing.

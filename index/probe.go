@@ -20,13 +20,13 @@ type Cursor struct {
 	// lookup finds does not count as used.
 	Quiet bool
 
-	hashLen int
-	epoch   uint64
-	next    slot // where the next key is expected, noSlot if unknown
-	logStep int  // slots between the records of consecutive keys, see matchNext
-	window  int  // keys compared at once
-	lonely  int  // keys in a row that did not lie behind the one before
-	found   []stretch
+	hashLen  int
+	epoch    uint64
+	next     slot // where the next key is expected, noSlot if unknown
+	logStep  int  // slots between the records of consecutive keys, see matchNext
+	window   int  // keys compared at once
+	viaTable int  // keys in a row found through the table
+	found    []stretch
 }
 
 const (
@@ -52,7 +52,7 @@ const (
 	// firstWindow is how many keys are compared at first. It grows eightfold while
 	// all agree, so that little is read in vain where a request leaves a chain.
 	firstWindow = 64
-	// batchFrom is how many lonely keys in a row make a lookup look for a batch at
+	// batchFrom is how many keys in a row found through the table make a lookup look for a batch at
 	// once instead of following the log.
 	batchFrom = 4
 	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
@@ -62,7 +62,7 @@ const (
 
 // Begin starts a lookup of keys of hashLen bytes.
 func (x *Index) Begin(c *Cursor, hashLen int) {
-	c.hashLen, c.next, c.logStep, c.window, c.lonely = hashLen, noSlot, 1, firstWindow, 0
+	c.hashLen, c.next, c.logStep, c.window, c.viaTable = hashLen, noSlot, 1, firstWindow, 0
 	c.epoch = x.epoch.Load()
 	c.found = c.found[:0]
 }
@@ -146,7 +146,7 @@ func (p *probing) advance() {
 			n = 1
 		}
 		p.emit(n, noClass)
-	case p.c.lonely >= batchFrom:
+	case p.c.viaTable >= batchFrom:
 		p.locateBatch()
 	default:
 		p.locate()
@@ -185,14 +185,14 @@ func (p *probing) matchNext() int {
 		c.next = noSlot
 		return 0
 	}
-	most := min(p.numLeft(), (segmentSlots-i+c.logStep-1)/c.logStep)
+	inSegment := min(p.numLeft(), (segmentSlots-i+c.logStep-1)/c.logStep)
 	byGroups := p.x.digests && c.logStep == 1 && p.step == c.hashLen
 	equal := 0
 	if byGroups && i%groupSlots == 0 {
-		equal = p.matchGroups(seg, i, most/groupSlots, id)
+		equal = p.matchGroups(seg, i, inSegment/groupSlots, id)
 	}
 	if equal == 0 {
-		n := min(c.window, most)
+		n := min(c.window, inSegment)
 		if byGroups { // up to the next group
 			n = min(n, groupSlots-i%groupSlots)
 		}
@@ -258,7 +258,7 @@ func (c *Cursor) follow(first slot, n int) {
 	c.recordFound(first, (n-1)*c.logStep+1)
 	c.next = first + slot(n*c.logStep)
 	if n >= batchFrom {
-		c.lonely = 0
+		c.viaTable = 0
 	}
 }
 
@@ -266,7 +266,7 @@ func (c *Cursor) follow(first slot, n int) {
 func (p *probing) locate() {
 	c := p.c
 	key := p.keys[:c.hashLen:c.hashLen]
-	c.lonely++
+	c.viaTable++
 	p.left -= keysPerLookup
 	s := p.x.find(p.x.hash(key), key)
 	if s == noSlot {
@@ -316,7 +316,7 @@ func (p *probing) locateBatch() {
 			p.emit(run, id)
 		}
 		if 2*behind >= len(slots) {
-			c.lonely = 0
+			c.viaTable = 0
 			break
 		}
 	}

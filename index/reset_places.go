@@ -89,7 +89,7 @@ func (x *Index) resetSome(r *placesReset) (done bool) {
 	return true
 }
 
-// anyHolds tells whether one of n entries from offset i on is held by one of the places.
+// anyHolds reports whether one of n entries from offset i on is held by one of the places.
 func (x *Index) anyHolds(r *placesReset, seg *segment, i, n int) bool {
 	for end := i + n; i < end; {
 		r.left -= wordsPerRun + len(r.places)

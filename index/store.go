@@ -197,14 +197,14 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 			known := slices.Index(b.have[:i], have)
 			if known >= 0 {
 				to = b.to[known]
-			} else if c, ok := x.step(have, places, false); ok {
+			} else if c, ok := x.nextClass(have, places, false); ok {
 				to = c
 			} else {
 				if b.fresh[i] {
 					fresh--
 				}
 				b.n = i
-				return fresh, ErrClasses
+				return fresh, x.tooManyClasses()
 			}
 			from = have
 		}
@@ -260,7 +260,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && len(x.resetting) == 0 && x.dump == nil && !b.twice() {
+	if pieces > scattered && len(x.resetting) == 0 && x.dump == nil && !b.hasRepeatedKey() {
 		b.moved = known
 	}
 }
@@ -268,8 +268,8 @@ func (x *Index) chooseMoved(b *storing) {
 // maxGap bounds, in slots, how far apart keys are looked at for being in order.
 const maxGap = 32
 
-// twice tells whether a key that is there stands in the batch twice.
-func (b *storing) twice() bool {
+// hasRepeatedKey reports whether a stored key is in the batch twice.
+func (b *storing) hasRepeatedKey() bool {
 	slots := b.slot
 	s := slots[:b.n]
 	slices.Sort(s)
@@ -304,7 +304,7 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 	}
 }
 
-// placed tells whether key i is new or moved, and so gets a slot.
+// placed reports whether key i is new or moved, and so gets a slot.
 func (b *storing) placed(i int) bool { return b.fresh[i] || b.from[i] != noSlot }
 
 // choosePlaced decides which keys get slots, the first room of those that are new or moved. It

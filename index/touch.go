@@ -29,14 +29,14 @@ func (x *Index) queueTouches(found []stretch, epoch uint64) {
 		return
 	}
 	r := x.mu.pool.Get().(*readerStripe)
-	most := maxTouches / len(x.mu.stripes)
+	room := maxTouches / len(x.mu.stripes)
 	r.touchMu.Lock()
 	if x.epoch.Load() == epoch {
-		for i := len(found) - 1; i >= 0 && len(r.touches) < most; i-- {
+		for i := len(found) - 1; i >= 0 && len(r.touches) < room; i-- {
 			r.touches = append(r.touches, found[i])
 		}
 	}
-	long := len(r.touches) > most/2
+	long := len(r.touches) > room/2
 	r.touchMu.Unlock()
 	x.mu.pool.Put(r)
 	if long && x.writing.TryLock() {
@@ -45,7 +45,7 @@ func (x *Index) queueTouches(found []stretch, epoch uint64) {
 	}
 }
 
-// applyTouches applies n stretches, or so many segments of them. It returns false when some are left.
+// applyTouches applies n stretches, or n segments of them. It returns false when some are left.
 func (x *Index) applyTouches(n int) bool {
 	for ; n > 0; n-- {
 		if x.touched == len(x.touching) && !x.takeTouches() {

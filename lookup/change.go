@@ -41,18 +41,6 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, []int{c.place}, keys, hashLen)
 }
 
-// addAll adds all keys. If it fails when some have changed, the error wraps api.ErrPartlyDone.
-func (c *Change) addAll(keys coordinator.Hashes) error {
-	err := c.Add(keys.Bytes(), keys.HashLen())
-	return partly(c.Changed() > 0, err)
-}
-
 // Changed returns how many keys have been stored or evicted since the change began. If Add has
 // failed, 0 means that nothing has changed.
 func (c *Change) Changed() int { return c.writer.Stored() + c.evicted }
-
-// CheckGroupRank returns an ErrGroupRank if the pool has no such rank.
-func (s *Service) CheckGroupRank(at coordinator.GroupRank) error {
-	_, err := s.ranks.place(at)
-	return err
-}

@@ -101,7 +101,7 @@ func (c *coalescer) join(ctx context.Context, numTokens int64, hashes coordinato
 // addLeader adds a lookup that leads. Its context has the deadline of ctx, and is
 // cancelled with it only if nobody follows. c.mu is held.
 func (c *coalescer) addLeader(ctx context.Context, key coalesceKey, hashes coordinator.Hashes) *inflightLookup {
-	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{}), outcome: outcome{incomplete: true}}
+	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{})}
 	if deadline, ok := ctx.Deadline(); ok {
 		l.ctx, l.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	} else {

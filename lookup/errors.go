@@ -2,12 +2,16 @@ package lookup
 
 import "errors"
 
-// Errors. Those whose text has no prefix are read by peers, as the reason of a refusal.
+// Errors of requests, which peers read as the reason of a refusal, and of configurations. Beside
+// these, a request can fail with api.ErrPrompt, api.ErrNoStates and ErrNoMemory, with the errors of
+// package coordinator, over the memory index with index.ErrOtherHashLen and index.ErrClasses, and over a
+// store with those of package backend, of the store, or of the context. Any of them can come with
+// api.ErrPartlyDone.
 var (
 	// ErrUnsupported refuses a configuration that this version does not serve.
-	ErrUnsupported = errors.New("lookup: not supported")
+	ErrUnsupported = errors.New("not supported")
 	// ErrTokens refuses a prompt of fewer than 0 tokens.
-	ErrTokens = errors.New("lookup: negative number of tokens")
+	ErrTokens = errors.New("a number of tokens is negative")
 	// ErrGroupRank refuses a change of a group or rank outside the pool.
 	ErrGroupRank = errors.New("group or rank is outside the configured pool")
 	// ErrHashLen refuses hashes of other than 1 to netproto.MaxHashLen bytes.
@@ -20,10 +24,10 @@ var (
 	// ErrTooManyRuns refuses masks with more than netproto.MaxRuns runs of true entries.
 	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
 	// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
-	ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
+	ErrResetRank = errors.New("a rank cannot be reset over a store: let its keys expire there, or reset the whole pool")
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
-	ErrHitRange = errors.New("lookup: the hit does not fit 32 bits")
+	ErrHitRange = errors.New("the hit does not fit 32 bits")
 	// ErrConfig is the error of an unknown Strategy.
 	ErrConfig = errors.New("lookup: bad configuration")
 )

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -13,8 +14,9 @@ import (
 // without a token. Every wait ends with ctx.
 //
 // The keys of a long prompt are milliseconds of work. If as many workers as processors built keys
-// at a time, the event loops would wait for the goroutine scheduler, which has no priorities. A
-// lookup passes its token on at each Pause, so that a short one does not wait for long ones.
+// at a time, the event loops would wait for the goroutine scheduler, which has no priorities. At
+// each Pause a lookup passes its token on, so that a short one does not wait for long ones, and its
+// processor, for which an event loop may wait where there is only one.
 type keyLease struct {
 	remote     *remote
 	ctx        context.Context
@@ -50,10 +52,10 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	return nil
 }
 
-// Pause passes the CPU token on, and yields the processor to event loops.
+// Pause passes the CPU token on, and the processor.
 func (l *keyLease) Pause() {
 	l.freeCPU()
-	l.remote.yielder.yield()
+	runtime.Gosched()
 	l.takeCPU()
 }
 

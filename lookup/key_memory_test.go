@@ -2,9 +2,9 @@ package lookup
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,37 +86,28 @@ func (s *sizedStore) Exists(keys []string) ([]int, error) {
 	return make([]int, len(keys)), nil
 }
 
-// TestShortLookupsPassLongOnes has a long lookup build keys for a long time on the only processor
-// that may. A short lookup is answered after a part of them.
-func TestShortLookupsPassLongOnes(t *testing.T) {
-	store := &lookuptest.KeyStore{}
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{Strategy: SingleCall, Timeout: lookuptest.Patience}})
-	require.NoError(t, err)
-	s.remote.cpu = make(chan struct{}, 1)
-	pauses, began, done := 0, make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	s.remote.yielder.yieldCPU, s.remote.yielder.now = func() {
-		if pauses++; pauses < 1000 {
-			once.Do(func() { close(began) })
-			select { // let it come to the CPU token, which is free
-			case <-done:
-				pauses = 1000
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}, func() time.Duration { return 0 }
-	var long sync.WaitGroup
-	long.Go(func() {
-		const n = 1000 * coordinator.PauseEvery
-		_, err := s.Lookup(t.Context(), 16*n, coordinator.NewHashes(make([]byte, n*32), 32))
+// TestPausePassesTheTokenOn has a lookup wait while a long one builds keys on the only processor that
+// may: it gets its turn at the next pause.
+func TestPausePassesTheTokenOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}})
 		require.NoError(t, err)
+		s.remote.cpu = make(chan struct{}, 1)
+		long := s.remote.lease(t.Context())
+		var began atomic.Bool
+		go func() {
+			short := s.remote.lease(t.Context())
+			began.Store(true)
+			short.end()
+		}()
+		synctest.Wait()
+		require.False(t, began.Load())
+		long.Pause()
+		require.True(t, began.Load())
+		require.Len(t, s.remote.cpu, 1, "and then it is the long one's again")
+		long.end()
+		require.Empty(t, s.remote.cpu)
 	})
-	<-began
-	_, err = s.Lookup(t.Context(), 16, coordinator.NewHashes(make([]byte, 32), 32))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, store.Calls.Load(), "the long one still builds keys")
-	close(done)
-	long.Wait()
 }
 
 // TestKeyMemoryConcurrently has many requests acquire and release: no byte is lost.

@@ -15,7 +15,7 @@ import (
 // where the reference does (coordinator.LoadMask), with ErrTokens or with ErrTooManyRuns.
 func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
 	if tokens < 0 {
-		return nil, fmt.Errorf("%w: %d", ErrTokens, tokens)
+		return nil, fmt.Errorf("%w: num_tokens %d", ErrTokens, tokens)
 	}
 	return s.newMasks(s.coord.LoadMask(numHashes, tokens))
 }
@@ -26,7 +26,7 @@ func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]ap
 // ErrTokens or with ErrTooManyRuns.
 func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64) ([]api.Mask, error) {
 	if tokens < 0 || start < 0 {
-		return nil, fmt.Errorf("%w: %d from %d", ErrTokens, tokens, start)
+		return nil, fmt.Errorf("%w: num_tokens %d, start_token %d", ErrTokens, tokens, start)
 	}
 	return s.newMasks(s.coord.StoreMask(tokens, start, max(promptTokens, coordinator.NoPrompt)))
 }
@@ -36,7 +36,7 @@ func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64
 // ErrTooManyRuns.
 func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.Mask, error) {
 	if tokens < 0 {
-		return nil, fmt.Errorf("%w: %d", ErrTokens, tokens)
+		return nil, fmt.Errorf("%w: num_tokens %d", ErrTokens, tokens)
 	}
 	return s.newMasks(s.coord.LookupMask(tokens))
 }

@@ -49,6 +49,7 @@ type groupScan struct {
 	cursor    index.Cursor
 	position  int       // next one to look up
 	positions int       // that the lookup covers
+	numRuns   int       // that the index has returned
 	rankRuns  []rankRun // for explain
 	_         cpu.CacheLinePad
 }
@@ -94,7 +95,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position = 0
+		scan.position, scan.numRuns = 0, 0
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
@@ -180,6 +181,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 func (q *Query) probe(scan *groupScan, keys []byte) {
 	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on behind a miss
 	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.stride, q.runs[:], stop)
+	scan.numRuns += filled
 	if !clean {
 		q.clearBits()
 	}
@@ -239,18 +241,23 @@ func (q *Query) lookEnd(hash int) int {
 	return int(min(q.service.coord.LookEnd(int64(hash)*tokens)/tokens, math.MaxInt))
 }
 
-// largePositions is how many positions, summed over the groups, the rules go through in about 100
-// microseconds in the worst case.
-const largePositions = 1 << 18
+const (
+	// largeWork is how many positions of one run the rules go through in about 100 microseconds.
+	largeWork = 1 << 21
+	// workPerRun is the cost of a run in positions: a window that no run fills takes 6 nanoseconds
+	// for each.
+	workPerRun = 128
+)
 
 // IsLarge reports, after the last Add, whether Finish may take longer than about 100 microseconds:
 // it should then not run on an event loop.
 func (q *Query) IsLarge() bool {
-	positions := 0
+	work := 0
 	for i := range q.scans {
-		positions += q.scans[i].position * len(q.scans[i].groups)
+		scan := &q.scans[i]
+		work += (scan.position + workPerRun*scan.numRuns) * len(scan.groups)
 	}
-	return q.active && positions > largePositions
+	return q.active && work > largeWork
 }
 
 // clearBits clears all bits after a reset of the index.

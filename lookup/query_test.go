@@ -3,6 +3,7 @@ package lookup
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,5 +42,39 @@ func TestHybridLookupsDoNotAllocate(t *testing.T) {
 			}
 			require.Zero(t, testing.AllocsPerRun(rounds, round))
 		})
+	}
+}
+
+// A lookup is large if it has very many runs, or positions.
+func TestIsLarge(t *testing.T) {
+	for _, tc := range []struct {
+		hashes, stored int // of each 2
+		want           bool
+	}{{131_072, 2, false}, {131_072, 0, false}, {2048, 1, false}, {8192, 1, false}, {32_768, 1, true}} {
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, VLLM: "0.33.0", Groups: []coordinator.Group{
+			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024},
+		}}})
+		require.NoError(t, err)
+		chain := lookuptest.Chain("a", tc.hashes, 32)
+		for i := 0; i < tc.hashes && tc.stored == 1; i += 2 {
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain[32*i:32*i+32], 32)))
+		}
+		if tc.stored == 2 {
+			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain, 32)))
+		}
+		q := s.NewQuery()
+		_, err = q.Begin(uint64(16*tc.hashes), false, 32, tc.hashes)
+		require.NoError(t, err)
+		for rest := chain; len(rest) > 0; rest = rest[min(len(rest), 64<<10):] {
+			q.Add(rest[:min(len(rest), 64<<10)])
+		}
+		large := q.IsLarge()
+		began := time.Now()
+		_, err = q.Finish()
+		require.NoError(t, err)
+		t.Logf("%+v: %v", tc, time.Since(began))
+		require.Equal(t, tc.want, large, "%+v", tc)
+		q.Release()
+		require.False(t, s.NewQuery().IsLarge())
 	}
 }

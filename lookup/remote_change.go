@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -94,7 +95,7 @@ func (r *remote) keysOf(at coordinator.GroupRank, hashes coordinator.Hashes) []s
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), func(yield func(int, []byte) bool) {
 		for i := range hashes.Len() {
 			if i%coordinator.PauseEvery == coordinator.PauseEvery-1 {
-				r.yielder.yield()
+				runtime.Gosched()
 			}
 			if !yield(i, hashes.At(i)) {
 				return

@@ -154,7 +154,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 // checkPrompt returns an error if no prompt has this length or these hashes.
 func checkPrompt(numTokens int64, hashes coordinator.Hashes) error {
 	if numTokens < 0 {
-		return fmt.Errorf("%w: %d", ErrTokens, numTokens)
+		return fmt.Errorf("%w: num_tokens %d", ErrTokens, numTokens)
 	}
 	if hashes.HashLen() > netproto.MaxHashLen {
 		return ErrHashLen
@@ -175,43 +175,38 @@ func (q *Query) addAll(numTokens int64, hashes coordinator.Hashes) error {
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last
 // hash. keys is only borrowed. It fails with ErrGroupRank, with ErrHashLen or
 // ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
-// index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if that
-// fails or RemoteConfig.WriteTimeout is up.
+// index.ErrOtherHashLen if the index holds hashes of another length or index.ErrClasses, and over a
+// backend if that fails or RemoteConfig.WriteTimeout is up. If some keys were stored before, the
+// error wraps api.ErrPartlyDone.
 func (s *Service) Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
-	place, err := s.checkChange(at, keys)
-	if err != nil {
-		return err
-	}
-	if r := s.remote; r != nil {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
-		defer cancel()
-		return r.storeKeys(ctx, at, keys)
-	}
-	c := Change{service: s, place: place}
-	return c.addAll(keys)
+	return s.change(ctx, at, keys, false)
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
 func (s *Service) Evict(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error {
-	place, err := s.checkChange(at, keys)
+	return s.change(ctx, at, keys, true)
+}
+
+// change stores or evicts keys.
+func (s *Service) change(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes, evict bool) error {
+	place, err := s.ranks.place(at)
 	if err != nil {
+		return err
+	}
+	if err := checkKeys(keys); err != nil {
 		return err
 	}
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
 		defer cancel()
-		return r.evictKeys(ctx, at, keys)
+		if evict {
+			return r.evictKeys(ctx, at, keys)
+		}
+		return r.storeKeys(ctx, at, keys)
 	}
-	c := Change{service: s, place: place, evict: true}
-	return c.addAll(keys)
-}
-
-// checkChange returns the place of a group rank, or why the change is refused.
-func (s *Service) checkChange(at coordinator.GroupRank, keys coordinator.Hashes) (place int, err error) {
-	if place, err = s.ranks.place(at); err != nil {
-		return 0, err
-	}
-	return place, checkKeys(keys)
+	c := Change{service: s, place: place, evict: evict}
+	err = c.Add(keys.Bytes(), keys.HashLen())
+	return partly(c.Changed() > 0, err)
 }
 
 // checkKeys refuses keys that cannot be stored or evicted.

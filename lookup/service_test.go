@@ -62,7 +62,7 @@ func TestUnalignedPromptNamesTheRelease(t *testing.T) {
 	require.NoError(t, err)
 	_, err = service.Lookup(t.Context(), 1000, coordinator.NewHashes(lookuptest.Chain("a", 4, 32), 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
-	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release")
+	require.ErrorContains(t, err, "num_tokens 1000 is no multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release")
 }
 
 func TestHugeNumTokens(t *testing.T) {

@@ -24,7 +24,6 @@ type SharedBackend struct {
 	// cpu holds an element for each lookup that builds keys or reads answers.
 	cpu       chan struct{}
 	keyMemory *keyMemory
-	yielder   *yielder
 
 	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 }
@@ -42,7 +41,6 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		breakerLog: breakerLog{logger: logger, backend: store.Name()},
 		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
-		yielder:    newYielder(),
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -205,6 +206,17 @@ func TestStorePromptRunsOutOfClasses(t *testing.T) {
 	for i := range ranks { // the class of the first half may be there
 		_ = s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(i)}, coordinator.NewHashes(others[:32], 32))
 	}
+	partly := 0
+	for rank := range ranks { // a store tells whether its first keys are stored
+		fresh := lookuptest.Chain(fmt.Sprint("fresh", rank), 1, 32)
+		err := s.Store(t.Context(), coordinator.GroupRank{TPRank: uint16(rank)}, coordinator.NewHashes(append(fresh, hashes.Bytes()[100*32:]...), 32))
+		require.ErrorIs(t, err, index.ErrClasses)
+		held, evictErr := s.index.Evict(rank, fresh[:32], 32)
+		require.NoError(t, evictErr)
+		require.Equal(t, held == 1, errors.Is(err, api.ErrPartlyDone), "rank %d", rank)
+		partly += held
+	}
+	require.Positive(t, partly)
 	stored, err := s.StorePrompt(t.Context(), p, hashes)
 	var parts *api.PartsError
 	require.ErrorAs(t, err, &parts)

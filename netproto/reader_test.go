@@ -220,7 +220,8 @@ func TestReaderRequests(t *testing.T) {
 		"stat extra":       {[]string{"stat", ""}, []string{"stat env= problem=" + bad(1, "frame 1 is one too many for stat")}},
 		"odd tag":          {[]string{"\xffst\"at\n"}, []string{"unknown env= problem=" + unknown("\xffst\"at\n")}},
 		"long tag":         {[]string{strings.Repeat("x", 32)}, []string{"unknown env= problem=" + unknown(strings.Repeat("x", 32))}},
-		"longer than that": {[]string{strings.Repeat("y", 333), "x"}, []string{"unknown env= problem=" + unknown(strings.Repeat("y", 333))}},
+		"a byte longer":    {[]string{strings.Repeat("x", 33)}, []string{"unknown env= problem=" + unknown(strings.Repeat("x", 33))}},
+		"much longer":      {[]string{strings.Repeat("y", 333), "x"}, []string{"unknown env= problem=" + unknown(strings.Repeat("y", 333))}},
 		"pool empty":       {[]string{"pool", ""}, []string{"pool env= problem=" + bad(1, "description is empty")}},
 		"pool large":       {[]string{"pool", strings.Repeat("x", MaxDescription+1)}, []string{"pool env= problem=" + large(1, 65536, "description exceeds 65536 bytes")}},
 		"auth empty":       {[]string{"auth", ""}, []string{"auth env= problem=" + bad(1, "token is empty")}},
@@ -280,7 +281,7 @@ func TestReaderStopsHandingOn(t *testing.T) {
 }
 
 func TestReaderBrokenFraming(t *testing.T) {
-	envelope := make([]string, MaxEnvelopeFrames+3)
+	envelope := make([]string, MaxEnvelopeFrames+1)
 	for i := range envelope {
 		envelope[i] = "\x00x"
 	}
@@ -299,7 +300,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 		"message too long":    {string(message("lookup", be(4, 16), be(2, 16), strings.Repeat("x", 2000))), ErrMessageLength},
 		"frames without end":  {strings.Repeat("\x01\x01x", 40), ErrFrameCount},
 		"empty without end":   {strings.Repeat("\x01\x00", 40), ErrFrameCount},
-		"envelope frames":     {string(message(envelope...)), ErrEnvelope},
+		"envelope frames":     {string(message(append(envelope, "", "stat")...)), ErrEnvelope},
 		"address too long":    {string(message("\x00"+strings.Repeat("x", 255), "", "stat")), ErrEnvelope},
 		"long and more":       {string(message("\x00"+strings.Repeat("x", 255), "stat")), ErrEnvelope},
 		"no delimiter":        {string(message("\x00id", "lookup", be(4, 16))), ErrNoDelimiter},

@@ -60,17 +60,15 @@ func (q *Request) Clone() Request {
 // unusually large ones and that of a token, which it overwrites.
 func (q *Request) reset() {
 	clear(q.Token)
-	p := &q.Prompt
 	*q = Request{
 		Envelope: q.Envelope[:0], Echo: retain(q.Echo),
-		Prompt: Prompt{Ranks: retain(p.Ranks), States: retain(p.States)},
+		Prompt: Prompt{Ranks: retain(q.Prompt.Ranks), States: retain(q.Prompt.States)},
 	}
 }
 
 // held returns the bytes of memory of the fields that grow with what the peer sends.
 func (q *Request) held() int {
-	p := &q.Prompt
-	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.Token) + cap(p.Ranks) + cap(p.States)
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.Token) + cap(q.Prompt.Ranks) + cap(q.Prompt.States)
 }
 
 // maxIdle bounds, in bytes, each gathered frame that an idle connection retains. Pings with a time

@@ -188,7 +188,7 @@ func TestZMTPTraffic(t *testing.T) {
 		"delimiter ends it":       {string(message("")) + string(message("", "stat")), []string{"dropped env=", "stat env=0100 hashes="}, nil},
 		"empty body frame":        {string(message("", "")), []string{"unknown env=0100 problem=" + unknown("")}, nil},
 		"second empty frame":      {string(message("", "", "stat")), []string{"unknown env=0100 problem=" + unknown("")}, nil},
-		"ten addresses":           {string(message(append(nine, "b", "", "stat")...)), nil, ErrEnvelope},
+		"nine addresses":          {string(message(append(nine[:9:9], "", "stat")...)), nil, ErrEnvelope},
 		"long address":            {string(message(long, "", "stat")), nil, ErrEnvelope},
 		"PING":                    {command("PING", "\x00\x0a"), []string{saysPong("")}, nil},
 		"PING, long frame":        {longCommand("PING", "\x00\x0aabc"), []string{saysPong("abc")}, nil},

@@ -113,7 +113,7 @@ func TestDoctorCannotLookUp(t *testing.T) {
 		hashes       int
 		want         string
 	}{
-		"too few hashes": {"groups: [" + window32 + "]", "48", 1, "has no hash, the request brought hashes for 1"},
+		"too few hashes": {"groups: [" + window32 + "]", "48", 1, "hashes 1 to 2 are missing"},
 		"too many keys":  {"tp_size: 16384", "4800", 300, "bytes, at most 1073741824 are asked for: give a shorter one"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -198,15 +198,18 @@ func TestAuth(t *testing.T) {
 		require.JSONEq(t, `{"name":"timed","allow":["stat","ping"],"expires":"`+expires.UTC().Format(time.RFC3339)+`"}`, string(reply[1]))
 		require.True(t, may(stat))
 
-		failed := &api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: "auth"}
-		for name, text := range map[string]string{
-			"token of none": "no such token", "token of late": "the token has expired", "": "token is empty or over 255 bytes",
-			"token of all ": "no such token",
+		unknown, malformed := api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: "auth"}, api.Refusal{Refusal: api.RefusalBadRequest, Request: "auth", Frame: 1}
+		for name, want := range map[string]struct {
+			text    string
+			refusal *api.Refusal
+		}{
+			"token of none": {"no such token", &unknown}, "token of late": {"the token has expired", &unknown},
+			"token of all ": {"no such token", &unknown}, "": {"token is empty", &malformed},
 		} {
 			auth(t, p, "timed")
 			reply := p.Ask(t, []byte("auth"), []byte(name))
-			require.Equal(t, failed, refusalIn(reply), "%q", reply)
-			require.Contains(t, string(reply[1]), "not authenticated: "+text)
+			require.Equal(t, want.refusal, refusalIn(reply), "%q", reply)
+			require.Contains(t, string(reply[1]), want.text)
 			require.False(t, may(stat), "the credential is gone")
 			require.True(t, may(ping))
 		}
@@ -367,7 +370,7 @@ func TestExpiry(t *testing.T) {
 		require.NoError(t, turn(ses, lookuptest.Encode(authFrames("timed")...)))
 		time.Sleep(time.Minute - time.Nanosecond)
 		require.Equal(t, closedByPeer, server.overdue(ses, 0))
-		require.NoError(t, turn(ses, lookuptest.Encode([]byte("stat"))))
+		require.NoError(t, turn(ses, lookuptest.Encode(requestsOf(blocks16.Pool)[8]...)))
 		require.Equal(t, 2, got.count(t))
 
 		time.Sleep(time.Nanosecond)
@@ -529,7 +532,7 @@ func TestSetLimits(t *testing.T) {
 	require.Len(t, p.Ask(t, frames...)[0], 4)
 	require.ErrorIs(t, server.SetLimits(Limits{MaxHashes: -1}), ErrConfig)
 	require.NoError(t, server.SetLimits(Limits{MaxHashes: 3, MaxConnections: 1}))
-	require.Contains(t, string(p.Ask(t, frames...)[1]), "the limit is 3")
+	require.Equal(t, &api.Refusal{Refusal: api.RefusalTooLarge, Request: "lookup", Limit: 3}, refusalIn(p.Ask(t, frames...)))
 	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
 	require.EqualValues(t, 1, server.Stat().MaxConnections)
 	require.NoError(t, server.SetLimits(Limits{}))

@@ -24,7 +24,7 @@ func (r *inlineRequest) release() {
 		r.query.Release()
 		r.query = nil
 	}
-	r.active, r.err = false, nil
+	r.active, r.change, r.err = false, lookup.Change{}, nil
 }
 
 // held returns the bytes of memory that it holds.

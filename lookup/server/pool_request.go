@@ -71,7 +71,7 @@ func (s *session) endSetup(j *job) {
 	case j.tag == netproto.TagPool:
 		s.leavePool()
 	case j.tag == netproto.TagAuth && !errors.Is(j.err, errNotAuthenticated):
-		j.err = s.failAuth(nameOf(s.credential), j.err)
+		_ = s.failAuth(nameOf(s.credential), j.err) // the peer is told j.err, whose code says whether to try again
 	}
 }
 

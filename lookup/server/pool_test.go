@@ -76,7 +76,7 @@ func TestDescribedPoolDiffers(t *testing.T) {
 		"tp_size is 2, described as 4":                                              func(p *coordinator.Pool) { p.TPSize = 4 },
 		"num_kv_head is 8, described as 4":                                          func(p *coordinator.Pool) { p.NumKVHead = 4 },
 		"dcp_size is 1, described as 2":                                             func(p *coordinator.Pool) { p.DCPSize = 2 },
-		"vllm is 0.33.0, described as 0.31.0":                                       func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
+		"vllm is \"0.33.0\", described as \"0.31.0\"":                               func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
 		"hash_len is 32, described as 16":                                           func(p *coordinator.Pool) { p.HashLen = 16 },
 		"store_tp_size is none, described as 4":                                     func(p *coordinator.Pool) { p.StoreTPSize = new(4) },
 		"use_eagle is none, described as true":                                      func(p *coordinator.Pool) { p.UseEagle = true },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -40,9 +41,12 @@ func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) 
 	case ofReference && s.reader.ZMTP():
 		s.out.B = netproto.AppendRefusal(s.out.B, envelope, netproto.StatusFailed, "", nil)
 	default:
-		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), err.Error(), encodeRefusal(r))
+		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), packageNames.Replace(err.Error()), encodeRefusal(r))
 	}
 }
+
+// packageNames removes the names of packages from the text of an error: peers know none.
+var packageNames = strings.NewReplacer("backend: ", "", "coordinator: ", "", "index: ", "", "lookup: ", "", "server: ", "")
 
 // statusOf returns the first frame of a refusal. The reference knows no reset that is done in part.
 func statusOf(tag netproto.Tag, r *api.Refusal) byte {
@@ -88,7 +92,10 @@ func refusalOf(tag netproto.Tag, err error) *api.Refusal {
 	case errors.As(err, &limit):
 		r.Limit = limit.limit
 	case errors.As(err, &parts):
-		r.Parts, r.MoreParts = parts.Parts, parts.More
+		r.Parts, r.MoreParts = slices.Clone(parts.Parts), parts.More
+		for i := range r.Parts {
+			r.Parts[i].Error = packageNames.Replace(r.Parts[i].Error)
+		}
 	}
 	return r
 }

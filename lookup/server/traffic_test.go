@@ -12,6 +12,7 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -89,6 +90,7 @@ func randomHashes(n, hashLen int) []byte {
 // turn serves bytes in a turn, as serveTraffic does.
 func turn(ses *session, p []byte) error {
 	ses.beginTurn()
+	ses.lastActive.Store(monotime.At(ses.turnStart))
 	return ses.endTurn(ses.receive(p))
 }
 

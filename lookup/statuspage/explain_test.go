@@ -91,7 +91,7 @@ func TestExplainRefused(t *testing.T) {
 		`{"hashes": ["00"]}`:         {400, "hashes of 1 bytes; those of the pool have 32"},
 		`{"hashes": ["` + strings.Repeat("00", 65) + `"]}`: {400, "hash 1 has 65 bytes; at most 64 are possible"},
 		`{"hashes": [], "promt": 1}`:                       {400, "unknown field"},
-		`{"tokens": -1}`:                                   {422, "negative number of tokens"},
+		`{"tokens": -1}`:                                   {422, "a number of tokens is negative"},
 		`{"pool": "` + strings.Repeat("a", 100000) + `"}`:  {404, "no pool"},
 		strings.Repeat(" ", maxExplainBody+1):              {413, "more than 8388608 bytes"},
 	} {

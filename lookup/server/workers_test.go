@@ -48,9 +48,7 @@ func named(name string) string { return fmt.Sprintf("%x", oneBlock(name))[:8] }
 // send theirs.
 func TestWorkersAreRoundRobin(t *testing.T) {
 	n := &callRecorder{gate: lookuptest.NewGate()}
-	cfg := patient
-	cfg.Workers = 1
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, cfg, Limits{})
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, withWorkers(1), Limits{})
 	greedy, modest, late := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	const many = 20
 	for i := range many {
@@ -87,9 +85,7 @@ func TestOneConnectionLeavesWorkers(t *testing.T) {
 		}
 		return n.before(ctx, op, asked)
 	}
-	cfg := patient
-	cfg.Workers = 8
-	server := startRemote(t, store, cfg, Limits{})
+	server := startRemote(t, store, withWorkers(8), Limits{})
 	greedy, modest := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	for i := range 30 {
 		greedy.Send(t, lookupOf(fmt.Sprint(i), oneBlock(fmt.Sprintf("g%02d.", i))))
@@ -106,40 +102,16 @@ func TestOneConnectionLeavesWorkers(t *testing.T) {
 	}
 }
 
-// TestOneConnectionLeavesQueue has one connection fill as much of the queue as it may.
-func TestOneConnectionLeavesQueue(t *testing.T) {
-	n := &callRecorder{gate: lookuptest.NewGate()}
+// withWorkers is a configuration with so many workers that read.
+func withWorkers(n int) lookup.RemoteConfig {
 	cfg := patient
-	cfg.Workers = 1
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, cfg, Limits{})
-	busy := lookuptest.DialPeer(t, server.Addrs()[0])
-	busy.Send(t, lookupOf("", oneBlock("b")))
-	lookuptest.Eventually(t, "the worker is busy", func() bool { return n.gate.Held.Load() == 1 })
-	for connection, want := range []int64{4, 2, 1, 1} { // of 8, 4, 2 and 1 that are left
-		p, before := lookuptest.DialPeer(t, server.Addrs()[0]), server.Stat()
-		const sent = 6
-		for i := range sent {
-			p.Send(t, lookupOf(fmt.Sprint(i), oneBlock(fmt.Sprintf("%d.%d", connection, i))))
-		}
-		lookuptest.Eventually(t, fmt.Sprintf("%d of connection %d wait, and the others are answered", want, connection), func() bool {
-			now := server.Stat()
-			return now.InFlight-before.InFlight == want && now.BackendRejected-before.BackendRejected == sent-want
-		})
-	}
-	close(n.gate.Open)
-}
-
-// sizes is a configuration of a backend for which a lookup of three hashes is large, and a
-// store of two is not.
-func sizes(workers int) lookup.RemoteConfig {
-	cfg := patient
-	cfg.Workers, cfg.MaxBytes = workers, 4096*64
+	cfg.Workers = n
 	return cfg
 }
 
-// threeBlocks is a large lookup in the configuration sizes.
-func threeBlocks(name string) []byte {
-	return slices.Concat(oneBlock(name), oneBlock(name+"2"), oneBlock(name+"3"))
+// manyBlocks is a lookup that is large.
+func manyBlocks(name string) []byte {
+	return append(oneBlock(name), lookuptest.Chain(name, smallBytes/32, 32)...)
 }
 
 // holdOthers returns a store with keys, whose calls for others wait at the gate.
@@ -160,13 +132,13 @@ func TestLargeRequestsLeaveWorkers(t *testing.T) {
 	for workers, want := range map[int]int64{2: 1, 4: 3, 8: 7, 32: 28} {
 		keys := oneBlock("here")
 		store, gate := holdOthers(t, keys)
-		server := startRemote(t, store, sizes(workers), Limits{})
+		server := startRemote(t, store, withWorkers(workers), Limits{})
 		var peers []*lookuptest.Peer
 		const each = 8
 		for i := range int64(8) {
 			p := lookuptest.DialPeer(t, server.Addrs()[0])
 			for k := range int64(each) {
-				p.Send(t, lookupOf(fmt.Sprint(k), threeBlocks(fmt.Sprintf("g%d.%d.", i, k))))
+				p.Send(t, lookupOf(fmt.Sprint(k), manyBlocks(fmt.Sprintf("g%d.%d.", i, k))))
 			}
 			lookuptest.Eventually(t, "all have come", func() bool { return server.Stat().InFlight == each*(i+1) })
 			peers = append(peers, p)
@@ -194,11 +166,11 @@ func TestLargeRequestsLeaveWorkers(t *testing.T) {
 func TestOneConnectionOfLargeRequests(t *testing.T) {
 	keys := oneBlock("here")
 	store, gate := holdOthers(t, keys)
-	server := startRemote(t, store, sizes(32), Limits{})
+	server := startRemote(t, store, withWorkers(32), Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	const sent = 40
 	for i := range sent {
-		p.Send(t, lookupOf(fmt.Sprint(i), threeBlocks(fmt.Sprintf("g%d.", i))))
+		p.Send(t, lookupOf(fmt.Sprint(i), manyBlocks(fmt.Sprintf("g%d.", i))))
 	}
 	lookuptest.Eventually(t, "some run", func() bool { return server.Stat().InFlight == sent && gate.Held.Load() == 24 })
 	p.Send(t, lookupOf("small", keys))
@@ -210,40 +182,12 @@ func TestOneConnectionOfLargeRequests(t *testing.T) {
 	}
 }
 
-// TestLargeRequestsLeaveQueue fills the queue with large lookups: a quarter of it is left to
-// small ones.
-func TestLargeRequestsLeaveQueue(t *testing.T) {
-	n := &callRecorder{gate: lookuptest.NewGate()}
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1), Limits{})
-	busy := lookuptest.DialPeer(t, server.Addrs()[0])
-	busy.Send(t, lookupOf("", oneBlock("b")))
-	lookuptest.Eventually(t, "the worker is busy", func() bool { return n.gate.Held.Load() == 1 })
-	check := func(connection string, keys func(string) []byte, want int64) {
-		p, before := lookuptest.DialPeer(t, server.Addrs()[0]), server.Stat()
-		const sent = 6
-		for i := range sent {
-			p.Send(t, lookupOf(fmt.Sprint(i), keys(fmt.Sprintf("%s%d.", connection, i))))
-		}
-		lookuptest.Eventually(t, fmt.Sprintf("%d of connection %s wait, and the others are answered", want, connection), func() bool {
-			now := server.Stat()
-			return now.InFlight-before.InFlight == want && now.BackendRejected-before.BackendRejected == sent-want
-		})
-	}
-	for i, want := range []int64{3, 2, 1, 0} { // of 6, 3 and 1 that are left
-		check(fmt.Sprint("l", i), threeBlocks, want)
-	}
-	for i, want := range []int64{1, 1, 0} { // of the other 2
-		check(fmt.Sprint("s", i), oneBlock, want)
-	}
-	close(n.gate.Open)
-}
-
 // TestSizesTakeTurns has one worker serve small and large lookups that wait.
 func TestSizesTakeTurns(t *testing.T) {
 	n := &callRecorder{gate: lookuptest.NewGate()}
-	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1), Limits{})
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, withWorkers(1), Limits{})
 	var peers []*lookuptest.Peer
-	for i, keys := range [][]byte{oneBlock("b"), threeBlocks("l1."), threeBlocks("l2."), oneBlock("s1."), oneBlock("s2."), oneBlock("s3.")} {
+	for i, keys := range [][]byte{oneBlock("b"), manyBlocks("l1."), manyBlocks("l2."), oneBlock("s1."), oneBlock("s2."), oneBlock("s3.")} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		p.Send(t, lookupOf("", keys))
 		lookuptest.Eventually(t, "it has come", func() bool { return server.Stat().InFlight == int64(i)+1 && n.gate.Held.Load() == 1 })
@@ -262,7 +206,7 @@ func TestSizesTakeTurns(t *testing.T) {
 func TestResetsLeaveWorkers(t *testing.T) {
 	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(gate, "reset", "")
-	cfg := sizes(8)
+	cfg := withWorkers(8)
 	cfg.WriteWorkers = 4
 	server := startRemote(t, store, cfg, Limits{})
 	var peers []*lookuptest.Peer

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package lookup
-
-import "runtime"
-
-func schedYield() { runtime.Gosched() }
