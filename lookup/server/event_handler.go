@@ -16,21 +16,6 @@ type eventHandler struct {
 	server *Server
 }
 
-// eventLoop is what the server keeps for one event loop of gnet.
-type eventLoop struct{ metrics loopMetrics }
-
-// loopOf returns what the server keeps for an event loop.
-func (s *Server) loopOf(of gnet.EventLoop) *eventLoop {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	loop := s.loops[of]
-	if loop == nil {
-		loop = &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}}
-		s.loops[of] = loop
-	}
-	return loop
-}
-
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server

@@ -278,10 +278,7 @@ func (s *session) complete(j *job) {
 // them.
 func (s *session) finishJobs() {
 	js := &s.jobs
-	js.mu.Lock()
-	completed := js.completed
-	js.completed = nil
-	js.mu.Unlock()
+	completed := s.takeCompleted()
 	if len(completed) > 0 {
 		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now
 	}
@@ -293,6 +290,22 @@ func (s *session) finishJobs() {
 		js.change = nil
 		s.submit(j)
 	}
+}
+
+// jobsPerTurn is how many jobs are answered in a turn.
+const jobsPerTurn = 64
+
+// takeCompleted returns the next completed jobs. If there are more, the session is woken for them.
+func (s *session) takeCompleted() []*job {
+	js := &s.jobs
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	n := min(len(js.completed), jobsPerTurn)
+	completed := js.completed[:n:n]
+	if js.completed = js.completed[n:]; len(js.completed) > 0 {
+		js.wakeLoop()
+	}
+	return completed
 }
 
 // endJobOf ends a job that has run.

@@ -201,6 +201,7 @@ func (s *Server) stop(why error) {
 			s.acceptor.tls.close()
 		}
 		s.cancel()
+		s.schedulers.Wait()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why

@@ -108,9 +108,9 @@ var codes = []struct {
 }{
 	{api.RefusalPartlyDone, []error{api.ErrPartlyDone}},
 	{api.RefusalNotAuthenticated, []error{errNotAuthenticated}},
-	{api.RefusalNoPool, []error{errNoPool, errUnknownPool, errNotOfTenant}},
+	{api.RefusalNoPool, []error{errNoPool, errUnknownPool, errNotOfTenant, errTooManyPools}},
 	{api.RefusalPoolDiffers, []error{errPoolDiffers}},
-	{api.RefusalBusy, []error{errBusy, errTooManyPools, lookup.ErrNoMemory}},
+	{api.RefusalBusy, []error{errBusy, lookup.ErrNoMemory}},
 	{api.RefusalTooLarge, []error{errPoolTooLarge, errPoolText, lookup.ErrTooManyKeys, lookup.ErrTooManyRuns}},
 	{api.RefusalUnsupported, []error{errNotAccepted, lookup.ErrResetRank, lookup.ErrUnsupported, backend.ErrReadOnly, index.ErrClasses}},
 	{api.RefusalStoreFailed, []error{backend.ErrUnavailable, context.DeadlineExceeded, context.Canceled}},

@@ -37,11 +37,14 @@ type session struct {
 	accepted     int64           // bytes of replies that the kernel had accepted at the last updateUnsent
 
 	turnStart time.Time
+	ended     uint // requests that have ended
 	barrier   *job   // nothing behind it is read before it has ended; nil if there is none
-	kept      []byte // bytes that arrived meanwhile
+	kept      []byte // bytes that arrived meanwhile, or were left by a turn
+	queued    bool   // it is in eventLoop.waiting
 
 	opened          time.Time // in UTC
 	stats           connStats
+	loop            *eventLoop
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime
 	lookupsAnswered int64        // in this turn
@@ -75,7 +78,7 @@ type replyWriter interface {
 func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn, wakeLoop func()) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, conn: conn, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
+	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
 	s.jobs.init(server.ctx, wakeLoop)
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
@@ -89,6 +92,7 @@ func (s *session) close() {
 	s.inline.release()
 	s.closeJobs()
 	s.kept = nil
+	s.keeping.Store(false)
 	s.server.pools.move(s.pool, nil)
 	s.charge(-s.held.Swap(0), 0)
 }
@@ -271,14 +275,14 @@ func (s *session) End(q *netproto.Request) bool {
 		s.inline.release()
 		s.dropCurrent()
 		return false
-	case s.jobs.current == nil && (s.inline.active || s.answersInline(q.Tag)):
+	case s.inline.active || s.endsInline(q):
 		s.endInline(q)
 	default:
 		s.endJob(q)
 	}
 	s.denied = nil
 	s.flush(flushAt)
-	return s.barrier == nil && s.sendErr == nil
+	return s.barrier == nil && s.sendErr == nil && !s.isTurnOver()
 }
 
 // problemOf returns why a request that has ended cannot be served, nil if it can.
@@ -290,6 +294,18 @@ func (s *session) problemOf(q *netproto.Request) error {
 		return q.Problem
 	}
 	return nil
+}
+
+// endsInline reports whether a request that has not begun is answered at once. A flood of requests with
+// problems must be cheap.
+func (s *session) endsInline(q *netproto.Request) bool {
+	switch {
+	case s.jobs.current != nil:
+		return false
+	case s.problemOf(q) != nil && q.Tag != netproto.TagPool && q.Tag != netproto.TagAuth:
+		return s.inFlight.Load() == 0
+	}
+	return s.answersInline(q.Tag)
 }
 
 // Dropped implements netproto.Handler.

@@ -10,18 +10,23 @@ import (
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
-// gnet gives each connection that has bytes one read of its loop's buffer, in turn. All of it is
-// served before the next connection's: nothing that was read waits for a later turn, and what was
-// not read waits in the kernel, which slows the peer down. So a peer delays others by what one read
-// can ask for, which is why that buffer is small. A turn with little work reads on.
+// gnet gives each connection that has bytes one read of its loop's buffer, in turn. A turn that has
+// little to do reads on. One that has much to do ends between two requests: the bytes that are left
+// are kept, and served once the loop has served the others. So a peer delays others by its turns, and
+// not by what it sends.
+//
+// gnet cannot stop reading from one connection, so a peer that sends more than it is served has more
+// and more bytes kept: see keep.
 
 const (
-	// readBuffer is the size in bytes of a loop's read buffer.
-	readBuffer = 16 << 10
+	// readBuffer is the size in bytes of a loop's read buffer: two lookups of 512 hashes.
+	readBuffer = 32 << 10
 	// readOnBuffer is how many bytes a turn reads at a time after its first read.
 	readOnBuffer = 64 << 10
-	// turnTime is how long a turn reads on, and how long what a connection kept is served at a time.
+	// turnTime is how long a turn reads on, and begins further requests.
 	turnTime = 50 * time.Microsecond
+	// requestsPerLook is how many requests are served before the clock is looked at.
+	requestsPerLook = 8
 )
 
 // readBuffers holds the buffers of readOn.
@@ -87,13 +92,21 @@ func (s *session) receive(p []byte) error {
 	}
 	n, err := s.feed(p)
 	if err == nil && n < len(p) {
-		err = s.keep(p[n:])
+		if err = s.keep(p[n:]); s.barrier == nil {
+			s.loop.push(s)
+		}
 	}
 	return err
 }
 
-// feed reads bytes until they end, or until a request after which others must wait. It returns how
-// many it has read.
+// isTurnOver reports, after a request, whether the turn is over.
+func (s *session) isTurnOver() bool {
+	s.ended++
+	return s.ended%requestsPerLook == 0 && time.Since(s.turnStart) > turnTime
+}
+
+// feed reads bytes until they end, until the turn is over, or until a request after which others must
+// wait. It returns how many it has read.
 func (s *session) feed(p []byte) (n int, err error) {
 	before := s.reader.Copied()
 	n, err = s.reader.Feed(p, s)
@@ -110,7 +123,7 @@ func (s *session) feed(p []byte) (n int, err error) {
 // or because others are kept already.
 func (s *session) isKeeping() bool { return s.barrier != nil || len(s.kept) > 0 }
 
-// keep keeps bytes until the barrier has ended. A client that keeps to api.Limits never has more
+// keep keeps bytes for a later turn. A client that keeps to api.Limits never has more
 // than a message and its share of requests here; one that has is closed.
 func (s *session) keep(p []byte) error {
 	s.kept = append(s.kept, p...)
@@ -126,7 +139,7 @@ func (s *session) keep(p []byte) error {
 func (s *session) serveKept() (err error) {
 	for err == nil && s.barrier == nil && len(s.kept) > 0 {
 		if time.Since(s.turnStart) > turnTime {
-			s.jobs.wakeLoop()
+			s.loop.push(s)
 			return nil
 		}
 		var n int
