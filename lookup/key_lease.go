@@ -23,6 +23,7 @@ type keyLease struct {
 	hasCPU     bool
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
+	refused    error     // ErrTooManyKeys or ErrNoMemory: no further call is made
 }
 
 var _ coordinator.KeyStore = (*keyLease)(nil)
@@ -42,7 +43,7 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	switch {
 	case errors.Is(err, ErrTooManyKeys) || errors.Is(err, ErrNoMemory):
 		l.remote.rejected.Add(1)
-		l.incomplete = false
+		l.refused = err
 		return err
 	case err != nil:
 		l.incomplete = true

@@ -34,7 +34,8 @@ func TestKeysInAccount(t *testing.T) {
 			}
 
 			require.True(t, account.Reserve(3_999_999)) // by others
-			look(0)
+			_, err = s.Lookup(t.Context(), blocks*16, hashes)
+			require.ErrorIs(t, err, ErrNoMemory)
 			_, err = s.Explain(t.Context(), blocks*16, hashes)
 			require.ErrorIs(t, err, ErrNoMemory)
 			stat := s.Stat()

@@ -45,7 +45,8 @@ func (s *Service) Backend() *SharedBackend {
 }
 
 // lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit
-// of 0 and no error, as in the reference; errors of the rules are returned.
+// of 0 and no error, as in the reference. It fails where the rules do, and with ErrTooManyKeys and
+// ErrNoMemory.
 func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	o := r.lookupCoalesced(ctx, numTokens, hashes)
 	if o.err != nil {
@@ -88,6 +89,9 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		strategy = Gallop // no call is made, so build few keys
 	}
 	o.hit, o.err = strategy.lookup(r.service.coord, numTokens, hashes, lease)
+	if lease.refused != nil {
+		o.err = lease.refused
+	}
 	o.incomplete = lease.incomplete
 	return o
 }

@@ -461,7 +461,8 @@ func TestRemoteManyKeys(t *testing.T) {
 			require.ErrorIs(t, err, ErrTooManyKeys)
 			require.EqualValues(t, 1, s.Stat().BackendRejected)
 			if strategy == SingleCall {
-				lookup(all, 0)
+				_, err = s.Lookup(t.Context(), 32000, all)
+				require.ErrorIs(t, err, ErrTooManyKeys)
 				require.EqualValues(t, 2, s.Stat().BackendRejected)
 			}
 			require.Zero(t, store.Calls.Load(), "no key was built")

@@ -87,7 +87,7 @@ var indexMetrics = []metric{
 var backendMetrics = []metric{
 	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }, poolLabel),
 	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }, poolLabel),
-	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }, poolLabel),
+	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }, poolLabel),
 	counter("backend_rounds_total", "Calls of the backend that lookups made.", func(st *api.Stat) int64 { return st.BackendRounds }, poolLabel),
 	counter("backend_keys_total", "Keys that lookups asked the backend for.", func(st *api.Stat) int64 { return st.BackendKeys }, poolLabel),
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }, poolLabel),

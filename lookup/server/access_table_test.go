@@ -171,10 +171,18 @@ func TestAccessTable(t *testing.T) {
 					refused[name]++
 					continue
 				}
-				require.Nil(t, refusalIn(reply), "%s: %s %q", what, name, reply)
-				hasNone := row.pool == "-" && name != "ping" && name != "stat"
-				cannot := hasNone || store != nil && name == "reset_rank"
-				require.Equal(t, cannot, string(reply[0]) == "\x00", "%s: %s %q", what, name, reply)
+				cannot := ""
+				switch {
+				case row.pool == "-" && name != "ping" && name != "stat":
+					cannot = api.RefusalNoPool
+				case store != nil && name == "reset_rank":
+					cannot = api.RefusalUnsupported
+				}
+				if cannot == "" {
+					require.Nil(t, refusalIn(reply), "%s: %s %q", what, name, reply)
+				} else {
+					require.Equal(t, &api.Refusal{Refusal: cannot, Request: name}, refusalIn(reply), "%s: %s %q", what, name, reply)
+				}
 			}
 			if row.may&access.Stat != 0 && row.pool != "-" {
 				require.Equal(t, row.pool, poolOf(t, p).Pool, what)

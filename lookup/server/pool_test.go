@@ -92,9 +92,9 @@ func TestDescribedPoolDiffers(t *testing.T) {
 		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], field)
 		assert.Contains(t, string(frames[1]), "the description differs from the pool that is configured: ")
 		assert.Contains(t, string(frames[1]), field)
-		var differences []coordinator.Difference
-		require.NoError(t, json.Unmarshal(frames[2], &differences))
-		require.NotEmpty(t, differences)
+		refusal := refusalIn(frames)
+		require.Equal(t, api.RefusalPoolDiffers, refusal.Refusal, field)
+		require.NotEmpty(t, refusal.Differences, field)
 	}
 	frames := describe(t, p, engine())
 	require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s", frames)
@@ -287,8 +287,7 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 		batch = append(batch, lookuptest.Encode([]byte("lookup"), u32s(33), []byte{0, 32}, hashes)...)
 	}
 	p.Send(t, batch)
-	<-arrived // the first lookup waits for the store, and the pool has changed behind it
-	lookuptest.Eventually(t, "the second lookup was answered", func() bool { return store.Calls.Load() >= 4 })
+	<-arrived // the first lookup waits for the store, and the second description has arrived behind it
 	close(gate.Open)
 	for _, hit := range []uint32{16, 32} {
 		require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
@@ -434,8 +433,8 @@ func TestBadDescriptions(t *testing.T) {
 	server := startPools(t, own, Config{AcceptPool: memoryService})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	for text, want := range map[string]string{
-		"":                              "description of a pool is empty or over 65536 bytes",
-		strings.Repeat(" ", 64<<10+1):   "description of a pool is empty or over 65536 bytes",
+		"":                              "description is empty",
+		strings.Repeat(" ", 64<<10+1):   "description exceeds 65536 bytes",
 		"{":                             "the description of the pool cannot be read: unexpected EOF",
 		"[]":                            "the description of the pool cannot be read: a JSON array, and not an object",
 		`{"tp": 2}`:                     `cannot be read: unknown field "tp"`,
@@ -448,7 +447,7 @@ func TestBadDescriptions(t *testing.T) {
 		`{"groups": [{"kind": 3}]}`:     "groups.kind is a JSON number, want a string",
 		`{"retention_interval": true}`:  "retention_interval is a JSON bool, want a whole number",
 		`{} {}`:                         "text behind the object",
-		`{"name": ""}`:                  "a pool's name is 1 to 255 printable ASCII characters",
+		`{"name": "", "tp_size": 2}`:    "a pool's name is 1 to 255 printable ASCII characters",
 		`{"name": "a b", "tp_size": 2}`: "a pool's name is 1 to 255 printable ASCII characters",
 		`{"name": "nobody"}`:            `no pool of this name: "nobody"`,
 		`{"tp_size": -1}`:               "the described pool: tp_size is -1, want 1 to 16384",
@@ -457,16 +456,33 @@ func TestBadDescriptions(t *testing.T) {
 		`{"vllm": "0.99"}`: "unknown vLLM release",
 	} {
 		frames := describe(t, p, []byte(text))
-		require.Len(t, frames, 2, text)
-		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], text)
+		require.NotNil(t, refusalIn(frames), "%s: %q", text, frames)
 		require.Contains(t, string(frames[1]), want, text)
 		require.Equal(t, []byte{netproto.StatusFailed}, p.Ask(t, []byte("lookup"), u32s(16), []byte{0, 1}, []byte("a"))[0], "the connection has no pool")
 	}
-	frames := p.Ask(t, []byte("pool"), []byte("{}"), []byte("more"))
-	require.Contains(t, string(frames[1]), "more frames")
-	frames = p.Ask(t, []byte("pool"))
-	require.Contains(t, string(frames[1]), "missing")
 	require.Equal(t, []byte{1}, p.Ask(t, []byte("ping"))[0])
+}
+
+// The empty name is that of the server's own pool, to which a connection can come back.
+func TestOwnPoolByName(t *testing.T) {
+	own, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	server := startPools(t, own, Config{AcceptPool: memoryService})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	lookup := [][]byte{[]byte("lookup"), u32s(16), {0, 32}, lookuptest.Chain("a", 1, 32)}
+	require.Equal(t, []byte{1}, describe(t, p, numberedPool(1))[0])
+	require.Equal(t, "model-1", poolOf(t, p).Pool[:7])
+	describe(t, p, []byte("{}x")) // refused
+	require.Equal(t, api.RefusalNoPool, refusalIn(p.Ask(t, lookup...)).Refusal)
+	var reply api.Pool
+	require.NoError(t, json.Unmarshal(describe(t, p, []byte(`{"name": ""}`))[1], &reply))
+	require.Empty(t, reply.Name)
+	require.Equal(t, server.pools.own.digest, reply.Digest)
+	require.Equal(t, [][]byte{u32s(0)}, p.Ask(t, lookup...))
+
+	server = startPools(t, nil, Config{AcceptPool: memoryService})
+	frames := describe(t, lookuptest.DialPeer(t, server.Addrs()[0]), []byte(`{"name": ""}`))
+	require.Equal(t, &api.Refusal{Refusal: api.RefusalNoPool, Request: "pool"}, refusalIn(frames), "%q", frames)
 }
 
 // Lookups with hashes of another length than the described are refused.

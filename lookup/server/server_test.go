@@ -62,41 +62,6 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	require.Zero(t, n.Tokens)
 }
 
-func TestRefusedRequests(t *testing.T) {
-	server := startServer(t, blocks16, Limits{MaxHashes: 100})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	h := lookuptest.Chain("a", 101, 32)
-	u16, u32 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }, func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
-	place := func(g, tp, pp uint16) []byte { return append(append(u16(g), u16(tp)...), u16(pp)...) }
-	for name, c := range map[string]struct {
-		frames [][]byte
-		reason string
-	}{
-		"unaligned":       {[][]byte{[]byte("lookup"), u32(17), u16(32), h[:64]}, "not a multiple of 16"},
-		"too many hashes": {[][]byte{[]byte("lookup"), u32(1616), u16(32), h}, "101, the limit is 100"},
-		"hash length":     {[][]byte{[]byte("lookup"), u32(16), u16(65), h[:65]}, "hash length"},
-		"missing frame":   {[][]byte{[]byte("lookup"), u32(16)}, "missing"},
-		"unknown":         {[][]byte{[]byte("LOOKUP")}, "unknown request"},
-		"by anchors":      {[][]byte{[]byte("anchors"), make([]byte, 16), u16(32), {}, {}, {}}, "unknown request"},
-		"holders":         {[][]byte{[]byte("holders"), []byte("{}"), u16(32), {}}, "unknown request"},
-		"group":           {[][]byte{[]byte("store"), place(1, 0, 0), u16(32), h[:32]}, "group 1"},
-		"tp rank":         {[][]byte{[]byte("evict"), place(0, 1, 0), u16(32), h[:32]}, "tp_rank 1"},
-		"pp rank":         {[][]byte{[]byte("evict"), place(0, 0, 9), u16(32), h[:32]}, "pp_rank 9"},
-		"cut key":         {[][]byte{[]byte("store"), place(0, 0, 0), u16(32), h[:33]}, "whole number"},
-		"no keys":         {[][]byte{[]byte("store"), place(0, 0, 0), u16(32), {}}, "no keys"},
-		"extra frame":     {[][]byte{[]byte("evict"), place(0, 0, 0), u16(32), h[:32], {}}, "more frames"},
-	} {
-		reply := p.Ask(t, c.frames...)
-		require.Len(t, reply, 2, name)
-		require.Equal(t, []byte{0}, reply[0], name)
-		require.Contains(t, string(reply[1]), c.reason, name)
-		reply = p.Ask(t, append([][]byte{[]byte("\x00id"), {}}, c.frames...)...)
-		require.Equal(t, [][]byte{[]byte("\x00id"), {}, {0}}, reply[:3], name)
-	}
-	require.Equal(t, [][]byte{{1}, []byte("still"), []byte("here")}, p.Ask(t, []byte("ping"), []byte("still"), []byte("here")))
-	require.EqualValues(t, 26, server.Stat().Failed)
-}
-
 // TestGarbage sends what is no request to the port while another connection's
 // lookups go on.
 func TestGarbage(t *testing.T) {
@@ -258,13 +223,13 @@ func TestSlowReader(t *testing.T) {
 	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
 }
 
-// TestManyRepliesInOneTurn makes requests with replies far larger than they are.
+// TestManyRepliesInOneTurn makes requests with replies far larger than they are, more than may be in flight.
 func TestManyRepliesInOneTurn(t *testing.T) {
 	p := lookuptest.DialPeer(t, startServer(t, blocks16, Limits{}).Addrs()[0])
-	_, err := p.Write(bytes.Repeat(lookuptest.Encode([]byte("stat")), 2000))
+	_, err := p.Write(bytes.Repeat(lookuptest.Encode([]byte("ping")), 5000))
 	require.NoError(t, err)
-	for range 2000 {
-		require.Len(t, p.Next(t), 2)
+	for range 5000 {
+		require.Equal(t, []byte{1}, p.Next(t)[0])
 	}
 }
 

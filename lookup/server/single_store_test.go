@@ -22,14 +22,14 @@ func TestStoreOfOneBlock(t *testing.T) {
 		rank := binary.BigEndian.AppendUint32(make([]byte, 8), uint32(i))
 		return netproto.AppendRequest(nil, nil, netproto.TagStore, append([][]byte{rank, {0, 32}, key(i)}, frames...)...)
 	}
-	done, failed := []byte{netproto.StatusDone}, []byte{netproto.StatusFailed}
+	done, partly := []byte{netproto.StatusDone}, []byte{netproto.StatusPartial}
 	for i := range 64 {
 		frames, want := [][]byte{key(max(i-1, 0))}, done
 		switch i {
 		case 0, 9:
 			frames = nil
 		case 20: // a frame too many
-			frames, want = append(frames, nil), failed
+			frames, want = append(frames, nil), partly
 		}
 		p.Send(t, store(i, frames...))
 		require.Equal(t, want, p.Next(t)[0], i)

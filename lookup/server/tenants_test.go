@@ -52,7 +52,13 @@ func dialTenant(t *testing.T, server *Server, name string) *lookuptest.Peer {
 // poolOf returns what stat tells a peer.
 func poolOf(t *testing.T, p *lookuptest.Peer) (st api.Stat) {
 	t.Helper()
-	require.NoError(t, json.Unmarshal(p.Ask(t, []byte("stat"))[1], &st))
+	return poolIn(t, p.Ask(t, []byte("stat")))
+}
+
+// poolIn returns what the reply to a stat tells.
+func poolIn(t *testing.T, reply [][]byte) (st api.Stat) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(reply[1], &st))
 	return st
 }
 
