@@ -1,7 +1,7 @@
 """Asks a server over HTTP which engines have most of a prompt, at its fleet.listen: see docs/router.md.
 
-A client keeps one connection. Its methods may be called by several threads, one of which is served at a time. A connection
-that the server has closed meanwhile is replaced. Nothing is asked again after an error."""
+A client keeps one connection. Its methods may be called by several threads, one of which is served at a
+time. A connection that the server has closed meanwhile is replaced. Nothing is asked again after another error."""
 
 from __future__ import annotations
 
@@ -179,14 +179,15 @@ class HoldersClient:
         _limit(connection, deadline)
         connection.request("POST", path, body, headers)
         _limit(connection, deadline)
-        response = connection.getresponse()
-        answer = b""
-        while chunk := response.read(1 << 20):
-            answer += chunk
-            if len(answer) > _MAX_REPLY:
-                self._drop()
-                raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
-            _limit(connection, deadline)
+        with connection.getresponse() as response:
+            answer = b""
+            while chunk := response.read1(1 << 20):  # read would wait for each of its parts
+                answer += chunk
+                if len(answer) > _MAX_REPLY:
+                    raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
+                _limit(connection, deadline)
+        if response.length:
+            raise http.client.IncompleteRead(answer, response.length)
         if response.status != http.client.OK:
             raise _refusal(self.address, response, answer)
         return answer
