@@ -24,7 +24,7 @@ from hitline.client import (
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
-    Refused,
+    RefusedError,
     RequestTimeout,
     _default_tls,
     _token_source,
@@ -161,7 +161,7 @@ class HoldersClient:
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise ConnectionFailed(f"{self.address}: {error}") from error
-        except Refused:
+        except RefusedError:
             raise
         except BaseException:
             self._drop()  # it may be in the middle of an answer
@@ -265,14 +265,14 @@ def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
         connection.sock.settimeout(seconds)
 
 
-def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> Refused:
+def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
         error = json.loads(answer)["error"]
         code, text = str(error["code"]), str(error["message"])
     except (KeyError, TypeError, ValueError):
-        return Refused(f"{address}: {response.status} {response.reason}")
-    return _REFUSALS.get(code, Refused)(f"{address}: {text} ({code})")
+        return RefusedError(f"{address}: {response.status} {response.reason}")
+    return _REFUSALS.get(code, RefusedError)(f"{address}: {text} ({code})", {"refusal": code})
 
 
 def _decode(answer: bytes) -> Holders:

@@ -24,7 +24,7 @@ from hitline import (
     HoldersClient,
     NotAllowed,
     NotAuthenticated,
-    Refused,
+    RefusedError,
     RequestTimeout,
 )
 from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
@@ -135,18 +135,18 @@ class Scripted(unittest.TestCase):
         for status, code, kind in (
             (401, "unauthorized", NotAuthenticated),
             (403, "forbidden", NotAllowed),
-            (404, "no_model", Refused),
+            (404, "no_model", RefusedError),
         ):
             reply = json.dumps({"error": {"code": code, "message": "not so"}})
             with scripted(status=status, reply=reply) as (script, address), HoldersClient(address) as client:
                 for _ in range(2):
-                    with self.assertRaisesRegex(Refused, rf"{address}: not so \({code}\)") as caught:
+                    with self.assertRaisesRegex(RefusedError, rf"{address}: not so \({code}\)") as caught:
                         client.holders([])
                     self.assertIs(type(caught.exception), kind)
                 self.assertEqual(len(script.connections), 1)
         for status in (302, 503):
             with scripted(status=status, reply="x") as (_, address), HoldersClient(address) as client:
-                with self.assertRaisesRegex(Refused, f"{address}: {status} "):
+                with self.assertRaisesRegex(RefusedError, f"{address}: {status} "):
                     client.holders([])
 
     def test_lost_connections(self) -> None:
@@ -225,9 +225,9 @@ class AgainstTheServer(unittest.TestCase):
                 lookups.store(blocks)
             self.assertEqual(client.holders(blocks, loadable=True).loadable_tokens, 32)
             self.assertEqual(client.holders(blocks, loadable=True, num_tokens=50).loadable_tokens, 48)
-            with self.assertRaisesRegex(Refused, "no_model"):
+            with self.assertRaisesRegex(RefusedError, "no_model"):
                 client.holders(blocks, model="x")
-            with self.assertRaisesRegex(Refused, "bad_field"):
+            with self.assertRaisesRegex(RefusedError, "bad_field"):
                 client.holders([b"a", b"b"])
 
     @needs_certs
