@@ -27,7 +27,7 @@ PoolDiffers if its pool differs from the description, with NoPool if it has none
 
 What the server refuses raises a RefusedError: a class of its own for each code of the
 protocol. Only a request that is refused as Busy is sent again, later and later, within
-the call's timeout.
+the call's timeout. A pool is sent again by a later call.
 
 A client may have a token, which it sends first on each new connection. If the server
 refuses the token, requests fail with NotAuthenticated; after a while it is sent again, and a
@@ -683,10 +683,9 @@ class _Requests:
             reply = _decode_object("pool", _behind_done(self._ask((POOL, self._pool), deadline)))
             self._check_pool_reply(reply)
         except (RefusedError, WrongRelease) as error:
-            if not isinstance(error, Busy):
-                self._pool_error = error
-                lasting = isinstance(error, (PoolDiffers, WrongRelease))
-                self._pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
+            self._pool_error = error
+            lasting = isinstance(error, (PoolDiffers, WrongRelease))
+            self._pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
             raise
         self._pool_reply = reply
         self._in_pool = True
@@ -768,9 +767,7 @@ class _Requests:
                 self._pause = 0.0
                 return reply
             except (RefusedError, WrongRelease) as error:  # the connection is as it was
-                if isinstance(error, Busy):
-                    self._back_off(str(error))
-                else:
+                if not isinstance(error, Busy):
                     self._pause = 0.0
                 raise
             except BaseException as error:
@@ -794,7 +791,11 @@ class _Requests:
                 return reply
             refusal = _decode_refusal(reply)
             again = time.monotonic() + pause
-            if not isinstance(refusal, Busy) or again >= deadline:
+            # A server that has too many pools is busy for longer than an engine can wait.
+            if not isinstance(refusal, Busy) or frames[0] == POOL:
+                raise refusal
+            if again >= deadline:
+                self._back_off(str(refusal))
                 raise refusal
             # The wait ends early if the connection does, also by close.
             if self._wait(_READABLE, again) and not self._connected():

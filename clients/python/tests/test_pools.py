@@ -9,18 +9,18 @@ from unittest import mock
 import hitline
 from hitline import (
     BadReply,
+    Busy,
     Client,
     LookupKeyClient,
     LookupResult,
     NoPool,
     PoolDiffers,
     RefusedError,
-    TooLarge,
     WrongRelease,
     client as module,
 )
 from tests.support import Scripted, hashes, message, refusal
-from tests.test_client import eventually, long_pauses
+from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
 REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
@@ -126,7 +126,7 @@ class Requests(unittest.TestCase):
                 self.assertNotIn(b"lookup", server.tags())
 
     def test_a_pool_that_is_refused(self) -> None:
-        for code, error in (("no_pool", NoPool), ("too_large", TooLarge), ("later", RefusedError)):
+        for code, error in (("no_pool", NoPool), ("busy", Busy), ("later", RefusedError)):
             reason = f"{code}: all described pools have connections"
             with Peer(refusal(code, "pool", reason)) as server, LookupKeyClient(server.address, pool=POOL) as client:
                 with self.assertLogs("hitline", "WARNING") as logs:
@@ -142,15 +142,6 @@ class Requests(unittest.TestCase):
                 self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 48)
                 self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
                 self.assertEqual(server.connections, 1)
-
-    def test_a_server_that_is_busy(self) -> None:
-        """The pool is sent again at once by the next call."""
-        with Peer(refusal("busy", "pool")) as server, Client(server.address, pool=POOL) as client:
-            with long_pauses(), self.assertRaises(hitline.Busy):
-                client.check_pool()
-            server.replies[b"pool"] = ACCEPTED
-            client._retry_at = 0.0
-            self.assertEqual(client.check_pool(), REPLY)
 
     def test_the_release_is_that_of_the_reply(self) -> None:
         with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
