@@ -352,6 +352,10 @@ class Instance(NamedTuple):
     protocol: int  # number of the wire, see docs/protocol.md
 
 
+_Self = TypeVar("_Self", bound="_Requests")
+_Result = TypeVar("_Result")
+
+
 class _Requests:
     """The connection, and the requests that both clients have."""
 
