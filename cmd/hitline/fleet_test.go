@@ -186,6 +186,26 @@ func TestFleetPeers(t *testing.T) {
 	storetest.Eventually(t, "the events are replayed", func() bool { return ask(third) == want })
 }
 
+// Until the sources of a dump have caught up, the server is not ready.
+func TestFleetCatchingUp(t *testing.T) {
+	engine := eventstest.New(t)
+	ids, hashes := fleetPrompt(t, 64)
+	engine.Publish(false, eventstest.Stored(nil, hashes...))
+	config := fleetConfig(engine)
+	first := startServe(t, config)
+	storetest.Eventually(t, "the first server has the events", func() bool {
+		return strings.Contains(hitline(t, ids, "holders", "--connect", first.fleet, "--tokens-file", "-").stdout, "engine-0")
+	})
+	gone := strings.Replace(config, engine.Replay, "tcp://"+storetest.FreeAddr(t), 1)
+	second := startServe(t, gone+"  peers: [\"http://"+first.fleet+"\"]\n  peer_timeout: 1h\n")
+	status, body := (&metricsServer{metrics: second.metrics}).get(t, "GET", "/readyz")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "still catching up")
+	status, body = (&metricsServer{metrics: second.fleet}).get(t, "GET", "/ready")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "still catching up")
+}
+
 // While a peer is awaited, the server is not ready, refuses queries over HTTP, and a signal stops it.
 func TestFleetLoading(t *testing.T) {
 	asked := make(chan net.Conn, 1)

@@ -23,7 +23,11 @@ LookupKeyClient for an engine of these releases.
 A client may say which pool its requests are about, by the pool's name or by a
 description of the engine's pool. The server is told so on each new connection, before
 the first request but for pings. If it has no such pool, those requests fail: with
-PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
+PoolDiffers if its pool differs from the description, with NoPool if it has none.
+
+What the server refuses raises a RefusedError: a class of its own for each code of the
+protocol. Only a request that is refused as Busy is sent again, later and later, within
+the call's timeout. A pool is sent again by a later call.
 
 A client may have a token, which it sends first on each new connection. If the server
 refuses the token, requests fail with NotAuthenticated; after a while it is sent again, and a
@@ -61,6 +65,8 @@ from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
     "BadReply",
+    "BadRequest",
+    "Busy",
     "Client",
     "ConnectionFailed",
     "HitlineError",
@@ -68,15 +74,19 @@ __all__ = [
     "LookupKeyClient",
     "LookupResult",
     "Mask",
+    "NoPool",
     "NotAllowed",
     "NotAuthenticated",
-    "NotStored",
+    "PartlyDone",
     "Plan",
     "PoolDiffers",
-    "PoolRefused",
-    "Refused",
+    "RefusedError",
     "RequestTimeout",
+    "StoreFailed",
     "TailKeyBoundary",
+    "TooLarge",
+    "UnknownRequest",
+    "Unsupported",
     "VLLM_RELEASES",
     "WrongRelease",
 ]
@@ -111,6 +121,9 @@ _WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
 MOST_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
 
+# Seconds that a call may take if neither it nor its client was given a timeout.
+DEFAULT_TIMEOUT = 10.0
+
 LOOKUP = b"lookup"
 STORE = b"store"
 EVICT = b"evict"
@@ -127,7 +140,8 @@ LOOKUP_MASK = b"lookup_mask"
 STORE_PROMPT = b"store_prompt"
 
 DONE = b"\x01"
-FAILED = b"\x00"
+REFUSED = b"\x00"
+PARTLY_DONE = b"\x04"
 
 _READABLE = getattr(select, "POLLIN", 1)
 _WRITABLE = getattr(select, "POLLOUT", 4)
@@ -160,7 +174,8 @@ _JOINED = 64 << 10
 
 _MAX_TOKEN = 255
 
-# How long requests fail at once after a server was not reached, or was silent.
+# How long requests fail at once after a server was not reached, or was silent or busy; and
+# how long a request waits that is sent again because the server is busy.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
@@ -172,9 +187,6 @@ _AUTH_RETRY = _POOL_RETRY
 # What recv and send raise if they would have to wait. TLS may have to send before it can
 # receive, and the reverse.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-# A reset is waited for at least so long: a server may have to walk a whole store.
-_RESET_TIMEOUT = 30.0
 
 # Each kind of failure is logged at most this often, in seconds.
 _LOG_EVERY = 10.0
@@ -196,52 +208,96 @@ class BadReply(HitlineError):
     """The reply is not what the protocol says."""
 
 
-class Refused(HitlineError):
-    """The server answered that it does not serve this request, and why."""
+class RefusedError(HitlineError):
+    """The server did not serve a request. A code that this module does not know is raised as
+    this class itself."""
+
+    def __init__(self, text: str, refusal: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.text = text  # why, in words
+        self.refusal: dict[str, Any] = dict(refusal or {})  # all that the server sent with it
+        self.code: str = self.refusal.get("refusal", "")
+        self.request: str = self.refusal.get("request", "")
 
 
-class NotAllowed(Refused):
+class UnknownRequest(RefusedError):
+    """The server knows no such request."""
+
+
+class BadRequest(RefusedError):
+    """The request, or what it says of a prompt or a pool, is wrong."""
+
+
+class NoPool(RefusedError):
+    """The connection has no pool, or the server has none of this name."""
+
+
+class PoolDiffers(RefusedError):
+    """The described pool is not the one that the server has. The text names each field."""
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """Each has field, configured and described."""
+        return self.refusal.get("differences", [])
+
+
+class NotAllowed(RefusedError):
     """The client has no permission for this request."""
 
 
-class NotAuthenticated(Refused):
+class NotAuthenticated(RefusedError):
     """The server refused the client's token: it knows no such token, the token has expired,
     or this listener has no tokens."""
 
 
-# The refusals that the third frame of a reply names.
-_REFUSALS = {"not_allowed": NotAllowed, "not_authenticated": NotAuthenticated}
+class Unsupported(RefusedError):
+    """This pool or store cannot do it."""
 
 
-class NotStored(Refused):
-    """A part of a prompt was not stored. The other parts are. parts has a dict for each:
-    group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error. If there are more
-    than 64, the last dict has their number as more."""
+class TooLarge(RefusedError):
+    """The request exceeds a limit, which refusal has as limit."""
 
-    def __init__(self, text: str, parts: Sequence[dict[str, Any]] = ()) -> None:
-        super().__init__(text)
-        self.parts = list(parts)
+
+class Busy(RefusedError):
+    """The server held as many requests as it may, until the call's timeout."""
+
+
+class StoreFailed(RefusedError):
+    """The store behind the server has failed, or did not answer in time."""
+
+
+class PartlyDone(RefusedError):
+    """A part of the request was not done. The other parts are."""
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of a prompt that are not stored. Each has group, tp_rank, pp_rank, pcp_rank,
+        first_chunk, chunks and error."""
+        return self.refusal.get("parts", [])
+
+    @property
+    def more_parts(self) -> int:
+        """How many there are beyond parts."""
+        return self.refusal.get("more_parts", 0)
+
+
+_REFUSALS: dict[str, type[RefusedError]] = {
+    "unknown_request": UnknownRequest,
+    "bad_request": BadRequest,
+    "no_pool": NoPool,
+    "pool_differs": PoolDiffers,
+    "not_allowed": NotAllowed,
+    "not_authenticated": NotAuthenticated,
+    "unsupported": Unsupported,
+    "too_large": TooLarge,
+    "busy": Busy,
+    "store_failed": StoreFailed,
+    "partly_done": PartlyDone,
+}
 
 
 class WrongRelease(HitlineError):
     """The server answers as other releases of vLLM do than the engine's."""
-
-
-class PoolDiffers(HitlineError):
-    """The described pool is not the one that the server has. The text names each field."""
-
-    def __init__(self, text: str, differences: Sequence[dict[str, str]] = ()) -> None:
-        super().__init__(text)
-        self.differences = list(differences)  # each with field, configured and described
-
-
-class PoolRefused(HitlineError):
-    """The server does not serve this pool: it is too old to know pools, has none of this
-    name, accepts no further ones, or has as many as it may have."""
-
-
-# Why a connection is not in its pool. It is in order otherwise.
-_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease, NotAllowed)
 
 
 class _Lost(ConnectionFailed):
@@ -296,6 +352,10 @@ class Instance(NamedTuple):
     protocol: int  # number of the wire, see docs/protocol.md
 
 
+_Self = TypeVar("_Self", bound="_Requests")
+_Result = TypeVar("_Result")
+
+
 class _Requests:
     """The connection, and the requests that both clients have."""
 
@@ -308,7 +368,7 @@ class _Requests:
         self,
         address: str,
         *,
-        timeout: float = 10.0,
+        timeout: float = DEFAULT_TIMEOUT,
         raise_errors: bool = False,
         pool: Mapping[str, Any] | None = None,
         on_instance: Callable[[Instance], object] | None = None,
@@ -317,9 +377,9 @@ class _Requests:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc:///path,
-        or ipc://@name for an abstract socket. timeout bounds each request in seconds,
-        connecting included, but a reset gets 30 s; looking up a host's name is the
-        system's and is not bounded. pool is {"name": ...} or a description: the
+        or ipc://@name for an abstract socket. timeout bounds each call in seconds, connecting
+        included, unless the call is given another one; looking up a host's name is the system's
+        and is not bounded. pool is {"name": ...} or a description: the
         fields of pool in the server's configuration, and a name if it is to have one.
 
         token has 1 to 255 bytes in UTF-8; "" means none. token_file is a file whose first
@@ -329,14 +389,13 @@ class _Requests:
         tls is for addresses of tls://. Without it the client wants TLS 1.3 and trusts the
         system's authorities, or those of the file HITLINE_TLS_CA alone. It presents the
         certificate of the file HITLINE_TLS_CERT, if set, with the key in HITLINE_TLS_KEY."""
-        if not 0 < timeout <= MOST_TIMEOUT:
-            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
+        self._timeout = _check_timeout(timeout)
         self.address = address
         self._target = parse_address(address)
         self._token, self._token_file = _token_source(token, token_file)
         self._token_warned = False
         self._authenticated = False  # whether the connection is, or needs not be
-        self._auth_error: NotAuthenticated | None = None  # why the connection's server has refused the token
+        self._auth_error: RefusedError | None = None  # why the connection's server has refused the token
         self._auth_retry_at = 0.0
         self._is_tls = address.startswith("tls://")
         self._tls = tls  # None: of the environment
@@ -344,7 +403,6 @@ class _Requests:
             self._tls_context()  # the files are there
         elif tls is not None:
             raise ValueError(f"tls is for an address of tls://, not for {address!r}")
-        self._timeout = timeout
         self._raise_errors = raise_errors
         self._fitting: str | None = None  # releases of the connection's server, if _vllm is set
         self._pool = _encode_pool(pool)  # empty: the server's own
@@ -354,8 +412,7 @@ class _Requests:
         self._pool_reply: dict[str, Any] | None = None
         self._on_instance = on_instance
         self._instance = ""  # id of the last one
-        self._ping_first = False  # a ping goes in front of the next request
-        self._ping_sent = False  # its reply comes in front of the next one
+        self._instance_known = False  # whether the connection's server has been asked for it
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -389,11 +446,12 @@ class _Requests:
         tp_rank: int = 0,
         pp_rank: int = 0,
         pcp_rank: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Says that a rank of a group holds keys, consecutive chunks. tp_rank is the one
         that the engine's keys name, the KV shard: the worker's tensor rank divided by the
         number of ranks that hold equal blocks."""
-        self._command(STORE, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys))
+        self._command(STORE, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys), timeout=timeout)
 
     def evict(
         self,
@@ -403,9 +461,10 @@ class _Requests:
         tp_rank: int = 0,
         pp_rank: int = 0,
         pcp_rank: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Says that a rank of a group no longer holds keys. tp_rank is as for store."""
-        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys))
+        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys), timeout=timeout)
 
     def store_prompt(
         self,
@@ -417,6 +476,7 @@ class _Requests:
         first_hash: int = 0,
         ranks: Sequence[tuple[int, int, int]] = (),
         states: Sequence[tuple[int, int]] = (),
+        timeout: float | None = None,
     ) -> list[int]:
         """Says that the first num_tokens tokens of a prompt are in the store, as far as
         vLLM's store mask keeps them: returns how many chunks that are, for each group.
@@ -425,7 +485,7 @@ class _Requests:
         prompt_tokens is the length of the whole prompt.
         ranks are those that hold the chunks, each tp_rank as for store, pp_rank and
         pcp_rank; none means all. states are those of mamba groups, each the group and
-        the token at which it ends, which is 0 for no state. Raises NotStored if a part
+        the token at which it ends, which is 0 for no state. Raises PartlyDone if a part
         is not stored."""
         length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
         try:
@@ -434,48 +494,48 @@ class _Requests:
             packed_states = b"".join(struct.pack(">II", *state) for state in states)
         except struct.error as error:
             raise ValueError(f"a number of the prompt, a rank or a state does not fit: {error}") from None
-        reply = self._exchange(STORE_PROMPT, numbers, packed_ranks, packed_states, *_keys(block_hashes))
-        frames = _check_done(reply, _not_stored)
+        frames = self._command(
+            STORE_PROMPT, numbers, packed_ranks, packed_states, *_keys(block_hashes), timeout=timeout
+        )
         if len(frames) != 1 or len(frames[0]) % 4:
             raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
         return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
 
-    def plan(self, token_len: int, block_hashes: Sequence[bytes]) -> Plan:
+    def plan(self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> Plan:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
         it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
         ask load_mask for the chunks of the lowered hit."""
-        frames = self._command(PLAN, *_lookup_numbers(token_len, block_hashes), b"".join(block_hashes))
-        if len(frames) != 2 or len(frames[0]) % _BOUNDARY_SIZE != _HIT_SIZE:
+        numbers = _lookup_numbers(token_len, block_hashes)
+        frames = self._command(PLAN, *numbers, b"".join(block_hashes), timeout=timeout)
+        if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
-        hit = _lookup_result(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
-        return Plan(hit.hit_length, hit.tail_key_boundaries, _decode_masks(frames[1]))
+        return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))
 
-    def load_mask(self, num_tokens: int, num_hashes: int) -> tuple[Mask, ...]:
+    def load_mask(self, num_tokens: int, num_hashes: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks must be loaded, for a prompt of
         num_hashes hashes to be served its first num_tokens tokens, which are a hit."""
-        return self._masks(LOAD_MASK, num_tokens, num_hashes)
+        return self._masks(LOAD_MASK, num_tokens, num_hashes, timeout=timeout)
 
     def store_mask(
-        self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None
+        self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None, *, timeout: float | None = None
     ) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks of the first num_tokens tokens,
         a multiple of the pool's alignment, are worth storing, from the first that begins at or
         after start_token. prompt_tokens is the length of the whole prompt."""
-        return self._masks(
-            STORE_MASK, num_tokens, start_token, _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
-        )
+        length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
+        return self._masks(STORE_MASK, num_tokens, start_token, length, timeout=timeout)
 
-    def lookup_mask(self, num_tokens: int) -> tuple[Mask, ...]:
+    def lookup_mask(self, num_tokens: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks of the first num_tokens tokens a
         lookup checks."""
-        return self._masks(LOOKUP_MASK, num_tokens)
+        return self._masks(LOOKUP_MASK, num_tokens, timeout=timeout)
 
-    def _masks(self, request: bytes, *numbers: int) -> tuple[Mask, ...]:
+    def _masks(self, request: bytes, *numbers: int, timeout: float | None) -> tuple[Mask, ...]:
         try:
             frame = struct.pack(f">{len(numbers)}I", *numbers)
         except struct.error as error:
             raise ValueError(f"a number of tokens or hashes does not fit: {error}") from None
-        frames = self._command(request, frame)
+        frames = self._command(request, frame, timeout=timeout)
         if len(frames) != 1:
             raise BadReply(f"masks with {len(frames)} frames behind the status")
         return _decode_masks(frames[0])
@@ -487,6 +547,7 @@ class _Requests:
         tp_rank: int | None = None,
         pp_rank: int | None = None,
         pcp_rank: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Says that a rank holds nothing any more, as its worker has died. What is left
         out stands for every group or rank; without any it is a reset. What is stored there
@@ -494,16 +555,16 @@ class _Requests:
         fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
         if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
             raise ValueError(f"group or rank {_ANY_RANK} does not fit")
-        self._command(RESET_RANK, _group_rank(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
+        self._command(RESET_RANK, _group_rank(*fields), timeout=timeout)
 
-    def ping(self, payload: bytes = b"") -> None:
+    def ping(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
-        if self._command(PING, payload) != [payload]:
+        if self._command(PING, payload, timeout=timeout) != [payload]:
             raise BadReply("ping came back with another payload")
 
-    def stat(self) -> dict[str, Any]:
+    def stat(self, *, timeout: float | None = None) -> dict[str, Any]:
         """Returns the counters of the server and of the client's pool."""
-        return _decode_object("stat", self._command(STAT))
+        return _decode_object("stat", self._command(STAT, timeout=timeout))
 
     @property
     def pool_reply(self) -> dict[str, Any] | None:
@@ -516,33 +577,22 @@ class _Requests:
         """Sets the pool of a client that has no connection yet."""
         self._pool = _encode_pool(pool)
 
-    def check_pool(self) -> dict[str, Any] | None:
+    def check_pool(self, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Tells the server the pool, unless the connection is in it, and returns
-        pool_reply. Raises PoolDiffers or PoolRefused if the server does not have it."""
-        with self._turn(self._timeout) as deadline:
+        pool_reply. Raises a RefusedError if the server does not have it."""
+        with self._turn(timeout) as deadline:
             self._exchange_locked((PING, b""), deadline, in_pool=True)
             return self._pool_reply
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
         numbers = _lookup_numbers(token_len, block_hashes)
         blob = b"".join(block_hashes)
-        with self._turn(self._timeout) as deadline:
+        with self._turn(timeout) as deadline:
             self._check_release(deadline)
-            result = self._decode_hit(self._exchange_locked((LOOKUP, *numbers, blob), deadline))
+            frames = self._exchange_locked((LOOKUP, *numbers, blob), deadline)
             self._check_release(deadline)  # the connection may be another one by now
-        return result
-
-    def _decode_hit(self, frames: list[bytes]) -> LookupResult:
-        """Decodes the reply to a lookup. Up to vLLM 0.28 all of it is one number."""
-        _check_refusal(frames)
-        reply = frames[0]
-        bare = self._vllm in _WITHOUT_BOUNDARIES if self._vllm else len(reply) <= _BOUNDARY_SIZE
-        if bare:
-            return LookupResult(int.from_bytes(reply, "big"))
-        if len(reply) % _BOUNDARY_SIZE != _HIT_SIZE:
-            raise BadReply(f"a hit of {len(reply)} bytes, want {_HIT_SIZE} and {_BOUNDARY_SIZE} for each tail boundary")
-        return _lookup_result(struct.unpack(f">{len(reply) // 4}I", reply))
+        return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
 
     def _check_release(self, deadline: float) -> None:
         """Asks the server once a connection whether its answers are those of _vllm. With
@@ -552,7 +602,7 @@ class _Requests:
         if self._fitting is None or self._vllm not in self._fitting.split(", "):
             self._connected()  # the server may have been replaced
         if self._fitting is None:
-            stat = _decode_object("stat", _check_done(self._exchange_locked((STAT,), deadline)))
+            stat = _decode_object("stat", _behind_done(self._exchange_locked((STAT,), deadline)))
             self._fitting = _string(stat, "vllm")
         self._compare_release(self._fitting)
 
@@ -568,8 +618,8 @@ class _Requests:
         )
 
     def _authenticate(self, deadline: float) -> None:
-        """Sends the token, unless it was sent on this connection or there is none. Raises
-        NotAuthenticated if the server refuses it, and until it may be sent again."""
+        """Sends the token, unless it was sent on this connection or there is none. Raises the
+        server's refusal of the token, and again until it may be sent again."""
         if self._authenticated:
             return
         if self._auth_error is not None and time.monotonic() < self._auth_retry_at:
@@ -577,15 +627,31 @@ class _Requests:
         token = self._read_token()
         if token:
             self._warn_of_plain_text()
-            self._send((AUTH, token), deadline)
             try:
-                _check_done(self._receive(deadline))
-            except Refused as error:
-                self._auth_error = NotAuthenticated(str(error))
-                self._auth_retry_at = time.monotonic() + _AUTH_RETRY
-                raise self._auth_error from None
+                _behind_done(self._ask((AUTH, token), deadline))
+            except RefusedError as error:
+                if not isinstance(error, Busy):
+                    self._auth_error = error
+                    self._auth_retry_at = time.monotonic() + _AUTH_RETRY
+                raise
         self._authenticated = True
-        self._ping_first = self._on_instance is not None
+
+    def _ask_instance(self, deadline: float) -> None:
+        """Calls on_instance if the server of a new connection is another instance than the last."""
+        if self._on_instance is None or self._instance_known:
+            return
+        try:
+            instance = _decode_instance(self._ask((PING,), deadline))
+        except NotAllowed:
+            instance = None
+        self._instance_known = True
+        if instance is None or instance.id == self._instance:
+            return
+        self._instance = instance.id
+        try:
+            self._on_instance(instance)
+        except Exception:
+            self._logger.exception("on_instance failed for hitline at %s", self.address)
 
     def _read_token(self) -> bytes:
         """Returns the token, empty if there is none."""
@@ -610,39 +676,34 @@ class _Requests:
             self._logger.warning("the token goes to hitline at %s in plain text: use an address of tls://", self.address)
 
     def _enter_pool(self, deadline: float) -> None:
-        """Puts the connection in the pool, unless it is. Raises one of _POOL_ERRORS if the
-        server refuses, and until it may be asked again."""
+        """Puts the connection in the pool, unless it is. Raises a RefusedError or WrongRelease
+        if it cannot be used, and again until the server may be asked again."""
         if self._in_pool:
             return
         if self._pool_error is not None and time.monotonic() < self._pool_retry_at:
             raise self._pool_error.with_traceback(None)
         self._pool_error = self._pool_reply = None
         try:
-            self._ask_pool(deadline)
-        except _POOL_ERRORS as error:
+            reply = _decode_object("pool", _behind_done(self._ask((POOL, self._pool), deadline)))
+            self._check_pool_reply(reply)
+        except (RefusedError, WrongRelease) as error:
             self._pool_error = error
             lasting = isinstance(error, (PoolDiffers, WrongRelease))
             self._pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
             raise
+        self._pool_reply = reply
         self._in_pool = True
 
-    def _ask_pool(self, deadline: float) -> None:
-        self._send((POOL, self._pool), deadline)
-        frames = self._receive(deadline)
-        if frames[0] == FAILED:
-            raise _pool_error(frames)
-        reply = _decode_object("pool", _check_done(frames))
-        self._check_pool_reply(reply)
-        self._pool_reply = reply
-
     def _check_pool_reply(self, reply: dict[str, Any]) -> None:
-        """Raises one of _POOL_ERRORS if the pool cannot be used."""
+        """Raises WrongRelease or PoolDiffers if the pool cannot be used."""
         if self._vllm:
             self._compare_release(_string(reply, "vllm"))
 
-    def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
+    def _lookup_or_zero(
+        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None
+    ) -> LookupResult:
         try:
-            return self._lookup(token_len, block_hashes)
+            return self._lookup(token_len, block_hashes, timeout)
         except Exception as error:
             return self._zero(error)
 
@@ -653,9 +714,9 @@ class _Requests:
         self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
         return LookupResult(0)
 
-    def _reset(self) -> bool:
+    def _reset(self, timeout: float | None) -> bool:
         try:
-            self._command(RESET, timeout=max(self._timeout, _RESET_TIMEOUT))
+            self._command(RESET, timeout=timeout)
         except Exception as error:
             if self._raise_errors:
                 raise
@@ -674,16 +735,13 @@ class _Requests:
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Exchanges a request whose reply begins with 01, and returns the rest."""
-        return _check_done(self._exchange(*frames, timeout=timeout))
-
-    def _exchange(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
-        """Sends a request and returns the frames of its reply, at least one."""
-        with self._turn(self._timeout if timeout is None else timeout) as deadline:
-            return self._exchange_locked(frames, deadline)
+        with self._turn(timeout) as deadline:
+            return _behind_done(self._exchange_locked(frames, deadline))
 
     @contextlib.contextmanager
-    def _turn(self, timeout: float) -> Iterator[float]:
+    def _turn(self, timeout: float | None) -> Iterator[float]:
         """Keeps other threads from the connection, until the deadline at the latest."""
+        timeout = self._timeout if timeout is None else _check_timeout(timeout)
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
             raise RequestTimeout(f"other requests took all of {timeout} s")
@@ -693,7 +751,12 @@ class _Requests:
             self._lock.release()
 
     def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float, in_pool: bool = False) -> list[bytes]:
-        """in_pool: a ping needs the pool as well."""
+        """Sends a request and returns the frames of its reply, at least one. in_pool: a ping
+        needs the pool as well."""
+        if self._closed:
+            raise ConnectionFailed("the client is closed")
+        if time.monotonic() < self._retry_at:
+            raise ConnectionFailed(f"not tried so soon after this: {self._last_failure}")
         in_pool = bool(self._pool) and (in_pool or frames[0] != PING)
         reused = self._connected()
         while True:
@@ -701,14 +764,15 @@ class _Requests:
                 if not reused:
                     self._connect(deadline)
                 self._authenticate(deadline)
+                self._ask_instance(deadline)
                 if in_pool:
                     self._enter_pool(deadline)
-                self._send(frames, deadline)
-                reply = self._receive(deadline)
+                reply = self._ask(frames, deadline)
                 self._pause = 0.0
                 return reply
-            except (*_POOL_ERRORS, NotAuthenticated):  # the connection is as it was
-                self._pause = 0.0
+            except (RefusedError, WrongRelease) as error:  # the connection is as it was
+                if not isinstance(error, Busy):
+                    self._pause = 0.0
                 raise
             except BaseException as error:
                 # What is still to come on this connection answers nothing of ours.
@@ -720,6 +784,27 @@ class _Requests:
                 if isinstance(error, RequestTimeout):
                     self._back_off(str(error))
                 raise
+
+    def _ask(self, frames: tuple[bytes, ...], deadline: float) -> list[bytes]:
+        """Makes one round trip, and more while the server is busy. Raises what it refuses."""
+        pause = _FIRST_PAUSE
+        while True:
+            self._send(frames, deadline)
+            reply = self._receive(deadline)
+            if reply[0] not in (REFUSED, PARTLY_DONE):
+                return reply
+            refusal = _decode_refusal(reply)
+            again = time.monotonic() + pause
+            # A server that has too many pools is busy for longer than an engine can wait.
+            if not isinstance(refusal, Busy) or frames[0] == POOL:
+                raise refusal
+            if again >= deadline:
+                self._back_off(str(refusal))
+                raise refusal
+            # The wait ends early if the connection does, also by close.
+            if self._wait(_READABLE, again) and not self._connected():
+                raise _Lost(f"{self.address} closed the connection")
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _connected(self) -> bool:
         """Tells whether there is a connection that the peer has not ended."""
@@ -760,11 +845,6 @@ class _Requests:
         return any(select.select(*waiting, [sock], seconds))
 
     def _connect(self, deadline: float) -> None:
-        now = time.monotonic()
-        if self._closed:
-            raise ConnectionFailed("the client is closed")
-        if now < self._retry_at:
-            raise ConnectionFailed(f"not tried so soon after this: {self._last_failure}")
         try:
             self._dial(deadline)
         except (OSError, ValueError) as error:  # the latter of a name, or of the files for TLS
@@ -826,15 +906,12 @@ class _Requests:
         self._pool_error = None
         self._authenticated = False
         self._auth_error = None
-        self._ping_first = self._ping_sent = False
+        self._instance_known = False
         if sock is not None:
             sock.close()
 
     def _send(self, frames: tuple[bytes, ...], deadline: float) -> None:
         head = []
-        if self._ping_first:
-            self._ping_first, self._ping_sent = False, True
-            head += _header(len(PING), 0), PING
         for frame in frames[:-1]:
             head += _header(len(frame), _MORE), frame
         last = frames[-1]
@@ -860,31 +937,8 @@ class _Requests:
     def _receive(self, deadline: float) -> list[bytes]:
         """Reads one message and expects nothing behind it."""
         data = bytearray()
-        at = 0
-        if self._ping_sent:
-            frames, at = self._read(data, at, deadline)
-            self._ping_sent = False
-            self._handle_instance(frames)
-        frames, at = self._read(data, at, deadline)
-        if len(data) != at:
-            raise BadReply(f"{len(data) - at} bytes behind the reply")
-        return frames
-
-    def _handle_instance(self, frames: list[bytes]) -> None:
-        """Calls on_instance if the reply to a ping names another instance than the last."""
-        instance = _instance(frames)
-        if instance is None or instance.id == self._instance or self._on_instance is None:
-            return
-        self._instance = instance.id
-        try:
-            self._on_instance(instance)
-        except Exception:
-            self._logger.exception("on_instance failed for hitline at %s", self.address)
-
-    def _read(self, data: bytearray, at: int, deadline: float) -> tuple[list[bytes], int]:
-        """Reads until data has a message at an offset; returns that and where it ends."""
         frames: list[bytes] = []
-        most = at + _MAX_MESSAGE
+        at = 0
         more = True
         while more:
             self._fill(data, at + 2, deadline)
@@ -898,13 +952,15 @@ class _Requests:
             else:
                 size = data[at + 1]
                 at += 2
-            if at + size > most or len(frames) == _MAX_FRAMES:
+            if at + size > _MAX_MESSAGE or len(frames) == _MAX_FRAMES:
                 raise BadReply("a reply over the limits")
             self._fill(data, at + size, deadline)
             frames.append(bytes(data[at : at + size]))
             at += size
             more = bool(flags & _MORE)
-        return frames, at
+        if len(data) != at:
+            raise BadReply(f"{len(data) - at} bytes behind the reply")
+        return frames
 
     def _fill(self, data: bytearray, size: int, deadline: float) -> None:
         """Receives until data has size bytes, or more."""
@@ -932,19 +988,21 @@ class _Requests:
 class Client(_Requests):
     """Asks a server and waits for the answers."""
 
-    def lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
+    def lookup(self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> int:
         """Returns how many leading tokens of a prompt of token_len tokens are in the
         pool. block_hashes are the hashes of its blocks, all of one length."""
-        return self._lookup_or_zero(token_len, block_hashes).hit_length
+        return self._lookup_or_zero(token_len, block_hashes, timeout).hit_length
 
-    def lookup_result(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
+    def lookup_result(
+        self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None
+    ) -> LookupResult:
         """Returns the same hit as lookup, with its tail boundaries. There are none if
         the server's pool is of vLLM 0.28 or older."""
-        return self._lookup_or_zero(token_len, block_hashes)
+        return self._lookup_or_zero(token_len, block_hashes, timeout)
 
-    def reset(self) -> bool:
+    def reset(self, *, timeout: float | None = None) -> bool:
         """Makes the server forget every block; tells whether it did."""
-        return self._reset()
+        return self._reset(timeout)
 
 
 class LookupKeyClient(_Requests):
@@ -968,7 +1026,7 @@ class LookupKeyClient(_Requests):
         self,
         address: str,
         *,
-        timeout: float = 10.0,
+        timeout: float = DEFAULT_TIMEOUT,
         raise_errors: bool = False,
         vllm: str | None = None,
         pool: Mapping[str, Any] | None = None,
@@ -1040,11 +1098,11 @@ class LookupKeyClient(_Requests):
         if future is not None:
             future.cancel()
 
-    def reset(self) -> bool:
+    def reset(self, *, timeout: float | None = None) -> bool:
         """Makes the server forget every block, after the lookups that are pending;
         tells whether it did."""
         try:
-            return self._result(self._submit(self._reset))
+            return self._result(self._submit(self._reset, timeout))
         except Exception as error:
             if self._raise_errors:
                 raise
@@ -1079,9 +1137,31 @@ class LookupKeyClient(_Requests):
             self._futures.clear()
 
 
-def _lookup_result(numbers: tuple[int, ...]) -> LookupResult:
-    """Returns the result of a hit, and two numbers for each tail boundary."""
-    return LookupResult(numbers[0], tuple(map(TailKeyBoundary, numbers[1::2], numbers[2::2])))
+def _decode_hit(frame: bytes, vllm: str = "") -> LookupResult:
+    """Decodes a hit of a release, or of any if that is empty. Up to vLLM 0.28 it has no tail
+    boundaries."""
+    if len(frame) % _BOUNDARY_SIZE != _HIT_SIZE or len(frame) > _HIT_SIZE and vllm in _WITHOUT_BOUNDARIES:
+        raise BadReply(f"a hit of {len(frame)} bytes, want {_HIT_SIZE} and, from 0.29.0 on, {_BOUNDARY_SIZE} a group")
+    hit, *tail = struct.unpack(f">{len(frame) // 4}I", frame)
+    return LookupResult(hit, tuple(map(TailKeyBoundary, tail[::2], tail[1::2])))
+
+
+def _check_hit(result: LookupResult, token_len: int) -> LookupResult:
+    """Raises BadReply for a hit that no prompt of token_len tokens can have. The block at a tail
+    boundary has the hit's last token, so a boundary is at the hit or behind it."""
+    hit, boundaries = result
+    if hit > token_len:
+        raise BadReply(f"a hit of {hit} tokens for a prompt of {token_len}")
+    for group, boundary in enumerate(boundaries):
+        if boundary.group_id != group or boundary.num_tokens < hit:
+            raise BadReply(f"for group {group} of {len(boundaries)}, a hit of {hit} tokens has {boundary}")
+    return result
+
+
+def _check_timeout(timeout: float) -> float:
+    if not 0 < timeout <= MOST_TIMEOUT:
+        raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
+    return timeout
 
 
 def parse_address(address: str) -> str | tuple[str, int]:
@@ -1205,46 +1285,21 @@ def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     return size.to_bytes(2, "big"), b"".join(keys)
 
 
-def _check_refusal(frames: list[bytes]) -> None:
-    if frames[0] == FAILED:
-        reason = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "without a reason"
-        raise (_refusal(frames) or Refused)(reason)
+def _decode_refusal(frames: list[bytes]) -> RefusedError:
+    """Returns the error of a reply 00 or 04."""
+    try:
+        _, text, document = frames
+    except ValueError:
+        raise BadReply(f"a refusal of {len(frames)} frames, want 3") from None
+    refusal = _decode_object("a refusal", [document])
+    return _REFUSALS.get(_string(refusal, "refusal"), RefusedError)(text.decode("utf-8", "replace"), refusal)
 
 
-def _refusal(frames: list[bytes]) -> type[Refused] | None:
-    """Returns the error that the third frame of a refusal names, None if it names none."""
-    with contextlib.suppress(ValueError):
-        named = json.loads(frames[2]) if len(frames) > 2 else None
-        return _REFUSALS.get(_string(named, "refusal")) if isinstance(named, dict) else None
-    return None
-
-
-def _check_done(
-    frames: list[bytes], check_refusal: Callable[[list[bytes]], None] = _check_refusal
-) -> list[bytes]:
+def _behind_done(frames: list[bytes]) -> list[bytes]:
     """Returns what is behind the status 01 of a reply."""
-    check_refusal(frames)
     if frames[0] != DONE:
         raise BadReply(f"status {frames[0][:16].hex() or 'without a byte'}, want 01")
     return frames[1:]
-
-
-def _not_stored(frames: list[bytes]) -> None:
-    """Checks the reply to a store_prompt. With a third frame a part was not stored."""
-    if frames[0] == FAILED and len(frames) > 2 and _refusal(frames) is None:
-        raise NotStored(frames[1].decode("utf-8", "replace"), _decode_list("parts", frames[2]))
-    _check_refusal(frames)
-
-
-def _decode_list(name: str, frame: bytes) -> list[dict[str, Any]]:
-    """Returns the JSON objects of a refusal's third frame."""
-    try:
-        decoded = json.loads(frame)
-    except ValueError as error:
-        raise BadReply(f"{name} without a JSON document: {error}") from error
-    if not isinstance(decoded, list) or not all(isinstance(each, dict) for each in decoded):
-        raise BadReply(f"{name} are not a list of JSON objects")
-    return decoded
 
 
 def _decode_masks(frame: bytes) -> tuple[Mask, ...]:
@@ -1279,20 +1334,13 @@ def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
     return decoded
 
 
-def _instance(frames: list[bytes]) -> Instance | None:
-    """Returns the instance that a reply to a ping names, None if it names none."""
-    try:
-        named = _decode_object("ping", _check_done(frames))
-    except HitlineError:
-        return None
+def _decode_instance(frames: list[bytes]) -> Instance:
+    """Returns the instance that a reply to a ping names."""
+    named = _decode_object("ping", _behind_done(frames))
     protocol = named.get("protocol")
-    found = Instance(
-        _string(named, "instance"),
-        _string(named, "start_time"),
-        _string(named, "version"),
-        protocol if isinstance(protocol, int) else 0,
-    )
-    return found if found.id else None
+    if not _string(named, "instance") or not isinstance(protocol, int):
+        raise BadReply("ping without an instance and a number of the protocol")
+    return Instance(named["instance"], _string(named, "start_time"), _string(named, "version"), protocol)
 
 
 def _string(described: dict[str, Any], name: str) -> str:
@@ -1311,15 +1359,3 @@ def _encode_pool(pool: Mapping[str, Any] | None) -> bytes:
         return json.dumps(dict(pool), separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
         raise ValueError(f"pool has no JSON: {error}") from error
-
-
-def _pool_error(frames: list[bytes]) -> HitlineError:
-    """Returns the error of a refused pool. With a list in the third frame the pool differs."""
-    text = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "the pool is refused without a reason"
-    named = _refusal(frames)
-    if named is not None:
-        return named(text)
-    if len(frames) < 3:
-        return PoolRefused(text)
-    return PoolDiffers(text, _decode_list("differences of pools", frames[2]))
-

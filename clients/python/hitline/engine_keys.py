@@ -31,7 +31,7 @@ def key_prefixes(worker: Any) -> list[list[str]] | None:
     return [[str(prefix) for prefix in prefixes] for prefixes, kept in zip(found, cached) if kept]
 
 
-def differences(prefixes: Sequence[Sequence[str]], reply: dict[str, Any]) -> list[dict[str, str]]:
+def differences(prefixes: Sequence[Sequence[str]], reply: dict[str, Any]) -> list[dict[str, Any]]:
     """How the prefixes of an engine differ from those of a pool, by the reply to a pool
     request. Each has field, configured and described, as those of a refusal. Empty if they
     are equal, or if the reply does not tell."""
@@ -41,7 +41,7 @@ def differences(prefixes: Sequence[Sequence[str]], reply: dict[str, Any]) -> lis
         return []
     if len(groups) != len(prefixes):
         return [_difference("groups", len(groups), len(prefixes))]
-    found: list[dict[str, str]] = []
+    found: list[dict[str, Any]] = []
     for number, (group, own) in enumerate(zip(groups, prefixes)):
         place = f"groups[{number}]"
         found += _parts(place, str(group.get("key_prefix", "")), own[0] if own else "")
@@ -50,7 +50,7 @@ def differences(prefixes: Sequence[Sequence[str]], reply: dict[str, Any]) -> lis
     return found or [_difference("prefixes_sha256", digest, "that of other ranks")]
 
 
-def _parts(place: str, configured: str, described: str) -> list[dict[str, str]]:
+def _parts(place: str, configured: str, described: str) -> list[dict[str, Any]]:
     """The parts in which two prefixes differ."""
     if configured == described:
         return []
@@ -64,5 +64,5 @@ def _parts(place: str, configured: str, described: str) -> list[dict[str, str]]:
     ]
 
 
-def _difference(field: str, configured: object, described: object) -> dict[str, str]:
-    return {"field": field, "configured": str(configured), "described": str(described)}
+def _difference(field: str, configured: object, described: object) -> dict[str, Any]:
+    return {"field": field, "configured": configured, "described": described}

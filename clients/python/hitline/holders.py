@@ -1,7 +1,7 @@
 """Asks a server over HTTP which engines have most of a prompt, at its fleet.listen: see docs/router.md.
 
-A client keeps one connection. Its methods may be called by several threads, one of which is served at a time. A connection
-that the server has closed meanwhile is replaced. Nothing is asked again after an error."""
+A client keeps one connection. Its methods may be called by several threads, one of which is served at a
+time. A connection that the server has closed meanwhile is replaced. Nothing is asked again after another error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hitline.client import (
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
-    Refused,
+    RefusedError,
     RequestTimeout,
     _default_tls,
     _token_source,
@@ -161,7 +161,7 @@ class HoldersClient:
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise ConnectionFailed(f"{self.address}: {error}") from error
-        except Refused:
+        except RefusedError:
             raise
         except BaseException:
             self._drop()  # it may be in the middle of an answer
@@ -179,14 +179,15 @@ class HoldersClient:
         _limit(connection, deadline)
         connection.request("POST", path, body, headers)
         _limit(connection, deadline)
-        response = connection.getresponse()
-        answer = b""
-        while chunk := response.read(1 << 20):
-            answer += chunk
-            if len(answer) > _MAX_REPLY:
-                self._drop()
-                raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
-            _limit(connection, deadline)
+        with connection.getresponse() as response:
+            answer = b""
+            while chunk := response.read1(1 << 20):  # read would wait for each of its parts
+                answer += chunk
+                if len(answer) > _MAX_REPLY:
+                    raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
+                _limit(connection, deadline)
+        if response.length:
+            raise http.client.IncompleteRead(answer, response.length)
         if response.status != http.client.OK:
             raise _refusal(self.address, response, answer)
         return answer
@@ -264,14 +265,14 @@ def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
         connection.sock.settimeout(seconds)
 
 
-def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> Refused:
+def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
         error = json.loads(answer)["error"]
         code, text = str(error["code"]), str(error["message"])
     except (KeyError, TypeError, ValueError):
-        return Refused(f"{address}: {response.status} {response.reason}")
-    return _REFUSALS.get(code, Refused)(f"{address}: {text} ({code})")
+        return RefusedError(f"{address}: {response.status} {response.reason}")
+    return _REFUSALS.get(code, RefusedError)(f"{address}: {text} ({code})", {"refusal": code})
 
 
 def _decode(answer: bytes) -> Holders:

@@ -46,11 +46,11 @@ class MeasuredClient(LookupKeyClient):
         if difference:
             self._logger.warning("vLLM's statistics have no lookups: %s", difference)
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
         started = time.perf_counter()
         failed = True
         try:
-            result = super()._lookup(token_len, block_hashes)
+            result = super()._lookup(token_len, block_hashes, timeout)
             failed = False
             return result
         finally:

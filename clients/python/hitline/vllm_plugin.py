@@ -49,6 +49,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hitline import engine_connector, engine_keys, engine_pool
 from hitline.client import (
+    DEFAULT_TIMEOUT,
     MOST_TIMEOUT,
     VLLM_RELEASES,
     Instance,
@@ -288,6 +289,10 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
             )
         self._server_id = instance.id
 
+    def reset(self) -> bool:  # type: ignore[override]
+        # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
+        return super().reset(timeout=max(self._settings.timeout, DEFAULT_TIMEOUT))
+
     def close(self) -> None:
         super().close()
         if self._own_server is not None:
@@ -311,7 +316,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         except PoolDiffers as error:
             if self._settings.on_mismatch == "fail":
                 self.close()
-                raise PoolDiffers(f"hitline at {self.address}: {error}", error.differences) from None
+                raise PoolDiffers(f"hitline at {self.address}: {error}", error.refusal) from None
             self._log_at[str(error)] = math.inf  # this is the one time that it is logged
             logger.warning("lookups are hits of 0, hitline at %s: %s", self.address, error)
         except WrongRelease as error:
@@ -346,7 +351,9 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         found = engine_keys.differences(self._key_prefixes, reply) if self._key_prefixes else []
         if found:
             parts = "; ".join(f"{d['field']} is {d['configured']}, the engine's is {d['described']}" for d in found)
-            raise PoolDiffers(f"the keys of the pool are not those of the engine's worker: {parts}", found)
+            raise PoolDiffers(
+                f"the keys of the pool are not those of the engine's worker: {parts}", {"differences": found}
+            )
 
     def _may_exceed(self, num_tokens: int, num_computed_tokens: int) -> bool:
         """Whether a hit can be above what the engine has computed. Hits are multiples of

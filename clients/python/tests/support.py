@@ -79,6 +79,16 @@ def mooncake_config(test: unittest.TestCase, **fields: Any) -> str:
     return str(path)
 
 
+def refusal(code: str, request: str = "", text: str = "no", status: bytes = b"\0", **fields: Any) -> bytes:
+    """A reply that refuses a request, or with the status 04 does a part of it."""
+    return message(status, text.encode(), json.dumps({"refusal": code, "request": request, **fields}).encode())
+
+
+def named(instance: str = "00" * 8, start_time: str = "") -> bytes:
+    """A reply to a ping that names an instance."""
+    return message(b"\1", json.dumps({"instance": instance, "start_time": start_time, "protocol": 1}).encode())
+
+
 class Server:
     """A hitline process: one full-attention group, blocks of 16 tokens, unless
     settings, variables without HITLINE_ in front, say otherwise. With POOL or ACCEPT_POOLS
@@ -160,15 +170,15 @@ def read_message(file: BinaryIO) -> list[bytes]:
 class Scripted:
     """Accepts one connection after the other; answer(frames) gives the bytes to
     reply, None to close the connection, SILENCE to say nothing more on it. A ping without
-    further frames is no request of a test: it is answered with pong, at first as by a
-    server that names no instance. With a context its TCP connections are TLS."""
+    further frames is no request of a test: it is answered with pong. With a context its TCP
+    connections are TLS."""
 
     SILENCE = b""
     context: ssl.SSLContext | None = None
 
     def __init__(self, answer: Callable[[list[bytes]], bytes | None], path: str = "") -> None:
         self.answer = answer
-        self.pong = message(b"\1")
+        self.pong = named()
         self.stopping = threading.Event()
         self.requests: list[list[bytes]] = []
         self.connections = 0

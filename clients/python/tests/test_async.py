@@ -10,7 +10,7 @@ from unittest import mock
 
 import hitline
 from hitline import LookupKeyClient, client as module
-from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, unused_address
+from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, refusal, unused_address
 from tests.test_client import eventually
 
 END = b"end"  # in place of a reply: the script replies to nothing more
@@ -87,9 +87,9 @@ class Async(unittest.TestCase):
         changed = threading.Event()
         real = self.client._lookup
 
-        def later(token_len: int, block_hashes: list[bytes]) -> int:
+        def later(*arguments: object) -> object:
             changed.wait(PATIENCE)
-            return real(token_len, block_hashes)
+            return real(*arguments)
 
         with mock.patch.object(self.client, "_lookup", later):
             self.assertIsNone(self.client.lookup("r", 64, blocks, non_block=True))
@@ -130,7 +130,7 @@ class Async(unittest.TestCase):
         self.assertEqual(self.asked(), [0, 1, 2, -1])
 
     def test_an_exception_gives_0(self) -> None:
-        self.replies.put(message(b"\0", b"no"))
+        self.replies.put(refusal("store_failed"))
         self.assertIsNone(self.first_poll("r"))
         with mock.patch.object(module.logger, "disabled", True):
             self.assertEqual(eventually(lambda: self.poll("r"), None), 0)

@@ -18,7 +18,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, unused_address
+from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, refusal, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
@@ -37,7 +37,8 @@ def connected(client: AnyClient) -> AnyClient:
 class Wire(unittest.TestCase):
     @unittest.skipUnless(WIRE, "HITLINE_TEST_WIRE names no file of vectors")
     def test_conformance_client_cases(self) -> None:
-        """What the reference's client sent, byte for byte, and returned."""
+        """What the reference's client sent, byte for byte, and returned. It takes any reply as a
+        number; ours takes four bytes, of a hit that the prompt can have."""
         with open(WIRE, encoding="ascii") as f:
             cases = json.load(f)["cases"]
         self.assertGreater(len(cases), 100)
@@ -50,9 +51,12 @@ class Wire(unittest.TestCase):
             with Client(one.address) as plain, LookupKeyClient(other.address) as engine:
                 for case in cases:
                     reply = bytes.fromhex(case["reply"] or "")
+                    want = case["result"]
+                    if case["call"] == "lookup" and (len(reply) != 4 or want > case["token_len"]):
+                        want = 0
                     for name, call in self.calls(plain, engine, case).items():
                         with self.subTest(case["id"], by=name), mock.patch.object(module.logger, "disabled", True):
-                            self.assertEqual(call(), case["result"])
+                            self.assertEqual(call(), want)
                             sent = [[f.hex() for f in r] for r in one.requests + other.requests]
                             self.assertEqual(sent, [case["frames"]] if case["frames"] else [])
                         one.requests.clear()
@@ -175,11 +179,84 @@ class Failures(unittest.TestCase):
                 self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
             self.assertRegex(logs.output[0], f"counts as a hit of 0 tokens: .*{text.strip('^$')}")
 
-    def test_refusal_with_a_reason(self) -> None:
-        self.check(lambda _: message(b"\0", b"not aligned"), hitline.Refused, text="^not aligned$")
+    def test_refusals_are_of_their_types(self) -> None:
+        codes = {**module._REFUSALS, "later": hitline.RefusedError}
+        del codes["busy"]
+        replies: list[bytes] = []
+        with Scripted(lambda _: replies.pop()) as server, Client(server.address, raise_errors=True) as client:
+            for code, error in codes.items():
+                for call in (lambda c: c.lookup(16, []), lambda c: c.plan(16, []), Client.stat, Client.ping, Client.reset):
+                    replies.append(refusal(code, "r", "not aligned", limit=7))
+                    with self.subTest(code), self.assertRaisesRegex(hitline.RefusedError, "^not aligned$") as raised:
+                        call(client)
+                    found = raised.exception
+                    self.assertIs(type(found), error)
+                    self.assertEqual((found.code, found.request, found.text), (code, "r", "not aligned"))
+                    self.assertEqual(found.refusal["limit"], 7)
+            self.assertEqual(server.connections, 1)
+        self.check(lambda _: refusal("bad_request", text="not aligned"), hitline.BadRequest, text="^not aligned$")
 
-    def test_refusal_without_a_reason(self) -> None:
-        self.check(lambda _: message(b"\0"), hitline.Refused)
+    def test_refusals_without_all_frames(self) -> None:
+        for frames in ([b"\0"], [b"\0", b"no"], [b"\0", b"no", b"{"], [b"\0", b"no", b"[]"], [b"\4"], [b"\0", b"no", b"{}", b""]):
+            self.check(lambda _, f=frames: message(*f), hitline.BadReply, text="a refusal")
+
+    def test_hits_that_a_prompt_cannot_have(self) -> None:
+        for reply in (b"", b"\1", b"\0\0\x10", b"\0" * 5, b"\0\0\0\x11", b"\x7f" * 4):
+            self.check(lambda _, r=reply: message(r), hitline.BadReply, text="a hit of")
+
+    def test_what_is_busy_is_sent_again(self) -> None:
+        replies = [refusal("busy")] * 3 + [message(HIT)]
+        with Scripted(lambda _: replies.pop(0)) as server, Client(server.address, raise_errors=True) as client:
+            begun = time.monotonic()
+            self.assertEqual(client.lookup(64, []), 48)
+            self.assertGreaterEqual(time.monotonic() - begun, 0.02 + 0.04 + 0.08)
+            self.assertEqual((len(server.requests), server.connections), (4, 1))
+
+    def test_a_server_that_stays_busy(self) -> None:
+        """Until the call's timeout, and then it is left alone for a while."""
+        with Scripted(lambda _: refusal("busy", text="1024 requests wait")) as server:
+            with Client(server.address, timeout=PATIENCE) as client:
+                connected(client)
+                begun = time.monotonic()
+                with self.assertRaisesRegex(hitline.Busy, "^1024 requests wait$"):
+                    client.ping(b"a", timeout=0.5)
+                self.assertLess(time.monotonic() - begun, 0.5)
+                with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried so soon after this: 1024"):
+                    client.ping()
+                self.assertGreater(len(server.requests), 1)
+                self.assertEqual(server.connections, 1)
+
+    def test_close_ends_the_wait_for_a_busy_server(self) -> None:
+        with Scripted(lambda _: refusal("busy")) as server, mock.patch.object(module, "_FIRST_PAUSE", PATIENCE):
+            with Client(server.address, timeout=2 * PATIENCE) as client:
+                thread = threading.Thread(target=lambda: self.assertRaises(hitline.ConnectionFailed, client.ping, b"a"))
+                thread.start()
+                eventually(lambda: bool(server.requests), False)
+                begun = time.monotonic()
+                client.close()
+                thread.join(PATIENCE)
+                self.assertLess(time.monotonic() - begun, PATIENCE / 2)
+
+    def test_a_busy_server_that_closes(self) -> None:
+        def answer(_: list[bytes]) -> bytes:
+            server._conns[-1].sendall(refusal("busy"))
+            eventually(lambda: waiting.is_set(), False)
+            return b"\0"  # which nobody asked for
+
+        waiting = threading.Event()
+        with Scripted(answer) as server, Client(server.address, timeout=PATIENCE) as client:
+            real = client._wait
+
+            def wait(event: int, deadline: float) -> bool:
+                if server.requests and deadline - time.monotonic() < PATIENCE * 0.75:
+                    waiting.set()
+                return real(event, deadline)
+
+            with mock.patch.object(module, "_FIRST_PAUSE", PATIENCE / 2), mock.patch.object(client, "_wait", wait):
+                begun = time.monotonic()
+                with self.assertRaisesRegex(hitline.ConnectionFailed, "closed the connection"):
+                    client.ping(b"a")
+                self.assertLess(time.monotonic() - begun, PATIENCE / 4)
 
     def test_closed_before_the_reply(self) -> None:
         self.check(lambda _: None, hitline.ConnectionFailed)
@@ -194,7 +271,7 @@ class Failures(unittest.TestCase):
     def test_too_many_frames(self) -> None:
         self.check(lambda _: message(*[b""] * 33), hitline.BadReply, text="limits")
         with Scripted(lambda _: message(HIT, *[b""] * 31)) as server, Client(server.address) as client:
-            self.assertEqual(client.lookup(16, []), 48)
+            self.assertEqual(client.lookup(64, []), 48)
 
     def test_reply_too_large(self) -> None:
         self.check(lambda _: b"\2" + (1 << 40).to_bytes(8, "big"), hitline.BadReply, text="limits")
@@ -209,20 +286,32 @@ class Failures(unittest.TestCase):
                     self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
                 self.assertIn("counts as a hit of 0 tokens: ", logs.output[0])
 
-    def test_reset_has_time_of_its_own(self) -> None:
-        def answer(_: list[bytes]) -> bytes:
-            if len(server.requests) > 1:
-                return Scripted.SILENCE
-            time.sleep(0.1)
-            return message(b"\1")
-
-        with Scripted(answer) as server, Client(server.address, timeout=0.05, raise_errors=True) as client:
-            self.assertIs(client.reset(), True)
-            with mock.patch.object(module, "_RESET_TIMEOUT", 0.01), self.assertRaises(hitline.RequestTimeout):
-                client.reset()
-        with Scripted(answer) as server, Client(server.address, timeout=PATIENCE, raise_errors=True) as client:
-            with mock.patch.object(module, "_RESET_TIMEOUT", 0.01):
-                self.assertIs(client.reset(), True)
+    def test_a_call_may_have_a_timeout_of_its_own(self) -> None:
+        keys = hashes("a", 1)
+        with Scripted(lambda _: Scripted.SILENCE) as server, Client(server.address, raise_errors=True) as client:
+            self.assertEqual(client._timeout, 10.0)
+            for call in (
+                client.ping,
+                client.stat,
+                client.check_pool,
+                client.reset,
+                client.reset_rank,
+                lambda timeout: client.lookup(16, keys, timeout=timeout),
+                lambda timeout: client.lookup_result(16, keys, timeout=timeout),
+                lambda timeout: client.store(keys, timeout=timeout),
+                lambda timeout: client.evict(keys, timeout=timeout),
+                lambda timeout: client.store_prompt(16, keys, timeout=timeout),
+                lambda timeout: client.plan(16, keys, timeout=timeout),
+                lambda timeout: client.load_mask(16, 1, timeout=timeout),
+                lambda timeout: client.store_mask(16, timeout=timeout),
+                lambda timeout: client.lookup_mask(16, timeout=timeout),
+            ):
+                client._retry_at = 0.0
+                connected(client)
+                with self.assertRaises(hitline.RequestTimeout):
+                    call(timeout=0.02)
+                with self.assertRaisesRegex(ValueError, "^timeout is 0, must be"):
+                    call(timeout=0)
 
     def test_timeout_bounds_a_trickling_reply(self) -> None:
         """Every byte arrives in time and the reply does not."""
@@ -249,7 +338,7 @@ class Failures(unittest.TestCase):
         def answer(frames: list[bytes]) -> bytes:
             if frames[1] == b"\0\0\0\x10":
                 release.wait(PATIENCE)
-            return message(frames[1])
+            return message(frames[1])  # the tokens as the hit
 
         with Scripted(answer) as server, connected(Client(server.address, timeout=0.2)) as client:
             with self.assertLogs(QUIET, "WARNING"):
@@ -279,7 +368,7 @@ class Failures(unittest.TestCase):
                         self.assertEqual(plain.lookup(tokens, blocks), 0)
                         self.assertEqual(engine.lookup("r", tokens, blocks), 0)
                         self.assertEqual(eventually(lambda: engine.lookup("r", tokens, blocks, True), None), 0)
-                    self.assertEqual(plain.lookup(16, []), 48)
+                    self.assertEqual(plain.lookup(64, []), 48)
             self.assertEqual(len(server.requests), 1)
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
@@ -384,12 +473,12 @@ class Connections(unittest.TestCase):
     def test_a_request_lost_on_an_old_connection_is_sent_again_once(self) -> None:
         answers = [message(HIT), None, message(HIT), None, None, message(HIT)]
         with Scripted(lambda _: answers.pop(0)) as server, Client(server.address, raise_errors=True) as client:
-            client.lookup(1, [])
-            self.assertEqual(client.lookup(2, []), 48)
+            client.lookup(61, [])
+            self.assertEqual(client.lookup(62, []), 48)
             with self.assertRaises(hitline.ConnectionFailed):
-                client.lookup(3, [])
-            self.assertEqual(client.lookup(4, []), 48)
-            self.assertEqual([r[1][3] for r in server.requests], [1, 2, 2, 3, 3, 4])
+                client.lookup(63, [])
+            self.assertEqual(client.lookup(64, []), 48)
+            self.assertEqual([r[1][3] for r in server.requests], [61, 62, 62, 63, 63, 64])
 
     def test_a_request_lost_on_a_new_connection_is_not_sent_again(self) -> None:
         with Scripted(lambda _: None) as server, Client(server.address, raise_errors=True) as client:
@@ -405,9 +494,9 @@ class Connections(unittest.TestCase):
             return message(HIT)
 
         with Scripted(answer) as server, Client(server.address, raise_errors=True) as client:
-            client.lookup(1, [])
+            client.lookup(64, [])
             with self.assertRaisesRegex(hitline.ConnectionFailed, "inside a reply"):
-                client.lookup(2, [])
+                client.lookup(64, [])
             self.assertEqual(len(server.requests), 2)
 
     def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
@@ -423,7 +512,7 @@ class Connections(unittest.TestCase):
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                         client.ping()
                     client._retry_at = time.monotonic()
-        self.assertEqual((module._FIRST_PAUSE, module._LONGEST_PAUSE, module._RESET_TIMEOUT), (0.02, 1.0, 30.0))
+        self.assertEqual((module._FIRST_PAUSE, module._LONGEST_PAUSE), (0.02, 1.0))
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:

@@ -24,7 +24,7 @@ from hitline import (
     HoldersClient,
     NotAllowed,
     NotAuthenticated,
-    Refused,
+    RefusedError,
     RequestTimeout,
 )
 from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
@@ -37,6 +37,8 @@ class Script(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     status, reply, pause, hang_up = 200, NOBODY, 0.0, False
+    drip = 0.0  # seconds before each byte of the reply
+    lacks = 0  # bytes of the reply
     requests: list[tuple[str, Any, Any]]
     connections: set[Any]
     released: threading.Event
@@ -50,9 +52,11 @@ class Script(BaseHTTPRequestHandler):
         self.close_connection = True
         with contextlib.suppress(OSError):  # the client has waited for long enough
             self.send_response(self.status)
-            self.send_header("Content-Length", str(len(self.reply)))
+            self.send_header("Content-Length", str(len(self.reply) + self.lacks))
             self.end_headers()
-            self.wfile.write(self.reply.encode())
+            for byte in [self.reply] if not self.drip else self.reply:
+                self.released.wait(self.drip)
+                self.wfile.write(byte.encode())
             self.close_connection = self.hang_up
 
     def log_message(self, *_: Any) -> None:
@@ -131,18 +135,18 @@ class Scripted(unittest.TestCase):
         for status, code, kind in (
             (401, "unauthorized", NotAuthenticated),
             (403, "forbidden", NotAllowed),
-            (404, "no_model", Refused),
+            (404, "no_model", RefusedError),
         ):
             reply = json.dumps({"error": {"code": code, "message": "not so"}})
             with scripted(status=status, reply=reply) as (script, address), HoldersClient(address) as client:
                 for _ in range(2):
-                    with self.assertRaisesRegex(Refused, rf"{address}: not so \({code}\)") as caught:
+                    with self.assertRaisesRegex(RefusedError, rf"{address}: not so \({code}\)") as caught:
                         client.holders([])
                     self.assertIs(type(caught.exception), kind)
                 self.assertEqual(len(script.connections), 1)
         for status in (302, 503):
             with scripted(status=status, reply="x") as (_, address), HoldersClient(address) as client:
-                with self.assertRaisesRegex(Refused, f"{address}: {status} "):
+                with self.assertRaisesRegex(RefusedError, f"{address}: {status} "):
                     client.holders([])
 
     def test_lost_connections(self) -> None:
@@ -160,6 +164,13 @@ class Scripted(unittest.TestCase):
             client.holders([])
             client.close()
             self.assertEqual(client.holders([]).holders, ())
+        with scripted(lacks=1, hang_up=True) as (script, address), HoldersClient(address) as client:
+            with self.assertRaisesRegex(ConnectionFailed, "1 more expected"):
+                client.holders([])
+            self.assertEqual(len(script.requests), 1)
+        with scripted(drip=0.05) as (script, address), HoldersClient(address, timeout=0.2) as client:
+            with self.assertRaisesRegex(RequestTimeout, "no answer within 0.2 s"):  # though no byte is that late
+                client.holders([])
 
     def test_what_cannot_be_asked(self) -> None:
         for address in ("127.0.0.1:1", "tcp://a:1", "http://a", "http://a:x", "http://a:1/query", "http://u@a:1", ""):
@@ -214,9 +225,9 @@ class AgainstTheServer(unittest.TestCase):
                 lookups.store(blocks)
             self.assertEqual(client.holders(blocks, loadable=True).loadable_tokens, 32)
             self.assertEqual(client.holders(blocks, loadable=True, num_tokens=50).loadable_tokens, 48)
-            with self.assertRaisesRegex(Refused, "no_model"):
+            with self.assertRaisesRegex(RefusedError, "no_model"):
                 client.holders(blocks, model="x")
-            with self.assertRaisesRegex(Refused, "bad_field"):
+            with self.assertRaisesRegex(RefusedError, "bad_field"):
                 client.holders([b"a", b"b"])
 
     @needs_certs

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import unittest
 
-from hitline import Client, Instance, LookupKeyClient
+from hitline import BadReply, Client, Instance, LookupKeyClient
 
-from tests.support import Scripted, Server, hashes, lasting_address, message, needs_server
+from tests.support import Scripted, Server, hashes, lasting_address, message, named, needs_server, refusal
 
 
 @needs_server
@@ -61,9 +60,7 @@ class Hooks(unittest.TestCase):
         def fail(_: Instance) -> None:
             raise KeyError("hook")
 
-        named = message(b"\1", json.dumps({"instance": "00ff", "protocol": "x"}).encode())
         with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
-            server.pong = named
             with Client(server.address, on_instance=fail, raise_errors=True) as client:
                 with self.assertLogs("hitline", "ERROR") as logs:
                     self.assertEqual(client.lookup(16, []), 16)
@@ -71,15 +68,19 @@ class Hooks(unittest.TestCase):
                 self.assertEqual(client.lookup(16, []), 16)
 
     def test_a_server_that_names_no_instance(self) -> None:
-        named = message(b"\1", json.dumps({"instance": "00ff"}).encode())
-        unnamed = message(b"\1"), message(b"\0", b"unknown"), message(b"\1", b"{}"), message(b"\1", b"[]")
+        unnamed = message(b"\1"), message(b"\1", b"{}"), message(b"\1", b"[]"), message(b"\1", b'{"instance": "00ff"}'), named("")
         met: list[Instance] = []
         with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
             with Client(server.address, on_instance=met.append, raise_errors=True) as client:
-                for pong in (*unnamed, named, *unnamed, named):
+                for pong in unnamed:
                     server.pong = pong
-                    self.assertEqual(client.lookup(16, []), 16)
-                    client._drop()
+                    with self.assertRaisesRegex(BadReply, "^ping "):
+                        client.lookup(16, [])
+                server.pong = refusal("not_allowed", "ping")  # it goes on without
+                self.assertEqual(client.lookup(16, []), 16)
+                client._drop()
+                server.pong = named("00ff")
+                self.assertEqual(client.lookup(16, []), 16)
         self.assertEqual([each.id for each in met], ["00ff"])
 
 

@@ -9,23 +9,25 @@ from unittest import mock
 import hitline
 from hitline import (
     BadReply,
+    Busy,
     Client,
     LookupKeyClient,
     LookupResult,
+    NoPool,
     PoolDiffers,
-    PoolRefused,
+    RefusedError,
     WrongRelease,
     client as module,
 )
-from tests.support import Scripted, hashes, message
+from tests.support import Scripted, hashes, message, refusal
 from tests.test_client import eventually
 
 POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
 REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "alignment": 16}
 ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
 HIT = message(b"\0\0\0\x30")
-DIFFERENCES = [{"field": "tp_size", "configured": "4", "described": "2"}]
-DIFFERS = message(b"\0", b"tp_size is 4, described as 2", json.dumps(DIFFERENCES).encode())
+DIFFERENCES = [{"field": "tp_size", "configured": 4, "described": 2}]
+DIFFERS = refusal("pool_differs", "pool", "tp_size is 4, described as 2", differences=DIFFERENCES)
 
 
 class Peer(Scripted):
@@ -124,15 +126,16 @@ class Requests(unittest.TestCase):
                 self.assertNotIn(b"lookup", server.tags())
 
     def test_a_pool_that_is_refused(self) -> None:
-        for reason in (b'unknown request "pool"', b"all described pools have connections"):
-            with Peer(message(b"\0", reason)) as server, LookupKeyClient(server.address, pool=POOL) as client:
+        for code, error in (("no_pool", NoPool), ("busy", Busy), ("later", RefusedError)):
+            reason = f"{code}: all described pools have connections"
+            with Peer(refusal(code, "pool", reason)) as server, LookupKeyClient(server.address, pool=POOL) as client:
                 with self.assertLogs("hitline", "WARNING") as logs:
                     self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 0)
                 self.assertEqual([r.levelname for r in logs.records], ["WARNING"])
-                self.assertIn(reason.decode(), logs.output[0])
+                self.assertIn(reason, logs.output[0])
                 client._raise_errors = True
                 server.replies[b"pool"] = ACCEPTED
-                with self.assertRaisesRegex(PoolRefused, reason.decode()):
+                with self.assertRaisesRegex(error, reason):
                     client.lookup("r", 64, hashes("a", 4))
                 self.assertEqual(server.tags(), [b"pool"])
                 client._pool_retry_at = 0.0  # it has been a while
@@ -157,16 +160,13 @@ class Requests(unittest.TestCase):
             (message(b"\1", b"["), "pool without a JSON document"),
             (message(b"\1", b"[]"), "pool is not a JSON object"),
             (message(b"\2"), "status 02"),
-            (message(b"\0", b"no", b"["), "differences of pools without a JSON document"),
-            (message(b"\0", b"no", b"[1]"), "differences of pools are not a list"),
+            (message(b"\0", b"no", b"["), "a refusal without a JSON document"),
+            (message(b"\0", b"no", b"[1]"), "a refusal is not a JSON object"),
         ):
             with Peer(reply) as server, Client(server.address, pool=POOL, raise_errors=True) as client:
                 with self.assertRaisesRegex(BadReply, text):
                     client.lookup(64, hashes("a", 4))
                 self.assertIsNone(client._sock)
-        with Peer(message(b"\0")) as server, Client(server.address, pool=POOL) as client:
-            with self.assertRaisesRegex(PoolRefused, "without a reason"):
-                client.check_pool()
 
     def test_bad_arguments(self) -> None:
         for pool in ({}, "p", ["p"], {"name": b"p"}):

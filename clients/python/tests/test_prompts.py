@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import unittest
 from typing import Any
 
-from hitline import BadReply, Client, Mask, NotStored, Plan, Refused, TailKeyBoundary
-from tests.support import Scripted, Server, chained, message, needs_server
+from hitline import BadReply, BadRequest, Client, Mask, PartlyDone, Plan, TailKeyBoundary
+from tests.support import Scripted, Server, chained, message, needs_server, refusal
 
 NO_GROUP = 0xFFFFFFFF
 
@@ -58,8 +57,9 @@ class Requests(unittest.TestCase):
         self.assertEqual(request, [b"plan", numbers(41), b"\0\4", b"aaaabbbb"])
         tails = (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40))
         self.assertEqual(plan, Plan(40, tails, (Mask(0, 0, 3, ((0, 3),), False),)))
-        with self.assertRaises(BadReply):
-            self.exchanged(message(b"\1", b"\0\0\0\0\0", b""), lambda c: c.plan(41, []))
+        for hit in (b"\0\0\0\0\0", numbers(42), numbers(40, 1, 40)):
+            with self.assertRaises(BadReply):
+                self.exchanged(message(b"\1", hit, b""), lambda c: c.plan(41, []))
 
     def test_store_prompt(self) -> None:
         request, stored = self.exchanged(
@@ -78,13 +78,13 @@ class Requests(unittest.TestCase):
 
     def test_parts_that_are_not_stored(self) -> None:
         part = {"group": 1, "tp_rank": 0, "pp_rank": 0, "pcp_rank": 0, "first_chunk": 4, "chunks": 2, "error": "full"}
-        reply = message(b"\0", b"one part is not stored", json.dumps([part]).encode())
-        with self.assertRaisesRegex(NotStored, "one part") as raised:
-            self.exchanged(reply, lambda c: c.store_prompt(48, [b"abcd"]))
-        self.assertEqual(raised.exception.parts, [part])
-        with self.assertRaisesRegex(Refused, "no such rank") as other:
-            self.exchanged(message(b"\0", b"no such rank"), lambda c: c.store_prompt(48, [b"abcd"]))
-        self.assertNotIsInstance(other.exception, NotStored)
+        for more in ({}, {"more_parts": 3}):
+            reply = refusal("partly_done", "store_prompt", "one part is not stored", b"\4", parts=[part], **more)
+            with self.assertRaisesRegex(PartlyDone, "one part") as raised:
+                self.exchanged(reply, lambda c: c.store_prompt(48, [b"abcd"]))
+            self.assertEqual((raised.exception.parts, raised.exception.more_parts), ([part], len(more) * 3))
+        with self.assertRaisesRegex(BadRequest, "no such rank"):
+            self.exchanged(refusal("bad_request", text="no such rank"), lambda c: c.store_prompt(48, [b"abcd"]))
 
     def test_numbers_that_do_not_fit(self) -> None:
         with Client("tcp://127.0.0.1:1") as client:

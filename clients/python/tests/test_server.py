@@ -34,9 +34,9 @@ class Answers(unittest.TestCase):
             self.assertEqual(client.lookup(64, []), 0)
             client.evict(keys[1:2])
             self.assertEqual(client.lookup(64, keys), 16)
-            with self.assertRaisesRegex(hitline.Refused, "(?i)multiple"):
+            with self.assertRaisesRegex(hitline.BadRequest, "(?i)multiple"):
                 client.lookup(17, keys)
-            with self.assertRaisesRegex(hitline.Refused, "group"):
+            with self.assertRaisesRegex(hitline.BadRequest, "group"):
                 client.store(keys, group=9)
             self.assertEqual(client.stat()["entries"], 2)
             self.assertIs(client.reset(), True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import tempfile
+import time
 import types
 import unittest
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, vllm_plugin
-from tests.support import CERTS, Scripted, hashes, message, needs_certs, server_context, stat_reply
+from tests.support import CERTS, Scripted, hashes, message, named, needs_certs, refusal, server_context, stat_reply
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
@@ -320,15 +320,14 @@ class Plugin(StandIn):
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
                 for instance in ("a", "a", "b", "b"):
-                    named = {"instance": instance, "start_time": f"start of {instance}"}
-                    server.pong = message(b"\1", json.dumps(named).encode())
+                    server.pong = named(instance, f"start of {instance}")
                     client.lookup("r", 64, [])
                     client._drop()
             (line,) = logs.output
             self.assertIn(f"hitline at {server.address} was restarted at start of b", line)
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
-        replies = [message(b"\1"), message(b"\0", b"no")]
+        replies = [message(b"\1"), refusal("not_allowed", "reset")]
         with Scripted(lambda _: replies.pop(0)) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
             scheduler = self.scheduler(server)
             self.assertIs(scheduler.reset_store(), True)
@@ -337,6 +336,14 @@ class Plugin(StandIn):
     def test_scheduler_reset_store_handles_rpc_exception(self) -> None:
         with Scripted(lambda _: None) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
             self.assertIs(self.scheduler(server).reset_store(), False)
+
+    def test_a_reset_may_take_longer_than_a_lookup(self) -> None:
+        def answer(_: list[bytes]) -> bytes:
+            time.sleep(0.1)
+            return message(b"\1")
+
+        with Scripted(answer) as server:
+            self.assertIs(connected(self.scheduler(server, "0.05").client).reset(), True)
 
     def test_timeout(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -443,7 +450,7 @@ def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:
     def answer(frames: list[bytes]) -> bytes:
         if frames[0] != b"auth":
             return hit(frames)
-        refused = message(b"\0", b"no such token", b'{"refusal":"not_authenticated"}')
+        refused = refusal("not_authenticated", "auth", "no such token")
         return message(b"\1", b"{}") if frames[1] == token else refused
 
     return answer
