@@ -33,16 +33,16 @@ type Backend interface {
 var (
 	// ErrReadOnly means that the store does not accept this change from this program. It does
 	// not count against the store's health.
-	ErrReadOnly = errors.New("backend: read only")
+	ErrReadOnly = errors.New("read only")
 	// ErrUnavailable means that the store cannot be reached or does not serve.
-	ErrUnavailable = errors.New("backend: unavailable")
+	ErrUnavailable = errors.New("unavailable")
 	// ErrReply means that a reply of the store violates its protocol.
-	ErrReply = errors.New("backend: bad reply")
+	ErrReply = errors.New("bad reply")
 	// ErrPartlyDone means that a change has failed when a part of it was done. Without it, none was
 	// as far as the backend knows.
-	ErrPartlyDone = errors.New("backend: some keys were changed")
+	ErrPartlyDone = errors.New("some keys were changed")
 	// ErrMismatch means that a server answers but differs from the configuration: another
 	// protocol, TLS or none, another password, or a cluster. A retry does not help until one
 	// of the two changes. It comes together with ErrUnavailable or ErrReply.
-	ErrMismatch = errors.New("backend: not as configured")
+	ErrMismatch = errors.New("not as configured")
 )

@@ -14,12 +14,12 @@ import (
 // without a token. Every wait ends with ctx.
 //
 // The keys of a long prompt are milliseconds of work. If as many workers as processors built keys
-// at a time, the event loops would wait for the goroutine scheduler, which has no priorities. At
-// each Pause a lookup passes its token on, so that a short one does not wait for long ones, and its
-// processor, for which an event loop may wait where there is only one.
+// at a time, the event loops would wait for the goroutine scheduler, which has no priorities. Rounds
+// of few keys have tokens of their own, so that they do not wait for those of many.
 type keyLease struct {
 	remote     *remote
 	ctx        context.Context
+	tokens     chan struct{} // those that the current round takes one of
 	hasCPU     bool
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
@@ -30,7 +30,7 @@ var _ coordinator.KeyStore = (*keyLease)(nil)
 
 // lease returns a lease that waits for a CPU token. The caller must call end.
 func (r *remote) lease(ctx context.Context) *keyLease {
-	l := &keyLease{remote: r, ctx: ctx}
+	l := &keyLease{remote: r, ctx: ctx, tokens: r.smallCPU}
 	l.takeCPU()
 	return l
 }
@@ -49,16 +49,21 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 		l.incomplete = true
 		return l.remote.countLate(err)
 	}
-	l.takeCPU()
+	if l.tokens = l.remote.cpu; bytes <= smallRoundBytes {
+		l.tokens = l.remote.smallCPU
+	}
+	if l.takeCPU(); !l.hasCPU {
+		l.incomplete = true
+		return l.remote.countLate(l.ctx.Err())
+	}
 	return nil
 }
 
-// Pause passes the CPU token on, and the processor.
-func (l *keyLease) Pause() {
-	l.freeCPU()
-	runtime.Gosched()
-	l.takeCPU()
-}
+// smallRoundBytes is the most memory of a round of few keys: some 500, which takes 100 microseconds.
+const smallRoundBytes = 128 << 10
+
+// Pause passes the processor on. Where there is only one, an event loop may wait for it.
+func (l *keyLease) Pause() { runtime.Gosched() }
 
 // Exists asks the backend. It holds no CPU token meanwhile.
 func (l *keyLease) Exists(keys []string) ([]int, error) {
@@ -82,7 +87,7 @@ func (l *keyLease) end() {
 // takeCPU waits for a CPU token. If ctx ends first it returns without one: no call is made any more.
 func (l *keyLease) takeCPU() {
 	select {
-	case l.remote.cpu <- struct{}{}:
+	case l.tokens <- struct{}{}:
 		l.hasCPU = true
 	case <-l.ctx.Done():
 	}
@@ -91,7 +96,7 @@ func (l *keyLease) takeCPU() {
 // freeCPU frees the CPU token if the lease holds one.
 func (l *keyLease) freeCPU() {
 	if l.hasCPU {
-		<-l.remote.cpu
+		<-l.tokens
 		l.hasCPU = false
 	}
 }

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -87,27 +86,30 @@ func (s *sizedStore) Exists(keys []string) ([]int, error) {
 	return make([]int, len(keys)), nil
 }
 
-// TestPausePassesTheTokenOn has a lookup wait while a long one builds keys on the only processor that
-// may: it gets its turn at the next pause.
-func TestPausePassesTheTokenOn(t *testing.T) {
+// TestSmallRoundsHaveCPU has long lookups hold all their tokens. A lookup of few keys does not wait for
+// them. One of few hashes on very many ranks has many keys.
+func TestSmallRoundsHaveCPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}})
+		store := &lookuptest.KeyStore{}
+		pool := coordinator.Pool{ModelName: "m", TPSize: 8, NumKVHead: 8, HashBlockSize: 16}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: SingleCall}})
 		require.NoError(t, err)
-		s.remote.cpu = make(chan struct{}, 1)
-		long := s.remote.lease(t.Context())
-		var began atomic.Bool
-		go func() {
-			short := s.remote.lease(t.Context())
-			began.Store(true)
-			short.end()
-		}()
-		synctest.Wait()
-		require.False(t, began.Load())
-		long.Pause()
-		require.True(t, began.Load())
-		require.Len(t, s.remote.cpu, 1, "and then it is the long one's again")
-		long.end()
-		require.Empty(t, s.remote.cpu)
+		look := func(blocks int) (asked int64) {
+			before := store.Calls.Load()
+			_, err := s.Lookup(t.Context(), int64(blocks)*16, coordinator.NewHashes(lookuptest.Chain("a", blocks, 32), 32))
+			require.NoError(t, err)
+			return store.Calls.Load() - before
+		}
+		for range cap(s.remote.cpu) {
+			s.remote.cpu <- struct{}{}
+		}
+		require.EqualValues(t, 1, look(10))
+		require.Zero(t, look(1000), "few hashes, many keys")
+		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+		require.Empty(t, s.remote.smallCPU, "all are free again")
+		<-s.remote.cpu
+		require.EqualValues(t, 1, look(1000))
+		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1)
 	})
 }
 

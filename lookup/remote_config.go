@@ -31,9 +31,10 @@ type RemoteConfig struct {
 	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
 	// its time is up. One that takes up to a 32nd of it waits in a quarter that larger
-	// ones do not use. One that takes more than half by itself is refused. Default 1 GiB: two million keys of 100 bytes for one request, which is a
-	// prompt of 4 million tokens on 8 ranks in blocks of 16. Stores and evicts do not
-	// count: they are made in calls of 16,384 keys.
+	// ones do not use. One that takes more than half by itself is refused. Default 1 GiB: two
+	// million keys of 100 bytes for one request, which is a prompt of 4 million tokens on 8
+	// ranks in blocks of 16. Stores and evicts do not count: they are made in calls of 16,384
+	// keys.
 	MaxKeyBytes int64
 	// Memory, if set, counts the keys and answers of calls, beside what it counts of others.
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a

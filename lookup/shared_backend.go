@@ -21,9 +21,10 @@ type SharedBackend struct {
 	reads      *backendCalls
 	changes    *backendCalls
 	durations  callDurations
-	// cpu holds an element for each lookup that builds keys or reads answers.
-	cpu       chan struct{}
-	keyMemory *keyMemory
+	// cpu holds an element for each lookup that builds keys or reads answers, and smallCPU one for each
+	// whose round has few keys.
+	cpu, smallCPU chan struct{}
+	keyMemory     *keyMemory
 
 	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 }
@@ -40,6 +41,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		store: store, cfg: cfg,
 		breakerLog: breakerLog{logger: logger, backend: store.Name()},
 		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		smallCPU:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)

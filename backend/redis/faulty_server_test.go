@@ -262,7 +262,7 @@ func TestHugeAnnouncementError(t *testing.T) {
 	f := sends("$2147483647\r\n")
 	s.fault.Store(&f)
 	_, err := testBackend(t, Config{URL: "redis://" + s.addr}).Exists(testContext(t), blocks("m", 3))
-	require.EqualError(t, err, "backend: bad reply: redis: "+s.addr+
+	require.EqualError(t, err, "bad reply: redis: "+s.addr+
 		": the server announced a string of 2147483647 bytes, at most 1048576 are accepted")
 }
 

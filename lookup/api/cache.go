@@ -19,8 +19,8 @@ type Hit = coordinator.Hit
 //
 // Up to vLLM 0.26.0 numTokens must be a multiple of the pool's scheduler block size.
 //
-// Errors are those of the implementation, see lookup.Service and client.Client; there are
-// no common sentinels. Over a failing backend a Service returns a hit of 0 and no error. A
+// Errors are those of the implementation, see lookup.Service and client.Client. Those of a change that
+// was done in part wrap ErrPartlyDone. Over a failing backend a Service returns a hit of 0 and no error. A
 // Client returns an error if the server cannot be reached, see client.WithFailOpen.
 //
 // All methods are safe for concurrent use. They wait until ctx ends at most. Over the

@@ -40,8 +40,8 @@ func TestStatBehindFailedAuth(t *testing.T) {
 	server, gate, slow := startSlow(t, tokenOf("tenant", access.All, ""))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	auth(t, p, "tenant")
-	p.Send(t, slow, plainOf("", netproto.TagStat), plainOf("", netproto.TagAuth, []byte("no such token")), plainOf("end", netproto.TagPing))
-	p.Expect(t, "end 01")
+	p.Send(t, slow, plainOf("", netproto.TagStat), plainOf("", netproto.TagAuth, []byte("no such token")))
+	lookuptest.Eventually(t, "all is received", func() bool { return server.Stat().InFlight == 3 })
 	close(gate.Open)
 	p.Next(t)
 	var st api.Stat
@@ -50,19 +50,34 @@ func TestStatBehindFailedAuth(t *testing.T) {
 	require.EqualValues(t, 1, st.Pools, "%s", frames)
 }
 
-// A request that waits is not served once its credential is gone, also if the connection has
-// another one meanwhile.
-func TestPendingOfEarlierCredential(t *testing.T) {
-	first, second := tokenOf("first", access.All), tokenOf("second", access.All)
-	server, gate, slow := startSlow(t, first, second)
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	auth(t, p, "first")
-	p.Send(t, slow, plainOf("reset", netproto.TagReset), plainOf("auth", netproto.TagAuth, []byte("token of second")))
-	p.Expect(t, "auth 01")
-	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, second)))
-	p.Send(t, plainOf("end", netproto.TagPing))
-	p.Expect(t, "end 01")
+// A request that waits for a worker is not served by an authorization that is gone.
+func TestAuthorizationGoneInTheQueue(t *testing.T) {
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "reset", "")
+	cfg := patient
+	cfg.WriteWorkers = 1
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg})
+	require.NoError(t, err)
+	keeps, gone := tokenOf("keeps", access.All), tokenOf("gone", access.All)
+	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Reset, keeps, gone)}}, Loops: 2})
+	require.NoError(t, err)
+	startTest(t, server)
+
+	var peers []*lookuptest.Peer
+	for i, name := range []string{"", "keeps", "gone"} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		if name != "" {
+			auth(t, p, name)
+		}
+		p.Send(t, plainOf("", netproto.TagReset))
+		lookuptest.Eventually(t, "it is received", func() bool { return gate.Held.Load() == 1 && server.Stat().InFlight == int64(i+1) })
+		peers = append(peers, p)
+	}
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Reset, tokenOf("keeps", access.Ping))))
+	peers[2].ClosedWithin(t)
 	close(gate.Open)
-	p.Expect(t, hitText(8), "reset 00")
-	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
+	require.Equal(t, []byte{netproto.StatusDone}, peers[0].Next(t)[0])
+	require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: "reset"}, refusalIn(peers[1].Next(t)))
+	require.NoError(t, server.Shutdown(t.Context()))
+	require.EqualValues(t, 1, store.Resets.Load())
 }

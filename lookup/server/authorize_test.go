@@ -117,6 +117,32 @@ func TestRefusedHasNoEffect(t *testing.T) {
 	})
 }
 
+// No work is begun for a request that may not be made.
+func TestRefusedDoesNotBegin(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool})
+		if store != nil {
+			service, err = lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		}
+		require.NoError(t, err)
+		server, err := New(service, Config{})
+		require.NoError(t, err)
+		for _, frames := range requestsOf(blocks16.Pool)[:9] {
+			message := lookuptest.Encode(frames...)
+			if len(frames) < 4 {
+				continue // it has no hashes
+			}
+			for _, allowed := range []access.Permissions{access.Ping, access.All} {
+				ses, _ := fedSession(t, server, settingsOf(t, allowed), new(allReplies))
+				require.NoError(t, turn(ses, message[:len(message)-1]))
+				begun := ses.inline.active || ses.jobs.current != nil
+				require.Equal(t, allowed == access.All, begun, "%s", frames[0])
+				ses.close()
+			}
+		}
+	})
+}
+
 // shown returns a client certificate as if it were verified.
 func shown(c *x509.Certificate) certificates {
 	return certificates{shown: []*x509.Certificate{c}, end: endOf([][]*x509.Certificate{{c}})}
@@ -340,7 +366,7 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 	}
 }
 
-// A request over a store that waits for others is not dispatched by an authorization that is gone.
+// A request that waits for a change is not served by an authorization that is gone.
 func TestAuthorizationGoneWhilePending(t *testing.T) {
 	gate := lookuptest.NewGate()
 	store := &lookuptest.KeyStore{}
@@ -349,7 +375,7 @@ func TestAuthorizationGoneWhilePending(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	auth(t, p, "a")
 	p.Send(t, lookuptest.Encode(requestsOf(blocks16.Pool)[7]...), lookuptest.Encode([]byte("reset")), lookuptest.Encode([]byte("ping")))
-	lookuptest.Eventually(t, "the store is at the gate", func() bool { return gate.Held.Load() == 1 && server.Stat().InFlight == 3 })
+	lookuptest.Eventually(t, "the store is at the gate", func() bool { return gate.Held.Load() == 1 && server.numKeeping() == 1 })
 	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, 0, tokenOf("a", access.Ping))))
 	close(gate.Open)
 	require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])

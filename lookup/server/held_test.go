@@ -34,6 +34,15 @@ func addSession(server *Server) (*session, *stuckConn) {
 	return ses, c
 }
 
+// closeLargestIfOver does what watch does.
+func (s *Server) closeLargestIfOver() {
+	select {
+	case <-s.overMemory:
+		s.closeLargest()
+	default:
+	}
+}
+
 func ping(size int) []byte { return lookuptest.Encode([]byte("ping"), make([]byte, size)) }
 
 // TestLargestIsClosed has the account exceed its bound: the connection that holds most is
@@ -53,12 +62,17 @@ func TestLargestIsClosed(t *testing.T) {
 	require.EqualValues(t, 100_000, most)
 	require.Zero(t, refused)
 
+	server.closeLargestIfOver()
 	require.NoError(t, turn(c, ping(35_000)))
+	require.Equal(t, []bool{false, false, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
+	server.closeLargestIfOver()
 	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
 	require.Equal(t, closedMemory, closeReason(b.reason.Load()))
 	require.NoError(t, turn(a, ping(20_000))) // that of b will be free
+	server.closeLargestIfOver()
 	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
 	require.NoError(t, turn(c, ping(35_000)))
+	server.closeLargestIfOver()
 	require.Equal(t, []bool{false, true, true}, []bool{aConn.closed, bConn.closed, cConn.closed})
 	require.EqualValues(t, 2, server.Stat().MemoryRefused)
 	for _, ses := range []*session{a, b, c} {
@@ -70,31 +84,38 @@ func TestLargestIsClosed(t *testing.T) {
 
 // TestUnfinishedRequestsAreCharged stops requests before their last byte.
 func TestUnfinishedRequestsAreCharged(t *testing.T) {
-	hybrid := serverOf(t, hybridPool)
-	hashes := storeDisagreeing(t, hybrid, 1<<17)
+	server := serverOf(t, hybridPool)
+	hashes := storeDisagreeing(t, server, 1<<17)
 	for name, c := range map[string]struct {
-		server *Server
-		msg    []byte
-		held   int64
+		msg            []byte
+		held, admitted int64
 	}{
-		"lookup":      {hybrid, rawLookup(hashes, 32), 3 * 1 << 14 / 8},
-		"explain":     {hybrid, rawExplain(hashes, 32), 3 * 1 << 17 / 8},
-		"ping":        {hybrid, ping(60_000), 50_000},
-		"description": {hybrid, lookuptest.Encode([]byte("pool"), make([]byte, 60_000)), 50_000},
+		"lookup":      {rawLookup(hashes, 32), 3 * 1 << 14 / 8, 0},
+		"explain":     {rawExplain(hashes, 32), 0, int64(len(hashes)) - 32},
+		"ping":        {ping(60_000), 50_000, 0},
+		"description": {lookuptest.Encode([]byte("pool"), make([]byte, 60_000)), 50_000, 0},
 	} {
-		ses := openSession(c.server, new(replies), nil)
+		d := drive(t, server)
+		ses := d.session
 		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {
 			n := min(len(rest), readBuffer)
 			require.NoError(t, turn(ses, rest[:n]), name)
 			rest = rest[n:]
 		}
 		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
-		require.Equal(t, ses.held.Load(), c.server.heldBytes(), name)
+		require.Equal(t, ses.held.Load(), server.heldBytes(), name)
+		require.Equal(t, c.admitted, server.admission.all.Load(), name)
+		bytes, _, _ := server.memory.Usage()
+		require.GreaterOrEqual(t, bytes, c.held+c.admitted, name)
 		require.NoError(t, turn(ses, c.msg[len(c.msg)-1:]), name)
+		d.finish(t)
 		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
+		require.Zero(t, server.admission.all.Load(), name)
 		ses.close()
-		require.Zero(t, c.server.heldBytes(), name)
+		require.Zero(t, server.heldBytes(), name)
 	}
+	bytes, _, _ := server.memory.Usage()
+	require.Zero(t, bytes)
 }
 
 // TestChargesAreRounded checks that an event loop charges in steps: bytes that come and go change

@@ -3,8 +3,15 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hitline/hitline/lookup/access"
 
 	"github.com/stretchr/testify/require"
 
@@ -98,4 +105,170 @@ func turn(ses *session, p []byte) error {
 func wake(ses *session) error {
 	ses.beginTurn()
 	return ses.endTurn(ses.wake())
+}
+
+// driven is a session whose event loop is the test.
+type driven struct {
+	*session
+	got   allReplies
+	woken chan struct{} // an element: it is to be woken
+}
+
+// drive returns a session of a server that is not started. Workers serve its jobs.
+func drive(t *testing.T, server *Server) *driven {
+	t.Helper()
+	if server.workers[computing] == nil {
+		server.workers = startWorkers(server.backend)
+		t.Cleanup(server.workers.stop)
+	}
+	d := &driven{woken: make(chan struct{}, 1)}
+	d.session = openSession(server, &d.got, func() {
+		select {
+		case d.woken <- struct{}{}:
+		default:
+		}
+	})
+	t.Cleanup(d.close)
+	return d
+}
+
+// finish wakes the session until all that it has received is answered.
+func (d *driven) finish(t *testing.T) {
+	t.Helper()
+	for d.inFlight.Load() > 0 || d.isKeeping() {
+		<-d.woken
+		require.NoError(t, wake(d.session))
+	}
+}
+
+// numKeeping returns how many connections keep bytes behind a change.
+func (s *Server) numKeeping() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ses := range s.sessions {
+		if ses.keeping.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKeptIsServedInOrder sends changes and what follows them in one write.
+func TestKeptIsServedInOrder(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		gate := lookuptest.NewGate()
+		if store != nil {
+			store.Holding(gate, "reset", "")
+		}
+		server := startWith(t, store, settingsOf(t, access.All, tokenOf("reads", access.ReadOnly|access.Pool)))
+		keys, p := lookuptest.Chain("a", 8, 32), lookuptest.DialPeer(t, server.Addrs()[0])
+		description, err := json.Marshal(modelPool("not served"))
+		require.NoError(t, err)
+		lookup := lookupOf("", keys)
+		p.Send(t, slices.Concat(
+			storeOf("", netproto.TagStore, keys), lookup, plainOf("", netproto.TagReset), lookup, storeOf("", netproto.TagStore, keys[:5*32]), lookup,
+			lookuptest.Encode(authFrames("reads")...), plainOf("", netproto.TagReset), lookup,
+			plainOf("", netproto.TagPool, description), lookup, plainOf("", netproto.TagPool, []byte(`{"name": ""}`)), lookup,
+		))
+		if store != nil {
+			lookuptest.Eventually(t, "it waits for the reset", func() bool { return gate.Held.Load() == 1 && server.numKeeping() == 1 })
+			require.EqualValues(t, 1, server.Stat().InFlight, "what is kept is not read")
+			close(gate.Open)
+		}
+		p.Expect(t, "01", hitText(8), "01", hitText(0), "01", hitText(5), "01", "00", hitText(5), "00", "00", "01", hitText(5))
+		require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
+		require.Zero(t, server.numKeeping())
+	})
+}
+
+// TestKeptBytesAreBounded has a peer send pings behind a reset that takes long.
+func TestKeptBytesAreBounded(t *testing.T) {
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "reset", "")
+	server := startRemote(t, store, patient, Limits{MaxMessage: 1 << 20, MaxUnsent: 16 << 20})
+	const bound = 1<<20 + maxInFlightBytes
+	ping := plainOf("", netproto.TagPing, make([]byte, 1000))
+	most := bound / len(ping)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, plainOf("", netproto.TagReset))
+	lookuptest.Eventually(t, "the reset has begun", func() bool { return gate.Held.Load() == 1 })
+	p.Send(t, bytes.Repeat(ping, most))
+	received := int64(len(plainOf("", netproto.TagReset)) + most*len(ping))
+	lookuptest.Eventually(t, "all is kept", func() bool {
+		_, connections := server.Connections(1)
+		return len(connections) == 1 && connections[0].InBytes == received
+	})
+	require.EqualValues(t, 1, server.Stat().InFlight)
+	close(gate.Open)
+	for range most + 1 {
+		p.Expect(t, "01")
+	}
+
+	store.Holding(lookuptest.NewGate(), "reset", "") // which stays closed
+	p.Send(t, plainOf("", netproto.TagReset))
+	_, _ = p.Write(bytes.Repeat(ping, most+2)) // it is closed meanwhile
+	p.ClosedWithin(t)
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
+}
+
+// TestKeptIsServedInPieces has the time of a turn be over before all that was kept is served: others
+// are served before the rest.
+func TestKeptIsServedInPieces(t *testing.T) {
+	d := drive(t, unstarted(t))
+	const pings = 100_000
+	require.NoError(t, turn(d.session, append(plainOf("", netproto.TagReset), bytes.Repeat(plainOf("", netproto.TagPing), pings)...)))
+	turns, began := 0, int64(0)
+	for ; d.isKeeping(); turns++ {
+		<-d.woken
+		began = monotime.Now()
+		require.NoError(t, wake(d.session))
+	}
+	require.Equal(t, pings+1, d.got.count(t))
+	require.Greater(t, turns, 2)
+	require.GreaterOrEqual(t, d.lastActive.Load(), began, "idle since the last of them")
+}
+
+// TestIdleBeginsBehindWhatWasKept has a change take longer than a connection may be idle.
+func TestIdleBeginsBehindWhatWasKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+		store.Holding(gate, "reset", "")
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		server, err := New(service, Config{Limits: Limits{IdleTimeout: time.Second}})
+		require.NoError(t, err)
+		d := drive(t, server)
+		require.NoError(t, turn(d.session, append(plainOf("", netproto.TagReset), plainOf("", netproto.TagPing)...)))
+		time.Sleep(lookuptest.Patience / 2)
+		require.Equal(t, closedByPeer, server.overdue(d.session, monotime.Now()))
+		close(gate.Open)
+		d.finish(t)
+		require.Equal(t, 2, d.got.count(t))
+		time.Sleep(time.Second)
+		require.Equal(t, closedByPeer, server.overdue(d.session, monotime.Now()))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, closedIdleTimeout, server.overdue(d.session, monotime.Now()))
+	})
+}
+
+// TestLargeLookupIsAJob has a lookup whose answer takes long: a worker makes it, and what follows waits.
+func TestLargeLookupIsAJob(t *testing.T) {
+	server := serverOf(t, hybridPool)
+	hashes := storeDisagreeing(t, server, 1<<17)
+	want, err := server.service.Lookup(t.Context(), 16<<17, coordinator.NewHashes(hashes, 32))
+	require.NoError(t, err)
+	d := drive(t, server)
+	require.NoError(t, turn(d.session, append(rawLookup(hashes, 32), plainOf("", netproto.TagPing)...)))
+	require.True(t, d.isKeeping())
+	require.EqualValues(t, 1, d.inFlight.Load())
+	require.Zero(t, d.got.Len())
+	d.finish(t)
+	p := &lookuptest.Peer{In: d.got.Bytes()}
+	p.Expect(t, fmt.Sprintf("%08x", want.Tokens), "01")
+	require.EqualValues(t, 1, server.Stat().Requests["lookup"])
+
+	require.NoError(t, turn(d.session, rawLookup(hashes[:64*32], 32)))
+	require.Zero(t, d.inFlight.Load(), "one of few hashes is answered as it arrives")
+	require.Equal(t, 3, d.got.count(t))
 }
