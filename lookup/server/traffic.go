@@ -23,8 +23,9 @@ const (
 	readBuffer = 32 << 10
 	// readOnBuffer is how many bytes a turn reads at a time after its first read.
 	readOnBuffer = 64 << 10
-	// turnTime is how long a turn reads on, and begins further requests.
-	turnTime = 50 * time.Microsecond
+	// turnTime is how long a turn begins further requests, and readOnTime how long it reads on: what it
+	// reads then is usually served within the turn.
+	turnTime, readOnTime = 100 * time.Microsecond, 50 * time.Microsecond
 	// requestsPerLook is how many requests are served before the clock is looked at.
 	requestsPerLook = 8
 )
@@ -61,7 +62,7 @@ func (s *session) readOn(fd, n int) error {
 	}
 	buf := readBuffers.Get().(*[readOnBuffer]byte)
 	defer readBuffers.Put(buf)
-	for !s.isKeeping() && time.Since(s.turnStart) < turnTime {
+	for !s.isKeeping() && time.Since(s.turnStart) < readOnTime {
 		size := s.nextRead()
 		n, err := unix.Read(fd, buf[:size])
 		if err != nil || n <= 0 {
