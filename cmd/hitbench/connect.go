@@ -32,10 +32,9 @@ var dial dialFunc = func(ctx context.Context, addr string, secure connectflags.C
 	return dialClient(ctx, addr, secure)
 }
 
-// dialClient connects. Every call that a bench makes has a deadline, so the client's own would
-// only shorten a longer one.
+// dialClient connects. Every call that a bench makes has a deadline.
 func dialClient(ctx context.Context, addr string, secure connectflags.Connection) (clientConn, error) {
-	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0))...)
+	c, err := client.Dial(ctx, addr, secure.Options()...)
 	return clientConn{c}, err
 }
 

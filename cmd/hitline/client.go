@@ -116,7 +116,7 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := append(connection.Options(), client.WithTimeout(0)) // ctx has the timeout
+	options := connection.Options()
 	if t.pool != "" {
 		options = append(options, client.WithPoolName(t.pool))
 	}

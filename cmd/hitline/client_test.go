@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,23 +44,57 @@ func listenAndServe(t *testing.T, serve func(conn net.Conn)) (address string) {
 	return "tcp://" + listener.Addr().String()
 }
 
-// listenAndReply listens on a free port. It writes reply after the first bytes of every
-// connection, or does as silent and hangUp say.
+// serveRequests answers each request of a connection with what answer returns, behind its envelope.
+func serveRequests(conn net.Conn, answer func(frames [][]byte) (reply []byte)) {
+	var in []byte
+	for buf := make([]byte, 1<<16); ; {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		in = append(in, buf[:n]...)
+		for {
+			frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
+			if err != nil {
+				break
+			}
+			in = slices.Clone(in[used:])
+			envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+			if _, err := conn.Write(append(envelope, answer(frames[2:])...)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// listenAndReply listens on a free port. It answers every request of a connection but the first ping, which clients
+// send to learn the limits, with reply, or does as silent and hangUp say.
 func listenAndReply(t *testing.T, reply string) (address string) {
 	t.Helper()
 	return listenAndServe(t, func(conn net.Conn) {
-		buf := make([]byte, 1<<16)
-		if _, err := conn.Read(buf); err != nil || reply == hangUp {
+		switch reply {
+		case hangUp:
+			_, _ = conn.Read(make([]byte, 1<<16))
+			return
+		case silent:
+			_, _ = io.Copy(io.Discard, conn) // until the client closes
 			return
 		}
-		_, _ = io.WriteString(conn, reply)
-		_, _ = io.Copy(io.Discard, conn) // until the client closes
+		setUp := false
+		serveRequests(conn, func(frames [][]byte) []byte {
+			if string(frames[0]) == "ping" && !setUp {
+				setUp = true
+				return []byte(replyDone)
+			}
+			return []byte(reply)
+		})
 	})
 }
 
 // Replies in the raw dialect.
 const (
 	replyDone    = "\x00\x01\x01"
+	replyPing    = "\x01\x01\x01\x00\x02{}"
 	replyRefused = "\x01\x01\x00" + "\x00\x06reason"
 	replyHit     = "\x00\x04\x00\x00\x00\x40"
 )
@@ -132,10 +167,6 @@ group  chunks   tail boundary  mask
 		{"evict --hashes-file - --json", replyDone, `{"evicted":2}` + "\n"},
 		{"reset --yes", replyDone, "done\n"},
 		{"reset -y --json", replyDone, `{"reset":true}` + "\n"},
-		{"stat", "\x01\x01\x01\x00\x30" + `{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`, "a.x.k  y z\nb      18446744073709551615\n"},
-		{"stat", "\x01\x01\x01\x00\x21" + `{"a\u001b[2J":"\u009b\u001b[31m"}`, "a.[2J  ..[31m\n"},
-		{"stat --json", "\x01\x01\x01\x00\x0a" + `{"a": "<"}`, `{"a": "<"}` + "\n"},
-		{"stat --json", "\x01\x01\x01\x00\x0a" + "{\n\"a\": 1\n}", `{"a":1}` + "\n"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			address := done
@@ -145,13 +176,36 @@ group  chunks   tail boundary  mask
 			assert.Equal(t, result{exitDone, test.want, ""}, runClient(t, address, test.line))
 		})
 	}
-	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, done, "ping").stdout)
-	assert.Regexp(t, `^\{"round_trip_us":[0-9.]+\}\n$`, runClient(t, done, "ping --json").stdout)
+	pong := listenAndReply(t, replyPing)
+	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, pong, "ping").stdout)
+	assert.Regexp(t, `^\{"round_trip_us":[0-9.]+\}\n$`, runClient(t, pong, "ping --json").stdout)
+}
+
+func TestStat(t *testing.T) {
+	const doc = `{"pool": "a<b", "entries": 18014398509481985, "closed": {"idle": 3}}`
+	address := listenAndReply(t, string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(doc), false))))
+	got := runClient(t, address, "stat")
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Regexp(t, `(?m)^closed\.idle +3$`, got.stdout)
+	assert.Regexp(t, `(?m)^entries +18014398509481985$`, got.stdout)
+	got = runClient(t, address, "stat --json")
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Contains(t, got.stdout, `"entries":18014398509481985`)
+	assert.Equal(t, 1, strings.Count(got.stdout, "\n"))
+
+	for object, want := range map[string]string{
+		`{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`: "a.x.k  y z\nb      18446744073709551615",
+		`{"a\u001b[2J":"\u009b\u001b[31m"}`:                "a.[2J  ..[31m",
+	} {
+		table, err := formatTable([]byte(object))
+		assert.NoError(t, err)
+		assert.Equal(t, want, table)
+	}
 }
 
 // Every command that connects asks the server of HITLINE_ADDRESS, unless --connect names another.
 func TestAddressVariable(t *testing.T) {
-	done, refused := listenAndReply(t, replyDone), listenAndReply(t, replyRefused)
+	done, refused := listenAndReply(t, replyPing), listenAndReply(t, replyRefused)
 	commands := append([]string{"doctor --pool p"}, clientCommands...)
 	t.Setenv(connectflags.AddressVariable, refused)
 	for _, line := range commands {
@@ -247,23 +301,17 @@ func TestLost(t *testing.T) {
 
 // The group rank of the flags is in the request.
 func TestRankOnTheWire(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	got := make(chan []byte, 1)
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			close(got)
-			return
-		}
-		defer conn.Close()
-		want := len("\x01\x05store\x01\x08ggttppcc\x01\x02ll\x00\x02kk")
-		buf := make([]byte, want)
-		_, _ = io.ReadFull(conn, buf)
-		got <- buf
-		_, _ = io.WriteString(conn, replyDone)
-	}()
-	assert.Equal(t, "stored 2\n", runClient(t, "tcp://"+listener.Addr().String(), "store --group 1 --tp-rank 2 --pp-rank 3 --pcp-rank 4 --hashes-file -").stdout)
-	assert.Equal(t, "\x01\x05store\x01\x08\x00\x01\x00\x02\x00\x03\x00\x04\x01\x02\x00\x01\x00\x02\x00\x01", string(<-got))
+	got := make(chan [][]byte, 2)
+	address := listenAndServe(t, func(conn net.Conn) {
+		serveRequests(conn, func(frames [][]byte) []byte {
+			got <- frames
+			return []byte(replyDone)
+		})
+	})
+	assert.Equal(t, "stored 2\n", runClient(t, address, "store --group 1 --tp-rank 2 --pp-rank 3 --pcp-rank 4 --hashes-file -").stdout)
+	assert.Equal(t, "ping", string((<-got)[0]))
+	frames := <-got
+	assert.Equal(t, "store", string(frames[0]))
+	assert.Equal(t, "\x00\x01\x00\x02\x00\x03\x00\x04", string(frames[1]))
+	assert.Equal(t, "\x00\x01", string(frames[3]))
 }

@@ -39,6 +39,6 @@ With --json: {"round_trip_us": microseconds}.`,
 // ping returns the time of one round trip.
 func ping(ctx context.Context, c *client.Client) (time.Duration, error) {
 	sent := time.Now()
-	err := c.Ping(ctx)
+	_, err := c.Ping(ctx)
 	return time.Since(sent), err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -24,7 +25,7 @@ func newStatCmd() *cobra.Command {
 		Short: "Print the counters of the server",
 		Long: `stat prints what the server counts, one key a line.
 
-With --json: the server's own JSON.`,
+With --json: the same as one JSON object.`,
 		Example: "  hitline stat\n  hitline stat --json | jq .entries",
 		Args:    cli.NoArgs,
 	}
@@ -33,32 +34,24 @@ With --json: the server's own JSON.`,
 		if err := t.check(); err != nil {
 			return err
 		}
-		stat, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (json.RawMessage, error) { return c.Stat(ctx) })
+		stat, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (api.Stat, error) { return c.Stat(ctx) })
 		if err != nil {
 			return err
 		}
-		format := formatTable
-		if t.json {
-			format = formatLine
-		}
-		text, err := format(stat)
+		text, err := json.Marshal(stat)
 		if err != nil {
-			return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
+			return err
 		}
-		return printText(cmd, text)
+		if t.json {
+			return printText(cmd, string(text))
+		}
+		table, err := formatTable(text)
+		if err != nil {
+			return err
+		}
+		return printText(cmd, table)
 	}
 	return cmd
-}
-
-// formatLine returns a JSON document in one line. A document without line breaks is
-// returned unchanged.
-func formatLine(document json.RawMessage) (string, error) {
-	if !bytes.ContainsAny(document, "\r\n") {
-		return string(document), nil
-	}
-	var out bytes.Buffer
-	err := json.Compact(&out, document)
-	return out.String(), err
 }
 
 // formatTable writes a JSON object as a table: a line for each value, sorted, with the

@@ -41,33 +41,18 @@ func tokenServer(t *testing.T, listener net.Listener) {
 
 func serveTokens(conn net.Conn) {
 	defer conn.Close()
-	var in []byte
 	known := false
-	for buf := make([]byte, 4096); ; {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return
-		}
-		in = append(in, buf[:n]...)
-		frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
-		if err != nil {
-			continue
-		}
-		reply := netproto.AppendDone(nil, nil, nil)
+	serveRequests(conn, func(frames [][]byte) []byte {
 		switch request := string(frames[0]); {
 		case request == "auth":
-			known = string(frames[1]) == theToken
-			if !known {
-				reply = refused(api.RefusalNotAuthenticated, request, "no such token")
+			if known = string(frames[1]) == theToken; !known {
+				return refused(api.RefusalNotAuthenticated, request, "no such token")
 			}
 		case request != "ping" || !known:
-			reply = refused(api.RefusalNotAllowed, request, "not allowed: "+request)
+			return refused(api.RefusalNotAllowed, request, "not allowed: "+request)
 		}
-		in = in[used:]
-		if _, err := conn.Write(reply); err != nil {
-			return
-		}
-	}
+		return []byte(replyPing)
+	})
 }
 
 func refused(kind, request, reason string) []byte {
@@ -184,7 +169,7 @@ func TestClientTLS(t *testing.T) {
 	assert.Equal(t, exitDone, ping("--tls-server-name", "server.test").code)
 	assert.Equal(t, exitNoConnection, ping("--tls-server-name", "other.test").code)
 
-	plain := hitline(t, "", "ping", "--token-file=", "--connect", listenAndReply(t, replyDone))
+	plain := hitline(t, "", "ping", "--token-file=", "--connect", listenAndReply(t, replyPing))
 	assert.Equal(t, exitDone, plain.code, "the variables of TLS are of no concern without it: "+plain.stderr)
 	t.Setenv("HITLINE_TLS_KEY", "")
 	assert.Contains(t, ping().stderr, "HITLINE_TLS_CERT needs the key too: give --tls-key or HITLINE_TLS_KEY")

@@ -21,7 +21,7 @@ type Hit = coordinator.Hit
 //
 // Errors are those of the implementation, see lookup.Service and client.Client. Those of a change that
 // was done in part wrap ErrPartlyDone. Over a failing backend a Service returns a hit of 0 and no error. A
-// Client returns an error if the server cannot be reached, see client.WithFailOpen.
+// Client returns an error if the server cannot be reached, and a hit of 0 with it.
 //
 // All methods are safe for concurrent use. They wait until ctx ends at most. Over the
 // memory index of this process they do not wait.

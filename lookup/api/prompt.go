@@ -2,11 +2,8 @@ package api
 
 import (
 	"errors"
-	"fmt"
-	"math"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/netproto"
 )
 
 // PromptStore says what of a prompt is stored, and where. Which of its blocks those are the
@@ -48,39 +45,3 @@ var (
 	// is stored.
 	ErrNoStates = errors.New("from vLLM 0.29.0 on a mamba group stores the states that the engine names")
 )
-
-// Encode sets dst to the request. It fails with ErrPrompt if a number does not fit the wire.
-func (p *PromptStore) Encode(dst *netproto.Prompt) error {
-	if len(p.Ranks) > netproto.MaxRanks || len(p.States) > netproto.MaxStates {
-		return fmt.Errorf("%w: %d ranks and %d states, at most %d and %d are possible",
-			ErrPrompt, len(p.Ranks), len(p.States), netproto.MaxRanks, netproto.MaxStates)
-	}
-	*dst = netproto.Prompt{Ranks: dst.Ranks[:0], States: dst.States[:0]}
-	promptTokens := p.PromptTokens
-	if promptTokens == 0 {
-		promptTokens = int64(netproto.PromptTokensUnknown)
-	}
-	for _, f := range [...]struct {
-		name string
-		n    int64
-		to   *uint32
-	}{
-		{"num_tokens", p.NumTokens, &dst.NumTokens}, {"start_token", p.StartToken, &dst.StartToken},
-		{"prompt_tokens", promptTokens, &dst.PromptTokens}, {"first_hash", int64(p.FirstHash), &dst.FirstHash},
-	} {
-		if f.n < 0 || f.n > math.MaxUint32 {
-			return fmt.Errorf("%w: %s %d does not fit 32 bits", ErrPrompt, f.name, f.n)
-		}
-		*f.to = uint32(f.n)
-	}
-	for _, r := range p.Ranks {
-		dst.AddRank(netproto.Rank(r))
-	}
-	for _, s := range p.States {
-		if s.Group < 0 || int64(s.Group) > math.MaxUint32 || s.Tokens < 0 || s.Tokens > math.MaxUint32 {
-			return fmt.Errorf("%w: a state of group %d at token %d does not fit 32 bits", ErrPrompt, s.Group, s.Tokens)
-		}
-		dst.AddState(uint32(s.Group), uint32(s.Tokens))
-	}
-	return nil
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,9 +47,9 @@ func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 
 // empty reports whether the client has no pending id, answer, copy or queued call.
 func (a *AsyncClient) empty() bool {
-	a.pipe.mu.Lock()
-	defer a.pipe.mu.Unlock()
-	return len(a.pending) == 0 && a.answered.Len() == 0 && a.copiedBytes == 0 && len(a.pipe.queue) == 0
+	a.transport.mu.Lock()
+	defer a.transport.mu.Unlock()
+	return len(a.pending) == 0 && a.answered.Len() == 0 && a.copiedBytes == 0 && len(a.transport.queue) == 0
 }
 
 // The reference's test_lookup_key_client_non_block_lookup_async: nothing while it
@@ -142,7 +141,7 @@ func TestAsyncDiscardWhileUnderWay(t *testing.T) {
 		hit, ready, _ := a.Poll("r", 64, coordinator.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.EqualValues(t, 64, hit.Tokens)
-		require.Zero(t, a.pipe.inFlight())
+		require.Zero(t, a.transport.inFlight.len())
 		require.True(t, a.empty())
 	})
 }
@@ -157,11 +156,13 @@ func TestAsyncCopiesHashes(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ready)
 		clear(hashes)
-		require.Equal(t, "aabbcc", string((<-held).frames[3]))
+		r := <-held
+		require.Equal(t, "aabbcc", string(r.frames[3]))
+		r.reply()
 		synctest.Wait()
-		a.pipe.mu.Lock()
-		defer a.pipe.mu.Unlock()
-		require.Zero(t, a.copiedBytes, "the copy is released when it is written")
+		a.transport.mu.Lock()
+		defer a.transport.mu.Unlock()
+		require.Zero(t, a.copiedBytes, "the copy is released when it is answered")
 	})
 }
 
@@ -222,7 +223,7 @@ func TestAsyncResetWaitsForLookups(t *testing.T) {
 			notReady(t, a, fmt.Sprint(i), i)
 		}
 		done := make(chan error, 1)
-		go func() { done <- a.Reset(background) }()
+		go func() { done <- a.reset(background) }()
 		synctest.Wait()
 		notReady(t, a, "behind", 5)
 		var order []string
@@ -236,7 +237,7 @@ func TestAsyncResetWaitsForLookups(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(background, time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, a.Reset(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, a.reset(ctx), context.DeadlineExceeded)
 	})
 }
 
@@ -247,9 +248,9 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 		notReady(t, a, "r", 48)
 		<-held
 		done := make(chan error, 1)
-		go func() { done <- a.Reset(background) }()
+		go func() { done <- a.reset(background) }()
 		<-held
-		require.NoError(t, a.Close())
+		a.transport.close()
 		require.ErrorIs(t, <-done, ErrConnect)
 		for _, id := range []string{"r", "r", "new"} {
 			hit, ready, err := a.Poll(id, 48, coordinator.NewHashes(nil, 0))
@@ -259,7 +260,7 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 		}
 		require.True(t, a.empty())
 		a.Discard("r")
-		require.NoError(t, a.Close())
+		a.transport.close()
 	})
 }
 
@@ -267,7 +268,8 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 func TestAsyncMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
-		a := fakeAsync(t, f, WithPending(3, 100), WithTimeout(0))
+		a := fakeAsync(t, f, WithTimeout(time.Hour))
+		a.maxIDs, a.maxBytes = 3, 100
 		for i := range uint32(3) {
 			notReady(t, a, fmt.Sprint(i), i)
 		}
@@ -305,17 +307,18 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 // Ids that are never polled again take no more memory than the bound.
 func TestAsyncAbandonedIDs(t *testing.T) {
 	noLeaks(t)
-	a := fakeAsync(t, &fakeServer{}, WithPending(50, 1<<20))
+	a := fakeAsync(t, &fakeServer{})
+	a.maxIDs, a.maxBytes = 50, 1<<20
 	for i := range 5000 {
 		_, _, err := a.Poll(fmt.Sprint(i), 16, coordinator.NewHashes(make([]byte, 320), 32))
 		if err != nil {
 			require.ErrorIs(t, err, ErrPending)
 			time.Sleep(time.Millisecond)
 		}
-		a.pipe.mu.Lock()
+		a.transport.mu.Lock()
 		require.LessOrEqual(t, len(a.pending), 50)
 		require.LessOrEqual(t, a.copiedBytes, 1<<20)
-		a.pipe.mu.Unlock()
+		a.transport.mu.Unlock()
 	}
 }
 
@@ -424,7 +427,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 	}
 	time.Sleep(5 * time.Second) // a connection on which nothing comes is given up after one
 	require.True(t, a.empty())
-	require.Zero(t, a.pipe.inFlight())
+	require.Zero(t, a.transport.inFlight.len())
 }
 
 // A server that is away costs an asynchronous lookup nothing but its hit, and is
@@ -439,7 +442,7 @@ func TestAsyncRecovers(t *testing.T) {
 			}
 			return nil
 		}}
-		a := fakeAsync(t, f, WithFailOpen())
+		a := lazyClient(t, f.dialer(), defaultTimeout).Async()
 		notReady(t, a, "r", 48)
 		synctest.Wait()
 		_, ready, err := a.Poll("r", 48, coordinator.NewHashes(nil, 0))
@@ -458,10 +461,9 @@ func TestAsyncServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, blocks16, server.Limits{})
 	keys := lookuptest.Chain("async", 100, 32)
-	require.NoError(t, dialTest(t, s).Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
-	require.NoError(t, err)
-	defer a.Close()
+	c := dialTest(t, s)
+	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	a := c.Async()
 	for range 3 {
 		_, ready, err := a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
 		require.NoError(t, err)
@@ -470,50 +472,9 @@ func TestAsyncServer(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1600, hit)
 	}
-	require.NoError(t, a.Reset(background))
+	require.NoError(t, a.reset(background))
 	_, _, _ = a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
 	hit, err := pollReady(t, a, "r")
 	require.NoError(t, err)
 	require.Zero(t, hit)
-}
-
-// Ids whose hashes are being copied count as pending.
-func TestAsyncPendingWhileCopying(t *testing.T) {
-	f, _ := heldServer()
-	f.pipes = false
-	a := fakeAsync(t, f, WithPending(1, 1<<30))
-	hashes := make([]byte, 16<<20) // a copy of which takes a while
-	var all sync.WaitGroup
-	var sent atomic.Int64
-	for i := range 6 {
-		all.Go(func() {
-			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, coordinator.NewHashes(hashes, 32)); !ready {
-				sent.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	require.EqualValues(t, 1, sent.Load())
-}
-
-// A call that ends while its hashes are copied is not sent and keeps nothing.
-func TestAsyncDiscardWhileCopying(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one, nobody looks in between
-	a := fakeAsync(t, &fakeServer{pipes: true, answer: func(*fakeRequest) {}})
-	hashes := coordinator.NewHashes(make([]byte, 4<<20), 32)
-	lookuptest.Eventually(t, "a call is discarded while its hashes are copied", func() (caught bool) {
-		var poll sync.WaitGroup
-		poll.Go(func() { _, _, _ = a.Poll("r", 16, hashes) })
-		for seen := false; !seen; runtime.Gosched() {
-			a.pipe.mu.Lock()
-			if cl := a.pending["r"]; cl != nil {
-				seen, caught = true, cl.state == callPreparing
-				a.removePending(cl)
-			}
-			a.pipe.mu.Unlock()
-		}
-		poll.Wait()
-		return caught
-	})
-	lookuptest.Eventually(t, "nothing is kept", a.empty)
 }

@@ -34,7 +34,7 @@ func BenchmarkClientPipeline(b *testing.B) {
 	for _, n := range []int{64, 512} {
 		keys := lookuptest.Chain("bench", n, 32)
 		tokens := uint32(16 * n)
-		c, err := Dial(background, addr, WithPipeline())
+		c, err := Dial(background, addr)
 		require.NoError(b, err)
 		defer c.Close()
 		require.NoError(b, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -52,6 +54,10 @@ type fakeServer struct {
 	answer func(r *fakeRequest)
 	// refuse, if set, fails an attempt to connect.
 	refuse func() error
+	// limits are told in the reply to the ping of the setup, unless they are zero.
+	limits api.Limits
+	// showSetup gives the ping of the setup to answer, too.
+	showSetup bool
 
 	dials, cuts atomic.Int64
 	all         sync.WaitGroup
@@ -72,14 +78,25 @@ func (r *fakeRequest) reply() {
 		r.conn.send(netproto.AppendHit(nil, r.envelope, r.numTokens))
 		return
 	}
+	if r.tag == "ping" {
+		r.replyPing(r.conn.server.limits)
+		return
+	}
 	r.conn.send(netproto.AppendDone(nil, r.envelope, nil))
+}
+
+// replyPing tells limits.
+func (r *fakeRequest) replyPing(limits api.Limits) {
+	doc, _ := json.Marshal(api.Instance{Limits: limits})
+	r.conn.send(netproto.AppendDone(nil, r.envelope, netproto.AppendFrame(nil, doc, false)))
 }
 
 // fakeConn is the server's end.
 type fakeConn struct {
 	net.Conn
 	server *fakeServer
-	left   int // of the budget, while more than 0; less than 0 for no end
+	pinged bool // the ping of the setup has come
+	left   int  // of the budget, while more than 0; less than 0 for no end
 	mu     sync.Mutex
 	more   sync.Cond
 	out    []byte
@@ -228,7 +245,11 @@ func (c *fakeConn) serve() {
 				r.numTokens = binary.BigEndian.Uint32(frames[1])
 			}
 			r.frames = frames
-			if c.server.answer != nil {
+			isSetup := r.tag == "ping" && !c.pinged
+			c.pinged = c.pinged || isSetup
+			if isSetup && !c.server.showSetup {
+				r.replyPing(c.server.limits)
+			} else if c.server.answer != nil {
 				c.server.answer(r)
 			} else {
 				r.reply()
@@ -287,22 +308,28 @@ func fakeClient(t testing.TB, f *fakeServer, opts ...Option) *Client {
 // fakeAsync is an asynchronous client of f.
 func fakeAsync(t testing.TB, f *fakeServer, opts ...Option) *AsyncClient {
 	t.Helper()
-	t.Cleanup(f.all.Wait)
-	a, err := dialAsync(context.Background(), f.dialer(), append([]Option{WithTimeout(lookuptest.Patience)}, opts...))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, a.Close()) })
-	return a
+	return fakeClient(t, f, opts...).Async()
 }
 
-// clientKinds are the options of the two kinds of Client: a pool and a pipe.
-var clientKinds = map[string][]Option{"pool": nil, "pipeline": {WithPipeline()}}
+func (a *AsyncClient) reset(ctx context.Context) error { return (&Client{a.transport}).Reset(ctx) }
 
-// eachKind runs a test with the options of each of clientKinds, over sockets and over TLS.
-func eachKind(t *testing.T, run func(t *testing.T, secure bool, opts []Option)) {
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) { run(t, false, opts) })
-		t.Run(name+" over TLS", func(t *testing.T) { run(t, true, opts) })
-	}
+// lazyClient is a client that is not connected yet.
+func lazyClient(t testing.TB, d *dialer, timeout time.Duration) *Client {
+	c := &Client{newTransport(d, timeout)}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ping makes a round trip.
+func ping(c *Client) error {
+	_, err := c.Ping(background)
+	return err
+}
+
+// eachKind runs a test over sockets and over TLS.
+func eachKind(t *testing.T, run func(t *testing.T, secure bool)) {
+	t.Run("socket", func(t *testing.T) { run(t, false) })
+	t.Run("TLS", func(t *testing.T) { run(t, true) })
 }
 
 // scaled makes a count smaller where tests are to be short or slow.

@@ -2,12 +2,11 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -21,16 +20,11 @@ const (
 	maxBackoff = time.Second
 )
 
-// dialer makes connections to one server, with a backoff while it cannot be reached. It is
-// safe for concurrent use.
+// dialer makes connections to one server, with a backoff while it cannot be reached.
 type dialer struct {
-	open  func(ctx context.Context) (net.Conn, error)
-	dials atomic.Int64 // connections made
-
-	token       tokenFunc                // nil for none
-	description []byte                   // of the pool, sent on each connection; nil for none
-	pool        atomic.Pointer[api.Pool] // of the last reply to it, nil before
-	instances   *instanceWatch           // nil without WithOnInstance
+	open        func(ctx context.Context) (net.Conn, error)
+	token       tokenFunc // nil for none
+	description []byte    // of the pool, sent on each connection; nil for none
 
 	mu          sync.Mutex
 	backoff     *backoff.ExponentialBackOff
@@ -38,34 +32,24 @@ type dialer struct {
 	nextAttempt time.Time // the end of the backoff, valid if lastErr is not nil
 }
 
-// dialerFor returns a dialer for an address, or ErrRequest if api.SplitAddress refuses it.
-func dialerFor(addr string, dial dialFunc, secure *tls.Config) (*dialer, error) {
-	network, target, err := api.SplitAddress(addr)
-	if err != nil {
-		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
-	}
-	if network == "tls" {
-		dial = dial.overTLS(secure)
-	}
-	return newDialer(func(ctx context.Context) (net.Conn, error) {
-		return dial(ctx, network, target)
-	}), nil
-}
-
-// dialer returns the dialer of a configuration.
+// dialer returns the dialer of a configuration for an address, or ErrRequest.
 func (c config) dialer(addr string) (*dialer, error) {
-	if c.descriptionErr != nil {
+	network, target, err := api.SplitAddress(addr)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
+	case c.descriptionErr != nil:
 		return nil, fmt.Errorf("%w: pool: %w", ErrRequest, c.descriptionErr)
-	}
-	if c.tokenErr != nil {
+	case c.tokenErr != nil:
 		return nil, fmt.Errorf("%w: %w", ErrRequest, c.tokenErr)
 	}
-	d, err := dialerFor(addr, c.dial, c.tls)
-	if err == nil {
-		d.token = c.token
-		d.description, d.instances = c.description, newInstanceWatch(c.onInstance)
+	dial := c.dial
+	if network == "tls" {
+		dial = dial.overTLS(c.tls)
 	}
-	return d, err
+	d := newDialer(func(ctx context.Context) (net.Conn, error) { return dial(ctx, network, target) })
+	d.token, d.description = c.token, c.description
+	return d, nil
 }
 
 // newDialer returns a dialer that makes connections with open.
@@ -76,82 +60,45 @@ func newDialer(open func(ctx context.Context) (net.Conn, error)) *dialer {
 	return &dialer{open: open, backoff: policy}
 }
 
-// dial makes a connection. During a backoff it fails at once with the last error. deadline
-// bounds it as ctx does, unless it is zero.
-func (d *dialer) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	begun := time.Now()
-	if err := d.checkBackoff(begun); err != nil {
-		return nil, err
+// dial makes a connection within timeout, and returns the token to send on it. During a backoff it
+// fails at once with the last error.
+func (d *dialer) dial(ctx context.Context, timeout time.Duration) (nc net.Conn, token string, err error) {
+	if err := d.checkBackoff(); err != nil {
+		return nil, "", err
 	}
-	callerCtx := ctx
-	if !deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if d.token != nil {
+		token, err = d.token()
 	}
-	nc, err := d.connect(ctx, deadline)
+	if err == nil {
+		nc, err = d.open(ctx)
+	}
 	if err != nil {
-		cause := ctx.Err()
-		// An attempt that was canceled, or had less than minBackoff, is no evidence that the
-		// server is down.
-		if cause == nil || !errors.Is(cause, context.Canceled) && time.Since(begun) >= minBackoff {
-			d.recordFailure(begun, err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // which is of no caller
+			err = fmt.Errorf("%w: %v", os.ErrDeadlineExceeded, err) //nolint:errorlint // see above
 		}
-		return nil, dialError(callerCtx, cause, deadline, err)
+		d.recordFailure(err)
 	}
-	d.dials.Add(1)
-	return nc, nil
-}
-
-// connect makes a connection and sends the token and the description of the pool.
-func (d *dialer) connect(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	token, err := d.readToken()
-	if err != nil {
-		return nil, err
-	}
-	nc, err := d.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.introduce(ctx, nc, deadline, token); err != nil {
-		closeConn(nc)
-		return nil, err
-	}
-	return nc, nil
-}
-
-// dialError returns the error of a failed dial. cause is the error of the dial's context,
-// nil if that did not end it; it becomes the caller's context error or the client's timeout.
-func dialError(callerCtx context.Context, cause error, deadline time.Time, err error) error {
-	switch {
-	case cause == nil:
-		return err
-	case errors.Is(cause, context.DeadlineExceeded) && !deadline.IsZero():
-		return fmt.Errorf("%w: %v", timeoutError(callerCtx, deadline), err) //nolint:errorlint // err wraps the context's error in both cases
-	case errors.Is(err, cause):
-		return err
-	}
-	return fmt.Errorf("%w: %w", cause, err)
+	return nc, token, err
 }
 
 // checkBackoff returns the last error during a backoff, nil after it.
-func (d *dialer) checkBackoff(now time.Time) error {
+func (d *dialer) checkBackoff() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lastErr == nil || !now.Before(d.nextAttempt) {
+	wait := time.Until(d.nextAttempt)
+	if d.lastErr == nil || wait <= 0 {
 		return nil
 	}
-	return fmt.Errorf("next attempt in %v: %w", d.nextAttempt.Sub(now).Round(time.Millisecond), d.lastErr)
+	return fmt.Errorf("next attempt in %v: %w", wait.Round(time.Millisecond), d.lastErr)
 }
 
-// recordFailure begins a backoff. The attempt that began at begun failed, or its
-// connection did before its first reply. Concurrent attempts count as one.
-func (d *dialer) recordFailure(begun time.Time, err error) {
+// recordFailure begins a backoff: an attempt failed, or its connection did before the server had
+// answered.
+func (d *dialer) recordFailure(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lastErr != nil && begun.Before(d.nextAttempt) {
-		return
-	}
 	if !isConnError(err) { // a timeout of this call must not match that of a later one
 		err = errors.New(err.Error())
 	}

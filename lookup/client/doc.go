@@ -2,62 +2,61 @@
 // docs/protocol.md over TCP, TLS and unix sockets. It links neither the server nor the index,
 // and starts no goroutine before a client is made.
 //
-// # Clients
+// # What happens to a call
 //
-//   - [Client] waits for each answer. Its calls share a pool of connections, or one
-//     connection with [WithPipeline].
-//   - [AsyncClient] does not wait. A scheduler polls it for the answers.
+// A method of [Client] makes a call of its arguments and queues it. The transport's writer takes
+// calls from the queue, in order, while the server's limits allow it. It gives each a slot, whose
+// number is the envelope, and writes many calls at once. The transport's reader finds the call of
+// each reply by its envelope, checks the reply, and wakes the caller. A caller whose context ends
+// abandons its call: its slot stays until the reply comes, which is dropped.
+//
+// The writer dials when there is a call and no connection. In front of the first call it writes the
+// setup: the token, the description of the pool, and a ping, which tells the limits. No answer is
+// given out before the replies to the setup are. A connection that breaks fails its calls.
+//
+// [Client.Batch] queues many calls and waits for all. [AsyncClient] queues calls and lets a
+// scheduler poll for their answers.
 //
 // # Glossary
 //
-//   - exchange: one request and its reply, or the requests of one batch and their replies.
-//   - call: one request that shares a pipe with others.
-//   - pipe: a connection with many requests in flight, matched to their replies by ids.
 //   - blob: the hashes or keys of a request, joined. head: the rest of it, encoded.
+//   - call: a request, how far it has come, and its answer.
+//   - in flight: written, and not answered.
+//   - setup: the requests in front of the first call of a connection.
 //
 // # Layout
 //
-//	options.go        what can be configured, and the defaults
-//	errors.go         sentinels, and which error gets which
 //	client.go         Client: one method for each request
-//	batch.go          many lookups in one write
-//	masks.go          a Client's plans and requests for masks; store_prompt.go stores of prompts
-//	instance.go       which run of a server a connection is to
-//	async.go          AsyncClient
-//	request.go        a request, encoded; reply.go a reply, decoded
-//	token.go          tokens; tls.go TLS
-//	introduce.go      what is sent first on a connection
-//	pool.go           connections of one exchange at a time; conn.go one of them
-//	conn_check_*.go   whether an idle connection is still open
-//	pipe.go           a pipe and its owner; pipe_write.go, pipe_read.go its two directions
-//	calls.go          the calls of a pipe: queued, awaited, abandoned
-//	slots.go          the requests in flight; envelope.go their ids
+//	batch.go          many lookups; async.go AsyncClient
+//	masks.go          plans and masks; store_prompt.go stores of prompts; pool.go descriptions of pools
+//	request.go        a request, encoded; reply.go a reply, checked
+//	errors.go         sentinels, and which error gets which
+//	options.go        what can be configured; token.go tokens; tls.go TLS
+//	transport.go      the connection and its writer; read.go its reader; setup.go its first requests
+//	calls.go          calls: queued, awaited, abandoned, sent again
+//	flight.go         the requests in flight, and the limits; envelope.go their ids
 //	dialer.go         connections are made, with a backoff
 //
 // # Invariants
 //
-//   - No request is sent twice.
-//   - A call returns within milliseconds of its deadline or of its context's end.
+//   - A request is sent once, unless the server has refused it as busy.
+//   - A call returns within milliseconds of its context's end or of its deadline.
 //   - After a call returns, nothing reads its arguments.
-//   - A connection that failed, or whose exchange was abandoned, is never reused.
-//   - Lookup, and Batch over many lookups, allocate nothing but tail boundaries in the
-//     steady state.
+//   - No more requests and bytes are in flight than the server has told.
+//   - Lookup allocates nothing but tail boundaries in the steady state.
 //
 // # TLS
 //
-// All this holds over TLS too. What differs:
-//
-//   - Requests are written in records of 16 KiB, which copies them.
-//   - Close ends the connection below TLS and sends no close_notify, which could wait for the
-//     server. Nothing is lost by that: the length of each message is in it.
-//   - A connection on which the server sends anything while it is idle, as a session ticket, is
-//     replaced by a new one before the next call.
-//   - The server refuses a client certificate after the handshake: see [WithTLS].
+// All this holds over TLS too. What differs: large blobs are copied before they are written, as an
+// interrupted TLS connection cannot go on. Close ends the connection below TLS and sends no
+// close_notify, which could wait for the server. Nothing is lost by that: the length of each message
+// is in it.
 //
 // # Concurrency and ownership
 //
-// Client and AsyncClient are safe for concurrent use. A Client without WithPipeline reads
-// and writes on its caller's goroutine. A pipe has two goroutines: one owns the connection
-// and writes, the other reads. Arguments are borrowed until the call returns; AsyncClient
-// copies the hashes. Results belong to the caller.
+// Client and AsyncClient are safe for concurrent use. Arguments are borrowed until the call
+// returns; AsyncClient copies the hashes. Results belong to the caller.
+//
+// Programs are promised the packages lookup, lookup/api, lookup/client, lookup/server and
+// coordinator.
 package client

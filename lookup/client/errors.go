@@ -6,50 +6,93 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
+
+	"github.com/hitline/hitline/lookup/api"
 )
 
-// Every error of a call wraps one of these. Match them with errors.Is.
+// Every error of a call wraps one of these, but for that of a request that was done in part, which
+// wraps api.ErrPartlyDone. Match them with errors.Is.
 var (
-	// ErrRefused says that the server answered 00: it understood the request but did
-	// not serve it.
+	// ErrRefused says that the server answered 00: it understood the request but did not serve
+	// it. The error is a *RefusedError.
 	ErrRefused = errors.New("client: refused by the server")
-	// ErrNotAllowed says that the client may not make this request: neither its token or client
-	// certificate nor the listener of the server allows it. It comes together with ErrRefused.
-	ErrNotAllowed = errors.New("client: not allowed")
-	// ErrNotAuthenticated says that the server has refused the client's token. It comes
-	// together with ErrRefused.
-	ErrNotAuthenticated = errors.New("client: not authenticated")
 	// ErrConnect says that the server could not be reached or the connection was lost.
 	// The request may have taken effect.
 	ErrConnect = errors.New("client: no connection")
-	// ErrNoAnswer says that the call's timeout passed or its context ended before an
-	// answer came. If the request was sent, it may have taken effect or still do so. It
-	// was not sent if all connections were in use or the context had already ended.
+	// ErrNoAnswer says that the call's context ended, or the client's timeout passed, before an
+	// answer came. If the request was sent, it may have taken effect or still do so. If the error
+	// wraps ErrBusy too, the server refused it until then.
 	ErrNoAnswer = errors.New("client: no answer")
-	// ErrReply says that the server's reply does not follow docs/protocol.md.
+	// ErrReply says that the server's reply does not follow docs/protocol.md, or cannot be
+	// the answer to what was asked.
 	ErrReply = errors.New("client: bad reply")
 	// ErrRequest says that the arguments cannot be sent. Nothing was sent.
 	ErrRequest = errors.New("client: bad request")
-	// ErrFailedOpen says that a lookup was not answered and counts as a miss: see
-	// WithFailOpen. The error that wraps it also wraps the cause.
-	ErrFailedOpen = errors.New("client: not answered, taken for a miss")
-	// ErrPending says that one more lookup of an AsyncClient would exceed the bounds of
-	// WithPending.
+	// ErrPending says that one more lookup would exceed the bounds of an AsyncClient.
 	ErrPending = errors.New("client: too many lookups are pending")
 )
 
-// refusedError is the ErrRefused of a server that gives a reason.
-type refusedError struct {
-	kind error  // ErrNotAllowed, ErrNotAuthenticated or nil
-	text string // of the server
+// The codes of a refusal. A *RefusedError wraps one of these, too, if the server tells a code.
+var (
+	// ErrUnknownRequest says that the server knows no such request.
+	ErrUnknownRequest = errors.New("client: unknown request")
+	// ErrBadRequest says that the request, or its description of a prompt or a pool, is wrong.
+	ErrBadRequest = errors.New("client: the server finds the request wrong")
+	// ErrNoPool says that the connection has no pool, or the server none of this name.
+	ErrNoPool = errors.New("client: no pool")
+	// ErrPoolDiffers says that the server has the described pool otherwise: see WithPool.
+	// RefusedError.Differences has each field with both values.
+	ErrPoolDiffers = errors.New("client: the pool differs")
+	// ErrNotAllowed says that the client may not make this request: neither its token or client
+	// certificate nor the listener of the server allows it.
+	ErrNotAllowed = errors.New("client: not allowed")
+	// ErrNotAuthenticated says that the server has refused the client's token.
+	ErrNotAuthenticated = errors.New("client: not authenticated")
+	// ErrUnsupported says that the pool or the store cannot do it.
+	ErrUnsupported = errors.New("client: not supported")
+	// ErrTooLarge says that the request exceeds a limit of the server.
+	ErrTooLarge = errors.New("client: too large")
+	// ErrBusy says that the server held as many requests as it may. The client has tried again
+	// until the call's time was up.
+	ErrBusy = errors.New("client: the server is busy")
+	// ErrStoreFailed says that the store behind the server has failed or did not answer in time.
+	ErrStoreFailed = errors.New("client: the store has failed")
+)
+
+// refusals are the errors of the codes.
+var refusals = map[string]error{
+	api.RefusalUnknownRequest:   ErrUnknownRequest,
+	api.RefusalBadRequest:       ErrBadRequest,
+	api.RefusalNoPool:           ErrNoPool,
+	api.RefusalPoolDiffers:      ErrPoolDiffers,
+	api.RefusalNotAllowed:       ErrNotAllowed,
+	api.RefusalNotAuthenticated: ErrNotAuthenticated,
+	api.RefusalUnsupported:      ErrUnsupported,
+	api.RefusalTooLarge:         ErrTooLarge,
+	api.RefusalBusy:             ErrBusy,
+	api.RefusalStoreFailed:      ErrStoreFailed,
+	api.RefusalPartlyDone:       api.ErrPartlyDone, // of a reset
 }
 
-func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.text }
+// RefusedError is the ErrRefused of a server. Its code is empty if the server has told none.
+type RefusedError struct {
+	api.Refusal
+	Text string // of the server; may be empty
+}
 
-// Is reports whether target is ErrRefused or the kind.
-func (e *refusedError) Is(target error) bool {
-	return target == ErrRefused || target == e.kind
+func (e *RefusedError) Error() string {
+	switch {
+	case e.Text != "":
+		return ErrRefused.Error() + ": " + e.Text
+	case e.Refusal.Refusal != "":
+		return ErrRefused.Error() + ": " + e.Refusal.Refusal
+	}
+	return ErrRefused.Error()
+}
+
+// Is reports whether target is ErrRefused or the error of the code.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrRefused || target == refusals[e.Refusal.Refusal]
 }
 
 // connectError wraps an error in ErrConnect unless it wraps a sentinel already.
@@ -81,22 +124,12 @@ func isConnError(err error) bool {
 		!errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// timeoutError returns the error of a call that reached its deadline: the context's if
-// that set the deadline, otherwise the client's.
-func timeoutError(ctx context.Context, deadline time.Time) error {
-	if at, ok := ctx.Deadline(); ok && !at.After(deadline) {
-		return errContextDeadline
-	}
-	return os.ErrDeadlineExceeded
-}
-
-// errContextDeadline says that a context's deadline has passed. The context's own Err may
-// still be nil for a moment.
-var errContextDeadline = fmt.Errorf("%w: %w", context.DeadlineExceeded, os.ErrDeadlineExceeded)
-
-// errClosed is the cause of every error after Close.
-var errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
-
-// errHit is the ErrReply of a lookup whose reply is well framed and no hit. The connection
-// can still be used.
-var errHit = fmt.Errorf("%w: not a hit", ErrReply)
+var (
+	// errClosed is the cause of every error after Close.
+	errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
+	// errHit is the ErrReply of a lookup whose reply is well framed and no hit. The connection
+	// can still be used.
+	errHit = fmt.Errorf("%w: not a hit", ErrReply)
+	// errExpired is the error of a lookup of an AsyncClient that was not sent in time.
+	errExpired = fmt.Errorf("%w: %w", ErrNoAnswer, os.ErrDeadlineExceeded)
+)

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"log/slog"
 	"testing"
 	"time"
@@ -67,9 +66,8 @@ func dialTest(t testing.TB, s testServer, opts ...Option) *Client {
 
 func statOf(t testing.TB, c *Client) (st api.Stat) {
 	t.Helper()
-	raw, err := c.Stat(context.Background())
+	st, err := c.Stat(context.Background())
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(raw, &st))
 	return st
 }
 

@@ -11,35 +11,29 @@ import (
 )
 
 // Plan is Lookup with the chunks to load for the hit, in one request. It counts as a lookup.
-// If it fails with WithFailOpen the hit is 0, without masks.
 //
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute: ask LoadMask for the masks of the lowered hit.
 func (c *Client) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
-	plan, err := c.plan(ctx, numTokens, hashes)
-	return plan, c.wrapFailedOpen(err)
-}
-
-// plan is Plan without ErrFailedOpen.
-func (c *Client) plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (plan api.Plan, err error) {
 	r, err := hashesRequest(netproto.TagPlan, numTokens, hashes)
 	if err != nil {
-		return plan, err
+		return api.Plan{}, err
 	}
 	frames, err := c.roundTrip(ctx, r)
 	if err != nil {
-		return plan, err
+		return api.Plan{}, err
 	}
 	if len(frames) != 3 {
-		return plan, fmt.Errorf("%w: plan with %d frames", ErrReply, len(frames))
+		return api.Plan{}, fmt.Errorf("%w: plan with %d frames", ErrReply, len(frames))
 	}
-	hit, err := parseHit(frames[1])
+	pool := c.transport.lastPool()
+	hit, err := parseHit(frames[1], r.numTokens, pool)
 	if err != nil {
-		return plan, err
+		return api.Plan{}, err
 	}
-	masks, err := parseMasks(frames[2])
+	masks, err := parseMasks(frames[2], pool)
 	if err != nil {
-		return plan, err
+		return api.Plan{}, err
 	}
 	return api.Plan{Hit: hit, Masks: masks}, nil
 }
@@ -96,11 +90,11 @@ func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto
 	if len(frames) != 2 {
 		return nil, fmt.Errorf("%w: %s with %d frames", ErrReply, tag, len(frames))
 	}
-	return parseMasks(frames[1])
+	return parseMasks(frames[1], c.transport.lastPool())
 }
 
-// parseMasks returns the masks of a frame.
-func parseMasks(frame []byte) ([]api.Mask, error) {
+// parseMasks returns the masks of a frame. pool is nil if it is not known.
+func parseMasks(frame []byte, pool *api.Pool) ([]api.Mask, error) {
 	parsed, ok := netproto.ParseMasks(frame)
 	if !ok {
 		return nil, fmt.Errorf("%w: %d bytes are no masks", ErrReply, len(frame))
@@ -115,6 +109,17 @@ func parseMasks(frame []byte) ([]api.Mask, error) {
 			mask.Runs = append(mask.Runs, api.ChunkRun{Start: int64(run.Start), End: int64(run.End)})
 		}
 		masks = append(masks, mask)
+	}
+	if pool == nil {
+		return masks, nil
+	}
+	if len(masks) != len(pool.Pool.Groups) {
+		return nil, fmt.Errorf("%w: %d masks for %d groups", ErrReply, len(masks), len(pool.Pool.Groups))
+	}
+	for _, m := range masks {
+		if m.Group >= len(pool.Groups) {
+			return nil, fmt.Errorf("%w: a mask of group %d of %d", ErrReply, m.Group, len(pool.Groups))
+		}
 	}
 	return masks, nil
 }

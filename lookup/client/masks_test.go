@@ -71,111 +71,99 @@ func newRepliesServer() *repliesServer {
 	return s
 }
 
-// TestClientMasks has every call and every reply that there may be, by both kinds of client.
+// TestClientMasks has every call and every reply that there may be.
 func TestClientMasks(t *testing.T) {
-	for kind, opts := range clientKinds {
-		s := newRepliesServer()
-		c := fakeClient(t, &s.fakeServer, opts...)
-		for name, m := range maskCalls {
-			s.reply.Store(lookuptest.Encode([]byte{1}, aMask))
-			masks, err := m.call(c)
-			require.NoError(t, err, "%s, %s", kind, name)
-			require.Equal(t, parsedMask, masks)
-			require.Equal(t, m.frames, s.sent.Load())
-			s.reply.Store(lookuptest.Encode([]byte{0}, []byte("not today")))
+	s := newRepliesServer()
+	c := fakeClient(t, &s.fakeServer)
+	for name, m := range maskCalls {
+		s.reply.Store(lookuptest.Encode([]byte{1}, aMask))
+		masks, err := m.call(c)
+		require.NoError(t, err, name)
+		require.Equal(t, parsedMask, masks)
+		require.Equal(t, m.frames, s.sent.Load())
+		s.reply.Store(lookuptest.Encode([]byte{0}, []byte("not today")))
+		_, err = m.call(c)
+		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorContains(t, err, "not today")
+		for what, bad := range map[string][]byte{
+			"no masks": lookuptest.Encode([]byte{1}), "cut": lookuptest.Encode([]byte{1}, aMask[1:]),
+			"a frame too many": lookuptest.Encode([]byte{1}, aMask, nil), "another status": lookuptest.Encode([]byte{2}, aMask),
+		} {
+			s.reply.Store(bad)
 			_, err = m.call(c)
-			require.ErrorIs(t, err, ErrRefused)
-			require.ErrorContains(t, err, "not today")
-			for what, bad := range map[string][]byte{
-				"no masks": lookuptest.Encode([]byte{1}), "cut": lookuptest.Encode([]byte{1}, aMask[1:]),
-				"a frame too many": lookuptest.Encode([]byte{1}, aMask, nil), "another status": lookuptest.Encode([]byte{2}, aMask),
-			} {
-				s.reply.Store(bad)
-				_, err = m.call(c)
-				require.ErrorIs(t, err, ErrReply, "%s, %s, %s", kind, name, what)
-			}
-			s.sent.Store([][]byte(nil))
-			for _, call := range m.invalid {
-				_, err = call(c)
-				require.ErrorIs(t, err, ErrRequest, name)
-			}
-			require.Nil(t, s.sent.Load())
+			require.ErrorIs(t, err, ErrReply, "%s, %s", name, what)
 		}
+		s.sent.Store([][]byte(nil))
+		for _, call := range m.invalid {
+			_, err = call(c)
+			require.ErrorIs(t, err, ErrRequest, name)
+		}
+		require.Nil(t, s.sent.Load())
 	}
 }
 
-// TestClientPlan has every reply to a plan that there may be, by both kinds of client.
+// TestClientPlan has every reply to a plan that there may be.
 func TestClientPlan(t *testing.T) {
 	hashes := coordinator.NewHashes([]byte("aabbcc"), 2)
-	for kind, opts := range clientKinds {
-		s, failing := newRepliesServer(), newRepliesServer()
-		c := fakeClient(t, &s.fakeServer, opts...)
-		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48), aMask))
-		plan, err := c.Plan(background, 50, hashes)
-		require.NoError(t, err, kind)
-		require.Equal(t, api.Plan{Hit: api.Hit{Tokens: 48}, Masks: parsedMask}, plan)
-		require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, s.sent.Load())
-		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil))
-		plan, err = c.Plan(background, 50, hashes)
-		require.NoError(t, err, kind)
-		require.Equal(t, api.Plan{Hit: tailHit(48, 0, 48, 1, 64)}, plan)
+	s := newRepliesServer()
+	c := fakeClient(t, &s.fakeServer)
+	s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48), aMask))
+	plan, err := c.Plan(background, 50, hashes)
+	require.NoError(t, err)
+	require.Equal(t, api.Plan{Hit: api.Hit{Tokens: 48}, Masks: parsedMask}, plan)
+	require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, s.sent.Load())
+	s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil))
+	plan, err = c.Plan(background, 50, hashes)
+	require.NoError(t, err)
+	require.Equal(t, api.Plan{Hit: tailHit(48, 0, 48, 1, 64)}, plan)
 
-		open := fakeClient(t, &failing.fakeServer, append([]Option{WithFailOpen()}, opts...)...)
-		for what, bad := range map[string]struct {
-			reply []byte
-			want  error
-		}{
-			"refused":                              {lookuptest.Encode([]byte{0}, []byte("not today")), ErrRefused},
-			"a lookup's":                           {lookuptest.Encode(u32s(48)), ErrReply},
-			"no masks":                             {lookuptest.Encode([]byte{1}, u32s(48)), ErrReply},
-			"cut masks":                            {lookuptest.Encode([]byte{1}, u32s(48), aMask[1:]), ErrReply},
-			"cut boundaries":                       {lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1), aMask), ErrReply},
-			"a frame more":                         {lookuptest.Encode([]byte{1}, u32s(48), aMask, nil), ErrReply},
-			"a hit of 0 in one byte is no refusal": {lookuptest.Encode([]byte{1}, []byte{0}, nil), nil},
-		} {
-			s.reply.Store(bad.reply)
-			failing.reply.Store(bad.reply)
-			plan, err = c.Plan(background, 50, hashes)
-			require.ErrorIs(t, err, bad.want, "%s, %s", kind, what)
-			require.Equal(t, api.Plan{}, plan)
-			if _, err = open.Plan(background, 50, hashes); bad.want != nil {
-				require.ErrorIs(t, err, ErrFailedOpen)
-				require.ErrorIs(t, err, bad.want)
-			}
-		}
-		_, err = open.Plan(background, -1, hashes)
-		require.ErrorIs(t, err, ErrRequest)
-		require.NotErrorIs(t, err, ErrFailedOpen)
+	for what, bad := range map[string]struct {
+		reply []byte
+		want  error
+	}{
+		"refused":           {lookuptest.Encode([]byte{0}, []byte("not today")), ErrRefused},
+		"a lookup's":        {lookuptest.Encode(u32s(48)), ErrReply},
+		"no masks":          {lookuptest.Encode([]byte{1}, u32s(48)), ErrReply},
+		"cut masks":         {lookuptest.Encode([]byte{1}, u32s(48), aMask[1:]), ErrReply},
+		"cut boundaries":    {lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1), aMask), ErrReply},
+		"a frame more":      {lookuptest.Encode([]byte{1}, u32s(48), aMask, nil), ErrReply},
+		"a hit of one byte": {lookuptest.Encode([]byte{1}, []byte{0}, nil), ErrReply},
+		"more than asked":   {lookuptest.Encode([]byte{1}, u32s(51), aMask), ErrReply},
+	} {
+		s.reply.Store(bad.reply)
+		plan, err = c.Plan(background, 50, hashes)
+		require.ErrorIs(t, err, bad.want, what)
+		require.Equal(t, api.Plan{}, plan)
 	}
+	_, err = c.Plan(background, -1, hashes)
+	require.ErrorIs(t, err, ErrRequest)
 }
 
 // Plans and masks of a running server, in flight together with lookups.
 func TestPlanOfAServer(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
 	chain := lookuptest.Chain("a", 8, 32)
-	for kind, opts := range clientKinds {
-		c := dialTest(t, s, opts...)
-		require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(chain[:6*32], 32)))
-		done := make(chan error, 20)
-		for range cap(done) {
-			go func() {
-				plan, err := c.Plan(background, 128, coordinator.NewHashes(chain, 32))
-				if err == nil && (plan.Hit.Tokens != 96 || len(plan.Masks) != 1 || !plan.Masks[0].At(5) || plan.Masks[0].At(6)) {
-					err = ErrReply
-				}
-				done <- err
-			}()
-		}
-		hit, err := c.Lookup(background, 128, coordinator.NewHashes(chain, 32))
-		require.NoError(t, err)
-		require.EqualValues(t, 96, hit.Tokens)
-		for range cap(done) {
-			require.NoError(t, <-done, kind)
-		}
-		_, err = c.LookupMask(background, 17)
-		require.ErrorIs(t, err, ErrRefused)
-		masks, err := c.StoreMask(background, 64, 0, -1)
-		require.NoError(t, err)
-		require.Equal(t, []api.Mask{{Group: 0, End: 4, All: true}}, masks)
+	c := dialTest(t, s)
+	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(chain[:6*32], 32)))
+	done := make(chan error, 20)
+	for range cap(done) {
+		go func() {
+			plan, err := c.Plan(background, 128, coordinator.NewHashes(chain, 32))
+			if err == nil && (plan.Hit.Tokens != 96 || len(plan.Masks) != 1 || !plan.Masks[0].At(5) || plan.Masks[0].At(6)) {
+				err = ErrReply
+			}
+			done <- err
+		}()
 	}
+	hit, err := c.Lookup(background, 128, coordinator.NewHashes(chain, 32))
+	require.NoError(t, err)
+	require.EqualValues(t, 96, hit.Tokens)
+	for range cap(done) {
+		require.NoError(t, <-done)
+	}
+	_, err = c.LookupMask(background, 17)
+	require.ErrorIs(t, err, ErrRefused)
+	masks, err := c.StoreMask(background, 64, 0, -1)
+	require.NoError(t, err)
+	require.Equal(t, []api.Mask{{Group: 0, End: 4, All: true}}, masks)
 }

@@ -127,55 +127,45 @@ func parseRecordedHit(raw json.RawMessage) (*recordedHit, error) {
 // The Go client is one client for all releases. So it differs from the reference where the
 // releases differ, and in what no server sends:
 //
-//   - It takes up to 8 bytes for an integer, as the reference does up to 0.28.0. From 0.29.0 on
-//     the reference accepts none but 4 bytes of them. Those replies must then be that integer.
-//   - It takes more than 8 bytes for a hit with tail boundaries or for an ErrReply, as the
-//     reference does from 0.29.0 on. Up to 0.28.0 that takes them for an integer.
-//   - A hit beyond 32 bits is an ErrReply. Up to 0.28.0 the reference returns it.
+//   - It takes 4 bytes, or 4 and tail boundaries, as the reference does from 0.29.0 on. Up to 0.28.0
+//     the reference takes any number of bytes for an integer.
+//   - A hit of more tokens than were asked for is an ErrReply, as is a boundary before the hit. The
+//     reference returns them.
 //   - 00 is ErrRefused. The reference returns 0 as for a hit of 0.
-func (r *recordedHit) judge(reply []byte, failed bool, got api.Hit, err error) conformance.Verdict {
-	want, wantErr := r.hit, error(nil)
-	switch n := len(reply); {
-	case r.integer == nil && n != 4 && n <= maxBareHit:
-		if !failed || !reflect.DeepEqual(r.hit, api.Hit{}) {
-			return conformance.Differs("the reference accepts %d bytes", n)
-		}
-		want, wantErr = integerHit(new(big.Int).SetBytes(reply))
-	case r.integer == nil && failed:
-		wantErr = ErrReply
-	case r.integer == nil:
-	case r.integer.Cmp(new(big.Int).SetBytes(reply)) != 0:
+func (r *recordedHit) judge(reply []byte, asked int64, failed bool, got api.Hit, err error) conformance.Verdict {
+	want, wantErr := readReply(reply, asked)
+	switch {
+	case wantErr == nil && r.integer != nil && len(reply) == 4 && r.integer.Cmp(big.NewInt(want.Tokens)) != 0:
 		return conformance.Differs("the reference takes %x for %d", reply, r.integer)
-	case n <= maxBareHit:
-		want, wantErr = integerHit(r.integer)
-	case n%8 != 4:
-		wantErr = ErrReply
-	default:
-		want.Tokens = int64(binary.BigEndian.Uint32(reply))
-		for rest := reply[4:]; len(rest) > 0; rest = rest[8:] {
-			want.TailBoundaries = append(want.TailBoundaries, coordinator.TailBoundary{
-				Group: int(binary.BigEndian.Uint32(rest)), Tokens: int64(binary.BigEndian.Uint32(rest[4:])),
-			})
-		}
-	}
-	if len(reply) == 1 && reply[0] == netproto.StatusFailed {
-		want, wantErr = api.Hit{}, ErrRefused
-	}
-	if !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
+	case wantErr == nil && r.integer == nil && (failed || !reflect.DeepEqual(r.hit, want)):
+		return conformance.Differs("the reference takes %x for %v", reply, r.hit)
+	case !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil):
 		return conformance.Differs("reply %x: error %v, want %v", reply, err, wantErr)
-	}
-	if !reflect.DeepEqual(got, want) {
+	case !reflect.DeepEqual(got, want):
 		return conformance.Differs("reply %x: %v, want %v", reply, got, want)
 	}
 	return conformance.Verdict{}
 }
 
-// integerHit returns the hit of a reply that is an integer alone.
-func integerHit(n *big.Int) (api.Hit, error) {
-	if n.Cmp(big.NewInt(math.MaxUint32)) > 0 {
+// readReply returns what the client makes of a reply to a lookup of asked tokens.
+func readReply(reply []byte, asked int64) (hit api.Hit, err error) {
+	switch {
+	case len(reply) == 1 && reply[0] == netproto.StatusFailed:
+		return hit, ErrRefused
+	case badLength(reply):
+		return hit, ErrReply
+	}
+	hit.Tokens = int64(binary.BigEndian.Uint32(reply))
+	wrong := hit.Tokens > asked
+	for rest := reply[4:]; len(rest) > 0; rest = rest[8:] {
+		b := coordinator.TailBoundary{Group: int(binary.BigEndian.Uint32(rest)), Tokens: int64(binary.BigEndian.Uint32(rest[4:]))}
+		wrong = wrong || b.Tokens < hit.Tokens
+		hit.TailBoundaries = append(hit.TailBoundaries, b)
+	}
+	if wrong {
 		return api.Hit{}, ErrReply
 	}
-	return api.Hit{Tokens: n.Int64()}, nil
+	return hit, nil
 }
 
 // badLength reports whether the reference fails from 0.29.0 on for a reply's length.
@@ -193,8 +183,8 @@ func (c *releaseDecodeCase) judge(ways lookupWays) conformance.Verdict {
 		}
 	}
 	for name, way := range ways {
-		got, _, err := way.answer(reply, 16, coordinator.Hashes{})
-		if v := recorded.judge(reply, failed, got, err); v != (conformance.Verdict{}) {
+		got, _, err := way.answer(reply, math.MaxUint32, coordinator.Hashes{})
+		if v := recorded.judge(reply, math.MaxUint32, failed, got, err); v != (conformance.Verdict{}) {
 			return conformance.Differs("%s: %s", name, v.Differs)
 		}
 	}
@@ -234,16 +224,16 @@ func (s *releaseClientStep) judgeBlocking(reply []byte, sent []string, hit api.H
 	if !slices.Equal(sent, s.Frames) {
 		return conformance.Differs("sent %v, want %v", sent, s.Frames)
 	}
-	return s.judgeHit(reply, hit, err)
+	return s.judgeHit(reply, s.NumTokens, hit, err)
 }
 
 // judgeHit judges the answer to a lookup.
-func (s *releaseClientStep) judgeHit(reply []byte, hit api.Hit, err error) conformance.Verdict {
+func (s *releaseClientStep) judgeHit(reply []byte, asked int64, hit api.Hit, err error) conformance.Verdict {
 	recorded, parseErr := parseRecordedHit(s.Returns)
 	if parseErr != nil || recorded == nil {
 		return conformance.Differs("an answer, want %s (%v)", s.Returns, parseErr)
 	}
-	return recorded.judge(reply, badLength(reply), hit, err)
+	return recorded.judge(reply, asked, badLength(reply), hit, err)
 }
 
 // judgeRefused judges a lookup that cannot be sent. The Go client says so at once; a lookup of
@@ -269,6 +259,7 @@ type releaseReplay struct {
 	held    chan *fakeRequest
 	waiting []*waitingRequest
 	replies map[string][]byte // the peer's reply to a pending id
+	asked   map[string]int64  // the tokens of its lookup
 }
 
 // waitingRequest is a request that the peer has not answered.
@@ -281,7 +272,7 @@ type waitingRequest struct {
 // replay judges a case with an AsyncClient.
 func (c *releaseClientCase) replay(t *testing.T) conformance.Verdict {
 	f, held := heldServer()
-	r := &releaseReplay{releaseClientCase: c, client: fakeAsync(t, f), held: held, replies: map[string][]byte{}}
+	r := &releaseReplay{releaseClientCase: c, client: fakeAsync(t, f), held: held, replies: map[string][]byte{}, asked: map[string]int64{}}
 	for i := range c.Steps {
 		if v := r.step(&c.Steps[i]); v != (conformance.Verdict{}) {
 			return conformance.Differs("step %d: %s", i, v.Differs)
@@ -322,8 +313,8 @@ func (r *releaseReplay) step(s *releaseClientStep) conformance.Verdict {
 
 // pending returns the pending ids, sorted.
 func (r *releaseReplay) pending() []string {
-	r.client.pipe.mu.Lock()
-	defer r.client.pipe.mu.Unlock()
+	r.client.transport.mu.Lock()
+	defer r.client.transport.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.client.pending))
 }
 
@@ -371,7 +362,7 @@ func (r *releaseReplay) lookup(s *releaseClientStep) conformance.Verdict {
 	if !ready {
 		return conformance.Differs("no answer, want %s", s.Returns)
 	}
-	return s.judgeHit(r.replies[s.RequestID], hit, err)
+	return s.judgeHit(r.replies[s.RequestID], r.asked[s.RequestID], hit, err)
 }
 
 // peer answers the oldest request. The reference sends one at a time, so a lookup that is
@@ -396,7 +387,7 @@ func (r *releaseReplay) peer(s *releaseClientStep) conformance.Verdict {
 		return conformance.Differs("%v", err)
 	}
 	if !w.discarded {
-		r.replies[w.id] = reply
+		r.replies[w.id], r.asked[w.id] = reply, int64(w.numTokens)
 	}
 	w.send(reply)
 	return conformance.Verdict{}
@@ -404,7 +395,7 @@ func (r *releaseReplay) peer(s *releaseClientStep) conformance.Verdict {
 
 func (r *releaseReplay) reset(s *releaseClientStep) conformance.Verdict {
 	done := make(chan error, 1)
-	go func() { done <- r.client.Reset(background) }()
+	go func() { done <- r.client.reset(background) }()
 	if _, err := r.receive("reset"); err != nil {
 		return conformance.Differs("%v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
@@ -12,42 +11,72 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// readHit returns the Hit of a reply to a lookup. A frame of up to 8 bytes is the hit alone:
-// an integer of any length. A longer one is a hit of 4 bytes and its tail boundaries.
-// It returns an errHit unless the reply is a hit or 00.
-func readHit(frames [][]byte) (api.Hit, error) {
+// readHit returns the Hit of a reply to a lookup of numTokens tokens. pool is nil if it is not known.
+// It returns an errHit unless the reply is a hit or a refusal.
+func readHit(frames [][]byte, numTokens uint32, pool *api.Pool) (api.Hit, error) {
 	if err := refusal(frames); err != nil {
 		return api.Hit{}, err
 	}
-	return parseHit(frames[0])
+	if len(frames) != 1 {
+		return api.Hit{}, fmt.Errorf("%w: %d frames", errHit, len(frames))
+	}
+	return parseHit(frames[0], numTokens, pool)
 }
 
-// parseHit returns the Hit of a frame.
-func parseHit(frame []byte) (api.Hit, error) {
-	if len(frame) > maxBareHit {
-		return readTailHit(frame)
-	}
-	tokens := netproto.ParseInt(frame)
-	if tokens > math.MaxUint32 {
-		return api.Hit{}, fmt.Errorf("%w: %d tokens", errHit, tokens)
-	}
-	return api.Hit{Tokens: int64(tokens)}, nil
-}
-
-// maxBareHit is the length in bytes of the longest frame that is a hit alone.
-const maxBareHit = 8
-
-// readTailHit returns the Hit of a frame of 4 bytes and whole tail boundaries. It allocates
-// the boundaries.
-func readTailHit(frame []byte) (hit api.Hit, err error) {
+// parseHit returns the Hit of a frame: 4 bytes, and from vLLM 0.29.0 on 8 for each store group. It
+// allocates the tail boundaries. An engine that believed a hit beyond what it has asked for would
+// load blocks that are not there.
+func parseHit(frame []byte, numTokens uint32, pool *api.Pool) (hit api.Hit, err error) {
 	const hitLen, boundaryLen = 4, 8
-	boundaries := make([]coordinator.TailBoundary, 0, (len(frame)-hitLen)/boundaryLen)
-	if !netproto.ParseTailBoundaries(frame, func(group, tokens uint32) {
-		boundaries = append(boundaries, coordinator.TailBoundary{Group: int(group), Tokens: int64(tokens)})
-	}) {
-		return hit, fmt.Errorf("%w: %d bytes, more than 8 and not 4 and a multiple of 8", errHit, len(frame))
+	if len(frame) < hitLen || (len(frame)-hitLen)%boundaryLen != 0 {
+		return api.Hit{}, fmt.Errorf("%w: %d bytes, not 4 and a multiple of 8", errHit, len(frame))
 	}
-	return api.Hit{Tokens: int64(binary.BigEndian.Uint32(frame)), TailBoundaries: boundaries}, nil
+	hit.Tokens = int64(binary.BigEndian.Uint32(frame))
+	if hit.Tokens > int64(numTokens) {
+		return api.Hit{}, fmt.Errorf("%w: %d of %d tokens", errHit, hit.Tokens, numTokens)
+	}
+	n := (len(frame) - hitLen) / boundaryLen
+	if pool != nil && n != numBoundaries(pool, hit.Tokens) {
+		return api.Hit{}, fmt.Errorf("%w: %d tail boundaries for a hit of %d tokens", errHit, n, hit.Tokens)
+	}
+	if n == 0 {
+		return hit, nil
+	}
+	hit.TailBoundaries = make([]coordinator.TailBoundary, 0, n)
+	for rest := frame[hitLen:]; len(rest) > 0; rest = rest[boundaryLen:] {
+		b := coordinator.TailBoundary{Group: int(binary.BigEndian.Uint32(rest)), Tokens: int64(binary.BigEndian.Uint32(rest[4:]))}
+		if err := checkBoundary(b, hit.Tokens, pool); err != nil {
+			return api.Hit{}, err
+		}
+		hit.TailBoundaries = append(hit.TailBoundaries, b)
+	}
+	return hit, nil
+}
+
+// numBoundaries returns how many tail boundaries a hit has.
+func numBoundaries(pool *api.Pool, tokens int64) int {
+	if tokens == 0 || !pool.TailBoundaries {
+		return 0
+	}
+	return len(pool.Groups)
+}
+
+// checkBoundary returns an errHit unless b is of a group, and in the block of it with the last token
+// of the hit: not before that token, nor behind the block.
+func checkBoundary(b coordinator.TailBoundary, tokens int64, pool *api.Pool) error {
+	if b.Tokens < tokens {
+		return fmt.Errorf("%w: tail boundary %d of a hit of %d tokens", errHit, b.Tokens, tokens)
+	}
+	if pool == nil {
+		return nil
+	}
+	if b.Group >= len(pool.Groups) {
+		return fmt.Errorf("%w: a tail boundary of group %d of %d", errHit, b.Group, len(pool.Groups))
+	}
+	if b.Tokens-tokens >= int64(pool.Groups[b.Group].BlockSize) {
+		return fmt.Errorf("%w: tail boundary %d of a hit of %d tokens, in blocks of %d", errHit, b.Tokens, tokens, pool.Groups[b.Group].BlockSize)
+	}
+	return nil
 }
 
 // readStatus returns nil if a reply begins with 01.
@@ -61,31 +90,25 @@ func readStatus(frames [][]byte) error {
 	return nil
 }
 
-// refusal returns the error of a reply 00, nil for any other reply.
+// refusal returns the error of a reply 00 or 04, nil for any other reply.
 func refusal(frames [][]byte) error {
-	if len(frames[0]) != 1 || frames[0][0] != netproto.StatusFailed {
+	if len(frames[0]) != 1 || frames[0][0] != netproto.StatusFailed && frames[0][0] != netproto.StatusPartial {
 		return nil
 	}
-	if len(frames) == 1 {
-		return ErrRefused
+	e := new(RefusedError)
+	if len(frames) > 1 {
+		e.Text = string(frames[1])
 	}
-	return &refusedError{kind: refusalKind(frames[2:]), text: string(frames[1])}
-}
-
-// refusalKind returns ErrNotAllowed or ErrNotAuthenticated if the frames behind the text of a
-// refusal are an api.Refusal that says so, nil otherwise.
-func refusalKind(frames [][]byte) error {
-	var r api.Refusal
-	if len(frames) == 1 {
-		_ = json.Unmarshal(frames[0], &r) // other documents, and what is none, have no Refusal
+	if len(frames) == 3 {
+		_ = json.Unmarshal(frames[2], &e.Refusal) // other documents, and what is none, have no code
 	}
-	switch r.Refusal {
-	case api.RefusalNotAllowed:
-		return ErrNotAllowed
-	case api.RefusalNotAuthenticated:
-		return ErrNotAuthenticated
+	switch {
+	case frames[0][0] == netproto.StatusFailed:
+		return e
+	case len(e.Parts) > 0:
+		return fmt.Errorf("client: %w", &api.PartsError{Parts: e.Parts, More: e.MoreParts})
 	}
-	return nil
+	return fmt.Errorf("client: %w: %s", api.ErrPartlyDone, e.Text)
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

@@ -75,13 +75,11 @@ func newLookupWays(t *testing.T) lookupWays {
 		ways[name] = w
 		return w
 	}
-	for kind, opts := range clientKinds {
-		w := serve(kind)
-		w.lookup = single(fakeClient(t, w.server, opts...))
-		w = serve(kind + ", batch")
-		w.lookup = batched(fakeClient(t, w.server, opts...))
-	}
-	w := serve("async")
+	w := serve("calls")
+	w.lookup = single(fakeClient(t, w.server))
+	w = serve("batches")
+	w.lookup = batched(fakeClient(t, w.server))
+	w = serve("async")
 	w.lookup = polled(fakeAsync(t, w.server))
 	return ways
 }
@@ -129,7 +127,10 @@ var tailReplies = []struct {
 	{u32s(0), tailHit(0), nil},
 	{u32s(40, 0, 48), tailHit(40, 0, 48), nil},
 	{u32s(40, 0, 48, 1, 40), tailHit(40, 0, 48, 1, 40), nil},
-	{u32s(1<<32-1, 1<<32-1, 1<<32-1, 7, 0, 0, 1), tailHit(1<<32-1, 1<<32-1, 1<<32-1, 7, 0, 0, 1), nil},
+	{u32s(1<<32-1, 1<<32-1, 1<<32-1, 7, 1<<32-1), tailHit(1<<32-1, 1<<32-1, 1<<32-1, 7, 1<<32-1), nil},
+	{u32s(40, 0, 39), tailHit(0), ErrReply},
+	{nil, tailHit(0), ErrReply},
+	{make([]byte, 8), tailHit(0), ErrReply},
 	{u32s(0, 2, 3), tailHit(0, 2, 3), nil},
 	{make([]byte, 9), tailHit(0), ErrReply},
 	{make([]byte, 11), tailHit(0), ErrReply},
@@ -144,7 +145,7 @@ var tailReplies = []struct {
 func TestTailBoundaries(t *testing.T) {
 	for name, way := range newLookupWays(t) {
 		for _, c := range tailReplies {
-			hit, _, err := way.answer(c.reply, 16, coordinator.Hashes{})
+			hit, _, err := way.answer(c.reply, 1<<32-1, coordinator.Hashes{})
 			require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
 			require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
 		}
@@ -166,28 +167,26 @@ func TestTailBoundariesOfBatch(t *testing.T) {
 		}
 		return u32s(n, 0, n, 1), api.Hit{}, ErrReply
 	}
-	for kind, opts := range clientKinds {
-		f := &fakeServer{answer: func(r *fakeRequest) {
-			reply, _, _ := answer(r.numTokens)
-			r.send(reply)
-		}}
-		c := fakeClient(t, f, opts...)
-		batches := [2][]BatchLookup{make([]BatchLookup, maxBatchWrite+9), make([]BatchLookup, maxBatchWrite)}
-		for b, lookups := range batches {
-			for i := range lookups {
-				lookups[i].NumTokens = int64(b*1000 + i)
-			}
-			require.NoError(t, c.Batch(background, lookups), kind)
+	f := &fakeServer{answer: func(r *fakeRequest) {
+		reply, _, _ := answer(r.numTokens)
+		r.send(reply)
+	}}
+	c := fakeClient(t, f)
+	batches := [2][]BatchLookup{make([]BatchLookup, 521), make([]BatchLookup, 512)}
+	for b, lookups := range batches {
+		for i := range lookups {
+			lookups[i].NumTokens = int64(b*1000 + i)
 		}
-		for _, lookups := range batches {
-			for _, l := range lookups {
-				_, hit, err := answer(uint32(l.NumTokens))
-				require.ErrorIs(t, l.Err, err, kind)
-				require.Equal(t, hit, l.Hit, kind)
-			}
-		}
-		require.EqualValues(t, 1, f.dials.Load(), kind)
+		require.NoError(t, c.Batch(background, lookups))
 	}
+	for _, lookups := range batches {
+		for _, l := range lookups {
+			_, hit, err := answer(uint32(l.NumTokens))
+			require.ErrorIs(t, l.Err, err)
+			require.Equal(t, hit, l.Hit)
+		}
+	}
+	require.EqualValues(t, 1, f.dials.Load())
 }
 
 // Only boundaries are allocated, once a reply.
@@ -195,7 +194,7 @@ func TestTailBoundariesAllocations(t *testing.T) {
 	for want, reply := range map[float64][]byte{0: u32s(40), 1: u32s(40, 0, 48, 1, 40, 2, 44)} {
 		frames := [][]byte{reply}
 		got := testing.AllocsPerRun(100, func() {
-			if hit, err := readHit(frames); hit.Tokens != 40 || err != nil {
+			if hit, err := readHit(frames, 40, nil); hit.Tokens != 40 || err != nil {
 				t.Error(hit, err)
 			}
 		})
@@ -267,13 +266,7 @@ func serverWays(t *testing.T, s testServer) map[string]lookupFunc {
 	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 		return s.service.Lookup(background, numTokens, hashes)
 	}}
-	for kind, opts := range clientKinds {
-		c := dialTest(t, s, opts...)
-		ways[kind], ways[kind+", batch"] = single(c), batched(c)
-	}
-	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, a.Close()) })
-	ways["async"] = polled(a)
+	c := dialTest(t, s)
+	ways["calls"], ways["batches"], ways["async"] = single(c), batched(c), polled(c.Async())
 	return ways
 }

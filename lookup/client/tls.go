@@ -14,8 +14,8 @@ import (
 // cfg.ServerName is set. cfg is copied; nil is as an empty one, which is the default: the roots
 // of the system and no client certificate.
 //
-// A server that refuses the client's certificate says so after the handshake: Dial may then
-// succeed, and the first call fails with ErrConnect.
+// A server that refuses the client's certificate says so after the handshake: Dial fails with
+// ErrConnect.
 func WithTLS(cfg *tls.Config) Option {
 	cfg = cfg.Clone() // nil for nil
 	return func(c *config) { c.tls = cfg }

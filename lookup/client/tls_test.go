@@ -48,25 +48,21 @@ func TestTLS(t *testing.T) {
 	ca, other := certtest.NewCA("one"), certtest.NewCA("other")
 	addr := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1", "server.test")}})
 	roots := &tls.Config{RootCAs: ca.Pool()}
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			c := dialAs(t, addr, append(opts, WithTLS(roots))...)
-			hit, err := c.Lookup(background, 48, someHashes)
-			require.NoError(t, err)
-			require.EqualValues(t, 48, hit.Tokens)
-			big := make([]byte, 4<<20)
-			hit, err = c.Lookup(background, 49, coordinator.NewHashes(big, 32))
-			require.NoError(t, err)
-			require.EqualValues(t, 49, hit.Tokens)
-		})
-	}
+	c := dialAs(t, addr, WithTLS(roots))
+	hit, err := c.Lookup(background, 48, someHashes)
+	require.NoError(t, err)
+	require.EqualValues(t, 48, hit.Tokens)
+	big := make([]byte, 4<<20)
+	hit, err = c.Lookup(background, 49, coordinator.NewHashes(big, 32))
+	require.NoError(t, err)
+	require.EqualValues(t, 49, hit.Tokens)
 	named := &tls.Config{RootCAs: ca.Pool(), ServerName: "server.test"}
 	opt := WithTLS(named)
 	named.ServerName = "other.test" // it is copied
 	dialAs(t, addr, opt)
 	require.Zero(t, roots.MinVersion)
 
-	_, err := Dial(background, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "other.test"}))
+	_, err = Dial(background, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "other.test"}))
 	require.ErrorIs(t, err, ErrConnect)
 	require.ErrorAs(t, err, new(x509.HostnameError))
 	for _, opts := range [][]Option{nil, {WithTLS(nil)}, {WithTLS(&tls.Config{RootCAs: other.Pool()})}} {
@@ -124,9 +120,9 @@ func TestTLSClientCertificate(t *testing.T) {
 	addr := tlsServer(t, cfg)
 	with := testTLS.client.Clone()
 	with.Certificates = []tls.Certificate{clients.Leaf("engine.test")}
-	require.NoError(t, dialAs(t, addr, WithTLS(with)).Ping(background))
+	require.NoError(t, ping(dialAs(t, addr, WithTLS(with))))
 
-	err := dialAs(t, addr, WithTLS(testTLS.client)).Ping(background)
+	_, err := Dial(background, addr, WithTLS(testTLS.client))
 	require.ErrorIs(t, err, ErrConnect)
 	require.ErrorContains(t, err, "certificate required")
 }
@@ -134,40 +130,35 @@ func TestTLSClientCertificate(t *testing.T) {
 // A call whose server does not read ends at its time, as does Close: neither waits to say that
 // the connection ends.
 func TestTLSOfServerThatDoesNotRead(t *testing.T) {
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const timeout = time.Second
-				var ends []net.Conn
-				cfg := testTLS.client.Clone()
-				cfg.Time = func() time.Time { return testTLS.server.Certificates[0].Leaf.NotBefore } // not that of the bubble
-				c, err := Dial(background, "tls://server.test:1", append(opts, WithTLS(cfg), WithTimeout(timeout), WithFailOpen(),
-					WithDialer(func(context.Context, string, string) (net.Conn, error) {
-						here, there := net.Pipe()
-						ends = append(ends, there)
-						go func() {
-							queued := newQueuedConn(there)
-							defer close(queued.queue)
-							_ = tls.Server(queued, testTLS.server).Handshake()
-						}()
-						return here, nil
-					}))...)
-				require.NoError(t, err)
-				defer c.Close()
-				begun := time.Now()
-				_, err = c.Lookup(background, 16, coordinator.NewHashes(make([]byte, 64<<10), 32))
-				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-				require.ErrorIs(t, err, ErrNoAnswer)
-				require.Equal(t, timeout, time.Since(begun))
-				begun = time.Now()
-				require.NoError(t, c.Close())
-				require.Zero(t, time.Since(begun))
-				for _, end := range ends {
-					end.Close()
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Second
+		var ends []net.Conn
+		cfg := testTLS.client.Clone()
+		cfg.Time = func() time.Time { return testTLS.server.Certificates[0].Leaf.NotBefore } // not that of the bubble
+		d, err := newConfig([]Option{WithTLS(cfg), WithDialer(func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			ends = append(ends, there)
+			go func() {
+				queued := newQueuedConn(there)
+				defer close(queued.queue)
+				_ = tls.Server(queued, testTLS.server).Handshake()
+			}()
+			return here, nil
+		})}).dialer("tls://server.test:1")
+		require.NoError(t, err)
+		c := lazyClient(t, d, timeout)
+		begun := time.Now()
+		_, err = c.Lookup(background, 16, coordinator.NewHashes(make([]byte, 128<<10), 32))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, ErrNoAnswer)
+		require.Equal(t, timeout, time.Since(begun))
+		begun = time.Now()
+		require.NoError(t, c.Close())
+		require.Zero(t, time.Since(begun))
+		for _, end := range ends {
+			end.Close()
+		}
+	})
 }
 
 // queuedConn does not wait for the reader of a net.Pipe, which may be writing itself.

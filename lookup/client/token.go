@@ -16,6 +16,10 @@ type tokenFunc func() (string, error)
 // else. If the server refuses it, connecting fails with ErrNotAuthenticated. "" means no token,
 // whatever the environment says. Only a tls:// address and a unix socket keep the token from
 // those who can read the network.
+//
+// Default: the token in the first line of the file that the environment variable
+// HITLINE_TOKEN_FILE names when the client is made, if it is set. It is read for each new
+// connection, so it may be replaced. While it cannot be read, connecting fails with ErrConnect.
 func WithToken(token string) Option {
 	return func(c *config) {
 		c.token, c.tokenErr = func() (string, error) { return token, nil }, nil
@@ -25,33 +29,11 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithTokenFile is WithToken for the token in the first line of a file, without the white space
-// around it. It must be a regular file. It is read for each new connection, so it may be
-// replaced. While it cannot be read, connecting fails with ErrConnect. "" means no token.
-//
-// Default: the file that the environment variable HITLINE_TOKEN_FILE names when the client is
-// made, if it is set.
-func WithTokenFile(path string) Option {
-	return func(c *config) { c.token, c.tokenErr = tokenOf(path), nil }
-}
-
-// tokenOf returns the tokenFunc of a file.
-func tokenOf(path string) tokenFunc {
-	return func() (string, error) {
-		if path == "" {
-			return "", nil
-		}
-		return api.ReadTokenFile(path)
+// defaultToken returns the tokenFunc of the file that the environment names, nil if it names none.
+func defaultToken() tokenFunc {
+	path := os.Getenv(api.TokenFileVariable)
+	if path == "" {
+		return nil
 	}
+	return func() (string, error) { return api.ReadTokenFile(path) }
 }
-
-// readToken returns the token for a new connection.
-func (d *dialer) readToken() (string, error) {
-	if d.token == nil {
-		return "", nil
-	}
-	return d.token()
-}
-
-// defaultToken returns the tokenFunc of the file that the environment names.
-func defaultToken() tokenFunc { return tokenOf(os.Getenv(api.TokenFileVariable)) }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +33,7 @@ type tokenServer struct {
 
 func newTokenServer(t *testing.T) *tokenServer {
 	s := &tokenServer{number: map[*fakeConn]int{}}
+	s.showSetup = true
 	s.answer = s.handle
 	t.Cleanup(s.all.Wait)
 	return s
@@ -84,74 +84,55 @@ func (s *tokenServer) tags() [][]string {
 
 const fakeAddr = "127.0.0.1:1"
 
-// The token goes first on each connection, in one write with the description of the pool.
+// The token goes first on each connection, in one write with the description of the pool, a ping
+// and the first request.
 func TestTokenFirst(t *testing.T) {
 	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			s := newTokenServer(t)
-			opts := append(opts, s.dialer(), WithToken(theToken), WithPoolName("x"), WithOnInstance(func(api.Instance) {}))
-			c := dialAs(t, fakeAddr, opts...)
-			_, err := c.Lookup(background, 16, someHashes)
-			require.NoError(t, err)
-			require.Equal(t, [][]string{{"auth", "pool", "ping", "lookup"}}, s.tags())
-		})
+	s := newTokenServer(t)
+	var writes [][]byte
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		nc, err := s.connect()
+		return writesConn{nc, &writes}, err
 	}
-	t.Run("async", func(t *testing.T) {
-		s := newTokenServer(t)
-		a, err := DialAsync(background, fakeAddr, s.dialer(), WithToken(theToken))
-		require.NoError(t, err)
-		defer a.Close()
-		require.NoError(t, a.Reset(background))
-		require.Equal(t, [][]string{{"auth", "reset"}}, s.tags())
-	})
-	t.Run("each connection", func(t *testing.T) {
-		s := newTokenServer(t)
-		var writes [][]byte
-		dial := func(context.Context, string, string) (net.Conn, error) {
-			nc, err := s.connect()
-			return writesConn{nc, &writes}, err
-		}
-		c := dialAs(t, fakeAddr, WithDialer(dial), WithToken(theToken), WithPoolName("x"))
-		require.Len(t, writes, 1)
-		c.pool.idle[0].close()
-		require.ErrorIs(t, c.Ping(background), ErrConnect)
-		require.NoError(t, c.Ping(background))
-		require.Equal(t, [][]string{{"auth", "pool"}, {"auth", "pool", "ping"}}, s.tags())
-	})
+	c := dialAs(t, fakeAddr, WithDialer(dial), WithToken(theToken), WithPoolName("x"))
+	_, err := c.Lookup(background, 16, someHashes)
+	require.NoError(t, err)
+	require.Len(t, writes, 2)
+	closeConn(c.transport.conn)
+	lookuptest.Eventually(t, "the connection is lost", c.hasLost)
+	require.NoError(t, c.Reset(background))
+	require.Equal(t, [][]string{{"auth", "pool", "ping", "lookup"}, {"auth", "pool", "ping", "reset"}}, s.tags())
+	require.Len(t, writes, 3, "the setup costs no write of its own")
 }
 
-// A refused token is an error of its own, and no request follows it.
+// A refused token is an error of its own, of every call on the connection.
 func TestTokenRefused(t *testing.T) {
 	noLeaks(t)
 	const wrong = "wrong-horse-battery"
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			s := newTokenServer(t)
-			opts := append(opts, s.dialer(), WithToken(wrong), WithPoolName("x"))
-			_, err := Dial(background, fakeAddr, opts...)
-			require.ErrorIs(t, err, ErrNotAuthenticated)
-			require.ErrorIs(t, err, ErrRefused)
-			require.NotErrorIs(t, err, ErrNotAllowed)
-			require.NotErrorIs(t, err, ErrConnect)
-			require.EqualError(t, err, "client: refused by the server: no such token")
+	s := newTokenServer(t)
+	_, err := Dial(background, fakeAddr, s.dialer(), WithToken(wrong), WithPoolName("x"))
+	require.ErrorIs(t, err, ErrNotAuthenticated)
+	require.ErrorIs(t, err, ErrRefused)
+	require.NotErrorIs(t, err, ErrNotAllowed)
+	require.NotErrorIs(t, err, ErrConnect)
+	require.EqualError(t, err, "client: refused by the server: no such token")
 
-			c := dialAs(t, fakeAddr, append(opts, WithFailOpen())...)
-			hit, err := c.Lookup(background, 16, someHashes)
-			require.ErrorIs(t, err, ErrFailedOpen)
-			require.ErrorIs(t, err, ErrNotAuthenticated)
-			require.Zero(t, hit.Tokens)
-			require.NotContains(t, err.Error(), wrong)
-			for _, tags := range s.tags() {
-				require.NotContains(t, tags, "lookup")
-			}
-		})
+	d, err := newConfig([]Option{s.dialer(), WithToken(wrong)}).dialer(fakeAddr)
+	require.NoError(t, err)
+	c := lazyClient(t, d, defaultTimeout)
+	batch := []BatchLookup{{NumTokens: 16, Hashes: someHashes}, {NumTokens: 16, Hashes: someHashes}}
+	require.ErrorIs(t, c.Batch(background, batch), ErrNotAuthenticated)
+	for _, l := range batch {
+		require.ErrorIs(t, l.Err, ErrNotAuthenticated)
+		require.Zero(t, l.Hit.Tokens, "the server has answered, to a client without a token")
+		require.NotContains(t, l.Err.Error(), wrong)
 	}
 }
 
-// The file is read for each connection, and the environment names the default.
+// The file that the environment names is read for each connection.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
+	t.Setenv(api.TokenFileVariable, path)
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	dial := func(opts ...Option) (auths int, c *Client, err error) {
 		s := newTokenServer(t)
@@ -159,84 +140,41 @@ func TestTokenFile(t *testing.T) {
 			return 0, nil, err
 		}
 		t.Cleanup(func() { c.Close() })
-		require.NoError(t, c.Ping(background))
+		require.NoError(t, ping(c))
 		return strings.Count(fmt.Sprint(s.tags()), "auth"), c, nil
 	}
-	_, _, err := dial(WithTokenFile(path))
+	_, _, err := dial()
 	require.ErrorIs(t, err, ErrConnect)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, path)
 
 	write("not-the-one")
-	_, _, err = dial(WithTokenFile(path))
+	_, _, err = dial()
 	require.ErrorIs(t, err, ErrNotAuthenticated)
 
 	write(" " + theToken + "\nsomething else")
-	auths, c, err := dial(WithTokenFile(path))
+	auths, c, err := dial()
 	require.NoError(t, err)
 	require.Equal(t, 1, auths)
 
 	write("another") // that of the next connection
-	c.pool.idle[0].close()
-	c.pool.idle[0].lastUsed = time.Time{} // long ago, so that the end of the connection is seen
-	require.ErrorIs(t, c.Ping(background), ErrNotAuthenticated)
+	closeConn(c.transport.conn)
+	lookuptest.Eventually(t, "the connection is lost", c.hasLost)
+	require.ErrorIs(t, ping(c), ErrNotAuthenticated)
 
-	write(theToken)
-	t.Setenv(api.TokenFileVariable, path)
-	auths, _, err = dial()
+	auths, _, err = dial(WithToken(""))
 	require.NoError(t, err)
-	require.Equal(t, 1, auths)
-	for _, none := range []Option{WithToken(""), WithTokenFile("")} {
-		auths, _, err = dial(none)
-		require.NoError(t, err)
-		require.Zero(t, auths)
-	}
+	require.Zero(t, auths)
 	t.Setenv(api.TokenFileVariable, "")
 	auths, _, err = dial()
 	require.NoError(t, err)
 	require.Zero(t, auths)
 }
 
-// deadlineConn records the last deadline. It is a socket for a client.
-type deadlineConn struct {
-	*net.UnixConn
-	last *time.Time
-}
-
-func (c deadlineConn) SetDeadline(at time.Time) error {
-	*c.last = at
-	return c.UnixConn.SetDeadline(at)
-}
-
-// The time that bounds Dial does not bound later calls.
-func TestTokenDeadline(t *testing.T) {
-	s := newTokenServer(t)
-	var last time.Time
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		nc, err := s.connect()
-		return deadlineConn{nc.(*net.UnixConn), &last}, err
-	}
-	dialAs(t, fakeAddr, WithDialer(dial), WithToken(theToken), WithTimeout(lookuptest.Patience))
-	require.Len(t, s.tags(), 1)
-	require.Zero(t, last)
-}
-
-// Bytes behind the reply to auth are not those of a later one.
-func TestTokenExtraBytes(t *testing.T) {
-	s := newTokenServer(t)
-	s.answer = func(r *fakeRequest) {
-		r.conn.send(append(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte("{}"), false)), 0, 1, 1))
-	}
-	_, err := Dial(background, fakeAddr, s.dialer(), WithToken(theToken))
-	require.ErrorIs(t, err, ErrReply)
-	require.ErrorContains(t, err, "3 bytes behind it")
-}
-
-// A token that no request can have is refused before anything is sent, also by a client that
-// fails open.
+// A token that no request can have is refused before anything is sent.
 func TestTokenTooLong(t *testing.T) {
 	long := strings.Repeat("x", 256)
-	_, err := Dial(background, fakeAddr, WithToken(long), WithFailOpen())
+	_, err := Dial(background, fakeAddr, WithToken(long))
 	require.ErrorIs(t, err, ErrRequest)
 	require.NotContains(t, err.Error(), "xx")
 	s := newTokenServer(t)
@@ -251,7 +189,8 @@ func TestTokenIsNotPrinted(t *testing.T) {
 	d, err := cfg.dialer(fakeAddr)
 	require.NoError(t, err)
 	c := dialAs(t, fakeAddr, s.dialer(), WithToken(theToken))
-	for _, value := range []any{cfg, d, c, c.pool, c.pool.idle[0]} {
+	require.NoError(t, ping(c))
+	for _, value := range []any{cfg, d, c} {
 		for _, verb := range []string{"%v", "%+v", "%#v"} {
 			require.NotContains(t, fmt.Sprintf(verb, value), theToken)
 		}
@@ -261,59 +200,32 @@ func TestTokenIsNotPrinted(t *testing.T) {
 // What a client may not do is told by the last frame of the reply, not by its text.
 func TestNotAllowed(t *testing.T) {
 	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			s := newTokenServer(t)
-			s.refusal = func(tag string) (string, *api.Refusal) {
-				if tag == "stat" {
-					return "not allowed: stat", nil // not typed
-				}
-				return "may not " + tag, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
-			}
-			c := dialAs(t, fakeAddr, append(opts, s.dialer())...)
-			_, lookupErr := c.Lookup(background, 16, someHashes)
-			_, promptErr := c.StorePrompt(background, api.PromptStore{NumTokens: 16}, someHashes)
-			for _, err := range []error{lookupErr, promptErr, c.Reset(background), c.Ping(background)} {
-				require.ErrorIs(t, err, ErrNotAllowed)
-				require.ErrorIs(t, err, ErrRefused)
-				require.NotErrorIs(t, err, ErrNotAuthenticated)
-				require.ErrorContains(t, err, "client: refused by the server: may not ")
-			}
-			_, err := c.Stat(background)
-			require.ErrorIs(t, err, ErrRefused)
-			require.NotErrorIs(t, err, ErrNotAllowed)
-
-			batch := []BatchLookup{{NumTokens: 16, Hashes: someHashes}}
-			require.NoError(t, c.Batch(background, batch))
-			require.ErrorIs(t, batch[0].Err, ErrNotAllowed)
-			require.Len(t, s.tags(), 1, "the connection is good")
-
-			_, err = Dial(background, fakeAddr, s.dialer(), WithPoolName("x"))
-			require.ErrorIs(t, err, ErrNotAllowed)
-			require.NotErrorIs(t, err, ErrPoolDiffers)
-		})
+	s := newTokenServer(t)
+	s.refusal = func(tag string) (string, *api.Refusal) {
+		if tag == "stat" {
+			return "not allowed: stat", nil // not typed
+		}
+		return "may not " + tag, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
 	}
-}
-
-// Where a ping is not allowed calls go on, and no instance is told.
-func TestOnInstanceNotAllowed(t *testing.T) {
-	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			s := newTokenServer(t)
-			s.refusal = func(tag string) (string, *api.Refusal) {
-				if tag == "ping" {
-					return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
-				}
-				return "", nil
-			}
-			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithOnInstance(func(api.Instance) { t.Error("there is no instance") }))...)
-			for range 2 {
-				hit, err := c.Lookup(background, 64, someHashes)
-				require.NoError(t, err)
-				require.EqualValues(t, 64, hit.Tokens)
-			}
-			require.Equal(t, [][]string{{"ping", "lookup", "lookup"}}, s.tags())
-		})
+	c := dialAs(t, fakeAddr, s.dialer()) // the ping of the setup is not allowed either
+	_, lookupErr := c.Lookup(background, 16, someHashes)
+	_, promptErr := c.StorePrompt(background, api.PromptStore{NumTokens: 16}, someHashes)
+	for _, err := range []error{lookupErr, promptErr, c.Reset(background), ping(c)} {
+		require.ErrorIs(t, err, ErrNotAllowed)
+		require.ErrorIs(t, err, ErrRefused)
+		require.NotErrorIs(t, err, ErrNotAuthenticated)
+		require.ErrorContains(t, err, "client: refused by the server: may not ")
 	}
+	_, err := c.Stat(background)
+	require.ErrorIs(t, err, ErrRefused)
+	require.NotErrorIs(t, err, ErrNotAllowed)
+
+	batch := []BatchLookup{{NumTokens: 16, Hashes: someHashes}}
+	require.NoError(t, c.Batch(background, batch))
+	require.ErrorIs(t, batch[0].Err, ErrNotAllowed)
+	require.Len(t, s.tags(), 1, "the connection is good")
+
+	_, err = Dial(background, fakeAddr, s.dialer(), WithPoolName("x"))
+	require.ErrorIs(t, err, ErrNotAllowed)
+	require.NotErrorIs(t, err, ErrPoolDiffers)
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"testing"
@@ -68,11 +67,17 @@ func dialTest(t testing.TB, s *Server, opts ...client.Option) *client.Client {
 	return c
 }
 
+// pingClient makes a round trip.
+func pingClient(t testing.TB, c *client.Client) {
+	t.Helper()
+	_, err := c.Ping(context.Background())
+	require.NoError(t, err)
+}
+
 func statOf(t testing.TB, c *client.Client) (st api.Stat) {
 	t.Helper()
-	raw, err := c.Stat(context.Background())
+	st, err := c.Stat(context.Background())
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(raw, &st))
 	return st
 }
 

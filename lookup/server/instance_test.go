@@ -56,7 +56,7 @@ func TestPingNamesTheInstance(t *testing.T) {
 func TestInstanceOverBackend(t *testing.T) {
 	s := startRemote(t, new(lookuptest.KeyStore), patient, Limits{})
 	c := dialTest(t, s)
-	i, err := c.Instance(t.Context())
+	i, err := c.Ping(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, s.Instance(), i)
 	st := statOf(t, c)

@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -60,7 +59,8 @@ func TestPlanIsALookup(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	for name, server := range windowServers(t, &lookuptest.KeyStore{}) {
 		lookuptest.StorePrefix(t, server.service, chain, 8)
-		for _, c := range []*client.Client{dialTest(t, server), dialTest(t, server, client.WithPipeline())} {
+		for range 2 {
+			c := dialTest(t, server)
 			plan, err := c.Plan(t.Context(), 192, coordinator.NewHashes(chain, 32))
 			require.NoError(t, err)
 			hit, err := c.Lookup(t.Context(), 192, coordinator.NewHashes(chain, 32))

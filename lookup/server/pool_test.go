@@ -250,7 +250,7 @@ func TestNoPool(t *testing.T) {
 		require.ErrorContains(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
 		require.ErrorContains(t, c.Evict(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
 		require.ErrorContains(t, c.Reset(t.Context()), "no pool")
-		require.NoError(t, c.Ping(t.Context()))
+		pingClient(t, c)
 		require.Zero(t, statOf(t, c).Pools)
 		require.NoError(t, server.Ready())
 	}
@@ -344,9 +344,7 @@ func TestNoFurtherPools(t *testing.T) {
 	require.ErrorContains(t, err, "this server has other pools and accepts no further ones")
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(2)))
 	require.ErrorContains(t, err, `the description differs from the pool "one" that is configured: model_name is`)
-	async, err := client.DialAsync(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(1)))
-	require.NoError(t, err)
-	require.NoError(t, async.Close())
+	dialTest(t, server, client.WithPool("", numberedPool(1)))
 }
 
 // Pools over different stores are a mistake of the program.

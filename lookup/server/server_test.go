@@ -36,7 +36,7 @@ func TestLookupStoreEvictReset(t *testing.T) {
 		require.NoError(t, err)
 		return uint32(n.Tokens)
 	}
-	require.NoError(t, c.Ping(ctx))
+	pingClient(t, c)
 	require.Zero(t, hit(16000))
 	require.NoError(t, c.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys[:700*32], 32)))
 	require.EqualValues(t, 700*16, hit(16000))
@@ -381,7 +381,7 @@ func TestSeveralListeners(t *testing.T) {
 		require.NotContains(t, addr, ":0")
 		c, err := client.Dial(context.Background(), addr)
 		require.NoError(t, err, addr)
-		require.NoError(t, c.Ping(context.Background()), addr)
+		pingClient(t, c)
 		require.NoError(t, c.Close())
 	}
 	require.NoError(t, server.Shutdown(context.Background()))

@@ -363,11 +363,8 @@ func (s *soakServer) settle() error {
 			filled = true
 		}
 		time.Sleep(5 * time.Millisecond)
-		raw, err := c.Stat(ctx)
-		if err == nil {
-			err = json.Unmarshal(raw, &st)
-		}
-		if err != nil {
+		var err error
+		if st, err = c.Stat(ctx); err != nil {
 			return fmt.Errorf("at rest, all workers gone: %d connections, %d entries, want 1 and %d: %w", st.Connections, st.Entries, want, err)
 		}
 	}

@@ -55,8 +55,8 @@ func BenchmarkStorePrompt(b *testing.B) {
 		})
 		for way, cache := range map[string]func(b *testing.B) (c api.PrefixCache, goroutines int){
 			"in-process/prompts": func(b *testing.B) (api.PrefixCache, int) { return inProcess(b), 1 },
-			"wire/1":             func(b *testing.B) (api.PrefixCache, int) { return served(b, client.WithConnections(1)), 1 },
-			"wire/2":             func(b *testing.B) (api.PrefixCache, int) { return served(b, client.WithPipeline()), 2 },
+			"wire/1":             func(b *testing.B) (api.PrefixCache, int) { return served(b), 1 },
+			"wire/2":             func(b *testing.B) (api.PrefixCache, int) { return served(b), 2 },
 		} {
 			b.Run(name+"/"+way, func(b *testing.B) {
 				c, goroutines := cache(b)

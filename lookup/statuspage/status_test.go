@@ -74,7 +74,7 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, 1, st.Connections.Total)
 	require.Len(t, st.Connections.List, 1)
 	assert.Equal(t, st.Connections.Shown, len(st.Connections.List))
-	assert.EqualValues(t, 5, st.Connections.List[0].Requests)
+	assert.EqualValues(t, 6, st.Connections.List[0].Requests, "the first is the client's ping")
 	require.Len(t, st.Refusals, 1)
 	assert.Contains(t, st.Refusals[0].Error, "641")
 }

@@ -123,32 +123,26 @@ func timely(ask asker, within time.Duration) asker {
 	}
 }
 
+// fakeLater is a client of f that is not connected yet, as its connections may be cut at once.
+func fakeLater(t *testing.T, f *fakeServer) *Client {
+	t.Cleanup(f.all.Wait)
+	return lazyClient(t, f.dialer(), lossTimeout)
+}
+
 // Connections cut at any byte, 10,000 times: every lookup is answered rightly or
 // fails as it should within its time, and the client recovers by itself.
 func TestClientRandomLosses(t *testing.T) {
 	kinds := map[string]func(t *testing.T, f *fakeServer) asker{
-		"pool": func(t *testing.T, f *fakeServer) asker {
-			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithConnections(2)))
-		},
-		"pipeline": func(t *testing.T, f *fakeServer) asker {
-			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
-		},
-		"batch over a pool": func(t *testing.T, f *fakeServer) asker {
-			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout)))
-		},
-		"batch in a pipeline": func(t *testing.T, f *fakeServer) asker {
-			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
-		},
-		"async": func(t *testing.T, f *fakeServer) asker {
-			return asyncAsker(fakeAsync(t, f, WithTimeout(lossTimeout)))
-		},
-		"pool over TLS": func(t *testing.T, f *fakeServer) asker {
+		"calls":   func(t *testing.T, f *fakeServer) asker { return syncAsker(fakeLater(t, f)) },
+		"batches": func(t *testing.T, f *fakeServer) asker { return batchAsker(fakeLater(t, f)) },
+		"async":   func(t *testing.T, f *fakeServer) asker { return asyncAsker(fakeLater(t, f).Async()) },
+		"calls over TLS": func(t *testing.T, f *fakeServer) asker {
 			f.secure = true
-			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithConnections(2)))
+			return syncAsker(fakeLater(t, f))
 		},
-		"pipeline over TLS": func(t *testing.T, f *fakeServer) asker {
+		"batches over TLS": func(t *testing.T, f *fakeServer) asker {
 			f.secure = true
-			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
+			return batchAsker(fakeLater(t, f))
 		},
 	}
 	losses := int64(scaled(10000) / len(kinds))
@@ -278,26 +272,22 @@ func TestClientKilledServer(t *testing.T) {
 	defer cancel()
 	keys := lookuptest.Chain("kill", 64, 32)
 	lookups := map[string]func() (uint32, error){}
-	for name, opts := range clientKinds {
-		c, err := Dial(ctx, addr, append(opts, WithTimeout(lossTimeout))...)
-		require.NoError(t, err)
-		defer c.Close()
-		lookups[name] = func() (uint32, error) {
-			hit, err := c.Lookup(background, 1024, coordinator.NewHashes(keys, 32))
-			return uint32(hit.Tokens), err
-		}
-		lookups[name+" batch"] = func() (uint32, error) {
-			asks := []BatchLookup{{NumTokens: 1024, Hashes: coordinator.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: coordinator.NewHashes(keys, 32)}}
-			err := c.Batch(background, asks)
-			if err == nil && asks[1].Hit.Tokens != 512 {
-				err = fmt.Errorf("hit %d, want 512", asks[1].Hit.Tokens)
-			}
-			return uint32(asks[0].Hit.Tokens), err
-		}
-	}
-	a, err := DialAsync(ctx, addr, WithTimeout(lossTimeout))
+	c, err := Dial(ctx, addr, WithTimeout(lossTimeout))
 	require.NoError(t, err)
-	defer a.Close()
+	defer c.Close()
+	lookups["calls"] = func() (uint32, error) {
+		hit, err := c.Lookup(background, 1024, coordinator.NewHashes(keys, 32))
+		return uint32(hit.Tokens), err
+	}
+	lookups["batches"] = func() (uint32, error) {
+		asks := []BatchLookup{{NumTokens: 1024, Hashes: coordinator.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: coordinator.NewHashes(keys, 32)}}
+		err := c.Batch(background, asks)
+		if err == nil && asks[1].Hit.Tokens != 512 {
+			err = fmt.Errorf("hit %d, want 512", asks[1].Hit.Tokens)
+		}
+		return uint32(asks[0].Hit.Tokens), err
+	}
+	a := c.Async()
 	lookups["async"] = func() (uint32, error) {
 		for {
 			if hit, ready, err := a.Poll("r", 1024, coordinator.NewHashes(keys, 32)); ready {
@@ -380,12 +370,20 @@ type lateConn struct {
 
 func (c *lateConn) Write(b []byte) (int, error) {
 	c.request = append(c.request, b...)
-	if frames, _, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil); err == nil {
+	for {
+		frames, used, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil)
+		if err != nil {
+			return len(b), nil
+		}
+		c.request = c.request[used:]
 		envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+		if string(frames[2]) == "ping" {
+			c.reply.Write(netproto.AppendDone(nil, envelope, nil))
+			continue
+		}
 		c.reply.Write(netproto.AppendHit(nil, envelope, 7))
 		return len(b), errors.New("broken pipe")
 	}
-	return len(b), nil
 }
 
 func (c *lateConn) Read(b []byte) (int, error) {
@@ -409,21 +407,16 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 		here, _ := net.Pipe()
 		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
 	}
-	t.Run("pipeline", func(t *testing.T) {
+	t.Run("call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := dialClient(background, newDialer(expired), newConfig([]Option{WithPipeline()}))
-			require.NoError(t, err)
-			defer c.Close()
-			hit, err := c.Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
+			hit, err := lazyClient(t, newDialer(expired), defaultTimeout).Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 7, hit.Tokens)
 		})
 	})
 	t.Run("asynchronous", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a, err := dialAsync(background, newDialer(expired), nil)
-			require.NoError(t, err)
-			defer a.Close()
+			a := lazyClient(t, newDialer(expired), defaultTimeout).Async()
 			_, ready, err := a.Poll("r", 32, coordinator.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.False(t, ready)
@@ -459,13 +452,11 @@ func (c *deafConn) Read([]byte) (int, error) {
 // that: net.ErrClosed says that the client is closed.
 func TestLossWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
+		c := lazyClient(t, newDialer(func(context.Context) (net.Conn, error) {
 			here, _ := net.Pipe()
 			return &deafConn{here, make(chan struct{})}, nil
-		}), newConfig([]Option{WithPipeline()}))
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
+		}), defaultTimeout)
+		_, err := c.Lookup(background, 32, coordinator.NewHashes(make([]byte, 64), 32))
 		require.ErrorIs(t, err, ErrConnect)
 		require.ErrorIs(t, err, io.EOF)
 		require.NotErrorIs(t, err, net.ErrClosed)

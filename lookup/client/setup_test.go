@@ -1,0 +1,237 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+var someHashes = coordinator.NewHashes(lookuptest.Chain("instance", 4, 32), 32)
+
+// writesConn records each write. It is no socket for a client.
+type writesConn struct {
+	net.Conn
+	writes *[][]byte
+}
+
+func (w writesConn) Write(p []byte) (int, error) {
+	*w.writes = append(*w.writes, bytes.Clone(p))
+	return w.Conn.Write(p)
+}
+
+// Answers that overtake those of the setup are held back, and not given out if it fails.
+func TestSetupBeforeAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply []byte
+		want  error
+	}{
+		"accepted": {netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(`{}`), false)), nil},
+		"refused":  {refusalOf(api.Refusal{Refusal: api.RefusalPoolDiffers}), ErrPoolDiffers},
+		"wrong":    {lookuptest.Encode([]byte{1}, []byte("no JSON")), ErrReply},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var description *fakeRequest
+				f := &fakeServer{pipes: true, answer: func(r *fakeRequest) {
+					if r.tag == "pool" {
+						description = r
+						return
+					}
+					r.reply()
+				}}
+				d := f.dialer()
+				d.description = []byte("{}")
+				cl := lazyClient(t, d, defaultTimeout)
+				t.Cleanup(func() { cl.Close(); f.all.Wait() })
+				var hit api.Hit
+				var err error
+				done := false
+				go func() {
+					hit, err = cl.Lookup(background, 16, someHashes)
+					done = true
+				}()
+				synctest.Wait()
+				require.False(t, done)
+				description.conn.send(append(append([]byte{}, description.envelope...), c.reply...))
+				synctest.Wait()
+				require.True(t, done)
+				require.ErrorIs(t, err, c.want)
+				require.Equal(t, c.want == nil, hit.Tokens == 16)
+				require.Equal(t, c.want != nil, cl.hasLost())
+			})
+		})
+	}
+}
+
+// A server that tells no limits, or nothing that can be read, is served with the least of them.
+func TestPingOfOtherServers(t *testing.T) {
+	for _, pong := range []string{"null", "[]", "{}", `{"instance":7}`, `{"limits":{"max_in_flight":-1}}`, "no JSON"} {
+		f := &fakeServer{showSetup: true, answer: func(r *fakeRequest) {
+			if r.tag == "ping" {
+				r.conn.send(netproto.AppendDone(nil, r.envelope, netproto.AppendFrame(nil, []byte(pong), false)))
+				return
+			}
+			r.reply()
+		}}
+		c := fakeClient(t, f)
+		require.Equal(t, defaultLimits, c.transport.inFlight.limits)
+		hit, err := c.Lookup(background, 64, someHashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 64, hit.Tokens)
+	}
+}
+
+// Ping tells what the server says of itself.
+func TestPing(t *testing.T) {
+	s := startServer(t, blocks16, server.Limits{})
+	c := dialTest(t, s)
+	got, err := c.Ping(background)
+	require.NoError(t, err)
+	require.Equal(t, s.Instance(), got)
+	require.Equal(t, netproto.ProtocolVersion, got.Protocol)
+	st := statOf(t, c)
+	require.Equal(t, got.ID, st.Instance)
+	require.Equal(t, got.StartTime, st.StartTime)
+
+	c = scripted(t, func([][]byte) []byte { return lookuptest.Encode([]byte{1}) })
+	_, err = c.Ping(background)
+	require.ErrorIs(t, err, ErrReply)
+}
+
+// A reset of a rank over the wire.
+func TestResetRank(t *testing.T) {
+	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, NumKVHead: 2}}, server.Limits{})
+	c := dialTest(t, s)
+	for tp := range uint16(2) {
+		require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: tp}, someHashes))
+	}
+	tokens := func() int64 {
+		hit, err := c.Lookup(background, 64, someHashes)
+		require.NoError(t, err)
+		return hit.Tokens
+	}
+	require.EqualValues(t, 64, tokens())
+	require.NoError(t, c.ResetRank(background, coordinator.GroupRank{Group: coordinator.AnyRank, TPRank: 1, PPRank: coordinator.AnyRank}))
+	require.Zero(t, tokens())
+	require.NoError(t, c.Store(background, coordinator.GroupRank{TPRank: 1}, someHashes))
+	require.EqualValues(t, 64, tokens())
+	require.ErrorIs(t, c.ResetRank(background, coordinator.GroupRank{TPRank: 2}), ErrRefused)
+}
+
+// Each code of a refusal is an error of its own. A refusal without a code is none of them.
+func TestRefusalCodes(t *testing.T) {
+	var refusal api.Refusal
+	c := scripted(t, func([][]byte) []byte { return refusalOf(refusal) })
+	for code, want := range refusals {
+		if want == ErrBusy { // see TestClientBusy
+			continue
+		}
+		refusal = api.Refusal{Refusal: code, Request: "reset", Frame: 2, Limit: 7}
+		err := c.Reset(background)
+		require.ErrorIs(t, err, want, code)
+		require.ErrorIs(t, err, ErrRefused, code)
+		require.EqualError(t, err, "client: refused by the server: because")
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, refusal, refused.Refusal)
+		for other, is := range refusals {
+			require.Equal(t, other == code, errors.Is(err, is), "%s is %s", code, other)
+		}
+	}
+	refusal = api.Refusal{Refusal: "of_the_future"}
+	require.ErrorIs(t, c.Reset(background), ErrRefused)
+
+	for text, reply := range map[string][]byte{
+		"client: refused by the server":     lookuptest.Encode([]byte{0}),
+		"client: refused by the server: no": lookuptest.Encode([]byte{0}, []byte("no")),
+	} {
+		c := scripted(t, func([][]byte) []byte { return reply })
+		err := c.Reset(background)
+		require.EqualError(t, err, text)
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Empty(t, refused.Refusal)
+	}
+}
+
+// What was done in part is not refused.
+func TestPartlyDone(t *testing.T) {
+	refusal := api.Refusal{Refusal: api.RefusalPartlyDone, Request: "store_prompt"}
+	c := scripted(t, func([][]byte) []byte {
+		doc, _ := json.Marshal(refusal)
+		return lookuptest.Encode([]byte{netproto.StatusPartial}, []byte("half of it"), doc)
+	})
+	err := c.Store(background, coordinator.GroupRank{}, someHashes)
+	require.ErrorIs(t, err, api.ErrPartlyDone)
+	require.NotErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "half of it")
+
+	refusal.Parts, refusal.MoreParts = []api.Part{{Group: 1, TPRank: 2, Chunks: 3, Error: "full"}}, 4
+	_, err = c.StorePrompt(background, api.PromptStore{NumTokens: 64}, someHashes)
+	require.ErrorIs(t, err, api.ErrPartlyDone)
+	require.NotErrorIs(t, err, ErrRefused)
+	var parts *api.PartsError
+	require.ErrorAs(t, err, &parts)
+	require.Equal(t, refusal.Parts, parts.Parts)
+	require.Equal(t, 4, parts.More)
+}
+
+// A reply that cannot be true is an error and a hit of 0.
+func TestWrongReplies(t *testing.T) {
+	pool := &api.Pool{TailBoundaries: true, Groups: []api.PoolGroup{{BlockSize: 16}, {BlockSize: 32}}}
+	pool.Pool.Groups = make([]coordinator.Group, 2)
+	old := &api.Pool{Groups: pool.Groups}
+	for name, c := range map[string]struct {
+		pool  *api.Pool
+		reply []byte
+		want  int64 // -1: an error
+	}{
+		"a hit":                       {nil, u32s(48), 48},
+		"more than asked":             {nil, u32s(65), -1},
+		"one byte":                    {nil, []byte{1}, -1},
+		"five bytes":                  {nil, make([]byte, 5), -1},
+		"eight bytes":                 {nil, make([]byte, 8), -1},
+		"boundaries":                  {pool, u32s(48, 0, 48, 1, 64), 48},
+		"a refusal from 0.29.0 on":    {pool, u32s(0), 0},
+		"none":                        {pool, u32s(48), -1},
+		"one missing":                 {pool, u32s(48, 0, 48), -1},
+		"no such group":               {pool, u32s(48, 0, 48, 2, 48), -1},
+		"before the hit":              {pool, u32s(48, 0, 48, 1, 32), -1},
+		"behind the block":            {pool, u32s(48, 0, 64, 1, 64), -1},
+		"boundaries of a hit of 0":    {pool, u32s(0, 0, 0, 1, 0), -1},
+		"boundaries before 0.29.0":    {old, u32s(48, 0, 48, 1, 64), -1},
+		"no boundaries before 0.29.0": {old, u32s(48), 48},
+	} {
+		hit, err := readHit([][]byte{c.reply}, 64, c.pool)
+		if c.want < 0 {
+			require.ErrorIs(t, err, ErrReply, name)
+			require.Equal(t, api.Hit{}, hit, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, hit.Tokens, name)
+	}
+	_, err := readHit([][]byte{u32s(16), {}}, 64, nil)
+	require.ErrorIs(t, err, ErrReply, "two frames")
+
+	two := append(u32s(0, 0, 4, 1, 0, 4), u32s(1, 0, 4, 1, 0, 4)...)
+	masks, err := parseMasks(two, pool)
+	require.NoError(t, err)
+	require.Len(t, masks, 2)
+	_, err = parseMasks(two[:24], pool)
+	require.ErrorIs(t, err, ErrReply, "one mask of two")
+	_, err = parseMasks(append(u32s(0, 0, 4, 1, 0, 4), u32s(2, 0, 4, 1, 0, 4)...), pool)
+	require.ErrorIs(t, err, ErrReply, "no such group")
+}

@@ -1,0 +1,314 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// transport is one connection to a server with many requests in flight, matched to their replies
+// by envelopes. A lost connection is dialed anew when a call is queued.
+//
+// The goroutine run, the writer, dials, writes and closes the connection. Each connection has a
+// second goroutine that reads replies; the writer waits for its end. Callers only queue calls and
+// abandon them.
+type transport struct {
+	dialer  *dialer
+	timeout time.Duration // of a call whose context has no deadline, and of dialing
+	ctx     context.Context
+	cancel  context.CancelFunc // called by close, ends ctx
+	stopped chan struct{}      // closed when run has returned
+	wake    chan struct{}      // capacity 1; a token wakes the parked writer
+
+	mu       sync.Mutex
+	queue    []*call               // not written yet, in order
+	delayed  map[*call]*time.Timer // refused as busy, to be queued again
+	early    []*call               // answered before the setup of the connection was
+	setup    []*call               // of the connection: see newSetup
+	inFlight flight                // the requests without a reply
+	conn     net.Conn              // nil if there is none; set by the writer alone
+	socket   bool                  // conn is a socket, so an interrupted write can continue
+	readErr  error                 // why the reader of conn ended, nil while it runs
+	silentAt time.Time             // the last reply, or the first request after there was none
+	pool     *api.Pool             // as the server has told it last, nil if it was not asked
+	parked   bool                  // the writer waits for wake
+	closed   bool
+
+	calls sync.Pool // of *call
+
+	out    []byte      // of the writer alone: what it writes
+	parts  [2][]byte   // out and a large blob; the backing array of bufs
+	bufs   net.Buffers // what of them is not written yet
+	reader replyReader
+}
+
+// newTransport starts a transport, which dials when a call is queued.
+func newTransport(d *dialer, timeout time.Duration) *transport {
+	t := &transport{
+		dialer: d, timeout: timeout, delayed: map[*call]*time.Timer{},
+		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	go t.run()
+	return t
+}
+
+// run is the writer's goroutine. It returns after close.
+func (t *transport) run() {
+	defer close(t.stopped)
+	for {
+		open, err := t.awaitWork()
+		if open && err == nil {
+			err = t.writeQueued()
+		}
+		if err != nil {
+			t.failConn(err)
+		}
+		if !open {
+			return
+		}
+	}
+}
+
+// awaitWork waits until a queued call can be written. It returns an error if the connection has
+// failed, and false if the transport is closed.
+func (t *transport) awaitWork() (open bool, lost error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		switch {
+		case t.closed:
+			return false, errClosed
+		case t.readErr != nil:
+			return true, t.readErr
+		case len(t.queue) > 0 && (t.conn == nil || t.inFlight.fits(t.queue[0])):
+			return true, nil
+		}
+		t.parked = true
+		t.mu.Unlock()
+		<-t.wake
+		t.mu.Lock()
+	}
+}
+
+// wakeWriter wakes the writer if it is parked. mu is held.
+func (t *transport) wakeWriter() {
+	if t.parked {
+		t.parked = false
+		t.wake <- struct{}{}
+	}
+}
+
+// connect dials. If that fails, all queued calls fail.
+func (t *transport) connect() {
+	nc, token, err := t.dialer.dial(t.ctx, t.timeout)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed: // failConn fails what is queued, with errClosed
+		if err == nil {
+			closeConn(nc)
+		}
+	case err != nil:
+		err = connectError(err)
+		for _, cl := range t.queue {
+			t.finish(cl, err)
+		}
+		clear(t.queue)
+		t.queue = t.queue[:0]
+	default:
+		_, t.socket = nc.(syscall.Conn) // not if it is TLS or the like over one
+		t.conn = nc
+		t.inFlight.limits = defaultLimits
+		t.setup = t.newSetup(token)
+		t.startReader(nc)
+	}
+}
+
+const (
+	// maxCopied is the largest blob in bytes that is copied to be written with others. A larger
+	// one is written from the caller's memory.
+	maxCopied = 64 << 10
+	// maxWrite bounds the bytes of one write, but for its last request.
+	maxWrite = 256 << 10
+)
+
+// writeQueued writes queued calls, or dials if there is no connection. An error means that the
+// connection has failed.
+func (t *transport) writeQueued() error {
+	runtime.Gosched() // callers that are about to queue a call share this write
+	if t.conn == nil {
+		t.connect()
+		return nil
+	}
+	t.mu.Lock()
+	large := t.encodeQueued()
+	t.mu.Unlock()
+	return t.write(large)
+}
+
+// encodeQueued moves calls from the queue to out. It returns the last one if its blob is to be
+// written from where it is, otherwise nil. mu is held.
+func (t *transport) encodeQueued() (large *call) {
+	if t.inFlight.len() == 0 {
+		t.silentAt = time.Now()
+	}
+	t.out = t.out[:0]
+	for _, cl := range t.setup {
+		t.encode(cl)
+	}
+	t.setup = nil
+	n := 0
+	for ; n < len(t.queue) && len(t.out) < maxWrite && large == nil; n++ {
+		cl := t.queue[n]
+		if cl.async != nil && cl.async.expired() {
+			t.finish(cl, errExpired)
+			continue
+		}
+		if cl.connect {
+			t.deliver(cl, nil)
+			continue
+		}
+		if !t.inFlight.fits(cl) {
+			break
+		}
+		if t.encode(cl); cl.state == callWriting {
+			large = cl
+		}
+	}
+	t.queue = slices.Delete(t.queue, 0, n)
+	return large
+}
+
+// encode gives a call a slot and appends it to out, without its blob if that is large.
+func (t *transport) encode(cl *call) {
+	cl.slot = t.inFlight.add(cl)
+	var id [envelopeLen]byte
+	t.out = cl.appendHead(t.out, appendEnvelope(id[:0], cl.slot, t.inFlight.slots[cl.slot].generation))
+	if len(cl.blob) > maxCopied {
+		cl.state = callWriting
+		return
+	}
+	t.out = append(t.out, cl.blob...)
+	cl.state = callSent
+}
+
+// write writes out, and the blob of a call if large is not nil. If that call is abandoned
+// meanwhile the write is interrupted and goes on with a copy of what is left of the blob, so that
+// its caller may return.
+func (t *transport) write(large *call) error {
+	if large == nil {
+		_, err := t.conn.Write(t.out)
+		return err
+	}
+	defer clear(t.parts[:])
+	t.parts = [2][]byte{t.out, large.blob}
+	t.bufs = t.parts[:]
+	if !t.socket { // an interrupted TLS connection cannot go on
+		t.parts[1] = slices.Clone(large.blob)
+		t.finishBlob(large)
+	}
+	for {
+		_, err := t.bufs.WriteTo(t.conn)
+		if err == nil || !t.interrupted(large) {
+			t.finishBlob(large)
+			return err
+		}
+		last := len(t.bufs) - 1
+		t.bufs[last] = slices.Clone(t.bufs[last])
+		t.finishBlob(large)
+	}
+}
+
+// interrupted reports whether a call whose blob is being written was abandoned.
+func (t *transport) interrupted(cl *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cl.state == callWriting && cl.abandoned
+}
+
+// finishBlob marks a call's blob as not read any longer. The call is done if it was answered or
+// abandoned meanwhile.
+func (t *transport) finishBlob(cl *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cl.state != callWriting {
+		return
+	}
+	cl.state = callSent
+	switch {
+	case cl.abandoned:
+		_ = t.conn.SetWriteDeadline(time.Time{}) // see abandonLocked; if it fails, so does the next write
+		t.inFlight.abandon(cl)
+		t.finish(cl, nil)
+	case cl.answered:
+		t.deliver(cl, cl.err)
+	}
+}
+
+// failConn closes the connection and fails the calls in flight. If the transport is closed it also
+// fails all others.
+func (t *transport) failConn(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn != nil {
+		if t.readErr != nil {
+			why = t.readErr // the reader's end has also ended the write
+		}
+		t.mu.Unlock()
+		closeConn(t.conn)
+		<-t.reader.stopped
+		t.mu.Lock()
+		if errors.Is(t.readErr, ErrReply) || errors.Is(t.readErr, ErrRefused) {
+			why = t.readErr
+		}
+		if !t.closed && t.inFlight.settingUp > 0 {
+			t.dialer.recordFailure(why)
+		}
+	}
+	if t.closed {
+		why = errClosed
+	}
+	t.conn, t.readErr, t.setup = nil, nil, nil
+	why = exchangeError(why)
+	for _, cl := range t.inFlight.removeAll() {
+		t.finish(cl, why)
+	}
+	for _, cl := range t.early {
+		t.finish(cl, why)
+	}
+	t.early = nil
+	if !t.closed {
+		return
+	}
+	for _, cl := range t.queue {
+		t.finish(cl, why)
+	}
+	t.queue = nil
+	for cl, timer := range t.delayed {
+		timer.Stop()
+		t.finish(cl, why)
+	}
+	clear(t.delayed)
+}
+
+// close fails all calls and waits for both goroutines.
+func (t *transport) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.cancel()
+	if t.conn != nil {
+		closeConn(t.conn)
+	}
+	t.wakeWriter()
+	t.mu.Unlock()
+	<-t.stopped
+}
