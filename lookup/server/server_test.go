@@ -84,6 +84,7 @@ func TestGarbage(t *testing.T) {
 		"ZMTP 2.0":            {[]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01\x03\x00\x00"), closedVersion},
 		"length 2^63":         {[]byte("\x02\x80\x00\x00\x00\x00\x00\x00\x00"), closedMessageLength},
 		"frames without end":  {bytes.Repeat([]byte("\x01\x01x"), 1000), closedFrameCount},
+		"no delimiter":        {lookuptest.Encode([]byte("\x00id"), []byte("ping")), closedDelimiter},
 		"reserved flag":       {append(lookuptest.Encode([]byte("ping")), 0x40), closedFlags},
 		"command":             {append(lookuptest.Encode([]byte("ping")), 0x04, 0x00), closedCommand},
 		"envelope":            {bytes.Repeat([]byte("\x01\x01\x00"), 20), closedEnvelope},
