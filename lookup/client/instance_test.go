@@ -107,7 +107,7 @@ func serveAt(t *testing.T, addr string) (s *server.Server, stop func()) {
 	t.Helper()
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	s, err = server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Version: "v"})
+	s, err = server.New(service, server.Config{Listeners: []server.Listener{{Address: addr}}, Loops: 1, Version: "v"})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
 	defer cancel()

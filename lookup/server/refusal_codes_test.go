@@ -289,7 +289,7 @@ func overAll(t *testing.T, limits Limits, test func(t *testing.T, s refusing)) {
 				service, err := lookup.NewService(cfg)
 				require.NoError(t, err)
 				s.Server, err = New(service, Config{Loops: 2, Limits: limits, Listeners: []Listener{
-					{"tcp://127.0.0.1:0", settingsOf(t, access.All, tokenOf("all", access.All))}, {"tcp://127.0.0.1:0", settingsOf(t, access.Ping)},
+					{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, tokenOf("all", access.All))}, {Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping)},
 				}})
 				require.NoError(t, err)
 				startTest(t, s.Server)

@@ -72,8 +72,12 @@ func runSoakServer(text string) error {
 	if err != nil {
 		return err
 	}
+	var listeners []server.Listener
+	for _, address := range cfg.Listen {
+		listeners = append(listeners, server.Listener{Address: address})
+	}
 	srv, err := server.New(service, server.Config{
-		Listen: cfg.Listen, Loops: 2, Limits: server.Limits{MessageTimeout: soakMessageTimeout},
+		Listeners: listeners, Loops: 2, Limits: server.Limits{MessageTimeout: soakMessageTimeout},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
