@@ -148,7 +148,7 @@ func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteC
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: c, Remote: remote})
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1, Logger: slog.New(slog.DiscardHandler),
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Loops: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	require.NoError(t, srv.Start(contextWithin(t, testTimeout)))

@@ -165,7 +165,7 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*server.Server
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: b, Remote: remote})
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Logger: slog.New(slog.DiscardHandler)})
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Loops: 2, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, srv.Start(testContext(t)))
 	t.Cleanup(func() {

@@ -75,7 +75,7 @@ func serveHitline(tokens int) error {
 	if err != nil {
 		return err
 	}
-	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
 	if err == nil {
 		err = server.Start(context.Background())
 	}

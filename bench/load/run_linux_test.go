@@ -44,7 +44,7 @@ func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, ser
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
-	return serveOn(t, service, server.Config{Listen: []string{listen}})[0], service
+	return serveOn(t, service, server.Config{Listeners: []server.Listener{{Address: listen}}})[0], service
 }
 
 // serveOn starts a server of a service until the test ends.

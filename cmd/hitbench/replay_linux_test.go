@@ -34,7 +34,7 @@ func TestReplayLearnsBlockSize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			service, err := lookup.NewService(lookup.ServiceConfig{Pool: test.pool})
 			require.NoError(t, err)
-			srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+			srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
 			require.NoError(t, err)
 			require.NoError(t, srv.Start(t.Context()))
 			defer func() { _ = srv.Shutdown(context.Background()) }()

@@ -18,7 +18,7 @@ func serveAsHitline() {
 	if err != nil {
 		panic(err)
 	}
-	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
 	if err == nil {
 		err = srv.Start(context.Background())
 	}

@@ -33,7 +33,7 @@ func startServer(t testing.TB, cfg lookup.ServiceConfig, limits server.Limits) t
 
 func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits server.Limits, logger *slog.Logger) testServer {
 	t.Helper()
-	s, err := serveOn(t, cfg, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: logger})
+	s, err := serveOn(t, cfg, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Loops: 2, Limits: limits, Logger: logger})
 	require.NoError(t, err)
 	return s
 }

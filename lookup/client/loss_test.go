@@ -214,7 +214,7 @@ func TestClientVictim(t *testing.T) {
 	if err := service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
+	s, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: addr}}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	if err := s.Start(background); err != nil {
 		fmt.Println("failed", err)

@@ -116,7 +116,7 @@ func start(t *testing.T, cfg lookup.ServiceConfig) (*server.Server, *client.Clie
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: server.Limits{MaxConnections: 20},
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Loops: 2, Limits: server.Limits{MaxConnections: 20},
 	})
 	require.NoError(t, err)
 	require.NoError(t, srv.Start(t.Context()))

@@ -131,29 +131,18 @@ func (a *acceptor) pause(d time.Duration) bool {
 	}
 }
 
-// deadlineListener has the further methods of package net's listeners.
-type deadlineListener interface {
-	SetDeadline(t time.Time) error
-	syscall.Conn
-}
-
 // aLongTimeAgo, set as a deadline, interrupts Accept at once.
 var aLongTimeAgo = time.Unix(1, 0)
 
-// interrupt makes Accept return, with a deadline if the listener supports one.
-func (l *listener) interrupt() {
-	if p, ok := l.Listener.(deadlineListener); !ok || p.SetDeadline(aLongTimeAgo) != nil {
-		_ = l.Close()
-	}
-}
+// interrupt makes Accept return.
+func (l *listener) interrupt() { _ = l.SetDeadline(aLongTimeAgo) } // fails if it is closed
 
 // acceptBacklog accepts the connections in the backlog.
 func (a *acceptor) acceptBacklog(ln *listener) {
-	p := ln.Listener.(deadlineListener)
-	if p.SetDeadline(time.Now().Add(backlogTimeout)) != nil {
+	if ln.SetDeadline(time.Now().Add(backlogTimeout)) != nil {
 		return
 	}
-	for hasPending(p) {
+	for hasPending(ln) {
 		conn, err := ln.Accept()
 		if err != nil {
 			return
@@ -163,8 +152,8 @@ func (a *acceptor) acceptBacklog(ln *listener) {
 }
 
 // hasPending reports whether a listener has a connection to accept.
-func hasPending(p deadlineListener) bool {
-	raw, err := p.SyscallConn()
+func hasPending(ln *listener) bool {
+	raw, err := ln.SyscallConn()
 	if err != nil {
 		return false
 	}

@@ -113,10 +113,10 @@ func startAccess(t *testing.T, store *lookuptest.KeyStore) *Server {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	server, err := New(service, Config{Loops: 2, Pools: []NamedPool{{"second", other}}, Listeners: []Listener{
-		forAll:           {"ipc://" + dir + "/all", Settings{}},
-		someAllowed:      {"ipc://" + dir + "/some", settingsOf(t, access.Lookup|access.Ping)},
-		withTokens:       {"tcp://127.0.0.1:0", settingsOf(t, access.Ping, tokens...)},
-		withCertificates: {"tls://127.0.0.1:0", mutual},
+		forAll:           {Address: "ipc://" + dir + "/all"},
+		someAllowed:      {Address: "ipc://" + dir + "/some", Settings: settingsOf(t, access.Lookup|access.Ping)},
+		withTokens:       {Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, tokens...)},
+		withCertificates: {Address: "tls://127.0.0.1:0", Settings: mutual},
 	}})
 	require.NoError(t, err)
 	startTest(t, server)

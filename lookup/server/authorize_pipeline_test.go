@@ -26,7 +26,7 @@ func startSlow(t *testing.T, credentials ...access.Credential) (*Server, *lookup
 	other, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("second"), Backend: store, Shared: service.Backend(), Remote: patient})
 	require.NoError(t, err)
 	server, err := New(service, Config{
-		Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Ping, credentials...)}}, Loops: 2,
+		Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, credentials...)}}, Loops: 2,
 		Pools: []NamedPool{{"second", other}},
 	})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestAuthorizationGoneInTheQueue(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg})
 	require.NoError(t, err)
 	keeps, gone := tokenOf("keeps", access.All), tokenOf("gone", access.All)
-	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Reset, keeps, gone)}}, Loops: 2})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Reset, keeps, gone)}}, Loops: 2})
 	require.NoError(t, err)
 	startTest(t, server)
 

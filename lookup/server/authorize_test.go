@@ -44,7 +44,7 @@ func startWith(t testing.TB, store *lookuptest.KeyStore, settings Settings) *Ser
 	}
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settings}}, Loops: 2})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settings}}, Loops: 2})
 	require.NoError(t, err)
 	startTest(t, server)
 	return server
@@ -175,12 +175,12 @@ func TestDefaultRules(t *testing.T) {
 		{true, Settings{Rules: rulesOf(access.Ping)}, access.Ping},
 	} {
 		l := &listener{isLocal: test.local}
-		l.put(test.settings)
+		l.setSettings(test.settings)
 		require.Equal(t, test.want, l.settings.Load().Rules.Anonymous)
 	}
 	ctx := t.Context()
 	for address, local := range map[string]bool{"tcp://127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true} {
-		l, err := listen(ctx, address, DefaultIPCMode)
+		l, err := listen(ctx, &Listener{Address: address}, DefaultIPCMode)
 		require.NoError(t, err)
 		require.Equal(t, local, l.isLocal, address)
 		require.NoError(t, l.Close())
@@ -193,7 +193,7 @@ func TestRefusedLookup(t *testing.T) {
 	for release, zmtp := range map[string]string{"0.28.0": "\x00", "0.33.0": "\x00\x00\x00\x00"} {
 		service, err := memoryService(coordinator.Pool{HashBlockSize: 16, VLLM: release})
 		require.NoError(t, err)
-		server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Ping)}}})
+		server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping)}}})
 		require.NoError(t, err)
 		startTest(t, server)
 		frames := requestsOf(blocks16.Pool)[0]
@@ -291,7 +291,7 @@ func TestSetListener(t *testing.T) {
 func TestSetListenerErrors(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}})
 	require.NoError(t, err)
 	require.ErrorIs(t, server.SetListener("tcp://127.0.0.1:0", Settings{}), ErrNotReady)
 	startTest(t, server)
@@ -301,8 +301,8 @@ func TestSetListenerErrors(t *testing.T) {
 	require.ErrorIs(t, server.SetListener("nonsense://", Settings{}), ErrConfig)
 	require.ErrorIs(t, server.SetListener(server.Addrs()[0], withTLS), ErrConfig)
 	for _, l := range []Listener{
-		{Address: "tls://127.0.0.1:0"}, {"tcp://127.0.0.1:0", withTLS}, {Address: "nonsense://"},
-		{"tls://127.0.0.1:0", Settings{TLS: tlsOf(certificate, nil)}},
+		{Address: "tls://127.0.0.1:0"}, {Address: "tcp://127.0.0.1:0", Settings: withTLS}, {Address: "nonsense://"},
+		{Address: "tls://127.0.0.1:0", Settings: Settings{TLS: tlsOf(certificate, nil)}},
 	} {
 		if l.TLS != nil && l.Address[:3] == "tls" {
 			l.TLS.Certificates = nil
@@ -325,7 +325,7 @@ func tlsOf(certificate tls.Certificate, ca *certtest.CA) *tls.Config {
 func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter) (*session, *listener) {
 	t.Helper()
 	l := &listener{addr: "tcp://test"}
-	l.put(settings)
+	l.setSettings(settings)
 	ses := openSession(server, got, func() {})
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
 	return ses, l
@@ -348,9 +348,9 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 			require.NoError(t, turn(ses, lookuptest.Encode(authFrames("a")...)))
 			require.NoError(t, turn(ses, store[:half]))
 			if c.then == 0 {
-				l.put(settingsOf(t, access.All))
+				l.setSettings(settingsOf(t, access.All))
 			} else {
-				l.put(settingsOf(t, 0, tokenOf("a", c.then)))
+				l.setSettings(settingsOf(t, 0, tokenOf("a", c.then)))
 			}
 			got.Reset()
 			err := turn(ses, append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
@@ -406,7 +406,7 @@ func TestExpiry(t *testing.T) {
 		require.Equal(t, closedExpired, reasonOf(errExpired))
 
 		idle, l := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
-		l.put(settingsOf(t, access.Ping, tokenOf("timed", access.All)))
+		l.setSettings(settingsOf(t, access.Ping, tokenOf("timed", access.All)))
 		require.NoError(t, wake(idle), "an anonymous one")
 	})
 }
@@ -426,7 +426,7 @@ func TestCertificates(t *testing.T) {
 	}
 	connect := func(settings Settings) (*session, *listener) {
 		l := &listener{}
-		l.put(settings)
+		l.setSettings(settings)
 		ses := openSession(server, new(allReplies), nil)
 		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 		return ses, l
@@ -450,7 +450,7 @@ func TestCertificates(t *testing.T) {
 		{with(ca, entry("engine.example.com", access.All)), access.All},
 		{with(ca, entry("engine.example.com", access.All), tokenOf("t", access.All)), access.All},
 	} {
-		l.put(step.settings)
+		l.setSettings(step.settings)
 		require.NoError(t, wake(ses))
 		require.Equal(t, step.want, ses.permissions)
 	}
@@ -458,11 +458,11 @@ func TestCertificates(t *testing.T) {
 		"no entry": with(ca), "another authority": with(other, entry("engine", access.All)), "no authority": with(nil, entry("engine", access.All)),
 	} {
 		ses, l := connect(with(ca, entry("engine", access.All)))
-		l.put(settings)
+		l.setSettings(settings)
 		require.ErrorIs(t, wake(ses), errRevoked, name)
 	}
 	ses, l = fedSession(t, server, with(nil), new(allReplies))
-	l.put(with(ca))
+	l.setSettings(with(ca))
 	require.ErrorIs(t, wake(ses), errRevoked, "it has no certificate")
 }
 
@@ -473,7 +473,7 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	tenant := access.Credential{Name: "eng", Certificate: "engine.example.com", Permissions: access.Ping, Pools: []string{"missing"}}
 	server := unstarted(t)
 	l := &listener{}
-	l.put(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
+	l.setSettings(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
 	ses := openSession(server, new(allReplies), nil)
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 	for _, token := range []string{"", "all", "own"} {
@@ -492,9 +492,9 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 func TestSettingsChangeWhileAccepting(t *testing.T) {
 	server := unstarted(t)
 	l := &listener{}
-	l.put(settingsOf(t, access.All))
+	l.setSettings(settingsOf(t, access.All))
 	old := l.settings.Load()
-	l.put(settingsOf(t, access.Ping))
+	l.setSettings(settingsOf(t, access.Ping))
 	ses := openSession(server, new(allReplies), nil)
 	ses.authorize(&pendingConn{listener: l, settings: old})
 	require.NoError(t, turn(ses, lookuptest.Encode([]byte("reset"))))

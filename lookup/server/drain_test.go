@@ -228,7 +228,7 @@ func TestEngineThatLives(t *testing.T) {
 
 // short fails so often for want of descriptors, then accepts.
 type short struct {
-	net.Listener
+	netListener
 	failures int
 }
 
@@ -237,7 +237,7 @@ func (s *short) Accept() (net.Conn, error) {
 		s.failures--
 		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", unix.EMFILE)}
 	}
-	return s.Listener.Accept()
+	return s.netListener.Accept()
 }
 
 func TestAcceptBacksOff(t *testing.T) {
@@ -247,7 +247,7 @@ func TestAcceptBacksOff(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	begun := time.Now()
-	second := startAcceptor(server, server.engine, []*listener{openListener(&short{ln, 5})})
+	second := startAcceptor(server, server.engine, []*listener{openListener(&short{ln.(netListener), 5})})
 	defer second.close(context.Background())
 	pings(t, "tcp://"+ln.Addr().String())
 	require.GreaterOrEqual(t, time.Since(begun), 155*time.Millisecond, "5, 10, 20, 40 and 80 ms")

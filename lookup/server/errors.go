@@ -17,8 +17,7 @@ var (
 
 // Errors of requests. Peers get their texts.
 var (
-	// errHashLen refuses a lookup whose hashes have not the length that the pool was described
-	// with.
+	// errHashLen refuses hashes that have not the length that the pool was described with.
 	errHashLen = errors.New("hashes of another length than the pool's")
 	// errNoPool refuses a request about blocks on a connection without a pool.
 	errNoPool = errors.New("no pool: describe the engine's with a pool request, or configure it at the server")

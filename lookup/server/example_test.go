@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -21,7 +22,7 @@ func Example() {
 	}
 	limits := server.DefaultLimits()
 	limits.IdleTimeout = time.Hour
-	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Limits: limits})
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Limits: limits})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,11 +55,11 @@ func ExampleServer_Err() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = server.New(service, server.Config{Listen: []string{"/run/hitline.sock"}}) // no scheme
+	_, err = server.New(service, server.Config{Listeners: []server.Listener{{Address: "/run/hitline.sock"}}}) // no scheme
 	fmt.Println(errors.Is(err, server.ErrConfig))
 
 	ctx := context.Background()
-	srv, err := server.New(service, server.Config{Listen: []string{"ipc:///no/such/directory/socket"}})
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "ipc:///no/such/directory/socket"}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,4 +80,34 @@ func ExampleServer_Err() {
 	// true
 	// true
 	// true
+}
+
+// A program brings a listener of its own: a socket of systemd, or one whose port it must know first.
+func ExampleListener() {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Listener: ln}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	if err := srv.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	c, err := client.Dial(ctx, ln.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.Ping(ctx))
+	_ = c.Close()
+	fmt.Println(srv.Shutdown(ctx)) // closes ln, too
+	// Output:
+	// <nil>
+	// <nil>
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits Limits, logger 
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
 	server, err := New(service, Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: logger,
+		Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Loops: 2, Limits: limits, Logger: logger,
 	})
 	require.NoError(t, err)
 	startTest(t, server)
@@ -90,9 +89,9 @@ func (s *Server) heldBytes() (sum int64) {
 }
 
 // openListener returns the state of a listener whose peers may do everything.
-func openListener(ln net.Listener) *listener {
-	l := &listener{Listener: ln, addr: "tcp://second", isLocal: true}
-	l.put(Settings{})
+func openListener(ln netListener) *listener {
+	l := &listener{netListener: ln, addr: "tcp://second", isLocal: true}
+	l.setSettings(Settings{})
 	return l
 }
 

@@ -118,7 +118,7 @@ func TestReadyOfTheProgram(t *testing.T) {
 	require.NoError(t, err)
 	errLoading := errors.New("loading what a peer holds")
 	loading := errLoading
-	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}, Ready: func() error { return loading }})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Ready: func() error { return loading }})
 	require.NoError(t, err)
 	startTest(t, server)
 	require.EqualError(t, server.Ready(), "not ready: loading what a peer holds")

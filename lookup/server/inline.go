@@ -39,16 +39,15 @@ func (r *inlineRequest) held() int {
 func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	r := &s.inline
 	r.active = true
-	switch {
-	case s.pool == nil:
-		r.err = errNoPool
-	case q.Tag == netproto.TagLookup:
-		if r.err = s.checkHashes(q); r.err == nil {
-			r.query = s.service.NewQuery()
-			wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
-		}
+	if r.err = s.checkHashes(q); r.err != nil {
+		return false
+	}
+	switch q.Tag {
+	case netproto.TagLookup:
+		r.query = s.service.NewQuery()
+		wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
 		return wanted
-	case q.Tag == netproto.TagStore:
+	case netproto.TagStore:
 		r.err = s.service.BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
 	default:
 		r.err = s.service.BeginEvict(&r.change, coordinator.GroupRank(q.GroupRank))
@@ -56,10 +55,13 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	return r.err == nil
 }
 
-// checkHashes returns an error if a lookup has more hashes than Limits.MaxHashes, or if they have not
-// the length of the pool's.
+// checkHashes returns an error if there is no pool, if a lookup has more hashes than Limits.MaxHashes, or if
+// hashes have not the length of the pool's.
 func (s *session) checkHashes(q *netproto.Request) error {
-	if most := s.server.limits.Load().MaxHashes; q.NumHashes > most {
+	if s.pool == nil {
+		return errNoPool
+	}
+	if most := s.server.limits.Load().MaxHashes; operations[q.Tag].lookup && q.NumHashes > most {
 		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", q.NumHashes, most), limit: int64(most)}
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {

@@ -40,6 +40,9 @@ func TestPingNamesTheInstance(t *testing.T) {
 	require.Equal(t, 1, i.Protocol)
 	require.NotEqual(t, i.ID, unstarted(t).Instance().ID)
 
+	require.ElementsMatch(t, RequestTags(), append(i.Requests, "unknown"))
+	require.Equal(t, limitsTold(DefaultLimits()), i.Limits)
+
 	got.Reset()
 	require.NoError(t, turn(ses, netproto.AppendRequest(nil, envelope, netproto.TagPing, nil)))
 	require.Equal(t, netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, nil, false)), got.Bytes())
@@ -50,6 +53,35 @@ func TestPingNamesTheInstance(t *testing.T) {
 			_ = turn(ses, ping)
 		}))
 	}
+}
+
+// limitsTold returns what pings tell of limits.
+func limitsTold(l Limits) api.Limits {
+	return api.Limits{MaxMessage: l.MaxMessage, MaxFrames: l.MaxFrames, MaxHashes: l.MaxHashes, MaxInFlight: l.MaxInFlight, MaxInFlightBytes: 4 << 20}
+}
+
+// A ping tells the limits that are in effect, over both kinds of pools, also after a change, and the server
+// keeps to them.
+func TestPingTellsLimits(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, Settings{})
+		told := func() (i api.Instance) {
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			require.NoError(t, json.Unmarshal(p.Ask(t, []byte("ping"))[1], &i))
+			return i
+		}
+		require.Equal(t, limitsTold(DefaultLimits()), told().Limits)
+		limits := DefaultLimits()
+		limits.MaxMessage, limits.MaxFrames, limits.MaxHashes, limits.MaxInFlight = 1<<20, 16, 3, 7
+		require.NoError(t, server.SetLimits(limits))
+		require.Equal(t, limitsTold(limits), told().Limits)
+		require.Equal(t, told(), server.Instance())
+		require.Error(t, server.SetLimits(Limits{MaxInFlight: -1}))
+		require.Equal(t, limitsTold(limits), told().Limits)
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		refused := refusalIn(p.Ask(t, []byte("lookup"), u32s(64), []byte{0, 32}, lookuptest.Chain("a", told().Limits.MaxHashes+1, 32)))
+		require.Equal(t, &api.Refusal{Refusal: api.RefusalTooLarge, Request: "lookup", Limit: 3}, refused)
+	})
 }
 
 // Over a backend pings and stat name the instance, too.

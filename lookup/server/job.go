@@ -108,11 +108,11 @@ func (s *session) checkJob(tag netproto.Tag) error {
 
 // prepare checks the hashes that are announced and sets how many bytes of them are needed.
 func (j *job) prepare(q *netproto.Request) (err error) {
+	if err := j.session.checkHashes(q); err != nil {
+		return err
+	}
 	n := q.NumHashes
 	if operations[q.Tag].lookup {
-		if err := j.session.checkHashes(q); err != nil {
-			return err
-		}
 		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, q.NumHashes); err != nil {
 			return err
 		}

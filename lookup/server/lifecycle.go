@@ -65,8 +65,8 @@ func (l *lifecycle) beginShutdown() (started bool) {
 }
 
 // Start binds all addresses and serves them in the background. It returns when all are
-// bound, or with an error if one cannot be. ctx bounds Start alone; its later end does not
-// stop the server. A server cannot be started again, also after an error. After Shutdown,
+// bound, or with an error if one cannot be. From then on the server closes the listeners that
+// it was given. ctx bounds Start alone; its later end does not stop the server. A server cannot be started again, also after an error. After Shutdown,
 // Start returns ErrServerClosed and leaves nothing running.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, err := s.beginStart(ctx)
@@ -123,8 +123,7 @@ func (s *Server) serve(ctx context.Context) error {
 	return nil
 }
 
-// Addrs returns the bound addresses, with the actual ports: those of Config.Listen in their
-// order, then those of Config.Listeners.
+// Addrs returns the bound addresses, with the actual ports, in the order of Config.Listeners.
 // It is valid after Start has returned nil. The caller must not modify it.
 func (s *Server) Addrs() []string { return s.addrs }
 

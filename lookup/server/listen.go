@@ -21,7 +21,7 @@ func listenAll(ctx context.Context, listeners []Listener, mode fs.FileMode) ([]*
 	var all []*listener
 	for i := range listeners {
 		addr := listeners[i].Address
-		ln, err := listen(ctx, addr, mode)
+		ln, err := listen(ctx, &listeners[i], mode)
 		if err == nil && ctx.Err() != nil { // package net may ignore the end of ctx
 			_ = ln.Close()
 			err = ctx.Err()
@@ -31,7 +31,7 @@ func listenAll(ctx context.Context, listeners []Listener, mode fs.FileMode) ([]*
 			return nil, fmt.Errorf("server: cannot serve %s: %w", addr, err)
 		}
 		ln.configured = addr
-		ln.put(listeners[i].Settings)
+		ln.setSettings(listeners[i].Settings)
 		all = append(all, ln)
 	}
 	return all, nil
@@ -45,12 +45,15 @@ func closeAll(listeners []*listener) {
 }
 
 // listen binds one address. mode is that of a unix socket's file.
-func listen(ctx context.Context, addr string, mode fs.FileMode) (*listener, error) {
-	network, address, err := api.SplitAddress(addr)
-	if err != nil {
+func listen(ctx context.Context, l *Listener, mode fs.FileMode) (*listener, error) {
+	network, address, err := api.SplitAddress(l.Address)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if network == "unix" {
+	case l.Listener != nil: // setAddress has accepted its type
+		bound, isTCP := l.Listener.Addr().(*net.TCPAddr)
+		return &listener{netListener: l.Listener.(netListener), addr: l.Address, isLocal: !isTCP || bound.IP.IsLoopback()}, nil
+	case network == "unix":
 		return listenIPC(address, mode)
 	}
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
@@ -66,7 +69,7 @@ func listen(ctx context.Context, addr string, mode fs.FileMode) (*listener, erro
 	}
 	bound := ln.Addr().(*net.TCPAddr)
 	return &listener{
-		Listener: ln, addr: network + "://" + net.JoinHostPort(host, fmt.Sprint(bound.Port)), isLocal: bound.IP.IsLoopback(),
+		netListener: ln.(netListener), addr: network + "://" + net.JoinHostPort(host, fmt.Sprint(bound.Port)), isLocal: bound.IP.IsLoopback(),
 	}, nil
 }
 

@@ -22,11 +22,11 @@ const DefaultIPCMode fs.FileMode = 0o600
 // socket without a listener.
 func listenIPC(path string, mode fs.FileMode) (*listener, error) {
 	if strings.HasPrefix(path, "@") {
-		ln, err := net.Listen("unix", path)
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = inUse(path)
 		}
-		return &listener{Listener: ln, addr: "ipc://" + path, isLocal: true}, err
+		return &listener{netListener: ln, addr: "ipc://" + path, isLocal: true}, err
 	}
 	unlock := lockDir(filepath.Dir(path))
 	defer unlock()
@@ -42,7 +42,7 @@ func listenIPC(path string, mode fs.FileMode) (*listener, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	return &listener{Listener: ln, addr: "ipc://" + path, isLocal: true, removeFile: func() { removeIPC(path, ours) }}, nil
+	return &listener{netListener: ln, addr: "ipc://" + path, isLocal: true, removeFile: func() { removeIPC(path, ours) }}, nil
 }
 
 // inUse returns the error of a path that another server listens on.
@@ -77,7 +77,7 @@ func removeStaleSocket(path string) error {
 
 // bindIPC creates the socket's file, sets its mode and then listens, so that no peer can
 // connect before the mode is set.
-func bindIPC(path string, mode fs.FileMode) (net.Listener, error) {
+func bindIPC(path string, mode fs.FileMode) (netListener, error) {
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -104,7 +104,7 @@ func bindIPC(path string, mode fs.FileMode) (net.Listener, error) {
 		_ = unix.Unlink(path)
 		return nil, err
 	}
-	return ln, nil
+	return ln.(netListener), nil
 }
 
 // removeIPC removes a socket's file if it is still the one that was created.

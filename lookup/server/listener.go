@@ -4,16 +4,22 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// Listener is an address to serve on, with its settings.
+// Listener is an address to serve on, or a listener that is there already, with its settings.
 type Listener struct {
-	// Address is as in Config.Listen, or tls://host:port.
+	// Address is tcp://host:port or tls://host:port (port 0: any free one), ipc:///path or ipc://@name.
 	Address string
+	// Listener is served in place of an address, as a socket of systemd: a *net.TCPListener, with TLS
+	// if that is set, or a *net.UnixListener. Start takes it over; the server closes it.
+	Listener net.Listener
 	Settings
 }
 
@@ -29,9 +35,16 @@ type Settings struct {
 	TLS *tls.Config
 }
 
+// netListener is what *net.TCPListener and *net.UnixListener have.
+type netListener interface {
+	net.Listener
+	SetDeadline(t time.Time) error
+	syscall.Conn
+}
+
 // listener is a bound address.
 type listener struct {
-	net.Listener
+	netListener
 	configured string // as in Config
 	addr       string // as Server.Addrs returns it
 	isLocal    bool   // only processes of this machine can connect
@@ -44,7 +57,7 @@ type listener struct {
 // Close stops listening and removes the socket's file. Accepted connections stay open.
 func (l *listener) Close() error {
 	l.unlink()
-	return l.Listener.Close()
+	return l.netListener.Close()
 }
 
 // unlink removes the file of the socket, once.
@@ -64,8 +77,8 @@ func rulesOf(anonymous access.Permissions) *access.Rules {
 // isTLS reports whether it is the listener of a tls:// address.
 func (l *listener) isTLS() bool { return l.settings.Load().TLS != nil }
 
-// put sets the settings in effect.
-func (l *listener) put(settings Settings) {
+// setSettings sets the settings in effect.
+func (l *listener) setSettings(settings Settings) {
 	if settings.TLS != nil {
 		settings.TLS = tlsConfigOf(settings.TLS)
 	}
@@ -78,22 +91,44 @@ func (l *listener) put(settings Settings) {
 	l.settings.Store(&settings)
 }
 
-// listenersOf returns the listeners of a configuration: those of Listen, then Listeners. It
-// returns ErrConfig if one is not valid.
+// listenersOf returns the listeners of a configuration. It returns ErrConfig if one is not valid.
 func listenersOf(cfg *Config) ([]Listener, error) {
-	var all []Listener
-	for _, address := range cfg.Listen {
-		all = append(all, Listener{Address: address})
-	}
-	if all = append(all, cfg.Listeners...); len(all) == 0 {
+	all := slices.Clone(cfg.Listeners)
+	if len(all) == 0 {
 		all = []Listener{{Address: api.DefaultListen}}
 	}
 	for i := range all {
-		if err := all[i].check(); err != nil {
+		err := all[i].setAddress()
+		if err == nil {
+			err = all[i].check()
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
 		}
 	}
 	return all, nil
+}
+
+// setAddress sets the address of a listener that is there already.
+func (l *Listener) setAddress() error {
+	if l.Listener == nil {
+		return nil
+	}
+	if l.Address != "" {
+		return fmt.Errorf("%q has a Listener, too; set one of them", l.Address)
+	}
+	switch ln := l.Listener.(type) {
+	case *net.TCPListener:
+		l.Address = "tcp://" + ln.Addr().String()
+		if l.TLS != nil {
+			l.Address = "tls://" + ln.Addr().String()
+		}
+	case *net.UnixListener:
+		l.Address = "ipc://" + ln.Addr().String()
+	default:
+		return fmt.Errorf("cannot serve a %T; set a *net.TCPListener or *net.UnixListener", ln)
+	}
+	return nil
 }
 
 // check returns an error if the address is not valid, or the settings do not fit it.
@@ -129,7 +164,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
 		return fmt.Errorf("%w: listen: %w", ErrConfig, err)
 	}
-	l.put(settings)
+	l.setSettings(settings)
 	s.wakeSessions(l)
 	return nil
 }

@@ -87,7 +87,7 @@ func TestServerTellsOfPeers(t *testing.T) {
 	log, logger := lookuptest.NewLog(slog.LevelInfo)
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}, Logger: logger})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Logger: logger})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(context.Background()))
 	var first string

@@ -23,7 +23,7 @@ import (
 // startPools starts a server of a configuration. own may be nil.
 func startPools(t testing.TB, own *lookup.Service, cfg Config) *Server {
 	t.Helper()
-	cfg.Listen, cfg.Loops = []string{"tcp://127.0.0.1:0"}, 2
+	cfg.Listeners, cfg.Loops = []Listener{{Address: "tcp://127.0.0.1:0"}}, 2
 	server, err := New(own, cfg)
 	require.NoError(t, err)
 	startTest(t, server)

@@ -229,18 +229,21 @@ func badForPool(t *testing.T) (list []badRequest) {
 		list = append(list, badRequest{frames: frames, code: code, limit: limit, text: text})
 	}
 	bad := func(text string, frames [][]byte) { add(api.RefusalBadRequest, 0, text, frames) }
+	const otherLen = "hashes of another length than the pool's: hash_len 16, the pool has 32"
 	for _, tag := range []string{"lookup", "explain", "plan"} {
-		bad("hashes of another length than the pool's: hash_len 16, the pool has 32", frames(tag, 128, "\x00\x10", refusedKeys))
+		bad(otherLen, frames(tag, 128, "\x00\x10", refusedKeys))
 		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", frames(tag, 128, hashLen32, longestBlob))
 	}
 	const noGroup = "group or rank is outside the configured pool: group 2, tp_rank 0, pp_rank 0, pcp_rank 0: the pool has group 0 to 1"
 	for _, tag := range []string{"store", "evict"} {
+		bad(otherLen, frames(tag, refusedRank, "\x00\x10", refusedKeys))
 		bad(noGroup, frames(tag, "\x00\x02\x00\x00\x00\x00", hashLen32, refusedKeys))
 	}
 	prompt := func(numbers, ranks, states string, keys []byte) [][]byte {
 		return frames("store_prompt", numbers, ranks, states, hashLen32, keys)
 	}
 	bad("the prompt cannot be stored: group 0 stores chunk 1, whose hash 7 is missing: the request has the hashes 0 to 6", prompt(wholePrompt, "", "", refusedKeys[:7*32]))
+	bad(otherLen, frames("store_prompt", wholePrompt, "", "", "\x00\x10", refusedKeys))
 	bad("the prompt cannot be stored: a state of group 0, which is no mamba group", prompt(wholePrompt, "", string(u32s(0, 64)), refusedKeys))
 	bad("group or rank is outside the configured pool: group 0, tp_rank 1, pp_rank 0, pcp_rank 0: the group has tp_rank 0 to 0, pp_rank 0 to 0, pcp_rank 0 to 0",
 		prompt(wholePrompt, "\x00\x01\x00\x00\x00\x00", "", refusedKeys))
@@ -252,6 +255,9 @@ func badForPool(t *testing.T) (list []badRequest) {
 	add(api.RefusalUnsupported, 0, errNotAccepted.Error(), frames("pool", `{"name":"new","model_name":"m"}`))
 	bad("the description of the pool cannot be read: EOF", frames("pool", " "))
 	bad("the description of the pool cannot be read: tp_size is a JSON string, want a whole number", frames("pool", `{"tp_size":"2"}`))
+	unknownKind := new(coordinator.Kind).UnmarshalText([]byte("x"))
+	require.ErrorContains(t, unknownKind, `coordinator: unknown kind "x", want one of full_attention`)
+	bad("the description of the pool cannot be read: "+strings.TrimPrefix(unknownKind.Error(), "coordinator: "), frames("pool", `{"groups":[{"kind":"x"}]}`))
 	bad(`the description of the pool cannot be read: unknown field "tp"`, frames("pool", `{"tp":2}`))
 	bad(CheckPoolName("a b").Error(), frames("pool", `{"name":"a b"}`))
 	add(api.RefusalTooLarge, 0, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
@@ -283,7 +289,7 @@ func overAll(t *testing.T, limits Limits, test func(t *testing.T, s refusing)) {
 				service, err := lookup.NewService(cfg)
 				require.NoError(t, err)
 				s.Server, err = New(service, Config{Loops: 2, Limits: limits, Listeners: []Listener{
-					{"tcp://127.0.0.1:0", settingsOf(t, access.All, tokenOf("all", access.All))}, {"tcp://127.0.0.1:0", settingsOf(t, access.Ping)},
+					{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, tokenOf("all", access.All))}, {Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping)},
 				}})
 				require.NoError(t, err)
 				startTest(t, s.Server)

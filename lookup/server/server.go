@@ -18,10 +18,7 @@ import (
 
 // Config configures a Server. Zero fields mean the defaults.
 type Config struct {
-	// Listen holds the addresses to serve on: tcp://host:port (port 0: any free one),
-	// ipc:///path or ipc://@name. Default: api.DefaultListen, if there are no Listeners.
-	Listen []string
-	// Listeners are further addresses, with who may do what there.
+	// Listeners are the addresses to serve on, with who may do what there. Default: api.DefaultListen.
 	Listeners []Listener
 	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
 	IPCMode fs.FileMode

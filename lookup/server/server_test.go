@@ -84,6 +84,7 @@ func TestGarbage(t *testing.T) {
 		"ZMTP 2.0":            {[]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01\x03\x00\x00"), closedVersion},
 		"length 2^63":         {[]byte("\x02\x80\x00\x00\x00\x00\x00\x00\x00"), closedMessageLength},
 		"frames without end":  {bytes.Repeat([]byte("\x01\x01x"), 1000), closedFrameCount},
+		"no delimiter":        {lookuptest.Encode([]byte("\x00id"), []byte("ping")), closedDelimiter},
 		"reserved flag":       {append(lookuptest.Encode([]byte("ping")), 0x40), closedFlags},
 		"command":             {append(lookuptest.Encode([]byte("ping")), 0x04, 0x00), closedCommand},
 		"envelope":            {bytes.Repeat([]byte("\x01\x01\x00"), 20), closedEnvelope},
@@ -373,7 +374,7 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 func TestSeveralListeners(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0", "tcp://[::1]:0", "tcp://localhost:0"}})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}, {Address: "tcp://[::1]:0"}, {Address: "tcp://localhost:0"}}})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(context.Background()))
 	require.Len(t, server.Addrs(), 3)
@@ -392,7 +393,7 @@ func TestStartFailures(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
 	for _, listen := range []string{"", "/tmp/x", "ipc://tmp/x", "unix:///tmp/x", "udp://127.0.0.1:0"} {
-		_, err := New(service, Config{Listen: []string{listen}})
+		_, err := New(service, Config{Listeners: []Listener{{Address: listen}}})
 		require.ErrorIs(t, err, ErrConfig, listen)
 	}
 	_, err = New(nil, Config{})
@@ -400,7 +401,7 @@ func TestStartFailures(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	server, err := New(service, Config{Listen: []string{"tcp://" + ln.Addr().String()}})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://" + ln.Addr().String()}}})
 	require.NoError(t, err)
 	require.ErrorContains(t, server.Start(context.Background()), "address already in use")
 }
@@ -408,7 +409,7 @@ func TestStartFailures(t *testing.T) {
 func TestStartCancelled(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -482,7 +483,7 @@ func unstartedOn(t *testing.T, addr string) *Server {
 	t.Helper()
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{addr}, Loops: 2})
+	server, err := New(service, Config{Listeners: []Listener{{Address: addr}}, Loops: 2})
 	require.NoError(t, err)
 	return server
 }

@@ -37,7 +37,7 @@ type session struct {
 	accepted     int64           // bytes of replies that the kernel had accepted at the last updateUnsent
 
 	turnStart time.Time
-	ended     uint // requests that have ended
+	ended     uint   // requests that have ended
 	barrier   *job   // nothing behind it is read before it has ended; nil if there is none
 	kept      []byte // bytes that arrived meanwhile, or were left by a turn
 	queued    bool   // it is in eventLoop.waiting

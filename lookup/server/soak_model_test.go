@@ -89,11 +89,11 @@ type soakOp struct {
 	kind     string
 	msg      []byte
 	envelope [][]byte // as it must come back
-	zmtp     bool
+	terse    bool     // a refusal is 00 alone: the reference's reply over ZMTP
 	silent   bool     // no reply is due
 	command  bool     // the reply is a command
 	want     [][]byte // the reply's body, where it depends on nothing
-	refused  bool     // 00 is due
+	refused  bool     // 00 is due, or 04 of a change that is done in part
 
 	// Of a lookup and an explain:
 	tokens    int64
@@ -250,14 +250,19 @@ func (op *soakOp) judge(pool *soakPool, m soakMessage) error {
 		return fmt.Errorf("want the envelope %x", op.envelope)
 	}
 	body := m.frames[n:]
-	refused := len(body[0]) == 1 && body[0][0] == 0
+	partly := string(body[0]) == "\x04"
+	refused := partly || string(body[0]) == "\x00"
 	switch {
-	case refused && (len(body) == 1) != op.zmtp:
-		return fmt.Errorf("want the reason with 00 in the raw dialect only")
+	case refused && (len(body) != 3) != op.terse:
+		return fmt.Errorf("want 00 alone (%v) or the reason with it", op.terse)
 	case op.refused && !refused:
 		return fmt.Errorf("want 00")
-	case op.refused:
+	case partly && op.kind != "store with a frame too many":
+		return fmt.Errorf("nothing was to be done")
+	case partly:
 		op.apply()
+		return nil
+	case op.refused:
 		return nil
 	case op.want != nil:
 		if !equalFrames(body, op.want) {

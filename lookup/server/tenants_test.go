@@ -33,7 +33,7 @@ func startTenants(t *testing.T, names ...string) *Server {
 		require.NoError(t, err)
 		cfg.Pools = append(cfg.Pools, NamedPool{name, service})
 	}
-	cfg.Listeners = []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.All,
+	cfg.Listeners = []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All,
 		tokenOf("ab", access.All, "missing", "a", "b", "a"), tokenOf("b", access.All, "b"), tokenOf("own", access.All, ""), tokenOf("none", access.All, "missing"))}}
 	server, err := New(own, cfg)
 	require.NoError(t, err)

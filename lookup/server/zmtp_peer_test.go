@@ -151,7 +151,7 @@ func plainPeers(t *testing.T, python string) {
 func startServerOn(t *testing.T, addr string) *Server {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listen: []string{addr}, Loops: 2})
+	server, err := New(service, Config{Listeners: []Listener{{Address: addr}}, Loops: 2})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
 	defer cancel()

@@ -31,7 +31,7 @@ func startWithToken(t testing.TB, cfg Config) *Server {
 	require.NoError(t, err)
 	cfg.Loops = 2
 	cfg.Listeners = []Listener{
-		{"tcp://127.0.0.1:0", settingsOf(t, access.Ping, tokenOf("engines", access.All))}, {Address: "tcp://127.0.0.1:0"},
+		{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, tokenOf("engines", access.All))}, {Address: "tcp://127.0.0.1:0"},
 	}
 	server, err := New(service, cfg)
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestPlainAfterSetListener(t *testing.T) {
 		ses.servePlain()
 		require.NoError(t, turn(ses, plainGreeting))
 		require.Equal(t, plainRest, got.last[len(got.last)-len(plainRest):])
-		l.put(c.then)
+		l.setSettings(c.then)
 		err := turn(ses, bytes.Clone(c.hello)) // it is overwritten
 		require.Equal(t, string(c.want), string(got.last), name)
 		if name == "added" {

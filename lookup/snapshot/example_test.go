@@ -41,7 +41,7 @@ func serve(path string) error {
 	if err != nil {
 		return err
 	}
-	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}})
 	if err != nil {
 		return err
 	}

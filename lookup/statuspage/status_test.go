@@ -28,7 +28,7 @@ func TestStatus(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}})
 	other := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}})
 	p := pageOf(t, service, server.Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Version: "v1", Pools: []server.NamedPool{{Name: "second", Service: other}},
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1", Pools: []server.NamedPool{{Name: "second", Service: other}},
 	}, Options{})
 	start(t, p)
 	c, err := client.Dial(t.Context(), p.server.Addrs()[0], client.WithTimeout(lookuptest.Patience))

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+// Faults that once happened.
+
+// A negative limit is refused, whichever it is, and not taken as none.
+func TestNegativeLimits(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server := unstarted(t)
+	fields := reflect.TypeFor[Limits]()
+	for i := range fields.NumField() {
+		var limits Limits
+		reflect.ValueOf(&limits).Elem().Field(i).SetInt(-1)
+		name := fields.Field(i).Name
+		for _, err := range []error{server.SetLimits(limits), errOf(New(service, Config{Limits: limits}))} {
+			require.ErrorIs(t, err, ErrConfig, name)
+			require.ErrorContains(t, err, name+" is -1")
+		}
+	}
+	require.Equal(t, DefaultLimits(), *server.limits.Load())
+}
+
+func errOf(_ *Server, err error) error { return err }
+
+// While the service of a described pool is made, which can take long, everything else about pools goes on:
+// connections come and go, name and describe others, and ask for figures. Whoever describes the same pool
+// meanwhile gets the same one.
+func TestPoolIsMadeBesideOthers(t *testing.T) {
+	making, open := make(chan struct{}, 2), make(chan struct{})
+	own, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	server := startPools(t, own, Config{MaxPools: 2, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
+		if pool.ModelName == "slow" {
+			making <- struct{}{}
+			<-open
+		}
+		return memoryService(pool)
+	}})
+	_, err = server.DescribePool("quick", modelPool("quick"))
+	require.NoError(t, err)
+	var slow []*lookuptest.Peer
+	describeSlow := func() {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		slow = append(slow, p)
+		p.Send(t, lookuptest.Encode([]byte("pool"), []byte(`{"model_name":"slow"}`)))
+		<-making
+	}
+	describeSlow() // there are two workers at least
+	for _, description := range []any{map[string]string{"name": ""}, map[string]string{"name": "quick"}, modelPool("quick"), modelPool("another")} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		require.Equal(t, []byte{1}, describe(t, p, description)[0])
+		require.NotEmpty(t, poolOf(t, p).PoolNames)
+		require.NoError(t, p.Close())
+	}
+	require.Len(t, server.Pools(), 3)
+	require.Len(t, server.PoolStats(), 3)
+	lookuptest.Eventually(t, "those connections are gone", func() bool { return server.connections.Load() == 1 })
+
+	describeSlow()
+	close(open)
+	var names []string
+	for _, p := range slow {
+		require.Equal(t, []byte{1}, p.Next(t)[0])
+		names = append(names, poolOf(t, p).Pool)
+	}
+	require.Equal(t, names[0], names[1])
+	require.Contains(t, namesOf(server), names[0])
+	require.Len(t, server.Pools(), 3, "the one that was described first has given way")
+	require.Equal(t, 2, server.pools.byName[names[0]].connections)
+}
+
+// Of many connections those that hold most are closed, as many as are needed, and none twice.
+func TestLargestOfManyAreClosed(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Limits: Limits{MaxMemory: 1 << 30}})
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(7, 7))
+	sessions := map[*session]*stuckConn{}
+	var sizes []int64
+	sum := int64(0)
+	for range 20_000 {
+		ses, conn := addSession(server)
+		size := int64(rng.IntN(100_000))
+		ses.held.Store(size)
+		ses.charge(size, 0)
+		sessions[ses] = conn
+		sizes = append(sizes, size)
+		sum += size
+	}
+	server.maxHeld = sum * 3 / 4
+	slices.Sort(sizes)
+	smallest := int64(0) // that is closed
+	for over := sum - server.maxHeld; over > 0; {
+		smallest = sizes[len(sizes)-1]
+		sizes = sizes[:len(sizes)-1]
+		over -= smallest
+	}
+	closed := func() (n int) {
+		for ses, conn := range sessions {
+			require.Equal(t, conn.closed, closeReason(ses.reason.Load()) == closedMemory)
+			if conn.closed {
+				n++
+				require.GreaterOrEqual(t, ses.held.Load(), smallest)
+			} else {
+				require.LessOrEqual(t, ses.held.Load(), smallest)
+			}
+		}
+		return n
+	}
+	for range 3 { // what they held is not free before their event loops have closed them
+		server.closeLargest()
+		require.Equal(t, len(sessions)-len(sizes), closed())
+	}
+	require.EqualValues(t, closed(), server.Stat().MemoryRefused)
+}
