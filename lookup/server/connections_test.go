@@ -173,6 +173,9 @@ func TestConnectionCountsTurns(t *testing.T) {
 		message = append(message, plainOf("", netproto.TagPing, make([]byte, 1000))...)
 	}
 	require.NoError(t, turn(ses, message))
+	for ses.isKeeping() { // its event loop would serve others
+		require.NoError(t, wake(ses))
+	}
 	got := ses.connection()
 	require.Equal(t, []int64{1000, 500, 0, int64(len(message))}, []int64{got.Requests, got.Lookups, got.Refused, got.InBytes})
 }
