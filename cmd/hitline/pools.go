@@ -42,7 +42,7 @@ func (p *poolServices) own(watch func(lookup.LookupEvent)) (*lookup.Service, err
 }
 
 // named returns the services of the pools that have names.
-func (p *poolServices) named() ([]server.NamedPool, error) {
+func (p *poolServices) named() ([]server.ServedPool, error) {
 	return p.added(&config.Config{}, p.cfg)
 }
 
@@ -55,10 +55,10 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 }
 
 // added returns the services of the pools that next has and known has not.
-func (p *poolServices) added(known, next *config.Config) ([]server.NamedPool, error) {
+func (p *poolServices) added(known, next *config.Config) ([]server.ServedPool, error) {
 	of := *p
 	of.cfg = next
-	var pools []server.NamedPool
+	var pools []server.ServedPool
 	for _, name := range slices.Sorted(maps.Keys(next.Pools)) {
 		if _, there := known.Pools[name]; there {
 			continue
@@ -67,7 +67,7 @@ func (p *poolServices) added(known, next *config.Config) ([]server.NamedPool, er
 		if err != nil {
 			return nil, err
 		}
-		pools = append(pools, server.NamedPool{Name: name, Service: service})
+		pools = append(pools, server.ServedPool{Name: name, Service: service})
 	}
 	return pools, nil
 }

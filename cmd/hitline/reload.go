@@ -22,7 +22,7 @@ const reloadGrace = time.Second
 type reloadable interface {
 	SetListener(address string, settings server.Settings) error
 	SetLimits(limits server.Limits) error
-	AddPool(pool server.NamedPool) error
+	AddPool(pool server.ServedPool) error
 }
 
 // reloader reads the configuration of a server again: all of it at a signal, the files of its
@@ -132,9 +132,9 @@ func (r *reloader) warn(l readListener) {
 // change is what a reload puts into effect.
 type change struct {
 	cfg           *config.Config
-	pools         []server.NamedPool // that are added
-	share         int64              // bytes that the memory index of each may take
-	most          int64              // that all should, by the configuration as it was read
+	pools         []server.ServedPool // that are added
+	share         int64               // bytes that the memory index of each may take
+	most          int64               // that all should, by the configuration as it was read
 	listeners     []watchedListener
 	differing     []listener     // those whose settings differ
 	read          []readListener // of them

@@ -44,7 +44,7 @@ func (f *fakeReloadable) SetLimits(limits server.Limits) error {
 	return nil
 }
 
-func (f *fakeReloadable) AddPool(pool server.NamedPool) error {
+func (f *fakeReloadable) AddPool(pool server.ServedPool) error {
 	if pool.Name == f.refuse {
 		return errors.New("refused")
 	}

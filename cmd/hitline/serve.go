@@ -260,7 +260,7 @@ type running struct {
 	watcher  *diagnosis.Watcher // nil for the memory backend, and without a pool of its own
 	services *poolServices
 	service  *lookup.Service // of its own pool, nil if it has none
-	named    []server.NamedPool
+	named    []server.ServedPool
 	fleet    *holders.Service // nil if none is configured
 	logger   *slog.Logger
 }

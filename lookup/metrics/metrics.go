@@ -11,7 +11,7 @@ import (
 // Collector collects the metrics of one service, and of its server if it has one.
 type Collector struct {
 	stat    func() api.Stat                 // of the server or the only pool
-	pools   func() map[string]api.Stat      // by label
+	pools   func() map[string]api.Stat      // by name
 	calls   func() map[string]api.Histogram // of the backend, nil over the memory index
 	server  *server.Server                  // nil for a service without one
 	metrics []metric                        // of a pool

@@ -112,7 +112,7 @@ func startAccess(t *testing.T, store *lookuptest.KeyStore) *Server {
 	other, err := lookup.NewService(second)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	server, err := New(service, Config{Loops: 2, Pools: []NamedPool{{"second", other}}, Listeners: []Listener{
+	server, err := New(service, Config{Loops: 2, Pools: []ServedPool{{Name: "second", Service: other}}, Listeners: []Listener{
 		forAll:           {Address: "ipc://" + dir + "/all"},
 		someAllowed:      {Address: "ipc://" + dir + "/some", Settings: settingsOf(t, access.Lookup|access.Ping)},
 		withTokens:       {Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, tokens...)},

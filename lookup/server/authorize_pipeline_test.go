@@ -27,7 +27,7 @@ func startSlow(t *testing.T, credentials ...access.Credential) (*Server, *lookup
 	require.NoError(t, err)
 	server, err := New(service, Config{
 		Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, credentials...)}}, Loops: 2,
-		Pools: []NamedPool{{"second", other}},
+		Pools: []ServedPool{{Name: "second", Service: other}},
 	})
 	require.NoError(t, err)
 	startTest(t, server)

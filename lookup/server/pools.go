@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +19,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// NamedPool is a configured pool that connections ask for by name.
-type NamedPool struct {
-	Name    string
-	Service *lookup.Service
-}
-
 // DefaultMaxPools is how many described pools a server has at most.
 const DefaultMaxPools = 64
 
@@ -34,7 +29,6 @@ const MaxPoolName = 255
 // pools.mu guards.
 type pool struct {
 	name      string // "" for the server's own
-	label     string // of its metrics: see Server.PoolStats
 	digest    string
 	service   *lookup.Service
 	hashLen   int  // of its hashes, 0 if any
@@ -46,7 +40,7 @@ type pool struct {
 
 func newPool(name string, service *lookup.Service) *pool {
 	config := service.Pool()
-	return &pool{name: name, label: name, digest: digestOf(config), service: service, hashLen: config.HashLen}
+	return &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen}
 }
 
 // digestOf returns the digest of a pool with its defaults. Its retention interval, which is about
@@ -67,10 +61,9 @@ type pools struct {
 	logger  *slog.Logger
 
 	mu         sync.Mutex
-	byName     map[string]*pool // all but own
-	labels     map[string]bool  // of described pools, at most max
+	byName     map[string]*pool // own, too
+	described  int              // how many of them are
 	leaveCount uint64           // of idleSince
-	removed    api.Stat         // the counters of removed pools with the label otherPools
 }
 
 // newPools returns the pools of cfg and the service of the server's own. It sets the backend
@@ -82,9 +75,10 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
 	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}, labels: map[string]bool{}}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}}
 	if service != nil {
 		ps.own = newPool("", service)
+		ps.byName[""] = ps.own
 		cfg.Backend = service.Backend()
 	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
 		cfg.Backend = cfg.Pools[0].Service.Backend()
@@ -99,7 +93,7 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 }
 
 // addNamed adds a configured pool. A described one of its name without connections gives way.
-func (ps *pools) addNamed(named NamedPool) error {
+func (ps *pools) addNamed(named ServedPool) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	err := CheckPoolName(named.Name)
@@ -124,15 +118,15 @@ func (ps *pools) addNamed(named NamedPool) error {
 
 // AddPool adds a configured pool, as if it were one of Config.Pools. Open connections keep theirs.
 // It returns ErrConfig as New.
-func (s *Server) AddPool(p NamedPool) error { return s.pools.addNamed(p) }
+func (s *Server) AddPool(p ServedPool) error { return s.pools.addNamed(p) }
 
 // inPoolName reports whether a pool's name may have the character.
 func inPoolName(r rune) bool { return r > ' ' && r <= '~' && r != '"' }
 
 // CheckPoolName returns an error if a pool cannot have this name.
 func CheckPoolName(name string) error {
-	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return !inPoolName(r) }) || name == otherPools {
-		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and double quotes, and not %q", MaxPoolName, otherPools)
+	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return !inPoolName(r) }) {
+		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and double quotes", MaxPoolName)
 	}
 	return nil
 }
@@ -200,17 +194,14 @@ func (e *differsError) Unwrap() error { return errPoolDiffers }
 func (ps *pools) findByName(name string, c *access.Credential) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if !c.MayUse(name) { // before it is looked up: see findForTenant
+	if !c.MayUse(name) { // before it is looked up: see candidates
 		return nil, errNotOfTenant
 	}
 	p := ps.byName[name]
-	if name == "" {
-		p = ps.own
-	}
-	if p == nil && c.IsTenant() {
+	switch {
+	case p == nil && c.IsTenant():
 		return nil, errNotOfTenant
-	}
-	if p == nil {
+	case p == nil:
 		return nil, fmt.Errorf("%w: %q; describe it, or configure it under pools", errUnknownPool, name)
 	}
 	ps.moveLocked(nil, p)
@@ -233,80 +224,109 @@ func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.
 
 // findOrAdd returns the pool of get. If there is none but one may be made, it adds made, and returns nil if
 // that is nil.
-func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *access.Credential, made *pool) (p *pool, err error) {
+func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *access.Credential, made *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	var replaced *pool
-	switch {
-	case c.IsTenant():
-		p, err = ps.findForTenant(c, name, described)
-	case name != "":
-		p, replaced, err = ps.findNamed(name, described)
-	default:
-		p, err = ps.findEqual(described)
-	}
-	if p == nil && err == nil {
-		if replaced, err = ps.roomFor(replaced); err == nil && made != nil {
-			ps.add(made, replaced)
-			p = made
+	p, nearest := ps.find(name, described, c)
+	if p == nil {
+		replaced, err := ps.makeRoom(name, c, nearest)
+		if err != nil || made == nil {
+			return nil, err
 		}
+		ps.add(made, replaced)
+		p = made
 	}
-	if p != nil {
-		ps.moveLocked(nil, p)
-	}
-	return p, err
+	ps.moveLocked(nil, p)
+	return p, nil
 }
 
-// roomFor returns the pool that a new one replaces, which may be nil, or why none is made. mu is held.
-func (ps *pools) roomFor(replaced *pool) (*pool, error) {
-	switch {
-	case ps.accept == nil:
-		return nil, errNotAccepted
-	case replaced != nil:
-		return replaced, nil
-	}
-	return ps.idlest()
-}
-
-// findForTenant is get for a tenant. It looks at no pool that the tenant may not use, so neither its
-// answer nor its time tells whether there is one. mu is held.
-func (ps *pools) findForTenant(c *access.Credential, name string, described *coordinator.Coordinator) (*pool, error) {
+// find returns the pool that is described. If there is none it returns the one with the fewest differences
+// of those that it has compared, nil if it has compared none. mu is held.
+func (ps *pools) find(name string, described *coordinator.Coordinator, c *access.Credential) (*pool, *differsError) {
+	digest := digestOf(described.Pool())
 	var nearest *differsError
-	for _, p := range ps.ofTenant(c) {
-		if name != "" && p.name != name {
+	for _, p := range ps.candidates(name, c) {
+		if p.described && name == "" && !c.IsTenant() { // there may be many: comparing takes longer
+			if p.digest == digest {
+				return p, nil
+			}
 			continue
 		}
-		if nearest = p.compare(described, nearest); nearest == nil {
+		differences := p.service.Compare(described)
+		if len(differences) == 0 {
 			return p, nil
 		}
+		if nearest == nil || len(differences) < len(nearest.differences) {
+			nearest = &differsError{p, differences}
+		}
 	}
-	if nearest != nil {
-		return nil, nearest
-	}
-	return nil, errNotOfTenant
+	return nil, nearest
 }
 
-// compare returns nil if a pool does not differ from the described one. Otherwise it returns that
-// of its error and another, which may be nil, that has fewer differences.
-func (p *pool) compare(described *coordinator.Coordinator, other *differsError) *differsError {
-	differences := p.service.Compare(described)
-	switch {
-	case len(differences) == 0:
-		return nil
-	case other != nil && len(other.differences) <= len(differences):
-		return other
+// candidates returns the pools that a description may mean. A tenant's are only those that it may use, so
+// neither its answer nor its time tells whether there are others. mu is held.
+func (ps *pools) candidates(name string, c *access.Credential) []*pool {
+	list := ps.visibleTo(c)
+	if name != "" {
+		list = slices.DeleteFunc(list, func(p *pool) bool { return p.name != name })
 	}
-	return &differsError{p, differences}
+	return list
+}
+
+// makeRoom returns the pool that a new one replaces, nil if there is room, or why none is made. nearest is
+// of find. mu is held.
+func (ps *pools) makeRoom(name string, c *access.Credential, nearest *differsError) (*pool, error) {
+	hasName := name != "" && nearest != nil
+	switch {
+	case nearest != nil && c.IsTenant(), hasName && !nearest.pool.canBeRemoved():
+		return nil, nearest
+	case c.IsTenant():
+		return nil, errNotOfTenant
+	case ps.accept == nil && nearest != nil && !hasName:
+		return nil, nearest
+	case ps.accept == nil:
+		return nil, errNotAccepted
+	case hasName:
+		return nearest.pool, nil
+	case ps.described < ps.max:
+		return nil, nil
+	}
+	if p := ps.leastRecentlyLeft(); p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%w: %d", errTooManyPools, ps.max)
+}
+
+// canBeRemoved reports whether another pool may replace it. pools.mu is held.
+func (p *pool) canBeRemoved() bool { return p.described && p.connections == 0 }
+
+// leastRecentlyLeft returns the described pool that has been without connections for longest, nil if all
+// have connections. mu is held.
+func (ps *pools) leastRecentlyLeft() (oldest *pool) {
+	for _, p := range ps.byName {
+		if p.canBeRemoved() && (oldest == nil || p.idleSince < oldest.idleSince) {
+			oldest = p
+		}
+	}
+	return oldest
+}
+
+// visibleTo returns the pools that a peer with credential c may use, in the order of its credential or by
+// name, the server's own first. mu is held.
+func (ps *pools) visibleTo(c *access.Credential) (list []*pool) {
+	if c.IsTenant() {
+		return ps.ofTenant(c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
+		list = append(list, ps.byName[name])
+	}
+	return list
 }
 
 // ofTenant returns the pools of a tenant that there are, in the order of its credential. mu is held.
 func (ps *pools) ofTenant(c *access.Credential) (list []*pool) {
 	for _, name := range c.Pools {
-		p := ps.byName[name]
-		if name == "" {
-			p = ps.own
-		}
-		if p != nil && !slices.Contains(list, p) {
+		if p := ps.byName[name]; p != nil && !slices.Contains(list, p) {
 			list = append(list, p)
 		}
 	}
@@ -323,61 +343,6 @@ func (ps *pools) moveToFirst(c *access.Credential, from *pool) (p *pool) {
 	}
 	ps.moveLocked(from, p)
 	return p
-}
-
-// findNamed returns the pool of a name, nil if there is none, and an error if it differs. A
-// described one that differs and has no connections is to be replaced. mu is held.
-func (ps *pools) findNamed(name string, described *coordinator.Coordinator) (p, replaced *pool, err error) {
-	if p = ps.byName[name]; p == nil {
-		return nil, nil, nil
-	}
-	differences := p.service.Compare(described)
-	switch {
-	case len(differences) == 0:
-		return p, nil, nil
-	case p.described && p.connections == 0:
-		return nil, p, nil
-	}
-	return nil, nil, &differsError{p, differences}
-}
-
-// findEqual returns a pool that does not differ, nil if there is none. If none would be made
-// then, it returns the least that differs. mu is held.
-func (ps *pools) findEqual(described *coordinator.Coordinator) (*pool, error) {
-	digest := digestOf(described.Pool())
-	var nearest *differsError
-	for _, p := range ps.all() {
-		if p.described {
-			if p.digest == digest {
-				return p, nil
-			}
-			continue
-		}
-		if nearest = p.compare(described, nearest); nearest == nil {
-			return p, nil
-		}
-	}
-	if ps.accept == nil && nearest != nil {
-		return nil, nearest
-	}
-	return nil, nil
-}
-
-// all returns the pools, the own one first and then by name. mu is held.
-func (ps *pools) all() []*pool {
-	var all []*pool
-	if ps.own != nil {
-		all = append(all, ps.own)
-	}
-	names := make([]string, 0, len(ps.byName))
-	for name := range ps.byName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		all = append(all, ps.byName[name])
-	}
-	return all
 }
 
 // makeDescribed makes the service of a described pool.
@@ -402,32 +367,18 @@ func (ps *pools) add(p, replaced *pool) {
 	if p.name == "" {
 		p.name = ps.unusedName(p)
 	}
-	p.label = ps.labelOf(p.name)
 	ps.byName[p.name] = p
+	ps.described++
 	config := p.service.Pool()
 	ps.logger.Info("pool described", "pool", p.name, "model", config.ModelName, "vllm", config.FittingReleases(), "digest", p.digest[:8])
-}
-
-// labelOf returns the label of a described pool's metrics. mu is held.
-func (ps *pools) labelOf(name string) string {
-	if !ps.labels[name] && len(ps.labels) >= ps.max {
-		return otherPools
-	}
-	ps.labels[name] = true
-	return name
 }
 
 // remove removes a described pool. mu is held.
 func (ps *pools) remove(p *pool) {
 	delete(ps.byName, p.name)
-	if p.label == otherPools {
-		ps.removed = addCounters(ps.removed, p.service.Stat())
-	}
+	ps.described--
 	ps.logger.Info("pool removed", "pool", p.name)
 }
-
-// otherPools is the label of the pools that have none of their own.
-const otherPools = "other"
 
 // unusedName returns a name for a pool that was described without one. mu is held.
 func (ps *pools) unusedName(p *pool) string {
@@ -452,40 +403,11 @@ func (ps *pools) unusedName(p *pool) string {
 	}
 }
 
-// idlest returns the described pool that is to be removed for a new one: nil if there are
-// less than max, otherwise the one that has been without connections for longest. mu is held.
-func (ps *pools) idlest() (*pool, error) {
-	var oldest *pool
-	count := 0
-	for _, p := range ps.byName {
-		if !p.described {
-			continue
-		}
-		count++
-		if p.connections == 0 && (oldest == nil || p.idleSince < oldest.idleSince) {
-			oldest = p
-		}
-	}
-	switch {
-	case count < ps.max:
-		return nil, nil
-	case oldest == nil:
-		return nil, fmt.Errorf("%w: %d", errTooManyPools, ps.max)
-	}
-	return oldest, nil
-}
-
-// fits tells whether there is a pool of this name, or less than max described ones.
-func (ps *pools) fits(name string) bool {
+// hasRoom reports whether there is a pool of this name, or room for another described one.
+func (ps *pools) hasRoom(name string) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	count := 0
-	for _, p := range ps.byName {
-		if p.described {
-			count++
-		}
-	}
-	return ps.byName[name] != nil || count < ps.max
+	return name != "" && ps.byName[name] != nil || ps.described < ps.max
 }
 
 // move counts a connection that leaves one pool for another. Either may be nil.
@@ -511,11 +433,7 @@ func (ps *pools) moveLocked(from, to *pool) {
 func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	list := ps.all
-	if c.IsTenant() {
-		list = func() []*pool { return ps.ofTenant(c) }
-	}
-	for _, p := range list() {
+	for _, p := range ps.visibleTo(c) {
 		if count++; p.name != "" && len(names) < api.MaxPoolNames {
 			names = append(names, p.name)
 		}
@@ -523,16 +441,9 @@ func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 	return count, names
 }
 
-// removedStat returns the counters of removed pools with the label otherPools.
-func (ps *pools) removedStat() api.Stat {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.removed
-}
-
 // list returns the pools, the own one first and then by name.
 func (ps *pools) list() []*pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.all()
+	return ps.visibleTo(nil)
 }

@@ -416,7 +416,7 @@ func TestRefusalOfNotAllowed(t *testing.T) {
 func TestRefusalOfNoPool(t *testing.T) {
 	named, err := memoryService(refusingPool("0.29.0"))
 	require.NoError(t, err)
-	s := refusing{Server: startPools(t, nil, Config{Pools: []NamedPool{{"named", named}}})}
+	s := refusing{Server: startPools(t, nil, Config{Pools: []ServedPool{{Name: "named", Service: named}}})}
 	for _, zmtp := range []bool{false, true} {
 		p := s.dial(t, 0, zmtp)
 		for _, frames := range requestsOf(blocks16.Pool) {

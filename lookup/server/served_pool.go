@@ -9,10 +9,12 @@ import (
 
 // ServedPool is a pool that a server serves.
 type ServedPool struct {
-	Name      string // "" for the server's own
+	Name    string // "" for the server's own
+	Service *lookup.Service
+
+	// The server sets these; it ignores those of Config.Pools and AddPool.
 	Digest    string // SHA-256 of its description, in hexadecimal, as in the reply to pool
 	Described bool   // a client has described it, or DescribePool
-	Service   *lookup.Service
 }
 
 // Pools returns the pools of the server, its own first and then by name. The caller owns the result.
@@ -38,7 +40,7 @@ func (s *Server) DescribePool(name string, described coordinator.Pool) (ServedPo
 			return ServedPool{}, fmt.Errorf("server: %w", err)
 		}
 	}
-	if !s.pools.fits(name) {
+	if !s.pools.hasRoom(name) {
 		return ServedPool{}, fmt.Errorf("server: %w: %d", errPoolsFull, s.pools.max)
 	}
 	p, _, err := s.describe(name, described, nil)

@@ -28,7 +28,7 @@ type Config struct {
 	Limits Limits
 	// Pools are served beside the server's own pool, to connections that ask for them by name
 	// or by a description. Their names differ.
-	Pools []NamedPool
+	Pools []ServedPool
 	// AcceptPool, if set, returns the service of a pool that a client describes and that is
 	// none of the others. Calls may run at the same time.
 	AcceptPool func(pool coordinator.Pool) (*lookup.Service, error)

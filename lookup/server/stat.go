@@ -21,38 +21,24 @@ func (s *Server) TotalStat() api.Stat {
 	return total
 }
 
-// PoolStats returns the counters of the pools by label, without those of the server. The label is
-// the name of the pool, "" for the server's own. Described pools beyond the first MaxPools ever
-// have the label "other" together, so that the number of labels is bounded.
+// PoolStats returns the counters of the pools by name, "" for the server's own, without those of the
+// server. There are at most Config.MaxPools described ones at a time, so that many names.
 func (s *Server) PoolStats() map[string]api.Stat {
 	stats := map[string]api.Stat{}
 	for _, p := range s.pools.list() {
-		st := p.service.Stat()
-		if before, ok := stats[p.label]; ok {
-			st = addStats(before, st)
-		}
-		stats[p.label] = st
-	}
-	if other, ok := stats[otherPools]; ok {
-		stats[otherPools] = addCounters(other, s.pools.removedStat())
+		stats[p.name] = p.service.Stat()
 	}
 	return stats
 }
 
 // addStats returns a with the counters and gauges of pool b added.
 func addStats(a, b api.Stat) api.Stat {
-	a.Entries, a.MaxEntries = a.Entries+b.Entries, a.MaxEntries+b.MaxEntries
-	a.Bytes, a.MaxBytes = a.Bytes+b.Bytes, a.MaxBytes+b.MaxBytes
-	return addCounters(a, b)
-}
-
-// addCounters returns a with the counters of pool b added.
-func addCounters(a, b api.Stat) api.Stat {
 	a.Pool, a.VLLM = "", ""
 	for _, c := range []struct {
 		sum *int64
 		of  int64
 	}{
+		{&a.Entries, b.Entries}, {&a.MaxEntries, b.MaxEntries}, {&a.Bytes, b.Bytes}, {&a.MaxBytes, b.MaxBytes},
 		{&a.Lookups, b.Lookups}, {&a.HitTokens, b.HitTokens}, {&a.MissTokens, b.MissTokens},
 		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},

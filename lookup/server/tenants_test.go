@@ -31,7 +31,7 @@ func startTenants(t *testing.T, names ...string) *Server {
 	for _, name := range names {
 		service, err := memoryService(modelPool(name))
 		require.NoError(t, err)
-		cfg.Pools = append(cfg.Pools, NamedPool{name, service})
+		cfg.Pools = append(cfg.Pools, ServedPool{Name: name, Service: service})
 	}
 	cfg.Listeners = []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All,
 		tokenOf("ab", access.All, "missing", "a", "b", "a"), tokenOf("b", access.All, "b"), tokenOf("own", access.All, ""), tokenOf("none", access.All, "missing"))}}
@@ -170,14 +170,14 @@ func TestAddPool(t *testing.T) {
 	described := lookuptest.DialPeer(t, server.Addrs()[0])
 	inUse := map[string]any{"name": "b", "hash_block_size": 16}
 	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, inUse)[0])
-	require.ErrorIs(t, server.AddPool(NamedPool{"b", service}), ErrConfig, "a described one of this name has connections")
+	require.ErrorIs(t, server.AddPool(ServedPool{Name: "b", Service: service}), ErrConfig, "a described one of this name has connections")
 	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, map[string]string{"name": "a"})[0])
-	require.NoError(t, server.AddPool(NamedPool{"b", service}))
+	require.NoError(t, server.AddPool(ServedPool{Name: "b", Service: service}))
 	require.EqualValues(t, 1, poolOf(t, p).Pools)
 	require.Equal(t, "b", poolOf(t, dialTenant(t, server, "b")).Pool)
 	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("c"), Backend: &lookuptest.KeyStore{}})
 	require.NoError(t, err)
-	for _, wrong := range []NamedPool{{"b", service}, {"", service}, {"other", service}, {"x", nil}, {"c", remote}} {
+	for _, wrong := range []ServedPool{{Name: "b", Service: service}, {Service: service}, {Name: "x"}, {Name: "c", Service: remote}} {
 		require.ErrorIs(t, server.AddPool(wrong), ErrConfig, wrong.Name)
 	}
 }

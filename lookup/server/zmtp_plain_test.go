@@ -205,7 +205,7 @@ func TestPlainAfterSetListener(t *testing.T) {
 func TestPlainTenant(t *testing.T) {
 	llama, err := memoryService(lookuptest.Blocks16)
 	require.NoError(t, err)
-	server := startWithToken(t, Config{Pools: []NamedPool{{"llama", llama}}})
+	server := startWithToken(t, Config{Pools: []ServedPool{{Name: "llama", Service: llama}}})
 	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, tokenOf("tenant", access.All, "llama"))))
 	p, keys := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.Chain("tenant", 10, 32)
 	p.Send(t, plainGreeting, plainHello("", "token of tenant"), plainInitiate)

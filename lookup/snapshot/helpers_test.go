@@ -41,7 +41,7 @@ func newServer(t testing.TB, own, a coordinator.Pool) *server.Server {
 	require.NoError(t, err)
 	named, err := serve(a)
 	require.NoError(t, err)
-	srv, err := server.New(service, server.Config{Pools: []server.NamedPool{{Name: "a", Service: named}}, AcceptPool: serve, MaxPools: 2})
+	srv, err := server.New(service, server.Config{Pools: []server.ServedPool{{Name: "a", Service: named}}, AcceptPool: serve, MaxPools: 2})
 	require.NoError(t, err)
 	return srv
 }

@@ -40,7 +40,7 @@ func TestPageInChromium(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, HashLen: 32, ModelName: hostile}})
 	named := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
 	p := pageOf(t, service, server.Config{
-		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1.2.3", Pools: []server.NamedPool{{Name: hostile, Service: named}},
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1.2.3", Pools: []server.ServedPool{{Name: hostile, Service: named}},
 	}, Options{Local: true})
 	start(t, p)
 	empty := loadPage(t, p)

@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainNamedPool(t *testing.T) {
 	named := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32}})
-	p := pageOf(t, nil, server.Config{Pools: []server.NamedPool{{Name: "a", Service: named}}}, Options{})
+	p := pageOf(t, nil, server.Config{Pools: []server.ServedPool{{Name: "a", Service: named}}}, Options{})
 	store(t, named, 3)
 	got := explain(t, p, map[string]any{"pool": "a", "hashes": hexOf(4)})
 	assert.Equal(t, "a", got.Pool)

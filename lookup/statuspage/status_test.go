@@ -28,7 +28,7 @@ func TestStatus(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}})
 	other := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}})
 	p := pageOf(t, service, server.Config{
-		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1", Pools: []server.NamedPool{{Name: "second", Service: other}},
+		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1", Pools: []server.ServedPool{{Name: "second", Service: other}},
 	}, Options{})
 	start(t, p)
 	c, err := client.Dial(t.Context(), p.server.Addrs()[0], client.WithTimeout(lookuptest.Patience))
@@ -112,7 +112,7 @@ func TestManyPools(t *testing.T) {
 		named := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
 		store(t, named, 1)
 		lookUp(t, named, 2)
-		cfg.Pools = append(cfg.Pools, server.NamedPool{Name: strings.Repeat("p", i+1), Service: named})
+		cfg.Pools = append(cfg.Pools, server.ServedPool{Name: strings.Repeat("p", i+1), Service: named})
 	}
 	got := statusOf(t, pageOf(t, nil, cfg, Options{}))
 	assert.Len(t, got.Pools, maxPools)
@@ -124,7 +124,7 @@ func TestManyPools(t *testing.T) {
 func TestTextOfPeers(t *testing.T) {
 	const text = `<script>alert(1)</script><img src=x onerror='alert("2")'>`
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: text}})
-	p := pageOf(t, service, server.Config{Pools: []server.NamedPool{{Name: "<script>", Service: service}}}, Options{})
+	p := pageOf(t, service, server.Config{Pools: []server.ServedPool{{Name: "<script>", Service: service}}}, Options{})
 	w := ask(p, http.MethodGet, "/status", "")
 	assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
