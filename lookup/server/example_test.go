@@ -104,10 +104,11 @@ func ExampleListener() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(c.Ping(ctx))
+	instance, err := c.Ping(ctx)
+	fmt.Println(instance.ID == srv.Instance().ID, err)
 	_ = c.Close()
 	fmt.Println(srv.Shutdown(ctx)) // closes ln, too
 	// Output:
-	// <nil>
+	// true <nil>
 	// <nil>
 }
