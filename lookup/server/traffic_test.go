@@ -192,19 +192,27 @@ func TestKeptIsServedInOrder(t *testing.T) {
 	})
 }
 
-// TestKeptBytesAreBounded has a peer send pings behind a reset that takes long.
+// TestKeptBytesAreBounded has peers send pings behind a reset that takes long: as much as is kept, and more.
 func TestKeptBytesAreBounded(t *testing.T) {
 	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(gate, "reset", "")
 	server := startRemote(t, store, patient, Limits{MaxMessage: 1 << 20, MaxUnsent: 16 << 20})
-	const bound = 1<<20 + maxInFlightBytes
-	ping := plainOf("", netproto.TagPing, make([]byte, 1000))
-	most := bound / len(ping)
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, plainOf("", netproto.TagReset))
+	reset, ping := plainOf("", netproto.TagReset), plainOf("", netproto.TagPing, make([]byte, 1000))
+	most := (1<<20 + maxInFlightBytes) / len(ping)
+
+	flood := lookuptest.DialPeer(t, server.Addrs()[0])
+	flood.Send(t, reset)
 	lookuptest.Eventually(t, "the reset has begun", func() bool { return gate.Held.Load() == 1 })
+	_, _ = flood.Write(bytes.Repeat(ping, most+2)) // it is closed meanwhile
+	flood.ClosedWithin(t)
+	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
+
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, reset)
+	lookuptest.Eventually(t, "it is received", func() bool { return server.Stat().InFlight == 1 })
 	p.Send(t, bytes.Repeat(ping, most))
-	received := int64(len(plainOf("", netproto.TagReset)) + most*len(ping))
+	received := int64(len(reset) + most*len(ping))
 	lookuptest.Eventually(t, "all is kept", func() bool {
 		_, connections := server.Connections(1)
 		return len(connections) == 1 && connections[0].InBytes == received
@@ -214,13 +222,6 @@ func TestKeptBytesAreBounded(t *testing.T) {
 	for range most + 1 {
 		p.Expect(t, "01")
 	}
-
-	store.Holding(lookuptest.NewGate(), "reset", "") // which stays closed
-	p.Send(t, plainOf("", netproto.TagReset))
-	_, _ = p.Write(bytes.Repeat(ping, most+2)) // it is closed meanwhile
-	p.ClosedWithin(t)
-	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 }
 
 // TestKeptIsServedInPieces has the time of a turn be over before all that was kept is served: others
