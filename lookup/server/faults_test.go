@@ -79,6 +79,8 @@ func TestPoolIsMadeBesideOthers(t *testing.T) {
 	require.Equal(t, names[0], names[1])
 	require.Contains(t, namesOf(server), names[0])
 	require.Len(t, server.Pools(), 3, "the one that was described first has given way")
+	server.pools.mu.Lock()
+	defer server.pools.mu.Unlock()
 	require.Equal(t, 2, server.pools.byName[names[0]].connections)
 }
 
