@@ -3,8 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -46,77 +44,62 @@ const (
 	numReasons
 )
 
-var reasonNames = [numReasons]string{
-	closedByPeer:           "peer",
-	closedFirstByte:        "bad_first_byte",
-	closedFlags:            "bad_flags",
-	closedCommand:          "command_frame",
-	closedMessageLength:    "message_too_long",
-	closedFrameCount:       "too_many_frames",
-	closedEnvelope:         "envelope_too_long",
-	closedDelimiter:        "no_delimiter",
-	closedGreeting:         "zmtp_greeting",
-	closedVersion:          "zmtp_version",
-	closedMechanism:        "zmtp_mechanism",
-	closedHandshake:        "zmtp_handshake",
-	closedProperties:       "zmtp_properties",
-	closedSocketType:       "zmtp_socket_type",
-	closedPeerError:        "zmtp_peer_error",
-	closedBadCommand:       "zmtp_command",
-	closedCredentials:      "zmtp_credentials",
-	closedSlowReader:       "slow_reader",
-	closedInFlight:         "in_flight",
-	closedWriteTimeout:     "write_timeout",
-	closedMemory:           "memory",
-	closedMessageTimeout:   "message_timeout",
-	closedHandshakeTimeout: "handshake_timeout",
-	closedHeartbeatTimeout: "heartbeat_timeout",
-	closedIdleTimeout:      "idle_timeout",
-	closedTLSHandshake:     "tls_handshake",
-	closedMaxConnections:   "max_connections",
-	closedRevoked:          "credential_revoked",
-	closedExpired:          "credential_expired",
-	closedDraining:         "draining",
+// reasons are the names of the reasons, and the errors that close a connection for each, nil if none does.
+var reasons = [numReasons]struct {
+	name string
+	err  error
+}{
+	closedByPeer:           {"peer", nil},
+	closedFirstByte:        {"bad_first_byte", netproto.ErrFirstByte},
+	closedFlags:            {"bad_flags", netproto.ErrFlags},
+	closedCommand:          {"command_frame", netproto.ErrCommand},
+	closedMessageLength:    {"message_too_long", netproto.ErrMessageLength},
+	closedFrameCount:       {"too_many_frames", netproto.ErrFrameCount},
+	closedEnvelope:         {"envelope_too_long", netproto.ErrEnvelope},
+	closedDelimiter:        {"no_delimiter", netproto.ErrNoDelimiter},
+	closedGreeting:         {"zmtp_greeting", netproto.ErrGreeting},
+	closedVersion:          {"zmtp_version", netproto.ErrVersion},
+	closedMechanism:        {"zmtp_mechanism", netproto.ErrMechanism},
+	closedHandshake:        {"zmtp_handshake", netproto.ErrHandshake},
+	closedProperties:       {"zmtp_properties", netproto.ErrProperties},
+	closedSocketType:       {"zmtp_socket_type", netproto.ErrSocketType},
+	closedPeerError:        {"zmtp_peer_error", netproto.ErrPeerError},
+	closedBadCommand:       {"zmtp_command", netproto.ErrBadCommand},
+	closedCredentials:      {"zmtp_credentials", netproto.ErrCredentials},
+	closedSlowReader:       {"slow_reader", errSlowReader},
+	closedInFlight:         {"in_flight", errInFlight},
+	closedWriteTimeout:     {"write_timeout", nil},
+	closedMemory:           {"memory", nil},
+	closedMessageTimeout:   {"message_timeout", nil},
+	closedHandshakeTimeout: {"handshake_timeout", nil},
+	closedHeartbeatTimeout: {"heartbeat_timeout", nil},
+	closedIdleTimeout:      {"idle_timeout", nil},
+	closedTLSHandshake:     {"tls_handshake", nil},
+	closedMaxConnections:   {"max_connections", nil},
+	closedRevoked:          {"credential_revoked", errRevoked},
+	closedExpired:          {"credential_expired", errExpired},
+	closedDraining:         {"draining", nil},
 }
 
 // String returns the name that Stat and the metrics use.
-func (r closeReason) String() string { return reasonNames[r] }
+func (r closeReason) String() string { return reasons[r].name }
 
 // CloseReasons returns the keys that Stat.Closed may have. The caller owns the result.
-func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
+func CloseReasons() (names []string) {
+	for r := range numReasons {
+		names = append(names, r.String())
+	}
+	return names
+}
 
 // bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
 // reasonOf returns the reason for an error of netproto.Reader, or why an authorization is gone.
 func reasonOf(err error) closeReason {
-	for _, m := range [...]struct {
-		err    error
-		reason closeReason
-	}{
-		{netproto.ErrFirstByte, closedFirstByte},
-		{netproto.ErrFlags, closedFlags},
-		{netproto.ErrCommand, closedCommand},
-		{netproto.ErrMessageLength, closedMessageLength},
-		{netproto.ErrFrameCount, closedFrameCount},
-		{netproto.ErrEnvelope, closedEnvelope},
-		{netproto.ErrNoDelimiter, closedDelimiter},
-		{netproto.ErrGreeting, closedGreeting},
-		{netproto.ErrVersion, closedVersion},
-		{netproto.ErrMechanism, closedMechanism},
-		{netproto.ErrHandshake, closedHandshake},
-		{netproto.ErrProperties, closedProperties},
-		{netproto.ErrSocketType, closedSocketType},
-		{netproto.ErrPeerError, closedPeerError},
-		{netproto.ErrBadCommand, closedBadCommand},
-		{netproto.ErrCredentials, closedCredentials},
-		{errSlowReader, closedSlowReader},
-		{errInFlight, closedInFlight},
-		{errRevoked, closedRevoked},
-		{errExpired, closedExpired},
-	} {
-		if errors.Is(err, m.err) {
-			return m.reason
+	for r := range numReasons {
+		if reasons[r].err != nil && errors.Is(err, reasons[r].err) {
+			return r
 		}
 	}
 	return closedByPeer
@@ -130,18 +113,4 @@ func withHint(err error) error {
 		return fmt.Errorf("%w; if this is a client with TLS, this address has none: it begins with tcp://", err)
 	}
 	return err
-}
-
-// closeCounters counts connections by the reason of their end.
-type closeCounters [numReasons]atomic.Int64
-
-// byName returns the counters that are not 0, by name.
-func (c *closeCounters) byName() map[string]int64 {
-	counts := map[string]int64{}
-	for r := range c {
-		if n := c[r].Load(); n > 0 {
-			counts[reasonNames[r]] = n
-		}
-	}
-	return counts
 }

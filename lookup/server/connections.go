@@ -90,10 +90,7 @@ type connStats struct {
 	credential        atomic.Pointer[access.Credential]
 	isZMTP            atomic.Bool
 
-	// Not published yet: replies, how many of them were hits, and how many of the last ones were to requests
-	// of one kind, tag.
-	newReplies, newLookups, newOfTag int64
-	tag                              netproto.Tag
+	newReplies, newLookups int64 // replies that are not published yet, and how many of them were hits
 }
 
 // requests returns how many requests were answered.
@@ -104,28 +101,13 @@ func add(counter *atomic.Int64, n int64) { counter.Store(counter.Load() + n) }
 
 // countReply counts a reply to a request.
 func (s *session) countReply(tag netproto.Tag) {
-	st := &s.stats
-	if tag != st.tag && st.newOfTag > 0 {
-		s.publishTag()
-	}
-	st.tag = tag
-	st.newOfTag++
-	st.newReplies++
-}
-
-// publishTag adds the last requests, which were of one kind, to the metrics of the event loop.
-func (s *session) publishTag() {
-	s.metrics.requests[s.stats.tag].Add(s.stats.newOfTag)
-	s.stats.newOfTag = 0
+	s.metrics.requests[tag].Add(1)
+	s.stats.newReplies++
 }
 
 // publishReplies publishes the replies that were counted.
 func (s *session) publishReplies() {
 	st := &s.stats
-	if st.newReplies == 0 {
-		return
-	}
-	s.publishTag()
 	if st.newLookups > 0 {
 		add(&st.lookups, st.newLookups)
 	}

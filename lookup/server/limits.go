@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -101,26 +102,15 @@ func (l Limits) check() error {
 // withDefaults returns the limits with zero fields replaced.
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	for _, f := range []struct{ have, def *int }{
-		{&l.MaxFrames, &d.MaxFrames}, {&l.MaxHashes, &d.MaxHashes}, {&l.MaxConnections, &d.MaxConnections},
-		{&l.MaxInFlight, &d.MaxInFlight}, {&l.MaxUnsent, &d.MaxUnsent},
-	} {
-		if *f.have == 0 {
-			*f.have = *f.def
-		}
-	}
-	if l.MaxMessage == 0 {
-		l.MaxMessage = d.MaxMessage
-	}
-	if l.MaxMemory == 0 {
-		l.MaxMemory = d.MaxMemory
-	}
-	for _, f := range []struct{ have, def *time.Duration }{
-		{&l.WriteTimeout, &d.WriteTimeout}, {&l.HandshakeTimeout, &d.HandshakeTimeout}, {&l.MessageTimeout, &d.MessageTimeout},
-	} {
-		if *f.have == 0 {
-			*f.have = *f.def
-		}
-	}
+	l.MaxMessage = cmp.Or(l.MaxMessage, d.MaxMessage)
+	l.MaxFrames = cmp.Or(l.MaxFrames, d.MaxFrames)
+	l.MaxUnsent = cmp.Or(l.MaxUnsent, d.MaxUnsent)
+	l.MaxHashes = cmp.Or(l.MaxHashes, d.MaxHashes)
+	l.MaxConnections = cmp.Or(l.MaxConnections, d.MaxConnections)
+	l.MaxInFlight = cmp.Or(l.MaxInFlight, d.MaxInFlight)
+	l.MaxMemory = cmp.Or(l.MaxMemory, d.MaxMemory)
+	l.WriteTimeout = cmp.Or(l.WriteTimeout, d.WriteTimeout)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, d.HandshakeTimeout)
+	l.MessageTimeout = cmp.Or(l.MessageTimeout, d.MessageTimeout)
 	return l
 }

@@ -86,7 +86,7 @@ type Server struct {
 
 	// reported by Stat:
 	connections, inFlight, acceptErrors atomic.Int64
-	closed                              closeCounters
+	closed                              [numReasons]atomic.Int64
 	notAllowed                          [netproto.NumTags]atomic.Int64
 	authFailures                        atomic.Int64
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"sync/atomic"
+
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -69,7 +71,9 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.Connections = s.connections.Load()
 	st.Memory, _, st.MemoryRefused = s.memory.Usage()
 	st.Memory = max(st.Memory-s.charged.Load(), 0) // rounded up by the loops; what they hold is added below
+	st.Requests, st.Closed, st.NotAllowed = map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range s.loopMetrics() {
+		addCounts(st.Requests, m.requests[:], tagName)
 		st.Memory += m.held.Load()
 		st.Failed += m.failed.Load()
 		st.Dropped += m.dropped.Load()
@@ -78,9 +82,9 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.Busy += m.busy.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
-	st.Closed = s.closed.byName()
-	st.Requests = s.countRequests()
-	st.NotAllowed, st.AuthFailures = s.countNotAllowed(), s.authFailures.Load()
+	addCounts(st.Closed, s.closed[:], func(r int) string { return closeReason(r).String() })
+	addCounts(st.NotAllowed, s.notAllowed[:], tagName)
+	st.AuthFailures = s.authFailures.Load()
 	return st
 }
 
@@ -100,18 +104,17 @@ func (s *Server) poolStat(p *pool) api.Stat {
 	return st
 }
 
-// countRequests returns how many requests were answered, by name, without those that never were.
-func (s *Server) countRequests() map[string]int64 {
-	counts := map[string]int64{}
-	for _, m := range s.loopMetrics() {
-		for tag := range m.requests {
-			if n := m.requests[tag].Load(); n > 0 {
-				counts[netproto.Tag(tag).String()] += n
-			}
+// addCounts adds the counters that are not 0 to counts, by name.
+func addCounts(counts map[string]int64, counters []atomic.Int64, nameOf func(i int) string) {
+	for i := range counters {
+		if n := counters[i].Load(); n > 0 {
+			counts[nameOf(i)] += n
 		}
 	}
-	return counts
 }
+
+// tagName returns the name of a request.
+func tagName(tag int) string { return netproto.Tag(tag).String() }
 
 // RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
 func RequestTags() (names []string) {
@@ -119,18 +122,6 @@ func RequestTags() (names []string) {
 		names = append(names, tag.String())
 	}
 	return names
-}
-
-// countNotAllowed returns how often requests without permission were made, by name, without those
-// that never were.
-func (s *Server) countNotAllowed() map[string]int64 {
-	counts := map[string]int64{}
-	for tag := range s.notAllowed {
-		if n := s.notAllowed[tag].Load(); n > 0 {
-			counts[netproto.Tag(tag).String()] = n
-		}
-	}
-	return counts
 }
 
 // RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
