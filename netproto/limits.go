@@ -12,8 +12,7 @@ type Limits struct {
 }
 
 const (
-	// DefaultMaxMessage is in bytes. 2,097,152 hashes of 32 bytes, the default
-	// largest lookup, are 64 MiB.
+	// DefaultMaxMessage is in bytes. It holds the default largest lookup: 2,000,000 hashes of 32 bytes.
 	DefaultMaxMessage = 64 << 20
 	// DefaultMaxFrames is more than any request needs: 6 frames and an envelope of
 	// 9. The rest may be frames that are ignored, as those behind a lookup's blob.

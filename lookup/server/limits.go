@@ -42,7 +42,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MaxMessage:       netproto.DefaultMaxMessage,
 		MaxFrames:        netproto.DefaultMaxFrames,
-		MaxHashes:        2 << 20, // a prompt of 33 million tokens in blocks of 16
+		MaxHashes:        2_000_000, // of 32 bytes they fit a message: a prompt of 32 million tokens in blocks of 16
 		MaxConnections:   4096,
 		MaxInFlight:      1024,
 		MaxUnsent:        1 << 20, // a hundred thousand lookup replies

@@ -18,7 +18,7 @@ import (
 // The defaults are those that are documented.
 func TestDefaultLimits(t *testing.T) {
 	want := Limits{
-		MaxMessage: 64 << 20, MaxFrames: 32, MaxHashes: 2_097_152, MaxConnections: 4096, MaxInFlight: 1024, MaxUnsent: 1 << 20,
+		MaxMessage: 64 << 20, MaxFrames: 32, MaxHashes: 2_000_000, MaxConnections: 4096, MaxInFlight: 1024, MaxUnsent: 1 << 20,
 		MaxMemory: 128 << 20, WriteTimeout: 30 * time.Second, HandshakeTimeout: 10 * time.Second, MessageTimeout: time.Minute,
 	}
 	require.Equal(t, want, DefaultLimits())
@@ -96,10 +96,10 @@ func TestLargestLookup(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	c := dialTest(t, server)
 	most := DefaultLimits().MaxHashes
-	hit, err := c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 31*most), 31))
+	hit, err := c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 32*most), 32))
 	require.NoError(t, err)
 	require.Zero(t, hit.Tokens)
-	_, err = c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 16*(most+1)), 16))
+	_, err = c.Lookup(context.Background(), int64(16*most), coordinator.NewHashes(make([]byte, 32*(most+1)), 32))
 	require.ErrorIs(t, err, client.ErrRefused)
 }
 

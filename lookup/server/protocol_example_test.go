@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -49,4 +52,34 @@ func wireExample(t *testing.T, section string) (all []spoken) {
 		}
 	}
 	return all
+}
+
+// The examples of docs/protocol.md are answered as it says.
+func TestProtocolExamples(t *testing.T) {
+	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, NumKVHead: 2, Groups: []coordinator.Group{full, full}}
+	prompts := pool
+	prompts.Groups = []coordinator.Group{full, {Kind: coordinator.Mamba, BlockSize: 32}}
+	engines := access.Credential{Name: "engines", Digest: access.DigestOf([]byte("0Wk3vQ9hZJ2mT7xYp")), Permissions: access.Lookup | access.Ping}
+	for section, pool := range map[string]coordinator.Pool{
+		"## Storing a prompt": prompts, "## A store client": pool, "## Who may do what": pool,
+	} {
+		t.Run(section, func(t *testing.T) {
+			service, err := memoryService(pool)
+			require.NoError(t, err)
+			server, err := New(service, Config{Loops: 2, Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.All, engines)}}})
+			require.NoError(t, err)
+			startTest(t, server)
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			said := wireExample(t, section)
+			require.NotEmpty(t, said)
+			for _, m := range said {
+				if m.client {
+					p.Send(t, m.bytes)
+				} else {
+					p.Reads(t, m.bytes)
+				}
+			}
+		})
+	}
 }

@@ -71,7 +71,7 @@ func Default() Config {
 		Limits: Limits{
 			MaxMessage:       64 << 20,
 			MaxFrames:        32,
-			MaxHashes:        2 << 20,
+			MaxHashes:        2_000_000,
 			MaxConnections:   4096,
 			MaxInFlight:      1024,
 			MaxUnsent:        1 << 20,
