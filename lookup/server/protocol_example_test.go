@@ -67,7 +67,7 @@ func TestProtocolExamples(t *testing.T) {
 		t.Run(section, func(t *testing.T) {
 			service, err := memoryService(pool)
 			require.NoError(t, err)
-			server, err := New(service, Config{Loops: 2, Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.All, engines)}}})
+			server, err := New(service, Config{Loops: 2, Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, engines)}}})
 			require.NoError(t, err)
 			startTest(t, server)
 			p := lookuptest.DialPeer(t, server.Addrs()[0])
