@@ -86,7 +86,10 @@ func refusalOf(tag netproto.Tag, err error) *api.Refusal {
 	var differs *differsError
 	var limit *limitError
 	var parts *api.PartsError
+	var problem *netproto.Problem // that came after a part was done
 	switch {
+	case errors.As(err, &problem):
+		r.Frame = problem.Frame
 	case errors.As(err, &differs):
 		r.Differences = differs.differences
 	case errors.As(err, &limit):
