@@ -95,8 +95,7 @@ func openListener(ln netListener) *listener {
 	return l
 }
 
-// openSession returns a session whose peer may do everything. Its event loop does not run and has no
-// queue of turns.
+// openSession returns a session whose peer may do everything. Its event loop does not run.
 func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
 	l := openListener(nil)
 	server.mu.Lock()
