@@ -517,7 +517,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}, log.Take())
 	server.peers.flush(true)
 	require.Equal(t, []string{
-		`level=WARN msg="more requests not allowed" requests=2`, `level=WARN msg="more authentications failed" requests=1`,
+		`level=WARN msg="more requests not allowed" suppressed=2`, `level=WARN msg="more authentications failed" suppressed=1`,
 	}, log.Take())
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 // logInterval is the minimum time between two lines of one reason.
-const logInterval = 10 * time.Second
+const logInterval = time.Second
 
 // peerLog logs the mistakes of peers without letting them fill the log: for each reason one
-// line every logInterval, with the number of suppressed events. At level debug each event
-// has a line.
+// line every logInterval, with the number of suppressed events. What it logs it also keeps for
+// Server.Refusals. At level debug each event has a line.
 type peerLog struct {
 	logger *slog.Logger
 	start  time.Time
@@ -42,40 +42,36 @@ func levelOf(why closeReason) slog.Level {
 // connectionClosed logs why a connection ended. err has details and may be nil.
 func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
 	if why != closedByPeer {
-		l.log(&l.closed[why], levelOf(why), Refusal{Event: "connection closed", Reason: why.String()}, peer, "", err)
+		l.log(&l.closed[why], levelOf(why), LoggedRefusal{Event: "connection closed", Reason: why.String()}, peer, "", err)
 	}
 }
 
 // requestFailed logs why a request was answered 00.
 func (l *peerLog) requestFailed(peer net.Addr, err error) {
-	l.log(&l.failed, slog.LevelWarn, Refusal{Event: "request refused"}, peer, "", err)
+	l.log(&l.failed, slog.LevelWarn, LoggedRefusal{Event: "request refused"}, peer, "", err)
 }
 
 // notAllowed logs a request without permission. credential is empty for an anonymous peer.
 func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.disallowed, slog.LevelWarn, Refusal{Event: "request not allowed", Credential: credential}, peer, listener, err)
+	l.log(&l.disallowed, slog.LevelWarn, LoggedRefusal{Event: "request not allowed", Credential: credential}, peer, listener, err)
 }
 
 // notAuthenticated logs a failed authentication. credential is that of an expired token, else the
 // one that the peer had before.
 func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.unauthenticated, slog.LevelWarn, Refusal{Event: "authentication failed", Credential: credential}, peer, listener, err)
+	l.log(&l.unauthenticated, slog.LevelWarn, LoggedRefusal{Event: "authentication failed", Credential: credential}, peer, listener, err)
 }
 
-// log writes a line about r, or counts a suppressed one. What is worth a line at level info is added to the
-// refusals.
-func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Addr, listener string, err error) {
-	var suppressed int64
+// log writes a line about r and lists it, or counts a suppressed event. What is worth no line at level info is
+// not listed.
+func (l *peerLog) log(limit *logLimit, level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
 	if level > slog.LevelDebug {
-		now := l.now()
-		unlogged, ok := limit.count(now)
-		if suppressed = unlogged; !ok {
+		suppressed, ok := limit.count(l.now())
+		if ok {
+			r.Suppressed = suppressed
+			l.refusals.add(r, peer, err)
+		} else {
 			level = slog.LevelDebug
-		}
-		if isDue(&limit.refusedAt, now, refusalInterval) {
-			limit.lastRefusal.Store(l.refusals.add(r, peer, err))
-		} else if last := limit.lastRefusal.Load(); last != nil { // nil: another goroutine is adding it
-			last.suppressed.Add(1)
 		}
 	}
 	ctx := context.Background()
@@ -97,55 +93,56 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Add
 	if err != nil {
 		add("error", err.Error())
 	}
-	if suppressed > 0 {
-		attrs = append(attrs, slog.Int64("suppressed", suppressed))
+	if r.Suppressed > 0 {
+		attrs = append(attrs, slog.Int64("suppressed", r.Suppressed))
 	}
 	l.logger.LogAttrs(ctx, level, r.Event, attrs...)
 }
 
-// flush logs the number of suppressed events of each reason whose next line is due, and of
+// flush logs and lists the number of suppressed events of each reason whose next line is due, and of
 // all reasons if end is true.
 func (l *peerLog) flush(end bool) {
-	now := l.now()
 	for why := range l.closed {
-		if n := l.closed[why].takeSuppressed(now, end); n > 0 {
-			l.logger.Log(context.Background(), levelOf(closeReason(why)), "more connections closed", "reason", closeReason(why).String(), "connections", n)
-		}
+		reason := closeReason(why)
+		l.logMore(&l.closed[why], levelOf(reason), LoggedRefusal{Event: "more connections closed", Reason: reason.String()}, end)
 	}
-	for _, more := range []struct {
-		limit *logLimit
-		line  string
-	}{
-		{&l.failed, "more requests refused"}, {&l.disallowed, "more requests not allowed"},
-		{&l.unauthenticated, "more authentications failed"},
-	} {
-		if n := more.limit.takeSuppressed(now, end); n > 0 {
-			l.logger.Warn(more.line, "requests", n)
-		}
+	l.logMore(&l.failed, slog.LevelWarn, LoggedRefusal{Event: "more requests refused"}, end)
+	l.logMore(&l.disallowed, slog.LevelWarn, LoggedRefusal{Event: "more requests not allowed"}, end)
+	l.logMore(&l.unauthenticated, slog.LevelWarn, LoggedRefusal{Event: "more authentications failed"}, end)
+}
+
+// logMore is flush for one reason.
+func (l *peerLog) logMore(limit *logLimit, level slog.Level, r LoggedRefusal, end bool) {
+	if r.Suppressed = limit.takeSuppressed(l.now(), end); r.Suppressed == 0 {
+		return
 	}
+	l.refusals.add(r, nil, nil)
+	var attrs []slog.Attr
+	if r.Reason != "" {
+		attrs = append(attrs, slog.String("reason", r.Reason))
+	}
+	l.logger.LogAttrs(context.Background(), level, r.Event, append(attrs, slog.Int64("suppressed", r.Suppressed))...)
 }
 
 // now returns monotonic nanoseconds, at least 1, so that 0 can mean never.
 func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
 
-// logLimit allows one line every logInterval and counts the others, and one refusal every refusalInterval.
+// logLimit allows one line every logInterval and counts the others.
 type logLimit struct {
-	unlogged    atomic.Int64 // events that no line of the log has counted
-	lastLine    atomic.Int64 // when the last line was written, 0: never
-	refusedAt   atomic.Int64 // when the last refusal was added, 0: never
-	lastRefusal atomic.Pointer[listedRefusal]
+	unlogged atomic.Int64 // events that no line of the log has counted
+	lastLine atomic.Int64 // when the last line was written, 0: never
 }
 
-// isDue reports whether an interval has passed since last, and sets last to now then.
-func isDue(last *atomic.Int64, now int64, interval time.Duration) bool {
-	before := last.Load()
-	return (before == 0 || now-before >= int64(interval)) && last.CompareAndSwap(before, now)
+// isDue reports whether an interval has passed since the last line, and sets lastLine to now then.
+func (l *logLimit) isDue(now int64, interval time.Duration) bool {
+	before := l.lastLine.Load()
+	return (before == 0 || now-before >= int64(interval)) && l.lastLine.CompareAndSwap(before, now)
 }
 
 // count counts an event. ok says whether a line may be written about it, and suppressed is then the number of
 // events before it that no line has counted.
 func (l *logLimit) count(now int64) (suppressed int64, ok bool) {
-	if isDue(&l.lastLine, now, logInterval) {
+	if l.isDue(now, logInterval) {
 		return l.unlogged.Swap(0), true
 	}
 	l.unlogged.Add(1)
@@ -159,7 +156,7 @@ func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
 	if end {
 		interval = 0
 	}
-	if l.unlogged.Load() == 0 || !isDue(&l.lastLine, now, interval) {
+	if l.unlogged.Load() == 0 || !l.isDue(now, interval) {
 		return 0
 	}
 	return l.unlogged.Swap(0)

@@ -14,23 +14,23 @@ const maxPools, maxConnections = 100, 100
 
 // status is the reply to /status.
 type status struct {
-	Ready          bool             `json:"ready"`
-	NotReadyReason string           `json:"not_ready_reason"` // empty if it is ready
-	Version        string           `json:"version"`
-	Instance       string           `json:"instance"`
-	StartTime      time.Time        `json:"start_time"`
-	UptimeSeconds  float64          `json:"uptime_seconds"`
-	Kernel         string           `json:"kernel"`
-	Backend        string           `json:"backend"`
-	BackendState   string           `json:"backend_state"` // of the breaker, empty over memory
-	Pools          []poolStatus     `json:"pools"`         // at most maxPools; Stat.Pools has their number
-	Latency        latency          `json:"latency"`
-	Connections    *connections     `json:"connections,omitempty"` // nil if TokenNeeded
-	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
-	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
-	Fleet          *fleetStatus     `json:"fleet,omitempty"`       // nil if there is none
-	TokenNeeded    bool             `json:"token_needed"`
-	Stat           api.Stat         `json:"stat"` // of all pools together
+	Ready          bool                   `json:"ready"`
+	NotReadyReason string                 `json:"not_ready_reason"` // empty if it is ready
+	Version        string                 `json:"version"`
+	Instance       string                 `json:"instance"`
+	StartTime      time.Time              `json:"start_time"`
+	UptimeSeconds  float64                `json:"uptime_seconds"`
+	Kernel         string                 `json:"kernel"`
+	Backend        string                 `json:"backend"`
+	BackendState   string                 `json:"backend_state"` // of the breaker, empty over memory
+	Pools          []poolStatus           `json:"pools"`         // at most maxPools; Stat.Pools has their number
+	Latency        latency                `json:"latency"`
+	Connections    *connections           `json:"connections,omitempty"` // nil if TokenNeeded
+	Refusals       []server.LoggedRefusal `json:"refusals,omitzero"`     // nil if TokenNeeded
+	Snapshot       *snapshot.Status       `json:"snapshot"`              // nil if there are none
+	Fleet          *fleetStatus           `json:"fleet,omitempty"`       // nil if there is none
+	TokenNeeded    bool                   `json:"token_needed"`
+	Stat           api.Stat               `json:"stat"` // of all pools together
 }
 
 // poolStatus is one pool. Its counters are as in api.Stat.
@@ -82,7 +82,7 @@ func (p *Page) currentStatus(all bool) *status {
 	if all {
 		total, list := p.server.Connections(maxConnections)
 		st.Connections = &connections{total, len(list), append([]server.Connection{}, list...)}
-		st.Refusals = append([]server.Refusal{}, p.server.Refusals()...)
+		st.Refusals = append([]server.LoggedRefusal{}, p.server.Refusals()...)
 	}
 	return st
 }
