@@ -540,7 +540,7 @@ func TestRefusalBehindTheKeys(t *testing.T) {
 				before, stored := s.Stat().Entries, int64(0)
 				bad.code = api.RefusalBadRequest
 				if s.store == nil {
-					bad.code, bad.frame, bad.text = api.RefusalPartlyDone, 0, "done in part: 4 keys: "+bad.text
+					bad.code, bad.text = api.RefusalPartlyDone, "done in part: 4 keys: "+bad.text
 					stored = 4
 				}
 				bad.check(t, s.dial(t, 0, zmtp), s.vllm, zmtp)
