@@ -186,11 +186,10 @@ func (a *acceptor) admit(ln *listener, conn net.Conn) {
 		a.admitTLS(ln, conn.(*net.TCPConn))
 		return
 	}
-	a.awaitDescriptor(conn)
+	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.
+	_ = a.withDescriptors(conn, time.Time{}, func() error { return tryDescriptor(conn) }) // enroll returns other errors
 	if !a.acquireEnrolling() {
-		a.server.connections.Add(-1)
-		a.server.closed[closedDraining].Add(1)
-		_ = conn.Close()
+		a.dropDraining(conn)
 		return
 	}
 	pending := &pendingConn{peer: peerOf(conn), listener: ln, settings: ln.settings.Load()}
@@ -208,17 +207,24 @@ func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	}
 }
 
-// awaitDescriptor waits until enroll can have a second descriptor for the connection, or
-// close is called. Without one gnet would close this connection and all later ones.
-func (a *acceptor) awaitDescriptor(conn net.Conn) {
+// dropDraining closes a connection that is counted, because the server drains.
+func (a *acceptor) dropDraining(conn net.Conn) {
+	a.server.connections.Add(-1)
+	a.server.closed[closedDraining].Add(1)
+	_ = conn.Close()
+}
+
+// withDescriptors calls f for a connection, again with a backoff while there are no descriptors for it:
+// until end if that is not zero, or until close. It returns the last error of f.
+func (a *acceptor) withDescriptors(conn net.Conn, end time.Time, f func() error) error {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		err := tryDescriptor(conn)
-		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
-			return // enroll returns other errors
+		err := f()
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || !end.IsZero() && time.Now().After(end) {
+			return err
 		}
 		a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
 		if !a.pause(backoff) {
-			return
+			return err
 		}
 	}
 }

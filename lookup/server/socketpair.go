@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -27,23 +26,25 @@ func connPair() (one, other *net.UnixConn, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err := connOf(fds[0])
-	b, otherErr := connOf(fds[1])
-	if err = errors.Join(err, otherErr); err != nil {
-		for _, conn := range [...]net.Conn{a, b} {
-			if conn != nil {
-				_ = conn.Close()
-			}
-		}
+	if one, err = connOf(fds[0]); err != nil {
+		_ = unix.Close(fds[1])
 		return nil, nil, err
 	}
-	return a.(*net.UnixConn), b.(*net.UnixConn), nil
+	if other, err = connOf(fds[1]); err != nil {
+		_ = one.Close()
+		return nil, nil, err
+	}
+	return one, other, nil
 }
 
-// connOf returns the connection of a socket's descriptor, which it closes: the connection has one of
+// connOf returns the connection of a unix socket's descriptor, which it closes: the connection has one of
 // its own.
-func connOf(fd int) (net.Conn, error) {
+func connOf(fd int) (*net.UnixConn, error) {
 	file := os.NewFile(uintptr(fd), "socketpair")
 	defer func() { _ = file.Close() }()
-	return net.FileConn(file)
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
 }

@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // tlsConns are the open connections of tls:// listeners. It owns their goroutines.
@@ -70,9 +68,7 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 	}
 	c.raw = raw
 	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
-		a.server.connections.Add(-1)
-		a.server.closed[closedDraining].Add(1)
-		_ = conn.Close()
+		a.dropDraining(conn)
 		return
 	}
 	go func() {
@@ -97,7 +93,11 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		a.handshakeFailed(c, err)
 		return err
 	}
-	loop, inner, err := a.newPair(c)
+	var loop, inner *net.UnixConn
+	err = a.withDescriptors(c, time.Now().Add(a.server.limits.Load().HandshakeTimeout), func() (err error) {
+		loop, inner, err = connPair()
+		return err
+	})
 	if err != nil {
 		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
 		return err
@@ -125,21 +125,6 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		}()
 	}
 	return nil
-}
-
-// newPair makes the pair of sockets of a connection. Without descriptors it backs off.
-func (a *acceptor) newPair(c *tlsConn) (loop, inner *net.UnixConn, err error) {
-	end := time.Now().Add(a.server.limits.Load().HandshakeTimeout)
-	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		loop, inner, err = connPair()
-		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || time.Now().After(end) {
-			return loop, inner, err
-		}
-		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
-		if !a.pause(backoff) {
-			return nil, nil, err
-		}
-	}
 }
 
 // handshakeFailed counts and logs a failed handshake. A peer that has sent nothing, as a probe of

@@ -13,7 +13,7 @@ import (
 
 // tlsConn is a connection of a tls:// listener. gnet has no TLS, so goroutines copy between the
 // tls.Conn and one end of a pair of unix sockets, and an event loop serves the other end as it
-// serves any connection. Turns, limits, pausing and timeouts are the same.
+// serves any connection. Turns, limits and timeouts are the same.
 //
 // One goroutine does the handshake. Then two copy, one each way. None holds a buffer while it
 // waits: an idle connection has none, and one whose peer or session is slow has none either.
@@ -71,7 +71,7 @@ func awaitRoom(inner syscall.RawConn) error {
 // moveIn waits for bytes of the peer and writes them to the pair. It returns an error at the end
 // of either.
 func (c *tlsConn) moveIn(inner syscall.RawConn) error {
-	if err := awaitRoom(inner); err != nil { // the session may be paused for long
+	if err := awaitRoom(inner); err != nil { // its event loop may be late
 		return err
 	}
 	var buf *[readOnBuffer]byte
