@@ -19,6 +19,9 @@ type eventHandler struct {
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
+	if _, isBell := c.Context().(*eventLoop); isBell {
+		return nil, gnet.None
+	}
 	pending := c.Context().(*pendingConn)
 	ses := newSession(s, s.loopOf(c.EventLoop()), c, pending, func() { _ = c.Wake(nil) })
 	if ses.tls = pending.tls; ses.tls != nil {
@@ -70,6 +73,11 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
 // has woken its event loop.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
+	if l, isBell := c.Context().(*eventLoop); isBell {
+		_, _ = c.Discard(-1)
+		l.serveNext(h.server)
+		return gnet.None
+	}
 	ses := c.Context().(*session)
 	return h.server.actionAfter(c, ses, h.server.serveTraffic(c, ses))
 }
@@ -92,11 +100,12 @@ func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	return sweepEvery, gnet.None
 }
 
-// gnetLogger writes gnet's log to the server's. What gnet calls information is debug here.
+// gnetLogger writes gnet's log to the server's. What gnet calls information is debug here, and its only
+// warning, which is of an event of a connection that has been closed since it was polled.
 type gnetLogger struct{ log *slog.Logger }
 
 func (l gnetLogger) Debugf(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Warn(fmt.Sprintf(format, args...)) }
+func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }

@@ -200,7 +200,7 @@ func (s *Server) stop(why error) {
 			s.acceptor.tls.close()
 		}
 		s.cancel()
-		s.schedulers.Wait()
+		s.closeBells()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why

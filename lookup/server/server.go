@@ -80,8 +80,6 @@ type Server struct {
 	sessions map[*session]gnet.Conn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
 
-	schedulers sync.WaitGroup // of the loops' turns
-
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
 	// reported by Stat:

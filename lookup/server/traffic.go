@@ -93,8 +93,8 @@ func (s *session) receive(p []byte) error {
 	}
 	n, err := s.feed(p)
 	if err == nil && n < len(p) {
-		if err = s.keep(p[n:]); s.barrier == nil {
-			s.loop.push(s)
+		if err = s.keep(p[n:]); err == nil && s.barrier == nil {
+			s.serveLater()
 		}
 	}
 	return err
@@ -138,13 +138,15 @@ func (s *session) keep(p []byte) error {
 // serveKept serves what was kept, in pieces, until turnTime is over: the event loop then serves
 // others, and wakes this session again.
 func (s *session) serveKept() (err error) {
-	for err == nil && s.barrier == nil && len(s.kept) > 0 {
+	for s.barrier == nil && len(s.kept) > 0 {
 		if time.Since(s.turnStart) > turnTime {
-			s.loop.push(s)
+			s.serveLater()
 			return nil
 		}
 		var n int
-		n, err = s.feed(s.kept[:min(len(s.kept), readBuffer)])
+		if n, err = s.feed(s.kept[:min(len(s.kept), readBuffer)]); err != nil { // the connection may be gone, and kept with it
+			return err
+		}
 		s.kept = s.kept[n:]
 	}
 	if len(s.kept) == 0 && s.keeping.Load() {
@@ -153,6 +155,13 @@ func (s *session) serveKept() (err error) {
 		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	}
 	return err
+}
+
+// serveLater has the event loop serve what was kept, after its other connections.
+func (s *session) serveLater() {
+	if !s.loop.push(s) {
+		s.jobs.wakeLoop()
+	}
 }
 
 // wake serves what other goroutines have made ready: finished jobs, and new settings of the
