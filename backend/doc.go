@@ -1,5 +1,6 @@
-// Package backend defines what the lookup service needs of a remote store of blocks: a
-// Mooncake store, a Redis, or one that an embedding program implements.
+// Package backend defines what the lookup service needs of a remote store of blocks: a Mooncake
+// store, a Redis, or one that an embedding program implements. No promise: it is internal to this
+// module, and its API may change in any release.
 //
 // # Glossary
 //

@@ -1,6 +1,7 @@
-// Package blockhash computes the block hashes of prompts as engines do, from token ids. A
-// router that has the tokens of a prompt can so look its blocks up in an index that is filled
-// by engines' KV events, without asking an engine.
+// Package blockhash computes the block hashes of prompts as engines do, from token ids. A router
+// that has the tokens of a prompt can so look its blocks up in an index that is filled by engines'
+// KV events, without asking an engine. No promise: it is internal to this module, and its API may
+// change in any release.
 //
 // # Glossary
 //

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"math"
 	"slices"
 	"sort"
 )
@@ -225,8 +226,12 @@ func (c *Coordinator) IsEagle(g int) bool { return c.attention[c.groups[g].atten
 
 // checkAligned fails unless tokens is a multiple of the alignment.
 func (c *Coordinator) checkAligned(tokens int64) error {
-	if tokens%c.align != 0 {
+	switch {
+	case tokens%c.align == 0:
+		return nil
+	case tokens > math.MaxUint32: // callers lower what no prompt has, so it may not be what was sent
+		return refuse(ErrPrecondition, "num_tokens is no multiple of %d", c.align)
+	default:
 		return refuse(ErrPrecondition, "num_tokens %d is no multiple of %d", tokens, c.align)
 	}
-	return nil
 }

@@ -6,6 +6,8 @@
 // 2026-06-04 only show what changed. The package's input is presence: it does no I/O beyond a
 // [KeyStore].
 //
+// Programs are promised [Pool], the rules of a [Coordinator], and the words that both speak.
+//
 // # Glossary
 //
 //   - hash block: H tokens, H being the pool's hash block size. Raw hash i stands for the

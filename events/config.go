@@ -1,7 +1,6 @@
 package events
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -57,9 +56,6 @@ func IsName(text string) bool {
 
 func isHidden(r rune) bool { return !unicode.IsPrint(r) }
 
-// ErrConfig is wrapped by the errors of a Config.
-var ErrConfig = errors.New("events: bad configuration of a source")
-
 // endpoint returns the one of Connect and Bind that is set.
 func (c *Config) endpoint() string {
 	if c.Bind != "" {
@@ -99,7 +95,7 @@ func (c *Config) check() error {
 		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
 	}
 	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
-		return fmt.Errorf("%w: a negative bound", ErrConfig)
+		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
 	}
 	setDefault(&c.MaxPayload, DefaultMaxPayload)
 	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
@@ -107,9 +103,9 @@ func (c *Config) check() error {
 	return nil
 }
 
-// invalid is an ErrConfig about a field.
+// invalid is an api.ErrConfig about a field.
 func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{field}, format, args...))
+	return fmt.Errorf("events: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
 }
 
 func setDefault[T comparable](v *T, value T) {

@@ -38,7 +38,7 @@ type refusals struct {
 	logged time.Time // when one was logged
 }
 
-// NewFollower checks cfg; its errors are ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
+// NewFollower checks cfg; its errors are api.ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
 // follow. The holder must be empty, or have the blocks of the moment of cfg.Resume. If it has a method
 // Len() int, that is called to watch cfg.MaxBlocks.
 func NewFollower(cfg Config, holder Holder) (*Follower, error) {

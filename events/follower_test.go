@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/logtest"
 )
 
@@ -557,7 +558,7 @@ func TestConfig(t *testing.T) {
 		{Connect: "tcp://a:1", Timeout: -1},
 	} {
 		_, err := NewFollower(cfg, newTestSet())
-		require.ErrorIs(t, err, ErrConfig, "%+v", cfg)
+		require.ErrorIs(t, err, fielderror.ErrConfig, "%+v", cfg)
 	}
 	f, err := NewFollower(Config{Connect: "tcp://a:1"}, newTestSet())
 	require.NoError(t, err)

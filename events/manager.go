@@ -69,7 +69,7 @@ type NewHolder func(Config) (Holder, error)
 func (m *Manager) Add(cfg Config, newHolder NewHolder) error { return m.add(cfg, newHolder, false) }
 
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot
-// bind, otherwise it fails with ErrNotAllowed. What is no endpoint at all is ErrConfig.
+// bind, otherwise it fails with ErrNotAllowed. What is no endpoint at all is api.ErrConfig.
 func (m *Manager) Register(cfg Config, newHolder NewHolder) error {
 	if err := cfg.check(); err != nil {
 		return err

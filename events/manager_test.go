@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/stretchr/testify/require"
 )
 
@@ -76,7 +77,7 @@ func TestManagerErrors(t *testing.T) {
 	m, err := NewManager(ManagerConfig{})
 	require.NoError(t, err)
 	defer m.Close()
-	require.ErrorIs(t, m.Add(Config{Name: "a"}, newHolder), ErrConfig)
+	require.ErrorIs(t, m.Add(Config{Name: "a"}, newHolder), fielderror.ErrConfig)
 	require.ErrorIs(t, m.Add(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}, newHolder), fail)
 	require.NoError(t, m.Add(Config{Name: "a", Bind: "tcp://127.0.0.1:*"}, newHolder))
 	address := m.sources["a"].follower.acceptor.listener.Addr().String()
@@ -143,9 +144,9 @@ func TestManagerAllows(t *testing.T) {
 	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
 	require.ErrorIs(t, m.Register(Config{Bind: ok}, newSet), ErrNotAllowed)
 	for _, malformed := range []string{"", "tcp://", "tcp://127.0.0.1", "127.0.0.1:1", "http://127.0.0.1:1", "nonsense"} {
-		require.ErrorIs(t, m.Register(Config{Connect: malformed}, newSet), ErrConfig, malformed)
+		require.ErrorIs(t, m.Register(Config{Connect: malformed}, newSet), fielderror.ErrConfig, malformed)
 		if malformed != "" {
-			require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: malformed}, newSet), ErrConfig, malformed)
+			require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: malformed}, newSet), fielderror.ErrConfig, malformed)
 		}
 	}
 	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}, newSet))

@@ -38,17 +38,17 @@ type Config struct {
 	described *rules           // of Groups; none if they are nil
 }
 
-// check fills in the defaults. It fails with ErrConfig.
+// check fills in the defaults. It fails with api.ErrConfig.
 func (c *Config) check() error {
 	switch {
 	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:
-		return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
+		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
 	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
-		return fmt.Errorf("%w: a bound is negative", ErrConfig)
+		return fmt.Errorf("fleet: %w: a bound is negative", fielderror.ErrConfig)
 	case c.MaxHolders > MaxHolders:
-		return fmt.Errorf("%w: %d holders, at most %d are possible", ErrConfig, c.MaxHolders, MaxHolders)
+		return fmt.Errorf("fleet: %w: %d holders, at most %d are possible", fielderror.ErrConfig, c.MaxHolders, MaxHolders)
 	case len(c.Groups) > maxGroups:
-		return fmt.Errorf("%w: %d groups, at most %d are possible", ErrConfig, len(c.Groups), maxGroups)
+		return fmt.Errorf("fleet: %w: %d groups, at most %d are possible", fielderror.ErrConfig, len(c.Groups), maxGroups)
 	}
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	c.MaxHolders = cmp.Or(c.MaxHolders, DefaultMaxHolders)
@@ -66,7 +66,7 @@ func (c *Config) check() error {
 	}
 	var err error
 	if c.described, err = makeRules(c, c.Groups, numbers); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, err)
 	}
 	return nil
 }
@@ -83,7 +83,6 @@ const (
 
 // Errors of a Fleet.
 var (
-	ErrConfig  = errors.New("fleet: bad configuration")
 	ErrExists  = errors.New("fleet: there is a holder of this name")
 	ErrTooMany = errors.New("fleet: too many holders")
 	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.

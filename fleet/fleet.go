@@ -24,7 +24,7 @@ type Fleet struct {
 	byName  []*Holder // by Instance and Rank; a Holder's index is where it is
 }
 
-// New returns a fleet without holders. Its errors are ErrConfig.
+// New returns a fleet without holders. Its errors are api.ErrConfig.
 func New(cfg Config) (*Fleet, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

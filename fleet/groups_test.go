@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // blocksOf returns n blocks of a group.
@@ -143,7 +144,7 @@ func TestErrors(t *testing.T) {
 		"release": {BlockSize: 16, Release: "one", Groups: []coordinator.Group{window(16, 32)}},
 	} {
 		_, err := New(cfg)
-		require.ErrorIs(t, err, ErrConfig, name)
+		require.ErrorIs(t, err, fielderror.ErrConfig, name)
 	}
 	f, holders := newTestFleet(t, Config{MaxHolders: 2}, 2)
 	_, err := f.Add(ID{Instance: "third"})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/stretchr/testify/require"
 )
 
@@ -60,7 +61,7 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 func TestHashLengthIsDecided(t *testing.T) {
 	for _, hashLen := range []int{-1, 65} {
 		_, err := New(Config{Places: 1, HashLen: hashLen})
-		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorIs(t, err, fielderror.ErrConfig)
 	}
 	keys := chain(1, 10, 32)
 	x := mustNew(t, Config{Places: 1, Groups: [][]int{{0}}, HashLen: 32})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -223,7 +224,7 @@ func TestBadArguments(t *testing.T) {
 		{Places: 1 << 16, Groups: [][]int{make([]int, 1<<16)}},
 	} {
 		_, err := New(cfg)
-		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorIs(t, err, fielderror.ErrConfig)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -247,7 +248,7 @@ func TestStrategyText(t *testing.T) {
 		require.Equal(t, s, got)
 	}
 	_, err := Strategy(9).MarshalText()
-	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 	require.ErrorContains(t, new(Strategy).UnmarshalText([]byte("all")), "want gallop or ask_all")
 	require.Equal(t, "strategy(9)", Strategy(9).String())
 }

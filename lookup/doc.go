@@ -5,6 +5,9 @@
 // the memory index, or in a store that a backend asks. The rules that turn the presence of blocks
 // into tokens are those of package coordinator.
 //
+// Programs are promised [Service] with its configuration, and the errors. What takes hashes piece by
+// piece (Query, Change) is for the server of this module, and may change in any release.
+//
 // Over the memory index a lookup is a Query: each hash becomes a presence bit for each group when it
 // arrives, and Finish applies the rules to the bits. A server adds hashes as it receives them; Lookup
 // adds all at once. A Change is a store or an evict whose keys arrive in pieces.

@@ -28,6 +28,4 @@ var (
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
 	ErrHitRange = errors.New("the hit does not fit 32 bits")
-	// ErrConfig is the error of an unknown Strategy.
-	ErrConfig = errors.New("lookup: bad configuration")
 )

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -22,9 +23,9 @@ func TestServiceRefusesPools(t *testing.T) {
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{SchedulerBlockSize: 24}})
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
 	_, err = NewService(ServiceConfig{Memory: index.Config{MaxBytes: 1}})
-	require.ErrorIs(t, err, index.ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 	_, err = NewService(ServiceConfig{Remote: RemoteConfig{Strategy: 9}})
-	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 }
 
 // A prompt may have any number of tokens, in process, at every release.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Strategy is how a lookup asks a backend. All give the same answer.
@@ -33,7 +34,7 @@ func (s Strategy) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s Strategy) MarshalText() ([]byte, error) {
 	if int(s) >= len(strategyNames) {
-		return nil, fmt.Errorf("%w: unknown strategy number %d", ErrConfig, uint8(s))
+		return nil, fmt.Errorf("lookup: %w: unknown strategy number %d", api.ErrConfig, uint8(s))
 	}
 	return []byte(s.String()), nil
 }
@@ -42,7 +43,7 @@ func (s Strategy) MarshalText() ([]byte, error) {
 func (s *Strategy) UnmarshalText(text []byte) error {
 	i := slices.Index(strategyNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("%w: unknown strategy %q, want gallop or ask_all", ErrConfig, text)
+		return fmt.Errorf("lookup: %w: unknown strategy %q, want gallop or ask_all", api.ErrConfig, text)
 	}
 	*s = Strategy(i)
 	return nil

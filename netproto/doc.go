@@ -1,5 +1,5 @@
-// Package netproto is the wire: frames, requests and replies. It makes no promise: it is internal
-// to this module's server and clients. docs/protocol.md describes the wire for all others.
+// Package netproto is the wire: frames, requests and replies. No promise: it is internal to
+// this module, and its API may change in any release. docs/protocol.md describes the wire.
 //
 // It works on bytes only: it opens no sockets, and imports no other package of the module.
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -68,7 +69,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 	_, err := New(Config{Masters: []string{master.addr}, Admin: []string{"x"}})
-	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, fielderror.ErrConfig)
 	require.ErrorContains(t, err, "admin")
 }
 

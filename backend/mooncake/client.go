@@ -27,7 +27,7 @@ type Client struct {
 var _ backend.Backend = (*Client)(nil)
 
 // New returns a client of cfg. The client looks for the leader in the background: New does
-// not wait for a master, and does not fail if none runs. Its errors wrap ErrConfig.
+// not wait for a master, and does not fail if none runs. Its errors wrap api.ErrConfig.
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
 )
@@ -49,7 +50,7 @@ func TestConfig(t *testing.T) {
 		"etcd://127.0.0.1:50051":        {Masters: []string{"etcd://127.0.0.1:50051"}},
 	} {
 		_, err := New(cfg)
-		require.ErrorIs(t, err, ErrConfig, name)
+		require.ErrorIs(t, err, fielderror.ErrConfig, name)
 		require.ErrorContains(t, err, name)
 	}
 }

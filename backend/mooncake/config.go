@@ -87,9 +87,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// invalid is an ErrConfig about a field.
+// invalid is an api.ErrConfig about a field.
 func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{field}, format, args...))
+	return fmt.Errorf("mooncake: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
 }
 
 func checkAddr(addr string) error {

@@ -1,5 +1,6 @@
-// Package mooncake is a backend over a Mooncake store. It asks the store's master which
-// keys exist, as vLLM does: by the master's own RPC, in pure Go.
+// Package mooncake is a backend over a Mooncake store. It asks the store's master which keys exist,
+// as vLLM does: by the master's own RPC, in pure Go. No promise: it is internal to this module, and
+// its API may change in any release.
 //
 // # Glossary
 //
@@ -54,5 +55,5 @@
 // # Errors
 //
 // Errors wrap the sentinels of package backend. Those of a master that cannot be used as
-// configured wrap backend.ErrMismatch. Those of New wrap [ErrConfig].
+// configured wrap backend.ErrMismatch. Those of New wrap api.ErrConfig.
 package mooncake

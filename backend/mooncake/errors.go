@@ -14,9 +14,6 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// ErrConfig means that a Config is invalid.
-var ErrConfig = errors.New("mooncake: bad configuration")
-
 var (
 	// errForm means that a master takes none of the Forms.
 	errForm = mismatchError("takes no form of BatchExistKey known here, which are those of Mooncake v0.3.5 on")

@@ -1,5 +1,5 @@
-// Package redis is a backend over Redis or Valkey: one server or a cluster. It uses the
-// driver go-redis.
+// Package redis is a backend over Redis or Valkey: one server or a cluster. It uses the driver
+// go-redis. No promise: it is internal to this module, and its API may change in any release.
 //
 // # Glossary
 //

@@ -70,9 +70,6 @@ type Config struct {
 	TLS *tls.Config
 }
 
-// ErrConfig means that a Config is invalid.
-var ErrConfig = errors.New("redis: bad configuration")
-
 // String describes c without its URL, which may have a password.
 func (c Config) String() string {
 	return fmt.Sprintf("redis{layout: %s, prefix: %q, ttl: %v}", c.Layout, c.KeyPrefix, c.TTL)
@@ -117,7 +114,7 @@ func (c Config) endpoint() (*endpoint, error) {
 	case c.Layout != LayoutKeys && c.Layout != LayoutSet:
 		return nil, invalid([]string{"layout"}, "no layout %q: keys or set", c.Layout)
 	case c.KeyPrefix == "":
-		return nil, fmt.Errorf("%w: no KeyPrefix: the pool's keys could not be told from others", ErrConfig)
+		return nil, fmt.Errorf("redis: %w: no KeyPrefix: the pool's keys could not be told from others", fielderror.ErrConfig)
 	case c.TTL < 0 || c.TTL%time.Millisecond != 0:
 		return nil, invalid([]string{"ttl"}, "a time to live of %v: whole milliseconds, or 0 for ever", c.TTL)
 	case c.TTL > 0 && c.Layout == LayoutSet:
@@ -130,9 +127,9 @@ func (c Config) endpoint() (*endpoint, error) {
 	return e, nil
 }
 
-// invalid is an ErrConfig about fields.
+// invalid is an api.ErrConfig about fields.
 func invalid(fields []string, format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New(fields, format, args...))
+	return fmt.Errorf("redis: %w: %w", fielderror.ErrConfig, fielderror.New(fields, format, args...))
 }
 
 // PoolPrefix returns the Config.KeyPrefix of the pool of c: its keys up to the model name.
@@ -183,7 +180,7 @@ func (b *Backend) WithPrefix(prefix string) *Backend {
 }
 
 // New returns a backend of cfg. It does not connect: the first call does. Its errors wrap
-// ErrConfig.
+// api.ErrConfig.
 func New(cfg Config) (*Backend, error) {
 	cfg = cfg.withDefaults()
 	at, err := cfg.endpoint()

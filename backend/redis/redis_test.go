@@ -26,6 +26,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -532,7 +533,7 @@ func TestConfig(t *testing.T) {
 		"holds no certificate in PE": {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
 	} {
 		_, err := New(cfg)
-		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorIs(t, err, fielderror.ErrConfig)
 		require.ErrorContains(t, err, want)
 	}
 	for url, want := range map[string]string{

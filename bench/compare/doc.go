@@ -1,5 +1,6 @@
-// Package compare asks hitline and what a user would otherwise take for the same
-// lookups, on the same machine, in the same run. It runs on Linux only.
+// Package compare asks hitline and what a user would otherwise take for the same lookups, on the
+// same machine, in the same run. It runs on Linux only. No promise: it is internal to this module,
+// and its API may change in any release.
 //
 // # Who is asked
 //

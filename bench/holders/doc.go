@@ -1,6 +1,7 @@
 // Package holders compares package fleet with the in-memory index of llm-d (bench/rivals/llmd):
-// which holders have the longest prefix of a prompt. Both are asked in their processes, on the
-// same core, or on those of [Options], in turn, in the same run.
+// which holders have the longest prefix of a prompt. Both are asked in their processes, on the same
+// core, or on those of [Options], in turn, in the same run. No promise: it is internal to this
+// module, and its API may change in any release.
 //
 // # The blocks
 //

@@ -1,5 +1,6 @@
-// Package load puts load on a hitline server over its own light connections,
-// measures the answers, and checks every one of them. It runs on Linux only.
+// Package load puts load on a hitline server over its own light connections, measures the answers,
+// and checks every one of them. It runs on Linux only. No promise: it is internal to this module,
+// and its API may change in any release.
 //
 // # Glossary
 //

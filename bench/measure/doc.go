@@ -1,5 +1,6 @@
-// Package measure makes the figures of a report out of what was measured, and shows them.
-// All reports use these definitions, which docs/performance.md has for readers:
+// Package measure makes the figures of a report out of what was measured, and shows them. No
+// promise: it is internal to this module, and its API may change in any release. All reports use
+// these definitions, which docs/performance.md has for readers:
 //
 //   - The p-th percentile of figures is the least of them that p percent do not exceed
 //     (nearest rank). The median is the 50th percentile.

@@ -1,4 +1,5 @@
-// Package picture draws the reports of hitbench as SVG, for light and for dark pages.
+// Package picture draws the reports of hitbench as SVG, for light and for dark pages. No promise:
+// it is internal to this module, and its API may change in any release.
 //
 // # Glossary
 //

@@ -1,4 +1,5 @@
-// Package replay replays a recorded trace to a server and checks every answer.
+// Package replay replays a recorded trace to a server and checks every answer. No promise: it is
+// internal to this module, and its API may change in any release.
 //
 // [Run] takes the requests of a trace in file order. For each it looks up all blocks, compares
 // the answer with a model of its own, and then stores the blocks. What an unbounded index answers is

@@ -1,5 +1,6 @@
-// Package vllm compares the lookup of a vLLM release with hitline's, over the same keys of
-// one Mooncake master.
+// Package vllm compares the lookup of a vLLM release with hitline's, over the same keys of one
+// Mooncake master. No promise: it is internal to this module, and its API may change in any
+// release.
 //
 // # Who is asked
 //

@@ -1,7 +1,7 @@
-// Package wire is the socket layer of the measurements: sockets by raw system calls, the
-// framing of the dialects that servers speak, and the requests around a measurement, such
-// as handshake, auth and ping. Sockets work on Linux only; elsewhere their functions fail
-// with [ErrUnsupported].
+// Package wire is the socket layer of the measurements: sockets by raw system calls, the framing of
+// the dialects that servers speak, and the requests around a measurement, such as handshake, auth
+// and ping. Sockets work on Linux only; elsewhere their functions fail with [ErrUnsupported]. No
+// promise: it is internal to this module, and its API may change in any release.
 //
 // A connection begins as a [Control] on a net.Conn, which makes the handshake and sends the
 // token. [Control.Socket] and [Control.Conn] then take its socket over for what is measured.

@@ -4,4 +4,5 @@
 //   - [Trace] and [Model]: the requests of a recorded trace, and what is stored of them.
 //
 // All that is drawn depends on a [Seed] alone: the same seed makes the same requests.
+// No promise: it is internal to this module, and its API may change in any release.
 package workload

@@ -1,4 +1,5 @@
-// Package python holds the Python client, for programs that start it.
+// Package python holds the Python client, for programs that start it. No promise: it is internal to
+// this module, and its API may change in any release.
 package python
 
 import "embed"

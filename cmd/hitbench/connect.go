@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -112,7 +113,7 @@ func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Con
 		return "", c, cli.WithClass(err, cli.ErrUsage)
 	}
 	if c, err = flags.Load(addr); err != nil {
-		return "", c, cli.WithClass(err, cli.ErrConfig)
+		return "", c, cli.WithClass(err, api.ErrConfig)
 	}
 	if c.Warning != "" {
 		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)

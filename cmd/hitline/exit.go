@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Exit codes of all commands.
@@ -19,4 +20,4 @@ func exitCode(err error) int { return cli.Program{}.ExitCode(err) }
 func usagef(format string, args ...any) error { return cli.Usagef(format, args...) }
 
 // configError makes err one of a wrong configuration or input file.
-func configError(err error) error { return cli.WithClass(err, cli.ErrConfig) }
+func configError(err error) error { return cli.WithClass(err, api.ErrConfig) }

@@ -10,6 +10,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -76,7 +77,7 @@ func (p *poolServices) added(known, next *config.Config) ([]server.ServedPool, e
 func (p *poolServices) service(path string, pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
 	service, err := p.newService(pool, watch)
 	switch {
-	case errors.Is(err, index.ErrConfig):
+	case errors.Is(err, api.ErrConfig):
 		return nil, p.cfg.Blame("backend.memory", err)
 	case err != nil:
 		return nil, p.cfg.Blame(path, err)

@@ -8,6 +8,10 @@ import (
 	"fmt"
 )
 
+// ErrConfig is wrapped by the errors of every configuration that is not valid, behind the name of the
+// package that refused it. Programs know it as api.ErrConfig.
+var ErrConfig = errors.New("bad configuration")
+
 // Error refuses the value of a field, or the values of several fields together.
 type Error struct {
 	// Fields are paths below the configuration that was refused, by the names of its YAML:

@@ -1,4 +1,5 @@
-// Package access says who may do what: which requests a peer may make, and about which pools.
+// Package access says who may do what: which requests a peer may make, and about which pools. No
+// promise: it is internal to this module, and its API may change in any release.
 //
 // # Glossary
 //

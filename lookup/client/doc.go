@@ -1,6 +1,6 @@
 // Package client is the client of a hitline server. It speaks the raw dialect of
 // docs/protocol.md over TCP, TLS and unix sockets. It links neither the server nor the index,
-// and starts no goroutine before a client is made.
+// and starts no goroutine before a client is made. Programs are promised all of it.
 //
 // # What happens to a call
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Model configures a model.
@@ -52,12 +53,12 @@ type modelState struct {
 	hasher *hasher // nil if Model.Hash is
 }
 
-// newModel checks the configuration of a model. Its errors are ErrConfig.
+// newModel checks the configuration of a model. Its errors are api.ErrConfig.
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
 	if err := checkModelKey(cfg.ModelKey); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("holders: %w: %w", api.ErrConfig, err)
 	}
 	if cfg.Service != nil {
 		size := cfg.Service.Pool().HashBlockSize
@@ -65,11 +66,11 @@ func newModel(cfg Model, configured bool) (*model, error) {
 			cfg.Fleet.BlockSize = size
 		}
 		if cfg.Fleet.BlockSize != size {
-			return nil, fmt.Errorf("%w: model %q has blocks of %d tokens, its pool of %d", ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
+			return nil, fmt.Errorf("holders: %w: model %q has blocks of %d tokens, its pool of %d", api.ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
 		}
 	}
 	if err := cfg.checkHash(); err != nil {
-		return nil, fmt.Errorf("%w: model %q: %w", ErrConfig, cfg.Name, err)
+		return nil, fmt.Errorf("holders: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
 	}
 	m := &model{configured: configured, cfg: cfg, unfed: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
@@ -77,7 +78,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		return m, nil
 	}
 	if err := m.setBlockSize(cfg.Fleet.BlockSize); err != nil {
-		return nil, fmt.Errorf("%w: model %q: %w", ErrConfig, cfg.Name, err)
+		return nil, fmt.Errorf("holders: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
 	}
 	return m, nil
 }

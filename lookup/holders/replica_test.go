@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // eventually waits until ok.
@@ -453,14 +454,14 @@ func TestStartErrors(t *testing.T) {
 	bad := e.sources()[0]
 	bad.Connect = ""
 	err := two.Start(t.Context(), StartConfig{Sources: []Source{bad, e.sources()[0]}, Peers: []string{good}})
-	require.ErrorIs(t, err, events.ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 	require.ErrorContains(t, err, `source "a/0"`)
 	require.Len(t, two.Models()[0].Holders, 1)
 	require.Len(t, two.Status(), 1)
 
 	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y"} {
-		require.ErrorIs(t, checkPeer(peer), ErrConfig, peer)
-		require.ErrorIs(t, newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}}), ErrConfig)
+		require.ErrorIs(t, checkPeer(peer), api.ErrConfig, peer)
+		require.ErrorIs(t, newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}}), api.ErrConfig)
 	}
 	require.NoError(t, checkPeer("https://hitline-0.hitline:8557/"))
 }

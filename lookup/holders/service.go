@@ -15,7 +15,6 @@ import (
 
 // Errors of a Service. Those of sources are those of package events and of package fleet.
 var (
-	ErrConfig      = errors.New("holders: bad configuration")
 	ErrNoModel     = errors.New("holders: there is no such model")
 	ErrNoHashing   = errors.New("holders: how the model's tokens are hashed is not configured; ask by hashes")
 	ErrNoPool      = errors.New("holders: the model has no pool whose store could be asked")
@@ -81,11 +80,11 @@ type Service struct {
 	replica replicaState
 }
 
-// New returns a service without sources. Its errors are ErrConfig, or those of events.NewManager.
+// New returns a service without sources. Its errors are api.ErrConfig, or those of events.NewManager.
 func New(cfg Config) (*Service, error) {
 	cfg.MaxModels = cmp.Or(cfg.MaxModels, DefaultMaxModels)
 	if len(cfg.Models) > cfg.MaxModels {
-		return nil, fmt.Errorf("%w: %d models; at most %d are possible", ErrConfig, len(cfg.Models), cfg.MaxModels)
+		return nil, fmt.Errorf("holders: %w: %d models; at most %d are possible", api.ErrConfig, len(cfg.Models), cfg.MaxModels)
 	}
 	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
 	models := make(map[ModelKey]*model, len(cfg.Models))
@@ -95,7 +94,7 @@ func New(cfg Config) (*Service, error) {
 			return nil, err
 		}
 		if models[m.cfg.ModelKey] != nil {
-			return nil, fmt.Errorf("%w: model %q of tenant %q is there twice", ErrConfig, m.cfg.Name, m.cfg.Tenant)
+			return nil, fmt.Errorf("holders: %w: model %q of tenant %q is there twice", api.ErrConfig, m.cfg.Name, m.cfg.Tenant)
 		}
 		models[m.cfg.ModelKey] = m
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -425,7 +426,7 @@ func TestNewRefuses(t *testing.T) {
 		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},
 	} {
 		_, err := New(cfg)
-		require.ErrorIs(t, err, ErrConfig, name)
+		require.ErrorIs(t, err, api.ErrConfig, name)
 	}
 }
 

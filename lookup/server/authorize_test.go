@@ -297,9 +297,9 @@ func TestSetListenerErrors(t *testing.T) {
 	startTest(t, server)
 	certificate := certtest.NewCA("ca").Leaf("localhost")
 	withTLS := Settings{TLS: tlsOf(certificate, nil)}
-	require.ErrorIs(t, server.SetListener("tcp://127.0.0.1:1", Settings{}), ErrConfig)
-	require.ErrorIs(t, server.SetListener("nonsense://", Settings{}), ErrConfig)
-	require.ErrorIs(t, server.SetListener(server.Addrs()[0], withTLS), ErrConfig)
+	require.ErrorIs(t, server.SetListener("tcp://127.0.0.1:1", Settings{}), api.ErrConfig)
+	require.ErrorIs(t, server.SetListener("nonsense://", Settings{}), api.ErrConfig)
+	require.ErrorIs(t, server.SetListener(server.Addrs()[0], withTLS), api.ErrConfig)
 	for _, l := range []Listener{
 		{Address: "tls://127.0.0.1:0"}, {Address: "tcp://127.0.0.1:0", Settings: withTLS}, {Address: "nonsense://"},
 		{Address: "tls://127.0.0.1:0", Settings: Settings{TLS: tlsOf(certificate, nil)}},
@@ -308,7 +308,7 @@ func TestSetListenerErrors(t *testing.T) {
 			l.TLS.Certificates = nil
 		}
 		_, err := New(service, Config{Listeners: []Listener{l}})
-		require.ErrorIs(t, err, ErrConfig, l.Address)
+		require.ErrorIs(t, err, api.ErrConfig, l.Address)
 	}
 }
 
@@ -556,7 +556,7 @@ func TestSetLimits(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	frames := requestsOf(blocks16.Pool)[0]
 	require.Len(t, p.Ask(t, frames...)[0], 4)
-	require.ErrorIs(t, server.SetLimits(Limits{MaxHashes: -1}), ErrConfig)
+	require.ErrorIs(t, server.SetLimits(Limits{MaxHashes: -1}), api.ErrConfig)
 	require.NoError(t, server.SetLimits(Limits{MaxHashes: 3, MaxConnections: 1}))
 	require.Equal(t, &api.Refusal{Refusal: api.RefusalTooLarge, Request: "lookup", Limit: 3}, refusalIn(p.Ask(t, frames...)))
 	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)

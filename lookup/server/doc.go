@@ -1,5 +1,6 @@
 // Package server serves a lookup.Service on TCP, TLS and unix sockets with gnet's event loops.
-// It speaks the raw dialect and ZMTP; docs/protocol.md has the bytes.
+// It speaks the raw dialect and ZMTP; docs/protocol.md has the bytes. Programs are promised all
+// that it exports.
 //
 // # What happens to a request
 //

@@ -4,8 +4,6 @@ import "errors"
 
 // Errors of a Server's methods. Match them with errors.Is.
 var (
-	// ErrConfig is returned by New for a Config that is not valid.
-	ErrConfig = errors.New("server: bad configuration")
 	// ErrServerClosed is returned by Start after Shutdown was called.
 	ErrServerClosed = errors.New("server: closed")
 	// ErrStopped says that the server stopped by itself, or did not start: see Server.Err.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -56,7 +57,7 @@ func ExampleServer_Err() {
 		log.Fatal(err)
 	}
 	_, err = server.New(service, server.Config{Listeners: []server.Listener{{Address: "/run/hitline.sock"}}}) // no scheme
-	fmt.Println(errors.Is(err, server.ErrConfig))
+	fmt.Println(errors.Is(err, api.ErrConfig))
 
 	ctx := context.Background()
 	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "ipc:///no/such/directory/socket"}}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -26,7 +27,7 @@ func TestNegativeLimits(t *testing.T) {
 		reflect.ValueOf(&limits).Elem().Field(i).SetInt(-1)
 		name := fields.Field(i).Name
 		for _, err := range []error{server.SetLimits(limits), errOf(New(service, Config{Limits: limits}))} {
-			require.ErrorIs(t, err, ErrConfig, name)
+			require.ErrorIs(t, err, api.ErrConfig, name)
 			require.ErrorContains(t, err, name+" is -1")
 		}
 	}

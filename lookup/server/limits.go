@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -72,7 +73,7 @@ func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
 
 // SetLimits replaces the limits. Those of a request's bytes and frames are for new connections, and
 // if more than MaxConnections are open, none is closed. MaxMemory stays as it was. It returns
-// ErrConfig if one is negative.
+// api.ErrConfig if one is negative.
 func (s *Server) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (s *Server) SetLimits(l Limits) error {
 	return nil
 }
 
-// check returns ErrConfig if a limit is negative.
+// check returns api.ErrConfig if a limit is negative.
 func (l Limits) check() error {
 	for _, of := range [...]struct {
 		name  string
@@ -93,7 +94,7 @@ func (l Limits) check() error {
 		{"MessageTimeout", int64(l.MessageTimeout)}, {"IdleTimeout", int64(l.IdleTimeout)},
 	} {
 		if of.value < 0 {
-			return fmt.Errorf("%w: limit %s is %d, want 0 or more", ErrConfig, of.name, of.value)
+			return fmt.Errorf("server: %w: limit %s is %d, want 0 or more", api.ErrConfig, of.name, of.value)
 		}
 	}
 	return nil

@@ -384,7 +384,7 @@ func TestWrongListeners(t *testing.T) {
 		{Listener{Listener: relative}, "not the absolute path of a socket"},
 	} {
 		_, err := New(service, Config{Listeners: []Listener{test.listener}})
-		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, test.says)
 	}
 }

@@ -91,7 +91,7 @@ func (l *listener) setSettings(settings Settings) {
 	l.settings.Store(&settings)
 }
 
-// listenersOf returns the listeners of a configuration. It returns ErrConfig if one is not valid.
+// listenersOf returns the listeners of a configuration. It returns api.ErrConfig if one is not valid.
 func listenersOf(cfg *Config) ([]Listener, error) {
 	all := slices.Clone(cfg.Listeners)
 	if len(all) == 0 {
@@ -103,7 +103,7 @@ func listenersOf(cfg *Config) ([]Listener, error) {
 			err = all[i].check()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
+			return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
 		}
 	}
 	return all, nil
@@ -149,7 +149,7 @@ func (l *Listener) check() error {
 
 // SetListener replaces the settings of an address, as configured or as bound. They are in effect
 // for every request that is served after it returns, also on open connections: those whose
-// credential is gone are closed. It returns ErrConfig if the server does not listen there or the
+// credential is gone are closed. It returns api.ErrConfig if the server does not listen there or the
 // settings do not fit the address, and ErrNotReady before Start has returned.
 func (s *Server) SetListener(address string, settings Settings) error {
 	select {
@@ -162,7 +162,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 		return err
 	}
 	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
-		return fmt.Errorf("%w: listen: %w", ErrConfig, err)
+		return fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
 	}
 	l.setSettings(settings)
 	s.wakeSessions(l)
@@ -173,7 +173,7 @@ func (s *Server) SetListener(address string, settings Settings) error {
 func (s *Server) findListener(address string) (*listener, error) {
 	network, rest, err := api.SplitAddress(address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
+		return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
 	}
 	for _, of := range []func(l *listener) string{
 		func(l *listener) string { return l.addr },
@@ -185,7 +185,7 @@ func (s *Server) findListener(address string) (*listener, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: not listening on %q", ErrConfig, address)
+	return nil, fmt.Errorf("server: %w: not listening on %q", api.ErrConfig, address)
 }
 
 // wakeSessions makes the event loops look at the sessions of a listener: see session.handleWake.

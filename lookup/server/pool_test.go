@@ -354,7 +354,7 @@ func TestPoolsOfOneBackend(t *testing.T) {
 	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: numberedPool(2), Backend: &lookuptest.KeyStore{}})
 	require.NoError(t, err)
 	_, err = New(remote, Config{Pools: []ServedPool{{Name: "one", Service: memory}}})
-	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 	server := startPools(t, remote, Config{AcceptPool: memoryService})
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(1)))
 	require.ErrorContains(t, err, "another backend")

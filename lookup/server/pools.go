@@ -70,7 +70,7 @@ type pools struct {
 // of cfg.
 func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if service == nil && len(cfg.Pools) == 0 && cfg.AcceptPool == nil {
-		return nil, fmt.Errorf("%w: no service", ErrConfig)
+		return nil, fmt.Errorf("server: %w: no service", api.ErrConfig)
 	}
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
@@ -100,15 +100,15 @@ func (ps *pools) addNamed(named ServedPool) error {
 	before := ps.byName[named.Name]
 	switch {
 	case named.Service == nil:
-		return fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
+		return fmt.Errorf("server: %w: pool %q has no service", api.ErrConfig, named.Name)
 	case err != nil:
-		return fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, err)
+		return fmt.Errorf("server: %w: pool %q: %w", api.ErrConfig, named.Name, err)
 	case named.Service.Backend() != ps.backend:
-		return fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
+		return fmt.Errorf("server: %w: pool %q has another backend than the others", api.ErrConfig, named.Name)
 	case before != nil && !before.described:
-		return fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
+		return fmt.Errorf("server: %w: two pools are named %q", api.ErrConfig, named.Name)
 	case before != nil && before.connections > 0:
-		return fmt.Errorf("%w: pool %q is a described one that has connections", ErrConfig, named.Name)
+		return fmt.Errorf("server: %w: pool %q is a described one that has connections", api.ErrConfig, named.Name)
 	case before != nil:
 		ps.remove(before)
 	}
@@ -117,7 +117,7 @@ func (ps *pools) addNamed(named ServedPool) error {
 }
 
 // AddPool adds a configured pool, as if it were one of Config.Pools. Open connections keep theirs.
-// It returns ErrConfig as New.
+// It returns api.ErrConfig as New.
 func (s *Server) AddPool(p ServedPool) error { return s.pools.addNamed(p) }
 
 // inPoolName reports whether a pool's name may have the character.
@@ -352,7 +352,7 @@ func (ps *pools) makeDescribed(name string, described *coordinator.Coordinator) 
 		return nil, err
 	}
 	if service.Backend() != ps.backend {
-		return nil, fmt.Errorf("%w: the service of a described pool has another backend", ErrConfig)
+		return nil, fmt.Errorf("server: %w: the service of a described pool has another backend", api.ErrConfig)
 	}
 	p := newPool(name, service)
 	p.described = true

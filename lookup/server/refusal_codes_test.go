@@ -360,11 +360,16 @@ func TestRefusalCodes(t *testing.T) {
 func TestRefusalOfUnaligned(t *testing.T) {
 	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
 		s := refusing{Server: startWith(t, store, Settings{}), vllm: "0.24.0", store: store}
-		const text = "num_tokens 17 is no multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release"
+		const text = " is no multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release"
 		for _, tag := range []string{"lookup", "explain", "plan"} {
-			bad := badRequest{frames: frames(tag, 17, hashLen32, refusedKeys), code: api.RefusalBadRequest, text: text}
-			for _, zmtp := range []bool{false, true} {
-				bad.check(t, s.dial(t, 0, zmtp), s.vllm, zmtp)
+			for _, bad := range []badRequest{
+				{frames: frames(tag, 17, hashLen32, refusedKeys), text: "num_tokens 17" + text},
+				{frames: frames(tag, "\x01\x00\x00\x00\x00\x00\x00\x00\x21", hashLen32, refusedKeys), text: "num_tokens" + text}, // a number that is lowered
+			} {
+				bad.code = api.RefusalBadRequest
+				for _, zmtp := range []bool{false, true} {
+					bad.check(t, s.dial(t, 0, zmtp), s.vllm, zmtp)
+				}
 			}
 		}
 	})

@@ -90,7 +90,7 @@ type Server struct {
 }
 
 // New returns a server that is not started. service may be nil if there are others in cfg, or
-// if it accepts pools: connections then name or describe theirs. It returns ErrConfig if the
+// if it accepts pools: connections then name or describe theirs. It returns api.ErrConfig if the
 // configuration is not valid.
 func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if cfg.Logger == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
@@ -394,10 +395,10 @@ func TestStartFailures(t *testing.T) {
 	require.NoError(t, err)
 	for _, listen := range []string{"", "/tmp/x", "ipc://tmp/x", "unix:///tmp/x", "udp://127.0.0.1:0"} {
 		_, err := New(service, Config{Listeners: []Listener{{Address: listen}}})
-		require.ErrorIs(t, err, ErrConfig, listen)
+		require.ErrorIs(t, err, api.ErrConfig, listen)
 	}
 	_, err = New(nil, Config{})
-	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, api.ErrConfig)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()

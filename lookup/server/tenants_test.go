@@ -170,7 +170,7 @@ func TestAddPool(t *testing.T) {
 	described := lookuptest.DialPeer(t, server.Addrs()[0])
 	inUse := map[string]any{"name": "b", "hash_block_size": 16}
 	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, inUse)[0])
-	require.ErrorIs(t, server.AddPool(ServedPool{Name: "b", Service: service}), ErrConfig, "a described one of this name has connections")
+	require.ErrorIs(t, server.AddPool(ServedPool{Name: "b", Service: service}), api.ErrConfig, "a described one of this name has connections")
 	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, map[string]string{"name": "a"})[0])
 	require.NoError(t, server.AddPool(ServedPool{Name: "b", Service: service}))
 	require.EqualValues(t, 1, poolOf(t, p).Pools)
@@ -178,7 +178,7 @@ func TestAddPool(t *testing.T) {
 	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("c"), Backend: &lookuptest.KeyStore{}})
 	require.NoError(t, err)
 	for _, wrong := range []ServedPool{{Name: "b", Service: service}, {Service: service}, {Name: "x"}, {Name: "c", Service: remote}} {
-		require.ErrorIs(t, server.AddPool(wrong), ErrConfig, wrong.Name)
+		require.ErrorIs(t, server.AddPool(wrong), api.ErrConfig, wrong.Name)
 	}
 }
 

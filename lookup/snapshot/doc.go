@@ -1,5 +1,6 @@
-// Package snapshot keeps the memory indexes of a server in a file, so that a restart does not begin with
-// empty ones.
+// Package snapshot keeps the memory indexes of a server in a file, so that a restart does not begin
+// with empty ones. No promise: it is internal to this module, and its API may change in any
+// release.
 //
 // # Glossary
 //

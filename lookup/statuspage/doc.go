@@ -1,10 +1,11 @@
-// Package statuspage serves what a lookup server is doing: as a page for people, and as JSON.
+// Package statuspage serves what a lookup server is doing: as a page for people, and as JSON. No
+// promise: it is internal to this module, and its API may change in any release.
 //
 //	GET  /         the page; it reads /status every 2 seconds, and asks for nothing of another origin
 //	GET  /status   everything that the page shows, in JSON
 //	POST /explain  why a lookup hits no more than it does
 //
-// docs/monitoring.md describes the page and the JSON, which is an interface.
+// docs/monitoring.md describes the page and the JSON, whose fields are promised.
 //
 // # Layout
 //

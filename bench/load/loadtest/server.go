@@ -1,5 +1,5 @@
-// Package loadtest is a lookup server with faults, for tests of whoever checks
-// servers.
+// Package loadtest is a lookup server with faults, for tests of whoever checks servers. No promise:
+// it is internal to this module, and its API may change in any release.
 package loadtest
 
 import (

@@ -1,4 +1,5 @@
-// Package measuretest has what tests of several measurements share.
+// Package measuretest has what tests of several measurements share. No promise: it is internal to
+// this module, and its API may change in any release.
 package measuretest
 
 import (

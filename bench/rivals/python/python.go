@@ -1,4 +1,5 @@
-// Package python holds the lookup server in Python that hitbench compare starts. It needs pyzmq.
+// Package python holds the lookup server in Python that hitbench compare starts. It needs pyzmq. No
+// promise: it is internal to this module, and its API may change in any release.
 package python
 
 import _ "embed"

@@ -13,12 +13,11 @@ const (
 	ExitLost   = 3 // no connection, or it was lost
 )
 
-// Classes of errors. WithClass and Usagef make an error one of a class.
+// Classes of errors. WithClass and Usagef make an error one of a class. api.ErrConfig is the class of
+// a wrong configuration or input file, and exits with ExitUsage.
 var (
 	// ErrUsage is wrong usage of the command line, for which --help helps; exits with ExitUsage.
 	ErrUsage = errors.New("wrong usage")
-	// ErrConfig is a wrong configuration or input file; exits with ExitUsage.
-	ErrConfig = errors.New("wrong configuration")
 	// ErrReported is an error that the command has printed on standard output itself, be it within
 	// a report: with --json no line is printed for it.
 	ErrReported = errors.New("reported")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -92,7 +93,7 @@ func (p Program) ExitCode(err error) int {
 		return ExitDone
 	case errors.Is(err, errInterrupted):
 		return ExitFailed
-	case p.isUsage(err), isAny(err, p.Input), errors.Is(err, ErrConfig), errors.Is(err, client.ErrRequest):
+	case p.isUsage(err), isAny(err, p.Input), errors.Is(err, api.ErrConfig), errors.Is(err, client.ErrRequest):
 		return ExitUsage
 	case isAny(err, p.Lost), errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

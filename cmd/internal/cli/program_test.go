@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -72,7 +73,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{errors.New("bad answer"), ExitFailed, false},
 		{Usagef("--x is %d", 1), ExitUsage, true},
-		{WithClass(errors.New("c.yaml"), ErrConfig), ExitUsage, false},
+		{WithClass(errors.New("c.yaml"), api.ErrConfig), ExitUsage, false},
 		{fmt.Errorf("%w: x", errOptions), ExitUsage, true},
 		{fmt.Errorf("%w: x", errTrace), ExitUsage, false},
 		{fmt.Errorf("a: %w", client.ErrRequest), ExitUsage, false},

@@ -13,6 +13,7 @@ import (
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/holders"
 )
 
@@ -78,7 +79,7 @@ var refusals = []struct {
 	{holders.ErrTooMany, http.StatusConflict, "too_many"},
 	{holders.ErrWholeHash, http.StatusBadRequest, "bad_hashes"},
 	{holders.ErrHashLen, http.StatusBadRequest, "bad_hashes"},
-	{holders.ErrConfig, http.StatusBadRequest, "bad_field"}, // of the model that a registration makes
+	{api.ErrConfig, http.StatusBadRequest, "bad_field"}, // of a source, or of the model that a registration makes
 	{holders.ErrName, http.StatusBadRequest, "bad_field"},
 	{holders.ErrRank, http.StatusBadRequest, "bad_field"},
 	{holders.ErrToken, http.StatusBadRequest, "bad_tokens"},
@@ -88,7 +89,6 @@ var refusals = []struct {
 	{lookup.ErrTooManyKeys, http.StatusRequestEntityTooLarge, "too_large"},
 
 	{events.ErrNotAllowed, http.StatusForbidden, "not_allowed"},
-	{events.ErrConfig, http.StatusBadRequest, "bad_field"},
 	{events.ErrExists, http.StatusConflict, "exists"},
 	{events.ErrConfigured, http.StatusConflict, "configured"},
 	{events.ErrTooMany, http.StatusConflict, "too_many"},

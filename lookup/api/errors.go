@@ -1,0 +1,7 @@
+package api
+
+import "github.com/hitline/hitline/internal/fielderror"
+
+// ErrConfig is wrapped by the errors of every configuration that is not valid: of a service, a server, a
+// store, a router or a source of events.
+var ErrConfig = fielderror.ErrConfig
