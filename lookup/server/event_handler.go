@@ -19,11 +19,17 @@ type eventHandler struct {
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
-	if _, isBell := c.Context().(*eventLoop); isBell {
+	if loop, isBell := c.Context().(*eventLoop); isBell {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.loops[c.EventLoop()] = loop
 		return nil, gnet.None
 	}
+	s.mu.Lock()
+	loop := s.loops[c.EventLoop()]
+	s.mu.Unlock()
 	pending := c.Context().(*pendingConn)
-	ses := newSession(s, s.loopOf(c.EventLoop()), c, pending, func() { _ = c.Wake(nil) })
+	ses := newSession(s, loop, c, pending, func() { _ = c.Wake(nil) })
 	if ses.tls = pending.tls; ses.tls != nil {
 		ses.tls.session.Store(ses)
 	}

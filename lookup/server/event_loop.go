@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 )
@@ -14,66 +16,59 @@ import (
 type eventLoop struct {
 	metrics loopMetrics
 	waiting []*session // in order
-	bell    int        // descriptor: what is written to it the loop reads; -1 if there is none
+	bell    int        // descriptor: what is written to it the loop reads
 	rung    bool       // the byte has not been read
 }
 
-// loopOf returns what the server keeps for an event loop. The loop calls it.
-func (s *Server) loopOf(of gnet.EventLoop) *eventLoop {
+// hangBells gives each event loop its bell. gnet hands connections to its loops in turn, and there are no
+// others yet.
+func (s *Server) hangBells() error {
+	for range s.cfg.Loops {
+		if err := s.hangBell(); err != nil {
+			return fmt.Errorf("server: cannot wake an event loop: %w", err)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	loop := s.loops[of]
-	if loop == nil {
-		loop = &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, bell: -1}
-		if err := loop.hangBell(s, of); err != nil {
-			s.cfg.Logger.Warn("an event loop cannot alternate between its connections", "error", err)
-		}
-		s.loops[of] = loop
+	if len(s.loops) != s.cfg.Loops {
+		return fmt.Errorf("server: %d of %d event loops cannot be woken", s.cfg.Loops-len(s.loops), s.cfg.Loops)
 	}
-	return loop
+	return nil
 }
 
-// hangBell has an event loop poll one end of a pair of sockets.
-func (l *eventLoop) hangBell(s *Server, of gnet.EventLoop) error {
+// hangBell has the next event loop poll one end of a pair of sockets. OnOpen adds it to Server.loops.
+func (s *Server) hangBell() error {
 	fds, err := socketPair()
 	if err != nil {
 		return err
 	}
-	conn, err := connOf(fds[0])
-	if err == nil {
-		err = unix.SetNonblock(fds[1], true)
-	}
-	if err == nil {
-		_, err = of.Enroll(gnet.NewContext(s.ctx, l), conn) // it closes conn
-	}
-	if err != nil {
-		_ = unix.Close(fds[1])
+	s.bells = append(s.bells, fds[1])
+	if err := unix.SetNonblock(fds[1], true); err != nil {
 		return err
 	}
-	l.bell = fds[1]
-	return nil
+	conn, err := connOf(fds[0])
+	if err != nil {
+		return err
+	}
+	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, bell: fds[1]}) // it closes conn
+	return err
 }
 
 // closeBells releases the descriptors. The loops have ended.
 func (s *Server) closeBells() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.loops {
-		if l.bell >= 0 {
-			_ = unix.Close(l.bell)
-			l.bell = -1
-		}
+	for _, bell := range s.bells {
+		_ = unix.Close(bell)
 	}
+	s.bells = nil
 }
 
-// push adds a session to those that wait for a turn. It returns false if the loop has no bell.
-func (l *eventLoop) push(s *session) bool {
-	if l.bell >= 0 && !s.queued {
+// push adds a session to those that wait for a turn.
+func (l *eventLoop) push(s *session) {
+	if !s.queued {
 		s.queued = true
 		l.waiting = append(l.waiting, s)
 		l.ring()
 	}
-	return l.bell >= 0
 }
 
 // ring brings the loop back after it has polled its connections.

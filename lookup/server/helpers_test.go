@@ -101,7 +101,7 @@ func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *sessio
 	server.mu.Lock()
 	loop := server.loops[nil]
 	if loop == nil {
-		loop = new(eventLoop)
+		loop = &eventLoop{bell: -1}
 		server.loops[nil] = loop
 	}
 	server.mu.Unlock()

@@ -115,6 +115,10 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
 	s.engine = engine
+	if err := s.hangBells(); err != nil { // Start stops the loops
+		closeAll(listeners)
+		return err
+	}
 	for _, ln := range listeners {
 		s.addrs = append(s.addrs, ln.addr)
 	}

@@ -94,7 +94,7 @@ func (s *session) receive(p []byte) error {
 	n, err := s.feed(p)
 	if err == nil && n < len(p) {
 		if err = s.keep(p[n:]); err == nil && s.barrier == nil {
-			s.serveLater()
+			s.loop.push(s)
 		}
 	}
 	return err
@@ -140,7 +140,7 @@ func (s *session) keep(p []byte) error {
 func (s *session) serveKept() (err error) {
 	for s.barrier == nil && len(s.kept) > 0 {
 		if time.Since(s.turnStart) > turnTime {
-			s.serveLater()
+			s.loop.push(s)
 			return nil
 		}
 		var n int
@@ -155,13 +155,6 @@ func (s *session) serveKept() (err error) {
 		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	}
 	return err
-}
-
-// serveLater has the event loop serve what was kept, after its other connections.
-func (s *session) serveLater() {
-	if !s.loop.push(s) {
-		s.jobs.wakeLoop()
-	}
 }
 
 // wake serves what other goroutines have made ready: finished jobs, and new settings of the
