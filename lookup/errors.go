@@ -21,7 +21,7 @@ var (
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
-	// ErrTooManyRuns refuses masks with more than netproto.MaxRuns runs of true entries.
+	// ErrTooManyRuns refuses masks with more than api.MaxRuns runs of true entries.
 	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
 	// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
 	ErrResetRank = errors.New("a rank cannot be reset over a store: let its keys expire there, or reset the whole pool")

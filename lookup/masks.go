@@ -7,13 +7,12 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // LoadMask returns which chunks a prompt with numHashes hashes must load to be served its first
 // tokens tokens, which are a hit: one mask for each group of the pool. It asks no store. It fails
 // where the reference does (coordinator.LoadMask), with ErrTokens or with ErrTooManyRuns.
-func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
+func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]api.GroupMask, error) {
 	if tokens < 0 {
 		return nil, fmt.Errorf("%w: num_tokens %d", ErrTokens, tokens)
 	}
@@ -24,7 +23,7 @@ func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]ap
 // begins at or after token start. promptTokens is the length of the prompt, negative if it is not
 // known. It asks no store. It fails where the reference does (coordinator.StoreMask), with
 // ErrTokens or with ErrTooManyRuns.
-func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64) ([]api.Mask, error) {
+func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64) ([]api.GroupMask, error) {
 	if tokens < 0 || start < 0 {
 		return nil, fmt.Errorf("%w: num_tokens %d, start_token %d", ErrTokens, tokens, start)
 	}
@@ -34,7 +33,7 @@ func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64
 // LookupMask returns which chunks of the first tokens tokens a lookup checks. It asks no store.
 // It fails where the reference does (coordinator.LookupMask), with ErrTokens or with
 // ErrTooManyRuns.
-func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.Mask, error) {
+func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.GroupMask, error) {
 	if tokens < 0 {
 		return nil, fmt.Errorf("%w: num_tokens %d", ErrTokens, tokens)
 	}
@@ -96,18 +95,18 @@ func (s *Service) loadMasks(numHashes int, hit api.Hit) ([]coordinator.Mask, err
 }
 
 // newMasks returns the masks of all groups of the pool.
-func (s *Service) newMasks(masks []coordinator.Mask, err error) ([]api.Mask, error) {
+func (s *Service) newMasks(masks []coordinator.Mask, err error) ([]api.GroupMask, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, runs := make([]api.Mask, len(masks)), 0
+	list, runs := make([]api.GroupMask, len(masks)), 0
 	for i, m := range masks {
-		list[i] = api.Mask{Group: s.coord.StoreGroup(i), First: m.First(), End: m.First() + m.Len(), All: m.IsAll()}
+		list[i] = api.GroupMask{Group: s.coord.StoreGroup(i), First: m.First(), End: m.First() + m.Len(), All: m.IsAll()}
 		if m.IsAll() {
 			continue
 		}
 		for start, end := range m.Runs() {
-			if runs++; runs > netproto.MaxRuns {
+			if runs++; runs > api.MaxRuns {
 				return nil, ErrTooManyRuns
 			}
 			list[i].Runs = append(list[i].Runs, api.ChunkRun{Start: m.First() + start, End: m.First() + end})

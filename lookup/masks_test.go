@@ -12,7 +12,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
-	"github.com/hitline/hitline/netproto"
 )
 
 func TestMasksOfAService(t *testing.T) {
@@ -27,21 +26,21 @@ func TestMasksOfAService(t *testing.T) {
 		}
 		masks, err := s.LoadMask(t.Context(), 12, 192)
 		require.NoError(t, err)
-		require.Equal(t, []api.Mask{
+		require.Equal(t, []api.GroupMask{
 			{Group: 0, End: 3, Runs: []api.ChunkRun{{Start: 0, End: 3}}},
 			{Group: api.NotStored},
 			{Group: 1, End: 12, Runs: runs(11)},
 		}, masks, name)
 		masks, err = s.StoreMask(t.Context(), 192, 100, -7)
 		require.NoError(t, err)
-		require.Equal(t, []api.Mask{
+		require.Equal(t, []api.GroupMask{
 			{Group: 0, First: 2, End: 3, All: true},
 			{Group: api.NotStored, First: 7, End: 12, Runs: runs(7, 11)},
 			{Group: 1, First: 7, End: 12, Runs: runs(7, 11)},
 		}, masks, name)
 		masks, err = s.LookupMask(t.Context(), 128)
 		require.NoError(t, err)
-		require.Equal(t, []api.Mask{
+		require.Equal(t, []api.GroupMask{
 			{Group: 0, End: 2, All: true},
 			{Group: api.NotStored, End: 8, Runs: runs(3, 7)},
 			{Group: 1, End: 8, Runs: runs(3, 7)},
@@ -62,12 +61,12 @@ func TestMasksOfAService(t *testing.T) {
 		_, err = s.Plan(t.Context(), -1, coordinator.Hashes{})
 		require.ErrorIs(t, err, ErrTokens)
 
-		masks, err = s.LookupMask(t.Context(), 64*netproto.MaxRuns/2)
+		masks, err = s.LookupMask(t.Context(), 64*api.MaxRuns/2)
 		require.NoError(t, err)
-		require.Equal(t, netproto.MaxRuns/2, len(masks[1].Runs))
-		_, err = s.LookupMask(t.Context(), 64*(netproto.MaxRuns/2+1))
+		require.Equal(t, api.MaxRuns/2, len(masks[1].Runs))
+		_, err = s.LookupMask(t.Context(), 64*(api.MaxRuns/2+1))
 		require.ErrorIs(t, err, ErrTooManyRuns)
-		require.ErrorContains(t, err, fmt.Sprint(netproto.MaxRuns))
+		require.ErrorContains(t, err, fmt.Sprint(api.MaxRuns))
 		_, err = s.LookupMask(t.Context(), math.MaxInt64/64*64)
 		require.ErrorIs(t, err, ErrTooManyRuns)
 	}
@@ -82,10 +81,10 @@ var eaglePool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlo
 func TestMaskBounds(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: eaglePool})
 	require.NoError(t, err)
-	masks, err := s.LookupMask(t.Context(), 64*netproto.MaxRuns)
+	masks, err := s.LookupMask(t.Context(), 64*api.MaxRuns)
 	require.NoError(t, err)
-	require.Equal(t, netproto.MaxRuns, len(masks[1].Runs))
-	_, err = s.LookupMask(t.Context(), 64*(netproto.MaxRuns+1))
+	require.Equal(t, api.MaxRuns, len(masks[1].Runs))
+	_, err = s.LookupMask(t.Context(), 64*(api.MaxRuns+1))
 	require.ErrorIs(t, err, ErrTooManyRuns)
 
 	masks, err = s.StoreMask(t.Context(), 192, 0, -7)
@@ -97,8 +96,8 @@ func TestMaskBounds(t *testing.T) {
 }
 
 func TestMaskAt(t *testing.T) {
-	m := api.Mask{First: 2, End: 9, Runs: []api.ChunkRun{{Start: 3, End: 5}, {Start: 8, End: 9}}}
-	all := api.Mask{First: 2, End: 9, All: true}
+	m := api.GroupMask{First: 2, End: 9, Runs: []api.ChunkRun{{Start: 3, End: 5}, {Start: 8, End: 9}}}
+	all := api.GroupMask{First: 2, End: 9, All: true}
 	for chunk := int64(-1); chunk < 12; chunk++ {
 		require.Equal(t, slices.Contains([]int64{3, 4, 8}, chunk), m.At(chunk), chunk)
 		require.Equal(t, 2 <= chunk && chunk < 9, all.At(chunk), chunk)
@@ -128,7 +127,7 @@ func TestPlan(t *testing.T) {
 		for _, nothing := range []coordinator.Hashes{{}, coordinator.NewHashes(lookuptest.Chain("b", 12, 32), 32)} {
 			plan, err = s.Plan(t.Context(), 192, nothing)
 			require.NoError(t, err)
-			require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
+			require.Equal(t, api.Plan{Masks: []api.GroupMask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
 		}
 		require.EqualValues(t, 4, s.Stat().Lookups, name)
 	}
@@ -141,7 +140,7 @@ func TestPlanOverAFailingBackend(t *testing.T) {
 	require.NoError(t, err)
 	plan, err := s.Plan(t.Context(), 192, coordinator.NewHashes(lookuptest.Chain("a", 12, 32), 32))
 	require.NoError(t, err)
-	require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan)
+	require.Equal(t, api.Plan{Masks: []api.GroupMask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan)
 	require.EqualValues(t, 1, s.Stat().BackendErrors)
 }
 

@@ -33,8 +33,6 @@ const (
 	// MaxRanks and MaxStates are the largest numbers of ranks and of states of a
 	// store_prompt.
 	MaxRanks, MaxStates = 4096, 4096
-	// MaxRuns is the largest number of runs of all masks of a reply: 256 KiB.
-	MaxRuns = 32768
 	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
 	// takes about 40; an identity and application properties may follow.
 	maxCommand = 4 << 10

@@ -2,9 +2,9 @@ package netproto
 
 import "encoding/binary"
 
-// Mask is the mask of one group as it is sent in a reply. Chunks are numbered from the
+// WireMask is the mask of one group as it is sent in a reply. Chunks are numbered from the
 // beginning of the prompt.
-type Mask struct {
+type WireMask struct {
 	// Group is the number of the store group, NoGroup if the group is not kept in the store.
 	Group uint32
 	// The mask has an entry for each chunk from First to End-1.
@@ -29,7 +29,7 @@ const (
 )
 
 // AppendMask appends a mask to the frame of masks dst.
-func AppendMask(dst []byte, m *Mask) []byte {
+func AppendMask(dst []byte, m *WireMask) []byte {
 	runs := uint32(len(m.Runs))
 	if m.All {
 		runs = allRuns
@@ -45,12 +45,12 @@ func AppendMask(dst []byte, m *Mask) []byte {
 
 // ParseMasks returns the masks of a frame of masks. It returns false if the frame is cut, or a
 // mask's runs do not ascend within its chunks.
-func ParseMasks(frame []byte) (masks []Mask, ok bool) {
+func ParseMasks(frame []byte) (masks []WireMask, ok bool) {
 	for len(frame) > 0 {
 		if len(frame) < maskHeaderLen {
 			return nil, false
 		}
-		m := Mask{
+		m := WireMask{
 			Group: binary.BigEndian.Uint32(frame), First: binary.BigEndian.Uint32(frame[4:]),
 			End: binary.BigEndian.Uint32(frame[8:]),
 		}
@@ -75,7 +75,7 @@ func ParseMasks(frame []byte) (masks []Mask, ok bool) {
 }
 
 // ascends reports whether the runs ascend within the chunks of the mask.
-func (m *Mask) ascends() bool {
+func (m *WireMask) ascends() bool {
 	at := m.First
 	for _, r := range m.Runs {
 		if r.Start < at || r.End <= r.Start {

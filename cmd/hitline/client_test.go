@@ -109,7 +109,7 @@ const explainJSON = `{"hit_tokens":16,"groups":[` +
 var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 
 // masksOf returns a frame of masks.
-func masksOf(masks ...netproto.Mask) (frame []byte) {
+func masksOf(masks ...netproto.WireMask) (frame []byte) {
 	for i := range masks {
 		frame = netproto.AppendMask(frame, &masks[i])
 	}
@@ -118,11 +118,11 @@ func masksOf(masks ...netproto.Mask) (frame []byte) {
 
 var (
 	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
-		netproto.Mask{End: 4, Runs: []netproto.Run{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.Mask{Group: 1}), false)))
+		netproto.WireMask{End: 4, Runs: []netproto.Run{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.WireMask{Group: 1}), false)))
 	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
 		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
-		masksOf(netproto.Mask{End: 6, All: true}, netproto.Mask{Group: netproto.NoGroup, End: 6},
-			netproto.Mask{Group: 1, First: 2, End: 100, Runs: []netproto.Run{{Start: 5, End: 7}}}), false)))
+		masksOf(netproto.WireMask{End: 6, All: true}, netproto.WireMask{Group: netproto.NoGroup, End: 6},
+			netproto.WireMask{Group: 1, First: 2, End: 100, Runs: []netproto.Run{{Start: 5, End: 7}}}), false)))
 )
 
 var clientCommands = []string{

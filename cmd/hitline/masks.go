@@ -106,7 +106,7 @@ With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 		if err := checkMaskFlags(cmd, args[0]); err != nil {
 			return err
 		}
-		masks, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) ([]api.Mask, error) {
+		masks, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) ([]api.GroupMask, error) {
 			return r.ask(ctx, c, args[0])
 		})
 		if err != nil {
@@ -136,7 +136,7 @@ func checkMaskFlags(cmd *cobra.Command, kind string) error {
 }
 
 // ask asks for masks of a kind.
-func (r *maskRequest) ask(ctx context.Context, c *client.Client, kind string) ([]api.Mask, error) {
+func (r *maskRequest) ask(ctx context.Context, c *client.Client, kind string) ([]api.GroupMask, error) {
 	switch kind {
 	case "load":
 		return c.LoadMask(ctx, int(r.hashes), int64(r.tokens))
@@ -167,7 +167,7 @@ type jsonMask struct {
 }
 
 // jsonMasks converts masks for --json.
-func jsonMasks(masks []api.Mask) []jsonMask {
+func jsonMasks(masks []api.GroupMask) []jsonMask {
 	out := make([]jsonMask, len(masks))
 	for i, m := range masks {
 		out[i] = jsonMask{First: m.First, End: m.End, All: m.All, Runs: make([][2]int64, 0, len(m.Runs))}
@@ -183,7 +183,7 @@ func jsonMasks(masks []api.Mask) []jsonMask {
 
 // formatMasks writes masks as a table with a row of characters for each group. tails are the
 // tail boundaries of a hit, if it has some.
-func formatMasks(masks []api.Mask, tails []coordinator.TailBoundary) string {
+func formatMasks(masks []api.GroupMask, tails []coordinator.TailBoundary) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "group\tchunks")
@@ -217,7 +217,7 @@ func formatMasks(masks []api.Mask, tails []coordinator.TailBoundary) string {
 const maskColumns = 64
 
 // formatMask writes a mask as a row of characters.
-func formatMask(m api.Mask) string {
+func formatMask(m api.GroupMask) string {
 	n := m.End - m.First
 	each := max((n+maskColumns-1)/maskColumns, 1)
 	var row strings.Builder
@@ -239,7 +239,7 @@ func formatMask(m api.Mask) string {
 }
 
 // trueChunks returns how many of the chunks from at to end-1 are true.
-func trueChunks(m api.Mask, at, end int64) (n int64) {
+func trueChunks(m api.GroupMask, at, end int64) (n int64) {
 	if m.All {
 		return end - at
 	}

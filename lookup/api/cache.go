@@ -35,14 +35,14 @@ type PrefixCache interface {
 	Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Plan, error)
 	// LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes
 	// must load to be served its first tokens tokens, which are a hit.
-	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]Mask, error)
+	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]GroupMask, error)
 	// StoreMask returns for each group of the pool which chunks of the first tokens tokens are
 	// worth storing, from the first that begins at or after token start. tokens is a multiple of
 	// the pool's alignment. promptTokens is the length of the prompt, negative if it is not known.
-	StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]Mask, error)
+	StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]GroupMask, error)
 	// LookupMask returns for each group of the pool which chunks of the first tokens tokens a
 	// lookup checks. tokens is a multiple of the pool's alignment.
-	LookupMask(ctx context.Context, tokens int64) ([]Mask, error)
+	LookupMask(ctx context.Context, tokens int64) ([]GroupMask, error)
 	// Store adds keys to one rank of a group.
 	Store(ctx context.Context, at coordinator.GroupRank, keys coordinator.Hashes) error
 	// StorePrompt stores the blocks of a prompt that the pool keeps, in all groups, on all ranks

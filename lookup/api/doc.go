@@ -1,7 +1,7 @@
 // Package api has the types that a hitline service, server and client share:
 //
 //   - [PrefixCache], the interface of a service and of a client, and its [Hit]
-//   - [Mask] and [Plan], which chunks to load, to store or to look up
+//   - [GroupMask] and [Plan], which chunks to load, to store or to look up
 //   - [PromptStore], a store of a prompt, and [PartsError], what of it was not stored
 //   - [Explanation], [Stat] and [Instance], the JSON documents of explain, stat and ping
 //   - [Histogram], what a server and a service have observed

@@ -2,9 +2,9 @@ package api
 
 import "sort"
 
-// Mask says which chunks of one group to load, to store or to look up: those for which At is
+// GroupMask says which chunks of one group to load, to store or to look up: those for which At is
 // true. Chunks are numbered from the beginning of the prompt. The mask belongs to the caller.
-type Mask struct {
+type GroupMask struct {
 	// Group is the number of the store group, NotStored if the group is not kept in the store.
 	Group int
 	// First and End bound the entries: there is one for each chunk from First to End-1.
@@ -15,6 +15,9 @@ type Mask struct {
 	Runs []ChunkRun
 }
 
+// MaxRuns is the largest number of runs of all masks of an answer: 256 KiB on the wire.
+const MaxRuns = 32768
+
 // NotStored is the Group of a mask of a group that is not kept in the store.
 const NotStored = -1
 
@@ -22,7 +25,7 @@ const NotStored = -1
 type ChunkRun struct{ Start, End int64 }
 
 // At reports whether the entry of a chunk is true. It is false for chunks without an entry.
-func (m Mask) At(chunk int64) bool {
+func (m GroupMask) At(chunk int64) bool {
 	if m.All {
 		return m.First <= chunk && chunk < m.End
 	}
@@ -35,5 +38,5 @@ type Plan struct {
 	Hit Hit
 	// Masks are the chunks to load for the hit, one mask for each group of the pool, in order.
 	// They are empty if the hit is 0.
-	Masks []Mask
+	Masks []GroupMask
 }

@@ -42,7 +42,7 @@ func (c *Client) Plan(ctx context.Context, numTokens int64, hashes coordinator.H
 // load to be served its first tokens tokens, which are a hit. Like StoreMask and LookupMask it
 // fails with ErrRequest if a number does not fit 32 bits, and with ErrRefused for numbers that
 // the pool's release does not allow.
-func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
+func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]api.GroupMask, error) {
 	if err := checkNumbers(tokens, int64(numHashes)); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]a
 // StoreMask returns for each group of the pool which chunks of the first tokens tokens are worth
 // storing, from the first that begins at or after token start. promptTokens is the length of the
 // prompt, negative if it is not known.
-func (c *Client) StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]api.Mask, error) {
+func (c *Client) StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]api.GroupMask, error) {
 	promptTokens = max(promptTokens, coordinator.NoPrompt)
 	if err := checkNumbers(tokens, start, promptTokens+1); err != nil { // 2^32-1 stands for an unknown one
 		return nil, err
@@ -64,7 +64,7 @@ func (c *Client) StoreMask(ctx context.Context, tokens, start, promptTokens int6
 
 // LookupMask returns for each group of the pool which chunks of the first tokens tokens a lookup
 // checks.
-func (c *Client) LookupMask(ctx context.Context, tokens int64) ([]api.Mask, error) {
+func (c *Client) LookupMask(ctx context.Context, tokens int64) ([]api.GroupMask, error) {
 	if err := checkNumbers(tokens); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func checkNumbers(numbers ...int64) error {
 }
 
 // askMasks makes a request for masks.
-func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto.Prompt) ([]api.Mask, error) {
+func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto.Prompt) ([]api.GroupMask, error) {
 	frames, err := c.roundTrip(ctx, request{tag: tag, prompt: &prompt})
 	if err != nil {
 		return nil, err
@@ -94,14 +94,14 @@ func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto
 }
 
 // parseMasks returns the masks of a frame. pool is nil if it is not known.
-func parseMasks(frame []byte, pool *api.Pool) ([]api.Mask, error) {
+func parseMasks(frame []byte, pool *api.Pool) ([]api.GroupMask, error) {
 	parsed, ok := netproto.ParseMasks(frame)
 	if !ok {
 		return nil, fmt.Errorf("%w: %d bytes are no masks", ErrReply, len(frame))
 	}
-	var masks []api.Mask
+	var masks []api.GroupMask
 	for _, m := range parsed {
-		mask := api.Mask{Group: int(m.Group), First: int64(m.First), End: int64(m.End), All: m.All}
+		mask := api.GroupMask{Group: int(m.Group), First: int64(m.First), End: int64(m.End), All: m.All}
 		if m.Group == netproto.NoGroup {
 			mask.Group = api.NotStored
 		}

@@ -18,40 +18,40 @@ import (
 // maskCalls are the calls that are answered with masks alone, the frames that each sends, and
 // calls with numbers that cannot be sent.
 var maskCalls = map[string]struct {
-	call    func(c *Client) ([]api.Mask, error)
+	call    func(c *Client) ([]api.GroupMask, error)
 	frames  [][]byte
-	invalid []func(c *Client) ([]api.Mask, error)
+	invalid []func(c *Client) ([]api.GroupMask, error)
 }{
 	"load_mask": {
-		func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, 48) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
-		[]func(c *Client) ([]api.Mask, error){
-			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, -1, 48) },
-			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, 1<<32) },
-			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, -1) },
+		func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, 48) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
+		[]func(c *Client) ([]api.GroupMask, error){
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, -1, 48) },
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, 1<<32) },
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, -1) },
 		},
 	},
 	"store_mask": {
-		func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, 50) }, [][]byte{[]byte("store_mask"), u32s(48, 16, 50)},
-		[]func(c *Client) ([]api.Mask, error){
-			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, -1, 50) },
-			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 1<<32, 16, 50) },
-			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, math.MaxUint32) },
-			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, math.MaxInt64) },
+		func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 48, 16, 50) }, [][]byte{[]byte("store_mask"), u32s(48, 16, 50)},
+		[]func(c *Client) ([]api.GroupMask, error){
+			func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 48, -1, 50) },
+			func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 1<<32, 16, 50) },
+			func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 48, 16, math.MaxUint32) },
+			func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 48, 16, math.MaxInt64) },
 		},
 	},
 	"store_mask, unknown prompt": {
-		func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 0, -7) }, [][]byte{[]byte("store_mask"), u32s(48, 0, netproto.PromptTokensUnknown)}, nil,
+		func(c *Client) ([]api.GroupMask, error) { return c.StoreMask(background, 48, 0, -7) }, [][]byte{[]byte("store_mask"), u32s(48, 0, netproto.PromptTokensUnknown)}, nil,
 	},
 	"lookup_mask": {
-		func(c *Client) ([]api.Mask, error) { return c.LookupMask(background, 48) }, [][]byte{[]byte("lookup_mask"), u32s(48)},
-		[]func(c *Client) ([]api.Mask, error){func(c *Client) ([]api.Mask, error) { return c.LookupMask(background, -1) }},
+		func(c *Client) ([]api.GroupMask, error) { return c.LookupMask(background, 48) }, [][]byte{[]byte("lookup_mask"), u32s(48)},
+		[]func(c *Client) ([]api.GroupMask, error){func(c *Client) ([]api.GroupMask, error) { return c.LookupMask(background, -1) }},
 	},
 }
 
 // aMask is a reply of two masks.
 var aMask = u32s(1, 3, 9, 2, 3, 5, 8, 9, netproto.NoGroup, 0, 4, math.MaxUint32)
 
-var parsedMask = []api.Mask{
+var parsedMask = []api.GroupMask{
 	{Group: 1, First: 3, End: 9, Runs: []api.ChunkRun{{Start: 3, End: 5}, {Start: 8, End: 9}}}, {Group: api.NotStored, End: 4, All: true},
 }
 
@@ -165,5 +165,5 @@ func TestPlanOfAServer(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 	masks, err := c.StoreMask(background, 64, 0, -1)
 	require.NoError(t, err)
-	require.Equal(t, []api.Mask{{Group: 0, End: 4, All: true}}, masks)
+	require.Equal(t, []api.GroupMask{{Group: 0, End: 4, All: true}}, masks)
 }

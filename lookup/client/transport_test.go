@@ -360,23 +360,6 @@ func TestClientLimits(t *testing.T) {
 	}
 }
 
-// A batch of any size is answered, by a server that takes few requests at once.
-func TestClientBatchOfAServer(t *testing.T) {
-	noLeaks(t)
-	c := dialTest(t, startServer(t, blocks16, server.Limits{}))
-	keys := lookuptest.Chain("batch", 8, 32)
-	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	asks := make([]BatchLookup, 10_000)
-	for i := range asks {
-		asks[i] = BatchLookup{NumTokens: int64(i%9) * 16, Hashes: coordinator.NewHashes(keys, 32)}
-	}
-	require.NoError(t, c.Batch(background, asks))
-	for i := range asks {
-		require.NoError(t, asks[i].Err)
-		require.EqualValues(t, i%9*16, asks[i].Hit.Tokens)
-	}
-}
-
 // A request that is refused as busy is sent again, ever later, until it is served or its time is up.
 func TestClientBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,6 @@ func listenAll(ctx context.Context, listeners []Listener, mode fs.FileMode) ([]*
 			closeAll(all)
 			return nil, fmt.Errorf("server: cannot serve %s: %w", addr, err)
 		}
-		ln.configured = addr
 		ln.setSettings(listeners[i].Settings)
 		all = append(all, ln)
 	}

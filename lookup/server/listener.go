@@ -45,7 +45,6 @@ type netListener interface {
 // listener is a bound address.
 type listener struct {
 	netListener
-	configured string // as in Config
 	addr       string // as Server.Addrs returns it
 	isLocal    bool   // only processes of this machine can connect
 	removeFile func() // removes the file of the socket; nil if it has none
@@ -175,14 +174,13 @@ func (s *Server) findListener(address string) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
 	}
-	for _, of := range []func(l *listener) string{
-		func(l *listener) string { return l.addr },
-		func(l *listener) string { return l.configured },
-	} {
-		for _, l := range s.acceptor.listeners {
-			if n, r, err := api.SplitAddress(of(l)); err == nil && n == network && r == rest {
-				return l, nil
-			}
+	is := func(other string) bool {
+		n, r, err := api.SplitAddress(other)
+		return err == nil && n == network && r == rest
+	}
+	for i, l := range s.acceptor.listeners {
+		if is(l.addr) || is(s.listeners[i].Address) {
+			return l, nil
 		}
 	}
 	return nil, fmt.Errorf("server: %w: not listening on %q", api.ErrConfig, address)

@@ -63,7 +63,7 @@ func TestConformanceMasksOverTheWire(t *testing.T) {
 // judge asks a server and compares its answer.
 func (c *maskCase) judge(t *testing.T, server *Server) conformance.Verdict {
 	conn, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", c.Pool), client.WithTimeout(lookuptest.Patience))
-	var masks []api.Mask
+	var masks []api.GroupMask
 	stage := "construct"
 	if err == nil {
 		defer conn.Close()
@@ -92,7 +92,7 @@ func (c *maskCase) judge(t *testing.T, server *Server) conformance.Verdict {
 }
 
 // ask makes the request.
-func (c *maskCase) ask(t *testing.T, conn *client.Client) ([]api.Mask, error) {
+func (c *maskCase) ask(t *testing.T, conn *client.Client) ([]api.GroupMask, error) {
 	switch c.Op {
 	case "load_mask":
 		return conn.LoadMask(t.Context(), c.NumHashes, c.TokenLen)
@@ -109,7 +109,7 @@ func (c *maskCase) ask(t *testing.T, conn *client.Client) ([]api.Mask, error) {
 }
 
 // judgeMask judges the mask of a group of the pool.
-func (c *maskCase) judgeMask(i int, m *api.Mask, group int) conformance.Verdict {
+func (c *maskCase) judgeMask(i int, m *api.GroupMask, group int) conformance.Verdict {
 	block := int64(c.Groups[i].BlockSize)
 	want := c.Expect.Masks[i]
 	first, end := int64(0), int64(sum(want))
@@ -131,7 +131,7 @@ func (c *maskCase) judgeMask(i int, m *api.Mask, group int) conformance.Verdict 
 }
 
 // runsOf returns the entries of a mask as they are recorded.
-func runsOf(m *api.Mask) conformance.Runs {
+func runsOf(m *api.GroupMask) conformance.Runs {
 	runs := conformance.Runs{}
 	for chunk := m.First; chunk < m.End; chunk++ {
 		runs = runs.Append(m.At(chunk), 1)

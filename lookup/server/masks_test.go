@@ -71,7 +71,7 @@ func TestPlanIsALookup(t *testing.T) {
 			require.EqualValues(t, 128, hit.Tokens)
 			plan, err = c.Plan(t.Context(), 192, coordinator.Hashes{})
 			require.NoError(t, err)
-			require.Equal(t, api.Plan{Masks: []api.Mask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
+			require.Equal(t, api.Plan{Masks: []api.GroupMask{{Group: 0}, {Group: api.NotStored}, {Group: 1}}}, plan, name)
 		}
 		stat := statOf(t, dialTest(t, server))
 		require.EqualValues(t, 6, stat.Lookups, name)
@@ -93,9 +93,9 @@ func TestPlanIsALookup(t *testing.T) {
 func TestMasksOfManyRuns(t *testing.T) {
 	for name, server := range windowServers(t, &lookuptest.KeyStore{}) {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		frames := p.Ask(t, []byte("lookup_mask"), u32s(64*netproto.MaxRuns/2))
+		frames := p.Ask(t, []byte("lookup_mask"), u32s(64*api.MaxRuns/2))
 		require.Len(t, frames, 2, name)
-		require.Len(t, frames[1], 3*16+8*netproto.MaxRuns, name)
+		require.Len(t, frames[1], 3*16+8*api.MaxRuns, name)
 		lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 	}
 }

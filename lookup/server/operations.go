@@ -98,7 +98,7 @@ func runExplain(ctx context.Context, j *job) error {
 
 // runMasks serves a load_mask, a store_mask or a lookup_mask.
 func runMasks(ctx context.Context, j *job) (err error) {
-	var masks []api.Mask
+	var masks []api.GroupMask
 	switch p := &j.q.Prompt; j.tag {
 	case netproto.TagLoadMask:
 		masks, err = j.service.LoadMask(ctx, int(p.NumHashes), int64(p.NumTokens))
@@ -118,9 +118,9 @@ func runMasks(ctx context.Context, j *job) (err error) {
 }
 
 // encodeMasks returns the frame of masks.
-func encodeMasks(masks []api.Mask) (frame []byte) {
+func encodeMasks(masks []api.GroupMask) (frame []byte) {
 	for _, m := range masks {
-		sent := netproto.Mask{Group: netproto.NoGroup, First: uint32(m.First), End: uint32(m.End), All: m.All}
+		sent := netproto.WireMask{Group: netproto.NoGroup, First: uint32(m.First), End: uint32(m.End), All: m.All}
 		if m.Group != api.NotStored {
 			sent.Group = uint32(m.Group)
 		}

@@ -249,7 +249,7 @@ func badForPool(t *testing.T) (list []badRequest) {
 		prompt(wholePrompt, "\x00\x01\x00\x00\x00\x00", "", refusedKeys))
 	bad("num_tokens 65 is no multiple of 64", frames("lookup_mask", 65))
 	bad("num_tokens 65 is no multiple of 64", frames("store_mask", u32s(65, 0, 0)))
-	add(api.RefusalTooLarge, 0, "the masks have more than 32768 runs of true entries: ask about fewer tokens", frames("lookup_mask", 64*(netproto.MaxRuns+1)))
+	add(api.RefusalTooLarge, 0, "the masks have more than 32768 runs of true entries: ask about fewer tokens", frames("lookup_mask", 64*(api.MaxRuns+1)))
 
 	add(api.RefusalNoPool, 0, `no pool of this name: "none"; describe it, or configure it under pools`, frames("pool", `{"name":"none"}`))
 	add(api.RefusalUnsupported, 0, errNotAccepted.Error(), frames("pool", `{"name":"new","model_name":"m"}`))
