@@ -145,6 +145,8 @@ func (t *target) loadConnection() (connectflags.Connection, error) {
 func (t *target) wrapError(ctx context.Context, err error) error {
 	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
+	case errors.Is(err, client.ErrBusy): // the client has tried again until its time was up
+		return cli.WithClass(fmt.Errorf("%s: refused for %v: the server is busy", t.connect, t.timeout), client.ErrBusy)
 	case timedOut && errors.Is(err, client.ErrNoAnswer):
 		return cli.WithClass(fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
 	case timedOut:

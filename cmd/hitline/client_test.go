@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -176,17 +179,20 @@ group  chunks   tail boundary  mask
 			assert.Equal(t, result{exitDone, test.want, ""}, runClient(t, address, test.line))
 		})
 	}
-	pong := listenAndReply(t, replyPing)
-	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, pong, "ping").stdout)
-	assert.Regexp(t, `^\{"round_trip_us":[0-9.]+\}\n$`, runClient(t, pong, "ping --json").stdout)
+	const instance = `{"instance":"0123456789abcdef","start_time":"2026-01-02T03:04:05Z","version":"v1","protocol":1,` +
+		`"requests":["lookup","ping"],"limits":{"max_message":1,"max_frames":2,"max_hashes":3,"max_in_flight":4,"max_in_flight_bytes":5}}`
+	answering := listenAndReply(t, string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(instance), false))))
+	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, answering, "ping").stdout)
+	assert.Regexp(t, `^\{"round_trip_us":[0-9.]+,`+regexp.QuoteMeta(instance[1:])+`\n$`, runClient(t, answering, "ping --json").stdout)
 }
 
 func TestStat(t *testing.T) {
-	const doc = `{"pool": "a<b", "entries": 18014398509481985, "closed": {"idle": 3}}`
+	const doc = `{"pool": "a<b", "entries": 18014398509481985, "busy": 7, "closed": {"idle": 3}}`
 	address := listenAndReply(t, string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(doc), false))))
 	got := runClient(t, address, "stat")
 	assert.Equal(t, exitDone, got.code, got.stderr)
 	assert.Regexp(t, `(?m)^closed\.idle +3$`, got.stdout)
+	assert.Regexp(t, `(?m)^busy +7$`, got.stdout)
 	assert.Regexp(t, `(?m)^entries +18014398509481985$`, got.stdout)
 	got = runClient(t, address, "stat --json")
 	assert.Equal(t, exitDone, got.code, got.stderr)
@@ -246,6 +252,32 @@ func TestRefused(t *testing.T) {
 		got = runClient(t, address, line+" --json")
 		assert.Equal(t, exitFailed, got.code, line)
 		assert.Regexp(t, `^\{"error":".*reason","exit":1\}\n$`, got.stdout, line)
+	}
+}
+
+// A refusal of every code exits with 1, and its one line has what the server says.
+// One of busy is tried again until the time is up.
+func TestRefusedByCode(t *testing.T) {
+	codes := []string{
+		api.RefusalUnknownRequest, api.RefusalBadRequest, api.RefusalNoPool, api.RefusalPoolDiffers, api.RefusalNotAllowed,
+		api.RefusalNotAuthenticated, api.RefusalUnsupported, api.RefusalTooLarge, api.RefusalBusy, api.RefusalStoreFailed,
+		api.RefusalPartlyDone,
+	}
+	for _, code := range codes {
+		details, err := json.Marshal(api.Refusal{Refusal: code, Request: "reset", Limit: 3})
+		require.NoError(t, err)
+		address := listenAndReply(t, string(netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "why not", details)))
+		want, flags := "why not", ""
+		if code == api.RefusalBusy {
+			want, flags = "refused for 500ms: the server is busy", " --timeout 500ms"
+		}
+		for _, line := range []string{"lookup --tokens 1 --hashes-file -", "reset --yes", "stat", "ping"} {
+			got := runClient(t, address, line+flags)
+			assert.Equal(t, exitFailed, got.code, "%s: %s: %s", code, line, got.stderr)
+			assert.Empty(t, got.stdout, code)
+			assert.Contains(t, got.stderr, want, code)
+			assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", code, got.stderr)
+		}
 	}
 }
 

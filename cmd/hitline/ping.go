@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -18,7 +19,8 @@ func newPingCmd() *cobra.Command {
 		Short: "Measure a round trip to the server",
 		Long: `ping prints how long the server took to answer, connecting not included.
 
-With --json: {"round_trip_us": microseconds}.`,
+With --json: {"round_trip_us": microseconds, ...}, and what the server tells of
+itself: its instance, version, requests and limits.`,
 		Example: "  hitline ping --timeout 1s\n  hitline ping --json",
 		Args:    cli.NoArgs,
 	}
@@ -27,18 +29,26 @@ With --json: {"round_trip_us": microseconds}.`,
 		if err := t.check(); err != nil {
 			return err
 		}
-		roundTrip, err := ask(cmd.Context(), &t, ping)
+		p, err := ask(cmd.Context(), &t, ping)
 		if err != nil {
 			return err
 		}
-		return cli.PrintResult(cmd, t.json, map[string]float64{"round_trip_us": float64(roundTrip.Nanoseconds()) / 1e3}, roundTrip.String())
+		return cli.PrintResult(cmd, t.json, p, p.roundTrip.String())
 	}
 	return cmd
 }
 
-// ping returns the time of one round trip.
-func ping(ctx context.Context, c *client.Client) (time.Duration, error) {
+// pong is what ping prints.
+type pong struct {
+	roundTrip   time.Duration
+	RoundTripUs float64 `json:"round_trip_us"`
+	api.Instance
+}
+
+// ping makes one round trip.
+func ping(ctx context.Context, c *client.Client) (pong, error) {
 	sent := time.Now()
-	_, err := c.Ping(ctx)
-	return time.Since(sent), err
+	instance, err := c.Ping(ctx)
+	took := time.Since(sent)
+	return pong{took, float64(took.Nanoseconds()) / 1e3, instance}, err
 }
