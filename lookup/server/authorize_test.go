@@ -326,7 +326,7 @@ func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter
 	t.Helper()
 	l := &listener{addr: "tcp://test"}
 	l.setSettings(settings)
-	ses := openSession(server, got, func() {})
+	ses := openSession(server, got)
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
 	return ses, l
 }
@@ -427,7 +427,7 @@ func TestCertificates(t *testing.T) {
 	connect := func(settings Settings) (*session, *listener) {
 		l := &listener{}
 		l.setSettings(settings)
-		ses := openSession(server, new(allReplies), nil)
+		ses := openSession(server, new(allReplies))
 		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 		return ses, l
 	}
@@ -474,7 +474,7 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	server := unstarted(t)
 	l := &listener{}
 	l.setSettings(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
-	ses := openSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies))
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 	for _, token := range []string{"", "all", "own"} {
 		if token != "" {
@@ -495,7 +495,7 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	l.setSettings(settingsOf(t, access.All))
 	old := l.settings.Load()
 	l.setSettings(settingsOf(t, access.Ping))
-	ses := openSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies))
 	ses.authorize(&pendingConn{listener: l, settings: old})
 	require.NoError(t, turn(ses, lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])

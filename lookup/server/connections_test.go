@@ -154,7 +154,7 @@ func TestConnectionTLS(t *testing.T) {
 // Idle time begins with the last byte.
 func TestConnectionIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ses := openSession(unstarted(t), new(replies), nil)
+		ses := openSession(unstarted(t), new(replies))
 		time.Sleep(3 * time.Second)
 		require.EqualValues(t, 3000, ses.connection().IdleMS)
 		require.NoError(t, turn(ses, plainOf("", netproto.TagPing)))
@@ -166,7 +166,7 @@ func TestConnectionIdle(t *testing.T) {
 // Replies that are written in the middle of a turn, and those of one that is cut, count once.
 func TestConnectionCountsTurns(t *testing.T) {
 	server := serverOf(t, coordinator.Pool{HashBlockSize: 16})
-	ses := openSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies))
 	var message []byte
 	for i := range 500 {
 		message = append(message, lookupOf("", lookuptest.Chain(fmt.Sprint(i), 40, 32))...)

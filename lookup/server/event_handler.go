@@ -29,7 +29,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	loop := s.loops[c.EventLoop()]
 	s.mu.Unlock()
 	pending := c.Context().(*pendingConn)
-	ses := newSession(s, loop, c, pending, func() { _ = c.Wake(nil) })
+	ses := newSession(s, loop, c, pending)
 	if ses.tls = pending.tls; ses.tls != nil {
 		ses.tls.session.Store(ses)
 	}
@@ -81,7 +81,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	if l, isBell := c.Context().(*eventLoop); isBell {
 		_, _ = c.Discard(-1)
-		l.serveNext(h.server)
+		l.serve(h.server)
 		return gnet.None
 	}
 	ses := c.Context().(*session)

@@ -15,7 +15,7 @@ import (
 
 // updateHeld charges what the connection holds now.
 func (s *session) updateHeld() {
-	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+cap(s.kept))
+	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+s.kept.held())
 	grown := held - s.held.Load()
 	if grown == 0 {
 		return

@@ -29,7 +29,7 @@ func (c *stuckConn) Close() error                { c.closed = true; return nil }
 // addSession adds the session of a stuckConn to a server.
 func addSession(server *Server) (*session, *stuckConn) {
 	c := new(stuckConn)
-	ses := openSession(server, c, nil)
+	ses := openSession(server, c)
 	server.sessions[ses] = c
 	return ses, c
 }

@@ -96,7 +96,7 @@ func openListener(ln netListener) *listener {
 }
 
 // openSession returns a session whose peer may do everything. Its event loop does not run.
-func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
+func openSession(server *Server, conn replyWriter) *session {
 	l := openListener(nil)
 	server.mu.Lock()
 	loop := server.loops[nil]
@@ -105,5 +105,5 @@ func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *sessio
 		server.loops[nil] = loop
 	}
 	server.mu.Unlock()
-	return newSession(server, loop, conn, &pendingConn{listener: l, settings: l.settings.Load()}, wakeEventLoop)
+	return newSession(server, loop, conn, &pendingConn{listener: l, settings: l.settings.Load()})
 }

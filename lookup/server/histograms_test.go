@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 func TestLookupDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		ses := openSession(server, new(replies), nil)
+		ses := openSession(server, new(replies))
 		feed := func(p []byte) {
 			t.Helper()
 			require.NoError(t, turn(ses, p))

@@ -22,7 +22,7 @@ func TestPingNamesTheInstance(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	server := unstarted(t)
 	var got allReplies
-	ses := openSession(server, &got, nil)
+	ses := openSession(server, &got)
 	envelope := encodeEnvelope("\x00id")
 	ping := netproto.AppendRequest(nil, envelope, netproto.TagPing)
 	require.NoError(t, turn(ses, ping))

@@ -59,18 +59,13 @@ type jobs struct {
 	hashBytes  int             // admitted for all
 	queues     [numWorkerKinds]connQueue
 
-	parent   context.Context // of the server
-	ctx      context.Context // ends with the connection; nil before the first job
-	cancel   context.CancelFunc
-	wakeLoop func() // makes the event loop call session.wake; from any goroutine
+	parent context.Context // of the server
+	ctx    context.Context // ends with the connection; nil before the first job
+	cancel context.CancelFunc
 
 	mu        sync.Mutex
 	completed []*job // by workers; not taken by the event loop yet
 	closed    bool   // the connection is closed
-}
-
-func (js *jobs) init(server context.Context, wakeLoop func()) {
-	js.parent, js.wakeLoop = server, wakeLoop
 }
 
 // jobBytes is about what a job takes, beside what it copies.
@@ -269,9 +264,7 @@ func (s *session) complete(j *job) {
 		return
 	}
 	js.completed = append(js.completed, j)
-	if len(js.completed) == 1 {
-		js.wakeLoop() // mu is held, so closeJobs, and gnet's release of the connection, come later
-	}
+	s.loop.push(s)
 }
 
 // finishJobs answers the jobs that workers have completed, and starts the one that has waited for
@@ -303,7 +296,7 @@ func (s *session) takeCompleted() []*job {
 	n := min(len(js.completed), jobsPerTurn)
 	completed := js.completed[:n:n]
 	if js.completed = js.completed[n:]; len(js.completed) > 0 {
-		js.wakeLoop()
+		s.loop.push(s)
 	}
 	return completed
 }

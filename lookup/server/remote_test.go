@@ -444,7 +444,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 
 func TestRemoteIdleTimeout(t *testing.T) {
 	server := startRemote(t, &lookuptest.KeyStore{}, patient, Limits{IdleTimeout: time.Second})
-	ses := openSession(server, new(replies), nil)
+	ses := openSession(server, new(replies))
 	ses.inFlight.Store(1)
 	require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
 	ses.inFlight.Store(0)

@@ -115,7 +115,7 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		server := unstarted(t)
 		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
-		ses := openSession(server, &got, nil)
+		ses := openSession(server, &got)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"), nil)
 		require.NoError(t, turn(ses, msg[:1]))
@@ -149,7 +149,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"a handshake": {"\xff", closedHandshakeTimeout},
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
-		ses := openSession(server, new(replies), nil)
+		ses := openSession(server, new(replies))
 		require.NoError(t, turn(ses, []byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
@@ -500,7 +500,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), netproto.TagLookup, 8192*16, 32, len(keys)), keys...)
 	var got replies
-	ses := openSession(server, &got, nil)
+	ses := openSession(server, &got)
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
@@ -536,7 +536,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
-		open[i] = openSession(server, new(replies), nil)
+		open[i] = openSession(server, new(replies))
 		require.NoError(t, turn(open[i], msg[:len(msg)/2]))
 		require.True(t, open[i].reader.InMessage())
 	}
@@ -558,7 +558,7 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 			server, before := unstarted(t), heap()
 			open := make([]*session, sessions)
 			for i := range open {
-				open[i] = openSession(server, new(replies), nil)
+				open[i] = openSession(server, new(replies))
 				require.NoError(t, turn(open[i], msg))
 				require.True(t, open[i].reader.InMessage())
 			}
@@ -577,7 +577,7 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
-	ses := openSession(server, &got, nil)
+	ses := openSession(server, &got)
 	reads := int64(0)
 	for p := msg; len(p) > 0; reads++ {
 		n := min(len(p), 1+rng.IntN(65536))

@@ -37,10 +37,11 @@ type session struct {
 	accepted     int64           // bytes of replies that the kernel had accepted at the last updateUnsent
 
 	turnStart time.Time
-	ended     uint   // requests that have ended
-	barrier   *job   // nothing behind it is read before it has ended; nil if there is none
-	kept      []byte // bytes that arrived meanwhile, or were left by a turn
-	queued    bool   // it is in eventLoop.waiting
+	ended     uint      // requests that have ended
+	barrier   *job      // nothing behind it is read before it has ended; nil if there is none
+	kept      keptBytes // that arrived meanwhile, or were left by a turn
+	closed    bool
+	queued    bool // it is in eventLoop.waiting; guarded by eventLoop.mu
 
 	opened          time.Time // in UTC
 	stats           connStats
@@ -73,13 +74,12 @@ type replyWriter interface {
 	OutboundBuffered() int // bytes written that the kernel has not accepted yet
 }
 
-// newSession returns the session of an accepted connection. wakeLoop makes its event loop call wake,
-// from any goroutine.
-func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn, wakeLoop func()) *session {
+// newSession returns the session of an accepted connection.
+func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
 	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
-	s.jobs.init(server.ctx, wakeLoop)
+	s.jobs.parent = server.ctx
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
@@ -91,7 +91,11 @@ func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingCon
 func (s *session) close() {
 	s.inline.release()
 	s.closeJobs()
-	s.kept = nil
+	s.closed = true
+	if s.out != nil { // a turn reads some of them
+		s.kept = keptBytes{}
+	}
+	s.kept.release()
 	s.keeping.Store(false)
 	s.server.pools.move(s.pool, nil)
 	s.charge(-s.held.Swap(0), 0)

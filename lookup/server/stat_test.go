@@ -89,6 +89,6 @@ func TestRequestsAreCountedBeforeTheirReplies(t *testing.T) {
 	server := unstarted(t)
 	conn := &countedWrites{t: t, server: server}
 	ping := plainOf("", netproto.TagPing, make([]byte, flushAt/2))
-	require.NoError(t, turn(openSession(server, conn, nil), bytes.Repeat(ping, 5)))
+	require.NoError(t, turn(openSession(server, conn), bytes.Repeat(ping, 5)))
 	require.EqualValues(t, 5, conn.pings)
 }

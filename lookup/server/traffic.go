@@ -88,14 +88,12 @@ func (s *session) nextRead() int {
 // closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
 	add(&s.stats.received, int64(len(p)))
-	if s.isKeeping() {
+	if s.isKeeping() || len(p) == readBuffer && s.loop.isCrowded() {
 		return s.keep(p)
 	}
 	n, err := s.feed(p)
 	if err == nil && n < len(p) {
-		if err = s.keep(p[n:]); err == nil && s.barrier == nil {
-			s.loop.push(s)
-		}
+		err = s.keep(p[n:])
 	}
 	return err
 }
@@ -122,39 +120,40 @@ func (s *session) feed(p []byte) (n int, err error) {
 
 // isKeeping reports whether bytes that arrive are kept: because a request before them must end first,
 // or because others are kept already.
-func (s *session) isKeeping() bool { return s.barrier != nil || len(s.kept) > 0 }
+func (s *session) isKeeping() bool { return s.barrier != nil || s.kept.size > 0 }
 
-// keep keeps bytes for a later turn. A client that keeps to api.Limits never has more
-// than a message and its share of requests here; one that has is closed.
+// keep keeps bytes for a later turn. A client that keeps to api.Limits never has more than a message and
+// its share of requests here; one that has is closed.
 func (s *session) keep(p []byte) error {
-	s.kept = append(s.kept, p...)
+	s.kept.append(p)
 	s.keeping.Store(true)
-	if limits := s.server.limits.Load(); int64(len(s.kept)) > limits.MaxMessage+maxInFlightBytes {
+	if limits := s.server.limits.Load(); int64(s.kept.size) > limits.MaxMessage+maxInFlightBytes {
 		return errInFlight
+	}
+	if s.barrier == nil {
+		s.loop.push(s)
 	}
 	return nil
 }
 
-// serveKept serves what was kept, in pieces, until turnTime is over: the event loop then serves
-// others, and wakes this session again.
-func (s *session) serveKept() (err error) {
-	for s.barrier == nil && len(s.kept) > 0 {
+// serveKept serves what was kept, until the turn is over: the event loop then serves others first.
+func (s *session) serveKept() error {
+	for s.barrier == nil && s.kept.size > 0 {
 		if time.Since(s.turnStart) > turnTime {
 			s.loop.push(s)
 			return nil
 		}
-		var n int
-		if n, err = s.feed(s.kept[:min(len(s.kept), readBuffer)]); err != nil { // the connection may be gone, and kept with it
+		n, err := s.feed(s.kept.front())
+		if err != nil {
 			return err
 		}
-		s.kept = s.kept[n:]
+		s.kept.drop(n)
 	}
-	if len(s.kept) == 0 && s.keeping.Load() {
-		s.kept = nil
+	if s.kept.size == 0 && s.keeping.Load() {
 		s.keeping.Store(false)
 		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	}
-	return err
+	return nil
 }
 
 // wake serves what other goroutines have made ready: finished jobs, and new settings of the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
+	"golang.org/x/sys/unix"
 
 	"github.com/stretchr/testify/require"
 
@@ -110,8 +112,8 @@ func wake(ses *session) error {
 // driven is a session whose event loop is the test.
 type driven struct {
 	*session
-	got   allReplies
-	woken chan struct{} // an element: it is to be woken
+	got  allReplies
+	bell int // the end of the loop's bell that the test reads
 }
 
 // drive returns a session of a server that is not started. Workers serve its jobs.
@@ -121,26 +123,27 @@ func drive(t *testing.T, server *Server) *driven {
 		server.workers = startWorkers(server.backend)
 		t.Cleanup(server.workers.stop)
 	}
-	d := &driven{woken: make(chan struct{}, 1)}
-	d.session = openSession(server, &d.got, func() {
-		select {
-		case d.woken <- struct{}{}:
-		default:
-		}
+	d := new(driven)
+	d.session = openSession(server, &d.got)
+	fds, err := socketPair()
+	require.NoError(t, err)
+	d.bell, d.loop = fds[0], &eventLoop{bell: fds[1]}
+	t.Cleanup(func() {
+		d.close()
+		require.NoError(t, errors.Join(unix.Close(fds[0]), unix.Close(fds[1])))
 	})
-	d.loop = &eventLoop{bell: -1}
-	t.Cleanup(d.close)
 	return d
 }
 
-// next gives the session its next turn, once a worker has woken it or it has kept bytes to be served.
+// next gives the session its next turn, once a job has ended or it has kept bytes to be served.
 func (d *driven) next(t *testing.T) {
 	t.Helper()
-	if len(d.loop.waiting) > 0 {
-		d.loop.waiting, d.loop.rung, d.queued = nil, false, false
-	} else {
-		<-d.woken
-	}
+	_, err := unix.Read(d.bell, make([]byte, 1))
+	require.NoError(t, err)
+	require.Same(t, d.session, d.loop.pop())
+	d.loop.mu.Lock()
+	d.loop.rung = false
+	d.loop.mu.Unlock()
 	require.NoError(t, wake(d.session))
 }
 

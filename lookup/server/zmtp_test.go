@@ -139,7 +139,7 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
 		var got replies
-		ses := openSession(server, &got, nil)
+		ses := openSession(server, &got)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		require.NoError(t, turn(ses, append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A queue of kept bytes gives what a buffer gives.
+func TestKeptBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var kept keptBytes
+	var want bytes.Buffer
+	next := byte(0)
+	for range 2000 {
+		if rng.IntN(2) == 0 {
+			p := make([]byte, rng.IntN(3*readBuffer))
+			for i := range p {
+				p[i], next = next, next+1
+			}
+			kept.append(p)
+			want.Write(p)
+		}
+		front := kept.front()
+		require.Equal(t, want.Len() > 0, len(front) > 0)
+		require.Equal(t, want.Bytes()[:len(front)], front)
+		n := rng.IntN(len(front) + 1)
+		kept.drop(n)
+		want.Next(n)
+		require.Equal(t, want.Len(), kept.size)
+		require.LessOrEqual(t, kept.held(), want.Len()+2*readBuffer)
+	}
+	kept.release()
+	require.Equal(t, keptBytes{}, kept)
+}
