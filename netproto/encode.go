@@ -25,12 +25,12 @@ func AppendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blob
 }
 
 // AppendKeys appends a TagStore or TagEvict.
-func AppendKeys(dst, envelope []byte, tag Tag, rank Rank, hashLen, blobLen int) []byte {
+func AppendKeys(dst, envelope []byte, tag Tag, rank WireRank, hashLen, blobLen int) []byte {
 	return appendBlob(appendRank(appendTag(dst, envelope, tag, true), rank, true), hashLen, blobLen)
 }
 
 // AppendResetRank appends a reset_rank.
-func AppendResetRank(dst, envelope []byte, at Rank) []byte {
+func AppendResetRank(dst, envelope []byte, at WireRank) []byte {
 	return appendRank(appendTag(dst, envelope, TagResetRank, true), at, false)
 }
 
@@ -64,7 +64,7 @@ func appendTag(dst, envelope []byte, tag Tag, more bool) []byte {
 }
 
 // appendRank appends a rank with pcp_rank.
-func appendRank(dst []byte, rank Rank, more bool) []byte {
+func appendRank(dst []byte, rank WireRank, more bool) []byte {
 	dst = AppendFrameHeader(dst, rankPCPLen, more)
 	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)

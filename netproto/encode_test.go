@@ -24,7 +24,7 @@ func TestEncodingPanics(t *testing.T) {
 	for _, hashLen := range []int{-1, math.MaxUint16 + 1} {
 		for name, encode := range map[string]func(){
 			"lookup":       func() { AppendLookup(nil, nil, TagLookup, 1, hashLen, 0) },
-			"store":        func() { AppendKeys(nil, nil, TagStore, Rank{}, hashLen, 0) },
+			"store":        func() { AppendKeys(nil, nil, TagStore, WireRank{}, hashLen, 0) },
 			"store_prompt": func() { AppendStorePrompt(nil, nil, &Prompt{}, hashLen, 0) },
 		} {
 			require.Panics(t, encode, "%s, %d", name, hashLen)

@@ -12,11 +12,11 @@ type WireMask struct {
 	// All reports whether the mask is the all-true sentinel. It has no Runs.
 	All bool
 	// Runs are the runs of true entries, ascending.
-	Runs []Run
+	Runs []WireRun
 }
 
-// Run is the chunks from Start to End-1.
-type Run struct{ Start, End uint32 }
+// WireRun is the chunks from Start to End-1.
+type WireRun struct{ Start, End uint32 }
 
 // NoGroup is the Group of a mask of a group that is not kept in the store.
 const NoGroup = ^uint32(0)
@@ -63,7 +63,7 @@ func ParseMasks(frame []byte) (masks []WireMask, ok bool) {
 			return nil, false
 		}
 		for range runs {
-			m.Runs = append(m.Runs, Run{binary.BigEndian.Uint32(frame), binary.BigEndian.Uint32(frame[4:])})
+			m.Runs = append(m.Runs, WireRun{binary.BigEndian.Uint32(frame), binary.BigEndian.Uint32(frame[4:])})
 			frame = frame[runLen:]
 		}
 		if !m.ascends() {

@@ -12,8 +12,8 @@ func maskHeader(group, first, end, runs uint32) string { return numbers(group, f
 func TestMasksRoundTrip(t *testing.T) {
 	const most = 1<<32 - 1
 	masks := []WireMask{
-		{Group: 1, First: 3, End: 9, Runs: []Run{{3, 5}, {8, 9}}}, {Group: 2, First: 7, End: 7},
-		{First: 1, End: most, All: true}, {Group: NoGroup, First: most - 1, End: most, Runs: []Run{{most - 1, most}}},
+		{Group: 1, First: 3, End: 9, Runs: []WireRun{{3, 5}, {8, 9}}}, {Group: 2, First: 7, End: 7},
+		{First: 1, End: most, All: true}, {Group: NoGroup, First: most - 1, End: most, Runs: []WireRun{{most - 1, most}}},
 	}
 	var frame []byte
 	for i := range masks {

@@ -48,13 +48,13 @@ func firstHash(p *Prompt) *uint32    { return &p.FirstHash }
 func (p *Prompt) NumRanks() int { return len(p.Ranks) / rankLen }
 
 // Rank returns rank i, in [0, NumRanks()), of group 0.
-func (p *Prompt) Rank(i int) Rank {
+func (p *Prompt) Rank(i int) WireRank {
 	b := p.Ranks[rankLen*i:]
-	return Rank{TPRank: binary.BigEndian.Uint16(b), PPRank: binary.BigEndian.Uint16(b[2:]), PCPRank: binary.BigEndian.Uint16(b[4:])}
+	return WireRank{TPRank: binary.BigEndian.Uint16(b), PPRank: binary.BigEndian.Uint16(b[2:]), PCPRank: binary.BigEndian.Uint16(b[4:])}
 }
 
 // AddRank appends a rank. Its group does not count.
-func (p *Prompt) AddRank(r Rank) {
+func (p *Prompt) AddRank(r WireRank) {
 	for _, v := range [...]uint16{r.TPRank, r.PPRank, r.PCPRank} {
 		p.Ranks = binary.BigEndian.AppendUint16(p.Ranks, v)
 	}

@@ -74,7 +74,7 @@ func TestStorePromptRoundTrip(t *testing.T) {
 }
 
 func TestResetRankRoundTrip(t *testing.T) {
-	for _, at := range []Rank{{}, {1, 2, 3, 4}, {0xffff, 0xffff, 0xffff, 0xffff}, {Group: 7, TPRank: 0xffff}} {
+	for _, at := range []WireRank{{}, {1, 2, 3, 4}, {0xffff, 0xffff, 0xffff, 0xffff}, {Group: 7, TPRank: 0xffff}} {
 		b := AppendResetRank(nil, nil, at)
 		require.Equal(t, message("reset_rank", be(2, uint64(at.Group))+be(2, uint64(at.TPRank))+be(2, uint64(at.PPRank))+be(2, uint64(at.PCPRank))), b)
 		for size := range len(b) {
@@ -175,14 +175,14 @@ func TestStorePromptKeepsLittle(t *testing.T) {
 
 func TestPromptRequestsDoNotAllocate(t *testing.T) {
 	var p Prompt
-	p.AddRank(Rank{TPRank: 1})
+	p.AddRank(WireRank{TPRank: 1})
 	p.AddState(1, 32)
 	blob := []byte(hashes(100, 32))
 	requireNoAllocs(t, func(b []byte) []byte {
 		b = append(AppendStorePrompt(b, nil, &p, 32, len(blob)), blob...)
 		b = AppendMaskRequest(b, nil, TagStoreMask, &p)
 		b = append(AppendLookup(b, nil, TagPlan, 1600, 32, len(blob)), blob...)
-		return AppendResetRank(b, nil, Rank{})
+		return AppendResetRank(b, nil, WireRank{})
 	})
 }
 
@@ -190,13 +190,13 @@ func TestPromptLists(t *testing.T) {
 	var p Prompt
 	require.Zero(t, p.NumRanks())
 	require.Zero(t, p.NumStates())
-	p.AddRank(Rank{Group: 9, TPRank: 1, PPRank: 2, PCPRank: 1<<16 - 1})
-	p.AddRank(Rank{})
+	p.AddRank(WireRank{Group: 9, TPRank: 1, PPRank: 2, PCPRank: 1<<16 - 1})
+	p.AddRank(WireRank{})
 	p.AddState(3, 1<<32-1)
 	p.AddState(1<<31, 16)
 	require.Equal(t, 2, p.NumRanks())
-	require.Equal(t, Rank{TPRank: 1, PPRank: 2, PCPRank: 1<<16 - 1}, p.Rank(0))
-	require.Equal(t, Rank{}, p.Rank(1))
+	require.Equal(t, WireRank{TPRank: 1, PPRank: 2, PCPRank: 1<<16 - 1}, p.Rank(0))
+	require.Equal(t, WireRank{}, p.Rank(1))
 	require.Equal(t, 2, p.NumStates())
 	group, tokens := p.State(0)
 	require.Equal(t, [2]uint32{3, 1<<32 - 1}, [2]uint32{group, tokens})

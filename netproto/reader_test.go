@@ -790,7 +790,7 @@ func bytesOf(f string) string {
 	return fmt.Sprintf("%d bytes", len(f))
 }
 
-func slowRank(f string) (r Rank) {
+func slowRank(f string) (r WireRank) {
 	for i, field := range []*uint16{&r.Group, &r.TPRank, &r.PPRank, &r.PCPRank} {
 		if len(f) > 2*i {
 			v, _ := slowInt(f[2*i : 2*i+2])

@@ -24,7 +24,7 @@ type Request struct {
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
 	// GroupRank is the rank of a store, evict or reset_rank.
-	GroupRank Rank
+	GroupRank WireRank
 	// Prompt is what a request for masks or a store_prompt says of the prompt.
 	Prompt Prompt
 	// Description is the JSON of a pool request.
@@ -37,9 +37,9 @@ type Request struct {
 	Problem *Problem
 }
 
-// Rank is a group and the ranks that hold blocks, as a store, an evict or a reset_rank names them.
+// WireRank is a group and the ranks that hold blocks, as a store, an evict or a reset_rank names them.
 // In a reset_rank 65535 stands for every group or rank.
-type Rank struct {
+type WireRank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 

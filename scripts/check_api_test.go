@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,31 @@ func TestStablePackagesExist(t *testing.T) {
 			require.NoError(t, err)
 			assert.NotEmpty(t, files, "there is no package %s: take it out of scripts/stable-packages", name)
 		}
+	}
+}
+
+// Each other package that can be imported says so: "No promise".
+func TestOtherPackagesPromiseNothing(t *testing.T) {
+	promised, err := os.ReadFile("stable-packages")
+	require.NoError(t, err)
+	stable := strings.Fields(string(promised))
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Name}}\t{{.ImportPath}}\t{{.Dir}}\t{{len .GoFiles}}", "../...").Output()
+	require.NoError(t, err)
+	const module, sentence = "github.com/hitline/hitline/", "No promise: it is internal to this module, and its API may change in any release."
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		path := strings.TrimPrefix(fields[1], module)
+		if fields[0] == "main" || fields[3] == "0" || slices.Contains(strings.Split(path, "/"), "internal") {
+			continue // nobody can import it
+		}
+		files, err := filepath.Glob(filepath.Join(fields[2], "*.go"))
+		require.NoError(t, err)
+		says := slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			return strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), sentence)
+		})
+		assert.Equal(t, !slices.Contains(stable, path), says, "%s: either list it in scripts/stable-packages, or say in its doc.go: %s", path, sentence)
 	}
 }
 

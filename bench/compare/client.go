@@ -132,7 +132,7 @@ func (t target) fill(ctx context.Context) error {
 		return err
 	}
 	defer control.Close()
-	head := netproto.AppendKeys(nil, t.server.Dialect.Envelope(), netproto.TagStore, netproto.Rank{}, hashLen, t.load.Hashes()*hashLen)
+	head := netproto.AppendKeys(nil, t.server.Dialect.Envelope(), netproto.TagStore, netproto.WireRank{}, hashLen, t.load.Hashes()*hashLen)
 	for i := range t.load.Len() {
 		if _, err := control.Done(ctx, fmt.Sprintf("chain %d", i), head, t.load.Chain(i)); err != nil {
 			return err

@@ -133,7 +133,7 @@ func serveFaultTo(conn net.Conn, fault string) error {
 	}
 	blob := 20 * hashLen
 	envelope := wire.ZMTP.Envelope()
-	before, done := netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.Rank{}, hashLen, blob), wire.ZMTP.Done()
+	before, done := netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.WireRank{}, hashLen, blob), wire.ZMTP.Done()
 	for { // what is stored comes on a connection of its own
 		head, err := in.Peek(len(before))
 		if err != nil {

@@ -84,7 +84,7 @@ func blockTokens(ctx context.Context, c *wire.Control, o Options) (block int, wh
 	blob := make([]byte, workload.ProbeHashes*hashLen)
 	_, _ = workload.Seed(o.Seed).Bytes(forProbe, 0).Read(blob) // never fails
 	change := func(tag netproto.Tag) error {
-		_, err := c.Done(ctx, tag.String(), netproto.AppendKeys(nil, o.Dialect.Envelope(), tag, netproto.Rank{}, hashLen, len(blob)), blob)
+		_, err := c.Done(ctx, tag.String(), netproto.AppendKeys(nil, o.Dialect.Envelope(), tag, netproto.WireRank{}, hashLen, len(blob)), blob)
 		return err
 	}
 	found, end, err := workload.Probe(

@@ -93,8 +93,8 @@ func (s *shaper) appendParts(parts []part, g, end int) []part {
 			at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
 			p := part{from: from, to: to, stride: s.coord.KeyStride(g)}
 			size := (to - from) * hashLen
-			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, netproto.Rank(at), hashLen, size)
-			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, netproto.Rank(at), hashLen, size)
+			p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, netproto.WireRank(at), hashLen, size)
+			p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, netproto.WireRank(at), hashLen, size)
 			parts = append(parts, p)
 		}
 	}

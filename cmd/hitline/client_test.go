@@ -121,11 +121,11 @@ func masksOf(masks ...netproto.WireMask) (frame []byte) {
 
 var (
 	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
-		netproto.WireMask{End: 4, Runs: []netproto.Run{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.WireMask{Group: 1}), false)))
+		netproto.WireMask{End: 4, Runs: []netproto.WireRun{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.WireMask{Group: 1}), false)))
 	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
 		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
 		masksOf(netproto.WireMask{End: 6, All: true}, netproto.WireMask{Group: netproto.NoGroup, End: 6},
-			netproto.WireMask{Group: 1, First: 2, End: 100, Runs: []netproto.Run{{Start: 5, End: 7}}}), false)))
+			netproto.WireMask{Group: 1, First: 2, End: 100, Runs: []netproto.WireRun{{Start: 5, End: 7}}}), false)))
 )
 
 var clientCommands = []string{

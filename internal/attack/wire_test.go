@@ -53,7 +53,7 @@ func explain(hashes []byte, hashLen int) []byte {
 
 // store returns a store of keys, which are joined.
 func store(at coordinator.GroupRank, keys []byte, hashLen int) []byte {
-	return append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank(at), hashLen, len(keys)), keys...)
+	return append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.WireRank(at), hashLen, len(keys)), keys...)
 }
 
 // command returns a ZMTP command of at most 255 bytes.

@@ -26,11 +26,11 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
 		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagStore, netproto.TagEvict:
-		return netproto.AppendKeys(dst, envelope, r.tag, netproto.Rank(r.rank), r.hashLen, len(r.blob))
+		return netproto.AppendKeys(dst, envelope, r.tag, netproto.WireRank(r.rank), r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
-		return netproto.AppendResetRank(dst, envelope, netproto.Rank(r.rank))
+		return netproto.AppendResetRank(dst, envelope, netproto.WireRank(r.rank))
 	case netproto.TagPool, netproto.TagAuth:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)

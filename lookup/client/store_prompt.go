@@ -69,7 +69,7 @@ func encodePrompt(p *api.PromptStore) (*netproto.Prompt, error) {
 		*f.to = uint32(f.n)
 	}
 	for _, r := range p.Ranks {
-		out.AddRank(netproto.Rank(r))
+		out.AddRank(netproto.WireRank(r))
 	}
 	for _, s := range p.States {
 		if s.Group < 0 || int64(s.Group) > math.MaxUint32 || s.Tokens < 0 || s.Tokens > math.MaxUint32 {

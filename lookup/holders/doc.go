@@ -1,5 +1,6 @@
 // Package holders says which engines hold the longest prefix of a prompt, and how much of it the shared store
-// can load. A [Service] has models, each with a [fleet.Fleet]; the KV events of its engines fill it.
+// can load. A [Service] has models, each with a [fleet.Fleet]; the KV events of its engines fill it. Programs are
+// promised all that it exports.
 //
 // # Glossary
 //

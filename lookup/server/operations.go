@@ -125,7 +125,7 @@ func encodeMasks(masks []api.GroupMask) (frame []byte) {
 			sent.Group = uint32(m.Group)
 		}
 		for _, run := range m.Runs {
-			sent.Runs = append(sent.Runs, netproto.Run{Start: uint32(run.Start), End: uint32(run.End)})
+			sent.Runs = append(sent.Runs, netproto.WireRun{Start: uint32(run.Start), End: uint32(run.End)})
 		}
 		frame = netproto.AppendMask(frame, &sent)
 	}

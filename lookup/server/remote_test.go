@@ -27,7 +27,7 @@ func lookupOf(id string, keys []byte) []byte {
 }
 
 func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
-	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, netproto.Rank{}, 32, len(keys)), keys...)
+	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, netproto.WireRank{}, 32, len(keys)), keys...)
 }
 
 func plainOf(id string, tag netproto.Tag, frames ...[]byte) []byte {

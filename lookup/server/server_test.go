@@ -359,7 +359,7 @@ func TestResetInTheMiddle(t *testing.T) {
 func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 5000, 32)
-	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.Rank{}, 32, len(keys)), keys...)
+	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.WireRank{}, 32, len(keys)), keys...)
 	request := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 80000, 32, len(keys)), keys...)
 	for _, msg := range [][]byte{store, request, request[:5], request[:len(request)-1]} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])

@@ -31,7 +31,7 @@ func promptRequest(t testing.TB, p api.PromptStore, hashes []byte, hashLen int) 
 		prompt.PromptTokens = netproto.PromptTokensUnknown
 	}
 	for _, r := range p.Ranks {
-		prompt.AddRank(netproto.Rank(r))
+		prompt.AddRank(netproto.WireRank(r))
 	}
 	for _, s := range p.States {
 		prompt.AddState(uint32(s.Group), uint32(s.Tokens))

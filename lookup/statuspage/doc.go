@@ -5,7 +5,7 @@
 //	GET  /status   everything that the page shows, in JSON
 //	POST /explain  why a lookup hits no more than it does
 //
-// docs/monitoring.md describes the page and the JSON, whose fields are promised.
+// docs/monitoring.md describes the page and the JSON.
 //
 // # Layout
 //

@@ -1,5 +1,6 @@
-// Package reference holds the Python modules that run vLLM's own code, for programs that
-// start them. They are run as files of one directory; see over_master.py.
+// Package reference holds the Python modules that run vLLM's own code, for programs that start
+// them. They are run as files of one directory; see over_master.py. No promise: it is internal to
+// this module, and its API may change in any release.
 package reference
 
 import "embed"

@@ -1,5 +1,6 @@
 // Package httpapi answers over HTTP who holds the longest prefix of a prompt, in the shape that routers know from other
-// indexers of KV events.
+// indexers of KV events. No promise: it is internal to this module, and its API may change in any release. What is
+// promised is what it answers.
 //
 //	POST /query          who holds most of a prompt of these token ids
 //	POST /query_by_hash  the same by block hashes
