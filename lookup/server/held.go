@@ -13,17 +13,23 @@ import (
 // account is over its bound, or all connections together hold more than their part of it, the
 // connections that hold most are closed.
 
-// updateHeld charges what the connection holds now.
-func (s *session) updateHeld() {
+// updateHeld charges what the connection holds now. It returns errInFlight if memory is short and the
+// connection is one of those that send more than they are served.
+func (s *session) updateHeld() error {
 	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+s.kept.held())
 	grown := held - s.held.Load()
 	if grown == 0 {
-		return
+		return nil
 	}
 	s.held.Store(held)
-	if !s.charge(grown, s.metrics.heldStep) {
-		s.server.signalOverMemory()
+	if s.charge(grown, s.metrics.heldStep) {
+		return nil
 	}
+	s.server.signalOverMemory()
+	if s.kept.size > 0 && s.barrier == nil {
+		return errInFlight
+	}
+	return nil
 }
 
 // charge charges n bytes, which may be negative, to the account. It returns false if they exceed a

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"sync"
@@ -130,8 +131,7 @@ func (s *session) endTurn(err error) error {
 	s.observeTurn()
 	s.updateMessageSince()
 	s.updatePeerTimes()
-	s.updateHeld()
-	return err
+	return cmp.Or(err, s.updateHeld())
 }
 
 // replyBuffers holds the buffers of session.out. Each event loop uses one at a time. The pool of
