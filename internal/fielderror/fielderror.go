@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// ErrConfig is wrapped by the errors of every configuration that is not valid, behind the name of the
-// package that refused it. Programs know it as api.ErrConfig.
+// ErrConfig is api.ErrConfig. It is here because the index and the stores do not import package api.
+// Errors have the name of the package that refused the configuration in front of it.
 var ErrConfig = errors.New("bad configuration")
 
 // Error refuses the value of a field, or the values of several fields together.
