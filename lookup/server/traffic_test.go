@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -88,12 +87,6 @@ func rawLookup(hashes []byte, hashLen int) []byte {
 func rawExplain(hashes []byte, hashLen int) []byte {
 	n := len(hashes) / hashLen
 	return append(netproto.AppendLookup(nil, nil, netproto.TagExplain, uint32(16*n), hashLen, len(hashes)), hashes...)
-}
-
-func randomHashes(n, hashLen int) []byte {
-	b := make([]byte, n*hashLen)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
-	return b
 }
 
 // turn serves bytes in a turn, as serveTraffic does.
