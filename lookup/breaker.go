@@ -139,8 +139,8 @@ func (c *breakerCall) report(err error) {
 }
 
 // isAnswering reports whether the backend has answered some call, or was first asked, in
-// the last BreakerPause or Timeout, whichever is longer. If it hangs and the queue is long, each call begins with short time.
-// Without this check the breaker would ignore them all.
+// the last BreakerPause or Timeout, whichever is longer. If it hangs and the workers' queue is long, each
+// call begins with short time. Without this check the breaker would ignore them all.
 func (r *remote) isAnswering() bool {
 	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
 }

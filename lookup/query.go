@@ -179,7 +179,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // probe looks up the keys of consecutive positions of a group set, and applies the runs
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
-	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on behind a miss
+	stop := scan.full != 0 && scan.chunkPositions == 1 && !q.explain // which reads on after a miss
 	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.stride, q.runs[:], stop)
 	scan.numRuns += filled
 	if !clean {
@@ -272,8 +272,7 @@ func (q *Query) clearBits() {
 }
 
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
-// goroutine than Add was. Its tail boundaries are valid
-// until Release. It fails where the rules do.
+// goroutine than Add was. Its tail boundaries are valid until Release. It fails if the rules do.
 func (q *Query) Finish() (api.Hit, error) {
 	hit, err := q.finish()
 	if err == nil {

@@ -127,9 +127,9 @@ var _ api.PrefixCache = (*Service)(nil)
 // Over the memory index it ignores ctx, and does not allocate in the steady state. Over a backend it
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
 // milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
-// error nil. It fails with ErrTooManyKeys and ErrNoMemory. A lookup whose ctx is cancelled is not counted. The call of
-// one that does not heed its context is abandoned; while 64 or more such calls have not
-// returned, further ones are not made, see backend.Backend.
+// error nil. It fails with ErrTooManyKeys and ErrNoMemory. A lookup whose ctx is cancelled is not
+// counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
+// calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
 	if err := checkPrompt(numTokens, hashes); err != nil {
 		return api.Hit{}, err

@@ -53,7 +53,7 @@ const memoryPiece = 128
 type promptStore struct {
 	service    *Service
 	hashes     coordinator.Hashes
-	first, end int64 // the numbers, in the prompt, of the first hash and of the one behind the last
+	first, end int64 // the numbers, in the prompt, of the first hash and of the one after the last
 	groups     []promptGroup
 	failed     map[int]*promptFailure // by place
 	anyStored  bool
@@ -226,7 +226,7 @@ func (w *promptStore) checkHashes() error {
 			continue
 		}
 		chunk, _, ok := g.chunks.Next(0)
-		if ok && g.hash(chunk) >= w.first { // it is not in front of the hashes: is one behind them?
+		if ok && g.hash(chunk) >= w.first { // it is not in front of the hashes: is one after them?
 			chunk, _, ok = g.chunks.Next(w.end / g.stride)
 		}
 		if ok {

@@ -171,7 +171,7 @@ func (r *Reader) beginKeys() *Problem {
 	return nil
 }
 
-// beginFurtherKey checks the key behind the blob of a store. It has no effect.
+// beginFurtherKey checks the key after the blob of a store. It has no effect.
 func (r *Reader) beginFurtherKey() *Problem {
 	n := uint64(r.req.HashLen)
 	return want(strconv.FormatUint(n, 10), n)(r)

@@ -39,7 +39,7 @@ const ProtocolVersion = 1
 // kind is how the requests of one kind are read.
 type kind struct {
 	name     string   // the tag on the wire
-	fields   []*field // the frames behind the tag
+	fields   []*field // the frames after the tag
 	optional int      // how many of the last fields may be missing
 	rest     *field   // each further frame; nil if there must be none
 }

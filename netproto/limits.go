@@ -15,7 +15,7 @@ const (
 	// DefaultMaxMessage is in bytes. It holds the default largest lookup: 2,000,000 hashes of 32 bytes.
 	DefaultMaxMessage = 64 << 20
 	// DefaultMaxFrames is more than any request needs: 6 frames and an envelope of
-	// 9. The rest may be frames that are ignored, as those behind a lookup's blob.
+	// 9. The rest may be frames that are ignored, as those after a lookup's blob.
 	DefaultMaxFrames = 32
 	// MaxEnvelopeFrames is the largest number of address frames in an envelope. Each
 	// proxy between the client and us adds one.
@@ -37,7 +37,7 @@ const (
 	// takes about 40; an identity and application properties may follow.
 	maxCommand = 4 << 10
 	// maxHello is the largest body of a HELLO in bytes: its name, and a username and a password
-	// of 255 bytes each, all behind their lengths.
+	// of 255 bytes each, each after its length.
 	maxHello = 1 + len(commandHello) + 2*(1+255)
 	// maxPingContext is the largest context of a PING in bytes: ZMTP's limit.
 	maxPingContext = 16

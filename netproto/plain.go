@@ -41,7 +41,7 @@ func (r *Reader) handleHello(name, data []byte, h Handler) error {
 	return nil
 }
 
-// cutShort returns the bytes behind a length of one byte, and those behind them. It returns false
+// cutShort returns the bytes after a length of one byte, and the rest after them. It returns false
 // if there are fewer.
 func cutShort(b []byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || len(b)-1 < int(b[0]) {

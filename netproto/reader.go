@@ -13,7 +13,7 @@ type Handler interface {
 	// returns false to skip the rest.
 	Hashes(q *Request, hashes []byte) bool
 	// End is called once for each request, refused ones (Problem) included. It returns false
-	// to make Feed return behind this message.
+	// to make Feed return after this message.
 	End(q *Request) (more bool)
 	// Dropped is called instead of End for a message of ZMTP without a delimiter after its
 	// address frames. It gets no reply.

@@ -7,7 +7,7 @@
 //   - [Histogram], what a server and a service have observed
 //   - [SplitAddress], the syntax of addresses
 //
-// Programs are promised all of it. It links neither the server nor the client. Hit, Stat and Explanation are plain values.
-// Copies share the slice of Hit.TailBoundaries, the maps of Stat, and the slice of
-// Explanation.Groups with what its pointers point to.
+// Programs are promised all of it. It links neither the server nor the client. Hit, Stat and
+// Explanation are plain values. Copies share the slice of Hit.TailBoundaries, the maps of Stat, and
+// the slice of Explanation.Groups with what its pointers point to.
 package api

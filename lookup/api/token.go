@@ -21,7 +21,7 @@ const maxTokenLine = 4 << 10
 var errToken = errors.New("no token")
 
 // ReadToken returns the token in the first line of a text: 1 to netproto.MaxToken bytes, without
-// the white space around it. What is behind the line is not used. Errors do not tell what was read.
+// the white space around it. What follows the line is not used. Errors do not tell what was read.
 func ReadToken(r io.Reader) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxTokenLine))
 	if err != nil {

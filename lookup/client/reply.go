@@ -62,7 +62,7 @@ func numBoundaries(pool *api.Pool, tokens int64) int {
 }
 
 // checkBoundary returns an errHit unless b is of a group, and in the block of it with the last token
-// of the hit: not before that token, nor behind the block.
+// of the hit: not before that token, nor after the block.
 func checkBoundary(b coordinator.TailBoundary, tokens int64, pool *api.Pool) error {
 	if b.Tokens < tokens {
 		return fmt.Errorf("%w: tail boundary %d of a hit of %d tokens", errHit, b.Tokens, tokens)

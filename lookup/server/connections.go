@@ -21,14 +21,14 @@ type Connection struct {
 	Credential string    `json:"credential,omitempty"` // name of its credential, if it has one
 	Pool       string    `json:"pool"`                 // name of its pool, "" for the server's own and for none
 	Since      time.Time `json:"since"`                // when it was opened, in UTC
-	IdleMS     int64     `json:"idle_ms"`              // milliseconds since the last byte arrived, or since a backend has answered
+	IdleMS     int64     `json:"idle_ms"`              // milliseconds since the last byte arrived, or since a worker completed a job
 	Requests   int64     `json:"requests"`             // answered, those refused included
 	Lookups    int64     `json:"lookups"`              // of those: lookups and plans answered with a hit
 	Refused    int64     `json:"refused"`              // of those: refused, as api.Stat.Failed counts them
 	InBytes    int64     `json:"in_bytes"`
 	OutBytes   int64     `json:"out_bytes"`
 	Unsent     int64     `json:"unsent_bytes"` // replies that the kernel has not accepted yet
-	InFlight   int64     `json:"in_flight"`    // requests that wait for a backend
+	InFlight   int64     `json:"in_flight"`    // requests without a reply that workers answer
 }
 
 // Connections returns how many connections are open, and at most limit of them: those with the most

@@ -25,10 +25,10 @@
 // A lookup over a store, or any other job, from step 4 on:
 //
 //  4. session.Begin, Hashes, End: job.addHashes copies the hashes that can change the answer
-//  5. session.startJob, submit: the job is queued for the workers, its reply behind earlier ones
+//  5. session.startJob, submit: the job is queued for the workers, its reply after earlier ones
 //  6. workerPool.runJobs, job.run: a worker calls the function of the table, operations[tag].run
-//  7. lookup.Service.Lookup asks the store; session.complete wakes the event loop
-//  8. session.wake, finishJobs, writeReply, endTurn: the reply is written
+//  7. lookup.Service.Lookup asks the store; session.complete wakes the event loop (eventLoop.push)
+//  8. eventLoop.serve, session.wake, finishJobs, writeReply, endTurn: the reply is written
 //
 // # Order
 //
@@ -61,8 +61,8 @@
 //   - An inline lookup does not allocate in the steady state. It writes to no cache line that other
 //     event loops write to or read.
 //   - No event loop waits for a store, or computes for longer than a turn and one request.
-//   - A turn begins no request once turnTime is over. What is left is kept, and served in turns that
-//     the loop alternates with polling: see eventLoop.
+//   - A turn ends between two requests once turnTime is over. What is left is kept, and served in turns
+//     that the loop alternates with polling: see eventLoop.
 //   - A client that keeps to api.Limits is never refused as busy for what it has in flight alone. One that exceeds
 //     them twice over is closed.
 //   - A refusal 00 means that nothing happened. What was done in part is told as 04.

@@ -15,13 +15,13 @@ import (
 )
 
 // job is a request that a worker answers. It belongs to the event loop of its connection, and to a
-// worker from workers.submit to session.complete.
+// worker from workerPool.submit to session.complete.
 type job struct {
 	session *session
 	tag     netproto.Tag
 	q       netproto.Request // a copy, from endJob on
 
-	// A pool or auth request behind this one changes those of the connection, not these.
+	// A pool or auth request after this one changes those of the connection, not these.
 	settings   *Settings          // of the listener, when it arrived
 	credential *access.Credential // nil for an anonymous peer
 	pool       *pool              // that it is about, nil if the connection had none
@@ -48,7 +48,7 @@ type job struct {
 }
 
 // jobs are the jobs of a session. All fields belong to its event loop, except those that mu guards,
-// and queues, which the workers guard.
+// and queues, which the mutexes of the worker pools guard.
 type jobs struct {
 	current    *job            // being received, nil if none
 	change     *job            // the one that waits until running is 0, nil if none

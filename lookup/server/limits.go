@@ -22,13 +22,13 @@ type Limits struct {
 	MaxHashes int
 	// MaxConnections bounds the open connections. Further ones are closed at once.
 	MaxConnections int
-	// MaxInFlight bounds the unanswered jobs of one connection: see doc.go. Further ones are refused as
-	// busy, and a connection with twice as many is closed.
+	// MaxInFlight bounds the unanswered jobs of one connection: the requests that workers answer. Further
+	// ones are refused as busy, and a connection with twice as many is closed.
 	MaxInFlight int
 
 	// MaxMemory bounds the bytes that all connections hold together: replies that are not
-	// read, requests that have not ended, and over a backend their hashes, keys and answers.
-	// Beyond it the connections that hold most are closed. Config.Memory overrides it.
+	// read, bytes that are kept, requests that have not ended, the hashes of jobs, and over a backend
+	// keys and answers. Beyond it the connections that hold most are closed. Config.Memory overrides it.
 	MaxMemory int64
 
 	// A connection that exceeds one of these is closed.

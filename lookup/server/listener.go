@@ -186,7 +186,7 @@ func (s *Server) findListener(address string) (*listener, error) {
 	return nil, fmt.Errorf("server: %w: not listening on %q", api.ErrConfig, address)
 }
 
-// wakeSessions makes the event loops look at the sessions of a listener: see session.handleWake.
+// wakeSessions makes the event loops check the authorization of a listener's sessions: see session.wake.
 func (s *Server) wakeSessions(l *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// queueReply queues a job behind those with an equal envelope. It returns false if the connection
+// queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
 func (s *session) queueReply(j *job) bool {
 	if int(s.inFlight.Load()) >= 2*s.server.limits.Load().MaxInFlight {

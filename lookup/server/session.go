@@ -17,8 +17,8 @@ import (
 )
 
 // session is one connection: the reader of its requests, and their replies. It belongs to its event
-// loop. The atomic fields are read by closeOverdue, drain, closeLargest and Connections. The first
-// and the third also set reason.
+// loop. The atomic fields are read by closeOverdue, drain, closeLargest and Connections. Whoever closes
+// the connection sets reason.
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
 	server *Server
@@ -39,7 +39,7 @@ type session struct {
 
 	turnStart time.Time
 	ended     uint      // requests that have ended
-	barrier   *job      // nothing behind it is read before it has ended; nil if there is none
+	barrier   *job      // nothing after it is read before it has ended; nil if there is none
 	kept      keptBytes // that arrived meanwhile, or were left by a turn
 	closed    bool
 	queued    bool // it is in eventLoop.waiting; guarded by eventLoop.mu
@@ -229,7 +229,7 @@ func (s *session) flush(minBytes int) {
 	s.out.B = s.out.B[:0]
 }
 
-// The values of session.sendErr, beside errRevoked and errExpired.
+// The values of session.sendErr, besides errRevoked and errExpired.
 var (
 	errConnGone   = errors.New("server: connection is gone")
 	errSlowReader = errors.New("server: peer does not read its replies")
@@ -248,7 +248,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 }
 
 // answersInline reports whether a request that begins now is answered as it arrives. One that comes
-// behind a job is a job, too: their effects and replies have an order.
+// after a pending job is a job, too: their effects and replies have an order.
 func (s *session) answersInline(tag netproto.Tag) bool {
 	if s.inFlight.Load() > 0 {
 		return false
