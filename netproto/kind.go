@@ -79,9 +79,6 @@ func (t Tag) String() string {
 	return kinds[t].name
 }
 
-// IsMask reports whether the request asks for masks, from numbers alone.
-func (t Tag) IsMask() bool { return t == TagLoadMask || t == TagStoreMask || t == TagLookupMask }
-
 // parseTag returns the tag of a first body frame, TagUnknown if there is none.
 func parseTag(b []byte) Tag {
 	for t := TagLookup; int(t) < len(kinds); t++ {

@@ -30,10 +30,7 @@ func TestMaskRequestsRoundTrip(t *testing.T) {
 				require.False(t, r.InMessage())
 			}
 		}
-		require.True(t, tag.IsMask())
 	}
-	require.False(t, TagPlan.IsMask())
-	require.False(t, TagStorePrompt.IsMask())
 }
 
 func TestPlanRequest(t *testing.T) {

@@ -331,7 +331,7 @@ func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter
 	return ses, l
 }
 
-// Requests behind the one that is being served, also those in a backlog, and the rest of one that
+// Requests after the one that is being served, those that are kept included, and the rest of one that
 // has begun, are not served by an authorization that is gone.
 func TestAuthorizationGoneInARequest(t *testing.T) {
 	blob := lookuptest.Chain("s", 400, 32)

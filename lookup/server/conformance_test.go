@@ -117,7 +117,7 @@ func TestConformanceWire(t *testing.T) {
 			report.Add(c.ID, overBackend)
 			continue
 		}
-		require.NoError(t, server.service.Reset(t.Context()))
+		require.NoError(t, server.pools.own.service.Reset(t.Context()))
 		report.Add(c.ID, c.judge(t, server))
 	}
 	report.Done()
@@ -164,7 +164,7 @@ var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 
 // failedReply is the reply to a lookup that fails.
 func failedReply(server *Server) string {
-	if server.service.HasTailBoundaries() {
+	if server.pools.own.service.HasTailBoundaries() {
 		return "00000000"
 	}
 	return "00"
@@ -175,7 +175,7 @@ func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict
 		for _, r := range ranges {
 			for i := r[0]; i < r[1]; i++ {
 				hash := coordinator.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)
-				require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{Group: uint16(g)}, hash))
+				require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{Group: uint16(g)}, hash))
 			}
 		}
 	}

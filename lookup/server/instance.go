@@ -14,14 +14,10 @@ import (
 func newInstance(version string) api.Instance {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	i := api.Instance{
+	return api.Instance{
 		ID: hex.EncodeToString(id[:]), StartTime: time.Now().UTC().Truncate(time.Millisecond),
-		Version: version, Protocol: netproto.ProtocolVersion,
+		Version: version, Protocol: netproto.ProtocolVersion, Requests: RequestTags()[netproto.TagUnknown+1:],
 	}
-	for tag := netproto.TagUnknown + 1; int(tag) < netproto.NumTags; tag++ {
-		i.Requests = append(i.Requests, tag.String())
-	}
-	return i
 }
 
 // Instance returns the instance that pings and stats name. Each Server is another one. The caller must

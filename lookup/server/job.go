@@ -59,7 +59,6 @@ type jobs struct {
 	hashBytes  int             // admitted for all
 	queues     [numWorkerKinds]connQueue
 
-	parent context.Context // of the server
 	ctx    context.Context // ends with the connection; nil before the first job
 	cancel context.CancelFunc
 
@@ -214,7 +213,7 @@ func (s *session) submit(j *job) {
 	}
 	js := &s.jobs
 	if js.ctx == nil {
-		js.ctx, js.cancel = context.WithCancel(js.parent)
+		js.ctx, js.cancel = context.WithCancel(s.server.ctx)
 	}
 	kind := computing
 	if b := s.server.backend; b != nil && op.asks {
@@ -233,7 +232,7 @@ func (j *job) run() {
 	js, op := &j.session.jobs, &operations[j.tag]
 	ctx := js.ctx
 	if op.changes {
-		ctx = js.parent
+		ctx = j.session.server.ctx
 	}
 	if op.changes || ctx.Err() == nil {
 		if j.err = j.checkAuthorized(); j.err == nil {

@@ -15,7 +15,7 @@ func BenchmarkPlanRoundTrip(b *testing.B) {
 	for _, n := range []int{64, 8192} {
 		server := startServer(b, blocks16, Limits{})
 		chain := lookuptest.Chain("a", n, 32)
-		lookuptest.StorePrefix(b, server.service, chain, n)
+		lookuptest.StorePrefix(b, server.pools.own.service, chain, n)
 		c, hashes := dialTest(b, server), coordinator.NewHashes(chain, 32)
 		for name, ask := range map[string]func() error{
 			"lookup": func() error { _, err := c.Lookup(b.Context(), int64(16*n), hashes); return err },

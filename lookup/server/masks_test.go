@@ -39,7 +39,7 @@ var noMasks = u32s(0, 0, 0, 0, netproto.NoGroup, 0, 0, 0, 1, 0, 0, 0)
 func TestMaskBytes(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	for name, server := range windowServers(t, &lookuptest.KeyStore{}) {
-		lookuptest.StorePrefix(t, server.service, chain, 8)
+		lookuptest.StorePrefix(t, server.pools.own.service, chain, 8)
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		require.Equal(t, [][]byte{{1}, u32s(
 			0, 2, 3, 1<<32-1,
@@ -58,7 +58,7 @@ func TestMaskBytes(t *testing.T) {
 func TestPlanIsALookup(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	for name, server := range windowServers(t, &lookuptest.KeyStore{}) {
-		lookuptest.StorePrefix(t, server.service, chain, 8)
+		lookuptest.StorePrefix(t, server.pools.own.service, chain, 8)
 		for range 2 {
 			c := dialTest(t, server)
 			plan, err := c.Plan(t.Context(), 192, coordinator.NewHashes(chain, 32))

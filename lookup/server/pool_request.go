@@ -106,7 +106,7 @@ func (s *Server) describe(name string, described coordinator.Pool, c *access.Cre
 	}
 	rules, err := coordinator.New(described)
 	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
-		return nil, nil, fmt.Errorf("the described pool: %w", field.Err)
+		err = field.Err
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("the described pool: %w", err)

@@ -194,7 +194,7 @@ func (e *differsError) Unwrap() error { return errPoolDiffers }
 func (ps *pools) findByName(name string, c *access.Credential) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if !c.MayUse(name) { // before it is looked up: see candidates
+	if !c.MayUse(name) { // before it is looked up: see find
 		return nil, errNotOfTenant
 	}
 	p := ps.byName[name]
@@ -245,7 +245,10 @@ func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator, c *a
 func (ps *pools) find(name string, described *coordinator.Coordinator, c *access.Credential) (*pool, *differsError) {
 	digest := digestOf(described.Pool())
 	var nearest *differsError
-	for _, p := range ps.candidates(name, c) {
+	for _, p := range ps.visibleTo(c) { // a tenant's alone: neither its answer nor its time tells of others
+		if name != "" && p.name != name {
+			continue
+		}
 		if p.described && name == "" && !c.IsTenant() { // there may be many: comparing takes longer
 			if p.digest == digest {
 				return p, nil
@@ -261,16 +264,6 @@ func (ps *pools) find(name string, described *coordinator.Coordinator, c *access
 		}
 	}
 	return nil, nearest
-}
-
-// candidates returns the pools that a description may mean. A tenant's are only those that it may use, so
-// neither its answer nor its time tells whether there are others. mu is held.
-func (ps *pools) candidates(name string, c *access.Credential) []*pool {
-	list := ps.visibleTo(c)
-	if name != "" {
-		list = slices.DeleteFunc(list, func(p *pool) bool { return p.name != name })
-	}
-	return list
 }
 
 // makeRoom returns the pool that a new one replaces, nil if there is room, or why none is made. nearest is

@@ -332,8 +332,8 @@ func (s refusing) check(t *testing.T, listener int, list []badRequest) {
 // stored returns what the pool holds, so that a change of it shows.
 func (s refusing) stored(t *testing.T) any {
 	t.Helper()
-	st := s.service.Stat()
-	hit, err := s.service.Lookup(t.Context(), 129, coordinator.NewHashes(refusedKeys, 32))
+	st := s.pools.own.service.Stat()
+	hit, err := s.pools.own.service.Lookup(t.Context(), 129, coordinator.NewHashes(refusedKeys, 32))
 	require.NoError(t, err)
 	var keys map[string]bool
 	if s.store != nil {
@@ -348,7 +348,7 @@ func TestRefusalCodes(t *testing.T) {
 	overAll(t, Limits{MaxHashes: refusingMaxHashes}, func(t *testing.T, s refusing) {
 		s.check(t, 0, badFrames()) // of an empty pool
 		s.check(t, 0, badForPool(t))
-		lookuptest.StorePrefix(t, s.service, refusedKeys, 4)
+		lookuptest.StorePrefix(t, s.pools.own.service, refusedKeys, 4)
 		s.check(t, 0, slices.DeleteFunc(badFrames(), func(bad badRequest) bool {
 			return !slices.Contains([]string{"store", "evict", "store_prompt", "reset_rank"}, bad.name())
 		}))

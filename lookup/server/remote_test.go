@@ -418,7 +418,7 @@ func TestRemoteDrainDeadline(t *testing.T) {
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	<-server.Done()
 	require.Zero(t, server.admission.all.Load())
-	require.Equal(t, "closed", server.service.Stat().BackendState, "what we cut off is not the backend's failure")
+	require.Equal(t, "closed", server.pools.own.service.Stat().BackendState, "what we cut off is not the backend's failure")
 }
 
 // TestDrainWaitsForUnsentReplies has a peer that reads late.

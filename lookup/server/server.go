@@ -54,7 +54,6 @@ type Config struct {
 type Server struct {
 	lifecycle
 
-	service   *lookup.Service       // of the own pool, nil if there is none
 	backend   *lookup.SharedBackend // nil over the memory index
 	pools     *pools
 	cfg       Config
@@ -126,7 +125,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		listeners: listeners,
 		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, shared), overMemory: make(chan struct{}, 1),
 		admission: newAdmission(cfg.Memory, cfg.Backend),
-		service:   service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
+		backend:   cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{}, peers: newPeerLog(cfg.Logger),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

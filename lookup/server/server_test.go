@@ -239,7 +239,7 @@ func TestRepliesInOrder(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 300, 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
 		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), netproto.TagLookup, uint32(16*(i+1)), 32, len(keys))
@@ -267,7 +267,7 @@ func TestByteByByte(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
@@ -307,7 +307,7 @@ func TestHybridOverTheWire(t *testing.T) {
 				for i := range max(upTo, 0) {
 					if i != hole {
 						key := hashes.At(coordinator.KeyIndex(i, stride))
-						require.NoError(t, server.service.Store(t.Context(), at, coordinator.NewHashes(key, 32)))
+						require.NoError(t, server.pools.own.service.Store(t.Context(), at, coordinator.NewHashes(key, 32)))
 						content[coord.KeyPrefix(g, rank)+hex.EncodeToString(key)] = true
 					}
 				}
@@ -343,14 +343,14 @@ func TestHybridOverTheWire(t *testing.T) {
 func TestResetInTheMiddle(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 1000, 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.countBusy() == 1 })
-	server.service.Reset(t.Context())
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	server.pools.own.service.Reset(t.Context())
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	_, err = p.Write(msg[len(msg)/2:])
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{0, 0, 0, 0}}, p.Next(t))
@@ -369,7 +369,7 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 		require.NoError(t, p.Close())
 		lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	}
-	require.EqualValues(t, 4999, server.service.Stat().Entries, "keys that arrived before a cut count as stored")
+	require.EqualValues(t, 4999, server.pools.own.service.Stat().Entries, "keys that arrived before a cut count as stored")
 }
 
 func TestSeveralListeners(t *testing.T) {
@@ -425,7 +425,7 @@ func TestStartCancelled(t *testing.T) {
 func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
@@ -495,7 +495,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 		t.Skip("the traps of debug builds allocate")
 	}
 	server := unstarted(t)
-	service := server.service
+	service := server.pools.own.service
 	keys := lookuptest.Chain("a", 8192, 32)
 	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), netproto.TagLookup, 8192*16, 32, len(keys)), keys...)
@@ -531,7 +531,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
@@ -573,7 +573,7 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
@@ -618,7 +618,7 @@ func TestManyClients(t *testing.T) {
 	for range clients {
 		require.NoError(t, <-done)
 	}
-	require.LessOrEqual(t, server.service.Stat().Entries, int64(3000))
+	require.LessOrEqual(t, server.pools.own.service.Stat().Entries, int64(3000))
 }
 
 // BenchmarkRoundTrip asks over loopback TCP, client and server in one process;
@@ -633,7 +633,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, netproto.TagLookup, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
-					require.NoError(b, server.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+					require.NoError(b, server.pools.own.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 					addr = server.Addrs()[0]
 				}
 				c, err := client.Dial(context.Background(), addr)

@@ -80,7 +80,6 @@ func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingCon
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
 	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
-	s.jobs.parent = server.ctx
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)

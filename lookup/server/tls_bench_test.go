@@ -35,7 +35,7 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 					} else {
 						server = startServer(b, blocks16, Limits{})
 					}
-					require.NoError(b, server.service.Store(b.Context(), coordinator.GroupRank{}, keys))
+					require.NoError(b, server.pools.own.service.Store(b.Context(), coordinator.GroupRank{}, keys))
 					addr = hostOf(server)
 				}
 				lookups, err := client.Dial(context.Background(), "tcp://"+addr,

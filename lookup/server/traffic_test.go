@@ -71,7 +71,7 @@ func storeDisagreeing(t *testing.T, server *Server, n int) []byte {
 				keys = append(keys, hashes[i*32:(i+1)*32]...)
 			}
 		}
-		require.NoError(t, server.service.Store(t.Context(), coordinator.GroupRank{Group: group}, coordinator.NewHashes(keys, 32)))
+		require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{Group: group}, coordinator.NewHashes(keys, 32)))
 	}
 	store(0, func(int) bool { return true }, 1)
 	store(1, func(i int) bool { return i%2 == 0 }, 1)
@@ -263,7 +263,7 @@ func TestIdleBeginsBehindWhatWasKept(t *testing.T) {
 func TestLargeLookupIsAJob(t *testing.T) {
 	server := serverOf(t, hybridPool)
 	hashes := storeDisagreeing(t, server, 1<<17)
-	want, err := server.service.Lookup(t.Context(), 16<<17, coordinator.NewHashes(hashes, 32))
+	want, err := server.pools.own.service.Lookup(t.Context(), 16<<17, coordinator.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	d := drive(t, server)
 	require.NoError(t, turn(d.session, append(rawLookup(hashes, 32), plainOf("", netproto.TagPing)...)))
