@@ -20,14 +20,20 @@ func newInstance(version string) api.Instance {
 	}
 }
 
+// jobsPerWorker is how many jobs in flight a client is told to have for each worker that reads a store.
+const jobsPerWorker = 4
+
 // Instance returns the instance that pings and stats name. Each Server is another one. The caller must
 // not modify Requests.
 func (s *Server) Instance() api.Instance {
 	of := s.limits.Load()
-	i := s.instance
+	i, inFlight := s.instance, of.MaxInFlight
+	if s.backend != nil { // more would wait for so long that their time is up
+		inFlight = min(inFlight, jobsPerWorker*s.backend.Config().Workers)
+	}
 	i.Limits = api.Limits{
 		MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames, MaxHashes: of.MaxHashes,
-		MaxInFlight: of.MaxInFlight, MaxInFlightBytes: maxInFlightBytes,
+		MaxInFlight: inFlight, MaxInFlightBytes: maxInFlightBytes,
 	}
 	return i
 }

@@ -201,6 +201,8 @@ func (ps *pools) findByName(name string, c *access.Credential) (*pool, error) {
 	switch {
 	case p == nil && c.IsTenant():
 		return nil, errNotOfTenant
+	case p == nil && name == "":
+		return nil, errNoPool
 	case p == nil:
 		return nil, fmt.Errorf("%w: %q; describe it, or configure it under pools", errUnknownPool, name)
 	}

@@ -249,7 +249,7 @@ func badForPool(t *testing.T) (list []badRequest) {
 		prompt(wholePrompt, "\x00\x01\x00\x00\x00\x00", "", refusedKeys))
 	bad("num_tokens 65 is no multiple of 64", frames("lookup_mask", 65))
 	bad("num_tokens 65 is no multiple of 64", frames("store_mask", u32s(65, 0, 0)))
-	add(api.RefusalTooLarge, 0, "the masks have more than 32768 runs of true entries: ask about fewer tokens", frames("lookup_mask", 64*(api.MaxRuns+1)))
+	add(api.RefusalTooLarge, api.MaxRuns, "the masks have more than 32768 runs of true entries: ask about fewer tokens", frames("lookup_mask", 64*(api.MaxRuns+1)))
 
 	add(api.RefusalNoPool, 0, `no pool of this name: "none"; describe it, or configure it under pools`, frames("pool", `{"name":"none"}`))
 	add(api.RefusalUnsupported, 0, errNotAccepted.Error(), frames("pool", `{"name":"new","model_name":"m"}`))
@@ -260,8 +260,8 @@ func badForPool(t *testing.T) (list []badRequest) {
 	bad("the description of the pool cannot be read: "+strings.TrimPrefix(unknownKind.Error(), "coordinator: "), frames("pool", `{"groups":[{"kind":"x"}]}`))
 	bad(`the description of the pool cannot be read: unknown field "tp"`, frames("pool", `{"tp":2}`))
 	bad(CheckPoolName("a b").Error(), frames("pool", `{"name":"a b"}`))
-	add(api.RefusalTooLarge, 0, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
-	add(api.RefusalTooLarge, 0, "model_name is too long for a described pool: 513 bytes, at most 512", frames("pool", `{"model_name":"`+longestText[:513]+`"}`))
+	add(api.RefusalTooLarge, maxDescribedRanks, "too many groups and ranks for a described pool: 5000, at most 4096", frames("pool", `{"tp_size":5000,"num_kv_head":5000}`))
+	add(api.RefusalTooLarge, maxDescribedText, "model_name is too long for a described pool: 513 bytes, at most 512", frames("pool", `{"model_name":"`+longestText[:513]+`"}`))
 	bad("the described pool: block_size 24 is not a multiple of hash_block_size 16", frames("pool", `{"groups":[{"block_size":24}]}`))
 
 	add(api.RefusalNotAuthenticated, 0, "not authenticated: no such token", authFrames("nobody"))
@@ -497,7 +497,7 @@ func TestRefusalOfStore(t *testing.T) {
 		{lookuptest.ErrStore, api.RefusalStoreFailed, "the test store fails"},
 		{backend.ErrUnavailable, api.RefusalStoreFailed, "unavailable"},
 		{context.DeadlineExceeded, api.RefusalStoreFailed, "context deadline exceeded"},
-		{backend.ErrReadOnly, api.RefusalUnsupported, "read only"},
+		{backend.ErrReadOnly, api.RefusalStoreFailed, "read only"},
 		{partly, api.RefusalPartlyDone, "done in part: some keys were changed: the disk is full"},
 	} {
 		overAll(t, Limits{}, func(t *testing.T, s refusing) {

@@ -82,7 +82,7 @@ func refusalOf(tag netproto.Tag, err error) *api.Refusal {
 		r.Refusal, r.Frame, r.Limit = p.Code, p.Frame, p.Limit
 		return r
 	}
-	r.Refusal = codeOf(tag, err)
+	r.Refusal, r.Limit = codeOf(tag, err)
 	var differs *differsError
 	var limit *limitError
 	var parts *api.PartsError
@@ -106,40 +106,44 @@ func refusalOf(tag netproto.Tag, err error) *api.Refusal {
 // codes are the errors of each code. One that is not here is bad_request, or store_failed if the request
 // calls a store.
 var codes = []struct {
-	code string
-	errs []error
+	code  string
+	limit int64 // that is exceeded, 0 if it is no fixed number
+	errs  []error
 }{
-	{api.RefusalPartlyDone, []error{api.ErrPartlyDone}},
-	{api.RefusalNotAuthenticated, []error{errNotAuthenticated}},
-	{api.RefusalNoPool, []error{errNoPool, errUnknownPool, errNotOfTenant, errTooManyPools}},
-	{api.RefusalPoolDiffers, []error{errPoolDiffers}},
-	{api.RefusalBusy, []error{errBusy, lookup.ErrNoMemory}},
-	{api.RefusalTooLarge, []error{errPoolTooLarge, errPoolText, lookup.ErrTooManyKeys, lookup.ErrTooManyRuns}},
-	{api.RefusalUnsupported, []error{errNotAccepted, lookup.ErrResetRank, lookup.ErrUnsupported, backend.ErrReadOnly, index.ErrClasses}},
-	{api.RefusalStoreFailed, []error{backend.ErrUnavailable, context.DeadlineExceeded, context.Canceled}},
-	{api.RefusalBadRequest, []error{
+	{api.RefusalPartlyDone, 0, []error{api.ErrPartlyDone}},
+	{api.RefusalNotAuthenticated, 0, []error{errNotAuthenticated}},
+	{api.RefusalNoPool, 0, []error{errNoPool, errUnknownPool, errNotOfTenant}},
+	{api.RefusalPoolDiffers, 0, []error{errPoolDiffers}},
+	{api.RefusalBusy, 0, []error{errBusy, lookup.ErrNoMemory}},
+	{api.RefusalTooLarge, maxDescribedRanks, []error{errPoolTooLarge}},
+	{api.RefusalTooLarge, maxDescribedText, []error{errPoolText}},
+	{api.RefusalTooLarge, api.MaxRuns, []error{lookup.ErrTooManyRuns}},
+	{api.RefusalTooLarge, 0, []error{lookup.ErrTooManyKeys}},
+	{api.RefusalUnsupported, 0, []error{errNotAccepted, errTooManyPools, lookup.ErrResetRank, lookup.ErrUnsupported, index.ErrClasses}},
+	{api.RefusalStoreFailed, 0, []error{backend.ErrUnavailable, backend.ErrReadOnly, context.DeadlineExceeded, context.Canceled}},
+	{api.RefusalBadRequest, 0, []error{
 		errHashLen, lookup.ErrTokens, lookup.ErrGroupRank, lookup.ErrHitRange, api.ErrPrompt, api.ErrNoStates,
 		index.ErrOtherHashLen, coordinator.ErrPrecondition, coordinator.ErrIndexOutOfRange, coordinator.ErrNegativeLength,
 	}},
 }
 
-// codeOf returns the code of an error.
-func codeOf(tag netproto.Tag, err error) string {
+// codeOf returns the code of an error, and the limit that it exceeds if that is a fixed number.
+func codeOf(tag netproto.Tag, err error) (code string, limit int64) {
 	switch {
 	case errors.As(err, new(*notAllowedError)):
-		return api.RefusalNotAllowed
+		return api.RefusalNotAllowed, 0
 	case errors.As(err, new(*limitError)):
-		return api.RefusalTooLarge
+		return api.RefusalTooLarge, 0
 	}
 	for _, c := range codes {
 		if slices.ContainsFunc(c.errs, func(of error) bool { return errors.Is(err, of) }) {
-			return c.code
+			return c.code, c.limit
 		}
 	}
 	if operations[tag].asks {
-		return api.RefusalStoreFailed
+		return api.RefusalStoreFailed, 0
 	}
-	return api.RefusalBadRequest
+	return api.RefusalBadRequest, 0
 }
 
 // encodeRefusal returns a refusal in JSON. A flood of plain ones must be cheap.
