@@ -13,6 +13,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/internal/loglimit"
 )
 
 // acceptor accepts the connections of all listeners and hands them to the event loops.
@@ -28,7 +30,7 @@ type acceptor struct {
 	enrolling chan struct{} // a place for each connection being handed to a loop
 	tls       *tlsConns
 	closeOnce sync.Once
-	errorLog  logLimit
+	errorLog  loglimit.Limit
 }
 
 const (
@@ -168,7 +170,7 @@ func hasPending(ln *listener) bool {
 // reportError counts and logs an error that keeps connections from being accepted.
 func (a *acceptor) reportError(what, addr string, err error) {
 	a.server.acceptErrors.Add(1)
-	if suppressed, ok := a.errorLog.count(a.server.peers.now()); ok {
+	if suppressed, ok := a.errorLog.Admit(time.Now()); ok {
 		a.server.cfg.Logger.Error(what, "listen", addr, "error", err, "suppressed", suppressed)
 	}
 }

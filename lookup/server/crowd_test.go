@@ -18,6 +18,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
@@ -259,7 +260,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			log := server.ends(t)
 			require.Contains(t, log, "max_connections lowered")
 			require.Equal(t, told, strings.Contains(log, "too many open files"), log)
-			require.LessOrEqual(t, strings.Count(log, "cannot accept"), 3+int(time.Since(begun)/logInterval), log)
+			require.LessOrEqual(t, strings.Count(log, "cannot accept"), 3+int(time.Since(begun)/loglimit.Interval), log)
 		})
 	}
 }

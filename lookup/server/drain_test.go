@@ -191,8 +191,9 @@ func TestLogThatIsStuck(t *testing.T) {
 	server, err := serveOn(t, func(cfg *Config) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	defer close(log.Free)
-	server.peers.failed.lastLine.Store(-int64(logInterval)) // its next line is due
-	server.peers.failed.unlogged.Store(1)
+	for range 2 { // the second is suppressed, and its line is due
+		server.peers.failed.Admit(time.Time{})
+	}
 	<-log.Held
 	swept := server.sweeps.Load()
 	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })

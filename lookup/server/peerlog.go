@@ -4,28 +4,25 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync/atomic"
 	"time"
+
+	"github.com/hitline/hitline/internal/loglimit"
 )
 
-// logInterval is the minimum time between two lines of one reason.
-const logInterval = time.Second
-
 // peerLog logs the mistakes of peers without letting them fill the log: for each reason one
-// line every logInterval, with the number of suppressed events. What it logs it also keeps for
+// line every loglimit.Interval, with the number of suppressed events. What it logs it also keeps for
 // Server.Refusals. At level debug each event has a line.
 type peerLog struct {
 	logger *slog.Logger
-	start  time.Time
-	closed [numReasons]logLimit
-	failed logLimit // requests refused for another reason than those below
+	closed [numReasons]loglimit.Limit
+	failed loglimit.Limit // requests refused for another reason than those below
 
-	disallowed, unauthenticated logLimit
+	disallowed, unauthenticated loglimit.Limit
 
 	refusals refusals
 }
 
-func newPeerLog(logger *slog.Logger) *peerLog { return &peerLog{logger: logger, start: time.Now()} }
+func newPeerLog(logger *slog.Logger) *peerLog { return &peerLog{logger: logger} }
 
 // levelOf returns the level at which the end of a connection is logged. Ends that belong
 // to normal operation are debug.
@@ -64,16 +61,21 @@ func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, e
 
 // log writes a line about r and lists it, or counts a suppressed event. What is worth no line at level info is
 // not listed.
-func (l *peerLog) log(limit *logLimit, level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
+func (l *peerLog) log(limit *loglimit.Limit, level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
 	if level > slog.LevelDebug {
-		suppressed, ok := limit.count(l.now())
+		suppressed, ok := limit.Admit(time.Now())
 		if ok {
-			r.Suppressed = suppressed
+			r.Suppressed = int64(suppressed)
 			l.refusals.add(r, peer, err)
 		} else {
 			level = slog.LevelDebug
 		}
 	}
+	l.write(level, r, peer, listener, err)
+}
+
+// write writes a line about r.
+func (l *peerLog) write(level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
 	ctx := context.Background()
 	if !l.logger.Enabled(ctx, level) {
 		return
@@ -112,52 +114,9 @@ func (l *peerLog) flush(end bool) {
 }
 
 // logMore is flush for one reason.
-func (l *peerLog) logMore(limit *logLimit, level slog.Level, r LoggedRefusal, end bool) {
-	if r.Suppressed = limit.takeSuppressed(l.now(), end); r.Suppressed == 0 {
-		return
+func (l *peerLog) logMore(limit *loglimit.Limit, level slog.Level, r LoggedRefusal, end bool) {
+	if r.Suppressed = int64(limit.Take(time.Now(), end)); r.Suppressed > 0 {
+		l.refusals.add(r, nil, nil)
+		l.write(level, r, nil, "", nil)
 	}
-	l.refusals.add(r, nil, nil)
-	var attrs []slog.Attr
-	if r.Reason != "" {
-		attrs = append(attrs, slog.String("reason", r.Reason))
-	}
-	l.logger.LogAttrs(context.Background(), level, r.Event, append(attrs, slog.Int64("suppressed", r.Suppressed))...)
-}
-
-// now returns monotonic nanoseconds, at least 1, so that 0 can mean never.
-func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
-
-// logLimit allows one line every logInterval and counts the others.
-type logLimit struct {
-	unlogged atomic.Int64 // events that no line of the log has counted
-	lastLine atomic.Int64 // when the last line was written, 0: never
-}
-
-// isDue reports whether an interval has passed since the last line, and sets lastLine to now then.
-func (l *logLimit) isDue(now int64, interval time.Duration) bool {
-	before := l.lastLine.Load()
-	return (before == 0 || now-before >= int64(interval)) && l.lastLine.CompareAndSwap(before, now)
-}
-
-// count counts an event. ok says whether a line may be written about it, and suppressed is then the number of
-// events before it that no line has counted.
-func (l *logLimit) count(now int64) (suppressed int64, ok bool) {
-	if l.isDue(now, logInterval) {
-		return l.unlogged.Swap(0), true
-	}
-	l.unlogged.Add(1)
-	return 0, false
-}
-
-// takeSuppressed returns the number of events since the last line if the next one is due or end is true.
-// Otherwise it returns 0. They count as logged.
-func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
-	interval := logInterval
-	if end {
-		interval = 0
-	}
-	if l.unlogged.Load() == 0 || !l.isDue(now, interval) {
-		return 0
-	}
-	return l.unlogged.Swap(0)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
@@ -35,7 +36,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		l.connectionClosed(closedMaxConnections, nil, nil) // each reason for itself
 		require.Equal(t, []string{first, `level=WARN msg="connection closed" reason=max_connections`}, log.Take())
 
-		time.Sleep(logInterval - 1)
+		time.Sleep(loglimit.Interval - 1)
 		l.flush(false)
 		l.connectionClosed(closedFirstByte, peer, cause)
 		require.Empty(t, log.Take())
@@ -47,7 +48,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		// With no further line, the number is told when the next line could be.
 		l.connectionClosed(closedFirstByte, peer, cause)
 		l.connectionClosed(closedFirstByte, peer, cause)
-		time.Sleep(logInterval)
+		time.Sleep(loglimit.Interval)
 		l.flush(false)
 		l.flush(false)
 		require.Equal(t, []string{more(2)}, log.Take())

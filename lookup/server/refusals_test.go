@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
@@ -37,7 +38,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 		first, closed := wrong(0), LoggedRefusal{Time: time.Now().UTC(), Event: "connection closed", Reason: "bad_first_byte"}
 		require.Equal(t, []LoggedRefusal{closed, first}, l.refusals.list())
 
-		time.Sleep(logInterval - 1)
+		time.Sleep(loglimit.Interval - 1)
 		l.requestFailed(peer, errors.New("another"))
 		require.Equal(t, []LoggedRefusal{closed, first}, l.refusals.list())
 		time.Sleep(time.Nanosecond)
@@ -49,7 +50,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 		other := LoggedRefusal{Time: time.Now().UTC(), Peer: "10.0.0.1:5", Event: "request not allowed", Credential: "reader", Error: "wrong"}
 		require.Equal(t, []LoggedRefusal{other, second, closed, first}, l.refusals.list())
 
-		time.Sleep(logInterval)
+		time.Sleep(loglimit.Interval)
 		l.flush(false) // nothing follows them
 		more := LoggedRefusal{Time: time.Now().UTC(), Event: "more requests refused", Suppressed: 1}
 		require.Equal(t, []LoggedRefusal{more, other, second, closed, first}, l.refusals.list())
@@ -61,7 +62,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPeerLog(slog.New(slog.DiscardHandler))
 		for i := range 3 * maxRefusals {
-			time.Sleep(logInterval)
+			time.Sleep(loglimit.Interval)
 			l.requestFailed(nil, fmt.Errorf("%d%s", i, strings.Repeat("→", 10_000)))
 		}
 		list := l.refusals.list()
@@ -97,14 +98,14 @@ func TestRefusalsOfManyGoroutines(t *testing.T) {
 			})
 			all.Go(func() {
 				for !ended.Load() {
-					told.Add(l.failed.takeSuppressed(l.now(), true))
+					told.Add(int64(l.failed.Take(time.Now(), true)))
 				}
 			})
 		}
 		floods.Wait()
 		ended.Store(true)
 		all.Wait()
-		told.Add(l.failed.takeSuppressed(l.now(), true))
+		told.Add(int64(l.failed.Take(time.Now(), true)))
 		require.EqualValues(t, goroutines*each+1, told.Load())
 	})
 }
