@@ -64,8 +64,8 @@ func (b *breakerLog) changeState(from, to gobreaker.State) {
 
 // addLine queues a line for flush, unless too many are queued. b.mu is held.
 func (b *breakerLog) addLine(level slog.Level, message string, args ...any) {
-	const most = 16
-	if len(b.lines) < most {
+	const maxLines = 16
+	if len(b.lines) < maxLines {
 		b.lines = append(b.lines, func() { b.logger.Log(context.Background(), level, message, args...) })
 		b.hasLines.Store(true)
 	}

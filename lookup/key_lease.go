@@ -59,7 +59,7 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	return nil
 }
 
-// smallRoundBytes is the most memory of a round of few keys: some 500, which takes 100 microseconds.
+// smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
 const smallRoundBytes = 128 << 10
 
 // Pause passes the processor on. Where there is only one, an event loop may wait for it.

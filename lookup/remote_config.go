@@ -36,7 +36,7 @@ type RemoteConfig struct {
 	// ranks in blocks of 16. Stores and evicts do not count: they are made in calls of 16,384
 	// keys.
 	MaxKeyBytes int64
-	// Memory, if set, counts the keys and answers of calls, beside what it counts of others.
+	// Memory, if set, counts the keys and answers of calls, in addition to what it counts of others.
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.
 	Memory *MemoryAccount
@@ -67,8 +67,8 @@ const (
 	DefaultMaxKeyBytes = 1 << 30
 )
 
-// The parts in sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests
-// take at most. The rest is for what connections hold: none of the three can fill the account.
+// The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most. What
+// connections hold may take two more. So none of the three can fill the account.
 const hashShare, keyShare = 3, 10
 
 // withDefaults replaces zero fields by their defaults.
@@ -95,8 +95,8 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	if c.MaxKeyBytes <= 0 {
 		c.MaxKeyBytes = DefaultMaxKeyBytes
 	}
-	if _, most, _ := c.Memory.Usage(); most > 0 {
-		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, most*hashShare/16), min(c.MaxKeyBytes, most*keyShare/16)
+	if _, maxMemory, _ := c.Memory.Usage(); maxMemory > 0 {
+		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, maxMemory*hashShare/16), min(c.MaxKeyBytes, maxMemory*keyShare/16)
 	}
 	return c
 }

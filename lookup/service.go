@@ -294,10 +294,10 @@ func (s *Service) WithRetentionInterval(interval *int) (*Service, error) {
 // clampTokens lowers a number of tokens to what the rules can compute with. No prompt is
 // that long. An aligned number stays aligned, any other stays unaligned.
 func (s *Service) clampTokens(n uint64, unaligned bool) int64 {
-	const most = math.MaxInt64 / 4
-	clamped := int64(min(n, most))
-	if n > most {
-		clamped -= most % s.coord.Alignment()
+	const maxTokens = math.MaxInt64 / 4
+	clamped := int64(min(n, maxTokens))
+	if n > maxTokens {
+		clamped -= maxTokens % s.coord.Alignment()
 	}
 	if unaligned && clamped%s.coord.Alignment() == 0 {
 		clamped++ // clamping has aligned it

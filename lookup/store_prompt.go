@@ -226,7 +226,7 @@ func (w *promptStore) checkHashes() error {
 			continue
 		}
 		chunk, _, ok := g.chunks.Next(0)
-		if ok && g.hash(chunk) >= w.first { // it is not in front of the hashes: is one after them?
+		if ok && g.hash(chunk) >= w.first { // it is not before the hashes: is one after them?
 			chunk, _, ok = g.chunks.Next(w.end / g.stride)
 		}
 		if ok {

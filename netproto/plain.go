@@ -15,7 +15,7 @@ var (
 	ourRefusal = appendCommand(nil, commandError, "\x03400")
 )
 
-// SetPlain makes the Reader serve the PLAIN mechanism of ZMTP beside NULL. It must be called before
+// SetPlain makes the Reader serve the PLAIN mechanism of ZMTP besides NULL. It must be called before
 // the first byte. Feed calls check at most once, with the username and password of a HELLO: 0 to 255
 // bytes each. They are borrowed, and overwritten after check returns. If it returns false, the peer
 // gets ERROR and Feed fails with ErrCredentials.

@@ -10,7 +10,7 @@
 // each reply by its envelope, checks the reply, and wakes the caller. A caller whose context ends
 // abandons its call: its slot stays until the reply comes, which is dropped.
 //
-// The writer dials when there is a call and no connection. In front of the first call it writes the
+// The writer dials when there is a call and no connection. Before the first call it writes the
 // setup: the token, the description of the pool, and a ping, which tells the limits. No answer is
 // given out before the replies to the setup are. A connection that breaks fails its calls.
 //
@@ -22,7 +22,7 @@
 //   - blob: the hashes or keys of a request, joined. head: the rest of it, encoded.
 //   - call: a request, how far it has come, and its answer.
 //   - in flight: written, and not answered.
-//   - setup: the requests in front of the first call of a connection.
+//   - setup: the requests before the first call of a connection.
 //
 // # Layout
 //

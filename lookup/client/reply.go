@@ -61,8 +61,8 @@ func numBoundaries(pool *api.Pool, tokens int64) int {
 	return len(pool.Groups)
 }
 
-// checkBoundary returns an errHit unless b is of a group, and in the block of it with the last token
-// of the hit: not before that token, nor after the block.
+// checkBoundary returns an errHit unless b is of a group of the pool, and lies between the last token of
+// the hit and the end of that token's block in the group.
 func checkBoundary(b coordinator.TailBoundary, tokens int64, pool *api.Pool) error {
 	if b.Tokens < tokens {
 		return fmt.Errorf("%w: tail boundary %d of a hit of %d tokens", errHit, b.Tokens, tokens)

@@ -8,7 +8,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// newSetup returns the requests that are written in front of the first one of a connection: the
+// newSetup returns the requests that are written before the first one of a connection: the
 // token and the description of the pool, if there are any, and a ping, which tells the server's
 // limits. All are in the same write, so they cost no round trip. mu is held.
 func (t *transport) newSetup(token string) (calls []*call) {

@@ -9,7 +9,7 @@ import (
 
 // admission bounds the bytes of hashes that all jobs hold. Small jobs have a quarter that larger ones
 // do not use, and no connection takes more than it leaves: n busy ones leave 1/(n+1). What
-// connections hold beside is charged in held.go. Safe for concurrent use.
+// else connections hold is charged in held.go. Safe for concurrent use.
 type admission struct {
 	max, maxLarge int64
 	memory        *lookup.MemoryAccount
@@ -30,8 +30,8 @@ const (
 // whose keys have the same account, RemoteConfig.MaxBytes.
 func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *admission {
 	a := &admission{max: maxJobBytes, memory: memory}
-	if _, most, _ := memory.Usage(); most > 0 {
-		a.max = min(a.max, most/2)
+	if _, maxMemory, _ := memory.Usage(); maxMemory > 0 {
+		a.max = min(a.max, maxMemory/2)
 	}
 	if backend != nil {
 		a.max = min(a.max, backend.Config().MaxBytes)
@@ -74,9 +74,9 @@ func (a *admission) free(n int64, small bool) {
 	a.memory.Free(n)
 }
 
-// addWithin adds n to sum. It returns false and adds nothing if most would be exceeded.
-func addWithin(sum *atomic.Int64, n, most int64) bool {
-	if sum.Add(n) <= most {
+// addWithin adds n to sum. It returns false and adds nothing if limit would be exceeded.
+func addWithin(sum *atomic.Int64, n, limit int64) bool {
+	if sum.Add(n) <= limit {
 		return true
 	}
 	sum.Add(-n)

@@ -19,7 +19,7 @@ type eventHandler struct {
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
-	if loop, isBell := c.Context().(*eventLoop); isBell {
+	if loop, isWakeSocket := c.Context().(*eventLoop); isWakeSocket {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.loops[c.EventLoop()] = loop
@@ -79,7 +79,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
 // has woken its event loop.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
-	if l, isBell := c.Context().(*eventLoop); isBell {
+	if l, isWakeSocket := c.Context().(*eventLoop); isWakeSocket {
 		_, _ = c.Discard(-1)
 		l.serve(h.server)
 		return gnet.None

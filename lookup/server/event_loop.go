@@ -13,22 +13,22 @@ import (
 // something to do without new bytes: jobs that have ended, or kept bytes. The loop serves some of these each
 // time it has polled its connections, so that connections that send little are served meanwhile.
 //
-// Tasks that are given to gnet run before it polls again. So the loop polls a socket, the bell, as if it
-// were a connection: a byte in it brings the loop here.
+// Tasks that are given to gnet run before it polls again. So the loop polls a socket, its wake socket, as if
+// it were a connection: a byte in it makes the loop call serve.
 type eventLoop struct {
 	metrics loopMetrics
-	bell    int // descriptor: what is written to it the loop reads
+	wakeFD  int // the other end of its wake socket
 
-	mu      sync.Mutex
-	waiting []*session // in order
-	rung    bool       // the byte has not been read
+	mu       sync.Mutex
+	waiting  []*session // in order
+	signaled bool       // the byte has not been read
 }
 
-// hangBells gives each event loop its bell. gnet hands connections to its loops in turn, and there are no
-// others yet.
-func (s *Server) hangBells() error {
+// openWakeSockets gives each event loop its wake socket. gnet hands connections to its loops in turn, and there
+// are no others yet.
+func (s *Server) openWakeSockets() error {
 	for range s.cfg.Loops {
-		if err := s.hangBell(); err != nil {
+		if err := s.openWakeSocket(); err != nil {
 			return fmt.Errorf("server: cannot wake an event loop: %w", err)
 		}
 	}
@@ -40,13 +40,13 @@ func (s *Server) hangBells() error {
 	return nil
 }
 
-// hangBell has the next event loop poll one end of a pair of sockets. OnOpen adds it to Server.loops.
-func (s *Server) hangBell() error {
+// openWakeSocket has the next event loop poll one end of a pair of sockets. OnOpen adds the loop to Server.loops.
+func (s *Server) openWakeSocket() error {
 	fds, err := socketPair()
 	if err != nil {
 		return err
 	}
-	s.bells = append(s.bells, fds[1])
+	s.wakeFDs = append(s.wakeFDs, fds[1])
 	if err := unix.SetNonblock(fds[1], true); err != nil {
 		return err
 	}
@@ -54,16 +54,16 @@ func (s *Server) hangBell() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, bell: fds[1]}) // it closes conn
+	_, err = s.engine.EnrollContext(conn, &eventLoop{metrics: loopMetrics{heldStep: s.heldStepOf()}, wakeFD: fds[1]}) // it closes conn
 	return err
 }
 
-// closeBells releases the descriptors. The loops have ended.
-func (s *Server) closeBells() {
-	for _, bell := range s.bells {
-		_ = unix.Close(bell)
+// closeWakeSockets closes the ends that the server has. The loops have ended.
+func (s *Server) closeWakeSockets() {
+	for _, fd := range s.wakeFDs {
+		_ = unix.Close(fd)
 	}
-	s.bells = nil
+	s.wakeFDs = nil
 }
 
 // push adds a session to those that wait for a turn. Any goroutine may call it.
@@ -73,15 +73,15 @@ func (l *eventLoop) push(s *session) {
 	if !s.queued {
 		s.queued = true
 		l.waiting = append(l.waiting, s)
-		l.ringLocked()
+		l.signalLocked()
 	}
 }
 
-// ringLocked brings the loop back after it has polled its connections. mu is held.
-func (l *eventLoop) ringLocked() {
-	if !l.rung {
-		l.rung = true
-		_, _ = unix.Write(l.bell, []byte{0}) // it has room for the only byte
+// signalLocked makes the loop call serve after it has polled its connections. mu is held.
+func (l *eventLoop) signalLocked() {
+	if !l.signaled {
+		l.signaled = true
+		_, _ = unix.Write(l.wakeFD, []byte{0}) // it has room for the only byte
 	}
 }
 
@@ -108,7 +108,7 @@ func (l *eventLoop) pop() (s *session) {
 	return s
 }
 
-// serve serves the sessions that wait, for about a turn. The loop calls it when the bell has rung.
+// serve serves the sessions that wait, for about a turn. The loop calls it when its wake socket has a byte.
 func (l *eventLoop) serve(server *Server) {
 	began := time.Now()
 	for s := l.pop(); s != nil; s = l.pop() {
@@ -124,7 +124,7 @@ func (l *eventLoop) serve(server *Server) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rung = false; len(l.waiting) > 0 {
-		l.ringLocked()
+	if l.signaled = false; len(l.waiting) > 0 {
+		l.signalLocked()
 	}
 }

@@ -14,7 +14,7 @@ import (
 // connections that hold most are closed.
 
 // updateHeld charges what the connection holds now. It returns errInFlight if memory is short and the
-// connection is one of those that send more than they are served.
+// connection has bytes kept because it sends more than it is served.
 func (s *session) updateHeld() error {
 	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+s.kept.held())
 	grown := held - s.held.Load()
@@ -131,19 +131,18 @@ func (s *session) updateUnsent() int {
 	return n
 }
 
-// maxHeldOf returns the bound of what connections hold: what the admission of jobs leaves of the account.
-// If that is also the account of a store, they have an eighth of it, and its keys the rest: see
-// RemoteConfig.Memory.
+// maxHeldOf returns the bound on what connections hold: the whole account, or an eighth of it if the keys of
+// a store are charged to the same account: see RemoteConfig.Memory.
 func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
-	_, most, _ := memory.Usage()
+	_, maxMemory, _ := memory.Usage()
 	switch {
-	case most <= 0:
+	case maxMemory <= 0:
 		return DefaultLimits().MaxMemory
 	case shared:
-		return most / 8
+		return maxMemory / 8
 	}
-	return most
+	return maxMemory
 }
 
-// held returns the bytes of memory that jobs hold beside their hashes.
+// held returns the bytes of memory that jobs hold apart from their hashes.
 func (js *jobs) held() int { return js.bytes + js.replyBytes }

@@ -101,7 +101,7 @@ func openSession(server *Server, conn replyWriter) *session {
 	server.mu.Lock()
 	loop := server.loops[nil]
 	if loop == nil {
-		loop = &eventLoop{bell: -1}
+		loop = &eventLoop{wakeFD: -1}
 		server.loops[nil] = loop
 	}
 	server.mu.Unlock()

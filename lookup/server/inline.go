@@ -61,8 +61,8 @@ func (s *session) checkHashes(q *netproto.Request) error {
 	if s.pool == nil {
 		return errNoPool
 	}
-	if most := s.server.limits.Load().MaxHashes; operations[q.Tag].lookup && q.NumHashes > most {
-		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", q.NumHashes, most), limit: int64(most)}
+	if limit := s.server.limits.Load().MaxHashes; operations[q.Tag].lookup && q.NumHashes > limit {
+		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", q.NumHashes, limit), limit: int64(limit)}
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
 		return fmt.Errorf("%w: hash_len %d, the pool has %d", errHashLen, q.HashLen, want)

@@ -31,7 +31,7 @@ type job struct {
 	neededBytes int             // bytes of hashes that can change the answer; no more are copied
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
-	bytes       int             // what it holds beside the hashes
+	bytes       int             // what it holds apart from the hashes
 	hashBytes   int             // bytes of hashes that were admitted
 	began       int64           // when the first byte arrived, in monotime
 	deadline    time.Time       // of its calls of a store, zero for none
@@ -67,7 +67,7 @@ type jobs struct {
 	closed    bool   // the connection is closed
 }
 
-// jobBytes is about what a job takes, beside what it copies.
+// jobBytes is about what a job takes, apart from what it copies.
 const jobBytes = 1 << 10
 
 // newJob returns a job for a request.

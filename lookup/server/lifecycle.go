@@ -116,7 +116,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
 	s.engine = engine
-	if err := s.hangBells(); err != nil { // Start stops the loops
+	if err := s.openWakeSockets(); err != nil { // Start stops the loops
 		closeAll(listeners)
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *Server) stop(why error) {
 			s.acceptor.tls.close()
 		}
 		s.cancel()
-		s.closeBells()
+		s.closeWakeSockets()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why

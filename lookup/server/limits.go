@@ -63,10 +63,10 @@ func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
 		logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
 		return &l
 	}
-	if most := capConnections(l.MaxConnections, files, descriptors); most < l.MaxConnections {
+	if capped := capConnections(l.MaxConnections, files, descriptors); capped < l.MaxConnections {
 		logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
-			"max_connections", most, "configured", l.MaxConnections, "open_files", files)
-		l.MaxConnections = most
+			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
+		l.MaxConnections = capped
 	}
 	return &l
 }

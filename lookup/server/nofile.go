@@ -5,16 +5,16 @@ import "golang.org/x/sys/unix"
 // capConnections lowers a bound on connections to what the limit of open files allows, if each
 // has a number of descriptors. It reserves a quarter of the limit, at least 64, for backends and
 // files, and for connections that are accepted only to be closed.
-func capConnections(most int, openFiles, descriptors uint64) int {
-	const least = 64
-	reserve := max(openFiles/4, least)
+func capConnections(maxConns int, openFiles, descriptors uint64) int {
+	const minReserve = 64
+	reserve := max(openFiles/4, minReserve)
 	if openFiles <= reserve {
-		return min(most, 1)
+		return min(maxConns, 1)
 	}
-	if allowed := (openFiles - reserve) / descriptors; uint64(most) > allowed {
+	if allowed := (openFiles - reserve) / descriptors; uint64(maxConns) > allowed {
 		return int(max(allowed, 1))
 	}
-	return most
+	return maxConns
 }
 
 // openFileLimit returns the soft limit of open files. Go's runtime raises it to the hard
@@ -25,7 +25,7 @@ func openFileLimit() (uint64, error) {
 	return limit.Cur, err
 }
 
-// descriptorsOf returns how many descriptors a connection has at most: one, or one and a pair of
+// descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of
 // sockets if a listener is one of TLS.
 func descriptorsOf(listeners []Listener) uint64 {
 	for i := range listeners {

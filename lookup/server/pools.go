@@ -388,8 +388,8 @@ func (ps *pools) unusedName(p *pool) string {
 		}
 		return r
 	}, model)
-	const most = 100 // bytes of the model's name
-	base := model[:min(len(model), most)] + "-" + p.digest[:8]
+	const maxModel = 100 // bytes
+	base := model[:min(len(model), maxModel)] + "-" + p.digest[:8]
 	for i, name := 1, base; ; i++ { // a client may have named another pool so
 		if ps.byName[name] == nil {
 			return name

@@ -78,7 +78,7 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
 	loops    map[gnet.EventLoop]*eventLoop
-	bells    []int // descriptors, of the loops
+	wakeFDs  []int // of the loops
 
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 

@@ -105,8 +105,8 @@ func wake(ses *session) error {
 // driven is a session whose event loop is the test.
 type driven struct {
 	*session
-	got  allReplies
-	bell int // the end of the loop's bell that the test reads
+	got        allReplies
+	wakeSocket int // of its event loop; the test reads it
 }
 
 // drive returns a session of a server that is not started. Workers serve its jobs.
@@ -120,7 +120,7 @@ func drive(t *testing.T, server *Server) *driven {
 	d.session = openSession(server, &d.got)
 	fds, err := socketPair()
 	require.NoError(t, err)
-	d.bell, d.loop = fds[0], &eventLoop{bell: fds[1]}
+	d.wakeSocket, d.loop = fds[0], &eventLoop{wakeFD: fds[1]}
 	t.Cleanup(func() {
 		d.close()
 		require.NoError(t, errors.Join(unix.Close(fds[0]), unix.Close(fds[1])))
@@ -131,11 +131,11 @@ func drive(t *testing.T, server *Server) *driven {
 // next gives the session its next turn, once a job has ended or it has kept bytes to be served.
 func (d *driven) next(t *testing.T) {
 	t.Helper()
-	_, err := unix.Read(d.bell, make([]byte, 1))
+	_, err := unix.Read(d.wakeSocket, make([]byte, 1))
 	require.NoError(t, err)
 	require.Same(t, d.session, d.loop.pop())
 	d.loop.mu.Lock()
-	d.loop.rung = false
+	d.loop.signaled = false
 	d.loop.mu.Unlock()
 	require.NoError(t, wake(d.session))
 }
