@@ -13,9 +13,9 @@ import (
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
-// errShortTime is the error of a call that timed out, but began with under half of its
-// request's timeout left while the backend was answering others: the request had
-// waited in the queue, or for rounds before. The breaker ignores it.
+// errShortTime is the error of a call that timed out, but began with under half of its request's
+// timeout left while the backend was answering others. The request had waited for a worker, or for
+// rounds before. The breaker ignores it.
 var errShortTime = errors.New("lookup: little time was left")
 
 // newBreaker returns the circuit breaker of a backend. It ignores calls that ended by our
@@ -61,9 +61,8 @@ func (r *remote) beginChange(ctx context.Context) (*breakerCall, error) {
 }
 
 // beginCall fails if the request's time is up or the breaker is open. Otherwise end must
-// be called. timeout is what the whole request has: if a burst is more than the backend
-// serves in that time, those that leave the queue last time out together, and that must
-// not open the breaker.
+// be called. timeout is that of the whole request. If a burst is more than the backend serves in
+// that time, the requests that get a worker last time out together. That must not open the breaker.
 func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
 	if err := c.ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
 		return nil, r.countLate(err)

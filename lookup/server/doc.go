@@ -4,11 +4,11 @@
 //
 // # What happens to a request
 //
-// An event loop reads the bytes of a connection and feeds them to its netproto.Reader, which calls the
-// session at the beginning of a request's hashes, for all of them, and at its end. Over the memory index a
-// lookup, a store, an evict or a ping is answered inline: its hashes are looked up as they arrive, and the
-// reply is written at the end of the turn. Everything else is a job: its request is copied, and a worker calls one
-// method of lookup.Service, over memory and over a store alike. A new kind of request is a row in package
+// An event loop reads the bytes of a connection and feeds them to its netproto.Reader. The reader calls
+// session.Begin when a request's hashes begin, Hashes for each piece of them, and End at the end of the
+// request. Over the memory index a lookup, a store, an evict or a ping is answered inline: its hashes are
+// looked up as they arrive. Replies are written at the end of the turn. Everything else is a job: its
+// request is copied, and a worker calls one method of lookup.Service, over memory and over a store alike. A new kind of request is a row in package
 // netproto, a row in the table operations, and a function.
 //
 // A memory lookup, from socket to reply:

@@ -46,8 +46,8 @@ func (s *session) leavePool() {
 }
 
 // setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-// described are the rules that the client has described, nil if it has named the pool or none: engines
-// that differ in nothing but their retention interval share a pool, and each stores by its own.
+// described are the rules that the client has described, nil if it has described none. Engines that differ
+// only in their retention interval share a pool, and each stores by its own interval.
 func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	s.pool, s.service = p, nil
 	s.stats.pool.Store(p)

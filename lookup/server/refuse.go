@@ -27,9 +27,9 @@ func (e *limitError) Error() string { return e.text }
 
 // refuse appends the refusal of a request about a pool, which may be nil, and counts it.
 //
-// The reference's lookup client reads one frame, so over ZMTP what it may ask gets the reference's reply,
-// and from vLLM 0.29.0 on a lookup that the reference would refuse gets a hit of 0 tokens. What only this
-// server refuses, such as a lookup without permission, a raw client is told.
+// The reference's lookup client reads one frame. So over ZMTP the requests that it makes get the reference's
+// reply: from vLLM 0.29.0 on a refused lookup is a hit of 0 tokens. A raw client gets that hit too, unless
+// the refusal is one that the reference does not have: no permission, or busy.
 func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) {
 	r := refusalOf(tag, err)
 	s.countRefused(r, err)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tlsTransport is the TCP connection below a tls.Conn. It has three jobs: a handshake holds a
-// place in computing while it computes but not while it waits; later reads do not wait (see readable); and
-// writes end if the peer reads nothing for a time.
+// tlsTransport is the TCP connection below a tls.Conn. It does three things. A handshake holds a
+// place in computing while it computes but not while it waits. Later reads do not wait: see readable.
+// Writes end if the peer reads nothing for a time.
 type tlsTransport struct {
 	*net.TCPConn
 	raw       syscall.RawConn
