@@ -58,7 +58,7 @@ func (s *Server) openWakeSocket() error {
 	return err
 }
 
-// closeWakeSockets closes the ends that the server has. The loops have ended.
+// closeWakeSockets closes the ends that the server has. The loops and the workers have ended.
 func (s *Server) closeWakeSockets() {
 	for _, fd := range s.wakeFDs {
 		_ = unix.Close(fd)

@@ -205,8 +205,8 @@ func (s *Server) stop(why error) {
 			s.acceptor.tls.close()
 		}
 		s.cancel()
-		s.closeWakeSockets()
-		s.workers.stop() // after the loops, which submit to them
+		s.workers.stop()     // after the loops, which submit to them
+		s.closeWakeSockets() // after the workers, which write to them
 		s.peers.flush(true)
 		s.err = why
 		close(s.done)
