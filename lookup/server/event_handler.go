@@ -64,7 +64,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	delete(s.sessions, ses)
 	s.mu.Unlock()
 	reason := closeReason(ses.reason.Load())
-	switch limit := s.limitError(ses, reason); {
+	switch limit := s.exceededLimit(ses, reason); {
 	case ses.closeErr != nil:
 		err = ses.closeErr
 	case limit != nil:

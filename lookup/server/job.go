@@ -190,7 +190,7 @@ func (s *session) startJob(j *job, q *netproto.Request) {
 	}
 	op := &operations[j.tag]
 	if j.err != nil {
-		s.endSetup(j)
+		s.undoSetup(j)
 		s.finish(j)
 		return
 	}
@@ -208,7 +208,7 @@ func (s *session) startJob(j *job, q *netproto.Request) {
 func (s *session) submit(j *job) {
 	op := &operations[j.tag]
 	if op.run == nil {
-		s.endJobOf(j)
+		s.settleJob(j)
 		return
 	}
 	js := &s.jobs
@@ -216,7 +216,7 @@ func (s *session) submit(j *job) {
 		js.ctx, js.cancel = context.WithCancel(s.server.ctx)
 	}
 	kind := computing
-	if b := s.server.backend; b != nil && op.asks {
+	if b := s.server.backend; b != nil && op.callsStore {
 		kind, j.deadline = reading, time.Now().Add(b.Config().Timeout)
 		if op.changes {
 			kind, j.deadline = writing, time.Now().Add(b.Config().WriteTimeout)
@@ -276,7 +276,7 @@ func (s *session) finishJobs() {
 	}
 	for _, j := range completed {
 		js.running--
-		s.endJobOf(j)
+		s.settleJob(j)
 	}
 	if j := js.change; j != nil && js.running == 0 && s.sendErr == nil {
 		js.change = nil
@@ -300,8 +300,8 @@ func (s *session) takeCompleted() []*job {
 	return completed
 }
 
-// endJobOf ends a job that has run.
-func (s *session) endJobOf(j *job) {
+// settleJob ends a job that has run: what it has found is applied to the connection, and it is answered.
+func (s *session) settleJob(j *job) {
 	if s.barrier == j {
 		s.barrier = nil
 	}
@@ -309,7 +309,7 @@ func (s *session) endJobOf(j *job) {
 		j.err = settle(s, j)
 	}
 	if j.err != nil {
-		s.endSetup(j)
+		s.undoSetup(j)
 	}
 	s.finish(j)
 }

@@ -14,11 +14,11 @@ import (
 // operation says how a kind of request is served. What frames it has is in package netproto, and
 // which permission it needs in package access.
 type operation struct {
-	inline  bool // over the memory index it is answered as it arrives, see inline.go
-	noPool  bool // it is served without a pool, too
-	lookup  bool // it looks up hashes: those that can change its answer are enough
-	asks    bool // over a store, it calls it
-	changes bool // it takes effect after what came before it, and before what follows
+	inline     bool // over the memory index it is answered as it arrives, see inline.go
+	noPool     bool // it is served without a pool, too
+	lookup     bool // it looks up hashes: those that can change its answer are enough
+	callsStore bool // if the pool is over a store
+	changes    bool // it takes effect after what came before it, and before what follows
 	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
 	run func(ctx context.Context, j *job) error
 	// settle applies to the connection what run has found. The event loop calls it. nil: nothing.
@@ -29,17 +29,17 @@ var operations [netproto.NumTags]operation
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: true, lookup: true, asks: true, run: runLookup},
-		netproto.TagExplain:     {lookup: true, asks: true, run: runExplain},
-		netproto.TagPlan:        {lookup: true, asks: true, run: runPlan},
+		netproto.TagLookup:      {inline: true, lookup: true, callsStore: true, run: runLookup},
+		netproto.TagExplain:     {lookup: true, callsStore: true, run: runExplain},
+		netproto.TagPlan:        {lookup: true, callsStore: true, run: runPlan},
 		netproto.TagLoadMask:    {run: runMasks},
 		netproto.TagStoreMask:   {run: runMasks},
 		netproto.TagLookupMask:  {run: runMasks},
-		netproto.TagStore:       {inline: true, asks: true, changes: true, run: runStore},
-		netproto.TagEvict:       {inline: true, asks: true, changes: true, run: runEvict},
-		netproto.TagStorePrompt: {asks: true, changes: true, run: runStorePrompt},
-		netproto.TagReset:       {asks: true, changes: true, run: runReset},
-		netproto.TagResetRank:   {asks: true, changes: true, run: runResetRank},
+		netproto.TagStore:       {inline: true, callsStore: true, changes: true, run: runStore},
+		netproto.TagEvict:       {inline: true, callsStore: true, changes: true, run: runEvict},
+		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
+		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
+		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},
 		netproto.TagPing:        {noPool: true, settle: settlePing},
 		netproto.TagStat:        {noPool: true, run: runStat},
 		netproto.TagPool:        {noPool: true, changes: true, run: runPool, settle: settlePool},

@@ -63,10 +63,10 @@ func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	}
 }
 
-// endSetup ends a pool or auth request that is refused. The connection then has no pool, or the credential
-// with which it began: requests that are already on their way must not be answered about another pool, or
-// by another credential.
-func (s *session) endSetup(j *job) {
+// undoSetup applies the refusal of a pool or auth request: the connection then has no pool, or the credential
+// with which it began. Requests that are already on their way must not be answered about another pool, or by
+// another credential.
+func (s *session) undoSetup(j *job) {
 	switch {
 	case j.tag == netproto.TagPool:
 		s.leavePool()

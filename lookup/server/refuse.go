@@ -140,7 +140,7 @@ func codeOf(tag netproto.Tag, err error) (code string, limit int64) {
 			return c.code, c.limit
 		}
 	}
-	if operations[tag].asks {
+	if operations[tag].callsStore {
 		return api.RefusalStoreFailed, 0
 	}
 	return api.RefusalBadRequest, 0

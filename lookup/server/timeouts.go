@@ -32,9 +32,9 @@ func (s *Server) closeOverdue() {
 	}
 }
 
-// limitError returns which limit the peer of a closed connection has passed, for the log. It
+// exceededLimit returns which limit the peer of a closed connection has passed, for the log. It
 // returns nil if the reason is no limit, or has an error of its own.
-func (s *Server) limitError(ses *session, reason closeReason) error {
+func (s *Server) exceededLimit(ses *session, reason closeReason) error {
 	limits := s.limits.Load()
 	switch reason {
 	case closedMemory:
