@@ -60,8 +60,8 @@ func (s *session) failAuth(credential string, why error) error {
 	return err
 }
 
-// settleAuth serves an auth request.
-func settleAuth(s *session, j *job) error {
+// applyAuth serves an auth request.
+func applyAuth(s *session, j *job) error {
 	c, err := s.authenticate("", j.q.Token)
 	clear(j.q.Token)
 	if err != nil {

@@ -46,7 +46,7 @@
 //   - job: a request that a worker answers.
 //   - barrier: the job after which nothing is read before it has ended.
 //   - admission: what bounds the hashes that jobs hold.
-//   - settle: to apply what a job has found to its connection, as a pool or a credential.
+//   - apply: to apply what a job has found, as a pool or a credential.
 //   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - settings: what may change of a listener while it listens: its rules and its TLS.

@@ -19,7 +19,7 @@ import (
 type job struct {
 	session *session
 	tag     netproto.Tag
-	q       netproto.Request // a copy, from endJob on
+	q       netproto.Request // a copy, from acceptJob on
 
 	// A pool or auth request after this one changes those of the connection, not these.
 	settings   *Settings          // of the listener, when it arrived
@@ -153,8 +153,8 @@ func (j *job) isSmall() bool {
 	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= smallBytes
 }
 
-// endJob begins to answer the request that has ended.
-func (s *session) endJob(q *netproto.Request) {
+// acceptJob begins to answer the request that has ended.
+func (s *session) acceptJob(q *netproto.Request) {
 	j := s.jobs.current
 	s.jobs.current = nil
 	if j == nil {
@@ -208,7 +208,7 @@ func (s *session) startJob(j *job, q *netproto.Request) {
 func (s *session) submit(j *job) {
 	op := &operations[j.tag]
 	if op.run == nil {
-		s.settleJob(j)
+		s.applyJob(j)
 		return
 	}
 	js := &s.jobs
@@ -276,7 +276,7 @@ func (s *session) finishJobs() {
 	}
 	for _, j := range completed {
 		js.running--
-		s.settleJob(j)
+		s.applyJob(j)
 	}
 	if j := js.change; j != nil && js.running == 0 && s.sendErr == nil {
 		js.change = nil
@@ -300,13 +300,13 @@ func (s *session) takeCompleted() []*job {
 	return completed
 }
 
-// settleJob ends a job that has run: what it has found is applied to the connection, and it is answered.
-func (s *session) settleJob(j *job) {
+// applyJob ends a job that has run: what it has found is applied to the connection, and it is answered.
+func (s *session) applyJob(j *job) {
 	if s.barrier == j {
 		s.barrier = nil
 	}
-	if settle := operations[j.tag].settle; j.err == nil && settle != nil {
-		j.err = settle(s, j)
+	if apply := operations[j.tag].apply; j.err == nil && apply != nil {
+		j.err = apply(s, j)
 	}
 	if j.err != nil {
 		s.undoSetup(j)

@@ -14,36 +14,45 @@ import (
 // operation says how a kind of request is served. What frames it has is in package netproto, and
 // which permission it needs in package access.
 type operation struct {
-	inline     bool // over the memory index it is answered as it arrives, see inline.go
+	inline     inlineKind
 	noPool     bool // it is served without a pool, too
 	lookup     bool // it looks up hashes: those that can change its answer are enough
 	callsStore bool // if the pool is over a store
 	changes    bool // it takes effect after what came before it, and before what follows
 	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
 	run func(ctx context.Context, j *job) error
-	// settle applies to the connection what run has found. The event loop calls it. nil: nothing.
-	settle func(s *session, j *job) error
+	// apply applies to the connection what run has found. The event loop calls it. nil: nothing.
+	apply func(s *session, j *job) error
 }
+
+// inlineKind says when a request is answered as it arrives: see inline.go.
+type inlineKind uint8
+
+const (
+	never inlineKind = iota
+	overMemory
+	always
+)
 
 var operations [netproto.NumTags]operation
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: true, lookup: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, callsStore: true, run: runExplain},
 		netproto.TagPlan:        {lookup: true, callsStore: true, run: runPlan},
 		netproto.TagLoadMask:    {run: runMasks},
 		netproto.TagStoreMask:   {run: runMasks},
 		netproto.TagLookupMask:  {run: runMasks},
-		netproto.TagStore:       {inline: true, callsStore: true, changes: true, run: runStore},
-		netproto.TagEvict:       {inline: true, callsStore: true, changes: true, run: runEvict},
+		netproto.TagStore:       {inline: overMemory, callsStore: true, changes: true, run: runStore},
+		netproto.TagEvict:       {inline: overMemory, callsStore: true, changes: true, run: runEvict},
 		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
 		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
 		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},
-		netproto.TagPing:        {noPool: true, settle: settlePing},
+		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing},
 		netproto.TagStat:        {noPool: true, run: runStat},
-		netproto.TagPool:        {noPool: true, changes: true, run: runPool, settle: settlePool},
-		netproto.TagAuth:        {noPool: true, changes: true, settle: settleAuth},
+		netproto.TagPool:        {noPool: true, changes: true, run: runPool, apply: applyPool},
+		netproto.TagAuth:        {noPool: true, changes: true, apply: applyAuth},
 		netproto.TagUnknown:     {noPool: true},
 	}
 }
@@ -181,7 +190,7 @@ func runStorePrompt(ctx context.Context, j *job) error {
 	return nil
 }
 
-func settlePing(s *session, j *job) error {
+func applyPing(s *session, j *job) error {
 	j.done(s.server.pingReply(&j.q))
 	return nil
 }

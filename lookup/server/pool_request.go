@@ -31,8 +31,8 @@ func runPool(_ context.Context, j *job) (err error) {
 	return err
 }
 
-// settlePool makes the found pool the one that later requests are about.
-func settlePool(s *session, j *job) error {
+// applyPool makes the found pool the one that later requests are about.
+func applyPool(s *session, j *job) error {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
 	j.found = nil

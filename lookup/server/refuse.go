@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hitline/hitline/backend"
@@ -146,23 +145,8 @@ func codeOf(tag netproto.Tag, err error) (code string, limit int64) {
 	return api.RefusalBadRequest, 0
 }
 
-// encodeRefusal returns a refusal in JSON. A flood of plain ones must be cheap.
+// encodeRefusal returns a refusal in JSON.
 func encodeRefusal(r *api.Refusal) []byte {
-	if r.Differences != nil || r.Parts != nil {
-		text, _ := json.Marshal(r) // numbers and texts
-		return text
-	}
-	text := make([]byte, 0, 96)
-	text = append(append(text, `{"refusal":"`...), r.Refusal...)
-	text = append(append(text, `","request":"`...), r.Request...)
-	text = append(text, '"')
-	for _, n := range [...]struct {
-		name  string
-		value int64
-	}{{"frame", int64(r.Frame)}, {"limit", r.Limit}} {
-		if n.value != 0 {
-			text = strconv.AppendInt(append(append(append(text, `,"`...), n.name...), `":`...), n.value, 10)
-		}
-	}
-	return append(text, '}')
+	text, _ := json.Marshal(r) // numbers and texts
+	return text
 }

@@ -249,10 +249,8 @@ func (s *session) Begin(q *netproto.Request) bool {
 // answersInline reports whether a request that begins now is answered as it arrives. One that comes
 // after a pending job is a job, too: their effects and replies have an order.
 func (s *session) answersInline(tag netproto.Tag) bool {
-	if s.inFlight.Load() > 0 {
-		return false
-	}
-	return tag == netproto.TagPing || operations[tag].inline && s.server.backend == nil
+	kind := operations[tag].inline
+	return s.inFlight.Load() == 0 && (kind == always || kind == overMemory && s.server.backend == nil)
 }
 
 // Hashes implements netproto.Handler.
@@ -281,7 +279,7 @@ func (s *session) End(q *netproto.Request) bool {
 	case s.inline.active || s.endsInline(q):
 		s.endInline(q)
 	default:
-		s.endJob(q)
+		s.acceptJob(q)
 	}
 	s.denied = nil
 	s.flush(flushAt)
