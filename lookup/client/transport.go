@@ -214,18 +214,20 @@ func (t *transport) write(large *call) error {
 	t.bufs = t.parts[:]
 	if !t.socket { // an interrupted TLS connection cannot go on
 		t.parts[1] = slices.Clone(large.blob)
-		t.finishBlob(large)
-	}
-	for {
+		t.finishBlob(large) // from here on the call may be another's
 		_, err := t.bufs.WriteTo(t.conn)
-		if err == nil || !t.interrupted(large) {
-			t.finishBlob(large)
-			return err
-		}
-		last := len(t.bufs) - 1
-		t.bufs[last] = slices.Clone(t.bufs[last])
-		t.finishBlob(large)
+		return err
 	}
+	_, err := t.bufs.WriteTo(t.conn)
+	if err == nil || !t.interrupted(large) {
+		t.finishBlob(large)
+		return err
+	}
+	last := len(t.bufs) - 1
+	t.bufs[last] = slices.Clone(t.bufs[last])
+	t.finishBlob(large) // from here on the call may be another's
+	_, err = t.bufs.WriteTo(t.conn)
+	return err
 }
 
 // interrupted reports whether a call whose blob is being written was abandoned.

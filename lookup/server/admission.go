@@ -7,12 +7,12 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// admission bounds the bytes of hashes that all jobs hold. Small jobs have a quarter that larger ones
-// do not use, and no connection takes more than it leaves: n busy ones leave 1/(n+1). What
-// else connections hold is charged in held.go. Safe for concurrent use.
+// admission bounds the bytes of hashes of all jobs that have arrived and have no reply. Small jobs have a
+// quarter that larger ones do not use, and no connection takes more than it leaves: n busy ones leave
+// 1/(n+1). What else connections hold, and requests that still arrive, is charged in held.go. Safe for
+// concurrent use.
 type admission struct {
 	max, maxLarge int64
-	memory        *lookup.MemoryAccount
 	all, large    atomic.Int64 // bytes
 }
 
@@ -29,7 +29,7 @@ const (
 // newAdmission returns the admission of jobs. They take at most half of the account; over a store,
 // whose keys have the same account, RemoteConfig.MaxBytes.
 func newAdmission(memory *lookup.MemoryAccount, backend *lookup.SharedBackend) *admission {
-	a := &admission{max: maxJobBytes, memory: memory}
+	a := &admission{max: maxJobBytes}
 	if _, maxMemory, _ := memory.Usage(); maxMemory > 0 {
 		a.max = min(a.max, maxMemory/2)
 	}
@@ -55,7 +55,7 @@ func (a *admission) admit(n int64, small bool, held int64) bool {
 		return false
 	}
 	all := a.all.Add(n)
-	if all <= a.max && (held == 0 || held+n <= a.max-all) && a.memory.Reserve(n) {
+	if all <= a.max && (held == 0 || held+n <= a.max-all) {
 		return true
 	}
 	a.all.Add(-n)
@@ -71,7 +71,6 @@ func (a *admission) free(n int64, small bool) {
 	if !small {
 		a.large.Add(-n)
 	}
-	a.memory.Free(n)
 }
 
 // addWithin adds n to sum. It returns false and adds nothing if limit would be exceeded.

@@ -12,16 +12,13 @@ import (
 
 // TestAdmissionOfSizes fills what large jobs may have: small ones have the rest.
 func TestAdmissionOfSizes(t *testing.T) {
-	memory := lookup.NewMemoryAccount(2000)
-	a := newAdmission(memory, nil)
+	a := newAdmission(lookup.NewMemoryAccount(2000), nil)
 	require.EqualValues(t, 1000, a.max)
 	require.True(t, a.admit(400, false, 0))
 	require.True(t, a.admit(350, false, 0), "three quarters")
 	require.False(t, a.admit(1, false, 0))
 	require.True(t, a.admit(250, true, 0), "the last quarter")
 	require.False(t, a.admit(1, true, 0))
-	bytes, _, _ := memory.Usage()
-	require.EqualValues(t, 1000, bytes)
 
 	a.free(250, true)
 	require.False(t, a.admit(250, false, 0), "it is for small ones")
@@ -30,8 +27,6 @@ func TestAdmissionOfSizes(t *testing.T) {
 	a.free(350, false)
 	a.free(400, false)
 	require.Zero(t, a.all.Load()+a.large.Load())
-	bytes, _, _ = memory.Usage()
-	require.Zero(t, bytes)
 }
 
 // TestAdmissionOfAConnection has connections take as much as they can: each leaves for others as much as
@@ -46,16 +41,6 @@ func TestAdmissionOfAConnection(t *testing.T) {
 		require.Equal(t, want, held, "connection %d", i)
 	}
 	require.True(t, a.admit(120, true, 0), "one request of a connection needs only room")
-}
-
-// TestAdmissionOfMemory has connections hold so much that the account has no room for jobs.
-func TestAdmissionOfMemory(t *testing.T) {
-	memory := lookup.NewMemoryAccount(2000)
-	a := newAdmission(memory, nil)
-	memory.Charge(1990)
-	require.False(t, a.admit(11, false, 0))
-	require.Zero(t, a.all.Load()+a.large.Load())
-	require.True(t, a.admit(10, false, 0))
 }
 
 // TestAdmissionTellsWhatIsTooLarge announces more hashes than a job will ever be given.

@@ -358,6 +358,7 @@ func TestAuthorizationGoneInARequest(t *testing.T) {
 			require.EqualValues(t, 200, server.Stat().Stored, "what has arrived before")
 			if c.then != 0 {
 				require.Equal(t, 2, got.count(t))
+				require.Contains(t, got.String(), `{"refusal":"partly_done","request":"store"`, "200 keys are stored")
 				require.Equal(t, map[string]int64{"store": 1, "reset": 1}, server.Stat().NotAllowed)
 			} else {
 				require.Zero(t, got.Len())

@@ -69,7 +69,7 @@ var reasons = [numReasons]struct {
 	closedSlowReader:       {"slow_reader", errSlowReader},
 	closedInFlight:         {"in_flight", errInFlight},
 	closedWriteTimeout:     {"write_timeout", nil},
-	closedMemory:           {"memory", nil},
+	closedMemory:           {"memory", errMemory},
 	closedMessageTimeout:   {"message_timeout", nil},
 	closedHandshakeTimeout: {"handshake_timeout", nil},
 	closedHeartbeatTimeout: {"heartbeat_timeout", nil},

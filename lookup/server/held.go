@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
@@ -13,8 +14,8 @@ import (
 // account is over its bound, or all connections together hold more than their part of it, the
 // connections that hold most are closed.
 
-// updateHeld charges what the connection holds now. It returns errInFlight if memory is short and the
-// connection has bytes kept because it sends more than it is served.
+// updateHeld charges what the connection holds now. It returns errMemory if memory is short and the
+// connection has more kept than a client may have in flight.
 func (s *session) updateHeld() error {
 	held := s.unsent.Load() + int64(s.reader.Held()+s.inline.held()+s.jobs.held()+s.kept.held())
 	grown := held - s.held.Load()
@@ -26,8 +27,9 @@ func (s *session) updateHeld() error {
 		return nil
 	}
 	s.server.signalOverMemory()
-	if s.kept.size > 0 && s.barrier == nil {
-		return errInFlight
+	if s.kept.size > maxInFlightBytes {
+		s.server.memory.Refuse()
+		return errMemory
 	}
 	return nil
 }
@@ -66,8 +68,9 @@ func (s *Server) signalOverMemory() {
 	}
 }
 
-// closeLargest closes connections, those that hold most first, until the account is within its
-// bound. Their memory is free once their event loops have closed them.
+// closeLargest closes connections until the account is within its bound: first those whose peers have left a
+// request unfinished or replies unread for a second, then the others, and of either those that hold most. Their
+// memory is free once their event loops have closed them.
 func (s *Server) closeLargest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,11 +93,16 @@ func (s *Server) closeLargest() {
 	if over <= 0 {
 		return
 	}
-	held := make(map[*session]int64, len(open)) // what they hold changes meanwhile
+	held, late := make(map[*session]int64, len(open)), map[*session]int{} // which change meanwhile
 	for _, ses := range open {
 		held[ses] = ses.held.Load()
+		if isLate(ses.messageSince.Load()) || isLate(ses.unsentSince.Load()) {
+			late[ses] = 1
+		}
 	}
-	slices.SortFunc(open, func(a, b *session) int { return cmp.Compare(held[b], held[a]) })
+	slices.SortFunc(open, func(a, b *session) int {
+		return cmp.Or(cmp.Compare(late[b], late[a]), cmp.Compare(held[b], held[a]))
+	})
 	for _, ses := range open {
 		if over <= 0 {
 			return
@@ -105,6 +113,9 @@ func (s *Server) closeLargest() {
 		_ = s.sessions[ses].Close() // it is being closed already
 	}
 }
+
+// isLate reports whether a time in monotime, 0 for none, is more than a second ago.
+func isLate(since int64) bool { return since != 0 && monotime.Now()-since > int64(time.Second) }
 
 // updateUnsent sets unsent and returns it. It sets unsentSince anew when the
 // kernel has accepted some of the replies.
@@ -139,10 +150,16 @@ func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
 	case maxMemory <= 0:
 		return DefaultLimits().MaxMemory
 	case shared:
-		return maxMemory / 8
+		return maxMemory * 5 / 16
 	}
 	return maxMemory
 }
 
-// held returns the bytes of memory that jobs hold apart from their hashes.
-func (js *jobs) held() int { return js.bytes + js.replyBytes }
+// held returns the bytes of memory that jobs hold.
+func (js *jobs) held() int {
+	n := js.bytes + js.replyBytes + js.hashBytes
+	if js.current != nil && js.current.copied != nil {
+		n += len(js.current.copied.B)
+	}
+	return n
+}

@@ -32,7 +32,7 @@ type job struct {
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
 	bytes       int             // what it holds apart from the hashes
-	hashBytes   int             // bytes of hashes that were admitted
+	admitted    int             // bytes of hashes that were admitted
 	began       int64           // when the first byte arrived, in monotime
 	deadline    time.Time       // of its calls of a store, zero for none
 
@@ -122,13 +122,6 @@ func (j *job) addHashes(hashes []byte) (wanted bool) {
 		j.copied = bufpool.GetFor(j.neededBytes)
 	}
 	hashes = hashes[:min(len(hashes), j.neededBytes-len(j.copied.B))]
-	if !s.server.admission.admit(int64(len(hashes)), j.neededBytes <= smallBytes, int64(s.jobs.hashBytes-j.hashBytes)) {
-		j.err = fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
-		j.free()
-		return false
-	}
-	s.jobs.hashBytes += len(hashes)
-	j.hashBytes += len(hashes)
 	if len(hashes) > cap(j.copied.B)-len(j.copied.B) {
 		// append grows a large array by a quarter, and so copies the hashes of a long prompt
 		// six times. Doubling copies them less often.
@@ -164,10 +157,24 @@ func (s *session) acceptJob(q *netproto.Request) {
 	if problem := s.problemOf(q); problem != nil {
 		j.err = problem
 	}
+	if j.err == nil && j.copied != nil {
+		j.err = j.admit()
+	}
 	if q.Tag == netproto.TagStat {
 		s.publishReplies()
 	}
 	s.startJob(j, q)
+}
+
+// admit has the hashes of a job, which have arrived, admitted.
+func (j *job) admit() error {
+	js, n := &j.session.jobs, len(j.copied.B)
+	if !j.session.server.admission.admit(int64(n), j.neededBytes <= smallBytes, int64(js.hashBytes)) {
+		return fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
+	}
+	j.admitted = n
+	js.hashBytes += n
+	return nil
 }
 
 // finishAsJob makes a job of a lookup whose hashes have been looked up: its answer takes long.
@@ -325,17 +332,19 @@ func (j *job) release() {
 
 // free frees the copied hashes.
 func (j *job) free() {
-	if j.copied != nil {
-		j.session.server.admission.free(int64(len(j.copied.B)), j.neededBytes <= smallBytes)
-		j.copied.Release()
-		j.copied = nil
+	if j.copied == nil {
+		return
 	}
+	if j.admitted > 0 {
+		j.session.server.admission.free(int64(j.admitted), j.neededBytes <= smallBytes)
+	}
+	j.copied.Release()
+	j.copied = nil
 }
 
 // dropCurrent drops the job that is being received.
 func (s *session) dropCurrent() {
 	if j := s.jobs.current; j != nil {
-		s.jobs.hashBytes -= j.hashBytes
 		j.release()
 		s.jobs.current = nil
 	}

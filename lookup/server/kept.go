@@ -50,6 +50,7 @@ func (k *keptBytes) drop(n int) {
 // release removes all bytes.
 func (k *keptBytes) release() {
 	for _, c := range k.chunks {
+		clear(c[:]) // there may be a token in it
 		keptChunks.Put(c)
 	}
 	*k = keptBytes{}

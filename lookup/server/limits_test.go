@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -132,5 +133,26 @@ func TestSlowSender(t *testing.T) {
 			require.Less(t, <-sent, len(c.bytes))
 			lookuptest.Eventually(t, "counted", func() bool { return server.closed[c.reason].Load() == 1 })
 		})
+	}
+}
+
+// A lower limit is for connections that come: those that are open were told the one before.
+func TestLowerLimitClosesNone(t *testing.T) {
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "exists", "")
+	server := startRemote(t, store, patient, Limits{MaxInFlight: 20})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	const before = 15
+	for i := range before {
+		p.Send(t, lookupOf(fmt.Sprint(i), lookuptest.Chain(fmt.Sprint(i), 2, 32)))
+	}
+	lookuptest.Eventually(t, "all wait", func() bool { return server.Stat().InFlight == before })
+	require.NoError(t, server.SetLimits(Limits{MaxInFlight: 5}))
+	p.Send(t, lookupOf("one more", lookuptest.Chain("more", 2, 32)))
+	p.Expect(t, "one more 00")
+	close(gate.Open)
+	for range before {
+		_, body, _ := p.Reply(t)
+		require.Equal(t, hitText(0), body)
 	}
 }

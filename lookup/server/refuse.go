@@ -59,17 +59,16 @@ func statusOf(tag netproto.Tag, r *api.Refusal) byte {
 func (s *session) countRefused(r *api.Refusal, err error) {
 	s.metrics.failed.Add(1)
 	add(&s.stats.refused, 1)
-	switch r.Refusal {
-	case api.RefusalBusy:
+	denied := (*notAllowedError)(nil)
+	switch {
+	case r.Refusal == api.RefusalBusy:
 		s.metrics.busy.Add(1)
-	case api.RefusalNotAuthenticated: // which failAuth has logged
+	case r.Refusal == api.RefusalNotAuthenticated: // which failAuth has logged
 		return
-	case api.RefusalNotAllowed:
-		if refused := (*notAllowedError)(nil); errors.As(err, &refused) {
-			s.server.notAllowed[refused.tag].Add(1)
-			s.server.peers.notAllowed(s.peer, refused.name, s.listener.addr, err)
-			return
-		}
+	case errors.As(err, &denied):
+		s.server.notAllowed[denied.tag].Add(1)
+		s.server.peers.notAllowed(s.peer, denied.name, s.listener.addr, err)
+		return
 	}
 	s.server.peers.requestFailed(s.peer, err)
 }
@@ -109,7 +108,6 @@ var codes = []struct {
 	limit int64 // that is exceeded, 0 if it is no fixed number
 	errs  []error
 }{
-	{api.RefusalPartlyDone, 0, []error{api.ErrPartlyDone}},
 	{api.RefusalNotAuthenticated, 0, []error{errNotAuthenticated}},
 	{api.RefusalNoPool, 0, []error{errNoPool, errUnknownPool, errNotOfTenant}},
 	{api.RefusalPoolDiffers, 0, []error{errPoolDiffers}},
@@ -129,6 +127,8 @@ var codes = []struct {
 // codeOf returns the code of an error, and the limit that it exceeds if that is a fixed number.
 func codeOf(tag netproto.Tag, err error) (code string, limit int64) {
 	switch {
+	case errors.Is(err, api.ErrPartlyDone):
+		return api.RefusalPartlyDone, 0
 	case errors.As(err, new(*notAllowedError)):
 		return api.RefusalNotAllowed, 0
 	case errors.As(err, new(*limitError)):

@@ -272,28 +272,32 @@ func TestRemoteReadOnly(t *testing.T) {
 	require.Zero(t, st.Stored)
 }
 
-// TestRemoteMaxBytes fills RemoteConfig.MaxBytes with half-received requests.
+// TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store. One that has not
+// arrived whole takes nothing of it.
 func TestRemoteMaxBytes(t *testing.T) {
-	keys := lookuptest.Chain("a", 100, 32)
-	store := lookuptest.Filled(t, keys)
+	here, others := oneBlock("here"), lookuptest.Chain("a", 100, 32)
+	store, gate := holdOthers(t, here)
 	cfg := patient
 	cfg.MaxBytes = 5000
 	server := startRemote(t, store, cfg, Limits{})
-	half, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := lookupOf("", keys)
+	half, waits, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+	msg := lookupOf("", others)
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "half is there", func() bool { return server.admission.all.Load() > 3000 })
-	p.Send(t, lookupOf("", keys), storeOf("", netproto.TagStore, keys), lookupOf("", keys[:320]))
-	p.Expect(t, "00", "00", hitText(10))
+	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 3000 })
+	waits.Send(t, msg)
+	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.admission.all.Load() == 3200 })
+	p.Send(t, msg, storeOf("", netproto.TagStore, others), lookupOf("", here))
+	p.Expect(t, "00", "00", hitText(1))
 	require.EqualValues(t, 2, server.Stat().Busy)
+	close(gate.Open)
+	waits.Expect(t, hitText(0))
+	lookuptest.Eventually(t, "nothing is left", func() bool { return server.admission.all.Load() == 0 })
 	half.Send(t, msg[len(msg)-3:])
-	half.Expect(t, hitText(100))
-	p.Send(t, lookupOf("", keys))
-	p.Expect(t, hitText(100))
+	half.Expect(t, hitText(0))
 	half.Send(t, msg[:len(msg)-3])
-	lookuptest.Eventually(t, "again", func() bool { return server.admission.all.Load() > 3000 })
+	lookuptest.Eventually(t, "again", func() bool { return server.heldBytes() > 3000 })
 	require.NoError(t, half.Close())
-	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.admission.all.Load() == 0 })
+	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.heldBytes() < 3000 })
 }
 
 func TestRemoteMaxInFlight(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 // queueReply queues a job after those with an equal envelope. It returns false if the connection
 // has twice the requests in flight that it may have: it is to be closed then.
 func (s *session) queueReply(j *job) bool {
-	if int(s.inFlight.Load()) >= 2*s.server.limits.Load().MaxInFlight {
+	if int(s.inFlight.Load()) >= 2*max(s.told.MaxInFlight, s.server.limits.Load().MaxInFlight) {
 		j.release()
 		s.sendErr = errInFlight
 		return false
@@ -44,6 +44,7 @@ var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
 // first, and then the replies that waited for it.
 func (s *session) finish(j *job) {
 	j.release()
+	clear(j.q.Token)
 	j.answered = true
 	if j.behind {
 		s.jobs.replyBytes += len(j.reply)
@@ -68,7 +69,7 @@ func (s *session) finish(j *job) {
 func (s *session) writeReply(j *job) {
 	js := &s.jobs
 	js.bytes -= j.bytes
-	js.hashBytes -= j.hashBytes
+	js.hashBytes -= j.admitted
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if j.err != nil {

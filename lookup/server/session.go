@@ -24,6 +24,7 @@ type session struct {
 	server *Server
 	authorization
 	pool    *pool           // that its requests are about, nil if none
+	told    *Limits         // in effect when it was opened
 	service *lookup.Service // of the pool, with the retention interval of the engine; nil if none
 	reader  *netproto.Reader
 
@@ -79,7 +80,7 @@ type replyWriter interface {
 func newSession(server *Server, loop *eventLoop, conn replyWriter, p *pendingConn) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
+	s := &session{server: server, told: of, conn: conn, loop: loop, metrics: &loop.metrics, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
@@ -232,6 +233,7 @@ func (s *session) flush(minBytes int) {
 var (
 	errConnGone   = errors.New("server: connection is gone")
 	errSlowReader = errors.New("server: peer does not read its replies")
+	errMemory     = errors.New("server: memory is short, and more is kept for this connection than it may have in flight")
 	errInFlight   = errors.New("server: more is in flight than limits.max_in_flight and the limits of a message allow")
 )
 

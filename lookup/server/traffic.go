@@ -126,8 +126,9 @@ func (s *session) isKeeping() bool { return s.barrier != nil || s.kept.size > 0 
 // its share of requests here; one that has is closed.
 func (s *session) keep(p []byte) error {
 	s.kept.append(p)
+	clear(p) // there may be a token in it
 	s.keeping.Store(true)
-	if limits := s.server.limits.Load(); int64(s.kept.size) > limits.MaxMessage+maxInFlightBytes {
+	if int64(s.kept.size) > s.told.MaxMessage+maxInFlightBytes {
 		return errInFlight
 	}
 	if s.barrier == nil {
