@@ -204,8 +204,10 @@ func (s *soakServer) tryStart() error {
 		_ = s.cmd.Wait()
 		return fmt.Errorf("the server did not start: %s", s.log)
 	}
-	s.addrs = strings.Fields(line)
-	s.cfg.Listen = s.addrs
+	if s.addrs == nil { // later incarnations have the same, and workers read them
+		s.addrs = strings.Fields(line)
+		s.cfg.Listen = s.addrs
+	}
 	s.mu.Lock()
 	close(s.up)
 	s.mu.Unlock()
