@@ -75,14 +75,9 @@ func (s *session) readOn(fd, n int) error {
 	return nil
 }
 
-// nextRead returns how many bytes to read on: of hashes many, of requests that may be small and
-// many as few as gnet reads.
-func (s *session) nextRead() int {
-	if left := s.reader.BlobLeft(); left > 0 {
-		return min(left, readOnBuffer)
-	}
-	return readBuffer
-}
+// nextRead returns how many bytes to read on: many of the hashes that are missing, but no fewer than gnet
+// reads, since a read that is not filled is the last.
+func (s *session) nextRead() int { return min(max(s.reader.BlobLeft(), readBuffer), readOnBuffer) }
 
 // receive serves the next bytes of the connection. It returns an error if the connection must be
 // closed. p is borrowed until it returns.
