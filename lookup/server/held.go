@@ -10,9 +10,8 @@ import (
 )
 
 // What a connection holds is charged to the account of the server: replies that the peer has
-// not read, bytes that wait for a turn, and what an unfinished request has grown. If the
-// account is over its bound, or all connections together hold more than their part of it, the
-// connections that hold most are closed.
+// not read, bytes that wait for a turn, unfinished requests and jobs. If the account is over its
+// bound, or all connections together hold more than their part of it, some are closed: see closeLargest.
 
 // updateHeld charges what the connection holds now. It returns errMemory if memory is short and the
 // connection has more kept than a client may have in flight.
@@ -142,8 +141,8 @@ func (s *session) updateUnsent() int {
 	return n
 }
 
-// maxHeldOf returns the bound on what connections hold: the whole account, or an eighth of it if the keys of
-// a store are charged to the same account: see RemoteConfig.Memory.
+// maxHeldOf returns the bound on what connections hold: the whole account, or five sixteenths of it if the
+// keys of a store are charged to the same account: see RemoteConfig.Memory.
 func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
 	_, maxMemory, _ := memory.Usage()
 	switch {

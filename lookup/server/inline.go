@@ -123,7 +123,11 @@ func (s *session) replyInline(q *netproto.Request) error {
 
 // appendHit appends the reply to a lookup.
 func appendHit(dst, envelope []byte, hit api.Hit) []byte {
-	dst = netproto.AppendTailHit(dst, envelope, uint32(hit.Tokens), len(hit.TailBoundaries))
+	return appendTailBoundaries(netproto.AppendTailHit(dst, envelope, uint32(hit.Tokens), len(hit.TailBoundaries)), hit)
+}
+
+// appendTailBoundaries appends those of a hit whose tokens are in dst.
+func appendTailBoundaries(dst []byte, hit api.Hit) []byte {
 	for _, b := range hit.TailBoundaries {
 		dst = netproto.AppendTailBoundary(dst, uint32(b.Group), uint32(b.Tokens))
 	}

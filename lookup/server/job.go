@@ -195,12 +195,11 @@ func (s *session) startJob(j *job, q *netproto.Request) {
 	if !s.queueReply(j) {
 		return
 	}
-	op := &operations[j.tag]
 	if j.err != nil {
-		s.undoSetup(j)
-		s.finish(j)
+		s.applyJob(j)
 		return
 	}
+	op := &operations[j.tag]
 	if op.changes || j.query != nil {
 		s.barrier = j
 	}
@@ -307,7 +306,8 @@ func (s *session) takeCompleted() []*job {
 	return completed
 }
 
-// applyJob ends a job that has run: what it has found is applied to the connection, and it is answered.
+// applyJob ends a job that has run or is refused: what it has found is applied to the connection, and it is
+// answered.
 func (s *session) applyJob(j *job) {
 	if s.barrier == j {
 		s.barrier = nil
@@ -327,11 +327,6 @@ func (j *job) release() {
 		j.query.Release()
 		j.query = nil
 	}
-	j.free()
-}
-
-// free frees the copied hashes.
-func (j *job) free() {
 	if j.copied == nil {
 		return
 	}

@@ -89,10 +89,7 @@ func runPlan(ctx context.Context, j *job) error {
 		return err
 	}
 	j.isHit, j.reply = true, netproto.AppendPlanReply(j.reply, j.q.Envelope, uint32(plan.Hit.Tokens), len(plan.Hit.TailBoundaries))
-	for _, b := range plan.Hit.TailBoundaries {
-		j.reply = netproto.AppendTailBoundary(j.reply, uint32(b.Group), uint32(b.Tokens))
-	}
-	j.reply = netproto.AppendFrame(j.reply, encodeMasks(plan.Masks), false)
+	j.reply = netproto.AppendFrame(appendTailBoundaries(j.reply, plan.Hit), encodeMasks(plan.Masks), false)
 	return nil
 }
 
