@@ -668,10 +668,7 @@ class _Requests:
         assert self._sock is not None
         if self._is_tls or isinstance(self._target, str) or self._token_warned:
             return
-        with contextlib.suppress(OSError, ValueError):  # the connection is lost
-            peer = ipaddress.ip_address(self._sock.getpeername()[0])
-            if (getattr(peer, "ipv4_mapped", None) or peer).is_loopback:
-                return
+        if is_remote(self._sock):
             self._token_warned = True
             self._logger.warning("the token goes to hitline at %s in plain text: use an address of tls://", self.address)
 
@@ -1198,6 +1195,14 @@ def _token_source(token: str | None, file: str | os.PathLike[str] | None) -> tup
     if len(encoded) > _MAX_TOKEN:
         raise ValueError(f"the token has {len(encoded)} bytes, must have at most {_MAX_TOKEN}")
     return encoded, ""
+
+
+def is_remote(sock: socket.socket) -> bool:
+    """Returns whether the peer of a TCP socket is on another machine. False if the connection is lost."""
+    with contextlib.suppress(OSError, ValueError):
+        peer = ipaddress.ip_address(sock.getpeername()[0])
+        return not (getattr(peer, "ipv4_mapped", None) or peer).is_loopback
+    return False
 
 
 def read_token_file(path: str) -> bytes:

@@ -5,9 +5,7 @@ time. A connection that the server has closed meanwhile is replaced. Nothing is 
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import ipaddress
 import json
 import os
 import socket
@@ -28,6 +26,7 @@ from hitline.client import (
     RequestTimeout,
     _default_tls,
     _token_source,
+    is_remote,
     logger,
     read_token_file,
 )
@@ -222,10 +221,7 @@ class HoldersClient:
         """Warns once if others on the network can read the token."""
         if self._is_tls or self._token_warned:
             return
-        with contextlib.suppress(OSError, ValueError):  # the connection is lost
-            peer = ipaddress.ip_address(connection.sock.getpeername()[0])
-            if (getattr(peer, "ipv4_mapped", None) or peer).is_loopback:
-                return
+        if is_remote(connection.sock):
             self._token_warned = True
             logger.warning("the token goes to hitline at %s in plain text: use an address of https://", self.address)
 
