@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // Coordinator holds one pool's rules. It is immutable and safe for concurrent use. The
@@ -230,8 +232,8 @@ func (c *Coordinator) checkAligned(tokens int64) error {
 	case tokens%c.align == 0:
 		return nil
 	case tokens > math.MaxUint32: // callers lower what no prompt has, so it may not be what was sent
-		return refuse(ErrPrecondition, "num_tokens is no multiple of %d", c.align)
+		return requesterror.New(ErrPrecondition, "num_tokens is no multiple of %d", c.align)
 	default:
-		return refuse(ErrPrecondition, "num_tokens %d is no multiple of %d", tokens, c.align)
+		return requesterror.New(ErrPrecondition, "num_tokens %d is no multiple of %d", tokens, c.align)
 	}
 }

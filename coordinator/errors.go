@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 )
 
 // The sentinels of errors that the reference raises too, as the exception class that the
@@ -36,20 +35,3 @@ var (
 	// caller, not of the request.
 	ErrInvalidPresence = errors.New("coordinator: invalid presence")
 )
-
-// requestError is an error about a request, whose text is read by the client.
-type requestError struct {
-	text     string
-	sentinel error
-}
-
-// refuse returns an error about a request that wraps a sentinel.
-func refuse(sentinel error, format string, args ...any) error {
-	return &requestError{fmt.Sprintf(format, args...), sentinel}
-}
-
-// Error returns the text without that of the sentinel.
-func (e *requestError) Error() string { return e.text }
-
-// Unwrap returns the sentinel.
-func (e *requestError) Unwrap() error { return e.sentinel }

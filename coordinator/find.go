@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"math"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // Scratch is the working memory of FindHit and holds the masks of its last call. The zero
@@ -110,7 +112,7 @@ func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, 
 // finders check the alignment and then find no block to look at.
 func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	if c.attention[0].Kind.IsFull() {
-		return 0, refuse(ErrNegativeLength, "num_tokens is %d, want 0 or more", maxLength)
+		return 0, requesterror.New(ErrNegativeLength, "num_tokens is %d, want 0 or more", maxLength)
 	}
 	if len(c.attention) == 1 {
 		return c.findSingle(p, 0, applyEagle, s)

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"math"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // groupHit is the result of a finder. Its mask is null entries followed by real ones.
@@ -78,7 +80,7 @@ func (c *Coordinator) requireKnown(a *attentionGroup, p *Presence, blocks int64)
 
 // noHashError is the error of a finder that must read block i, whose hash the request does not have.
 func noHashError(a *attentionGroup, i int64, p *Presence) error {
-	return refuse(ErrIndexOutOfRange, "hashes %d to %d are missing: group %d (%s) reads block %d; send the hashes of all whole blocks of num_tokens",
+	return requesterror.New(ErrIndexOutOfRange, "hashes %d to %d are missing: group %d (%s) reads block %d; send the hashes of all whole blocks of num_tokens",
 		p.NumHashes, i*int64(a.stride)+int64(a.stride)-1, a.members[0], a.Kind, i)
 }
 
@@ -107,7 +109,7 @@ func findFull(a *attentionGroup, p *Presence, args finderArgs) groupHit {
 // whose right edge is aligned. A shorter run counts only if it begins at block 0.
 func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.align%a.block != 0 {
-		return groupHit{}, refuse(ErrPrecondition, "group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
+		return groupHit{}, requesterror.New(ErrPrecondition, "group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
 			a.members[0], a.Kind, a.block, args.align)
 	}
 	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
@@ -246,10 +248,10 @@ func (v *view) lastZeroSkipping(from, i int, present *span) int {
 // reading them, then counts cached blocks from there.
 func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	if args.drop {
-		return groupHit{}, refuse(ErrPrecondition, "group %d: %s cannot be an eagle group", a.members[0], a.Kind)
+		return groupHit{}, requesterror.New(ErrPrecondition, "group %d: %s cannot be an eagle group", a.members[0], a.Kind)
 	}
 	if a.block != args.align {
-		return groupHit{}, refuse(ErrPrecondition, "group %d: %s needs its block_size %d to equal the alignment %d",
+		return groupHit{}, requesterror.New(ErrPrecondition, "group %d: %s needs its block_size %d to equal the alignment %d",
 			a.members[0], a.Kind, a.block, args.align)
 	}
 	blocks := args.maxLength / a.block

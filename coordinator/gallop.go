@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // A galloping lookup checks keys in rounds, until no further key can change the answer.
@@ -371,7 +373,7 @@ func (l *gallop) applyAnswers(answers []int) error {
 			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return refuse(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys)
+			return requesterror.New(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys)
 		}
 	}
 	for g := range l.c.groups {
@@ -400,7 +402,7 @@ func (l *gallop) applyAnswers(answers []int) error {
 func onAllRanks(answers []int, ranks int) (bool, error) {
 	for i := range ranks {
 		if i >= len(answers) {
-			return false, refuse(ErrIndexOutOfRange, "the store gave too few answers")
+			return false, requesterror.New(ErrIndexOutOfRange, "the store gave too few answers")
 		}
 		if answers[i] != 1 {
 			return false, nil

@@ -3,6 +3,8 @@ package coordinator
 import (
 	"iter"
 	"math"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // TokenLen returns the tokens that a lookup of numTokens covers, a multiple of Alignment.
@@ -14,7 +16,7 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 		return floorTo(numTokens, c.align), nil
 	}
 	if err := c.checkAligned(numTokens); err != nil {
-		return 0, refuse(ErrPrecondition, "%s, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
+		return 0, requesterror.New(ErrPrecondition, "%s, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
 	}
 	return numTokens, nil
 }

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"math"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // NoPrompt is the promptTokens of StoreMask for an unknown prompt.
@@ -29,7 +31,7 @@ func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, prompt
 		return dst, err
 	}
 	if startToken != 0 && !c.rules.startToken {
-		return dst, refuse(ErrPrecondition, "start_token is %d, want 0: vLLM before 0.25.0 has no other", startToken)
+		return dst, requesterror.New(ErrPrecondition, "start_token is %d, want 0: vLLM before 0.25.0 has no other", startToken)
 	}
 	dst, masks := c.appendDropped(dst, c.pool.RetentionInterval, promptTokens)
 	for g := range c.groups {
@@ -54,7 +56,7 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) err
 	for g := range masks {
 		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
 		if alignedLen < 0 && !m.all && !c.rules.startToken {
-			return refuse(ErrPrecondition, "num_tokens is %d, want 0 or more", alignedLen)
+			return requesterror.New(ErrPrecondition, "num_tokens is %d, want 0 or more", alignedLen)
 		}
 		end := max(0, alignedLen/block)
 		m.origin = min(end, ceilDiv(max(0, startToken), block))

@@ -1,5 +1,7 @@
 package coordinator
 
+import "github.com/hitline/hitline/internal/requesterror"
+
 // TailBoundary names the block that ends at a hit in one group. Its key is that of the raw
 // hash that ends at token Tokens, which lies behind the hit if the block was stored under a
 // later hash of the same chunk.
@@ -37,7 +39,7 @@ func (c *Coordinator) appendTailBoundaries(dst []TailBoundary, p *Presence, hit 
 // tailBoundary returns the tokens of group g's tail boundary.
 func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error) {
 	if last := hit/int64(c.pool.HashBlockSize) - 1; last >= int64(p.NumHashes) {
-		return 0, refuse(ErrIndexOutOfRange, "hashes %d to %d are missing: the hit of %d tokens ends there; send the hashes of all whole blocks of num_tokens",
+		return 0, requesterror.New(ErrIndexOutOfRange, "hashes %d to %d are missing: the hit of %d tokens ends there; send the hashes of all whole blocks of num_tokens",
 			p.NumHashes, last, hit)
 	}
 	block, position := int64(c.groups[g].BlockSize), int64(c.KeyStride(g)*c.pool.HashBlockSize)
@@ -52,5 +54,5 @@ func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error)
 			return int64(i+1) * position, nil
 		}
 	}
-	return 0, refuse(ErrPrecondition, "group %d has no block that ends at the hit of %d tokens", g, hit)
+	return 0, requesterror.New(ErrPrecondition, "group %d has no block that ends at the hit of %d tokens", g, hit)
 }

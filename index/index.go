@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -229,31 +230,14 @@ func (x *Index) useHashLen(hashLen int) error {
 }
 
 func (x *Index) otherHashLen(hashLen int) error {
-	return refuse(ErrOtherHashLen, "hash_len is %d, but the pool holds hashes of %d bytes: all its clients need one hash function", hashLen, x.hashLen)
+	return requesterror.New(ErrOtherHashLen, "hash_len is %d, but the pool holds hashes of %d bytes: all its clients need one hash function", hashLen, x.hashLen)
 }
 
 // tooManyClasses is an ErrClasses of a store.
 func (x *Index) tooManyClasses() error {
-	return refuse(ErrClasses, "the keys that the pool holds are on %d different sets of ranks, and another one has no room: raise max_bytes of the index",
+	return requesterror.New(ErrClasses, "the keys that the pool holds are on %d different sets of ranks, and another one has no room: raise max_bytes of the index",
 		x.classes.live)
 }
-
-// requestError is an error about a request, whose text is read by the client.
-type requestError struct {
-	text     string
-	sentinel error
-}
-
-// refuse returns an error about a request that wraps a sentinel.
-func refuse(sentinel error, format string, args ...any) error {
-	return &requestError{fmt.Sprintf(format, args...), sentinel}
-}
-
-// Error returns the text without that of the sentinel.
-func (e *requestError) Error() string { return e.text }
-
-// Unwrap returns the sentinel.
-func (e *requestError) Unwrap() error { return e.sentinel }
 
 // Stats are the counters of an index. Sums count since it was made.
 type Stats struct {
