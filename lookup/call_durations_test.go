@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
 
 // callsWithin returns how many calls of each kind were counted, by the bound of their bucket in seconds.

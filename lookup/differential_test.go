@@ -20,9 +20,9 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // poolsEnv is the number of pools of the long form of TestEveryWayAgainstTheOracle.

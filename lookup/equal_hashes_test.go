@@ -10,8 +10,8 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/oracle"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // FuzzEqualHashes asks for hashes of which many are equal. Hashes of a chain never are, so such

@@ -3,7 +3,7 @@ package lookup
 import (
 	"testing"
 
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
 
 func TestMain(m *testing.M) { lookuptest.Main(m) }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
 
 // TestKeysInAccount has the account refuse the keys of a request: it is answered at once,

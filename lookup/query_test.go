@@ -9,7 +9,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
 
 // TestHybridLookupsDoNotAllocate looks up chains whose keys lie in many pieces of the log, for

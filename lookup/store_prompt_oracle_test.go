@@ -11,9 +11,9 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // TestStorePromptAgainstTheOracle stores prompts that grow, of random pools, over memory and

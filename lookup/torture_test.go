@@ -18,8 +18,8 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // tortured is a service whose index is stored into, evicted from and reset at random. What it

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
 )
 
 // Sides of the comparison.

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/hitline/hitline/bench/holders"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/bench/holders"
 )
 
 // runHolders runs hitbench compare --holders on little.

@@ -15,11 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/lookup/statuspage"
+	"github.com/hitline/hitline/router"
 )
 
 // endpoints serves /metrics, /healthz and /readyz over HTTP, and what endpointOptions adds.
@@ -35,8 +35,8 @@ type endpointOptions struct {
 	statusPage, pprof bool
 	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
-	fleet             *holders.Service        // nil if there is none
-	fleetHTTP         *metrics.FleetHTTP      // nil if it is not served
+	router            *router.Service         // nil if there is none
+	routerHTTP        *metrics.RouterHTTP     // nil if it is not served
 }
 
 const (
@@ -105,11 +105,11 @@ func (o *endpointOptions) collectors(srv *server.Server) []prometheus.Collector 
 	if o.snapshot != nil {
 		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
 	}
-	if o.fleet != nil {
-		all = append(all, metrics.NewFleetCollector(o.fleet.Models), metrics.NewEventsCollector(o.fleet.Status))
+	if o.router != nil {
+		all = append(all, metrics.NewRouterCollector(o.router.Models), metrics.NewEventsCollector(o.router.Status))
 	}
-	if o.fleetHTTP != nil {
-		all = append(all, o.fleetHTTP)
+	if o.routerHTTP != nil {
+		all = append(all, o.routerHTTP)
 	}
 	return all
 }
@@ -161,7 +161,7 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
 	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Fleet: options.fleet, Local: options.local})
+		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Local: options.local})
 		page = e.page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {

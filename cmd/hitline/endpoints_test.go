@@ -26,9 +26,9 @@ import (
 
 // metricsServer is a server in process with its endpoints.
 type metricsServer struct {
-	address, metrics, fleet string
-	stop                    func() // begins to drain
-	code                    chan int
+	address, metrics, router string
+	stop                     func() // begins to drain
+	code                     chan int
 }
 
 // startWithMetrics starts one with further fields of the configuration.
@@ -46,12 +46,12 @@ func startWithMetrics(t *testing.T, further string) *metricsServer {
 	log := bufio.NewScanner(logReader)
 	for o.address == "" && log.Scan() {
 		var line struct {
-			Msg, Metrics, Fleet string
+			Msg, Metrics, Router string
 			Listen              []string
 		}
 		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.Text())
 		if line.Msg == "ready" {
-			o.address, o.metrics, o.fleet = line.Listen[0], line.Metrics, line.Fleet
+			o.address, o.metrics, o.router = line.Listen[0], line.Metrics, line.Router
 		}
 	}
 	require.NotEmpty(t, o.address, "the server ended without being ready")

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/router/events"
 )
 
 // newEventsCmd returns the command that prints the KV events of an engine.

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
-	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/router/fleet"
 )
 
-// holdersQuery is the body of POST /query and POST /query_by_hash: see lookup/holders/httpapi/openapi.yaml.
+// holdersQuery is the body of POST /query and POST /query_by_hash: see router/httpapi/openapi.yaml.
 type holdersQuery struct {
 	Model     string   `json:"model,omitempty"`
 	Tenant    string   `json:"tenant_id,omitempty"`
@@ -49,11 +49,11 @@ most of a prompt. It prints a line for each that has a prefix, the longest
 first: the tokens of the prefix in all its media together, those of the prefix
 in each medium alone, and those that each of its data-parallel ranks has.
 
-The address is fleet.listen in the server's configuration, not listen: the
+The address is router.listen in the server's configuration, not listen: the
 question is asked over HTTP.
 
 The prompt is given by the hashes of its whole blocks, or by its token ids. The
-server hashes these as fleet.models says (hash); otherwise hash them with
+server hashes these as router.models says (hash); otherwise hash them with
 hitline hash.
 
 With --loadable it also prints how many leading tokens the shared store can

@@ -11,25 +11,25 @@ import (
 // listener is an address of the server, with the entry that its settings come from.
 type listener struct {
 	cfg   *config.Config
-	index int // in cfg.Listen, or fleetListener
+	index int // in cfg.Listen, or routerListener
 }
 
-// fleetListener is the index of fleet.listen.
-const fleetListener = -1
+// routerListener is the index of router.listen.
+const routerListener = -1
 
 // entry returns the entry of the configuration.
 func (l listener) entry() *config.Listener {
-	if l.index == fleetListener {
-		return l.cfg.Fleet.Listen
+	if l.index == routerListener {
+		return l.cfg.Router.Listen
 	}
 	return &l.cfg.Listen[l.index]
 }
 
 // in returns the listener with the same address in next, or l if that has none.
 func (l listener) in(next *config.Config) listener {
-	if l.index == fleetListener {
-		if next.HasFleetListener(l.entry().Address) {
-			return listener{next, fleetListener}
+	if l.index == routerListener {
+		if next.HasRouterListener(l.entry().Address) {
+			return listener{next, routerListener}
 		}
 		return l
 	}
@@ -39,14 +39,14 @@ func (l listener) in(next *config.Config) listener {
 	return l
 }
 
-// listenersOf returns those of a configuration, that of the fleet, if there is one, at the end.
+// listenersOf returns those of a configuration, that of the router, if there is one, at the end.
 func listenersOf(cfg *config.Config) []listener {
 	list := make([]listener, len(cfg.Listen))
 	for i := range list {
 		list[i] = listener{cfg, i}
 	}
-	if cfg.Fleet.Listen != nil {
-		list = append(list, listener{cfg, fleetListener})
+	if cfg.Router.Listen != nil {
+		list = append(list, listener{cfg, routerListener})
 	}
 	return list
 }
@@ -75,8 +75,8 @@ func (l listener) read() (readListener, error) {
 	var settings server.Settings
 	var warnings []string
 	var err error
-	if l.index == fleetListener {
-		settings, warnings, err = l.cfg.ReadFleetSettings(time.Now())
+	if l.index == routerListener {
+		settings, warnings, err = l.cfg.ReadRouterSettings(time.Now())
 	} else {
 		settings, warnings, err = l.cfg.ReadSettings(l.index, time.Now())
 	}

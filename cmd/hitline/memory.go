@@ -17,7 +17,7 @@ const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
 
 // memoryAccount returns the account of what peers make the server hold. Its bound is
 // limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
-// most half of what the machine or the container has beside the memory index and the fleet.
+// most half of what the machine or the container has beside the memory index and the router.
 func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
 	if most := int64(cfg.Limits.MaxMemory); most > 0 {
 		return lookup.NewMemoryAccount(most)
@@ -27,7 +27,7 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 		most = storeMemory
 	}
 	if total := machineMemory(); total > 0 {
-		most = min(most, max((total-indexMemory(cfg, store)-fleetMemory(cfg))/2, config.MinMemory))
+		most = min(most, max((total-indexMemory(cfg, store)-routerMemory(cfg))/2, config.MinMemory))
 	}
 	return lookup.NewMemoryAccount(most)
 }
@@ -40,11 +40,11 @@ func indexMemory(cfg *config.Config, store *remoteStore) int64 {
 	return int64(cfg.Backend.Memory.MaxBytes)
 }
 
-// fleetMemory returns the bound of who holds what in bytes, of the configured models.
-func fleetMemory(cfg *config.Config) int64 {
+// routerMemory returns the bound of who holds what in bytes, of the configured models.
+func routerMemory(cfg *config.Config) int64 {
 	var most int64
-	for i := range cfg.Fleet.Models {
-		most += int64(cfg.Fleet.Models[i].MaxBytes)
+	for i := range cfg.Router.Models {
+		most += int64(cfg.Router.Models[i].MaxBytes)
 	}
 	return most
 }

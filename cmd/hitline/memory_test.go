@@ -22,9 +22,9 @@ func TestMemoryAccount(t *testing.T) {
 	cfg.Backend.Memory.MaxBytes = 2 << 20
 	require.LessOrEqual(t, bound(cfg, nil), int64(128<<20))
 	require.GreaterOrEqual(t, bound(cfg, new(remoteStore)), bound(cfg, nil))
-	cfg.Fleet.Models = []config.FleetModel{{MaxBytes: 1}, {MaxBytes: config.Size(machineMemory())}}
+	cfg.Router.Models = []config.RouterModel{{MaxBytes: 1}, {MaxBytes: config.Size(machineMemory())}}
 	require.EqualValues(t, config.MinMemory, bound(cfg, nil), "nothing is left")
-	cfg.Fleet.Models = nil
+	cfg.Router.Models = nil
 	cfg.Backend.Memory.MaxBytes = config.Size(machineMemory())
 	require.EqualValues(t, config.MinMemory, bound(cfg, nil), "nothing is left")
 	cfg.Limits.MaxMemory = 20 << 20

@@ -35,7 +35,7 @@ type reloader struct {
 	srv       reloadable
 	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
-	fleet     interface{ setSettings(server.Settings) } // the HTTP listener; only used if listeners has its entry
+	router    interface{ setSettings(server.Settings) } // the HTTP listener; only used if listeners has its entry
 	drain     atomic.Int64                              // drain_timeout in nanoseconds
 	indexed   int64                                     // bytes that the memory indexes may take
 }
@@ -212,8 +212,8 @@ func (r *reloader) apply(c *change) error {
 
 // setListener puts the settings of a listener into effect.
 func (r *reloader) setListener(l listener, read readListener) error {
-	if l.index == fleetListener {
-		r.fleet.setSettings(read.Settings)
+	if l.index == routerListener {
+		r.router.setSettings(read.Settings)
 		return nil
 	}
 	return r.srv.SetListener(read.Address, read.Settings)

@@ -23,9 +23,9 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -181,11 +181,11 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	if r.read, err = readListeners(r.listeners); err != nil {
 		return configError(err)
 	}
-	if r.fleet, err = r.newFleet(); err != nil {
+	if r.router, err = r.newRouter(); err != nil {
 		return configError(err)
 	}
-	if r.fleet != nil {
-		defer r.fleet.Close()
+	if r.router != nil {
+		defer r.router.Close()
 	}
 	var warnings []string
 	for _, warning := range rules.Warnings() {
@@ -261,7 +261,7 @@ type running struct {
 	services *poolServices
 	service  *lookup.Service // of its own pool, nil if it has none
 	named    []server.ServedPool
-	fleet    *holders.Service // nil if none is configured
+	router   *router.Service // nil if none is configured
 	logger   *slog.Logger
 }
 
@@ -280,17 +280,17 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return configError(err)
 	}
-	fleetListener, err := r.openFleetHTTP(srv)
+	routerListener, err := r.openRouterHTTP(srv)
 	if err != nil {
 		return err
 	}
-	defer fleetListener.close()
+	defer routerListener.close()
 	var readyAttrs []any
-	if fleetListener != nil {
-		readyAttrs = []any{"fleet", fleetListener.address()}
+	if routerListener != nil {
+		readyAttrs = []any{"router", routerListener.address()}
 	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, fleetListener), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, routerListener), r.logger)
 		if err != nil {
 			return err
 		}
@@ -311,12 +311,12 @@ func (r *running) run(ctx context.Context) error {
 	if err := startServer(ctx, srv); err != nil {
 		return err
 	}
-	fleetListener.setLoaded()
+	routerListener.setLoaded()
 	logAccess(r.listeners, r.logger)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
-	reloads.fleet = fleetListener
+	reloads.router = routerListener
 	defer reloads.start(r.hangups)()
 	var started runningServer = srv
 	if saver != nil {
@@ -324,20 +324,20 @@ func (r *running) run(ctx context.Context) error {
 		defer saver.Stop()
 		started = savingServer{srv, saver}
 	}
-	if fleetListener != nil {
-		started = fleetServer{started, fleetListener}
+	if routerListener != nil {
+		started = routerServer{started, routerListener}
 	}
 	return wait(ctx, started, signals, reloads.drainTimeout, r.logger)
 }
 
-// load loads what must be known before the server is ready: the snapshot, and what a peer of the fleet holds.
+// load loads what must be known before the server is ready: the snapshot, and what a peer of the router holds.
 func (r *running) load(ctx context.Context, srv *server.Server, saver *snapshot.Saver) error {
 	if saver != nil {
 		if err := saver.Load(ctx); err != nil {
 			return err
 		}
 	}
-	return r.startFleet(ctx, srv)
+	return r.startRouter(ctx, srv)
 }
 
 func startServer(ctx context.Context, srv *server.Server) error {
@@ -356,7 +356,7 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
 		Listeners: serverListeners(r.read, len(r.cfg.Listen)), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
-		Ready: r.fleetReady, Version: buildVersion(), Logger: r.logger,
+		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -365,14 +365,14 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver and fleetListener may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, fleetListener *fleetHTTP) endpointOptions {
+// endpointOptions returns what is served over HTTP. saver and routerListener may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, routerListener *routerHTTP) endpointOptions {
 	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}
-	if options.fleet = r.fleet; fleetListener != nil {
-		options.fleetHTTP = fleetListener.FleetHTTP
+	if options.router = r.router; routerListener != nil {
+		options.routerHTTP = routerListener.RouterHTTP
 	}
 	return options
 }

@@ -19,7 +19,7 @@ import (
 type testServer struct {
 	address string
 	metrics string // address of the metrics, "" if they are not served
-	fleet   string // address of fleet.listen, "" if there is none
+	router  string // address of router.listen, "" if there is none
 	log     logtest.Buffer
 }
 
@@ -61,10 +61,10 @@ func startServe(t *testing.T, config string) *testServer {
 			var ready struct {
 				Listen  []string
 				Metrics string
-				Fleet   string
+				Router  string
 			}
 			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
-				s.address, s.metrics, s.fleet = ready.Listen[0], ready.Metrics, ready.Fleet
+				s.address, s.metrics, s.router = ready.Listen[0], ready.Metrics, ready.Router
 			}
 		}
 		return s.address != ""

@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
 )
 
 // eventsMetric is one field of an events.Status as a metric.
@@ -20,12 +20,12 @@ type eventsMetric struct {
 const sourceLabel = "source"
 
 func eventsGauge(name, help string, value func(st *events.Status) float64) eventsMetric {
-	return eventsMetric{describe("events_"+name, help, sourceLabel), prometheus.GaugeValue, value}
+	return eventsMetric{describe("router_source_"+name, help, sourceLabel), prometheus.GaugeValue, value}
 }
 
 func eventsCounter(name, help string, value func(st *events.Status) int64) eventsMetric {
 	return eventsMetric{
-		describe("events_"+name, help, sourceLabel), prometheus.CounterValue,
+		describe("router_source_"+name, help, sourceLabel), prometheus.CounterValue,
 		func(st *events.Status) float64 { return float64(value(st)) },
 	}
 }
@@ -56,8 +56,8 @@ var eventsMetrics = []eventsMetric{
 
 // Metrics with further labels.
 var (
-	eventsState = describe("events_state", "1 for the state that the source is in.", sourceLabel, "state")
-	fleetSource = describe("fleet_source_info", "1 for each source that fills a holder; the labels tell what it is.", sourceLabel, modelLabel, tenantLabel, "instance_name", "rank", "endpoint")
+	eventsState  = describe("router_source_state", "1 for the state that the source is in.", sourceLabel, "state")
+	routerSource = describe("router_source_info", "1 for each source that fills a holder; the labels tell what it is.", sourceLabel, modelLabel, tenantLabel, "instance_name", "rank", "endpoint")
 )
 
 // eventsStates are the states of a source.
@@ -65,11 +65,11 @@ var eventsStates = []events.State{events.StateConnecting, events.StateReplaying,
 
 // EventsCollector collects the metrics of sources of KV events.
 type EventsCollector struct {
-	sources func() []holders.SourceStatus
+	sources func() []router.SourceStatus
 }
 
-// NewEventsCollector returns the collector of the Status of a holders.Service.
-func NewEventsCollector(sources func() []holders.SourceStatus) *EventsCollector {
+// NewEventsCollector returns the collector of the Status of a router.Service.
+func NewEventsCollector(sources func() []router.SourceStatus) *EventsCollector {
 	return &EventsCollector{sources}
 }
 
@@ -79,7 +79,7 @@ func (c *EventsCollector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- eventsState
-	out <- fleetSource
+	out <- routerSource
 }
 
 // Collect implements prometheus.Collector.
@@ -91,6 +91,6 @@ func (c *EventsCollector) Collect(out chan<- prometheus.Metric) {
 		for _, state := range eventsStates {
 			out <- prometheus.MustNewConstMetric(eventsState, prometheus.GaugeValue, boolValue(state == st.State), st.Name, string(state))
 		}
-		out <- prometheus.MustNewConstMetric(fleetSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Instance, strconv.Itoa(st.Rank), st.Endpoint)
+		out <- prometheus.MustNewConstMetric(routerSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Instance, strconv.Itoa(st.Rank), st.Endpoint)
 	}
 }

@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
 )
 
 // Each field of a source is in the metric of its name.
 func TestEvents(t *testing.T) {
-	var sources []holders.SourceStatus
-	c := NewEventsCollector(func() []holders.SourceStatus { return sources })
+	var sources []router.SourceStatus
+	c := NewEventsCollector(func() []router.SourceStatus { return sources })
 	got, _ := scrape(t, c)
 	require.Empty(t, got)
 
-	sources = []holders.SourceStatus{{Model: "m", Tenant: "t", Instance: "i", Rank: 4, Status: events.Status{
+	sources = []router.SourceStatus{{Model: "m", Tenant: "t", Instance: "i", Rank: 4, Status: events.Status{
 		Name: "e", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Hints: 7,
 		Unknown: 8, Gaps: 9, Holes: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, LastEvent: time.UnixMilli(1500),
 	}}, {Status: events.Status{Name: "f", Complete: true}}}
@@ -32,7 +32,7 @@ func TestEvents(t *testing.T) {
 		"batches_total": 3, "blocks": 2, "cleared_total": 6, "complete": 0, "connects_total": 13, "errors_total": 14, "gaps_total": 9, "hints_total": 7,
 		"holes_total": 10, "last_timestamp_seconds": 1.5, "removed_total": 5, "replays_total": 11, "restarts_total": 12, "stale": 1, "stored_total": 4, "unknown_total": 8,
 	} {
-		want["events_"+name+`{source="e"}`] = value
+		want["router_source_"+name+`{source="e"}`] = value
 	}
 	for name, value := range want {
 		require.Contains(t, got, name)

@@ -23,10 +23,10 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
@@ -61,13 +61,13 @@ var (
 		"events_batches_total counter", "events_blocks gauge", "events_cleared_total counter", "events_complete gauge", "events_connects_total counter", "events_errors_total counter",
 		"events_gaps_total counter", "events_hints_total counter", "events_holes_total counter", "events_last_timestamp_seconds gauge", "events_removed_total counter",
 		"events_replays_total counter", "events_restarts_total counter", "events_stale gauge", "events_state gauge", "events_stored_total counter",
-		"events_unknown_total counter", "fleet_source_info gauge",
+		"events_unknown_total counter", "router_source_info gauge",
 	}
-	namesOfFleet = []string{
-		"fleet_blocks gauge", "fleet_bytes gauge", "fleet_entries gauge", "fleet_holder_sets gauge", "fleet_holders gauge", "fleet_max_bytes gauge", "fleet_stale_holders gauge",
+	namesOfRouter = []string{
+		"router_blocks gauge", "router_bytes gauge", "router_entries gauge", "router_holder_sets gauge", "router_holders gauge", "router_max_bytes gauge", "router_stale_holders gauge",
 	}
-	namesOfFleetHTTP = []string{"fleet_http_request_duration_seconds histogram", "fleet_http_requests_total counter"}
-	namesOfServer    = []string{
+	namesOfRouterHTTP = []string{"router_http_request_duration_seconds histogram", "router_http_requests_total counter"}
+	namesOfServer     = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // Only a valid token with every permission and no pools is an administrator's, whichever listener has it.

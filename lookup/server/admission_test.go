@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // TestAdmissionOfSizes fills what large jobs may have: small ones have the rest.

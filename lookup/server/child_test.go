@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // childConfig is what a server in a process of its own is told.

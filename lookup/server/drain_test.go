@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // on makes the loop of the only connection run a function.

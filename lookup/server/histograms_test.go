@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // observations returns the buckets of a histogram that are not empty, by bound.

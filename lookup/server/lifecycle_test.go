@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // The cause of an engine's end is still told after a later Shutdown.

@@ -19,10 +19,10 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // serveOn starts a server on addresses of the test's own; change may alter its

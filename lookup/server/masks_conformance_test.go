@@ -9,10 +9,10 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // maskCase is a request for masks of a pool.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/stretchr/testify/require"
 )
 

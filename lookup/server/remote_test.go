@@ -14,9 +14,9 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 

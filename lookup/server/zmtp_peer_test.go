@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // pyzmqVersion is the release of pyzmq, and of the libzmq in it, that is tested

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/router"
 )
 
 const (
@@ -24,8 +24,8 @@ const (
 type Options struct {
 	// Snapshot returns the state of the server's snapshots, nil if there are none.
 	Snapshot func() *snapshot.Status
-	// Fleet has who holds what, nil if that is not known.
-	Fleet *holders.Service
+	// Router has who holds what, nil if that is not known.
+	Router *router.Service
 	// Local says that the page is served on loopback. Requests for a host that is neither
 	// localhost nor an IP address are then refused: a page of another site has made them, whose
 	// name resolves to this machine (DNS rebinding).

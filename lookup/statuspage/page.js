@@ -238,12 +238,12 @@
     list($('snapshot'), terms);
   };
 
-  const showFleet = s => {
-    $('fleet').hidden = $('fleet-sources').hidden = !s.fleet;
-    if (!s.fleet) return;
-    fill($('fleet'), modelColumns, s.fleet.models, (row, m) => setAttr(row, 'data-model', m.name));
-    fill($('fleet-sources'), engineColumns, s.fleet.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
-    more($('fleet-sources-more'), s.fleet.sources.shown, s.fleet.sources.total, 'engines');
+  const showRouter = s => {
+    $('router').hidden = $('router-sources').hidden = !s.router;
+    if (!s.router) return;
+    fill($('router'), modelColumns, s.router.models, (row, m) => setAttr(row, 'data-model', m.name));
+    fill($('router-sources'), engineColumns, s.router.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
+    more($('router-sources-more'), s.router.sources.shown, s.router.sources.total, 'engines');
   };
 
   const more = (node, shown, total, what, note) => {
@@ -293,7 +293,7 @@
     showPools(s);
     showBackend(s);
     showSnapshot(s);
-    showFleet(s);
+    showRouter(s);
     showPeers(s);
     askToken(s.token_needed, token && s.token_needed ? 'This is not the token of an administrator of this server.' : '');
     setText($('ready'), s.ready ? 'ready' : 'not ready: ' + s.not_ready_reason);

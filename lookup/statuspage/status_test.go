@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/events"
-	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/holders"
-	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
 )
 
 // What /status tells is what the server does.
@@ -133,29 +133,29 @@ func TestTextOfPeers(t *testing.T) {
 }
 
 // Who holds what is in the status if there is a fleet. Stale sources come first, and the list is bounded.
-func TestStatusFleet(t *testing.T) {
+func TestStatusRouter(t *testing.T) {
 	p, _ := plainPage(t)
-	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"fleet"`)
-	service, err := holders.New(holders.Config{Models: []holders.Model{{ModelKey: holders.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
+	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"router"`)
+	service, err := router.New(router.Config{Models: []router.Model{{ModelKey: router.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
 	require.NoError(t, err)
 	t.Cleanup(service.Close)
-	require.NoError(t, service.Predict(holders.ModelKey{}, fleet.ID{Instance: "i"}, &holders.Query{Hashes: coordinator.NewHashes(make([]byte, 16), 8)}))
-	p.options.Fleet = service
-	var got struct{ Fleet fleetStatus }
+	require.NoError(t, service.Predict(router.ModelKey{}, fleet.ID{Instance: "i"}, &router.Query{Hashes: coordinator.NewHashes(make([]byte, 16), 8)}))
+	p.options.Router = service
+	var got struct{ Router routerStatus }
 	require.NoError(t, json.Unmarshal(ask(p, http.MethodGet, "/status", "").Body.Bytes(), &got))
-	require.Len(t, got.Fleet.Models, 1)
-	m := got.Fleet.Models[0]
-	assert.Equal(t, fleetModel{Name: "m", Tenant: "default", Configured: true, BlockSize: 16, Holders: 1, StaleHolders: 1, Blocks: m.Blocks, Entries: m.Entries, HolderSets: m.HolderSets, Bytes: m.Bytes, MaxBytes: m.MaxBytes}, m)
-	assert.Equal(t, &fleetSources{List: []holders.SourceStatus{}}, got.Fleet.Sources)
+	require.Len(t, got.Router.Models, 1)
+	m := got.Router.Models[0]
+	assert.Equal(t, routerModel{Name: "m", Tenant: "default", Configured: true, BlockSize: 16, Holders: 1, StaleHolders: 1, Blocks: m.Blocks, Entries: m.Entries, HolderSets: m.HolderSets, Bytes: m.Bytes, MaxBytes: m.MaxBytes}, m)
+	assert.Equal(t, &routerSources{List: []router.SourceStatus{}}, got.Router.Sources)
 
-	var all []holders.SourceStatus
-	for i := range maxFleetSources + 1 {
-		all = append(all, holders.SourceStatus{Status: events.Status{Name: fmt.Sprintf("%03d", i), Stale: i == 7}})
+	var all []router.SourceStatus
+	for i := range maxRouterSources + 1 {
+		all = append(all, router.SourceStatus{Status: events.Status{Name: fmt.Sprintf("%03d", i), Stale: i == 7}})
 	}
 	list := listSources(all)
-	assert.Equal(t, maxFleetSources+1, list.Total)
-	assert.Equal(t, maxFleetSources, list.Shown)
-	require.Len(t, list.List, maxFleetSources)
+	assert.Equal(t, maxRouterSources+1, list.Total)
+	assert.Equal(t, maxRouterSources, list.Shown)
+	require.Len(t, list.List, maxRouterSources)
 	assert.Equal(t, "007", list.List[0].Name)
 	assert.Equal(t, "000", list.List[1].Name)
 	assert.Equal(t, "099", list.List[99].Name)

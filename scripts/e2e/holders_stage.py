@@ -55,10 +55,10 @@ class Engine(processes.Engine):
 
 
 class Hitline(processes.Process):
-    """A hitline serve with a fleet of two engines, and the pool whose store they share."""
+    """A hitline serve with a router of two engines, and the pool whose store they share."""
 
     def __init__(self, config, log):
-        self.url = f"http://{config['fleet']['listen']}"
+        self.url = f"http://{config['router']['listen']}"
         self.environ = processes.clean_environ()
         path = log.removesuffix(".log") + ".yaml"
         with open(path, "w") as file:
@@ -185,7 +185,7 @@ class Stage(stage.Stage):
                 "hash_block_size": self.block_size, "groups": groups,
             },
             "backend": {"mooncake": {"masters": [self.master.address], "timeout": f"{self.row.store_timeout}s"}},
-            "fleet": {
+            "router": {
                 "listen": f"127.0.0.1:{processes.free_port()}",
                 "models": [{"name": self.row.model, "hash": hashing}],
                 "sources": [

@@ -1,4 +1,4 @@
-"""Asks a server over HTTP which engines have most of a prompt, at its fleet.listen: see docs/router.md.
+"""Asks a server over HTTP which engines have most of a prompt, at its router.listen: see docs/router.md.
 
 A client keeps one connection. Its methods may be called by several threads, one of which is served at a
 time. A connection that the server has closed meanwhile is replaced. Nothing is asked again after another error."""
@@ -59,7 +59,7 @@ class Holders(NamedTuple):
 
 
 class HoldersClient:
-    """A client of a server's fleet.listen."""
+    """A client of a server's router.listen."""
 
     def __init__(
         self,

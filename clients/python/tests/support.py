@@ -107,14 +107,14 @@ class Server:
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.addresses: list[str] = []
-        self.fleet = ""  # host:port of fleet.listen
+        self.router = ""  # host:port of router.listen
         said = []
         for line in self.process.stderr:
             said.append(line)
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
                 if record.get("msg") == "ready":
-                    self.addresses, self.fleet = record["listen"], record.get("fleet", "")
+                    self.addresses, self.router = record["listen"], record.get("router", "")
                     break
         if not self.addresses:
             self.stop()

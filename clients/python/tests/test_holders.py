@@ -199,7 +199,7 @@ class AgainstTheServer(unittest.TestCase):
         config = {
             "listen": ["tcp://127.0.0.1:0"],
             "pool": {"vllm": "0.33.0"},
-            "fleet": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"engine": "vllm"}}]},
+            "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"engine": "vllm"}}]},
         }
         path = self.folder / "hitline.json"
         path.write_text(json.dumps(config))
@@ -210,7 +210,7 @@ class AgainstTheServer(unittest.TestCase):
     def test_answers(self) -> None:
         server = self.start("127.0.0.1:0")
         blocks = hashes("holders", 3)
-        with HoldersClient(f"http://{server.fleet}") as client:
+        with HoldersClient(f"http://{server.router}") as client:
             self.assertEqual(client.holders(blocks), Holders((), None))
             client._post(
                 "/predict",
@@ -239,7 +239,7 @@ class AgainstTheServer(unittest.TestCase):
         own.chmod(0o600)
         tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
         server = self.start({"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls})
-        address = f"https://{server.fleet}"
+        address = f"https://{server.router}"
         with mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"}):
             with HoldersClient(address, token_file=own) as client:
                 self.assertEqual(client.holders([]), Holders((), None))

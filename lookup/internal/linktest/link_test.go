@@ -36,7 +36,7 @@ func TestClientLinksLittle(t *testing.T) {
 		for _, heavy := range []string{
 			"gnet", "ants", "gobreaker", "go.uber.org/zap", "net/http", "prometheus",
 			module + "index", module + "simd", module + "backend", module + "lookup/server",
-			module + "fleet", module + "events", module + "lookup/holders", module + "blockhash",
+			module + "router", module + "blockhash",
 		} {
 			require.NotContains(t, pkg, heavy)
 		}

@@ -80,7 +80,7 @@ func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 			}
 			merged.Pools[name] = next.Pools[name]
 			changed = append(changed, path)
-		case path == fleetListenPath && merged.mergeFleetListen(next):
+		case path == routerListenPath && merged.mergeRouterListen(next):
 			changed = append(changed, path)
 		case path == "drain_timeout", path == "log.level", below(path, "limits") && path != "limits.max_memory":
 			changed = append(changed, path)
@@ -107,18 +107,18 @@ func (c *Config) mergeListen(next *Config) (changed []string, all bool) {
 	return changed, found == len(c.Listen) && found == len(next.Listen)
 }
 
-// mergeFleetListen replaces the entry of fleet.listen by that of next if it has the same address.
-func (c *Config) mergeFleetListen(next *Config) bool {
-	if c.Fleet.Listen == nil || !next.HasFleetListener(c.Fleet.Listen.Address) {
+// mergeRouterListen replaces the entry of router.listen by that of next if it has the same address.
+func (c *Config) mergeRouterListen(next *Config) bool {
+	if c.Router.Listen == nil || !next.HasRouterListener(c.Router.Listen.Address) {
 		return false
 	}
-	c.Fleet.Listen = next.Fleet.Listen
+	c.Router.Listen = next.Router.Listen
 	return true
 }
 
-// HasFleetListener reports whether fleet.listen has an address as it is written, with or without tcp://.
-func (c *Config) HasFleetListener(address string) bool {
-	return c.Fleet.Listen != nil && sameAddress(c.Fleet.Listen.Address, address)
+// HasRouterListener reports whether router.listen has an address as it is written, with or without tcp://.
+func (c *Config) HasRouterListener(address string) bool {
+	return c.Router.Listen != nil && sameAddress(c.Router.Listen.Address, address)
 }
 
 // sameAddress reports whether two addresses are the same as they are written, with or without tcp://.

@@ -21,7 +21,7 @@ type Config struct {
 	AcceptPools  *bool                       `yaml:"accept_pools,omitempty"`
 	MaxPools     int                         `yaml:"max_pools"`
 	Backend      Backend                     `yaml:"backend"`
-	Fleet        Fleet                       `yaml:"fleet"`
+	Router       Router                      `yaml:"router"`
 	Limits       Limits                      `yaml:"limits"`
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
 	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
@@ -67,7 +67,7 @@ func Default() Config {
 			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			chosen:   "memory",
 		},
-		Fleet: defaultFleet(),
+		Router: defaultRouter(),
 		Limits: Limits{
 			MaxMessage:       64 << 20,
 			MaxFrames:        32,

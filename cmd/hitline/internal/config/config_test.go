@@ -125,7 +125,7 @@ func TestFileErrors(t *testing.T) {
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, fleet, limits, drain_timeout, metrics, status_page, pprof, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, status_page, pprof, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
@@ -286,7 +286,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("backend: {mooncake: {masters: [a:1, b:2:3]}}\n")
 	f.Add("backend: {redis: {url: redis://h:1/0, ttl: 1s}}\n")
 	f.Add("a: &x [*x]\n--- |\n  b\n")
-	f.Add("pools: {qwen2.5: {model_name: \"a: b\", prefill_tp_sizes: [2]}}\nfleet: {models: [m], listen: 127.0.0.1:1}\n")
+	f.Add("pools: {qwen2.5: {model_name: \"a: b\", prefill_tp_sizes: [2]}}\nrouter: {models: [m], listen: 127.0.0.1:1}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
 		c.origins = origins{}

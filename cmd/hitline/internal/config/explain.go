@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router/events"
 )
 
 // Value is a value in effect, and where it came from: an origin, "default", or "derived" if it
@@ -96,7 +96,7 @@ func isShort(path string) bool {
 	case "address":
 		return true
 	case "name":
-		return strings.HasPrefix(path, "fleet.models[")
+		return strings.HasPrefix(path, "router.models[")
 	}
 	return false
 }
@@ -109,8 +109,8 @@ func (c *Config) defaults() (map[string]any, error) {
 	}
 	d.origins["pool"] = origin{} // so that it is printed
 	d.Backend.chosen = c.Backend.chosen
-	d.Fleet.Models = []FleetModel{{Tenant: api.DefaultTenant, Hash: &FleetHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
-	d.Fleet.Sources = []FleetSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
+	d.Router.Models = []RouterModel{{Tenant: api.DefaultTenant, Hash: &RouterHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
+	d.Router.Sources = []RouterSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
 	text, err := d.marshal(false)
 	if err != nil {
 		return nil, err

@@ -39,14 +39,14 @@ pool:
   use_eagle: false
   groups: [{block_size: 16}, {kind: mamba, block_size: 32}]
 pools: {qwen2: {}, qwen2.5: {tp_size: 2, groups: [{block_size: 16, uniform: true}]}}
-fleet:
+router:
   listen: 127.0.0.1:8557
   models: [a, {name: b, hash: {bigrams: false}}]
   sources: [{model: a, instance: i, connect: "tcp://a:1"}]
 limits:
   idle_timeout: 0
 `, Source{
-		Environ: []string{"HITLINE_LIMITS={max_frames: 7,\n max_unsent: 1KiB}", "HITLINE_POOL_PP_SIZE=2", "HITLINE_METRICS=127.0.0.1:9", "HITLINE_FLEET_REGISTER=tcp://a:1,tcp://b:1"},
+		Environ: []string{"HITLINE_LIMITS={max_frames: 7,\n max_unsent: 1KiB}", "HITLINE_POOL_PP_SIZE=2", "HITLINE_METRICS=127.0.0.1:9", "HITLINE_ROUTER_REGISTER=tcp://a:1,tcp://b:1"},
 		Flags:   Flags{Loops: new(3)},
 	})
 	for path, want := range map[string]string{
@@ -74,16 +74,16 @@ limits:
 		"pools.qwen2.5.groups[0].kind":    "default",
 		"pools.qwen2.5.groups[0].uniform": "c.yaml:11:77",
 
-		"fleet.listen":               "c.yaml:13:11",
-		"fleet.models[0].name":       "c.yaml:14:12",
-		"fleet.models[0].block_size": "derived",
-		"fleet.models[1].name":       "c.yaml:14:22",
+		"router.listen":               "c.yaml:13:11",
+		"router.models[0].name":       "c.yaml:14:12",
+		"router.models[0].block_size": "derived",
+		"router.models[1].name":       "c.yaml:14:22",
 		// A value that is set to its default is set.
-		"fleet.models[1].hash.bigrams": "c.yaml:14:41",
-		"fleet.models[1].hash.engine":  "default",
-		"fleet.sources[0].tenant":      "default",
-		"fleet.sources[0].name":        "derived",
-		"fleet.register[1]":            "HITLINE_FLEET_REGISTER",
+		"router.models[1].hash.bigrams": "c.yaml:14:41",
+		"router.models[1].hash.engine":  "default",
+		"router.sources[0].tenant":      "default",
+		"router.sources[0].name":        "derived",
+		"router.register[1]":            "HITLINE_ROUTER_REGISTER",
 
 		"limits.idle_timeout": "c.yaml:17:17",
 		"limits.max_frames":   "HITLINE_LIMITS:1:14",
@@ -143,7 +143,7 @@ func TestExplainBackends(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"backend.redis.url": "HITLINE_BACKEND_REDIS_URL", "backend.redis.ttl": "HITLINE_BACKEND_REDIS_TTL", "backend.redis.pool_size": "default",
-		"accept_pools": "derived", "loops": "default", "fleet.models": "default",
+		"accept_pools": "derived", "loops": "default", "router.models": "default",
 	} {
 		assert.Equal(t, want, origins[path], path)
 	}

@@ -14,9 +14,9 @@ func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, 
 	return c.readSettings(&c.Listen[i], listenPath(i), now)
 }
 
-// ReadFleetSettings is ReadSettings for fleet.listen, which must be configured.
-func (c *Config) ReadFleetSettings(now time.Time) (server.Settings, []string, error) {
-	return c.readSettings(c.Fleet.Listen, fleetListenPath, now)
+// ReadRouterSettings is ReadSettings for router.listen, which must be configured.
+func (c *Config) ReadRouterSettings(now time.Time) (server.Settings, []string, error) {
+	return c.readSettings(c.Router.Listen, routerListenPath, now)
 }
 
 // readSettings reads the files of the entry at path.
@@ -56,7 +56,7 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 		warnings = append(warnings, c.wrong(path, format, args...).Error())
 	}
 	hint := "; the plug-in for vLLM needs pool too"
-	if path == fleetListenPath {
+	if path == routerListenPath {
 		hint = ""
 	}
 	takesCertificates := l.TLS != nil && l.TLS.ClientCA != ""

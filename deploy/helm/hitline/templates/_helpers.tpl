@@ -77,7 +77,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/*
 The container's memory. An index takes max_bytes, and a quarter more for garbage. Connections take limits.max_memory,
 as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are enough for its defaults. A model of the
-fleet takes its max_bytes.
+router takes its max_bytes.
 */}}
 {{- define "hitline.memory" -}}
 {{- $memory := eq (include "hitline.backend" .) "memory" -}}
@@ -86,7 +86,7 @@ fleet takes its max_bytes.
 {{- if $memory -}}
 {{- $bytes = add $bytes (div (mul (include "hitline.maxBytes" . | int64) 5) 4) -}}
 {{- end -}}
-{{- with .Values.config.fleet -}}
+{{- with .Values.config.router -}}
 {{- $each := .max_bytes | default "1GiB" -}}
 {{- range $model := (.models | default (list "")) -}}
 {{- $of := $each -}}
@@ -142,12 +142,12 @@ fleet takes its max_bytes.
 {{- $_ := set $config "listen" $entries -}}
 {{- $_ := set $config "metrics" (include "hitline.hostPort" (dict "root" . "port" .Values.metrics.port)) -}}
 {{- $_ := set $config "drain_timeout" (printf "%ds" (int .Values.drainSeconds)) -}}
-{{- if $config.fleet -}}
-{{- $address := include "hitline.hostPort" (dict "root" . "port" $listen.fleet.port) -}}
-{{- if $listen.fleet.secure -}}
-{{- $_ := set $config.fleet "listen" (merge (dict "address" (printf "tls://%s" $address)) (include "hitline.credentials" . | fromYaml)) -}}
+{{- if $config.router -}}
+{{- $address := include "hitline.hostPort" (dict "root" . "port" $listen.router.port) -}}
+{{- if $listen.router.secure -}}
+{{- $_ := set $config.router "listen" (merge (dict "address" (printf "tls://%s" $address)) (include "hitline.credentials" . | fromYaml)) -}}
 {{- else -}}
-{{- $_ := set $config.fleet "listen" (dict "address" (printf "tcp://%s" $address) "allow" $listen.fleet.allow) -}}
+{{- $_ := set $config.router "listen" (dict "address" (printf "tcp://%s" $address) "allow" $listen.router.allow) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.snapshot.enabled -}}
@@ -163,13 +163,13 @@ fleet takes its max_bytes.
 {{- range $field, $value := dict "listen" "listen" "metrics" "metrics.port" "drain_timeout" "drainSeconds" -}}
 {{- if hasKey $v.config $field }}{{ fail (printf "config.%s: the chart writes this field; set the value %s" $field $value) }}{{ end -}}
 {{- end -}}
-{{- if hasKey ($v.config.fleet | default dict) "listen" }}{{ fail "config.fleet.listen: the chart writes this field; set the value listen.fleet" }}{{ end -}}
+{{- if hasKey ($v.config.router | default dict) "listen" }}{{ fail "config.router.listen: the chart writes this field; set the value listen.router" }}{{ end -}}
 {{- if dig "backend" "memory" "snapshot" "" $v.config }}{{ fail "config.backend.memory.snapshot: the chart writes this field; set the value snapshot" }}{{ end -}}
 {{- range $v.env -}}
-{{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_TIMEOUT" "HITLINE_FLEET_LISTEN") -}}
+{{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_TIMEOUT" "HITLINE_ROUTER_LISTEN") -}}
 {{- fail (printf "env has %s: the chart writes this field; set the value listen, metrics.port or drainSeconds" .name) -}}
 {{- end -}}
-{{- if has .name (list "HITLINE_BACKEND_MEMORY_MAX_BYTES" "HITLINE_LIMITS_MAX_MEMORY" "HITLINE_FLEET_MAX_BYTES") -}}
+{{- if has .name (list "HITLINE_BACKEND_MEMORY_MAX_BYTES" "HITLINE_LIMITS_MAX_MEMORY" "HITLINE_ROUTER_MAX_BYTES") -}}
 {{- fail (printf "env has %s: the chart computes the memory of the container; set the field in config" .name) -}}
 {{- end -}}
 {{- end -}}
@@ -195,9 +195,9 @@ fleet takes its max_bytes.
 {{- if and $v.tls.clientCA (not $v.tls.secretName) -}}
 {{- fail "tls.clientCA without tls.secretName: name the Secret that has ca.crt" -}}
 {{- end -}}
-{{- if $v.listen.fleet.secure -}}
-{{- if not $v.config.fleet }}{{ fail "listen.fleet.secure without config.fleet: there is no listener for routers; set config.fleet" }}{{ end -}}
-{{- if not $v.tls.secretName }}{{ fail "listen.fleet.secure without tls.secretName: HTTPS needs a certificate; set tls.secretName" }}{{ end -}}
+{{- if $v.listen.router.secure -}}
+{{- if not $v.config.router }}{{ fail "listen.router.secure without config.router: there is no listener for routers; set config.router" }}{{ end -}}
+{{- if not $v.tls.secretName }}{{ fail "listen.router.secure without tls.secretName: HTTPS needs a certificate; set tls.secretName" }}{{ end -}}
 {{- end -}}
 {{- if and (eq $backend "redis") (not (dig "backend" "redis" "url" "" $v.config)) (not $v.redis.urlSecret.name) -}}
 {{- fail "config.backend.redis has no URL: set its url, or redis.urlSecret.name" -}}
@@ -222,9 +222,9 @@ fleet takes its max_bytes.
 {{- $ports := list (toString $v.metrics.port) -}}
 {{- if $v.listen.lookup.enabled }}{{ $ports = append $ports (toString $v.listen.lookup.port) }}{{ end -}}
 {{- if $v.tls.secretName }}{{ $ports = append $ports (toString $v.listen.secure.port) }}{{ end -}}
-{{- if $v.config.fleet }}{{ $ports = append $ports (toString $v.listen.fleet.port) }}{{ end -}}
+{{- if $v.config.router }}{{ $ports = append $ports (toString $v.listen.router.port) }}{{ end -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}
-{{- fail (printf "two of listen.lookup.port, listen.secure.port, listen.fleet.port and metrics.port are equal: %s" (join ", " $ports)) -}}
+{{- fail (printf "two of listen.lookup.port, listen.secure.port, listen.router.port and metrics.port are equal: %s" (join ", " $ports)) -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,280 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/cmd/internal/address"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Router configures who holds what: the engines whose KV events tell it, and the HTTP listener that answers
+// routers. MaxHolders to PredictTTL are of each model.
+type Router struct {
+	Listen     *Listener      `yaml:"listen,omitempty"` // of HTTP; nil: not served
+	Models     []RouterModel  `yaml:"models"`
+	Sources    []RouterSource `yaml:"sources"`
+	Register   []string       `yaml:"register"` // endpoints that POST /register may name; none: it is refused
+	MaxModels  int            `yaml:"max_models"`
+	MaxHolders int            `yaml:"max_holders"`
+	MaxBytes   Size           `yaml:"max_bytes"`
+	MaxBlocks  int            `yaml:"max_blocks"` // entries of one holder
+	PredictTTL Duration       `yaml:"predict_ttl"`
+	MaxPayload Size           `yaml:"max_payload"` // bytes of one batch of events
+	// Peers are the HTTP listeners of other servers, whose state this one starts from.
+	Peers         []string `yaml:"peers"`
+	PeerTimeout   Duration `yaml:"peer_timeout"`
+	PeerTokenFile string   `yaml:"peer_token_file"` // "": no token
+}
+
+// RouterModel is a model whose engines hash alike. As text it is its name.
+type RouterModel struct {
+	Name      string              `yaml:"name"`
+	Tenant    string              `yaml:"tenant"`
+	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
+	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
+	Hash      *RouterHash         `yaml:"hash,omitempty"`
+	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
+	Release   string              `yaml:"release"`          // "": that of the pool, otherwise the newest
+	// 0: as of the Fleet.
+	MaxBytes   Size     `yaml:"max_bytes"`
+	MaxBlocks  int      `yaml:"max_blocks"`
+	PredictTTL Duration `yaml:"predict_ttl"`
+}
+
+// RouterHash says how a model's token ids are hashed.
+type RouterHash struct {
+	Engine Engine `yaml:"engine"`
+	// Of vLLM.
+	Release   string  `yaml:"release,omitempty"` // "": that of the model
+	Algorithm string  `yaml:"algorithm,omitempty"`
+	Seed      *string `yaml:"seed,omitempty"` // PYTHONHASHSEED; nil: not set
+	Lookahead int     `yaml:"lookahead"`
+	// Of SGLang.
+	Bigrams bool `yaml:"bigrams"`
+	Dynamo  bool `yaml:"dynamo"`
+}
+
+// RouterSource is a publisher of KV events and the holder that it fills.
+type RouterSource struct {
+	Name        string   `yaml:"name"`  // "": its endpoint
+	Model       string   `yaml:"model"` // "": the only one
+	Tenant      string   `yaml:"tenant"`
+	Instance    string   `yaml:"instance"`
+	Rank        int      `yaml:"rank"`
+	Connect     string   `yaml:"connect"`
+	Bind        string   `yaml:"bind"`
+	Replay      string   `yaml:"replay"` // "": it has no replay socket
+	Topic       string   `yaml:"topic"`
+	ExactCopies bool     `yaml:"exact_copies"`
+	Timeout     Duration `yaml:"timeout"` // 0: the default
+}
+
+// NoPool is the RouterModel.Pool of a model without a pool.
+const NoPool = "-"
+
+const (
+	// maxRouterModels keeps metrics, which name each, within reason.
+	maxRouterModels = 1024
+	// minRouterBytes is what the empty tables of a fleet take.
+	minRouterBytes = 16 << 20
+	// minPredictTTL is many times the interval at which predictions expire.
+	minPredictTTL, maxPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
+	maxPeerTimeout               = Duration(time.Hour)
+	// minSourceTimeout leaves a heartbeat, a third of it, time to be answered.
+	minSourceTimeout, maxSourceTimeout = Duration(100 * time.Millisecond), Duration(time.Hour)
+	// minPayload is more than an event of a few blocks takes, maxPayload more than any batch.
+	minPayload, maxPayload = 4 << 10, 1 << 30
+	// maxBlocks keeps the memory of a source within some hundred gigabytes.
+	maxBlocks = 1<<31 - 1
+)
+
+// defaultRouter returns what is in effect when nothing is configured.
+func defaultRouter() Router {
+	return Router{
+		Models: []RouterModel{}, Sources: []RouterSource{}, Register: []string{}, Peers: []string{},
+		MaxModels: router.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: events.DefaultMaxBlocks,
+		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(router.DefaultPeerTimeout),
+	}
+}
+
+// IsServed reports whether anything of the section is configured that needs a fleet.
+func (f *Router) IsServed() bool {
+	return f.Listen != nil || len(f.Models)+len(f.Sources)+len(f.Register)+len(f.Peers) > 0
+}
+
+// setShort reads the name that stands for the whole.
+func (m *RouterModel) setShort(s scalar) error {
+	*m = RouterModel{}
+	return s.set(reflect.ValueOf(&m.Name).Elem())
+}
+
+// checkRouter checks the section and fills in its defaults.
+func (c *Config) checkRouter() error {
+	f := &c.Router
+	for _, check := range []func() error{c.checkRouterLimits, c.checkRouterListen, c.checkRouterModels, c.checkRouterSources, c.checkRouterPeers} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if len(f.Register) > 0 && f.Listen == nil {
+		return c.wrong("router.register", "needs router.listen, the address that POST /register is served at, such as 127.0.0.1:8557")
+	}
+	return nil
+}
+
+func (c *Config) checkRouterLimits() error {
+	f := &c.Router
+	return c.checkBounds(
+		within("router.max_models", f.MaxModels, 1, maxRouterModels),
+		within("router.max_holders", f.MaxHolders, 1, fleet.MaxHolders),
+		within("router.max_bytes", f.MaxBytes, minRouterBytes, maxInt),
+		within("router.max_blocks", f.MaxBlocks, 1, maxBlocks),
+		within("router.max_payload", f.MaxPayload, minPayload, maxPayload),
+		within("router.predict_ttl", f.PredictTTL, minPredictTTL, maxPredictTTL),
+		within("router.peer_timeout", f.PeerTimeout, minTimeout, maxPeerTimeout),
+	)
+}
+
+// checkRouterListen checks the address of HTTP. An empty one is none.
+func (c *Config) checkRouterListen() error {
+	f := &c.Router
+	switch {
+	case f.Listen == nil:
+		return nil
+	case reflect.DeepEqual(*f.Listen, Listener{}):
+		f.Listen = nil
+		return nil
+	case f.Listen.Address == "":
+		return c.wrong(routerListenPath+".address", "is missing; give one such as 127.0.0.1:8557")
+	}
+	at := routerListenPath
+	if _, written := c.origins[at+".address"]; written {
+		at += ".address"
+	}
+	a, err := address.Parse(f.Listen.Address)
+	switch {
+	case err != nil:
+		return c.wrong(at, "%v", err)
+	case a.Path != "":
+		return c.wrong(at, "%q: HTTP is served over TCP alone; write tcp://host:port or tls://host:port", f.Listen.Address)
+	}
+	others := append(c.addresses(), metricsScheme+c.Metrics)
+	for _, other := range others {
+		if b, err := address.Parse(other); err == nil && a.Socket() == b.Socket() && a.Port != 0 {
+			return c.wrong(at, "%q is also in listen or metrics; it needs a port of its own", f.Listen.Address)
+		}
+	}
+	return c.checkListener(f.Listen, routerListenPath)
+}
+
+const routerListenPath = "router.listen"
+
+// addresses returns those of listen.
+func (c *Config) addresses() []string {
+	list := make([]string, len(c.Listen))
+	for i := range c.Listen {
+		list[i] = c.Listen[i].Address
+	}
+	return list
+}
+
+// checkRouterSources checks the sources and fills in their defaults.
+func (c *Config) checkRouterSources() error {
+	f := &c.Router
+	f.Sources = append([]RouterSource{}, f.Sources...)
+	type holder struct {
+		tenant, model, instance string
+		rank                    int
+	}
+	names, filled := map[string]bool{}, map[holder]bool{}
+	for i := range f.Sources {
+		s, path := &f.Sources[i], fmt.Sprintf("router.sources[%d]", i)
+		if err := c.checkRouterSource(s, path); err != nil {
+			return err
+		}
+		h := holder{s.Tenant, s.Model, s.Instance, s.Rank}
+		switch {
+		case names[s.Name]:
+			return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
+		case filled[h]:
+			return c.wrong(path+".instance", "a source before it fills rank %d of %q; a rank has one source", s.Rank, s.Instance)
+		}
+		names[s.Name], filled[h] = true, true
+	}
+	return nil
+}
+
+// checkRouterSource checks one source and fills in its defaults.
+func (c *Config) checkRouterSource(s *RouterSource, path string) error {
+	if len(c.Router.Models) == 1 && s.Model == "" {
+		s.Model = c.Router.Models[0].Name
+		s.Tenant = cmp.Or(s.Tenant, c.Router.Models[0].Tenant)
+	}
+	s.Tenant = cmp.Or(s.Tenant, api.DefaultTenant)
+	if s.Timeout == 0 {
+		s.Timeout = Duration(events.DefaultTimeout)
+	}
+	if err := c.checkName(path+".instance", s.Instance); err != nil {
+		return err
+	}
+	s.Name = cmp.Or(s.Name, s.Connect, s.Bind)
+	if err := (events.Config{Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay}).Validate(); err != nil {
+		return c.Blame(path, err)
+	}
+	if err := c.checkBounds(
+		within(path+".rank", s.Rank, 0, router.MaxRank),
+		within(path+".timeout", s.Timeout, minSourceTimeout, maxSourceTimeout),
+	); err != nil {
+		return err
+	}
+	for i := range c.Router.Models {
+		m := &c.Router.Models[i]
+		if m.Name != s.Model || m.Tenant != s.Tenant {
+			continue
+		}
+		if m.BlockSize == 0 {
+			return c.wrong(routerModelPath(i)+".block_size", "is missing: %s fills the model, and it has no pool that would tell", path)
+		}
+		return nil
+	}
+	if s.Model == "" {
+		return c.wrong(path+".model", "is missing; name one of router.models")
+	}
+	return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)
+}
+
+// checkName refuses what cannot be the name of a model, a tenant or an instance: they are labels of metrics, and
+// part of answers.
+func (c *Config) checkName(path, name string) error {
+	if !events.IsName(name) {
+		return c.wrong(path, "%q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
+	}
+	return nil
+}
+
+func (c *Config) checkRouterPeers() error {
+	for i, peer := range c.Router.Peers {
+		if err := checkPeer(peer); err != nil {
+			return c.wrong(fmt.Sprintf("router.peers[%d]", i), "%v", err)
+		}
+	}
+	return nil
+}
+
+// checkPeer returns an error if text is no address of a peer.
+func checkPeer(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is no peer; write http://host:port or https://host:port", HidePassword(text))
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Models and sources get their defaults, and what is printed reads back to the same.
+func TestRouter(t *testing.T) {
+	c := load(t, `
+pool: {vllm: 0.30.0, hash_block_size: 32}
+pools: {b: {hash_block_size: 64}}
+router:
+  listen: 127.0.0.1:8557
+  models:
+    - llama
+    - {name: llama, tenant: acme, pool: b, max_bytes: 64MiB, max_blocks: 5, predict_ttl: 1s}
+    - name: org/qwen
+      block_size: 24
+      pool: "-"
+      release: 0.29.0
+      hash: {algorithm: xxhash, seed: 0}
+      groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
+    - {name: sg, pool: "-", hash: {engine: sglang}}
+  sources:
+    - {model: llama, instance: engine-0, connect: "tcp://127.0.0.1:5557", replay: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
+    - {name: x, model: llama, tenant: acme, instance: engine-0, rank: 1, bind: "tcp://*:5559", timeout: 3s}
+  register: ["tcp://10.0.0.0/8:5557-5564"]
+  max_bytes: 32MiB
+  peers: ["http://10.0.0.2:8557", "https://h:1/"]
+  peer_token_file: token
+`)
+	want := defaultRouter()
+	want.Listen = &Listener{Address: "127.0.0.1:8557"}
+	const most, ttl = 16 << 20, Duration(2 * time.Minute)
+	want.Models = []RouterModel{
+		{Name: "llama", Tenant: "default", BlockSize: 32, Release: "0.30.0", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl},
+		{Name: "llama", Tenant: "acme", BlockSize: 64, Pool: "b", MaxBytes: 64 << 20, MaxBlocks: 5, PredictTTL: Duration(time.Second)},
+		{
+			Name: "org/qwen", Tenant: "default", BlockSize: 24, Pool: "-", Release: "0.29.0", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl,
+			Hash:   &RouterHash{Engine: "vllm", Release: "0.29.0", Algorithm: "xxhash", Seed: new("0")},
+			Groups: []coordinator.Group{{BlockSize: 24}, {Kind: coordinator.SlidingWindow, BlockSize: 24, SlidingWindow: 48}},
+		},
+		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &RouterHash{Engine: "sglang"}},
+	}
+	want.Sources = []RouterSource{
+		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Instance: "engine-0", Connect: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
+		{Name: "x", Model: "llama", Tenant: "acme", Instance: "engine-0", Rank: 1, Bind: "tcp://*:5559", Timeout: Duration(3 * time.Second)},
+	}
+	want.Register, want.MaxBytes = []string{"tcp://10.0.0.0/8:5557-5564"}, 32<<20
+	want.Peers, want.PeerTokenFile = []string{"http://10.0.0.2:8557", "https://h:1/"}, "token"
+	assert.Equal(t, want, c.Router)
+	text, err := c.YAML()
+	require.NoError(t, err)
+	assert.Equal(t, want, load(t, string(text)).Router, "%s", text)
+}
+
+// The only model is that of sources which name none. Without pool in the configuration no pool is asked.
+func TestRouterDefaults(t *testing.T) {
+	c := load(t, "router:\n  listen: \"\"\n  models: [{name: m, tenant: t, block_size: 8}]\n  sources: [{instance: a, connect: \"tcp://a:1\"}]\n")
+	assert.Nil(t, c.Router.Listen)
+	assert.Equal(t, NoPool, c.Router.Models[0].Pool, "also where the printed configuration, which has a pool, is read")
+	assert.Equal(t, "m", c.Router.Sources[0].Model)
+	assert.Equal(t, "t", c.Router.Sources[0].Tenant)
+	_, ok := c.RouterPool(&c.Router.Models[0])
+	assert.False(t, ok)
+	assert.True(t, c.Router.IsServed())
+	c = load(t, "router: {max_bytes: 2GiB}\n")
+	assert.False(t, c.Router.IsServed(), "it says nothing that needs a fleet")
+	c = load(t, "pool: {vllm: 0.40.0, allow_unknown_vllm: true}\nrouter: {models: [m]}\n")
+	assert.Empty(t, c.Router.Models[0].Release, "the newest")
+}
+
+func TestRouterErrors(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{`router: {listen: "ipc:///x"}`, `c.yaml:1:18: router.listen: "ipc:///x": HTTP is served over TCP alone; write tcp://host:port or tls://host:port`},
+		{`router: {listen: "a"}`, `c.yaml:1:18: router.listen: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
+		{`router: {listen: "127.0.0.1:7557"}`, `c.yaml:1:18: router.listen: "127.0.0.1:7557" is also in listen or metrics; it needs a port of its own`},
+		{"metrics: 127.0.0.1:1\nrouter: {listen: {address: 127.0.0.1:1}}", `c.yaml:2:28: router.listen.address: "127.0.0.1:1" is also in listen or metrics; it needs a port of its own`},
+		{`router: {listen: {allow: all}}`, `c.yaml:1:10: router.listen.address: is missing; give one such as 127.0.0.1:8557`},
+		{`router: {listen: {address: "a:1", allow: [query]}}`, `c.yaml:1:43: router.listen.allow[0]: ` + unknownRequest},
+		{`router: {listen: "tls://a:1"}`, `c.yaml:1:18: router.listen: "tls://a:1" needs tls: {cert: FILE, key: FILE} in the YAML file`},
+		{`router: {register: ["tcp://a:1"]}`, `c.yaml:1:10: router.register: needs router.listen, the address that POST /register is served at, such as 127.0.0.1:8557`},
+		{`router: {max_models: 0}`, `c.yaml:1:22: router.max_models: 0 is too small, must be at least 1`},
+		{`router: {max_bytes: 1MiB}`, `c.yaml:1:21: router.max_bytes: 1MiB is too small, must be at least 16MiB`},
+		{`router: {predict_ttl: 0}`, `c.yaml:1:23: router.predict_ttl: 0s is too small, must be at least 100ms`},
+		{`router: {peer_timeout: 0}`, `c.yaml:1:24: router.peer_timeout: 0s is too small, must be at least 1ms`},
+		{`router: {peers: ["10.0.0.2:8557"]}`, `c.yaml:1:18: router.peers[0]: "10.0.0.2:8557" is no peer; write http://host:port or https://host:port`},
+		{`router: {peers: ["http://u:secret@h:1"]}`, `c.yaml:1:18: router.peers[0]: "http://u:***@h:1" is no peer; write http://host:port or https://host:port`},
+		{`router: {peers: ["http://h/dump"]}`, `c.yaml:1:18: router.peers[0]: "http://h/dump" is no peer; write http://host:port or https://host:port`},
+
+		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: has 2 models, and router.max_models is 1`},
+		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0].name: "" is no name; give 1 to 256 bytes of printable characters`},
+		{`router: {models: [a, a]}`, `c.yaml:1:22: router.models[1].name: "a" of tenant "default" is a model before it`},
+		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
+		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or pool: "-"`},
+		{`router: {models: [{name: a, block_size: -1}]}`, `c.yaml:1:41: router.models[0].block_size: a block of -1 tokens, must be 1 to 2147483647`},
+		{`router: {models: [{name: a, max_bytes: 1KiB}]}`, `c.yaml:1:40: router.models[0].max_bytes: 1KiB is too small, must be at least 16MiB`},
+		{`router: {models: [{name: a, predict_ttl: 1ms}]}`, `c.yaml:1:42: router.models[0].predict_ttl: 1ms is too small, must be at least 100ms`},
+		{`router: {models: [{name: a, hash: {engine: trt}}]}`, `c.yaml:1:44: router.models[0].hash.engine: "trt" is no engine; known are vllm, sglang`},
+		{`router: {models: [{name: a, hash: {engine: sglang, seed: 0}}]}`, `c.yaml:1:29: router.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
+		{`router: {models: [{name: a, hash: {bigrams: true}}]}`, `c.yaml:1:29: router.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
+		{`router: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:29: router.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
+		{`router: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:19: router.models[0].block_size: is missing; groups need it`},
+
+		{`router: {models: [{name: a, block_size: 1}], sources: [{connect: "tcp://a:1"}]}`, `c.yaml:1:56: router.sources[0].instance: "" is no name; give 1 to 256 bytes of printable characters`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i}]}`, `c.yaml:1:56: router.sources[0]: has no endpoint; connect to the publisher's, such as tcp://127.0.0.1:5557, or bind one`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", bind: "tcp://a:1"}]}`, `c.yaml:1:98: router.sources[0].bind: a source connects or binds, not both; remove connect or bind`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://*:1"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tcp://*:1": no host to connect to; * is for the side that binds`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tls://a:1"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tls://a:1": write tcp://host:port or ipc://path`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:0"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tcp://a:0": no port "0"; it is a number from 1 to 65535`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", replay: "tcp://a"}]}`, `c.yaml:1:100: router.sources[0].replay: bad endpoint "tcp://a": write tcp://host:port, an IPv6 address in brackets`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", name: "\x07"}]}`, `c.yaml:1:98: router.sources[0].name: "\a" is no name; give 1 to 256 bytes of printable characters`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", rank: -1}]}`, `c.yaml:1:98: router.sources[0].rank: -1 is too small, must be at least 0`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:101: router.sources[0].timeout: 1ms is too small, must be at least 100ms`},
+		{`router: {models: [{name: a}], sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:19: router.models[0].block_size: is missing: router.sources[0] fills the model, and it has no pool that would tell`},
+		{`router: {sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:20: router.sources[0].model: is missing; name one of router.models`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{model: b, instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:64: router.sources[0].model: there is no model "b" of tenant "default"; configure it under router.models`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: j, connect: "tcp://a:1"}]}`, `c.yaml:1:93: router.sources[1].name: "tcp://a:1" is the name of a source before it`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: i, connect: "tcp://a:2"}]}`, `c.yaml:1:104: router.sources[1].instance: a source before it fills rank 0 of "i"; a rank has one source`},
+	} {
+		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text+"\n")) })
+	}
+}
+
+// What the listener allows can change while the server runs, the rest of the section cannot.
+func TestRouterMerge(t *testing.T) {
+	before := load(t, "router: {listen: 127.0.0.1:8557, models: [a]}\n")
+	next := load(t, "router: {listen: {address: 127.0.0.1:8557, allow: []}, models: [a, b], max_bytes: 2GiB}\n")
+	merged, changed, left := before.Merge(next)
+	assert.Equal(t, []string{"router.listen"}, changed)
+	assert.Equal(t, []string{"router.models", "router.max_bytes"}, left)
+	assert.Equal(t, Allow{}, merged.Router.Listen.Allow)
+	assert.Nil(t, before.Router.Listen.Allow)
+
+	_, changed, left = before.Merge(load(t, "router: {listen: 127.0.0.1:8558, models: [a]}\n"))
+	assert.Empty(t, changed)
+	assert.Equal(t, []string{"router.listen"}, left)
+}

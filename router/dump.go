@@ -1,0 +1,176 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Errors of dumps.
+var (
+	ErrDump     = errors.New("router: not a dump that can be loaded")
+	ErrDumpBusy = errors.New("router: a dump is being written already")
+	// ErrNotEmpty refuses a dump for a service that has sources: it is loaded before they are added.
+	ErrNotEmpty = errors.New("router: the service has sources already")
+)
+
+// pauseTimeout is how long a batch in progress is waited for at the beginning of a dump, while the other
+// sources are paused. Batches take some milliseconds; a source with a longer one is left out.
+const pauseTimeout = time.Second
+
+// dumpInfo tells of a dump.
+type dumpInfo struct {
+	Created time.Time `json:"created"`
+	Models  int       `json:"models"`
+	Sources int       `json:"sources"`
+}
+
+// modelInfo tells of a model.
+type modelInfo struct {
+	Tenant     string `json:"tenant"`
+	Name       string `json:"name"`
+	BlockSize  int    `json:"block_size"`
+	FirstBytes bool   `json:"first_bytes"`
+}
+
+func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name}.withDefaults() }
+
+// sourceInfo tells of a source. It names the holder that it fills.
+type sourceInfo struct {
+	Tenant      string `json:"tenant"`
+	Model       string `json:"model"`
+	Instance    string `json:"instance"`
+	Rank        int    `json:"rank"`
+	Registered  bool   `json:"registered"`
+	Name        string `json:"name"`
+	Connect     string `json:"connect"`
+	Replay      string `json:"replay"`
+	Topic       string `json:"topic"`
+	ExactCopies bool   `json:"exact_copies"`
+	BlockSize   int    `json:"block_size"`
+	Engine      string `json:"engine"`
+	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
+	Stale bool `json:"stale,omitempty"`
+}
+
+func infoOf(a *activeSource) sourceInfo {
+	src := &a.source
+	return sourceInfo{
+		Tenant: src.Tenant, Model: src.ModelKey.Name, Instance: src.Instance, Rank: src.Rank, Registered: a.registered,
+		Name: src.Config.Name, Connect: src.Connect, Replay: src.Replay, Topic: src.Topic, ExactCopies: src.ExactCopies,
+		BlockSize: src.BlockSize, Engine: src.Engine,
+	}
+}
+
+// source returns the source, without limits and timeouts.
+func (i *sourceInfo) source() Source {
+	return Source{
+		Config:   events.Config{Name: i.Name, Connect: i.Connect, Replay: i.Replay, Topic: i.Topic, ExactCopies: i.ExactCopies},
+		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
+		BlockSize: i.BlockSize, Engine: i.Engine,
+	}
+}
+
+// dump is a service at one moment.
+type dump struct {
+	created time.Time
+	models  []dumpedModel
+	sources []dumpedSource
+}
+
+type dumpedModel struct {
+	info     modelInfo
+	snapshot *fleet.Snapshot
+}
+
+type dumpedSource struct {
+	info       sourceInfo
+	checkpoint *events.Checkpoint
+}
+
+// WriteDump writes what the holders hold and where their sources are, all at one moment, for LoadDump. No event is
+// applied while that is copied; then they go on, and the copy is written: the caller may be slow. The copy takes
+// about the memory of the fleets. Predictions are left out. WriteDump fails with ErrDumpBusy, ErrLoading or as w and
+// ctx do.
+func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
+	if !s.dumping.TryLock() {
+		return ErrDumpBusy
+	}
+	defer s.dumping.Unlock()
+	d, err := s.copyDump(ctx)
+	if err != nil {
+		return err
+	}
+	return d.write(w)
+}
+
+// copyDump copies what a dump has. s.dumping is held.
+func (s *Service) copyDump(ctx context.Context) (*dump, error) {
+	if err := s.replica.loadingError(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	defer cancel()
+	d := &dump{created: time.Now()}
+	err := s.manager.Pause(ctx, func(checkpoints []*events.Checkpoint) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for key, m := range *s.models.Load() {
+			if state := m.state.Load(); state != nil {
+				cfg := &state.cfg.Fleet
+				info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: cfg.BlockSize, FirstBytes: cfg.FirstBytes}
+				d.models = append(d.models, dumpedModel{info, state.fleet.Snapshot()})
+			}
+		}
+		for _, c := range checkpoints {
+			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
+				info := infoOf(a)
+				info.Stale = a.holder.IsStale() && !s.replica.awaits(c.Name)
+				d.sources = append(d.sources, dumpedSource{info, c})
+			}
+		}
+	})
+	return d, err
+}
+
+// write writes the dump.
+func (d *dump) write(out io.Writer) error {
+	w, err := newPartWriter(out)
+	if err != nil {
+		return err
+	}
+	if err := w.writeJSON(partDump, dumpInfo{Created: d.created, Models: len(d.models), Sources: len(d.sources)}); err != nil {
+		return err
+	}
+	for i := range d.models {
+		m := &d.models[i]
+		if err := w.writeJSON(partModel, m.info); err != nil {
+			return err
+		}
+		if _, err := m.snapshot.WriteTo(w); err != nil {
+			return err
+		}
+		m.snapshot = nil // its memory is free from here on
+	}
+	for _, src := range d.sources {
+		if err := w.writeJSON(partSource, src.info); err != nil {
+			return err
+		}
+		encoded, err := src.checkpoint.AppendBinary(nil)
+		if err != nil {
+			return fmt.Errorf("router: source %q: %w", src.info.Name, err)
+		}
+		if _, err := w.Write(encoded); err != nil {
+			return err
+		}
+	}
+	return w.writeJSON(partEnd, nil)
+}

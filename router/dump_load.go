@@ -1,0 +1,271 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+const (
+	// maxDumpModels bounds the models of a dump: each that does not suit is a line in the log.
+	maxDumpModels = 1024
+	// maxDumpSources bounds the sources of a dump: as many as 16 models have holders by default.
+	maxDumpSources = 1 << 16
+	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have some 5 KiB each.
+	maxDumpCheckpoints = 1 << 30
+)
+
+// holderKey names a holder of a service.
+type holderKey struct {
+	ModelKey
+	fleet.ID
+}
+
+// loadedDump is what was read of a dump.
+type loadedDump struct {
+	models      map[ModelKey]*loadedModel
+	sources     map[holderKey]*loadedSource
+	checkpoints int // bytes
+}
+
+// loadedModel is a model of a dump, for model, which s may not have yet.
+type loadedModel struct {
+	model *model
+	state *modelState
+}
+
+// loadedSource is a source of a dump that was loaded, and where it is.
+type loadedSource struct {
+	info       sourceInfo
+	checkpoint *events.Checkpoint
+}
+
+// LoadDump reads a dump that WriteDump has written, in a service without sources. What the sources of the dump filled
+// is there then and stale. Add and Register of a source for one of these holders goes on where the source was.
+// DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
+// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump, ErrNotEmpty or as r
+// does, and then has loaded nothing.
+func (s *Service) LoadDump(r io.Reader) error {
+	d := &loadedDump{models: map[ModelKey]*loadedModel{}, sources: map[holderKey]*loadedSource{}}
+	if err := s.readDump(r, d); err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return s.install(d)
+}
+
+// readDump reads a dump to its end. It changes nothing of s.
+func (s *Service) readDump(in io.Reader, d *loadedDump) error {
+	r, err := newPartReader(in)
+	if err != nil {
+		return err
+	}
+	info := dumpInfo{}
+	if kind, payload, err := r.next(); err != nil {
+		return err
+	} else if kind != partDump || json.Unmarshal(payload, &info) != nil {
+		return errDamaged
+	}
+	for models, sources := 0, 0; ; {
+		kind, payload, err := r.next()
+		if err != nil {
+			return err
+		}
+		switch {
+		case kind == partModel && models < maxDumpModels:
+			models++
+			err = s.readModel(r, payload, d)
+		case kind == partSource && sources < maxDumpSources:
+			sources++
+			err = readSource(r, payload, d)
+		case kind == partEnd && models == info.Models && sources == info.Sources:
+			return nil
+		default:
+			return errDamaged
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readModel reads the holders of a model, or skips them if they do not suit s.
+func (s *Service) readModel(r *partReader, payload []byte, d *loadedDump) error {
+	var info modelInfo
+	if json.Unmarshal(payload, &info) != nil || checkModelKey(info.key()) != nil || d.models[info.key()] != nil {
+		return errDamaged
+	}
+	m, err := s.newLoadedModel(&info, len(d.models))
+	if err == nil {
+		err = m.state.fleet.Load(r)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	if err != nil {
+		s.log.Warn("router: a model of the dump is left out", "model", info.Name, "tenant", info.Tenant, "reason", err)
+		return nil
+	}
+	if n, err := r.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		return errDamaged
+	}
+	d.models[info.key()] = m
+	return nil
+}
+
+// newLoadedModel returns an empty model for one of a dump, of which others were read before.
+func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, error) {
+	m := (*s.models.Load())[info.key()]
+	if m == nil {
+		if others >= s.cfg.MaxModels {
+			return nil, fmt.Errorf("%w: there are %d", ErrTooMany, others)
+		}
+		var err error
+		if m, err = newModel(s.sourcedModel(info.key(), info.BlockSize, info.FirstBytes), false); err != nil {
+			return nil, err
+		}
+	}
+	if state := m.state.Load(); state != nil {
+		if err := state.checkBlockSize(info.BlockSize); err != nil {
+			return nil, err
+		}
+	}
+	if info.FirstBytes != m.cfg.Fleet.FirstBytes {
+		return nil, fmt.Errorf("%w: model %q", ErrOtherEngine, info.Name)
+	}
+	state, err := m.newState(info.BlockSize)
+	return &loadedModel{m, state}, err
+}
+
+// readSource reads where a source is.
+func readSource(r *partReader, payload []byte, d *loadedDump) error {
+	var info sourceInfo
+	if json.Unmarshal(payload, &info) != nil || !events.IsName(info.Name) {
+		return errDamaged
+	}
+	encoded, err := io.ReadAll(io.LimitReader(r, events.MaxCheckpointLen+1))
+	if err != nil {
+		return err
+	}
+	if d.checkpoints += len(encoded); len(encoded) > events.MaxCheckpointLen || d.checkpoints > maxDumpCheckpoints {
+		return fmt.Errorf("%w: source %q has too large a checkpoint", ErrDump, info.Name)
+	}
+	c := new(events.Checkpoint)
+	if err := c.UnmarshalBinary(encoded); err != nil {
+		return fmt.Errorf("%w: source %q: %w", ErrDump, info.Name, err)
+	}
+	src := info.source()
+	key := holderKey{src.ModelKey, src.ID}
+	if checkModelKey(key.ModelKey) != nil || checkID(key.ID) != nil || d.sources[key] != nil {
+		return errDamaged
+	}
+	d.sources[key] = &loadedSource{info, c}
+	return nil
+}
+
+// install makes d what s has. s.changing is held.
+func (s *Service) install(d *loadedDump) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.active) > 0 {
+		return ErrNotEmpty
+	}
+	models := maps.Clone(*s.models.Load())
+	for key, l := range d.models {
+		if models[key] == nil && len(models) < s.cfg.MaxModels {
+			models[key] = l.model
+		}
+		if m := models[key]; m == nil || !m.replaceState(l.state) {
+			s.log.Warn("router: a model of the dump is left out, as others came meanwhile", "model", key.Name, "tenant", key.Tenant)
+			delete(d.models, key)
+		}
+	}
+	s.models.Store(&models)
+	s.loaded = map[holderKey]*loadedSource{}
+	for key, l := range d.sources {
+		if m := d.models[key.ModelKey]; m != nil && m.state.fleet.Get(key.ID) != nil {
+			s.loaded[key] = l
+		}
+	}
+	for key, m := range d.models { // a source that was left out of the dump has no checkpoint
+		for _, h := range m.state.fleet.Holders() {
+			if s.loaded[holderKey{key, h.ID}] == nil {
+				m.state.fleet.Get(h.ID).Close()
+			}
+		}
+	}
+	return nil
+}
+
+// replaceState makes state that of m, with its holders. Predictions of before are lost. It does nothing and returns
+// false if the block size differs.
+func (m *model) replaceState(state *modelState) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.state.Load(); old != nil && old.checkBlockSize(state.cfg.Fleet.BlockSize) != nil {
+		return false
+	}
+	clear(m.unfed)
+	m.state.Store(state)
+	return true
+}
+
+// takeLoaded takes the source of a dump that filled the holder of src, nil if there is none.
+func (s *Service) takeLoaded(src *Source) *loadedSource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := holderKey{src.ModelKey, src.ID}
+	l := s.loaded[key]
+	delete(s.loaded, key)
+	return l
+}
+
+// returnLoaded undoes takeLoaded for a source that could not be followed, unless its holder is closed.
+func (s *Service) returnLoaded(l *loadedSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := l.info.source()
+	if m := (*s.models.Load())[src.ModelKey]; m != nil && m.state.Load().fleet.Get(src.ID) != nil {
+		s.loaded[holderKey{src.ModelKey, src.ID}] = l
+	}
+}
+
+// hasLoaded reports whether a model has holders of a dump that no source fills yet. s.mu is held.
+func (s *Service) hasLoaded(model ModelKey) bool {
+	for key := range s.loaded {
+		if key.ModelKey == model {
+			return true
+		}
+	}
+	return false
+}
+
+// DropLoaded drops the holders of a dump that no source has gone on to fill, and models that have none.
+func (s *Service) DropLoaded() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.loaded {
+		s.dropLoaded(key)
+	}
+	for _, m := range *s.models.Load() {
+		s.dropUnused(m)
+	}
+}
+
+// dropLoaded drops a holder of a dump. s.mu is held.
+func (s *Service) dropLoaded(key holderKey) {
+	delete(s.loaded, key)
+	if m := (*s.models.Load())[key.ModelKey]; m != nil {
+		if h := m.state.Load().fleet.Get(key.ID); h != nil {
+			h.Close()
+		}
+	}
+}

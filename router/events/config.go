@@ -1,0 +1,116 @@
+package events
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/events/internal/zmtp"
+)
+
+// Config configures a Follower. Endpoints are tcp://host:port or ipc://path, as ZeroMQ writes
+// them.
+type Config struct {
+	Name    string // of the source; empty: its endpoint
+	Connect string // endpoint of a publisher that binds; empty if Bind is set
+	Bind    string // endpoint to which a publisher connects
+	Replay  string // endpoint of its replay socket, empty if there is none
+	Topic   string // prefix of the topics that are subscribed to
+	// ExactCopies counts the copies of first blocks too. That is right only if no request
+	// asks the engine for full reports (vLLM: kv_cache_report_mode).
+	ExactCopies bool
+	MaxPayload  int // bytes of one payload; 0: DefaultMaxPayload
+	MaxBlocks   int // blocks that the source may hold; 0: DefaultMaxBlocks
+	// Timeout is how long a connection may be silent, heartbeats included, and how long a replay may
+	// wait; 0: DefaultTimeout.
+	Timeout time.Duration
+	Logger  *slog.Logger // nil discards
+	// Resume, if set, is where the source begins, as if the connection had been lost there: the blocks of its
+	// Holder count again once a replay has shown that the publisher is the same. If it is not, or
+	// without Replay, they are cleared. ExactCopies must be what it was. It is not changed.
+	Resume *Checkpoint
+	// Observe, if set, is called with each batch before it is applied, in that order, those of
+	// replays included. payload is borrowed until it returns.
+	Observe func(seq uint64, payload []byte)
+}
+
+const (
+	DefaultMaxPayload = 64 << 20
+	DefaultMaxBlocks  = 16 << 20
+	DefaultTimeout    = 10 * time.Second
+)
+
+// MaxName bounds the names of sources, and of what they fill, in bytes: they are in logs, answers and
+// labels of metrics.
+const MaxName = 256
+
+// IsName reports whether text can be such a name: 1 to MaxName bytes of UTF-8, of which people see each
+// character.
+func IsName(text string) bool {
+	return text != "" && len(text) <= MaxName && utf8.ValidString(text) && !strings.ContainsFunc(text, isHidden)
+}
+
+func isHidden(r rune) bool { return !unicode.IsPrint(r) }
+
+// endpoint returns the one of Connect and Bind that is set.
+func (c *Config) endpoint() string {
+	if c.Bind != "" {
+		return c.Bind
+	}
+	return c.Connect
+}
+
+// Validate returns what is wrong with c, of which it changes nothing. The error names a field, see
+// package fielderror.
+func (c Config) Validate() error { return c.check() }
+
+// check checks c and sets its defaults.
+func (c *Config) check() error {
+	switch {
+	case c.Connect == "" && c.Bind == "":
+		return invalid("connect", "has no endpoint; connect to the publisher's, such as tcp://127.0.0.1:5557, or bind one")
+	case c.Connect != "" && c.Bind != "":
+		return invalid("bind", "a source connects or binds, not both; remove connect or bind")
+	}
+	if c.Connect != "" {
+		if _, _, err := zmtp.DialAddress(c.Connect); err != nil {
+			return invalid("connect", "%w", err)
+		}
+	} else if _, _, err := zmtp.ListenAddress(c.Bind); err != nil {
+		return invalid("bind", "%w", err)
+	}
+	if c.Replay != "" {
+		if _, _, err := zmtp.DialAddress(c.Replay); err != nil {
+			return invalid("replay", "%w", err)
+		}
+	}
+	if c.Name == "" {
+		c.Name = c.endpoint()
+	}
+	if !IsName(c.Name) {
+		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
+	}
+	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
+		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
+	}
+	setDefault(&c.MaxPayload, DefaultMaxPayload)
+	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
+	setDefault(&c.Timeout, DefaultTimeout)
+	return nil
+}
+
+// invalid is an api.ErrConfig about a field.
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("events: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}

@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/events"
+)
+
+// Config bounds a Fleet and describes what its engines have in common.
+type Config struct {
+	// BlockSize is how many tokens one hash of a query covers: the engines' hash block size.
+	BlockSize int
+	// Groups are the KV cache groups in the order of the engines. Nil: as the events tell.
+	Groups []coordinator.Group
+	// Release is the release of vLLM by whose rules groups make a prefix, empty for the newest.
+	Release string
+	// FirstBytes says that the short form of a hash is its first 8 bytes, as SGLang's. Otherwise it
+	// is the last 8, as vLLM's.
+	FirstBytes bool
+	// MaxBytes bounds the memory for blocks and sets of holders; 0: DefaultMaxBytes.
+	MaxBytes int64
+	// MaxHolders bounds the holders; 0: DefaultMaxHolders.
+	MaxHolders int
+	// MaxBlocks bounds the entries of one holder: blocks in all groups and tiers, and predicted
+	// ones; 0: events.DefaultMaxBlocks.
+	MaxBlocks int
+	// PredictTTL is how long a predicted block counts at most, and at least three quarters of it; 0:
+	// DefaultPredictTTL. See Holder.Predict.
+	PredictTTL time.Duration
+
+	now       func() time.Time // of tests; nil: time.Now
+	described *rules           // of Groups; none if they are nil
+}
+
+// check fills in the defaults. It fails with api.ErrConfig.
+func (c *Config) check() error {
+	switch {
+	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:
+		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
+	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
+		return fmt.Errorf("fleet: %w: a bound is negative", fielderror.ErrConfig)
+	case c.MaxHolders > MaxHolders:
+		return fmt.Errorf("fleet: %w: %d holders, at most %d are possible", fielderror.ErrConfig, c.MaxHolders, MaxHolders)
+	case len(c.Groups) > maxGroups:
+		return fmt.Errorf("fleet: %w: %d groups, at most %d are possible", fielderror.ErrConfig, len(c.Groups), maxGroups)
+	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.MaxHolders = cmp.Or(c.MaxHolders, DefaultMaxHolders)
+	c.MaxBlocks = cmp.Or(c.MaxBlocks, events.DefaultMaxBlocks)
+	c.PredictTTL = max(cmp.Or(c.PredictTTL, DefaultPredictTTL), epochsPerTTL)
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if len(c.Groups) == 0 {
+		c.Groups = nil
+	}
+	numbers := make([]int, len(c.Groups))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	var err error
+	if c.described, err = makeRules(c, c.Groups, numbers); err != nil {
+		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, err)
+	}
+	return nil
+}
+
+const (
+	// DefaultMaxBytes is 1 GiB: some 20 million blocks.
+	DefaultMaxBytes   = 1 << 30
+	DefaultMaxHolders = 4096
+	// MaxHolders bounds Config.MaxHolders.
+	MaxHolders = 1 << 20
+	// DefaultPredictTTL is as long as blocks of a busy engine stay cached at least.
+	DefaultPredictTTL = 2 * time.Minute
+)
+
+// Errors of a Fleet.
+var (
+	ErrExists  = errors.New("fleet: there is a holder of this name")
+	ErrTooMany = errors.New("fleet: too many holders")
+	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
+	ErrFull = fmt.Errorf("fleet: %w", events.ErrFull)
+	// ErrGroup refuses blocks of a KV cache group that differs from what was described or told before.
+	ErrGroup = errors.New("fleet: a KV cache group other than before")
+	// ErrHashLen refuses hashes of less than 8 bytes.
+	ErrHashLen = errors.New("fleet: hashes of less than 8 bytes")
+	// ErrClosed is the error of a holder that was closed.
+	ErrClosed = errors.New("fleet: the holder is closed")
+)

@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router/events"
+)
+
+const (
+	// maxGroups bounds the numbers of groups: models have a handful.
+	maxGroups = 64
+	// maxBlockSize bounds block sizes that are learned, in tokens: rules of larger ones take long to make, and the lock
+	// is held.
+	maxBlockSize = 1 << 20
+)
+
+// groupSpec is what is known of a KV cache group.
+type groupSpec struct {
+	seen      bool
+	blockSize int64 // tokens; 0: unknown, which counts as that of a hash
+	// single says that all blocks so far came alone: they may be parts of larger ones.
+	single bool
+	kind   string // as events name it, "" if they do not
+	window int64  // tokens, 0 if unknown
+}
+
+// groupTable is the KV cache groups: described by the configuration, or learned from events.
+type groupTable struct {
+	cfg   *Config
+	specs []groupSpec // by the group number of events; learned
+	rules *rules
+}
+
+// rules say how blocks of groups make a prefix. They are immutable.
+type rules struct {
+	// coordinator is nil if there is one group of full attention whose blocks have one hash each: its leading blocks
+	// are the prefix.
+	coordinator *coordinator.Coordinator
+	// storeGroups are the store groups by the group number of events, -1 for those that are in no lookup.
+	storeGroups [maxGroups]int8
+	// full is the first store group of full attention, -1 if there is none.
+	full int
+}
+
+func (t *groupTable) init(cfg *Config) { t.cfg, t.rules = cfg, cfg.described }
+
+// makeRules returns the rules of groups, which have the numbers in events.
+func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, error) {
+	if len(groups) == 0 || len(groups) == 1 && groups[0].Kind.IsFull() && groups[0].BlockSize == cfg.BlockSize && !groups[0].IsEagleGroup {
+		return &rules{}, nil
+	}
+	groups = slices.Clone(groups)
+	for i := range groups {
+		groups[i].EnableKVTransfer = nil // it is about a store; the engine itself looks at all groups
+	}
+	release := cfg.Release
+	if release == "" {
+		release = coordinator.NewestRelease()
+	}
+	c, err := coordinator.New(coordinator.Pool{HashBlockSize: cfg.BlockSize, VLLM: release, AllowUnknownVLLM: true, Groups: groups})
+	if err != nil {
+		return nil, err
+	}
+	r := &rules{coordinator: c, full: -1}
+	for number := range r.storeGroups {
+		r.storeGroups[number] = -1
+	}
+	for g := range c.NumGroups() {
+		r.storeGroups[numbers[c.PoolIndex(g)]] = int8(g)
+		if r.full < 0 && c.Group(g).Kind.IsFull() {
+			r.full = g
+		}
+	}
+	return r, nil
+}
+
+// learn checks the group of blocks that are stored, and learns what is new. It fails with ErrGroup.
+func (t *groupTable) learn(b *events.Blocks) error {
+	g := max(b.Group, 0)
+	if g >= maxGroups || t.cfg.Groups != nil && g >= len(t.cfg.Groups) {
+		return fmt.Errorf("%w: group %d, there are %d", ErrGroup, g, min(maxGroups, max(1, len(t.cfg.Groups))))
+	}
+	if t.cfg.Groups != nil {
+		return t.checkDescribed(b, &t.cfg.Groups[g])
+	}
+	if g < len(t.specs) && t.specs[g].equals(b) {
+		return nil // the usual case
+	}
+	var spec groupSpec
+	if g < len(t.specs) {
+		spec = t.specs[g]
+	}
+	if err := spec.merge(b, int64(t.cfg.BlockSize)); err != nil {
+		return fmt.Errorf("%w: group %d %w", ErrGroup, g, err)
+	}
+	specs := slices.Clone(t.specs)
+	for len(specs) <= g {
+		specs = append(specs, groupSpec{})
+	}
+	specs[g] = spec
+	return t.setSpecs(specs)
+}
+
+// setSpecs sets what is known of the groups. It fails with ErrGroup if no rules follow from it.
+func (t *groupTable) setSpecs(specs []groupSpec) error {
+	var groups []coordinator.Group
+	var numbers []int
+	for number := range specs {
+		if specs[number].seen {
+			groups = append(groups, specs[number].group(t.cfg.BlockSize))
+			numbers = append(numbers, number)
+		}
+	}
+	r, err := makeRules(t.cfg, groups, numbers)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrGroup, err)
+	}
+	t.specs, t.rules = specs, r
+	return nil
+}
+
+// tellsSize reports whether the block size of an event is that of its group: other media join blocks.
+func tellsSize(b *events.Blocks) bool {
+	return b.BlockSize > 0 && (b.Tier.Medium == "GPU" || b.Tier.Medium == "")
+}
+
+// equals reports whether blocks tell nothing new.
+func (s *groupSpec) equals(b *events.Blocks) bool {
+	return s.seen && s.kind == b.SpecKind && s.window == max(0, b.SlidingWindow) &&
+		(!tellsSize(b) || b.BlockSize == s.blockSize && !s.single)
+}
+
+// merge adds what blocks tell of their group.
+func (s *groupSpec) merge(b *events.Blocks, hashSize int64) error {
+	s.seen = true
+	if b.SpecKind != "" {
+		if s.kind != "" && s.kind != b.SpecKind {
+			return fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.kind)
+		}
+		s.kind = b.SpecKind
+	}
+	if b.SlidingWindow > 0 {
+		if s.window != 0 && s.window != b.SlidingWindow {
+			return fmt.Errorf("has a window of %d tokens, but had one of %d", b.SlidingWindow, s.window)
+		}
+		s.window = b.SlidingWindow
+	}
+	if tellsSize(b) {
+		return s.mergeSize(b, hashSize)
+	}
+	return nil
+}
+
+// mergeSize adds a block size. A block that comes alone may be a part of a larger one.
+func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
+	isSingle := b.Hashes.Len() == 1
+	switch size := b.BlockSize; {
+	case size > maxBlockSize:
+		return fmt.Errorf("has blocks of %d tokens, at most %d are possible", size, maxBlockSize)
+	case isSingle && (size%hashSize != 0 || s.blockSize != 0 && size < s.blockSize):
+	case size%hashSize != 0:
+		return fmt.Errorf("has blocks of %d tokens, which is no multiple of %d", size, hashSize)
+	case s.blockSize == 0 || s.single && size > s.blockSize:
+		s.blockSize, s.single = size, isSingle
+	case s.blockSize != size:
+		return fmt.Errorf("has blocks of %d tokens, but had blocks of %d", size, s.blockSize)
+	default:
+		s.single = s.single && isSingle
+	}
+	return nil
+}
+
+// group describes the group for the coordinator. Kinds whose parameters events do not tell count as full attention,
+// which is never too much.
+func (s *groupSpec) group(hashSize int) coordinator.Group {
+	g := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: hashSize}
+	if s.blockSize > 0 {
+		g.BlockSize = int(s.blockSize)
+	}
+	switch {
+	case s.kind == "mla_attention":
+		g.Kind = coordinator.MLAAttention
+	case s.kind == "sliding_window" && s.window > 0:
+		g.Kind, g.SlidingWindow = coordinator.SlidingWindow, int(s.window)
+	case s.kind == "sliding_window_mla" && s.window > 0:
+		g.Kind, g.SlidingWindow = coordinator.SlidingWindowMLA, int(s.window)
+	}
+	return g
+}
+
+// checkDescribed refuses blocks of a group that is described otherwise.
+func (t *groupTable) checkDescribed(b *events.Blocks, group *coordinator.Group) error {
+	if !group.Kind.MayBeNamed(b.SpecKind) {
+		return fmt.Errorf("%w: group %d is %s, but described as %s", ErrGroup, max(b.Group, 0), b.SpecKind, group.Kind)
+	}
+	if group.Kind.IsWindow() && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
+		return fmt.Errorf("%w: group %d has a window of %d tokens, but is described with one of %d",
+			ErrGroup, max(b.Group, 0), b.SlidingWindow, group.SlidingWindow)
+	}
+	size := int64(group.BlockSize)
+	if isPart := b.BlockSize < size && b.Hashes.Len() == 1; tellsSize(b) && b.BlockSize != size && !isPart {
+		return fmt.Errorf("%w: group %d has blocks of %d tokens, but is described with %d", ErrGroup, max(b.Group, 0), b.BlockSize, size)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package fleet
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/router/events"
+)
+
+// heapBytes returns the memory that is in use after a garbage collection.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Sets that are gone leave no memory that Stats does not count: the heap stays below MaxBytes whatever was stored before.
+func TestHeapIsBounded(t *testing.T) {
+	const maxBytes = 8 << 20
+	rng := newRand(7)
+	before := heapBytes()
+	f, hs := newTestFleet(t, Config{BlockSize: 16, MaxBytes: maxBytes}, 64)
+	base := heapBytes() - before
+	check := func(what string) {
+		require.LessOrEqual(t, f.Stats().Bytes, int64(maxBytes), what)
+		require.LessOrEqual(t, heapBytes()-before-base, int64(maxBytes), what)
+		runtime.KeepAlive(f)
+	}
+	held := make([]bool, 1024)
+	for full := 0; full < 20; {
+		hash := randomHashes(rng, 1)
+		for range 1 + rng.IntN(8) {
+			if hs[rng.IntN(len(hs))].Store(&events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: hash}, held) != nil {
+				full++
+			}
+		}
+	}
+	check("many sets")
+	for _, h := range hs[1:] {
+		h.Clear()
+	}
+	check("a holder is left")
+	for hs[0].Store(&events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: randomHashes(rng, len(held))}, held) == nil {
+	}
+	check("many blocks of one set")
+}
+
+// The list of the sets is bounded by MaxBytes, too, if they are all equal.
+func TestLoadOfEqualSets(t *testing.T) {
+	const sets = 1 << 20
+	var out bytes.Buffer
+	w := newContentWriter(&out)
+	w.number(16) // block size
+	w.bool(false)
+	w.number(0) // groups
+	w.number(1) // holders
+	w.text("engine")
+	w.number(0)
+	w.bool(false)
+	w.number(1) // places
+	w.number(0)
+	for _, name := range []string{"GPU", "", ""} {
+		w.text(name)
+	}
+	w.number(sets)
+	for range sets {
+		w.number(1)
+		w.number(0)
+		w.number(0)
+		w.fixed(1)
+	}
+	w.number(0)
+	w.end()
+	content := out.Bytes()
+	f, _ := newTestFleet(t, Config{BlockSize: 16, MaxBytes: 1 << 20}, 0)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.ErrorIs(t, f.Load(bytes.NewReader(content)), ErrFull)
+	runtime.ReadMemStats(&after)
+	require.Less(t, int64(after.TotalAlloc-before.TotalAlloc), int64(4<<20))
+	f, _ = newTestFleet(t, Config{BlockSize: 16}, 0)
+	require.NoError(t, f.Load(bytes.NewReader(content)))
+}

@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/router"
+)
+
+// Config configures a Handler.
+type Config struct {
+	Service *router.Service
+	// Authorize says what the sender of a request may do, before its body is read. An error refuses the request
+	// with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
+	Authorize func(*http.Request) (Access, error)
+	// Local says that the listener is on loopback. Requests for a host that is neither localhost nor an IP address
+	// are then refused: a page of another site has made them, whose name resolves to this machine.
+	Local  bool
+	Limits Limits
+	// Configure, if set, completes a source that a client registers: timeouts and limits.
+	Configure func(*router.Source)
+	// Dump answers GET /dump for administrators. nil: there is none.
+	Dump http.Handler
+	// Ready returns what the server still waits for, nil if for nothing. It must be safe for concurrent use. nil: always
+	// ready.
+	Ready  func() error
+	Logger *slog.Logger // of registrations and of what is refused; nil discards
+}
+
+// Access is what the sender of a request may do.
+type Access struct {
+	Name        string // of the credential, for logs; "" without one
+	Permissions access.Permissions
+	// Pools are those that the sender is bound to, see access.Credential. nil: every model. Otherwise only models
+	// with one of these pools exist for the sender.
+	Pools []string
+	// Admin may register and unregister sources, and read dumps.
+	Admin bool
+}
+
+// Limits bound what requests take. Zero fields mean the defaults.
+type Limits struct {
+	MaxBody     int64         // bytes of a body; 0: DefaultMaxBody
+	MaxTokens   int           // token ids of a query; 0: DefaultMaxTokens
+	MaxHashes   int           // hashes of a query; 0: DefaultMaxHashes
+	MaxRequests int           // that are read or answered at a time; 0: DefaultMaxRequests
+	BodyTimeout time.Duration // in which a body must arrive; 0: DefaultBodyTimeout
+	// ReplyTimeout is the time for an answer, the store's included, and again for sending it; 0: DefaultReplyTimeout.
+	ReplyTimeout time.Duration
+}
+
+const (
+	// DefaultMaxTokens is a prompt of a million tokens: 8 MiB in memory while it is answered.
+	DefaultMaxTokens = 1 << 20
+	// DefaultMaxHashes is as many as a raw request may have in 8 MiB of digests.
+	DefaultMaxHashes = 1 << 18
+	// DefaultMaxBody is enough for either, with 16 bytes a token id and 64 a hash.
+	DefaultMaxBody = 20 << 20
+	// DefaultMaxRequests bounds the memory of requests: 512 MiB of token ids.
+	DefaultMaxRequests  = 64
+	DefaultBodyTimeout  = 10 * time.Second
+	DefaultReplyTimeout = 10 * time.Second
+)
+
+// withDefaults returns the limits with those set that are zero.
+func (l Limits) withDefaults() Limits {
+	l.MaxBody = cmp.Or(l.MaxBody, DefaultMaxBody)
+	l.MaxTokens = cmp.Or(l.MaxTokens, DefaultMaxTokens)
+	l.MaxHashes = cmp.Or(l.MaxHashes, DefaultMaxHashes)
+	l.MaxRequests = cmp.Or(l.MaxRequests, DefaultMaxRequests)
+	l.BodyTimeout = cmp.Or(l.BodyTimeout, DefaultBodyTimeout)
+	l.ReplyTimeout = cmp.Or(l.ReplyTimeout, DefaultReplyTimeout)
+	return l
+}

@@ -1,0 +1,303 @@
+package router
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Model configures a model.
+type Model struct {
+	ModelKey
+	// Fleet bounds and describes what is held. BlockSize 0 is that of Service, or of the first source.
+	// FirstBytes is set if Hash is SGLang's.
+	Fleet fleet.Config
+	// Service is that of the pool whose store the model's engines load from, nil if there is none.
+	Service *lookup.Service
+	Pool    string // the name of that pool, "" for the server's own
+	// Hash says how token ids are hashed, nil if only hashes are asked about.
+	Hash *Hashing
+}
+
+// model is a model and its holders.
+type model struct {
+	configured bool
+	cfg        Model // Fleet.BlockSize may be 0 while fleet is nil; it does not change afterwards
+
+	state   atomic.Pointer[modelState] // nil while the block size is not known
+	scratch sync.Pool                  // of *scratch
+
+	sources int // that fill its holders; guarded by Service.mu
+
+	mu sync.Mutex
+	// unfed are the holders that no source fills, with the time until which their predictions may count.
+	unfed     map[fleet.ID]time.Time
+	nextSweep time.Time // when unfed holders are dropped next
+}
+
+// modelState is what depends on the block size. It does not change.
+type modelState struct {
+	cfg    Model // with its block size
+	fleet  *fleet.Fleet
+	hasher *hasher // nil if Model.Hash is
+}
+
+// newModel checks the configuration of a model. Its errors are api.ErrConfig.
+func newModel(cfg Model, configured bool) (*model, error) {
+	cfg.ModelKey = cfg.withDefaults()
+	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
+	if err := checkModelKey(cfg.ModelKey); err != nil {
+		return nil, fmt.Errorf("router: %w: %w", api.ErrConfig, err)
+	}
+	if cfg.Service != nil {
+		size := cfg.Service.Pool().HashBlockSize
+		if cfg.Fleet.BlockSize == 0 {
+			cfg.Fleet.BlockSize = size
+		}
+		if cfg.Fleet.BlockSize != size {
+			return nil, fmt.Errorf("router: %w: model %q has blocks of %d tokens, its pool of %d", api.ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
+		}
+	}
+	if err := cfg.checkHash(); err != nil {
+		return nil, fmt.Errorf("router: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
+	}
+	m := &model{configured: configured, cfg: cfg, unfed: map[fleet.ID]time.Time{}}
+	m.scratch.New = func() any { return new(scratch) }
+	if cfg.Fleet.BlockSize == 0 {
+		return m, nil
+	}
+	if err := m.setBlockSize(cfg.Fleet.BlockSize); err != nil {
+		return nil, fmt.Errorf("router: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
+	}
+	return m, nil
+}
+
+// checkHash checks how tokens are hashed, and sets FirstBytes.
+func (c *Model) checkHash() error {
+	switch {
+	case c.Hash == nil:
+		return nil
+	case c.Hash.SGLang:
+		c.Fleet.FirstBytes = true
+	case c.Fleet.FirstBytes:
+		return errors.New("the first bytes of a hash are its short form with SGLang alone")
+	}
+	h, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
+	if err == nil && c.Service != nil {
+		err = c.CheckHashLen(h.hashLen())
+	}
+	return err
+}
+
+// anyBlockSize stands for a block size that is not known when hashing is checked.
+const anyBlockSize = 16
+
+// setBlockSize makes the fleet. The caller sees to it that this is done once.
+func (m *model) setBlockSize(size int) error {
+	state, err := m.newState(size)
+	if err != nil {
+		return err
+	}
+	m.state.Store(state)
+	return nil
+}
+
+// newState returns what the model has with a block size, without holders.
+func (m *model) newState(size int) (*modelState, error) {
+	state := &modelState{cfg: m.cfg}
+	state.cfg.Fleet.BlockSize = size
+	var err error
+	if state.fleet, err = fleet.New(state.cfg.Fleet); err != nil {
+		return nil, err
+	}
+	if m.cfg.Hash != nil {
+		if state.hasher, err = newHasher(m.cfg.Hash, size); err != nil {
+			return nil, err
+		}
+	}
+	return state, nil
+}
+
+// needBlockSize returns the state of a model that is told a block size, 0 if none is told. It fails with
+// ErrOtherBlock or ErrNoBlockSize.
+func (m *model) needBlockSize(size int) (*modelState, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	state := m.state.Load()
+	if state != nil {
+		return state, state.checkBlockSize(size)
+	}
+	if size == 0 {
+		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
+	}
+	if err := m.setBlockSize(size); err != nil {
+		return nil, err
+	}
+	return m.state.Load(), nil
+}
+
+// checkBlockSize refuses another block size than the model's. 0 is any.
+func (s *modelState) checkBlockSize(size int) error {
+	if want := s.cfg.Fleet.BlockSize; size != 0 && size != want {
+		return fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, size, s.cfg.Name, want)
+	}
+	return nil
+}
+
+// find returns a model by its key, or the only one of the tenant if the key has no name.
+func (s *Service) find(key ModelKey) (*model, error) {
+	key = key.withDefaults()
+	models := *s.models.Load()
+	if m := models[key]; m != nil {
+		return m, nil
+	}
+	if key.Name != "" {
+		return nil, fmt.Errorf("%w: %q of tenant %q", ErrNoModel, key.Name, key.Tenant)
+	}
+	var found *model
+	for k, m := range models {
+		if k.Tenant != key.Tenant {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("%w: tenant %q has several; name one", ErrNoModel, key.Tenant)
+		}
+		found = m
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: tenant %q has none", ErrNoModel, key.Tenant)
+	}
+	return found, nil
+}
+
+// findState returns a model, and its state. It fails as find does, or with ErrNoBlockSize.
+func (s *Service) findState(key ModelKey) (*model, *modelState, error) {
+	m, err := s.find(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := m.state.Load()
+	if state == nil {
+		return nil, nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
+	}
+	return m, state, nil
+}
+
+// Fleet returns the fleet of a model and its configuration with the block size, for callers that have their
+// hashes in pieces. It fails with ErrNoModel or ErrNoBlockSize. The Model is not to be changed.
+func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, *Model, error) {
+	_, state, err := s.findState(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return state.fleet, &state.cfg, nil
+}
+
+// modelOf returns the model of a source, which is made if there is none. s.mu is held.
+func (s *Service) modelOf(src *Source) (*model, error) {
+	key := src.ModelKey.withDefaults()
+	models := *s.models.Load()
+	if m := models[key]; m != nil {
+		if src.Engine != "" && (src.Engine == EngineSGLang) != m.cfg.Fleet.FirstBytes {
+			return nil, fmt.Errorf("%w: model %q", ErrOtherEngine, key.Name)
+		}
+		return m, nil
+	}
+	if len(models) >= s.cfg.MaxModels {
+		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(models))
+	}
+	if src.BlockSize == 0 {
+		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
+	}
+	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Engine == EngineSGLang), false)
+	if err != nil {
+		return nil, err
+	}
+	models = maps.Clone(models)
+	models[key] = m
+	s.models.Store(&models)
+	return m, nil
+}
+
+// sourcedModel returns the configuration of a model that comes with a source.
+func (s *Service) sourcedModel(key ModelKey, blockSize int, firstBytes bool) Model {
+	cfg := Model{ModelKey: key, Fleet: s.cfg.Fleet}
+	cfg.Fleet.BlockSize, cfg.Fleet.FirstBytes = blockSize, firstBytes
+	return cfg
+}
+
+// dropUnused removes a model that came with a source, if it has no sources, nor holders of a dump that sources may
+// still fill. s.mu is held.
+func (s *Service) dropUnused(m *model) {
+	if m.configured || m.sources > 0 || s.hasLoaded(m.cfg.ModelKey) {
+		return
+	}
+	models := maps.Clone(*s.models.Load())
+	delete(models, m.cfg.ModelKey)
+	s.models.Store(&models)
+}
+
+// ModelStatus is the state of a model.
+type ModelStatus struct {
+	ModelKey
+	BlockSize  int // 0: not known yet
+	Configured bool
+	Pool       *string // whose store Loadable asks, nil if there is none
+	fleet.Stats
+	Holders []fleet.Status
+}
+
+// NumStale returns the number of holders that count for nothing but what is predicted.
+func (s *ModelStatus) NumStale() int {
+	n := 0
+	for i := range s.Holders {
+		if s.Holders[i].Stale {
+			n++
+		}
+	}
+	return n
+}
+
+// Models returns the state of all models, by tenant and name. The caller owns the result.
+func (s *Service) Models() []ModelStatus {
+	var list []ModelStatus
+	for _, m := range *s.models.Load() {
+		st := ModelStatus{ModelKey: m.cfg.ModelKey, Configured: m.configured}
+		if m.cfg.Service != nil {
+			st.Pool = &m.cfg.Pool
+		}
+		if state := m.state.Load(); state != nil {
+			m.sweep(state, time.Now())
+			st.BlockSize, st.Stats, st.Holders = state.cfg.Fleet.BlockSize, state.fleet.Stats(), state.fleet.Holders()
+		}
+		list = append(list, st)
+	}
+	slices.SortFunc(list, func(a, b ModelStatus) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// checkModelKey returns ErrName unless both names of a model are some.
+func checkModelKey(k ModelKey) error {
+	return errors.Join(checkName("model", k.Name), checkName("tenant", k.Tenant))
+}
+
+// checkName returns ErrName for what cannot name a model, a tenant or an instance.
+func checkName(what, name string) error {
+	if !events.IsName(name) {
+		return fmt.Errorf("%w: %s %.40q", ErrName, what, name)
+	}
+	return nil
+}

@@ -1,0 +1,523 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// eventually waits until ok.
+func eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, 30*time.Second, 2*time.Millisecond)
+}
+
+// engineSource returns the source of an engine of llama.
+func engineSource(p *eventstest.Publisher, instance string, rank int) Source {
+	return Source{
+		Config: events.Config{Name: fmt.Sprintf("%s/%d", instance, rank), Connect: p.Endpoint, Replay: p.Replay}, ModelKey: llama,
+		ID: fleet.ID{Instance: instance, Rank: rank}, BlockSize: 16,
+	}
+}
+
+// hashOf returns the hash of a block with a number, and its event's form.
+func hashOf(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func hashesOf(numbers ...uint64) coordinator.Hashes {
+	var b []byte
+	for _, n := range numbers {
+		b = append(b, hashOf(n)...)
+	}
+	return coordinator.NewHashes(b, 8)
+}
+
+func stored(numbers ...uint64) map[string]any {
+	var hashes [][]byte
+	for _, n := range numbers {
+		hashes = append(hashes, hashOf(n))
+	}
+	return eventstest.Stored(hashOf(1<<40), hashes...)
+}
+
+func removed(n uint64) map[string]any { return eventstest.Removed(hashOf(n)) }
+
+// status returns that of a source.
+func status(t testing.TB, s *Service, name string) SourceStatus {
+	t.Helper()
+	for _, st := range s.Status() {
+		if st.Name == name {
+			return st
+		}
+	}
+	require.Failf(t, "no source", "%q", name)
+	return SourceStatus{}
+}
+
+// awaitNext waits until a source is live and has applied all batches before next.
+func awaitNext(t testing.TB, s *Service, name string, next uint64) {
+	t.Helper()
+	eventually(t, func() bool { st := status(t, s, name); return !st.Stale && st.NextSeq == next })
+}
+
+// applied returns how many batches of a rank were applied.
+func applied(s *Service, rank int) uint64 {
+	for _, st := range s.Status() {
+		if st.Rank == rank {
+			return st.NextSeq
+		}
+	}
+	return 0
+}
+
+// dumpOf returns the dump of a service.
+func dumpOf(t testing.TB, s *Service) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, s.WriteDump(t.Context(), &b))
+	return b.Bytes()
+}
+
+// engines are two engines that are followed, and what a service answers about them.
+type engines struct {
+	t    *testing.T
+	a, b *eventstest.Publisher
+}
+
+func newEngines(t *testing.T) *engines {
+	e := &engines{t, eventstest.New(t), eventstest.New(t)}
+	e.a.Publish(true, stored(1, 2, 3))
+	e.a.Publish(true, stored(1, 2), stored(4)) // copies of 1 and 2
+	e.b.Publish(true, stored(1), stored(2))
+	e.b.Publish(true, removed(2))
+	return e
+}
+
+const ofEngines = "a/0=64(GPU=64) b/1=16(GPU=16) "
+
+func (e *engines) sources() []Source {
+	return []Source{engineSource(e.a, "a", 0), engineSource(e.b, "b", 1)}
+}
+
+// service returns a service that follows the engines and has caught up. Engine b is registered.
+func (e *engines) service() *Service {
+	s := newService(e.t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	require.NoError(e.t, s.Add(e.sources()[0]))
+	require.NoError(e.t, s.Register(e.sources()[1]))
+	awaitNext(e.t, s, "a/0", 2)
+	awaitNext(e.t, s, "b/1", 2)
+	require.Equal(e.t, ofEngines, askAll(e.t, s))
+	return s
+}
+
+// askAll asks who has which of the first blocks, predictions included.
+func askAll(t *testing.T, s *Service) string {
+	return ask(t, s, Query{ModelKey: llama, Hashes: hashesOf(1, 2, 3, 4, 5)})
+}
+
+// A second service holds what the first does, has read only what was published since, and goes on like it. Copies are
+// counted as there.
+func TestReplica(t *testing.T) {
+	e := newEngines(t)
+	one := e.service()
+	require.NoError(t, one.Predict(llama, fleet.ID{Instance: "a"}, &Query{Hashes: hashesOf(1, 2, 3, 4, 5)}))
+	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	require.NoError(t, two.LoadDump(bytes.NewReader(dumpOf(t, one))))
+	require.Empty(t, askAll(t, two), "stale until the sources go on")
+	e.a.Publish(true, removed(1), removed(4)) // meanwhile
+	require.NoError(t, two.Add(e.sources()[0]))
+	require.NoError(t, two.Register(e.sources()[1]))
+	two.DropLoaded()
+	awaitNext(t, two, "a/0", 3)
+	awaitNext(t, two, "b/1", 2)
+	require.Equal(t, "a/0=48(GPU=48) b/1=16(GPU=16) ", askAll(t, two), "predictions are left out, a copy is left")
+	e.a.Publish(false, removed(1))
+	awaitNext(t, two, "a/0", 4)
+	require.Equal(t, "b/1=16(GPU=16) ", askAll(t, two))
+	for name, batches := range map[string]int64{"a/0": 2, "b/1": 0} {
+		st := status(t, two, name)
+		require.Equal(t, batches, st.Batches, name)
+		require.True(t, st.Complete, name)
+		require.Zero(t, st.Holes+st.Restarts+st.Errors, name)
+	}
+	require.True(t, status(t, two, "b/1").Registered)
+
+	// The replica of a replica.
+	three := newService(t, Config{})
+	require.NoError(t, three.LoadDump(bytes.NewReader(dumpOf(t, two))))
+	require.NoError(t, three.Add(e.sources()[1]))
+	three.DropLoaded()
+	awaitNext(t, three, "b/1", 2)
+	require.Equal(t, "b/1=16(GPU=16) ", askAll(t, three))
+	require.Len(t, three.Models()[0].Holders, 1, "a holder of no source is dropped")
+}
+
+// An engine that has restarted is read from its beginning.
+func TestReplicaOfRestartedEngine(t *testing.T) {
+	e := newEngines(t)
+	dump := dumpOf(t, e.service())
+	e.a.Restart()
+	for range 4 {
+		e.a.Publish(true, stored(1))
+	}
+	two := newService(t, Config{})
+	require.NoError(t, two.LoadDump(bytes.NewReader(dump)))
+	require.NoError(t, two.Add(e.sources()[0]))
+	awaitNext(t, two, "a/0", 4)
+	require.Equal(t, "a/0=16(GPU=16) ", askAll(t, two))
+	require.EqualValues(t, 1, status(t, two, "a/0").Restarts)
+}
+
+// While engines publish, each dump is of one moment: it has exactly the block of the batch in front of its checkpoint,
+// and goes on without a copy too many.
+func TestReplicaOfOneMoment(t *testing.T) {
+	const engines, dumps = 3, 40
+	var list []*eventstest.Publisher
+	one := newService(t, Config{})
+	for i := range engines {
+		p := eventstest.New(t)
+		list = append(list, p)
+		p.Publish(true, stored(0))
+		require.NoError(t, one.Add(engineSource(p, "engine", i)))
+	}
+	for i := range engines {
+		awaitNext(t, one, fmt.Sprint("engine/", i), 1)
+	}
+	// Each batch takes a while to be applied, and some wait.
+	var many []uint64
+	for n := range uint64(300) {
+		many = append(many, 1<<30+n)
+	}
+	gone := eventstest.Removed(slices.Collect(slices.Chunk(hashesOf(many...).Bytes(), 8))...)
+	var stop atomic.Bool
+	var publishing sync.WaitGroup
+	published := make([]uint64, engines)
+	for i, p := range list {
+		publishing.Go(func() {
+			n := uint64(1)
+			for ; !stop.Load(); n++ {
+				p.Publish(n%40 == 0, removed(n-1), stored(many...), gone, stored(many...), gone, stored(n))
+				for n > applied(one, i)+16 && !stop.Load() { // not much faster than they are applied
+					time.Sleep(time.Millisecond)
+				}
+			}
+			published[i] = n
+		})
+	}
+	progress := func() uint64 { return applied(one, 0) + applied(one, 1) + applied(one, 2) }
+	var last *Service
+	for range dumps {
+		now := progress()
+		eventually(t, func() bool { return progress() > now })
+		last = newService(t, Config{})
+		require.NoError(t, last.LoadDump(bytes.NewReader(dumpOf(t, one))))
+		f, _, err := last.Fleet(llama)
+		require.NoError(t, err)
+		for _, h := range f.Holders() {
+			require.Equal(t, 1, h.Blocks)
+			f.Get(h.ID).SetStale(false)
+			next := last.loaded[holderKey{llama.withDefaults(), h.ID}].checkpoint.NextSeq
+			require.Equal(t, fmt.Sprintf("engine/%d=16(GPU=16) ", h.Rank), ask(t, last, Query{ModelKey: llama, Hashes: hashesOf(next - 1)}))
+			f.Get(h.ID).SetStale(true)
+		}
+	}
+	for i, p := range list {
+		require.NoError(t, last.Add(engineSource(p, "engine", i)))
+	}
+	stop.Store(true)
+	publishing.Wait()
+	for i := range engines {
+		name := fmt.Sprint("engine/", i)
+		awaitNext(t, last, name, published[i])
+		st := status(t, last, name)
+		require.EqualValues(t, 1, st.Blocks, name)
+		require.Zero(t, st.Holes+st.Restarts, name)
+		require.True(t, st.Complete, name)
+	}
+}
+
+// What is copied is copied while the sources are paused.
+func TestDumpPausesSources(t *testing.T) {
+	e := newEngines(t)
+	s := e.service()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock() // which is needed to copy
+	var dump bytes.Buffer
+	done := make(chan error)
+	go func() { done <- s.WriteDump(t.Context(), &dump) }()
+	eventually(t, func() bool { return s.manager.Pause(ended, func([]*events.Checkpoint) {}) != nil })
+	e.a.Publish(false, stored(5))
+	s.mu.Unlock()
+	require.NoError(t, <-done)
+	awaitNext(t, s, "a/0", 3)
+	two := newService(t, Config{})
+	require.NoError(t, two.LoadDump(&dump))
+	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Instance: "a"}}].checkpoint.NextSeq)
+	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
+}
+
+// Whatever is wrong with a dump, it is refused and nothing of it is loaded.
+func TestDamagedDumps(t *testing.T) {
+	e := newEngines(t)
+	dump := dumpOf(t, e.service())
+	two := newService(t, Config{})
+	refuse := func(damaged []byte, what string, at int) {
+		t.Helper()
+		err := two.LoadDump(bytes.NewReader(damaged))
+		require.ErrorIs(t, err, ErrDump, "%s at %d", what, at)
+		require.Empty(t, two.Models(), "%s at %d", what, at)
+	}
+	for n := range dump {
+		refuse(dump[:n], "cut off", n)
+	}
+	for at := range dump {
+		damaged := slices.Clone(dump)
+		damaged[at] ^= 1 << (at % 8)
+		refuse(damaged, "damaged", at)
+	}
+	require.NoError(t, two.LoadDump(bytes.NewReader(dump)))
+	require.Len(t, two.Models()[0].Holders, 2)
+
+	failing := io.MultiReader(bytes.NewReader(dump[:100]), readFunc(func([]byte) (int, error) { return 0, context.DeadlineExceeded }))
+	require.ErrorIs(t, newService(t, Config{}).LoadDump(failing), context.DeadlineExceeded)
+	require.ErrorIs(t, e.service().LoadDump(bytes.NewReader(dump)), ErrNotEmpty)
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// What does not suit the service is left out.
+func TestDumpOfOtherModels(t *testing.T) {
+	e := newEngines(t)
+	dump := dumpOf(t, e.service())
+	for what, cfg := range map[string]Config{
+		"another block size": {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 32}}}},
+		"another short form": {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, FirstBytes: true}}}},
+		"too many models":    {MaxModels: 1, Models: []Model{{ModelKey: ModelKey{Name: "qwen"}}}},
+	} {
+		s := newService(t, cfg)
+		require.NoError(t, s.LoadDump(bytes.NewReader(dump)), what)
+		require.Empty(t, s.loaded, what)
+		require.Len(t, s.Models(), 1, what)
+		require.Empty(t, s.Models()[0].Holders, what)
+	}
+	// A model of the configuration without a block size takes that of the dump.
+	s := newService(t, Config{Models: []Model{{ModelKey: llama}}})
+	require.NoError(t, s.LoadDump(bytes.NewReader(dump)))
+	require.Equal(t, 16, s.Models()[0].BlockSize)
+	require.Len(t, s.Models()[0].Holders, 2)
+	s.DropLoaded()
+	require.Len(t, s.Models(), 1)
+	require.Empty(t, s.Models()[0].Holders)
+}
+
+// A source whose copies are counted in another way cannot go on. It begins anew.
+func TestReplicaBeginsAnew(t *testing.T) {
+	e := newEngines(t)
+	dump := dumpOf(t, e.service())
+	two := newService(t, Config{})
+	require.NoError(t, two.LoadDump(bytes.NewReader(dump)))
+	src := e.sources()[0]
+	src.ExactCopies = true
+	require.NoError(t, two.Add(src))
+	awaitNext(t, two, "a/0", 2)
+	require.EqualValues(t, 2, status(t, two, "a/0").Batches)
+	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
+	require.NoError(t, two.Add(e.sources()[1]), "the others do not mind")
+	awaitNext(t, two, "b/1", 2)
+	require.Zero(t, status(t, two, "b/1").Batches)
+}
+
+// A slow reader of a dump holds nothing up but other dumps.
+func TestSlowDump(t *testing.T) {
+	e := newEngines(t)
+	s := e.service()
+	r, w := io.Pipe()
+	done := make(chan error)
+	go func() { done <- s.WriteDump(t.Context(), w) }()
+	header := make([]byte, 1)
+	_, err := io.ReadFull(r, header)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.WriteDump(t.Context(), io.Discard), ErrDumpBusy)
+	e.a.Publish(false, stored(5))
+	awaitNext(t, s, "a/0", 3)
+	require.NoError(t, r.CloseWithError(io.ErrClosedPipe))
+	require.ErrorIs(t, <-done, io.ErrClosedPipe)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.WriteDump(ended, io.Discard), context.Canceled)
+	require.NotEmpty(t, dumpOf(t, s))
+}
+
+// serve serves a handler on loopback and returns its address.
+func serve(t *testing.T, h http.Handler) string {
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A service starts from the first peer that has a dump. What is wrong with the others does not matter.
+func TestStartFromPeers(t *testing.T) {
+	e := newEngines(t)
+	one := e.service()
+	dump := dumpOf(t, one)
+	var asked atomic.Int64
+	handler := one.DumpHandler()
+	refusing := serve(t, http.NotFoundHandler())
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	redirecting := serve(t, http.RedirectHandler(elsewhere, http.StatusFound))
+	cut := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump[:len(dump)-1]) }))
+	loading := newService(t, Config{})
+	loading.replica.beginStart(true)
+	good := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "/dump", r.URL.Path)
+		require.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
+		if asked.Add(1) == 1 { // somebody else is getting one
+			one.dumping.Lock()
+			defer one.dumping.Unlock()
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	dead := "http" + deadEndpoint(t)[len("tcp"):]
+	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	configured := 0
+	require.NoError(t, two.Start(t.Context(), StartConfig{
+		Sources: e.sources()[:1], Token: "secret",
+		Peers:     []string{dead, refusing, redirecting, cut, serve(t, loading.DumpHandler()), good},
+		Configure: func(src *Source) { configured++; require.Equal(t, "b/1", src.Config.Name) },
+	}))
+	eventually(t, func() bool { return two.Ready() == nil })
+	require.Equal(t, ofEngines, askAll(t, two))
+	require.EqualValues(t, 2, asked.Load())
+	require.Equal(t, 1, configured)
+	require.Zero(t, status(t, two, "a/0").Batches)
+	require.True(t, status(t, two, "b/1").Registered)
+}
+
+// Without any peer that answers, a service starts as ever: a peer that hangs is not waited for longer than PeerTimeout.
+func TestStartWithoutPeers(t *testing.T) {
+	e := newEngines(t)
+	dump := dumpOf(t, e.service())
+	ended := make(chan struct{})
+	hangs := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(dump[:len(dump)/2])
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(ended)
+	}))
+	two := newService(t, Config{})
+	require.NoError(t, two.Start(t.Context(), StartConfig{Sources: e.sources(), Peers: []string{hangs}, PeerTimeout: 100 * time.Millisecond}))
+	<-ended
+	require.NoError(t, two.Ready())
+	awaitNext(t, two, "a/0", 2)
+	awaitNext(t, two, "b/1", 2)
+	require.EqualValues(t, 2, status(t, two, "a/0").Batches)
+	require.Equal(t, ofEngines, askAll(t, two))
+
+	// The same, with a Start that is given up.
+	three := newService(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	hanging := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	go func() { result <- three.Start(ctx, StartConfig{Peers: []string{hanging}}) }()
+	eventually(t, func() bool { return three.Ready() != nil })
+	require.ErrorIs(t, three.Ready(), ErrLoading)
+	require.ErrorIs(t, three.Register(e.sources()[0]), ErrLoading)
+	require.ErrorIs(t, three.WriteDump(t.Context(), io.Discard), ErrLoading)
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+}
+
+// Sources that cannot be followed here are dropped; errors of the configuration are told.
+func TestStartErrors(t *testing.T) {
+	e := newEngines(t)
+	good := serve(t, e.service().DumpHandler())
+	two := newService(t, Config{}) // it allows no endpoint
+	bad := e.sources()[0]
+	bad.Connect = ""
+	err := two.Start(t.Context(), StartConfig{Sources: []Source{bad, e.sources()[0]}, Peers: []string{good}})
+	require.ErrorIs(t, err, api.ErrConfig)
+	require.ErrorContains(t, err, `source "a/0"`)
+	require.Len(t, two.Models()[0].Holders, 1)
+	require.Len(t, two.Status(), 1)
+
+	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y"} {
+		require.ErrorIs(t, checkPeer(peer), api.ErrConfig, peer)
+		require.ErrorIs(t, newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}}), api.ErrConfig)
+	}
+	require.NoError(t, checkPeer("https://hitline-0.hitline:8557/"))
+}
+
+// A source of a dump whose engine went away since is waited for until PeerTimeout.
+func TestReadyWaits(t *testing.T) {
+	e := newEngines(t)
+	var dump bytes.Buffer
+	require.NoError(t, e.service().WriteDump(t.Context(), &dump))
+	good := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump.Bytes()) }))
+	e.b.Close()
+	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	require.NoError(t, two.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{good}, PeerTimeout: time.Hour}))
+	eventually(t, func() bool { return !status(t, two, "a/0").Stale })
+	require.ErrorIs(t, two.Ready(), ErrCatchingUp)
+	require.ErrorContains(t, two.Ready(), "1 of 2")
+	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
+	require.NoError(t, two.replica.update(map[string]bool{"b/1": true}, two.replica.until))
+	require.NoError(t, two.Ready())
+}
+
+// A source that is stale at the peer is not waited for: an engine that went without a word would delay each start. One that
+// the peer waits for itself is.
+func TestReadyDoesNotWaitForStaleSources(t *testing.T) {
+	e := newEngines(t)
+	one := e.service()
+	e.b.Close()
+	eventually(t, func() bool { return status(t, one, "b/1").Stale })
+	start := func(peer *Service) *Service {
+		s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+		require.NoError(t, s.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{serve(t, peer.DumpHandler())}, PeerTimeout: time.Hour}))
+		require.Len(t, s.Status(), 2)
+		return s
+	}
+	two := start(one)
+	eventually(t, func() bool { return two.Ready() == nil })
+	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
+
+	one.replica.addResumed("b/1")
+	three := start(one)
+	eventually(t, func() bool { return !status(t, three, "a/0").Stale })
+	require.ErrorIs(t, three.Ready(), ErrCatchingUp)
+}
+
+// The handler answers GET alone.
+func TestDumpHandler(t *testing.T) {
+	s := newService(t, Config{})
+	w := httptest.NewRecorder()
+	s.DumpHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/dump", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, http.MethodGet, w.Header().Get("Allow"))
+	s.dumping.Lock()
+	defer s.dumping.Unlock()
+	w = httptest.NewRecorder()
+	s.DumpHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/dump", nil))
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Equal(t, "1", w.Header().Get("Retry-After"))
+	require.JSONEq(t, `{"error": {"code": "busy", "message": "router: a dump is being written already"}}`, w.Body.String())
+}

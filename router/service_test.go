@@ -1,0 +1,475 @@
+package router
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+func TestMain(m *testing.M) { lookuptest.Main(m) }
+
+var (
+	gpu   = events.Tier{Medium: "GPU"}
+	cpu   = events.Tier{Medium: "CPU"}
+	llama = ModelKey{Name: "llama"}
+)
+
+func newService(t testing.TB, cfg Config) *Service {
+	t.Helper()
+	s, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// deadEndpoint is one that nothing listens at.
+func deadEndpoint(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "tcp://" + l.Addr().String()
+}
+
+// source is a source of an engine that is not there: the test fills its holder.
+func source(t testing.TB, key ModelKey, instance string, rank, blockSize int) Source {
+	return Source{
+		Config: events.Config{Name: fmt.Sprintf("%s/%s/%d", key.Name, instance, rank), Connect: deadEndpoint(t)}, ModelKey: key,
+		ID: fleet.ID{Instance: instance, Rank: rank}, BlockSize: blockSize,
+	}
+}
+
+// fill stores blocks in a holder as its source would.
+func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier, hashes coordinator.Hashes) {
+	t.Helper()
+	f, _, err := s.Fleet(key)
+	require.NoError(t, err)
+	h := f.Get(id)
+	require.NotNil(t, h)
+	size := int64(f.BlockSize())
+	require.NoError(t, h.Store(&events.Blocks{Group: events.NoGroup, Tier: tier, Hashes: hashes, BlockSize: size}, make([]bool, hashes.Len())))
+	h.SetStale(false)
+}
+
+// chain returns n hashes of 32 bytes.
+func chain(name string, n int) coordinator.Hashes {
+	return coordinator.NewHashes(lookuptest.Chain(name, n, 32), 32)
+}
+
+func first(h coordinator.Hashes, n int) coordinator.Hashes {
+	return coordinator.NewHashes(h.Bytes()[:n*h.HashLen()], h.HashLen())
+}
+
+// short returns the 64 bits of hashes that events have.
+func short(h coordinator.Hashes) coordinator.Hashes {
+	var b []byte
+	for _, hash := range h.All() {
+		b = append(b, hash[len(hash)-8:]...)
+	}
+	return coordinator.NewHashes(b, 8)
+}
+
+// ask returns the answer to a query as text: instance/rank=tokens(medium=tokens …) ….
+func ask(t testing.TB, s *Service, q Query) string {
+	t.Helper()
+	var a Answer
+	require.NoError(t, s.Query(t.Context(), &q, &a))
+	return textOf(&a)
+}
+
+func textOf(a *Answer) string {
+	text := ""
+	for _, h := range a.Holders {
+		text += fmt.Sprintf("%s/%d=%d(", h.Instance, h.Rank, h.Tokens)
+		for i, m := range h.Media {
+			if i > 0 {
+				text += " "
+			}
+			text += fmt.Sprintf("%s=%d", m.Medium, m.Tokens)
+		}
+		text += ") "
+	}
+	if a.LoadableTokens >= 0 {
+		text += fmt.Sprintf("loadable=%d", a.LoadableTokens)
+	}
+	return text
+}
+
+func blocks16(hashLen int) coordinator.Pool {
+	return coordinator.Pool{HashBlockSize: 16, HashLen: hashLen, Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}}
+}
+
+func newPool(t testing.TB, hashLen int) *lookup.Service {
+	t.Helper()
+	p, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16(hashLen), Memory: index.Config{MaxBytes: 64 << 20}})
+	require.NoError(t, err)
+	return p
+}
+
+func TestQuery(t *testing.T) {
+	pool := newPool(t, 32)
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Service: pool}, {ModelKey: ModelKey{Tenant: "other", Name: "llama"}, Fleet: fleet.Config{BlockSize: 16}}}})
+	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
+	require.NoError(t, s.Add(source(t, llama, "a", 1, 16)))
+	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
+	prompt := chain("prompt", 10)
+	require.Empty(t, ask(t, s, Query{ModelKey: llama, Hashes: prompt}))
+	fill(t, s, llama, fleet.ID{Instance: "a"}, gpu, short(first(prompt, 3)))
+	fill(t, s, llama, fleet.ID{Instance: "a", Rank: 1}, gpu, short(first(prompt, 5)))
+	fill(t, s, llama, fleet.ID{Instance: "b"}, cpu, short(first(prompt, 4)))
+	require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(prompt, 7)))
+
+	all := "a/1=80(GPU=80) b/0=64(CPU=64) a/0=48(GPU=48) "
+	require.Equal(t, all, ask(t, s, Query{ModelKey: llama, Hashes: prompt}))
+	require.Equal(t, all, ask(t, s, Query{Hashes: short(prompt), BlockSize: 16}), "the only model of the tenant")
+	require.Equal(t, "b/0=64(CPU=64) ", ask(t, s, Query{Hashes: prompt, Instance: "b"}))
+	require.Equal(t, "a/1=80(GPU=80) a/0=48(GPU=48) ", ask(t, s, Query{Hashes: prompt, Instance: "a"}))
+	require.Equal(t, all+"loadable=112", ask(t, s, Query{Hashes: prompt, Loadable: true}))
+	require.Equal(t, all+"loadable=96", ask(t, s, Query{Hashes: prompt, Loadable: true, NumTokens: 100}))
+	require.Equal(t, "loadable=0", ask(t, s, Query{Loadable: true}))
+	require.Empty(t, ask(t, s, Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt}))
+
+	var a Answer
+	for _, test := range []struct {
+		q    Query
+		want error
+	}{
+		{Query{ModelKey: ModelKey{Name: "qwen"}}, ErrNoModel},
+		{Query{ModelKey: ModelKey{Tenant: "nobody"}}, ErrNoModel},
+		{Query{Hashes: prompt, BlockSize: 32}, ErrOtherBlock},
+		{Query{Tokens: make([]int64, 16)}, ErrNoHashing},
+		{Query{ModelKey: ModelKey{Tenant: "other"}, Hashes: prompt, Loadable: true}, ErrNoPool},
+		{Query{Hashes: short(prompt), Loadable: true}, ErrWholeHash},
+		{Query{Hashes: coordinator.NewHashes(make([]byte, 160), 16), Loadable: true}, ErrHashLen},
+		{Query{Hashes: coordinator.NewHashes(make([]byte, 40), 4)}, fleet.ErrHashLen},
+		{Query{Hashes: prompt, Loadable: true, NumTokens: -1}, lookup.ErrTokens},
+	} {
+		require.ErrorIs(t, s.Query(t.Context(), &test.q, &a), test.want, "%+v", test.q)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Query(ctx, &Query{Hashes: prompt, Loadable: true}, &a), context.Canceled)
+}
+
+// Tokens are answered as their hashes are, in pieces, with the extra keys of the request.
+func TestQueryTokens(t *testing.T) {
+	seed := "0"
+	configs := map[string]Hashing{
+		"sha256": {}, "old": {Release: "0.28.0", Seed: &seed}, "xxhash": {Algorithm: blockhash.XXHashCBOR, Seed: &seed},
+		"lookahead": {Lookahead: 3}, "sglang": {SGLang: true}, "bigrams": {SGLang: true, Bigrams: true}, "dynamo": {SGLang: true, Dynamo: true},
+	}
+	for name, hashing := range configs {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &hashing, Fleet: fleet.Config{BlockSize: 4}}}})
+			require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
+			tokens := make([]int64, 4*(2*piece+7)+3)
+			for i := range tokens {
+				tokens[i] = int64(i*7919) % 50_000
+			}
+			for _, keys := range []*blockhash.ExtraKeys{nil, {Salt: "salt"}} {
+				held := hashesAsEvents(t, &hashing, tokens, keys)
+				for _, n := range []int{0, 1, piece - 1, piece, piece + 1, 2*piece + 7} {
+					n = min(n, held.Len())
+					s.fleetOf(t).Get(fleet.ID{Instance: "a"}).Clear()
+					fill(t, s, llama, fleet.ID{Instance: "a"}, gpu, first(held, n))
+					want := ""
+					if n > 0 {
+						want = fmt.Sprintf("a/0=%d(GPU=%d) ", 4*n, 4*n)
+					}
+					require.Equal(t, want, ask(t, s, Query{Tokens: tokens, Keys: keys}), "%d blocks", n)
+					require.Equal(t, want, ask(t, s, Query{Hashes: held}), "%d blocks", n)
+				}
+				require.Empty(t, ask(t, s, Query{Tokens: tokens, Keys: &blockhash.ExtraKeys{Salt: "other"}}))
+			}
+		})
+	}
+}
+
+func (s *Service) fleetOf(t testing.TB) *fleet.Fleet {
+	t.Helper()
+	f, _, err := s.Fleet(llama)
+	require.NoError(t, err)
+	return f
+}
+
+// hashesAsEvents returns the 64 bits that an engine's events have of each block.
+func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.ExtraKeys) coordinator.Hashes {
+	t.Helper()
+	var out []byte
+	if !h.SGLang {
+		v, err := blockhash.NewVLLM(blockhash.VLLMConfig{Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: 4, Lookahead: h.Lookahead})
+		require.NoError(t, err)
+		all, err := v.AppendHashes(nil, tokens, keys)
+		require.NoError(t, err)
+		for _, hash := range coordinator.NewHashes(all, v.HashLen()).All() {
+			out = binary.BigEndian.AppendUint64(out, blockhash.ShortHash(hash))
+		}
+		return coordinator.NewHashes(out, 8)
+	}
+	c := blockhash.SGLangConfig{PageSize: 4, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}}
+	if keys != nil {
+		c.Namespace.Salt = keys.Salt
+	}
+	g, err := blockhash.NewSGLang(c)
+	require.NoError(t, err)
+	all, err := g.AppendHashes(nil, tokens)
+	require.NoError(t, err)
+	for _, digest := range coordinator.NewHashes(all, blockhash.DigestLen).All() {
+		out = binary.BigEndian.AppendUint64(out, g.ShortHash(digest))
+	}
+	return coordinator.NewHashes(out, 8)
+}
+
+// What the store can load is asked by the whole digests of the tokens.
+func TestQueryTokensLoadable(t *testing.T) {
+	for _, sglang := range []bool{false, true} {
+		t.Log("SGLang:", sglang)
+		pool := newPool(t, 32)
+		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{SGLang: sglang}, Service: pool}}})
+		tokens := make([]int64, 16*600+5)
+		digests, err := digestsOf(sglang, tokens)
+		require.NoError(t, err)
+		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(digests, 400)))
+		require.Equal(t, "loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
+		require.Equal(t, "loadable=160", ask(t, s, Query{Tokens: tokens, Loadable: true, NumTokens: 167}))
+		require.NoError(t, s.Predict(llama, fleet.ID{Instance: "p"}, &Query{Tokens: tokens[:64]}))
+		require.Equal(t, "p/0=64(predicted=64) loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
+	}
+}
+
+// With lookahead tokens the last block of a prompt may have no hash. A pool whose rules read the last block first takes
+// that well.
+func TestQueryTokensLookahead(t *testing.T) {
+	window := coordinator.Pool{
+		HashBlockSize: 16, HashLen: 32, Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}},
+	}
+	pool, err := lookup.NewService(lookup.ServiceConfig{Pool: window, Memory: index.Config{MaxBytes: 64 << 20}})
+	require.NoError(t, err)
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{Lookahead: 3}, Service: pool}}})
+	tokens := make([]int64, 64)
+	require.Equal(t, "loadable=0", ask(t, s, Query{Tokens: tokens, Loadable: true}))
+	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{BlockSize: 16, Lookahead: 3})
+	require.NoError(t, err)
+	digests, err := v.AppendHashes(nil, tokens, nil)
+	require.NoError(t, err)
+	require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(digests, 32)))
+	require.Equal(t, "loadable=48", ask(t, s, Query{Tokens: tokens, Loadable: true}))
+}
+
+func digestsOf(sglang bool, tokens []int64) (coordinator.Hashes, error) {
+	if sglang {
+		g, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: 16, Storage: true})
+		if err != nil {
+			return coordinator.Hashes{}, err
+		}
+		all, err := g.AppendHashes(nil, tokens)
+		return coordinator.NewHashes(all, 32), err
+	}
+	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{BlockSize: 16})
+	if err != nil {
+		return coordinator.Hashes{}, err
+	}
+	all, err := v.AppendHashes(nil, tokens, nil)
+	return coordinator.NewHashes(all, 32), err
+}
+
+func TestTokensRefused(t *testing.T) {
+	vllm, sglang := ModelKey{Name: "vllm"}, ModelKey{Name: "sglang"}
+	s := newService(t, Config{Models: []Model{
+		{ModelKey: vllm, Hash: &Hashing{}, Fleet: fleet.Config{BlockSize: 4}},
+		{ModelKey: sglang, Hash: &Hashing{SGLang: true}, Fleet: fleet.Config{BlockSize: 4}},
+	}})
+	lora := &blockhash.ExtraKeys{LoRA: &blockhash.LoRA{Name: "l"}}
+	for _, test := range []struct {
+		q    Query
+		want error
+	}{
+		{Query{ModelKey: vllm, Tokens: []int64{1, 2, 3, -1}}, ErrToken},
+		{Query{ModelKey: vllm, Tokens: []int64{1 << 31, 2, 3, 1}}, ErrToken},
+		{Query{ModelKey: sglang, Tokens: []int64{1, -2, 3, 1}}, ErrToken},
+		{Query{ModelKey: vllm, Tokens: []int64{1, 2, 3, 4}, Keys: lora}, ErrAdapter},
+		{Query{ModelKey: sglang, Tokens: []int64{1, 2, 3, 4}, Keys: lora}, ErrAdapter},
+		{Query{ModelKey: vllm, Tokens: []int64{1, 2, 3, 4}, Keys: &blockhash.ExtraKeys{Salt: "\xff"}}, blockhash.ErrExtraKeys},
+	} {
+		require.ErrorIs(t, s.Query(t.Context(), &test.q, new(Answer)), test.want)
+		require.ErrorIs(t, s.Predict(test.q.ModelKey, fleet.ID{Instance: "a"}, &test.q), test.want)
+	}
+	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: sglang, Tokens: []int64{1 << 40, 2, 3, 1}}, new(Answer)), "a wide page")
+	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: vllm, Tokens: []int64{1<<31 - 1, 2, 3, 1}}, new(Answer)))
+}
+
+func TestPredict(t *testing.T) {
+	prompt, a := chain("p", 5), fleet.ID{Instance: "a"}
+	s := newService(t, Config{Models: []Model{{ModelKey: llama}}})
+	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 16}), ErrNoBlockSize, "a prediction decides no block size")
+	require.ErrorIs(t, s.Query(t.Context(), &Query{Hashes: prompt, BlockSize: 16}, new(Answer)), ErrNoBlockSize)
+	s = newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: 300 * time.Millisecond, MaxHolders: 2}}}})
+	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3), BlockSize: 16}))
+	require.Equal(t, "a/0=48(predicted=48) ", ask(t, s, Query{Hashes: prompt}))
+	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
+	require.ErrorIs(t, s.Predict(ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
+	for _, name := range []string{"", "a\nb", "\x7f", "a\u202eb", "a\u200bb", "\u2028", "\xff", strings.Repeat("a", 257)} {
+		require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: name}, &Query{Hashes: prompt}), ErrName, "%q", name)
+	}
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "a", Rank: -1}, &Query{Hashes: prompt}), ErrRank)
+	require.NoError(t, s.Predict(llama, fleet.ID{Instance: "nothing"}, &Query{}))
+	require.Len(t, s.Models()[0].Holders, 1)
+	lookuptest.Eventually(t, "the holder is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
+	require.Empty(t, ask(t, s, Query{Hashes: prompt}))
+}
+
+// A source takes the holder over that was made by a prediction.
+func TestPredictThenSource(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour}}}})
+	prompt, a := chain("p", 5), fleet.ID{Instance: "a"}
+	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3)}))
+	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
+	fill(t, s, llama, a, gpu, first(prompt, 2))
+	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}))
+	require.ErrorIs(t, s.Add(Source{Config: events.Config{Name: "again", Connect: deadEndpoint(t)}, ModelKey: llama, ID: a}), fleet.ErrExists)
+	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
+}
+
+// Predictions do not take the places of holders from sources: those of one instance go for each.
+func TestSourcesTakePlacesOfPredictions(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 3}}}})
+	prompt := chain("p", 5)
+	for _, instance := range []string{"p1", "p2", "p3"} {
+		require.NoError(t, s.Predict(llama, fleet.ID{Instance: instance}, &Query{Hashes: prompt}))
+	}
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "p4"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
+	require.Equal(t, "p2/0=80(predicted=80) p3/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
+	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
+	require.NoError(t, s.Add(source(t, llama, "c", 0, 0)))
+	require.ErrorIs(t, s.Add(source(t, llama, "d", 0, 0)), fleet.ErrTooMany)
+}
+
+func TestRegister(t *testing.T) {
+	s := newService(t, Config{
+		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, MaxModels: 2,
+		Allow: []string{"tcp://127.0.0.1:*"},
+	})
+	require.NoError(t, s.Add(source(t, llama, "fixed", 0, 0)))
+	require.NoError(t, s.Register(source(t, llama, "a", 0, 16)))
+	qwen := ModelKey{Tenant: "x", Name: "qwen"}
+	require.ErrorIs(t, s.Register(source(t, qwen, "a", 0, 0)), ErrNoBlockSize)
+	require.Len(t, s.Models(), 1)
+	require.NoError(t, s.Register(source(t, qwen, "a", 0, 32)))
+	require.NoError(t, s.Register(source(t, qwen, "a", 1, 0)))
+	require.ErrorIs(t, s.Register(source(t, ModelKey{Name: "third"}, "a", 0, 32)), ErrTooMany)
+
+	evil := source(t, llama, "evil", 0, 0)
+	evil.Connect = "tcp://192.0.2.1:5557"
+	require.ErrorIs(t, s.Register(evil), events.ErrNotAllowed)
+	sgl := source(t, llama, "sgl", 0, 0)
+	sgl.Engine = EngineSGLang
+	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
+	sgl.Engine = "trt"
+	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
+	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
+	require.ErrorIs(t, s.Register(source(t, llama, "b\n", 0, 16)), ErrName)
+	require.ErrorIs(t, s.Register(source(t, llama, "b", 1<<16, 16)), ErrRank)
+	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), events.ErrExists)
+
+	var names []string
+	for _, st := range s.Status() {
+		names = append(names, fmt.Sprint(st.Tenant, "/", st.Name, " ", st.Registered))
+	}
+	require.Equal(t, []string{"default/llama/a/0 true", "default/llama/fixed/0 false", "x/qwen/a/0 true", "x/qwen/a/1 true"}, names)
+
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "fixed"}), events.ErrConfigured)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "nobody"}), events.ErrNoSource)
+	require.ErrorIs(t, s.Unregister(ModelKey{Name: "nope"}, fleet.ID{Instance: "a"}), ErrNoModel)
+	require.NoError(t, s.Unregister(llama, fleet.ID{Instance: "a"}))
+	require.NoError(t, s.Unregister(qwen, fleet.ID{Instance: "a"}))
+	require.Len(t, s.Models(), 2)
+	require.NoError(t, s.Unregister(qwen, fleet.ID{Instance: "a", Rank: 1}))
+	require.Len(t, s.Models(), 1, "the model goes with its last source")
+	require.NotNil(t, s.fleetOf(t).Get(fleet.ID{Instance: "fixed"}))
+	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Instance: "a"}))
+
+	s.Close()
+	require.ErrorIs(t, s.Register(source(t, llama, "late", 0, 0)), events.ErrClosed)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "fixed"}), events.ErrClosed)
+	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Instance: "late"}))
+}
+
+func TestNewRefuses(t *testing.T) {
+	pool := newPool(t, 32)
+	for name, cfg := range map[string]Config{
+		"twice":            {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Tenant: "default", Name: "llama"}}}},
+		"too many":         {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Name: "x"}}}, MaxModels: 1},
+		"block size":       {Models: []Model{{ModelKey: llama, Service: pool, Fleet: fleet.Config{BlockSize: 32}}}},
+		"negative":         {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: -1}}}},
+		"random seed":      {Models: []Model{{ModelKey: llama, Hash: &Hashing{Release: "0.28.0"}}}},
+		"SGLang's shape":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{}, Fleet: fleet.Config{FirstBytes: true}}}},
+		"hash length":      {Models: []Model{{ModelKey: llama, Service: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
+		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
+		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},
+	} {
+		_, err := New(cfg)
+		require.ErrorIs(t, err, api.ErrConfig, name)
+	}
+}
+
+// Queries, predictions, registrations and states at the same time.
+func TestConcurrent(t *testing.T) {
+	s := newService(t, Config{
+		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Millisecond}}},
+		Allow:  []string{"tcp://127.0.0.1:*"},
+	})
+	endpoint := deadEndpoint(t)
+	prompt := chain("p", 20)
+	var running sync.WaitGroup
+	for worker := range 4 {
+		running.Go(func() {
+			var a Answer
+			for i := range 50 {
+				id := fleet.ID{Instance: fmt.Sprint("i", i%3), Rank: worker}
+				key := llama
+				if i%2 == 0 {
+					key.Name = "registered"
+				}
+				err := s.Register(Source{Config: events.Config{Name: fmt.Sprint(worker, i), Connect: endpoint}, ModelKey: key, ID: id, BlockSize: 16})
+				assert.NoError(t, err)
+				assert.NoError(t, s.Predict(llama, id, &Query{Hashes: prompt}))
+				assert.NoError(t, s.Predict(llama, fleet.ID{Instance: "shared"}, &Query{Hashes: prompt}))
+				assert.NoError(t, s.Query(context.Background(), &Query{ModelKey: key, Hashes: prompt}, &a))
+				s.Models()
+				s.Status()
+				assert.NoError(t, s.Unregister(key, id))
+			}
+		})
+	}
+	running.Wait()
+	require.Len(t, s.Models(), 1)
+	require.Empty(t, s.Status())
+}
+
+func TestQueryAllocations(t *testing.T) {
+	if lookuptest.Race {
+		t.Skip("the race detector allocates")
+	}
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
+	prompt := chain("p", 100)
+	q, a := Query{Hashes: prompt, Instance: "a"}, Answer{}
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.Query(context.Background(), &q, &a) }))
+}
