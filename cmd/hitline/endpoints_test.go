@@ -47,7 +47,7 @@ func startWithMetrics(t *testing.T, further string) *metricsServer {
 	for o.address == "" && log.Scan() {
 		var line struct {
 			Msg, Metrics, Router string
-			Listen              []string
+			Listen               []string
 		}
 		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.Text())
 		if line.Msg == "ready" {
