@@ -44,7 +44,7 @@ func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.N
 type sourceInfo struct {
 	Tenant      string `json:"tenant"`
 	Model       string `json:"model"`
-	Instance    string `json:"instance"`
+	Engine      string `json:"instance"`
 	Rank        int    `json:"rank"`
 	Registered  bool   `json:"registered"`
 	Name        string `json:"name"`
@@ -53,7 +53,7 @@ type sourceInfo struct {
 	Topic       string `json:"topic"`
 	ExactCopies bool   `json:"exact_copies"`
 	BlockSize   int    `json:"block_size"`
-	Engine      string `json:"engine"`
+	Type        string `json:"engine"`
 	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
 	Stale bool `json:"stale,omitempty"`
 }
@@ -61,9 +61,9 @@ type sourceInfo struct {
 func infoOf(a *activeSource) sourceInfo {
 	src := &a.source
 	return sourceInfo{
-		Tenant: src.Tenant, Model: src.ModelKey.Name, Instance: src.Instance, Rank: src.Rank, Registered: a.registered,
+		Tenant: src.Tenant, Model: src.ModelKey.Name, Engine: src.Engine, Rank: src.Rank, Registered: a.registered,
 		Name: src.Config.Name, Connect: src.Connect, Replay: src.Replay, Topic: src.Topic, ExactCopies: src.ExactCopies,
-		BlockSize: src.BlockSize, Engine: src.Engine,
+		BlockSize: src.BlockSize, Type: src.Type,
 	}
 }
 
@@ -71,8 +71,8 @@ func infoOf(a *activeSource) sourceInfo {
 func (i *sourceInfo) source() Source {
 	return Source{
 		Config:   events.Config{Name: i.Name, Connect: i.Connect, Replay: i.Replay, Topic: i.Topic, ExactCopies: i.ExactCopies},
-		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
-		BlockSize: i.BlockSize, Engine: i.Engine,
+		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Engine: i.Engine, Rank: i.Rank},
+		BlockSize: i.BlockSize, Type: i.Type,
 	}
 }
 

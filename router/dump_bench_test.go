@@ -23,7 +23,7 @@ func BenchmarkDump(b *testing.B) {
 	var list []*fleet.Holder
 	for i := range holders {
 		require.NoError(b, s.Add(source(b, llama, "engine", i, 16)))
-		list = append(list, f.Get(fleet.ID{Instance: "engine", Rank: i}))
+		list = append(list, f.Get(fleet.ID{Engine: "engine", Rank: i}))
 	}
 	held := make([]bool, length)
 	for c := range uint64(chains) {

@@ -16,7 +16,7 @@ import (
 func FuzzLoadDump(f *testing.F) {
 	seed, err := fleet.New(fleet.Config{BlockSize: 16})
 	require.NoError(f, err)
-	h, err := seed.Add(fleet.ID{Instance: "a"})
+	h, err := seed.Add(fleet.ID{Engine: "a"})
 	require.NoError(f, err)
 	require.NoError(f, h.Store(&events.Blocks{Group: 0, Tier: gpu, Hashes: hashesOf(1, 2), BlockSize: 16}, make([]bool, 2)))
 	var held bytes.Buffer

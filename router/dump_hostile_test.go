@@ -18,7 +18,7 @@ func writeModels(t *testing.T, infos ...modelInfo) *bytes.Buffer {
 	t.Helper()
 	f, err := fleet.New(fleet.Config{BlockSize: 16})
 	require.NoError(t, err)
-	h, err := f.Add(fleet.ID{Instance: "a"})
+	h, err := f.Add(fleet.ID{Engine: "a"})
 	require.NoError(t, err)
 	require.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashesOf(1), BlockSize: 16}, make([]bool, 1)))
 	var b bytes.Buffer

@@ -75,7 +75,7 @@ func Example() {
 		name := fmt.Sprint("engine-", i)
 		// The endpoints are such as tcp://10.0.0.5:5557 and tcp://10.0.0.5:5558.
 		config := events.Config{Name: name, Connect: engine.Endpoint, Replay: engine.Replay}
-		if err := service.Add(router.Source{Config: config, ModelKey: llama, ID: fleet.ID{Instance: name}}); err != nil {
+		if err := service.Add(router.Source{Config: config, ModelKey: llama, ID: fleet.ID{Engine: name}}); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -87,7 +87,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, p := range answer.Holders {
-		fmt.Println(p.Instance, "has", p.Tokens, "of", len(prompt), "tokens")
+		fmt.Println(p.Engine, "has", p.Tokens, "of", len(prompt), "tokens")
 	}
 	fmt.Println("the store can load", answer.LoadableTokens)
 	// Output:

@@ -209,7 +209,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	key := src.ModelKey.withDefaults()
 	models := *s.models.Load()
 	if m := models[key]; m != nil {
-		if src.Engine != "" && (src.Engine == EngineSGLang) != m.cfg.Fleet.FirstBytes {
+		if src.Type != "" && (src.Type == EngineSGLang) != m.cfg.Fleet.FirstBytes {
 			return nil, fmt.Errorf("%w: model %q", ErrOtherEngine, key.Name)
 		}
 		return m, nil
@@ -220,7 +220,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	if src.BlockSize == 0 {
 		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
 	}
-	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Engine == EngineSGLang), false)
+	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == EngineSGLang), false)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 // Query asks who holds most of a prompt: by Hashes, or by Tokens if there are none. All is borrowed.
 type Query struct {
 	ModelKey
-	Instance  string // "": all
+	Engine    string // "": all
 	BlockSize int    // that the caller takes for the model's; 0: any
 	// Hashes are those of the prompt's whole blocks, 8 bytes or longer.
 	Hashes coordinator.Hashes
@@ -85,8 +85,8 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	} else {
 		err = p.byTokens(ctx, q)
 	}
-	if err == nil && q.Instance != "" {
-		a.keepInstance(q.Instance)
+	if err == nil && q.Engine != "" {
+		a.keepEngine(q.Engine)
 	}
 	return err
 }
@@ -206,11 +206,11 @@ func (c *Model) CheckHashLen(n int) error {
 	return nil
 }
 
-// keepInstance removes the holders of other instances. It swaps them to the end, so that their memory is reused.
-func (a *Answer) keepInstance(instance string) {
+// keepEngine removes the holders of other engines. It swaps them to the end, so that their memory is reused.
+func (a *Answer) keepEngine(engine string) {
 	n := 0
 	for i := range a.Holders {
-		if a.Holders[i].Instance == instance {
+		if a.Holders[i].Engine == engine {
 			a.Holders[n], a.Holders[i] = a.Holders[i], a.Holders[n]
 			n++
 		}

@@ -33,7 +33,7 @@ func eventually(t testing.TB, ok func() bool) {
 func engineSource(p *eventstest.Publisher, instance string, rank int) Source {
 	return Source{
 		Config: events.Config{Name: fmt.Sprintf("%s/%d", instance, rank), Connect: p.Endpoint, Replay: p.Replay}, ModelKey: llama,
-		ID: fleet.ID{Instance: instance, Rank: rank}, BlockSize: 16,
+		ID: fleet.ID{Engine: instance, Rank: rank}, BlockSize: 16,
 	}
 }
 
@@ -136,7 +136,7 @@ func askAll(t *testing.T, s *Service) string {
 func TestReplica(t *testing.T) {
 	e := newEngines(t)
 	one := e.service()
-	require.NoError(t, one.Predict(llama, fleet.ID{Instance: "a"}, &Query{Hashes: hashesOf(1, 2, 3, 4, 5)}))
+	require.NoError(t, one.Predict(llama, fleet.ID{Engine: "a"}, &Query{Hashes: hashesOf(1, 2, 3, 4, 5)}))
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
 	require.NoError(t, two.LoadDump(bytes.NewReader(dumpOf(t, one))))
 	require.Empty(t, askAll(t, two), "stale until the sources go on")
@@ -269,7 +269,7 @@ func TestDumpPausesSources(t *testing.T) {
 	awaitNext(t, s, "a/0", 3)
 	two := newService(t, Config{})
 	require.NoError(t, two.LoadDump(&dump))
-	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Instance: "a"}}].checkpoint.NextSeq)
+	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Engine: "a"}}].checkpoint.NextSeq)
 	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
 }
 

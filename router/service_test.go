@@ -52,7 +52,7 @@ func deadEndpoint(t testing.TB) string {
 func source(t testing.TB, key ModelKey, instance string, rank, blockSize int) Source {
 	return Source{
 		Config: events.Config{Name: fmt.Sprintf("%s/%s/%d", key.Name, instance, rank), Connect: deadEndpoint(t)}, ModelKey: key,
-		ID: fleet.ID{Instance: instance, Rank: rank}, BlockSize: blockSize,
+		ID: fleet.ID{Engine: instance, Rank: rank}, BlockSize: blockSize,
 	}
 }
 
@@ -97,7 +97,7 @@ func ask(t testing.TB, s *Service, q Query) string {
 func textOf(a *Answer) string {
 	text := ""
 	for _, h := range a.Holders {
-		text += fmt.Sprintf("%s/%d=%d(", h.Instance, h.Rank, h.Tokens)
+		text += fmt.Sprintf("%s/%d=%d(", h.Engine, h.Rank, h.Tokens)
 		for i, m := range h.Media {
 			if i > 0 {
 				text += " "
@@ -131,16 +131,16 @@ func TestQuery(t *testing.T) {
 	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
 	prompt := chain("prompt", 10)
 	require.Empty(t, ask(t, s, Query{ModelKey: llama, Hashes: prompt}))
-	fill(t, s, llama, fleet.ID{Instance: "a"}, gpu, short(first(prompt, 3)))
-	fill(t, s, llama, fleet.ID{Instance: "a", Rank: 1}, gpu, short(first(prompt, 5)))
-	fill(t, s, llama, fleet.ID{Instance: "b"}, cpu, short(first(prompt, 4)))
+	fill(t, s, llama, fleet.ID{Engine: "a"}, gpu, short(first(prompt, 3)))
+	fill(t, s, llama, fleet.ID{Engine: "a", Rank: 1}, gpu, short(first(prompt, 5)))
+	fill(t, s, llama, fleet.ID{Engine: "b"}, cpu, short(first(prompt, 4)))
 	require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(prompt, 7)))
 
 	all := "a/1=80(GPU=80) b/0=64(CPU=64) a/0=48(GPU=48) "
 	require.Equal(t, all, ask(t, s, Query{ModelKey: llama, Hashes: prompt}))
 	require.Equal(t, all, ask(t, s, Query{Hashes: short(prompt), BlockSize: 16}), "the only model of the tenant")
-	require.Equal(t, "b/0=64(CPU=64) ", ask(t, s, Query{Hashes: prompt, Instance: "b"}))
-	require.Equal(t, "a/1=80(GPU=80) a/0=48(GPU=48) ", ask(t, s, Query{Hashes: prompt, Instance: "a"}))
+	require.Equal(t, "b/0=64(CPU=64) ", ask(t, s, Query{Hashes: prompt, Engine: "b"}))
+	require.Equal(t, "a/1=80(GPU=80) a/0=48(GPU=48) ", ask(t, s, Query{Hashes: prompt, Engine: "a"}))
 	require.Equal(t, all+"loadable=112", ask(t, s, Query{Hashes: prompt, Loadable: true}))
 	require.Equal(t, all+"loadable=96", ask(t, s, Query{Hashes: prompt, Loadable: true, NumTokens: 100}))
 	require.Equal(t, "loadable=0", ask(t, s, Query{Loadable: true}))
@@ -187,8 +187,8 @@ func TestQueryTokens(t *testing.T) {
 				held := hashesAsEvents(t, &hashing, tokens, keys)
 				for _, n := range []int{0, 1, piece - 1, piece, piece + 1, 2*piece + 7} {
 					n = min(n, held.Len())
-					s.fleetOf(t).Get(fleet.ID{Instance: "a"}).Clear()
-					fill(t, s, llama, fleet.ID{Instance: "a"}, gpu, first(held, n))
+					s.fleetOf(t).Get(fleet.ID{Engine: "a"}).Clear()
+					fill(t, s, llama, fleet.ID{Engine: "a"}, gpu, first(held, n))
 					want := ""
 					if n > 0 {
 						want = fmt.Sprintf("a/0=%d(GPU=%d) ", 4*n, 4*n)
@@ -249,7 +249,7 @@ func TestQueryTokensLoadable(t *testing.T) {
 		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(digests, 400)))
 		require.Equal(t, "loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 		require.Equal(t, "loadable=160", ask(t, s, Query{Tokens: tokens, Loadable: true, NumTokens: 167}))
-		require.NoError(t, s.Predict(llama, fleet.ID{Instance: "p"}, &Query{Tokens: tokens[:64]}))
+		require.NoError(t, s.Predict(llama, fleet.ID{Engine: "p"}, &Query{Tokens: tokens[:64]}))
 		require.Equal(t, "p/0=64(predicted=64) loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 	}
 }
@@ -309,14 +309,14 @@ func TestTokensRefused(t *testing.T) {
 		{Query{ModelKey: vllm, Tokens: []int64{1, 2, 3, 4}, Keys: &blockhash.ExtraKeys{Salt: "\xff"}}, blockhash.ErrExtraKeys},
 	} {
 		require.ErrorIs(t, s.Query(t.Context(), &test.q, new(Answer)), test.want)
-		require.ErrorIs(t, s.Predict(test.q.ModelKey, fleet.ID{Instance: "a"}, &test.q), test.want)
+		require.ErrorIs(t, s.Predict(test.q.ModelKey, fleet.ID{Engine: "a"}, &test.q), test.want)
 	}
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: sglang, Tokens: []int64{1 << 40, 2, 3, 1}}, new(Answer)), "a wide page")
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: vllm, Tokens: []int64{1<<31 - 1, 2, 3, 1}}, new(Answer)))
 }
 
 func TestPredict(t *testing.T) {
-	prompt, a := chain("p", 5), fleet.ID{Instance: "a"}
+	prompt, a := chain("p", 5), fleet.ID{Engine: "a"}
 	s := newService(t, Config{Models: []Model{{ModelKey: llama}}})
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 16}), ErrNoBlockSize, "a prediction decides no block size")
 	require.ErrorIs(t, s.Query(t.Context(), &Query{Hashes: prompt, BlockSize: 16}, new(Answer)), ErrNoBlockSize)
@@ -326,10 +326,10 @@ func TestPredict(t *testing.T) {
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
 	require.ErrorIs(t, s.Predict(ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
 	for _, name := range []string{"", "a\nb", "\x7f", "a\u202eb", "a\u200bb", "\u2028", "\xff", strings.Repeat("a", 257)} {
-		require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: name}, &Query{Hashes: prompt}), ErrName, "%q", name)
+		require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: name}, &Query{Hashes: prompt}), ErrName, "%q", name)
 	}
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "a", Rank: -1}, &Query{Hashes: prompt}), ErrRank)
-	require.NoError(t, s.Predict(llama, fleet.ID{Instance: "nothing"}, &Query{}))
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "a", Rank: -1}, &Query{Hashes: prompt}), ErrRank)
+	require.NoError(t, s.Predict(llama, fleet.ID{Engine: "nothing"}, &Query{}))
 	require.Len(t, s.Models()[0].Holders, 1)
 	lookuptest.Eventually(t, "the holder is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
 	require.Empty(t, ask(t, s, Query{Hashes: prompt}))
@@ -338,7 +338,7 @@ func TestPredict(t *testing.T) {
 // A source takes the holder over that was made by a prediction.
 func TestPredictThenSource(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour}}}})
-	prompt, a := chain("p", 5), fleet.ID{Instance: "a"}
+	prompt, a := chain("p", 5), fleet.ID{Engine: "a"}
 	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3)}))
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	fill(t, s, llama, a, gpu, first(prompt, 2))
@@ -352,9 +352,9 @@ func TestSourcesTakePlacesOfPredictions(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 3}}}})
 	prompt := chain("p", 5)
 	for _, instance := range []string{"p1", "p2", "p3"} {
-		require.NoError(t, s.Predict(llama, fleet.ID{Instance: instance}, &Query{Hashes: prompt}))
+		require.NoError(t, s.Predict(llama, fleet.ID{Engine: instance}, &Query{Hashes: prompt}))
 	}
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Instance: "p4"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "p4"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	require.Equal(t, "p2/0=80(predicted=80) p3/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
 	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
@@ -380,9 +380,9 @@ func TestRegister(t *testing.T) {
 	evil.Connect = "tcp://192.0.2.1:5557"
 	require.ErrorIs(t, s.Register(evil), events.ErrNotAllowed)
 	sgl := source(t, llama, "sgl", 0, 0)
-	sgl.Engine = EngineSGLang
+	sgl.Type = EngineSGLang
 	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
-	sgl.Engine = "trt"
+	sgl.Type = "trt"
 	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
 	require.ErrorIs(t, s.Register(source(t, llama, "b\n", 0, 16)), ErrName)
@@ -395,21 +395,21 @@ func TestRegister(t *testing.T) {
 	}
 	require.Equal(t, []string{"default/llama/a/0 true", "default/llama/fixed/0 false", "x/qwen/a/0 true", "x/qwen/a/1 true"}, names)
 
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "fixed"}), events.ErrConfigured)
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "nobody"}), events.ErrNoSource)
-	require.ErrorIs(t, s.Unregister(ModelKey{Name: "nope"}, fleet.ID{Instance: "a"}), ErrNoModel)
-	require.NoError(t, s.Unregister(llama, fleet.ID{Instance: "a"}))
-	require.NoError(t, s.Unregister(qwen, fleet.ID{Instance: "a"}))
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), events.ErrConfigured)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "nobody"}), events.ErrNoSource)
+	require.ErrorIs(t, s.Unregister(ModelKey{Name: "nope"}, fleet.ID{Engine: "a"}), ErrNoModel)
+	require.NoError(t, s.Unregister(llama, fleet.ID{Engine: "a"}))
+	require.NoError(t, s.Unregister(qwen, fleet.ID{Engine: "a"}))
 	require.Len(t, s.Models(), 2)
-	require.NoError(t, s.Unregister(qwen, fleet.ID{Instance: "a", Rank: 1}))
+	require.NoError(t, s.Unregister(qwen, fleet.ID{Engine: "a", Rank: 1}))
 	require.Len(t, s.Models(), 1, "the model goes with its last source")
-	require.NotNil(t, s.fleetOf(t).Get(fleet.ID{Instance: "fixed"}))
-	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Instance: "a"}))
+	require.NotNil(t, s.fleetOf(t).Get(fleet.ID{Engine: "fixed"}))
+	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Engine: "a"}))
 
 	s.Close()
 	require.ErrorIs(t, s.Register(source(t, llama, "late", 0, 0)), events.ErrClosed)
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Instance: "fixed"}), events.ErrClosed)
-	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Instance: "late"}))
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), events.ErrClosed)
+	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Engine: "late"}))
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -443,7 +443,7 @@ func TestConcurrent(t *testing.T) {
 		running.Go(func() {
 			var a Answer
 			for i := range 50 {
-				id := fleet.ID{Instance: fmt.Sprint("i", i%3), Rank: worker}
+				id := fleet.ID{Engine: fmt.Sprint("i", i%3), Rank: worker}
 				key := llama
 				if i%2 == 0 {
 					key.Name = "registered"
@@ -451,7 +451,7 @@ func TestConcurrent(t *testing.T) {
 				err := s.Register(Source{Config: events.Config{Name: fmt.Sprint(worker, i), Connect: endpoint}, ModelKey: key, ID: id, BlockSize: 16})
 				assert.NoError(t, err)
 				assert.NoError(t, s.Predict(llama, id, &Query{Hashes: prompt}))
-				assert.NoError(t, s.Predict(llama, fleet.ID{Instance: "shared"}, &Query{Hashes: prompt}))
+				assert.NoError(t, s.Predict(llama, fleet.ID{Engine: "shared"}, &Query{Hashes: prompt}))
 				assert.NoError(t, s.Query(context.Background(), &Query{ModelKey: key, Hashes: prompt}, &a))
 				s.Models()
 				s.Status()
@@ -470,6 +470,6 @@ func TestQueryAllocations(t *testing.T) {
 	}
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
 	prompt := chain("p", 100)
-	q, a := Query{Hashes: prompt, Instance: "a"}, Answer{}
+	q, a := Query{Hashes: prompt, Engine: "a"}, Answer{}
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.Query(context.Background(), &q, &a) }))
 }

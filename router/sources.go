@@ -24,8 +24,8 @@ type Source struct {
 	fleet.ID
 	// BlockSize is the engine's hash block size in tokens; 0: the model's.
 	BlockSize int
-	// Engine is EngineVLLM or EngineSGLang; "": the model's, or vLLM's if the source makes the model.
-	Engine string
+	// Type is EngineVLLM or EngineSGLang; "": the model's, or vLLM's if the source makes the model.
+	Type string
 }
 
 // SourceStatus is the state of a source.
@@ -33,7 +33,7 @@ type SourceStatus struct {
 	events.Status
 	Model      string `json:"model"`
 	Tenant     string `json:"tenant"`
-	Instance   string `json:"instance"`
+	Engine     string `json:"instance"`
 	Rank       int    `json:"rank"`
 	Registered bool   `json:"registered"`
 }
@@ -56,8 +56,8 @@ func (src *Source) check() error {
 		return err
 	}
 	switch {
-	case src.Engine != "" && src.Engine != EngineVLLM && src.Engine != EngineSGLang:
-		return fmt.Errorf("%w: %.40q; known are %s and %s", ErrOtherEngine, src.Engine, EngineVLLM, EngineSGLang)
+	case src.Type != "" && src.Type != EngineVLLM && src.Type != EngineSGLang:
+		return fmt.Errorf("%w: %.40q; known are %s and %s", ErrOtherEngine, src.Type, EngineVLLM, EngineSGLang)
 	case src.BlockSize < 0 || src.BlockSize > math.MaxInt32:
 		return fmt.Errorf("%w: %d tokens", ErrOtherBlock, src.BlockSize)
 	}
@@ -71,7 +71,7 @@ func checkID(id fleet.ID) error {
 	if id.Rank < 0 || id.Rank > MaxRank {
 		return fmt.Errorf("%w, not %d", ErrRank, id.Rank)
 	}
-	return checkName("instance", id.Instance)
+	return checkName("instance", id.Engine)
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
@@ -216,7 +216,7 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	defer s.changing.Unlock()
 	name, a := s.sourceOf(m, id)
 	if a == nil {
-		return fmt.Errorf("%w: model %q, instance %.40q, rank %d", events.ErrNoSource, m.cfg.Name, id.Instance, id.Rank)
+		return fmt.Errorf("%w: model %q, instance %.40q, rank %d", events.ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
 	}
 	if err := s.manager.Unregister(name); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (s *Service) Status() []SourceStatus {
 			continue // it has just come or gone
 		}
 		list = append(list, SourceStatus{
-			Status: st, Model: a.source.ModelKey.Name, Tenant: a.source.Tenant, Instance: a.source.Instance, Rank: a.source.Rank,
+			Status: st, Model: a.source.ModelKey.Name, Tenant: a.source.Tenant, Engine: a.source.Engine, Rank: a.source.Rank,
 			Registered: a.registered,
 		})
 	}

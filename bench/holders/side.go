@@ -70,7 +70,7 @@ func newOurs(o Options) (*ours, error) {
 	}
 	s := &ours{fleet: f, tokens: int64(o.BlockSize), held: make([]bool, pieceBlocks), before: before}
 	for i := range o.Holders {
-		h, err := f.Add(fleet.ID{Instance: holderName(i)})
+		h, err := f.Add(fleet.ID{Engine: holderName(i)})
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (s *ours) answer(_ context.Context, query int) (map[string]int, error) {
 	}
 	found := map[string]int{}
 	for _, p := range s.result.Holders {
-		found[p.Instance] = int(p.Tokens / s.tokens)
+		found[p.Engine] = int(p.Tokens / s.tokens)
 	}
 	return found, nil
 }

@@ -118,7 +118,7 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 	start := router.StartConfig{Peers: cfg.Peers, PeerTimeout: time.Duration(cfg.PeerTimeout), Configure: r.completeSource}
 	for _, s := range cfg.Sources {
 		start.Sources = append(start.Sources, router.Source{
-			Config: routerEvents(r.cfg, s, r.logger), ModelKey: router.ModelKey{Tenant: s.Tenant, Name: s.Model}, ID: fleet.ID{Instance: s.Instance, Rank: s.Rank},
+			Config: routerEvents(r.cfg, s, r.logger), ModelKey: router.ModelKey{Tenant: s.Tenant, Name: s.Model}, ID: fleet.ID{Engine: s.Instance, Rank: s.Rank},
 		})
 		r.logger.Info("KV events fill a holder", "source", s.Name, "endpoint", s.Connect+s.Bind, "replay", s.Replay,
 			"model", s.Model, "tenant", s.Tenant, "instance", s.Instance, "rank", s.Rank)

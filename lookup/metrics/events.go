@@ -91,6 +91,6 @@ func (c *EventsCollector) Collect(out chan<- prometheus.Metric) {
 		for _, state := range eventsStates {
 			out <- prometheus.MustNewConstMetric(eventsState, prometheus.GaugeValue, boolValue(state == st.State), st.Name, string(state))
 		}
-		out <- prometheus.MustNewConstMetric(routerSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Instance, strconv.Itoa(st.Rank), st.Endpoint)
+		out <- prometheus.MustNewConstMetric(routerSource, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Engine, strconv.Itoa(st.Rank), st.Endpoint)
 	}
 }

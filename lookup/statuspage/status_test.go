@@ -139,7 +139,7 @@ func TestStatusRouter(t *testing.T) {
 	service, err := router.New(router.Config{Models: []router.Model{{ModelKey: router.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
 	require.NoError(t, err)
 	t.Cleanup(service.Close)
-	require.NoError(t, service.Predict(router.ModelKey{}, fleet.ID{Instance: "i"}, &router.Query{Hashes: coordinator.NewHashes(make([]byte, 16), 8)}))
+	require.NoError(t, service.Predict(router.ModelKey{}, fleet.ID{Engine: "i"}, &router.Query{Hashes: coordinator.NewHashes(make([]byte, 16), 8)}))
 	p.options.Router = service
 	var got struct{ Router routerStatus }
 	require.NoError(t, json.Unmarshal(ask(p, http.MethodGet, "/status", "").Body.Bytes(), &got))

@@ -51,7 +51,7 @@ func newFilled(tb testing.TB, holders int, chain coordinator.Hashes) *Fleet {
 	f, err := New(Config{BlockSize: 16})
 	require.NoError(tb, err)
 	for i := range holders {
-		h, err := f.Add(ID{Instance: fmt.Sprintf("engine-%03d", i)})
+		h, err := f.Add(ID{Engine: fmt.Sprintf("engine-%03d", i)})
 		require.NoError(tb, err)
 		h.SetStale(false)
 		storeAll(tb, h, slice(chain, 0, chain.Len()*(i+1)/holders))
@@ -88,7 +88,7 @@ func BenchmarkQueryParted(b *testing.B) {
 	chain := randomHashes(rng, blocks)
 	f := newFilled(b, 1, chain)
 	for i := range holders {
-		h, err := f.Add(ID{Instance: fmt.Sprint(i)})
+		h, err := f.Add(ID{Engine: fmt.Sprint(i)})
 		require.NoError(b, err)
 		h.SetStale(false)
 		storeAll(b, h, chain)
@@ -116,7 +116,7 @@ func BenchmarkQueryOfSeveralGroups(b *testing.B) {
 	f, err := New(Config{BlockSize: 16, Groups: []coordinator.Group{full(16), window(16, 1024)}})
 	require.NoError(b, err)
 	for i := range holders {
-		h, err := f.Add(ID{Instance: fmt.Sprint(i)})
+		h, err := f.Add(ID{Engine: fmt.Sprint(i)})
 		require.NoError(b, err)
 		h.SetStale(false)
 		part := slice(chain, 0, (i+1)*blocks/holders)
@@ -144,7 +144,7 @@ func BenchmarkStore(b *testing.B) {
 	require.NoError(b, err)
 	var list []*Holder
 	for i := range 64 {
-		h, err := f.Add(ID{Instance: fmt.Sprint(i)})
+		h, err := f.Add(ID{Engine: fmt.Sprint(i)})
 		require.NoError(b, err)
 		h.SetStale(false)
 		list = append(list, h)
@@ -182,7 +182,7 @@ func BenchmarkMemory(b *testing.B) {
 		require.NoError(b, err)
 		var list []*Holder
 		for i := range holders {
-			h, err := f.Add(ID{Instance: fmt.Sprint(i)})
+			h, err := f.Add(ID{Engine: fmt.Sprint(i)})
 			require.NoError(b, err)
 			list = append(list, h)
 		}
@@ -235,7 +235,7 @@ func BenchmarkParallelQuery(b *testing.B) {
 	f := newFilled(b, 64, chain)
 	var stop atomic.Bool
 	done := make(chan struct{})
-	h := f.Get(ID{Instance: "engine-000"})
+	h := f.Get(ID{Engine: "engine-000"})
 	go func() {
 		defer close(done)
 		for !stop.Load() {

@@ -20,7 +20,7 @@ func newTestFleet(t testing.TB, cfg Config, holders int) (*Fleet, []*Holder) {
 	require.NoError(t, err)
 	var list []*Holder
 	for i := range holders {
-		h, err := f.Add(ID{Instance: fmt.Sprintf("engine-%03d", i)})
+		h, err := f.Add(ID{Engine: fmt.Sprintf("engine-%03d", i)})
 		require.NoError(t, err)
 		h.SetStale(false)
 		list = append(list, h)

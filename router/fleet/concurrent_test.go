@@ -115,7 +115,7 @@ func TestChangesBetweenPieces(t *testing.T) {
 			h.Close()
 			f.collect()
 			for i := range 70 { // of these one gets the slot
-				other, err := f.Add(ID{Instance: fmt.Sprintf("other-%d", i)})
+				other, err := f.Add(ID{Engine: fmt.Sprintf("other-%d", i)})
 				require.NoError(t, err)
 				other.SetStale(false)
 				storeAll(t, other, hashes)
@@ -125,7 +125,7 @@ func TestChangesBetweenPieces(t *testing.T) {
 			for _, s := range f.Holders() {
 				f.Get(s.ID).Close()
 			}
-			other, err := f.Add(ID{Instance: "other"})
+			other, err := f.Add(ID{Engine: "other"})
 			require.NoError(t, err)
 			other.SetStale(false)
 			storeAll(t, other, hashes)

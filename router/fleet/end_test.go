@@ -19,7 +19,7 @@ func newHybrid(t *testing.T, holders int, chain coordinator.Hashes, rng *rand.Ra
 	f, err := New(Config{BlockSize: 16, Groups: groups})
 	require.NoError(t, err)
 	for i := range holders {
-		h, err := f.Add(ID{Instance: fmt.Sprintf("e%04d", i)})
+		h, err := f.Add(ID{Engine: fmt.Sprintf("e%04d", i)})
 		require.NoError(t, err)
 		h.SetStale(false)
 		for group := range groups {
@@ -83,7 +83,7 @@ func TestEndSomeMeanwhile(t *testing.T) {
 	require.NoError(t, q.Begin(f, chain.HashLen()))
 	q.Add(chain.Bytes())
 	for i := 0; !q.EndSome(&got, 1); i++ {
-		id := ID{Instance: fmt.Sprintf("e%04d", i)}
+		id := ID{Engine: fmt.Sprintf("e%04d", i)}
 		if h := f.Get(id); h != nil && i%2 == 0 {
 			h.Clear()
 			want = slices.DeleteFunc(want, func(p Prefix) bool { return p.ID == id })
@@ -91,10 +91,10 @@ func TestEndSomeMeanwhile(t *testing.T) {
 	}
 	var names, wanted []string
 	for _, p := range got.Holders {
-		names = append(names, p.Instance)
+		names = append(names, p.Engine)
 	}
 	for _, p := range want {
-		wanted = append(wanted, p.Instance)
+		wanted = append(wanted, p.Engine)
 	}
 	require.Equal(t, wanted, names)
 }

@@ -40,7 +40,7 @@ func (s *scorer) score(ctx context.Context, scores []float64, numTokens int64, h
 	clear(s.cached)
 	for i := range s.result.Holders {
 		p := &s.result.Holders[i]
-		s.cached[p.Instance] = max(s.cached[p.Instance], inGPU(p)) // of its ranks the best
+		s.cached[p.Engine] = max(s.cached[p.Engine], inGPU(p)) // of its ranks the best
 	}
 	var loadable int64
 	if hit, err := s.store.LookupPrompt(ctx, numTokens, hashes); err == nil { // without the store nothing is loadable

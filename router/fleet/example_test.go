@@ -34,7 +34,7 @@ func leading(hashes coordinator.Hashes, n int) coordinator.Hashes {
 // addHolder adds an instance that has these blocks in a medium. Here no engine runs: of a real one
 // events.NewFollower fills the holder, and calls what is called here.
 func addHolder(f *fleet.Fleet, instance, medium string, hashes coordinator.Hashes) *fleet.Holder {
-	h, err := f.Add(fleet.ID{Instance: instance})
+	h, err := f.Add(fleet.ID{Engine: instance})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,15 +63,15 @@ func Example() {
 			log.Fatal(err)
 		}
 		for _, p := range result.Holders {
-			fmt.Println(p.Instance, "has", p.Tokens, "tokens:", p.Media)
+			fmt.Println(p.Engine, "has", p.Tokens, "tokens:", p.Media)
 		}
 	}
 	show()
 	fmt.Println("the prompt is sent to engine-0, and engine-1 ends")
-	if err := f.Get(fleet.ID{Instance: "engine-0"}).Predict(hashes); err != nil {
+	if err := f.Get(fleet.ID{Engine: "engine-0"}).Predict(hashes); err != nil {
 		log.Fatal(err)
 	}
-	f.Get(fleet.ID{Instance: "engine-1"}).Close()
+	f.Get(fleet.ID{Engine: "engine-1"}).Close()
 	show()
 	// Output:
 	// engine-1 has 80 tokens: [{GPU 80}]

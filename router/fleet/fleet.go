@@ -21,7 +21,7 @@ type Fleet struct {
 	mu      sync.RWMutex
 	core    *core
 	holders map[ID]*Holder
-	byName  []*Holder // by Instance and Rank; a Holder's index is where it is
+	byName  []*Holder // by Engine and Rank; a Holder's index is where it is
 }
 
 // New returns a fleet without holders. Its errors are api.ErrConfig.
@@ -39,7 +39,7 @@ func (f *Fleet) Add(id ID) (*Holder, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.holders[id] != nil {
-		return nil, fmt.Errorf("%w: %q, rank %d", ErrExists, id.Instance, id.Rank)
+		return nil, fmt.Errorf("%w: %q, rank %d", ErrExists, id.Engine, id.Rank)
 	}
 	if len(f.holders) >= f.cfg.MaxHolders {
 		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(f.holders))
@@ -77,7 +77,7 @@ func (f *Fleet) renumber(from int) {
 }
 
 func compareIDs(a, b ID) int {
-	return cmp.Or(strings.Compare(a.Instance, b.Instance), cmp.Compare(a.Rank, b.Rank))
+	return cmp.Or(strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
 }
 
 // Get returns a holder, nil if there is none of this name.
@@ -97,7 +97,7 @@ type Status struct {
 	Blocks int // entries in all groups and tiers, and predicted ones
 }
 
-// Holders returns the state of all holders, by Instance and Rank. The caller owns the result.
+// Holders returns the state of all holders, by Engine and Rank. The caller owns the result.
 func (f *Fleet) Holders() []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -147,7 +147,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorIs(t, err, fielderror.ErrConfig, name)
 	}
 	f, holders := newTestFleet(t, Config{MaxHolders: 2}, 2)
-	_, err := f.Add(ID{Instance: "third"})
+	_, err := f.Add(ID{Engine: "third"})
 	require.ErrorIs(t, err, ErrTooMany)
 	holders[1].Close()
 	_, err = f.Add(holders[0].ID())

@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/router/events"
 )
 
-// maxInstance bounds the name of an instance in a snapshot, in bytes.
-const maxInstance = 1 << 16
+// maxEngine bounds the name of an instance in a snapshot, in bytes.
+const maxEngine = 1 << 16
 
 // Load makes the holders of a snapshot with their blocks. They are stale until SetStale(false); Get returns them.
 // It reads no byte beyond the snapshot, so r may go on with other things. It fails with ErrNotEmpty, ErrSnapshot,
@@ -89,10 +89,10 @@ func (l *loader) readHolders() {
 	seen := map[ID]bool{}
 	for range n {
 		h := &Holder{fleet: l.fleet, stale: true}
-		h.id = ID{Instance: in.text(maxInstance), Rank: unzigzag(in.number(anyNumber))}
+		h.id = ID{Engine: in.text(maxEngine), Rank: unzigzag(in.number(anyNumber))}
 		h.noGroup = in.bool()
 		if seen[h.id] {
-			in.fail("it has two holders %q, rank %d", h.id.Instance, h.id.Rank)
+			in.fail("it has two holders %q, rank %d", h.id.Engine, h.id.Rank)
 		}
 		if in.err != nil {
 			return

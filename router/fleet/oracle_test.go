@@ -194,7 +194,7 @@ func (m *model) answer(hashes []int) []Prefix {
 		list = append(list, p)
 	}
 	slices.SortFunc(list, func(a, b Prefix) int {
-		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Instance, b.Instance), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
 	})
 	return list
 }
@@ -304,7 +304,7 @@ func newOracle(t *testing.T, kind oracleKind, seed uint64) *oracle {
 	o.fleet, err = New(cfg)
 	require.NoError(t, err)
 	for i := range 200 {
-		o.ids = append(o.ids, ID{Instance: fmt.Sprintf("e%d", i/2), Rank: i % 2})
+		o.ids = append(o.ids, ID{Engine: fmt.Sprintf("e%d", i/2), Rank: i % 2})
 		o.add(o.ids[i])
 	}
 	for range 12 {

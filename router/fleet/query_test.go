@@ -69,7 +69,7 @@ func TestGroupsEndDuringSnapshot(t *testing.T) {
 	f.core.copying++ // as Snapshot does
 	copied := f.core
 	hs[0].Close()
-	h, err := f.Add(ID{Instance: "other"})
+	h, err := f.Add(ID{Engine: "other"})
 	require.NoError(t, err)
 	h.SetStale(false)
 	storeOf(t, h, 0, hashes, "sliding_window", 64)

@@ -1,10 +1,10 @@
 package fleet
 
-// ID names a holder: an instance, which is what a router sends requests to, and one of its
+// ID names a holder: an engine, which is what a router sends requests to, and one of its
 // data-parallel ranks.
 type ID struct {
-	Instance string
-	Rank     int
+	Engine string
+	Rank   int
 }
 
 // Predicted is the medium of predicted blocks in a Result.
@@ -13,7 +13,7 @@ const Predicted = "predicted"
 // Result is the answer to a query. It is reused by the next one: nothing is allocated in the steady state.
 // A Result belongs to one goroutine at a time.
 type Result struct {
-	// Holders are those that hold a prefix, the longest first, then by Instance and Rank. Stale ones hold
+	// Holders are those that hold a prefix, the longest first, then by Engine and Rank. Stale ones hold
 	// nothing but what is predicted. They are valid until the next query with this Result.
 	Holders []Prefix
 

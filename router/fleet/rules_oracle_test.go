@@ -330,7 +330,7 @@ func (p *plainFleet) ask() {
 		}
 	}
 	slices.SortFunc(want, func(a, b Prefix) int {
-		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Instance, b.Instance), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
 	})
 	require.NoError(p.t, p.f.Lookup(&p.r, p.hashes(keys)))
 	got := slices.Clone(p.r.Holders)

@@ -143,7 +143,7 @@ func (s *Snapshot) write(f *contentWriter) {
 	}
 	f.number(uint64(len(s.holders)))
 	for i := range s.holders {
-		f.text(s.holders[i].id.Instance)
+		f.text(s.holders[i].id.Engine)
 		f.number(zigzag(s.holders[i].id.Rank))
 		f.bool(s.holders[i].noGroup)
 	}

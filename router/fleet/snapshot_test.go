@@ -103,7 +103,7 @@ func TestLoadErrors(t *testing.T) {
 		err = f.Load(bytes.NewReader(whole))
 		if err != nil {
 			require.Zero(t, f.Stats().Holders)
-			_, err := f.Add(ID{Instance: "e0"})
+			_, err := f.Add(ID{Engine: "e0"})
 			require.NoError(t, err)
 		}
 		return err
@@ -159,7 +159,7 @@ func TestSnapshotDuringChanges(t *testing.T) {
 	chain := randomHashes(rng, 50_000)
 	f := newFilled(t, 3, chain)
 	stop, done := make(chan struct{}), make(chan struct{})
-	h, err := f.Add(ID{Instance: "busy"})
+	h, err := f.Add(ID{Engine: "busy"})
 	require.NoError(t, err)
 	go func() {
 		defer close(done)

@@ -141,7 +141,7 @@ func TestPermissions(t *testing.T) {
 // Where engines publish, and what answered there, only an administrator sees.
 func TestServicesHideEndpoints(t *testing.T) {
 	s := newService(t, router.Config{Models: []router.Model{{ModelKey: router.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
-	src := router.Source{ModelKey: router.ModelKey{Name: "m"}, ID: fleet.ID{Instance: "i"}}
+	src := router.Source{ModelKey: router.ModelKey{Name: "m"}, ID: fleet.ID{Engine: "i"}}
 	src.Connect = deadEndpoint(t)
 	require.NoError(t, s.Add(src))
 	lookuptest.Eventually(t, "the connection fails", func() bool { return s.Status()[0].LastError != "" })
@@ -168,7 +168,7 @@ func TestTenants(t *testing.T) {
 		Allow: []string{"tcp://127.0.0.1:*"},
 	})
 	for _, model := range []string{"own", "team", "none"} {
-		src := router.Source{ModelKey: named(model), ID: fleet.ID{Instance: "i-" + model}}
+		src := router.Source{ModelKey: named(model), ID: fleet.ID{Engine: "i-" + model}}
 		src.Connect = deadEndpoint(t)
 		require.NoError(t, s.Add(src))
 	}

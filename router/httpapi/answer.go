@@ -42,7 +42,7 @@ func (c *call) checkModel() error {
 // serviceQuery returns the query that a body asks.
 func (r *request) serviceQuery(q *router.Query) {
 	*q = router.Query{
-		ModelKey: r.key(), Instance: r.instance, BlockSize: int(r.blockSize), Hashes: coordinator.NewHashes(r.hashes, r.hashLen),
+		ModelKey: r.key(), Engine: r.instance, BlockSize: int(r.blockSize), Hashes: coordinator.NewHashes(r.hashes, r.hashLen),
 		Tokens: r.tokens, Loadable: r.loadable, NumTokens: r.numTokens,
 	}
 	if r.lora != "" || r.salt != "" {
@@ -119,10 +119,10 @@ func byInstance(a *router.Answer) []*instanceAnswer {
 	var list []*instanceAnswer
 	index := make(map[string]*instanceAnswer, len(a.Holders))
 	for _, p := range a.Holders {
-		i := index[p.Instance]
+		i := index[p.Engine]
 		if i == nil {
-			i = &instanceAnswer{name: p.Instance}
-			index[p.Instance] = i
+			i = &instanceAnswer{name: p.Engine}
+			index[p.Engine] = i
 			list = append(list, i)
 		}
 		i.longest = max(i.longest, p.Tokens)
@@ -217,7 +217,7 @@ func (c *call) predict() error {
 	}
 	var q router.Query
 	r.serviceQuery(&q)
-	if err := c.cfg.Service.Predict(r.key(), fleet.ID{Instance: r.instance, Rank: int(r.rank)}, &q); err != nil {
+	if err := c.cfg.Service.Predict(r.key(), fleet.ID{Engine: r.instance, Rank: int(r.rank)}, &q); err != nil {
 		return err
 	}
 	return c.json(changed{Status: "predicted", Instance: r.instance})

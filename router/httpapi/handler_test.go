@@ -76,9 +76,9 @@ func hold(t testing.TB, s *router.Service, key router.ModelKey, instance string,
 	t.Helper()
 	f, _, err := s.Fleet(key)
 	require.NoError(t, err)
-	h := f.Get(fleet.ID{Instance: instance, Rank: rank})
+	h := f.Get(fleet.ID{Engine: instance, Rank: rank})
 	if h == nil {
-		h, err = f.Add(fleet.ID{Instance: instance, Rank: rank})
+		h, err = f.Add(fleet.ID{Engine: instance, Rank: rank})
 		require.NoError(t, err)
 	}
 	b := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: medium}, Hashes: hashes, BlockSize: int64(f.BlockSize())}

@@ -44,8 +44,8 @@ func (r *request) source() (src router.Source, err error) {
 		return src, fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
 	}
 	return router.Source{
-		Config: events.Config{Connect: r.endpoint, Replay: r.replay}, ModelKey: r.key(), ID: fleet.ID{Instance: r.instance, Rank: int(r.rank)},
-		BlockSize: int(r.blockSize), Engine: engine,
+		Config: events.Config{Connect: r.endpoint, Replay: r.replay}, ModelKey: r.key(), ID: fleet.ID{Engine: r.instance, Rank: int(r.rank)},
+		BlockSize: int(r.blockSize), Type: engine,
 	}, nil
 }
 
@@ -60,14 +60,14 @@ func (c *call) register() error {
 	}
 	if err := c.cfg.Service.Register(src); err != nil {
 		if suppressed, ok := c.refusals.Admit(time.Now()); ok {
-			c.log.Warn("source of holders not registered", "model", src.ModelKey.Name, "instance", src.Instance, "rank", src.Rank,
+			c.log.Warn("source of holders not registered", "model", src.ModelKey.Name, "instance", src.Engine, "rank", src.Rank,
 				"endpoint", src.Connect, "peer", c.http.RemoteAddr, "error", err.Error(), "suppressed", suppressed)
 		}
 		return err
 	}
 	c.log.Info("source of holders registered", "model", src.ModelKey.Name, "tenant", cmp.Or(src.Tenant, api.DefaultTenant),
-		"instance", src.Instance, "rank", src.Rank, "endpoint", src.Connect, "replay", src.Replay, "peer", c.http.RemoteAddr)
-	return c.json(changed{Status: "registered successfully", Instance: src.Instance})
+		"instance", src.Engine, "rank", src.Rank, "endpoint", src.Connect, "replay", src.Replay, "peer", c.http.RemoteAddr)
+	return c.json(changed{Status: "registered successfully", Instance: src.Engine})
 }
 
 // unregister answers /unregister. Without a rank it is about all ranks that were registered.
@@ -91,7 +91,7 @@ func (c *call) unregister() error {
 	}
 	reply := changed{Status: "unregistered successfully"}
 	for _, rank := range ranks {
-		if err := c.cfg.Service.Unregister(r.key(), fleet.ID{Instance: r.instance, Rank: rank}); err != nil {
+		if err := c.cfg.Service.Unregister(r.key(), fleet.ID{Engine: r.instance, Rank: rank}); err != nil {
 			return err
 		}
 		c.log.Info("source of holders unregistered", "model", r.model, "tenant", tenant, "instance", r.instance, "rank", rank,
@@ -104,7 +104,7 @@ func (c *call) unregister() error {
 // ranksOf returns the ranks of the instance that were registered.
 func (c *call) ranksOf(tenant string) (ranks []int) {
 	for _, s := range c.cfg.Service.Status() {
-		if s.Registered && s.Model == c.body.model && s.Tenant == tenant && s.Instance == c.body.instance {
+		if s.Registered && s.Model == c.body.model && s.Tenant == tenant && s.Engine == c.body.instance {
 			ranks = append(ranks, s.Rank)
 		}
 	}

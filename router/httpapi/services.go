@@ -46,7 +46,7 @@ func (c *call) services() error {
 			Entries: m.Entries, Bytes: m.Bytes, MaxBytes: m.MaxBytes, Holders: make([]holderState, 0, len(m.Holders)),
 		}
 		for _, h := range m.Holders {
-			state.Holders = append(state.Holders, holderState{h.Instance, h.Rank, h.Stale, h.Blocks})
+			state.Holders = append(state.Holders, holderState{h.Engine, h.Rank, h.Stale, h.Blocks})
 		}
 		reply.Models = append(reply.Models, state)
 	}
