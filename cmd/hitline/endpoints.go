@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -189,8 +190,8 @@ func handleProfiles(mux *http.ServeMux, local bool) {
 	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, r *http.Request) {
-		if local && !statuspage.IsLocalHost(r.Host) {
-			http.Error(w, "not served for this host; use localhost or an IP address", http.StatusForbidden)
+		if err := httpguard.CheckHost(r, local); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {

@@ -40,7 +40,7 @@ type explainReply struct {
 
 // serveExplain answers /explain.
 func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
-	if !p.guard.admitJSON(w, r) {
+	if !p.admitJSON(w, r) {
 		return
 	}
 	reply, code, err := p.readAndExplain(w, r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
@@ -26,9 +27,7 @@ type Options struct {
 	Snapshot func() *snapshot.Status
 	// Router has who holds what, nil if that is not known.
 	Router *router.Service
-	// Local says that the page is served on loopback. Requests for a host that is neither
-	// localhost nor an IP address are then refused: a page of another site has made them, whose
-	// name resolves to this machine (DNS rebinding).
+	// Local says that the page is served on loopback: see httpguard.CheckHost.
 	Local bool
 }
 
@@ -38,7 +37,6 @@ type Options struct {
 type Page struct {
 	server  *server.Server
 	options Options
-	guard   Guard
 	sampler *sampler
 	mux     *http.ServeMux
 	status  chan struct{} // one element for each reply that is computed
@@ -48,7 +46,7 @@ type Page struct {
 // New returns a page, which samples the counters of the server until Close.
 func New(srv *server.Server, options Options) *Page {
 	p := &Page{
-		server: srv, options: options, guard: Guard{srv, options.Local}, sampler: startSampler(srv), mux: http.NewServeMux(),
+		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}
 	p.mux.HandleFunc("GET /{$}", serveDocument)
@@ -62,20 +60,12 @@ func (p *Page) Close() { p.sampler.close() }
 
 // ServeHTTP answers a request for one of the three paths, and others with status 404.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	SetHeaders(w.Header())
-	if err := p.guard.CheckOrigin(r); err != nil {
+	httpguard.SetHeaders(w.Header())
+	if err := httpguard.CheckOrigin(r, p.options.Local); err != nil {
 		writeError(w, http.StatusForbidden, err.Error())
 		return
 	}
 	p.mux.ServeHTTP(w, r)
-}
-
-// SetHeaders sets the headers of all replies: no page of another site reads or keeps them.
-func SetHeaders(h http.Header) {
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
 // serveStatus answers /status.
@@ -95,7 +85,7 @@ func (p *Page) statusFor(r *http.Request) (*status, error) {
 		return nil, errBusy
 	}
 	defer release(p.status)
-	return p.currentStatus(p.guard.isAdmin(r)), nil
+	return p.currentStatus(p.isAdmin(r)), nil
 }
 
 var errBusy = errors.New("busy with other requests; try again")

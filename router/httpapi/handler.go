@@ -14,9 +14,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/statuspage"
 )
 
 // OpenAPI is the description of the interface, in YAML, as GET /openapi.yaml answers it. It is not to be changed.
@@ -28,7 +28,6 @@ var OpenAPI []byte
 type Handler struct {
 	cfg      Config
 	log      *slog.Logger
-	guard    statuspage.Guard
 	requests chan struct{} // one element for each request that is read or answered
 	arrivals arrivals
 	refusals loglimit.Limit // of the log
@@ -40,7 +39,7 @@ type Handler struct {
 func New(cfg Config) *Handler {
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Handler{
-		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), guard: statuspage.Guard{Local: cfg.Local},
+		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(), counters: make(counters, len(endpoints)+1),
 	}
 }
@@ -103,7 +102,7 @@ type call struct {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := find(r.URL.Path)
 	defer h.recovered(w, r, number)
-	statuspage.SetHeaders(w.Header())
+	httpguard.SetHeaders(w.Header())
 	h.limitBody(w, r)
 	if number < len(endpoints) && endpoints[number].answer == nil {
 		h.serveDump(w, r, number)
@@ -158,7 +157,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call, number int) error {
 // admit returns the endpoint of a request that its sender may make.
 func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, error) {
 	r := c.http
-	if err := h.guard.CheckOrigin(r); err != nil {
+	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
 		return nil, refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
 	if number == len(endpoints) {
