@@ -154,7 +154,7 @@ func TestReplica(t *testing.T) {
 		st := status(t, two, name)
 		require.Equal(t, batches, st.Batches, name)
 		require.True(t, st.Complete, name)
-		require.Zero(t, st.Holes+st.Restarts+st.Errors, name)
+		require.Zero(t, st.Lost+st.Restarts+st.Errors, name)
 	}
 	require.True(t, status(t, two, "b/1").Registered)
 
@@ -247,7 +247,7 @@ func TestReplicaOfOneMoment(t *testing.T) {
 		awaitNext(t, last, name, published[i])
 		st := status(t, last, name)
 		require.EqualValues(t, 1, st.Blocks, name)
-		require.Zero(t, st.Holes+st.Restarts, name)
+		require.Zero(t, st.Lost+st.Restarts, name)
 		require.True(t, st.Complete, name)
 	}
 }

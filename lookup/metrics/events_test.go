@@ -18,8 +18,8 @@ func TestEvents(t *testing.T) {
 	require.Empty(t, got)
 
 	sources = []router.SourceStatus{{Model: "m", Tenant: "t", Engine: "i", Rank: 4, Status: events.Status{
-		Name: "e", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Hints: 7,
-		Unknown: 8, Gaps: 9, Holes: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, LastEvent: time.UnixMilli(1500),
+		Name: "e", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Unheld: 7,
+		Unknown: 8, Gaps: 9, Lost: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, LastEvent: time.UnixMilli(1500),
 	}}, {Status: events.Status{Name: "f", Complete: true}}}
 	got, names := scrape(t, c)
 	require.Equal(t, sorted(namesOfEvents), names)

@@ -18,7 +18,7 @@ const maxApply = 4096
 // twice that it has stored a block, of which there is one.
 const gpuMedium = "GPU"
 
-// isHint reports whether no event says when the blocks of a tier go: such a block is not held. These
+// isUnheld reports whether no event says when the blocks of a tier go. Such blocks are not held. These
 // are the tiers of
 //
 //   - connectors to a store, vLLM's MooncakeStore and LMCache: "cpu", or the name of a device. The
@@ -26,7 +26,7 @@ const gpuMedium = "GPU"
 //   - vLLM's offloading to files and objects: STORAGE, in 0.26 also FS and OBJ. Tiers whose blocks are
 //     removed have an owner, from 0.29 on. The disk of the simple offloading has none and says the same
 //     as files, so it is not held either.
-func isHint(t *Tier) bool {
+func isUnheld(t *Tier) bool {
 	switch t.Medium {
 	case gpuMedium, "CPU":
 		return false
@@ -50,7 +50,7 @@ var errHolder = errors.New("events: a batch could not be applied")
 //   - A full report of a group with a sliding window or the like names blocks in front of the window
 //     that the engine does not cache. They are not held, see mayBePartial.
 //   - A removal removes one copy. If several groups or tiers may be meant, it removes all.
-//   - A block of a hint is not held, see isHint.
+//   - A block that no event will remove is not held, see isUnheld.
 //
 // So a block never has more copies here than in the engine. Not safe for concurrent use.
 type applier struct {
@@ -109,8 +109,8 @@ func (a *applier) store(e *Event) error {
 	if n == 0 {
 		return nil // vLLM says so of a sliding window that caches nothing of a prompt
 	}
-	if isHint(&e.Tier) {
-		a.stats.Hints += int64(n)
+	if isUnheld(&e.Tier) {
+		a.stats.Unheld += int64(n)
 		return nil
 	}
 	if err := a.flush(); err != nil {

@@ -146,8 +146,8 @@ func benchSource(b *testing.B, payloads [][]byte) {
 	}
 	queue.drain()
 	reader.Wait()
-	if t.stats.Holes > 0 {
-		b.Error("a hole: ", t.reason)
+	if t.stats.Lost > 0 {
+		b.Error("lost batches: ", t.reason)
 	}
 }
 
@@ -171,7 +171,7 @@ func BenchmarkFollow(b *testing.B) {
 		time.Sleep(time.Millisecond)
 	}
 	b.ReportMetric(float64(b.N)*benchBlocks/b.Elapsed().Seconds(), "blocks/s")
-	require.Zero(b, f.Status().Holes)
+	require.Zero(b, f.Status().Lost)
 }
 
 // TestBenchBatches checks that the batches of the benchmark mean what it says.

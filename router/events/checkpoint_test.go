@@ -114,7 +114,7 @@ func TestSimulationResumes(t *testing.T) {
 						s.disconnect()
 						if twin.stats.Complete && twin.hasLast {
 							complete++
-							if len(f.checkpoint.copies.extra) > 0 && twin.stats.Restarts+twin.stats.Holes == 0 {
+							if len(f.checkpoint.copies.extra) > 0 && twin.stats.Restarts+twin.stats.Lost == 0 {
 								withCopies++
 							}
 						}

@@ -10,14 +10,14 @@
 //   - event: blocks that were stored or removed, or that all were cleared.
 //   - tier: the medium that holds a block, such as the GPU, with its locality and ownership.
 //   - gap: sequence numbers that did not arrive. It is filled from the replay socket.
-//   - hole: a gap that cannot be filled, or a batch that cannot be read.
+//   - lost: said of the batches of a gap that cannot be filled, and of one that cannot be read.
 //   - stale: a source that may have missed events. None of its blocks counts as held.
 //   - complete: a source for which all batches since the start of its engine, or since its last
 //     clearing, were applied.
 //   - copies: an engine may cache one block twice. It then stores it twice, and removes each.
 //   - full report: an event that stores what is cached already, because a request asked for it.
 //   - checkpoint: where a source is between two batches. Another Follower can go on from there.
-//   - hint: a block of a store that publishes what it stored and never what it removed. It is
+//   - unheld: a block of a store that publishes what it stored and never what it removed. It is
 //     counted and not held.
 //
 // # From the wire to a Holder

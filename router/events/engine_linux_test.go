@@ -78,7 +78,7 @@ func (s *stage) cuts() {
 	s.pub.stall(false)
 	status := s.requireEqual()
 	require.GreaterOrEqual(s.t, status.Connects, before.Connects+3)
-	require.Equal(s.t, before.Holes, status.Holes)
+	require.Equal(s.t, before.Lost, status.Lost)
 }
 
 // lostMessages drops messages that can be replayed, and has sends fail, so that batches are
@@ -91,7 +91,7 @@ func (s *stage) lostMessages() {
 	status := s.requireEqual()
 	require.Equal(s.t, 10, s.pub.numDropped())
 	require.Greater(s.t, status.Gaps, before.Gaps)
-	require.Equal(s.t, before.Holes, status.Holes)
+	require.Equal(s.t, before.Lost, status.Lost)
 
 	s.run(5, true)
 	s.run(10, false)
@@ -157,7 +157,7 @@ func TestEngineRotated(t *testing.T) {
 	require.NotZero(t, s.requireSubset())
 	status := s.follower.Status()
 	require.False(t, status.Complete)
-	require.NotZero(t, status.Holes)
+	require.NotZero(t, status.Lost)
 	s.run(20, false)
 	s.requireSubset()
 	s.reset()

@@ -28,7 +28,7 @@ type sourceLog struct {
 	warned   bool      // a WARN was logged, and no line since then
 
 	stale, complete bool
-	holes           int64
+	lost            int64
 }
 
 func newSourceLog(log *slog.Logger, cfg *Config) *sourceLog {
@@ -41,11 +41,11 @@ func newSourceLog(log *slog.Logger, cfg *Config) *sourceLog {
 
 // changed logs what is new in s. reason is that of the last change to the worse.
 func (l *sourceLog) changed(s *Status, reason string) {
-	if s.Stale == l.stale && s.Complete == l.complete && s.Holes == l.holes {
+	if s.Stale == l.stale && s.Complete == l.complete && s.Lost == l.lost {
 		return
 	}
 	wasStale := l.stale
-	l.stale, l.complete, l.holes = s.Stale, s.Complete, s.Holes
+	l.stale, l.complete, l.lost = s.Stale, s.Complete, s.Lost
 	state := []any{"complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq}
 	if !s.Complete {
 		state = append(state, "reason", reason)

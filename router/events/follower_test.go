@@ -211,11 +211,11 @@ func TestFollowerFillsGaps(t *testing.T) {
 	s := f.Status()
 	require.True(t, s.Complete)
 	require.EqualValues(t, 1, s.Gaps)
-	require.Zero(t, s.Holes)
+	require.Zero(t, s.Lost)
 }
 
 // A number that was used up is in no replay: what was held may have gone in it.
-func TestFollowerToleratesHoles(t *testing.T) {
+func TestFollowerLosesBatches(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
 	f, set := follow(t, p.config())
@@ -225,7 +225,7 @@ func TestFollowerToleratesHoles(t *testing.T) {
 	p.publish(nil, true)
 	p.publish(storedBatch(3), false)
 	awaitHeld(t, set, 3)
-	awaitStatus(t, f, func(s Status) bool { return !s.Complete && s.Holes == 1 })
+	awaitStatus(t, f, func(s Status) bool { return !s.Complete && s.Lost == 1 })
 	p.publish(batchOf("AllBlocksCleared"), false)
 	p.publish(storedBatch(4), false)
 	awaitHeld(t, set, 4)
@@ -249,7 +249,7 @@ func TestFollowerReconnects(t *testing.T) {
 	}
 	awaitHeld(t, set, 1, 2, 10, 11, 12)
 	awaitStatus(t, f, func(s Status) bool { return s.Complete })
-	require.Zero(t, f.Status().Holes)
+	require.Zero(t, f.Status().Lost)
 	require.NotZero(t, f.Status().Errors)
 	require.NotEmpty(t, f.Status().LastError)
 }
@@ -363,12 +363,12 @@ func TestFollowerWithoutReplay(t *testing.T) {
 	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 	p.sendAs(9, storedBatch(2))
 	awaitHeld(t, set, 2)
-	awaitStatus(t, f, func(s Status) bool { return s.Holes == 1 })
+	awaitStatus(t, f, func(s Status) bool { return s.Lost == 1 })
 	p.sendAs(0, storedBatch(3))
 	awaitHeld(t, set, 3)
 	awaitStatus(t, f, func(s Status) bool { return s.Complete })
 	p.cut()
-	eventually(t, func() bool { return f.Status().Holes == 2 })
+	eventually(t, func() bool { return f.Status().Lost == 2 })
 	p.awaitSubscriber()
 	p.sendAs(1, storedBatch(4))
 	awaitHeld(t, set, 4)
@@ -485,7 +485,7 @@ func TestFollowerSurvivesItsHolder(t *testing.T) {
 	awaitHeld(t, h.testSet, 1)
 	h.fail.Store(true)
 	p.publish(storedBatch(2), false)
-	eventually(t, func() bool { return f.Status().Errors > 0 && f.Status().Holes == 1 })
+	eventually(t, func() bool { return f.Status().Errors > 0 && f.Status().Lost == 1 })
 	require.Contains(t, f.Status().LastError, "out of order")
 	require.Zero(t, h.Len())
 	h.fail.Store(false)
@@ -504,7 +504,7 @@ func TestFollowerBoundsBlocks(t *testing.T) {
 	p.publish(storedBatch(1, 2, 3), false)
 	awaitHeld(t, set, 1, 2, 3)
 	p.publish(storedBatch(4), false)
-	eventually(t, func() bool { return f.Status().Holes == 1 })
+	eventually(t, func() bool { return f.Status().Lost == 1 })
 	require.Contains(t, f.Status().LastError, ErrFull.Error())
 	require.WithinDuration(t, time.Now(), f.Status().LastErrorTime, time.Minute)
 	p.publish(storedBatch(5), true)

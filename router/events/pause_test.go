@@ -102,7 +102,7 @@ func TestManagerPause(t *testing.T) {
 	}
 	for _, s := range second.Sources() {
 		require.True(t, s.Complete)
-		require.Zero(t, s.Restarts+s.Holes)
+		require.Zero(t, s.Restarts+s.Lost)
 	}
 }
 
@@ -266,5 +266,5 @@ func TestResumeWithoutReplay(t *testing.T) {
 	cfg.Replay = ""
 	second := resumeAt(t, cfg, c, blocks)
 	awaitHeld(t, blocks)
-	awaitStatus(t, second, func(s Status) bool { return s.Holes == 1 && !s.Complete })
+	awaitStatus(t, second, func(s Status) bool { return s.Lost == 1 && !s.Complete })
 }

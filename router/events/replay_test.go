@@ -226,7 +226,7 @@ func TestReplayOfSlowHolder(t *testing.T) {
 }
 
 // A publisher that always lacks the next number gets a bounded number of requests.
-func TestReplayOfHoles(t *testing.T) {
+func TestReplayOfMissing(t *testing.T) {
 	var asked atomic.Int64
 	endpoint := answer(t, func(c *zmtp.Conn, from uint64) {
 		asked.Add(1)

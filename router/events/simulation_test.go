@@ -574,12 +574,12 @@ func TestSimulation(t *testing.T) {
 					s.step()
 				}
 				st := s.track.stats
-				t.Logf("seed %d: complete at %d checks, caught up %d times and %d complete; %d gaps, %d holes, %d restarts, %d connections",
-					seed, s.equal, s.caughtUp, s.completed, st.Gaps, st.Holes, st.Restarts, st.Connects)
+				t.Logf("seed %d: complete at %d checks, caught up %d times and %d complete; %d gaps, %d lost, %d restarts, %d connections",
+					seed, s.equal, s.caughtUp, s.completed, st.Gaps, st.Lost, st.Restarts, st.Connects)
 				require.Positive(t, s.completed)
 				require.True(t, s.equal > 100 || !mode.exactly())
 				require.Positive(t, st.Gaps)
-				require.Positive(t, st.Holes)
+				require.Positive(t, st.Lost)
 				require.Positive(t, st.Restarts)
 			}
 		})

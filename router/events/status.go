@@ -25,10 +25,10 @@ type Status struct {
 	Stored   int64 `json:"stored"`  // blocks
 	Removed  int64 `json:"removed"` // blocks
 	Cleared  int64 `json:"cleared"` // events
-	Hints    int64 `json:"hints"`   // blocks of tiers from which no event removes any
+	Unheld   int64 `json:"unheld"`  // blocks of tiers from which no event removes any
 	Unknown  int64 `json:"unknown"` // events
 	Gaps     int64 `json:"gaps"`
-	Holes    int64 `json:"holes"`
+	Lost     int64 `json:"lost"`
 	Replays  int64 `json:"replays"` // asked for
 	Restarts int64 `json:"restarts"`
 	Connects int64 `json:"connects"`

@@ -43,23 +43,23 @@ type batchDecoder interface {
 // Its phases, and what changes them:
 //
 //	phase     stale  input                               what follows
-//	lost      yes    connect, no replay socket           hole if a batch was applied; live
+//	apart     yes    connect, no replay socket           lost if a batch was applied; live
 //	                 connect                             replay
 //	replay    yes    the replay ends                     live
-//	                 the replay fails                    lost
+//	                 the replay fails                    apart
 //	live      no     batch next                          applied
 //	                 batch before next, known and equal  skipped
 //	                 batch before next, known and not    restart
 //	                   equal, or unknown and not after
 //	                   the one before it
 //	                 batch before next, else unknown     skipped: a replay has brought it
-//	                 batch after next                    gap: replay, or a hole if there is no
+//	                 batch after next                    gap: replay, or lost if there is no
 //	                                                     replay socket or it did not help
 //	                 no batch for a while                replay, without becoming stale (check)
-//	any              disconnect                          lost
-//	any              batch that cannot be decoded or     hole, lost
+//	any              disconnect                          apart
+//	any              batch that cannot be decoded or     lost, apart
 //	                   applied
-//	any              unknown event                       hole
+//	any              unknown event                       lost
 //
 // A restart clears all blocks. If the batch that shows it is batch 0, or if there is no replay
 // socket, the batch is applied. Otherwise a replay follows. A replay begins with the last batch
@@ -67,20 +67,20 @@ type batchDecoder interface {
 //
 //	asked from  first batch          what follows
 //	last        last, equal          the same publisher: the rest is applied
-//	last        last, not equal,     restart, lost
+//	last        last, not equal,     restart, apart
 //	            or an earlier one
-//	last        a later one          hole (the buffer has rotated), lost
-//	last        none                 restart, lost
+//	last        a later one          lost (the buffer has rotated), apart
+//	last        none                 restart, apart
 //	0           0                    complete: all that was published
 //	0           a later one          incomplete: what was published since
 //	0           none                 complete: nothing was published
-//	            later, a number      hole, the rest is applied
+//	            later, a number      lost, the rest is applied
 //	            is missing
 //
-// After a restart or a hole that ends in "lost", the next replay begins with 0, on a new connection:
+// After a restart or a loss that ends in "apart", the next replay begins with 0, on a new connection:
 // the old one may lead to the old publisher.
 //
-// A hole clears all blocks, as any of them may have been removed in it, and makes the source
+// Lost batches may have removed any block. So a loss clears all blocks and makes the source
 // incomplete. Batch 0 and an event that clears all make it complete again.
 //
 // Until publishers send ids, a restart is noticed by the connection, which breaks, or by a number
@@ -143,7 +143,7 @@ func (t *tracker) connected() (replay bool) {
 		return true
 	}
 	if t.hasLast {
-		t.hole("the connection was lost, and there is no replay socket")
+		t.lose("the connection was lost, and there is no replay socket")
 		t.restartSequence()
 	} else {
 		t.reason = "there is no replay socket for what was published before"
@@ -159,10 +159,10 @@ func (t *tracker) markStale(reason string) {
 	t.setStale(true)
 }
 
-// hole clears what may have been removed unseen.
-func (t *tracker) hole(reason string) {
+// lose counts lost batches, and clears what they may have removed.
+func (t *tracker) lose(reason string) {
 	t.reason = reason
-	t.stats.Holes++
+	t.stats.Lost++
 	t.stats.Complete = false
 	t.clear()
 }
@@ -193,7 +193,7 @@ func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 }
 
 // live handles a batch of the subscription. afterReplay says that a replay was made since it was
-// passed first: then none is needed. An error is one of the batch, which was a hole then, or of its
+// passed first: then none is needed. An error is one of the batch, which is lost then, or of its
 // number.
 func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, error) {
 	if seq == math.MaxUint64 {
@@ -224,7 +224,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, e
 			t.markStale(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
 			return needReplay, nil
 		}
-		t.hole(fmt.Sprintf("hole: batch %d came, not %d", seq, t.next))
+		t.lose(fmt.Sprintf("lost: batch %d came, not %d", seq, t.next))
 	}
 	if t.anyNext && seq > 0 {
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
@@ -264,7 +264,7 @@ func (t *tracker) replayed(seq uint64, payload []byte) error {
 	case seq < t.next:
 		return fmt.Errorf("%w: a replay has batch %d after %d", errSequence, seq, t.next-1)
 	case seq > t.next:
-		t.hole(fmt.Sprintf("hole: a replay has batch %d, but not %d", seq, t.next))
+		t.lose(fmt.Sprintf("lost: a replay has batch %d, but not %d", seq, t.next))
 	}
 	return t.apply(seq, payload)
 }
@@ -280,7 +280,7 @@ func (t *tracker) checkFirst(seq uint64, payload []byte) error {
 	if seq <= last {
 		t.restart(fmt.Sprintf("restart: batch %d is another one", last))
 	} else {
-		t.hole(fmt.Sprintf("hole: a replay from %d begins with %d", last, seq))
+		t.lose(fmt.Sprintf("lost: a replay from %d begins with %d", last, seq))
 		t.restartSequence()
 	}
 	t.setStale(true)
@@ -321,7 +321,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 		err = t.flush()
 	}
 	if err != nil {
-		t.hole(fmt.Sprintf("hole: batch %d: %v", seq, err))
+		t.lose(fmt.Sprintf("lost: batch %d: %v", seq, err))
 		return fmt.Errorf("batch %d: %w", seq, err)
 	}
 	return nil
@@ -354,7 +354,7 @@ func (t *tracker) event(e *Event) error {
 		t.clear()
 	default: // it may remove blocks
 		t.stats.Unknown++
-		t.hole("hole: an event of an unknown type")
+		t.lose("lost: an event of an unknown type")
 	}
 	return nil
 }

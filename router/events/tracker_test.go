@@ -81,13 +81,13 @@ func TestTrackerReplayAtConnect(t *testing.T) {
 	s.connected()
 	require.NoError(t, s.replayOf(2, 2, c, d))
 	s.holds(true, 1, 2, 3, 4)
-	require.Zero(t, s.stats.Holes+s.stats.Restarts+s.stats.Gaps)
+	require.Zero(t, s.stats.Lost+s.stats.Restarts+s.stats.Gaps)
 
 	s = newScript(t, true)
 	s.connected()
 	require.NoError(t, s.replayOf(0, 5, a, b))
 	s.holds(false, 1, 2)
-	require.Zero(t, s.stats.Holes, "nothing was held")
+	require.Zero(t, s.stats.Lost, "nothing was held")
 }
 
 func TestTrackerOtherPublisher(t *testing.T) {
@@ -111,7 +111,7 @@ func TestTrackerOtherPublisher(t *testing.T) {
 			require.True(t, s.set.Stale())
 			require.Zero(t, s.set.Len())
 			require.Equal(t, test.restart, s.stats.Restarts == 1)
-			require.Equal(t, test.restart, s.stats.Holes == 0)
+			require.Equal(t, test.restart, s.stats.Lost == 0)
 			s.markStale("other")
 			s.connected()
 			require.NoError(t, s.replayOf(0, 0, other))
@@ -166,7 +166,7 @@ func TestTrackerGaps(t *testing.T) {
 	_, err = s.live(7, b, true)
 	require.NoError(t, err)
 	s.holds(false, 2)
-	require.Equal(t, [2]int64{2, 1}, [2]int64{s.stats.Gaps, s.stats.Holes})
+	require.Equal(t, [2]int64{2, 1}, [2]int64{s.stats.Gaps, s.stats.Lost})
 
 	// A number is missing in the replay.
 	require.Equal(t, uint64(7), s.beginReplay())
@@ -174,7 +174,7 @@ func TestTrackerGaps(t *testing.T) {
 	require.NoError(t, s.replayed(9, c))
 	require.NoError(t, s.endReplay())
 	s.holds(false, 3)
-	require.EqualValues(t, 2, s.stats.Holes)
+	require.EqualValues(t, 2, s.stats.Lost)
 
 	s.ok(10, batchOf("AllBlocksCleared"))
 	s.ok(11, a)
@@ -230,12 +230,12 @@ func TestTrackerWithoutReplay(t *testing.T) {
 	s.holds(false, 1, 2)
 	s.ok(7, c)
 	s.holds(false, 3)
-	require.Equal(t, [2]int64{1, 1}, [2]int64{s.stats.Gaps, s.stats.Holes})
+	require.Equal(t, [2]int64{1, 1}, [2]int64{s.stats.Gaps, s.stats.Lost})
 	s.markStale("cut")
 	require.True(t, s.set.Stale())
 	s.connected()
 	s.holds(false)
-	require.EqualValues(t, 2, s.stats.Holes)
+	require.EqualValues(t, 2, s.stats.Lost)
 	s.ok(0, a)
 	s.holds(true, 1)
 }
@@ -256,7 +256,7 @@ func TestTrackerBadBatches(t *testing.T) {
 
 	s.ok(3, batchOf("BlockMoved", hashesField(2)))
 	s.holds(false)
-	require.Equal(t, [2]int64{2, 1}, [2]int64{s.stats.Holes, s.stats.Unknown})
+	require.Equal(t, [2]int64{2, 1}, [2]int64{s.stats.Lost, s.stats.Unknown})
 
 	_, err = s.live(endOfReplay, a, false)
 	require.ErrorIs(t, err, errSequence)
@@ -315,10 +315,10 @@ func TestTrackerCopies(t *testing.T) {
 	s.ok(2, batchOf("BlockRemoved", hashesField(1), mediumField("GPU")))
 	s.holds(true)
 
-	// Hints are counted, not held.
+	// Unheld are counted, not held.
 	s.ok(3, batchOf("BlockStored", hashesField(1, 2), parentField(true), mediumField("cpu")))
 	s.holds(true)
-	require.EqualValues(t, 2, s.stats.Hints)
+	require.EqualValues(t, 2, s.stats.Unheld)
 
 	// More copies than are counted: too little is held, never too much.
 	c := new(copies)
@@ -403,9 +403,9 @@ func TestTrackerCountsCopiesOfTheGPUAlone(t *testing.T) {
 	s.holds(true)
 }
 
-// Blocks of tiers that no event removes are hints.
-func TestTrackerHints(t *testing.T) {
-	for tier, hint := range map[Tier]bool{
+// Blocks of tiers that no event removes are not held.
+func TestTrackerUnheld(t *testing.T) {
+	for tier, unheld := range map[Tier]bool{
 		{Medium: "GPU"}: false, {Medium: "CPU"}: false, {Medium: "CPU_PINNED"}: false, {}: false,
 		{Medium: "CPU", Locality: "LOCAL"}:      false,
 		{Medium: "cpu"}:                         true,
@@ -426,12 +426,12 @@ func TestTrackerHints(t *testing.T) {
 			}
 		}
 		s.ok(0, batchOf("BlockStored", fields...))
-		if hint {
+		if unheld {
 			s.holds(true)
-			require.EqualValues(t, 2, s.stats.Hints, tier)
+			require.EqualValues(t, 2, s.stats.Unheld, tier)
 		} else {
 			s.holds(true, 1, 2)
-			require.Zero(t, s.stats.Hints, tier)
+			require.Zero(t, s.stats.Unheld, tier)
 		}
 	}
 }
