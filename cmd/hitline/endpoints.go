@@ -20,7 +20,6 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/lookup/statuspage"
-	"github.com/hitline/hitline/router"
 )
 
 // endpoints serves /metrics, /healthz and /readyz over HTTP, and what endpointOptions adds.
@@ -36,8 +35,8 @@ type endpointOptions struct {
 	statusPage, pprof bool
 	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
-	router            *router.Service         // nil if there is none
-	routerHTTP        *metrics.RouterHTTP     // nil if it is not served
+	router            func() any              // see statuspage.Options.Router
+	collectors        []prometheus.Collector  // of further metrics
 }
 
 const (
@@ -68,7 +67,7 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range options.collectors(srv) {
+	for _, c := range options.allCollectors(srv) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}
@@ -96,8 +95,8 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	return e, nil
 }
 
-// collectors returns those of the metrics.
-func (o *endpointOptions) collectors(srv *server.Server) []prometheus.Collector {
+// allCollectors returns those of the metrics.
+func (o *endpointOptions) allCollectors(srv *server.Server) []prometheus.Collector {
 	all := []prometheus.Collector{
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
@@ -106,13 +105,7 @@ func (o *endpointOptions) collectors(srv *server.Server) []prometheus.Collector 
 	if o.snapshot != nil {
 		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
 	}
-	if o.router != nil {
-		all = append(all, metrics.NewRouterCollector(o.router.Models), metrics.NewEventsCollector(o.router.Status))
-	}
-	if o.routerHTTP != nil {
-		all = append(all, o.routerHTTP)
-	}
-	return all
+	return append(all, o.collectors...)
 }
 
 // newHTTPServer returns a server for an evictingListener.

@@ -110,7 +110,7 @@ engine-0  48      48   0: 32, 1: 48
 	_, body := o.get(t, "GET", "/metrics")
 	for _, line := range []string{
 		`hitline_router_source_blocks{source="s2"} 7`, `hitline_router_holders{model="llama",tenant="default"} 3`, `hitline_router_stale_holders{model="llama",tenant="default"} 0`,
-		`hitline_router_source_info{endpoint="` + engines[1].Endpoint + `",instance_name="engine-0",model="llama",rank="1",source="s1",tenant="default"} 1`,
+		`hitline_router_source_info{endpoint="` + engines[1].Endpoint + `",engine="engine-0",model="llama",rank="1",source="s1",tenant="default"} 1`,
 		`hitline_router_http_requests_total{code="403",path="/query"} 1`, `hitline_router_http_request_duration_seconds_count{path="/ready"} 1`,
 	} {
 		assert.Contains(t, body, "\n"+line+"\n")

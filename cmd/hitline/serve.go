@@ -26,6 +26,7 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
+	routermetrics "github.com/hitline/hitline/router/metrics"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -371,8 +372,12 @@ func (r *running) endpointOptions(saver *snapshot.Saver, routerListener *routerH
 	if saver != nil {
 		options.snapshot = saver.Status
 	}
-	if options.router = r.router; routerListener != nil {
-		options.routerHTTP = routerListener.RouterHTTP
+	if r.router != nil {
+		options.router = func() any { return newRouterSection(r.router.Models(), r.router.Status()) }
+		options.collectors = append(options.collectors, &routermetrics.Collector{Models: r.router.Models, Sources: r.router.Status})
+	}
+	if routerListener != nil {
+		options.collectors = append(options.collectors, routerListener)
 	}
 	return options
 }

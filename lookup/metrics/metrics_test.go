@@ -57,15 +57,6 @@ var (
 		"snapshot_last_bytes gauge", "snapshot_last_duration_seconds gauge", "snapshot_last_entries gauge", "snapshot_last_timestamp_seconds gauge",
 		"snapshot_loaded_entries gauge", "snapshots_failed_total counter",
 	}
-	namesOfEvents = []string{
-		"events_batches_total counter", "events_blocks gauge", "events_cleared_total counter", "events_complete gauge", "events_connects_total counter", "events_errors_total counter",
-		"events_gaps_total counter", "events_hints_total counter", "events_holes_total counter", "events_last_timestamp_seconds gauge", "events_removed_total counter",
-		"events_replays_total counter", "events_restarts_total counter", "events_stale gauge", "events_state gauge", "events_stored_total counter",
-		"events_unknown_total counter", "router_source_info gauge",
-	}
-	namesOfRouter = []string{
-		"router_blocks gauge", "router_bytes gauge", "router_entries gauge", "router_holder_sets gauge", "router_holders gauge", "router_max_bytes gauge", "router_stale_holders gauge",
-	}
 	namesOfRouterHTTP = []string{"router_http_request_duration_seconds histogram", "router_http_requests_total counter"}
 	namesOfServer     = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",

@@ -7,28 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/fleet"
 	"github.com/hitline/hitline/router/httpapi"
 )
-
-// Each figure of a model is in the metric of its name.
-func TestRouter(t *testing.T) {
-	models := []router.ModelStatus{
-		{
-			ModelKey: router.ModelKey{Tenant: "t", Name: "m"}, Stats: fleet.Stats{Holders: 3, Blocks: 4, Entries: 5, Sets: 6, Bytes: 7, MaxBytes: 8},
-			Holders: []fleet.Status{{Stale: true}, {}, {}},
-		},
-		{ModelKey: router.ModelKey{Tenant: "t", Name: "n"}},
-	}
-	got, names := scrape(t, NewRouterCollector(func() []router.ModelStatus { return models }))
-	require.Equal(t, sorted(namesOfRouter), names)
-	for name, value := range map[string]float64{"holders": 3, "stale_holders": 1, "blocks": 4, "entries": 5, "holder_sets": 6, "bytes": 7, "max_bytes": 8} {
-		require.Equal(t, value, got["router_"+name+`{model="m",tenant="t"}`], name)
-		require.Contains(t, got, "router_"+name+`{model="n",tenant="t"}`)
-	}
-	require.Len(t, got, 2*len(namesOfRouter))
-}
 
 // Requests have their counts by path and status, and durations by path. What is no path has one name, so that clients make
 // no metrics.
@@ -50,9 +30,9 @@ func TestRouterHTTP(t *testing.T) {
 	got, names := scrape(t, h)
 	require.Equal(t, namesOfRouterHTTP, names)
 	for name, value := range map[string]float64{
-		`fleet_http_requests_total{code="200",path="/query"}`: 2, `fleet_http_requests_total{code="404",path="other"}`: 3,
-		`fleet_http_request_duration_seconds_count{path="/query"}`: 2, `fleet_http_request_duration_seconds_count{path="/dump"}`: 1,
-		`fleet_http_request_duration_seconds_count{path="other"}`: 2,
+		`router_http_requests_total{code="200",path="/query"}`: 2, `router_http_requests_total{code="404",path="other"}`: 3,
+		`router_http_request_duration_seconds_count{path="/query"}`: 2, `router_http_request_duration_seconds_count{path="/dump"}`: 1,
+		`router_http_request_duration_seconds_count{path="other"}`: 2,
 	} {
 		require.Equal(t, value, got[name], name)
 	}

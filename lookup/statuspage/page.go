@@ -9,7 +9,6 @@ import (
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
-	"github.com/hitline/hitline/router"
 )
 
 const (
@@ -25,8 +24,8 @@ const (
 type Options struct {
 	// Snapshot returns the state of the server's snapshots, nil if there are none.
 	Snapshot func() *snapshot.Status
-	// Router has who holds what, nil if that is not known.
-	Router *router.Service
+	// Router returns the state of the router, which the page draws and /status has as JSON; nil if there is none.
+	Router func() any
 	// Local says that the page is served on loopback: see httpguard.CheckHost.
 	Local bool
 }

@@ -28,7 +28,7 @@ type status struct {
 	Connections    *connections           `json:"connections,omitempty"` // nil if TokenNeeded
 	Refusals       []server.LoggedRefusal `json:"refusals,omitzero"`     // nil if TokenNeeded
 	Snapshot       *snapshot.Status       `json:"snapshot"`              // nil if there are none
-	Router         *routerStatus          `json:"router,omitempty"`      // nil if there is none
+	Router         any                    `json:"router,omitempty"`      // nil if there is none
 	TokenNeeded    bool                   `json:"token_needed"`
 	Stat           api.Stat               `json:"stat"` // of all pools together
 }
@@ -77,7 +77,7 @@ func (p *Page) currentStatus(all bool) *status {
 		st.Snapshot = p.options.Snapshot()
 	}
 	if p.options.Router != nil {
-		st.Router = currentRouter(p.options.Router)
+		st.Router = p.options.Router()
 	}
 	if all {
 		total, list := p.server.Connections(maxConnections)
