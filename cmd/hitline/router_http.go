@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/router/httpapi"
 )
@@ -41,7 +39,7 @@ func openFileLimit() uint64 {
 
 // routerHTTP serves who holds what over HTTP.
 type routerHTTP struct {
-	*metrics.RouterHTTP
+	handler    *httpapi.Handler
 	logger     *slog.Logger
 	httpServer *http.Server
 	listener   net.Listener
@@ -66,12 +64,11 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	if f.listener, err = net.Listen("tcp", address); err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for the router: %w", err))
 	}
-	handler := httpapi.New(httpapi.Config{
+	f.handler = httpapi.New(httpapi.Config{
 		Service: r.router, Authorize: httpapi.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Router.Listen.IsLocal(),
-		Configure: r.completeSource, Dump: r.router.DumpHandler(), Ready: srv.Ready, Logger: r.logger,
+		Configure: r.completeSource, Dump: r.router.DumpHandler(), Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
 	})
-	f.RouterHTTP = metrics.NewRouterHTTP(f.whenLoaded(handler), handler.Requests, httpapi.Paths())
-	f.httpServer = newHTTPServer(f.RouterHTTP, r.logger)
+	f.httpServer = newHTTPServer(f.handler, r.logger)
 	f.httpServer.ReadTimeout, f.httpServer.WriteTimeout = 0, 0 // the handler has its own
 	var listener net.Listener = newEvictingListener(f.listener, routerConns(openFileLimit()))
 	if read.Settings.TLS != nil {
@@ -99,20 +96,6 @@ func (f *routerHTTP) setSettings(settings server.Settings) {
 
 // address returns the bound address.
 func (f *routerHTTP) address() string { return f.listener.Addr().String() }
-
-// whenLoaded refuses what would be answered wrongly until the server knows what its peers know.
-func (f *routerHTTP) whenLoaded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.loaded.Load() || r.URL.Path == "/health" || r.URL.Path == "/ready" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"error":{"code":"not_ready","message":"the server is starting"}}`+"\n") // the client may be gone
-	})
-}
 
 // setLoaded says that everything can be answered.
 func (f *routerHTTP) setLoaded() {

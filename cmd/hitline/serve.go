@@ -377,7 +377,7 @@ func (r *running) endpointOptions(saver *snapshot.Saver, routerListener *routerH
 		options.collectors = append(options.collectors, &routermetrics.Collector{Models: r.router.Models, Sources: r.router.Status})
 	}
 	if routerListener != nil {
-		options.collectors = append(options.collectors, routerListener)
+		options.collectors = append(options.collectors, routerListener.handler)
 	}
 	return options
 }

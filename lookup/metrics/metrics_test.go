@@ -57,8 +57,7 @@ var (
 		"snapshot_last_bytes gauge", "snapshot_last_duration_seconds gauge", "snapshot_last_entries gauge", "snapshot_last_timestamp_seconds gauge",
 		"snapshot_loaded_entries gauge", "snapshots_failed_total counter",
 	}
-	namesOfRouterHTTP = []string{"router_http_request_duration_seconds histogram", "router_http_requests_total counter"}
-	namesOfServer     = []string{
+	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",

@@ -24,6 +24,9 @@ type Config struct {
 	Configure func(*router.Source)
 	// Dump answers GET /dump for administrators. nil: there is none.
 	Dump http.Handler
+	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.
+	// It must be safe for concurrent use. nil: always.
+	Loaded func() bool
 	// Ready returns what the server still waits for, nil if for nothing. It must be safe for concurrent use. nil: always
 	// ready.
 	Ready  func() error

@@ -24,7 +24,7 @@
 //	decode.go   JSON of the body, token by token (jsontext), with bounds
 //	answer.go   queries and predictions
 //	register.go sources that come and go; services.go the state of all
-//	errors.go   the status and code of each error; counters.go
+//	errors.go   the status and code of each error; metrics.go
 //
 // # One request
 //

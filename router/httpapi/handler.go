@@ -24,14 +24,15 @@ import (
 //go:embed openapi.yaml
 var OpenAPI []byte
 
-// Handler is the HTTP API of a router.Service. It is an http.Handler, safe for concurrent use.
+// Handler is the HTTP API of a router.Service. It is an http.Handler, safe for concurrent use, and a prometheus.Collector of
+// its requests.
 type Handler struct {
 	cfg      Config
 	log      *slog.Logger
 	requests chan struct{} // one element for each request that is read or answered
 	arrivals arrivals
 	refusals loglimit.Limit // of the log
-	counters counters
+	metrics  metrics
 }
 
 // New returns the handler. The caller bounds connections, and the time in which headers arrive, as http.Server does. The
@@ -40,7 +41,7 @@ func New(cfg Config) *Handler {
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Handler{
 		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(), counters: make(counters, len(endpoints)+1),
+		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(), metrics: newMetrics(),
 	}
 }
 
@@ -66,23 +67,14 @@ var endpoints = [...]endpoint{
 	{path: "/openapi.yaml", method: http.MethodGet, answer: (*call).openapi},
 }
 
-// Paths returns the paths that a Handler serves. The caller owns the result.
-func Paths() []string {
-	list := make([]string, len(endpoints))
-	for i := range endpoints {
-		list[i] = endpoints[i].path
-	}
-	return list
-}
-
-// find returns the number of the endpoint of a path, len(endpoints) if there is none.
-func find(path string) int {
+// find returns the endpoint of a path, nil if there is none.
+func find(path string) *endpoint {
 	for i := range endpoints {
 		if endpoints[i].path == path {
-			return i
+			return &endpoints[i]
 		}
 	}
-	return len(endpoints)
+	return nil
 }
 
 // call is one request and its reply.
@@ -93,48 +85,49 @@ type call struct {
 	endpoint *endpoint
 	access   Access
 	body     *request
-	status   int    // 0: 200
 	kind     string // Content-Type; "": JSON
 	reply    bytes.Buffer
 }
 
 // ServeHTTP answers one request. Whatever it answers, but a dump, is in memory before it is sent.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	number := find(r.URL.Path)
-	defer h.recovered(w, r, number)
+	c := &call{Handler: h, http: r, endpoint: find(r.URL.Path)}
+	counted := &statusWriter{ResponseWriter: w}
+	begun := time.Now()
+	defer func() { h.metrics.observe(c.endpoint, counted.status, begun) }() // also after a panic
+	defer h.recovered(counted, r)
 	httpguard.SetHeaders(w.Header())
-	h.limitBody(w, r)
-	if number < len(endpoints) && endpoints[number].answer == nil {
-		h.serveDump(w, r, number)
+	h.limitBody(counted, r)
+	if c.endpoint != nil && c.endpoint.answer == nil {
+		h.serveDump(counted, c)
 		return
 	}
-	c := &call{Handler: h, http: r}
-	if err := h.answer(w, c, number); err != nil {
-		h.writeError(w, number, err)
+	if err := h.answer(counted, c); err != nil {
+		h.writeError(counted, err)
 		return
 	}
 	w.Header().Set("Content-Type", cmp.Or(c.kind, "application/json"))
-	h.write(w, number, cmp.Or(c.status, http.StatusOK), c.reply.Bytes())
+	h.write(counted, http.StatusOK, c.reply.Bytes())
 }
 
 // recovered answers with status 500 after a panic, which is a bug of ours. It ends no other request.
-func (h *Handler) recovered(w http.ResponseWriter, r *http.Request, number int) {
+func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 	switch why := recover(); why {
 	case nil:
 	case http.ErrAbortHandler:
 		panic(why)
 	default:
 		h.log.Error("a request failed: please report this", "path", r.URL.Path, "panic", fmt.Sprint(why), "stack", string(debug.Stack()))
-		h.writeError(w, number, refuse(http.StatusInternalServerError, "internal", "an error of the server, which its log has"))
+		h.writeError(w, refuse(http.StatusInternalServerError, "internal", "an error of the server, which its log has"))
 	}
 }
 
-// answer finds the endpoint, checks what the sender may do, reads the body and computes the reply.
-func (h *Handler) answer(w http.ResponseWriter, c *call, number int) error {
-	e, err := h.admit(w, c, number)
-	if err != nil {
+// answer checks what the sender may do, reads the body and computes the reply.
+func (h *Handler) answer(w http.ResponseWriter, c *call) error {
+	if err := h.admit(w, c); err != nil {
 		return err
 	}
+	e := c.endpoint
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
 		if !h.takePlace() {
 			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.Limits.MaxRequests)
@@ -154,17 +147,15 @@ func (h *Handler) answer(w http.ResponseWriter, c *call, number int) error {
 	return e.answer(c)
 }
 
-// admit returns the endpoint of a request that its sender may make.
-func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, error) {
-	r := c.http
+// admit refuses requests that their sender may not make.
+func (h *Handler) admit(w http.ResponseWriter, c *call) error {
+	r, e := c.http, c.endpoint
 	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
-		return nil, refuse(http.StatusForbidden, "other_origin", "%v", err)
+		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
-	if number == len(endpoints) {
-		return nil, refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
+	if e == nil {
+		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
-	e := &endpoints[number]
-	c.endpoint = e
 	head := e.method == http.MethodGet && e.answer != nil // a dump has no length before it is written
 	if r.Method != e.method && (r.Method != http.MethodHead || !head) {
 		allow := e.method
@@ -172,21 +163,25 @@ func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, 
 			allow = "GET, HEAD"
 		}
 		w.Header().Set("Allow", allow)
-		return nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, allow)
+		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, allow)
 	}
-	if err := h.authorize(c, e); err != nil {
-		return nil, err
+	if err := h.authorize(c); err != nil {
+		return err
 	}
 	if e.method == http.MethodPost {
-		return e, checkMediaType(r.Header)
+		return checkMediaType(r.Header)
 	}
-	return e, nil
+	return nil
 }
 
-// authorize checks what the sender of a request may do.
-func (h *Handler) authorize(c *call, e *endpoint) error {
+// authorize checks what the sender of a request may do, and whether the server can do it yet.
+func (h *Handler) authorize(c *call) error {
+	e := c.endpoint
 	if e.needs == 0 && !e.admin {
 		return nil
+	}
+	if h.cfg.Loaded != nil && !h.cfg.Loaded() {
+		return refuse(http.StatusServiceUnavailable, "not_ready", "the server is starting")
 	}
 	c.access = Access{Permissions: access.All, Admin: true}
 	if h.cfg.Authorize != nil {
@@ -251,41 +246,20 @@ func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveDump answers GET /dump. http.Server has cleared the write deadline of an earlier reply; Config.Dump sets its own.
-func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) {
-	c := &call{Handler: h, http: r}
-	_, err := h.admit(w, c, number)
+func (h *Handler) serveDump(w http.ResponseWriter, c *call) {
+	err := h.admit(w, c)
 	if err == nil && h.cfg.Dump == nil {
 		err = refuse(http.StatusNotFound, "no_dump", "this server gives no dumps")
 	}
 	if err != nil {
-		h.writeError(w, number, err)
+		h.writeError(w, err)
 		return
 	}
-	counted := &statusWriter{ResponseWriter: w}
-	defer func() { h.counters.count(number, cmp.Or(counted.status, http.StatusOK)) }()
-	h.cfg.Dump.ServeHTTP(counted, r)
+	h.cfg.Dump.ServeHTTP(w, c.http)
 }
-
-// statusWriter remembers the status of a reply.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // write sends a reply within ReplyTimeout. The client may be gone, which is no error.
-func (h *Handler) write(w http.ResponseWriter, number, status int, body []byte) {
-	h.counters.count(number, status)
+func (h *Handler) write(w http.ResponseWriter, status int, body []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.Limits.ReplyTimeout))
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(status)
@@ -293,7 +267,7 @@ func (h *Handler) write(w http.ResponseWriter, number, status int, body []byte) 
 }
 
 // writeError sends the reply to a request that is refused.
-func (h *Handler) writeError(w http.ResponseWriter, number int, err error) {
+func (h *Handler) writeError(w http.ResponseWriter, err error) {
 	refused := refusalOf(err)
 	switch refused.status {
 	case http.StatusUnauthorized:
@@ -307,5 +281,5 @@ func (h *Handler) writeError(w http.ResponseWriter, number int, err error) {
 		h.log.Error("a request failed", "error", err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
-	h.write(w, number, refused.status, refused.body())
+	h.write(w, refused.status, refused.body())
 }

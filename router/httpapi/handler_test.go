@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -267,7 +268,6 @@ func TestKeepAlive(t *testing.T) {
 	require.JSONEq(t, `{"default": {}, "loadable_tokens": 0}`, ask(query))
 	require.Equal(t, "dump", ask("GET /dump HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
 	ask(query)
-	require.Equal(t, []RequestCount{{"/query_by_hash", 200, 2}, {"/dump", 200, 1}}, h.Requests())
 }
 
 // Also who is refused before its body is read has BodyTimeout to send it, not for ever.
@@ -427,7 +427,41 @@ func TestOrigins(t *testing.T) {
 	status, reply = do(t, h, "POST", "/query", `{"token_ids": [1], "lora_path": "/adapters/a"}`)
 	require.Equal(t, 400, status, reply)
 	require.Contains(t, reply, "lora_name")
-	require.Contains(t, h.Requests(), RequestCount{"other", 404, 6})
+}
+
+// Requests have their counts by path and status, and durations by path. What is no path has one name. Until the router has
+// loaded, what would be answered wrongly is refused.
+func TestMetrics(t *testing.T) {
+	loaded := false
+	dump := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	h := New(Config{Service: newService(t, router.Config{}), Dump: dump, Loaded: func() bool { return loaded }})
+	for _, path := range []string{"/services", "/services?a", "/dump", "/x", "/y", "/health", "/ready"} {
+		do(t, h, "GET", path, "")
+	}
+	loaded = true
+	do(t, h, "GET", "/services", "")
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { do(t, h, "GET", "/dump", "") })
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(h))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts, durations := map[string]float64{}, map[string]uint64{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			labels := ""
+			for _, label := range m.Label {
+				labels += label.GetValue() + " "
+			}
+			switch family.GetName() {
+			case "hitline_router_http_requests_total":
+				counts[labels] = m.Counter.GetValue()
+			case "hitline_router_http_request_duration_seconds":
+				durations[labels] = m.Histogram.GetSampleCount()
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"503 /services ": 2, "503 /dump ": 1, "404 other ": 2, "200 /health ": 1, "200 /ready ": 1, "200 /services ": 1, "200 /dump ": 1}, counts)
+	require.Equal(t, map[string]uint64{"/services ": 3, "/dump ": 2, "other ": 2, "/health ": 1, "/ready ": 1}, durations)
 }
 
 // What is no endpoint is a wrong field, whatever is allowed. An endpoint that is not allowed is refused as such.
