@@ -117,7 +117,7 @@ func (a *applier) store(e *Event) error {
 		return err
 	}
 	a.stats.Stored += int64(n)
-	if err := a.copies.addPlace(e.Group, &e.Tier); err != nil {
+	if err := a.copies.addGroupTier(e.Group, &e.Tier); err != nil {
 		return fmt.Errorf("%w: %w", errHolder, err)
 	}
 	blob, parent := e.Hashes.Bytes(), e.Parent

@@ -65,10 +65,5 @@ func (t *tracker) resume(c *Checkpoint) error {
 
 // clone returns a copy that shares nothing that changes.
 func (c *copies) clone() copies {
-	return copies{places: c.places.clone(), extra: maps.Clone(c.extra), missing: maps.Clone(c.missing)}
-}
-
-// clone returns a copy that shares nothing that changes.
-func (p *places) clone() places {
-	return places{list: slices.Clone(p.list), ids: maps.Clone(p.ids), tiers: maps.Clone(p.tiers), last: p.last}
+	return copies{groupTiers: c.groupTiers.clone(), extra: maps.Clone(c.extra), missing: maps.Clone(c.missing)}
 }

@@ -16,10 +16,10 @@ import (
 //	next     uvarint
 //	rank     varint
 //	recent   uvarint count, then for each: uvarint next-seq | hash u64      ascending numbers
-//	places   uvarint count, then for each: varint group | medium, locality, ownership text
+//	tiers    uvarint count, then for each: varint group | medium, locality, ownership text
 //	extra    uvarint count, then for each: block | uvarint copies           ascending keys
 //	missing  uvarint count, then for each: block                            ascending keys
-//	block    uvarint number of its place | uvarint length, hash
+//	block    uvarint number of its group and tier | uvarint length, hash
 const checkpointVersion = 1
 
 // Flags of a checkpoint.
@@ -35,7 +35,7 @@ const (
 // copies and as many missing ones, of 64 bytes.
 const MaxCheckpointLen = 40 << 20
 
-const _ uint = MaxCheckpointLen - 1<<10 - MaxName - numRecent*18 - maxPlaces*(3+3*(maxName+2)) -
+const _ uint = MaxCheckpointLen - 1<<10 - MaxName - numRecent*18 - MaxGroupTiers*(3+3*(MaxName+2)) -
 	maxCopied*2*(2+1+maxHashLen+5)
 
 // AppendBinary appends the encoded checkpoint to b: at most MaxCheckpointLen bytes. It does
@@ -54,11 +54,11 @@ func (c *Checkpoint) AppendBinary(b []byte) ([]byte, error) {
 	for _, r := range c.recent {
 		b = binary.LittleEndian.AppendUint64(binary.AppendUvarint(b, c.NextSeq-r.seq), r.hash)
 	}
-	b = binary.AppendUvarint(b, uint64(len(c.copies.places.list)))
-	for i := range c.copies.places.list {
-		p := &c.copies.places.list[i]
-		b = binary.AppendVarint(b, int64(p.group))
-		for _, text := range []string{p.tier.Medium, p.tier.Locality, p.tier.Ownership} {
+	b = binary.AppendUvarint(b, uint64(c.copies.groupTiers.Len()))
+	for i := range c.copies.groupTiers.list {
+		at := &c.copies.groupTiers.list[i]
+		b = binary.AppendVarint(b, int64(at.Group))
+		for _, text := range []string{at.Tier.Medium, at.Tier.Locality, at.Tier.Ownership} {
 			b = appendText(b, text)
 		}
 	}
@@ -77,7 +77,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendBlock appends a key of copies: 2 bytes for the place and the hash.
+// appendBlock appends a key of copies: 2 bytes for the number of the group and tier, and the hash.
 func appendBlock(b []byte, key string) []byte {
 	b = binary.AppendUvarint(b, uint64(binary.LittleEndian.Uint16([]byte(key))))
 	return appendText(b, key[2:])
@@ -98,7 +98,7 @@ func (c *Checkpoint) UnmarshalBinary(b []byte) error {
 	}
 	read.rank = r.varint(-1, 1<<31-1)
 	read.recent = r.recent(read.NextSeq)
-	r.places(&read.copies.places)
+	r.groupTiers(&read.copies.groupTiers)
 	r.extra(&read.copies)
 	r.missing(&read.copies)
 	if r.bad || len(r.b) > 0 || flags&^byte(checkpointFlags) != 0 || !read.consistent() {
@@ -182,15 +182,15 @@ func (r *checkpointReader) recent(next uint64) (list []recentBatch) {
 	return list
 }
 
-// places numbers the places as they were.
-func (r *checkpointReader) places(p *places) {
-	for i := range int(r.uvarint(maxPlaces)) {
+// groupTiers numbers the groups and tiers as they were.
+func (r *checkpointReader) groupTiers(t *GroupTiers) {
+	for i := range int(r.uvarint(MaxGroupTiers)) {
 		group := r.varint(NoGroup, maxGroup)
-		tier := Tier{Medium: r.text(maxName), Locality: r.text(maxName), Ownership: r.text(maxName)}
+		tier := Tier{Medium: r.text(MaxName), Locality: r.text(MaxName), Ownership: r.text(MaxName)}
 		if r.bad {
 			return
 		}
-		if at, err := p.findOrAdd(group, &tier); err != nil || int(at) != i {
+		if number, err := t.FindOrAdd(group, &tier); err != nil || int(number) != i {
 			r.bad = true
 			return
 		}
@@ -198,11 +198,11 @@ func (r *checkpointReader) places(p *places) {
 }
 
 // block returns the next key of copies. It is to be greater than last.
-func (r *checkpointReader) block(p *places, last string) string {
-	at := r.uvarint(maxPlaces)
+func (r *checkpointReader) block(t *GroupTiers, last string) string {
+	at := r.uvarint(MaxGroupTiers)
 	hash := r.text(maxHashLen)
 	key := string(binary.LittleEndian.AppendUint16(nil, uint16(at))) + hash
-	if at >= uint64(len(p.list)) || hash == "" || key <= last {
+	if at >= uint64(t.Len()) || hash == "" || key <= last {
 		r.bad = true
 	}
 	return key
@@ -211,7 +211,7 @@ func (r *checkpointReader) block(p *places, last string) string {
 func (r *checkpointReader) extra(c *copies) {
 	last := ""
 	for range r.uvarint(maxCopied) {
-		key := r.block(&c.places, last)
+		key := r.block(&c.groupTiers, last)
 		n := r.uvarint(1<<32 - 1)
 		if r.bad || n == 0 {
 			r.bad = true
@@ -227,7 +227,7 @@ func (r *checkpointReader) extra(c *copies) {
 func (r *checkpointReader) missing(c *copies) {
 	last := ""
 	for range r.uvarint(maxCopied) {
-		key := r.block(&c.places, last)
+		key := r.block(&c.groupTiers, last)
 		if r.bad {
 			return
 		}

@@ -158,8 +158,8 @@ func checkpoints(t testing.TB, n int) (list []*Checkpoint) {
 func TestCheckpointFormat(t *testing.T) {
 	c := &Checkpoint{Name: "engine-0", NextSeq: 300, Complete: true, hasLast: true, rank: 2,
 		recent: []recentBatch{{seq: 41, hash: 0x0102030405060708, valid: true}, {seq: 299, hash: 9, valid: true}}}
-	require.NoError(t, c.copies.addPlace(NoGroup, &Tier{Medium: "GPU"}))
-	require.NoError(t, c.copies.addPlace(1, &Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "x"}))
+	require.NoError(t, c.copies.addGroupTier(NoGroup, &Tier{Medium: "GPU"}))
+	require.NoError(t, c.copies.addGroupTier(1, &Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "x"}))
 	c.copies.add(1, &Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "x"}, []byte("hash"))
 	c.copies.recordMissing(NoGroup, &Tier{Medium: "GPU"}, []byte("b"))
 	encoded, err := c.AppendBinary(nil)

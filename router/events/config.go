@@ -44,7 +44,7 @@ const (
 	DefaultTimeout    = 10 * time.Second
 )
 
-// MaxName bounds the names of sources, and of what they fill, in bytes: they are in logs, answers and
+// MaxName bounds each name in bytes, of sources, models, engines and media: they are in logs, answers and
 // labels of metrics.
 const MaxName = 256
 

@@ -11,33 +11,33 @@ const maxCopied = 1 << 18
 // twice. Blocks with one copy take no memory. The zero value is empty. Not safe for concurrent
 // use.
 type copies struct {
-	places places            // of all blocks, with copies or not
-	extra  map[string]uint32 // place and hash: copies beyond the first
+	groupTiers GroupTiers        // of all blocks, with copies or not
+	extra      map[string]uint32 // number of group and tier, and hash: copies beyond the first
 	// missing are blocks that the engine may cache though they are not held, see mayMiss.
-	missing map[string]struct{} // place and hash
+	missing map[string]struct{} // number of group and tier, and hash
 	key     []byte              // reused
-	match   []placeID           // reused
+	match   []uint32            // reused
 }
 
-func (c *copies) keyOf(at placeID, hash []byte) []byte {
-	c.key = append(binary.LittleEndian.AppendUint16(c.key[:0], uint16(at)), hash...)
+func (c *copies) keyOf(groupTier uint32, hash []byte) []byte {
+	c.key = append(binary.LittleEndian.AppendUint16(c.key[:0], uint16(groupTier)), hash...)
 	return c.key
 }
 
-// addPlace records where blocks are stored: a removal that may mean two places must find both. It
-// fails with ErrPlaces.
-func (c *copies) addPlace(group int, tier *Tier) error {
-	_, err := c.places.findOrAdd(group, tier)
+// addGroupTier records where blocks are stored: a removal that may mean two tiers must find both. It
+// fails with ErrTiers.
+func (c *copies) addGroupTier(group int, tier *Tier) error {
+	_, err := c.groupTiers.FindOrAdd(group, tier)
 	return err
 }
 
-// add counts one more copy of a block, in a place that addPlace has recorded.
+// add counts one more copy of a block, in a group and tier that addGroupTier has recorded.
 func (c *copies) add(group int, tier *Tier, hash []byte) {
-	at, known := c.places.find(group, tier)
+	groupTier, known := c.groupTiers.Find(group, tier)
 	if !known {
 		return
 	}
-	key := c.keyOf(at, hash)
+	key := c.keyOf(groupTier, hash)
 	n, counted := c.extra[string(key)]
 	if !counted && len(c.extra) >= maxCopied {
 		return
@@ -51,15 +51,15 @@ func (c *copies) add(group int, tier *Tier, hash []byte) {
 }
 
 // remove removes one copy of a block that has further ones, and reports whether it had. A
-// removal that may mean several places removes all copies in them and reports false.
+// removal that may mean several tiers removes all copies in them and reports false.
 func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	if len(c.extra) == 0 {
 		return false
 	}
-	c.match = c.places.matching(c.match[:0], group, tier)
+	c.match = c.groupTiers.AppendMatching(c.match[:0], group, tier)
 	if exact := group != NoGroup && tier.Medium != "" && len(c.match) == 1; !exact {
-		for _, at := range c.match {
-			delete(c.extra, string(c.keyOf(at, hash)))
+		for _, groupTier := range c.match {
+			delete(c.extra, string(c.keyOf(groupTier, hash)))
 		}
 		return false
 	}
@@ -75,18 +75,17 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	return true
 }
 
-// recordMissing records that the engine may cache a block, in a place that addPlace has recorded,
-// that is not held or will not be: it has a copy that is not counted, or was taken for one that is not
-// cached.
+// recordMissing records that the engine may cache a block that is not held or will not be: it has a copy that is
+// not counted, or was taken for one that is not cached. addGroupTier has recorded its group and tier.
 func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {
-	at, known := c.places.find(group, tier)
+	groupTier, known := c.groupTiers.Find(group, tier)
 	if !known || len(c.missing) >= maxCopied {
 		return
 	}
 	if c.missing == nil {
 		c.missing = make(map[string]struct{})
 	}
-	c.missing[string(c.keyOf(at, hash))] = struct{}{}
+	c.missing[string(c.keyOf(groupTier, hash))] = struct{}{}
 }
 
 // mayMiss reports whether the engine may cache a block that is not held. Once maxCopied blocks were
@@ -95,11 +94,11 @@ func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
 	if len(c.missing) >= maxCopied {
 		return true
 	}
-	at, known := c.places.find(group, tier)
+	groupTier, known := c.groupTiers.Find(group, tier)
 	if !known {
 		return false
 	}
-	_, missing := c.missing[string(c.keyOf(at, hash))]
+	_, missing := c.missing[string(c.keyOf(groupTier, hash))]
 	return missing
 }
 

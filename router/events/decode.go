@@ -16,7 +16,6 @@ var ErrPayload = errors.New("events: not a batch of KV events")
 const (
 	maxHashLen = 64      // bytes of one block hash; SHA-512 has 64
 	maxHashes  = 1 << 22 // of one event: 64 million tokens in blocks of 16
-	maxName    = 256     // bytes of a medium, locality, ownership or kind of cache
 )
 
 // Decoder decodes payloads. Its zero value is ready. One goroutine at a time.
@@ -247,13 +246,13 @@ func (d *Decoder) readField(f field, b []byte) (rest []byte, err error) {
 	case fieldLoRAID:
 		e.LoRAID, rest, err = readOptional(b, -1, 0, math.MaxInt64)
 	case fieldMedium:
-		e.Tier.Medium, rest, err = d.readName(b, maxName)
+		e.Tier.Medium, rest, err = d.readName(b, MaxName)
 	case fieldLocality:
-		e.Tier.Locality, rest, err = d.readName(b, maxName)
+		e.Tier.Locality, rest, err = d.readName(b, MaxName)
 	case fieldOwnership:
-		e.Tier.Ownership, rest, err = d.readName(b, maxName)
+		e.Tier.Ownership, rest, err = d.readName(b, MaxName)
 	case fieldSpecKind:
-		e.SpecKind, rest, err = d.readName(b, maxName)
+		e.SpecKind, rest, err = d.readName(b, MaxName)
 	// Clients choose the rest of the strings, so any length is accepted.
 	case fieldLoRAName:
 		e.LoRAName, rest, err = d.readName(b, math.MaxInt)

@@ -82,7 +82,7 @@ func checkEvent(t *testing.T, e *Event) {
 	require.GreaterOrEqual(t, e.LoRAID, int64(-1))
 	require.GreaterOrEqual(t, e.SlidingWindow, int64(-1))
 	for _, name := range []string{e.Tier.Medium, e.Tier.Locality, e.Tier.Ownership, e.SpecKind} {
-		require.LessOrEqual(t, len(name), maxName)
+		require.LessOrEqual(t, len(name), MaxName)
 	}
 	_, tokenErr := e.TokenIDs(nil)
 	_, lookaheadErr := e.LookaheadTokenIDs()

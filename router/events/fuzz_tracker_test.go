@@ -61,9 +61,9 @@ func FuzzTracker(f *testing.F) {
 			}
 			require.Equal(t, tr.stats.Stale, set.Stale())
 			for key := range tr.copies.extra {
-				at := tr.copies.places.list[int(key[0])|int(key[1])<<8]
+				at := tr.copies.groupTiers.list[int(key[0])|int(key[1])<<8]
 				set.SetStale(false)
-				require.True(t, set.Contains(at.group, at.tier, []byte(key[2:])))
+				require.True(t, set.Contains(at.Group, at.Tier, []byte(key[2:])))
 				set.SetStale(tr.stats.Stale)
 			}
 		}

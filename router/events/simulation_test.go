@@ -512,8 +512,8 @@ func (s *simulation) holdsOf(set *testSet, track *tracker) map[simKey]int {
 		}
 	}
 	for key, n := range track.copies.extra {
-		at := track.copies.places.list[int(key[0])|int(key[1])<<8]
-		held[simKey{hash: uint64(key[9]), group: at.group, medium: at.tier.Medium}] += int(n)
+		at := track.copies.groupTiers.list[int(key[0])|int(key[1])<<8]
+		held[simKey{hash: uint64(key[9]), group: at.Group, medium: at.Tier.Medium}] += int(n)
 	}
 	return held
 }

@@ -23,17 +23,17 @@ func joined(hashLen int, numbers ...uint64) coordinator.Hashes {
 
 // testSet is a Holder for tests: a map of blocks. Safe for concurrent use.
 type testSet struct {
-	mu     sync.RWMutex
-	stale  bool
-	places places
-	blocks map[testBlock]int // their number in the order of storing, from 1
-	last   int
+	mu         sync.RWMutex
+	stale      bool
+	groupTiers GroupTiers
+	blocks     map[testBlock]int // their number in the order of storing, from 1
+	last       int
 }
 
-// testBlock is a block in one place.
+// testBlock is a block in one group and tier.
 type testBlock struct {
-	at   placeID
-	hash string
+	groupTier uint32
+	hash      string
 }
 
 func newTestSet() *testSet { return &testSet{stale: true, blocks: map[testBlock]int{}} }
@@ -41,12 +41,12 @@ func newTestSet() *testSet { return &testSet{stale: true, blocks: map[testBlock]
 func (s *testSet) Store(b *Blocks, held []bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, err := s.places.findOrAdd(b.Group, &b.Tier)
+	groupTier, err := s.groupTiers.FindOrAdd(b.Group, &b.Tier)
 	if err != nil {
 		return err
 	}
 	for i, hash := range b.Hashes.All() {
-		block := testBlock{at, string(hash)}
+		block := testBlock{groupTier, string(hash)}
 		if held[i] = s.blocks[block] > 0; !held[i] {
 			s.last++
 			s.blocks[block] = s.last
@@ -58,9 +58,9 @@ func (s *testSet) Store(b *Blocks, held []bool) error {
 func (s *testSet) Remove(b *Blocks) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, at := range s.places.matching(nil, b.Group, &b.Tier) {
+	for _, groupTier := range s.groupTiers.AppendMatching(nil, b.Group, &b.Tier) {
 		for _, hash := range b.Hashes.All() {
-			delete(s.blocks, testBlock{at, string(hash)})
+			delete(s.blocks, testBlock{groupTier, string(hash)})
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (s *testSet) Remove(b *Blocks) error {
 func (s *testSet) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.places = places{}
+	s.groupTiers = GroupTiers{}
 	clear(s.blocks)
 }
 
@@ -95,8 +95,8 @@ func (s *testSet) Len() int {
 func (s *testSet) Contains(group int, tier Tier, hash []byte) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	at, ok := s.places.find(group, &tier)
-	return ok && !s.stale && s.blocks[testBlock{at, string(hash)}] > 0
+	groupTier, ok := s.groupTiers.Find(group, &tier)
+	return ok && !s.stale && s.blocks[testBlock{groupTier, string(hash)}] > 0
 }
 
 // Each calls yield for each block, stale or not, in the order of storing.
@@ -105,8 +105,8 @@ func (s *testSet) Each(yield func(*Blocks) bool) {
 	defer s.mu.RUnlock()
 	order := slices.SortedFunc(maps.Keys(s.blocks), func(a, b testBlock) int { return s.blocks[a] - s.blocks[b] })
 	for _, block := range order {
-		where := &s.places.list[block.at]
-		b := Blocks{Group: where.group, Tier: where.tier, Hashes: coordinator.NewHashes([]byte(block.hash), len(block.hash))}
+		where := s.groupTiers.At(block.groupTier)
+		b := Blocks{Group: where.Group, Tier: where.Tier, Hashes: coordinator.NewHashes([]byte(block.hash), len(block.hash))}
 		if !yield(&b) {
 			return
 		}

@@ -322,7 +322,7 @@ func TestTrackerCopies(t *testing.T) {
 
 	// More copies than are counted: too little is held, never too much.
 	c := new(copies)
-	require.NoError(t, c.addPlace(0, &gpu))
+	require.NoError(t, c.addGroupTier(0, &gpu))
 	for i := range uint64(maxCopied + 10) {
 		c.add(0, &gpu, joined(8, i).At(0))
 	}

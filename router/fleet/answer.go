@@ -69,7 +69,7 @@ func (q *Query) sortEnds() {
 			continue
 		}
 		if medium != allMedia {
-			medium = c.places.order[medium-1] + 1
+			medium = c.tiers.order[medium-1] + 1
 		}
 		left = append(left, packEnd(slot.holder.index, medium, n))
 	}
@@ -102,7 +102,7 @@ func (q *Query) setResult(r *Result) {
 				break
 			}
 			if medium := uint8(e >> 32); medium != allMedia && uint32(e) > 0 {
-				r.media = append(r.media, MediumPrefix{q.core.places.sorted[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
+				r.media = append(r.media, MediumPrefix{q.core.tiers.sorted[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
 			}
 		}
 		p.Media = r.media[from:len(r.media):len(r.media)]

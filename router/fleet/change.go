@@ -9,25 +9,25 @@ import (
 type action uint8
 
 const (
-	actionStore   action = iota // add a slot in a place
+	actionStore   action = iota // add a slot in a group and tier
 	actionPredict               // add a slot in an epoch, and remove it from all others
-	actionRemove                // remove a slot from some places, and from all epochs
+	actionRemove                // remove a slot from some groups and tiers, and from all epochs
 )
 
 // change is what one call of a holder does to the sets of its blocks. Changes of one call are alike.
 type change struct {
-	action action
-	slot   uint32
-	place  uint32   // of actionStore; predictedIn and the epoch for actionPredict
-	places []uint32 // of actionRemove
-	oldest uint32   // predictions of earlier epochs have expired
+	action     action
+	slot       uint32
+	groupTier  uint32   // of actionStore; predictedIn and the epoch for actionPredict
+	groupTiers []uint32 // of actionRemove
+	oldest     uint32   // predictions of earlier epochs have expired
 }
 
 // outcome is what a change makes of a set. Entries are those of the slot.
 type outcome struct {
 	to      *holderSet
-	held    bool   // it was held in the place before
-	removed int32  // entries that are removed in places
+	held    bool   // it was held in the group and tier before
+	removed int32  // entries that are removed but for predicted ones
 	epoch   uint32 // of the prediction that is removed, 0: none
 	added   bool   // an entry is added
 }
@@ -38,36 +38,36 @@ const memoLen = 1024
 // memoEntry is the outcome of a change of a set. Sets are told by their ids: pointers would keep the memory of those that
 // are no longer in the table.
 type memoEntry struct {
-	from, to    uint64 // ids of sets; 0: none
-	toNum       uint32
-	slot, place uint32
-	action      action
-	outcome     outcome // without to
+	from, to        uint64 // ids of sets; 0: none
+	toNum           uint32
+	slot, groupTier uint32
+	action          action
+	outcome         outcome // without to
 }
 
-func memoIndex(from *holderSet, ch *change, place uint32) uint32 {
-	h := from.num*0x9E3779B1 ^ ch.slot*0x85EBCA77 ^ place*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
+func memoIndex(from *holderSet, ch *change, groupTier uint32) uint32 {
+	h := from.num*0x9E3779B1 ^ ch.slot*0x85EBCA77 ^ groupTier*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
 	return (h ^ h>>15) % memoLen
 }
 
-// memoPlace returns the place by which a change is remembered, ok false if it is not remembered.
-func (ch *change) memoPlace() (place uint32, ok bool) {
+// memoTier returns the number of the group and tier by which a change is remembered, ok false if it is not remembered.
+func (ch *change) memoTier() (groupTier uint32, ok bool) {
 	switch {
 	case ch.action != actionRemove:
-		return ch.place, true
-	case len(ch.places) == 1:
-		return ch.places[0], true
+		return ch.groupTier, true
+	case len(ch.groupTiers) == 1:
+		return ch.groupTiers[0], true
 	}
 	return 0, false
 }
 
 // apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory.
 func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
-	place, remember := ch.memoPlace()
+	groupTier, remember := ch.memoTier()
 	var m *memoEntry
 	if remember {
-		m = &c.memo[memoIndex(from, ch, place)]
-		if m.from == from.id && m.action == ch.action && m.slot == ch.slot && m.place == place {
+		m = &c.memo[memoIndex(from, ch, groupTier)]
+		if m.from == from.id && m.action == ch.action && m.slot == ch.slot && m.groupTier == groupTier {
 			if to := c.sets.get(m.toNum, m.to); to != nil {
 				out := m.outcome
 				out.to = to
@@ -84,7 +84,7 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 		out.to = c.sets.add(pairs, hash)
 	}
 	if remember {
-		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, slot: ch.slot, place: place, action: ch.action, outcome: out}
+		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, slot: ch.slot, groupTier: groupTier, action: ch.action, outcome: out}
 		m.outcome.to = nil
 	}
 	return out, nil
@@ -102,13 +102,13 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 			continue
 		}
 		if p.word == word && p.bits&bit != 0 {
-			switch predicted := p.place&predictedIn != 0; {
-			case p.place == ch.place && ch.action != actionRemove:
+			switch predicted := p.groupTier&predictedIn != 0; {
+			case p.groupTier == ch.groupTier && ch.action != actionRemove:
 				out.held = true
 			case predicted && ch.action != actionStore:
-				out.epoch = p.place &^ predictedIn
+				out.epoch = p.groupTier &^ predictedIn
 				p.bits &^= bit
-			case ch.action == actionRemove && slices.Contains(ch.places, p.place):
+			case ch.action == actionRemove && slices.Contains(ch.groupTiers, p.groupTier):
 				out.removed++
 				p.bits &^= bit
 			}
@@ -120,7 +120,7 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 	}
 	if ch.action != actionRemove && !out.held {
 		out.added = true
-		pairs = addBit(pairs, ch.place, word, bit)
+		pairs = addBit(pairs, ch.groupTier, word, bit)
 	}
 	c.pairs = pairs
 	return pairs, out
@@ -128,20 +128,20 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 
 // counting returns the slots of a pair that are not retired, 0 if it has expired.
 func (c *core) counting(p *pair, oldest uint32) uint64 {
-	if p.place&predictedIn != 0 {
+	if p.groupTier&predictedIn != 0 {
 		return c.slots.predicted(p, oldest)
 	}
 	return p.bits & c.slots.live[p.word]
 }
 
-// addBit adds a slot in a place.
-func addBit(pairs []pair, place, word uint32, bit uint64) []pair {
-	i, found := slices.BinarySearchFunc(pairs, pair{place: place, word: word}, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.word, b.word))
+// addBit adds a slot in a group and tier.
+func addBit(pairs []pair, groupTier, word uint32, bit uint64) []pair {
+	i, found := slices.BinarySearchFunc(pairs, pair{groupTier: groupTier, word: word}, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.groupTier, b.groupTier), cmp.Compare(a.word, b.word))
 	})
 	if found {
 		pairs[i].bits |= bit
 		return pairs
 	}
-	return slices.Insert(pairs, i, pair{place, word, bit})
+	return slices.Insert(pairs, i, pair{groupTier, word, bit})
 }

@@ -83,7 +83,7 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 			size += sizeOfSet(len(e.set.pairs))
 		}
 		for i, p := range e.set.pairs {
-			isSorted := i == 0 || e.set.pairs[i-1].place < p.place || e.set.pairs[i-1].place == p.place && e.set.pairs[i-1].word < p.word
+			isSorted := i == 0 || e.set.pairs[i-1].groupTier < p.groupTier || e.set.pairs[i-1].groupTier == p.groupTier && e.set.pairs[i-1].word < p.word
 			if p.bits == 0 || !isSorted || p.bits&^(c.slots.live[p.word]|c.slots.retired[p.word]) != 0 {
 				t.Fatalf("set %d: %+v", num, e.set)
 			}

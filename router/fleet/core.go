@@ -14,7 +14,7 @@ type core struct {
 	table  table
 	sets   setTable
 	slots  slotTable
-	places placeTable
+	tiers  tierTable
 	groups groupTable
 
 	memo     []memoEntry
@@ -31,7 +31,7 @@ type core struct {
 }
 
 func newCore(cfg *Config) *core {
-	c := &core{table: newTable(), places: newPlaceTable(), maxBytes: cfg.MaxBytes, memo: make([]memoEntry, memoLen)}
+	c := &core{table: newTable(), tiers: newTierTable(), maxBytes: cfg.MaxBytes, memo: make([]memoEntry, memoLen)}
 	c.sets = newSetTable(c.table.secret[0] ^ c.table.secret[1])
 	c.groups.init(cfg)
 	return c
@@ -39,7 +39,7 @@ func newCore(cfg *Config) *core {
 
 // bytes returns the memory of all that grows with blocks and holders.
 func (c *core) bytes() int64 {
-	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.slots.bytes() + c.places.bytes() +
+	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.slots.bytes() + c.tiers.bytes() +
 		int64(len(c.memo))*int64(unsafe.Sizeof(memoEntry{})) + int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
 }
 

@@ -7,7 +7,7 @@
 //
 //   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
 //   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
-//     ownership. place: a group and a tier. An entry is one block of one holder in one place, or predicted.
+//     ownership. An entry is one block of one holder in one group and tier, or predicted.
 //   - set: who holds a block where. Equal sets are one, which has a number.
 //   - record: a key and the number of its set. position: where a record is in the log.
 //   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
@@ -25,7 +25,7 @@
 //
 //	fleet.go, holder.go, result.go    the API
 //	log.go, table.go, sets.go         records, keys, sets
-//	slots.go, places.go, epochs.go    holders as bits; groups and tiers as numbers; predictions
+//	slots.go, media.go, epochs.go     holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
 //	work.go                           sweeping and compaction
 //	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
@@ -35,7 +35,7 @@
 // and asks the table only where they part. While the set stays the same nothing else is done. Where it changes, the
 // prefixes of the slots that it lacks end.
 //
-// A set is a list of pairs of a place and 64 slots. Holders with equal prefixes are in few sets, whatever their number:
+// A set is a list of pairs of a group and tier and 64 slots. Holders with equal prefixes are in few sets, whatever their number:
 // the memory of a block is that of its record and of its slot in the table.
 //
 // # What counts

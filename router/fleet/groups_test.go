@@ -165,12 +165,12 @@ func TestErrors(t *testing.T) {
 	store := func(tier events.Tier) error {
 		return h.Store(&events.Blocks{Tier: tier, Hashes: short}, make([]bool, 2))
 	}
-	require.ErrorIs(t, store(events.Tier{Medium: strings.Repeat("x", maxName+1)}), ErrPlaces)
-	require.ErrorIs(t, store(events.Tier{Medium: Predicted}), ErrPlaces)
+	require.ErrorIs(t, store(events.Tier{Medium: strings.Repeat("x", events.MaxName+1)}), events.ErrTiers)
+	require.ErrorIs(t, store(events.Tier{Medium: Predicted}), events.ErrTiers)
 	for i := range maxMedia {
 		require.NoError(t, store(events.Tier{Medium: string(rune('A' + i))}))
 	}
-	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), ErrPlaces)
+	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), events.ErrTiers)
 	require.NoError(t, f.Lookup(&r, short))
 	require.Len(t, r.Holders[0].Media, maxMedia)
 	checkCore(t, f)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/events"
@@ -16,15 +17,14 @@ type Holder struct {
 	id    ID
 
 	// Fleet.mu guards these.
-	index     uint32 // in Fleet.byName
-	slot      uint32
-	stale     bool
-	closed    bool
-	noGroup   bool     // it has stored blocks without a group, which are in group 0
-	places    []uint32 // where it has stored, since the last Clear
-	entries   int      // blocks by place
-	predicted epochCounts
-	next      uint32 // position behind the last block that was changed: where the next one of its chain may be
+	index      uint32 // in Fleet.byName
+	slot       uint32
+	stale      bool
+	closed     bool
+	groupTiers []uint32 // where it has stored, since the last Clear
+	entries    int      // blocks by group and tier
+	predicted  epochCounts
+	next       uint32 // position behind the last block that was changed: where the next one of its chain may be
 }
 
 var _ events.Holder = (*Holder)(nil)
@@ -51,11 +51,11 @@ func (h *Holder) count(oldest uint32) int {
 	return h.entries + h.predicted.count(max(oldest, h.fleet.core.slots.minimum(h.slot)))
 }
 
-// Store implements events.Holder. It fails with ErrFull, ErrGroup, ErrPlaces, ErrHashLen or ErrClosed, having stored
+// Store implements events.Holder. It fails with ErrFull, ErrGroup, events.ErrTiers, ErrHashLen or ErrClosed, having stored
 // some of the blocks. Blocks whose locality is REMOTE are another engine's and are ignored. Blocks without a group are
 // in group 0. The first blocks of a group tell its kind and block size, unless Config.Groups does. held may be nil.
 func (h *Holder) Store(b *events.Blocks, held []bool) error {
-	if b.Hashes.Len() == 0 || b.Tier.Locality == remote {
+	if b.Hashes.Len() == 0 || b.Tier.Locality == "REMOTE" {
 		return nil
 	}
 	if err := checkHashLen(b.Hashes.HashLen()); err != nil {
@@ -107,31 +107,27 @@ func (h *Holder) beginStore(b *events.Blocks) (*change, error) {
 	if err := c.groups.learn(b); err != nil {
 		return nil, err
 	}
-	num, err := h.findOrAddPlaceIn(c, place{max(b.Group, 0), b.Tier})
+	number, err := h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
 	if err != nil {
 		return nil, err
 	}
-	h.noGroup = h.noGroup || b.Group < 0
 	c.slots.list[h.slot].isUsed = true
-	return &change{action: actionStore, slot: h.slot, place: num, oldest: c.expire(f.epoch(f.cfg.now()))}, nil
+	return &change{action: actionStore, slot: h.slot, groupTier: number, oldest: c.expire(f.epoch(f.cfg.now()))}, nil
 }
 
-// findOrAddPlaceIn returns the number of a place in a core.
-func (h *Holder) findOrAddPlaceIn(c *core, at place) (uint32, error) {
-	t := &c.places
-	for _, num := range h.places {
-		if t.list[num] == at {
-			return num, nil
-		}
+// findOrAddTier returns the number of a group and tier where the holder has stored. It fails with events.ErrTiers.
+func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint32, error) {
+	if number, ok := t.Find(group, tier); ok && slices.Contains(h.groupTiers, number) {
+		return number, nil
 	}
-	if len(h.places) == maxHolderPlaces {
-		return 0, fmt.Errorf("%w: over %d", ErrPlaces, maxHolderPlaces)
+	if len(h.groupTiers) == events.MaxGroupTiers {
+		return 0, fmt.Errorf("fleet: %w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
 	}
-	num, err := t.findOrAdd(at)
+	number, err := t.findOrAdd(group, tier)
 	if err == nil {
-		h.places = append(h.places, num)
+		h.groupTiers = append(h.groupTiers, number)
 	}
-	return num, err
+	return number, err
 }
 
 // store changes blocks by actionStore or actionPredict, until an entry is one too many. It returns how many it has
@@ -194,7 +190,7 @@ func (h *Holder) account(out *outcome, ch *change) {
 	switch {
 	case !out.added:
 	case ch.action == actionPredict:
-		h.predicted.add(ch.place &^ predictedIn)
+		h.predicted.add(ch.groupTier &^ predictedIn)
 	default:
 		h.entries++
 	}
@@ -223,26 +219,23 @@ func (h *Holder) Remove(b *events.Blocks) error {
 	if err := checkHashLen(b.Hashes.HashLen()); err != nil {
 		return err
 	}
-	var places []uint32
+	var groupTiers []uint32
 	return h.fleet.inSteps(b.Hashes, true, func(_ int, part coordinator.Hashes) (int, error) {
 		if h.closed {
 			return 0, ErrClosed
 		}
-		places = h.matching(places[:0], b)
+		groupTiers = h.matching(groupTiers[:0], b)
 		f := h.fleet
-		ch := &change{action: actionRemove, slot: h.slot, places: places, oldest: f.core.expire(f.epoch(f.cfg.now()))}
+		ch := &change{action: actionRemove, slot: h.slot, groupTiers: groupTiers, oldest: f.core.expire(f.epoch(f.cfg.now()))}
 		return h.removeStep(part, ch)
 	})
 }
 
-// matching appends the places that a removal may mean. One that matches too much makes the holder hold too little,
-// which is the safe side.
+// matching appends the groups and tiers that a removal may mean.
 func (h *Holder) matching(dst []uint32, b *events.Blocks) []uint32 {
-	t := &h.fleet.core.places
-	for _, num := range h.places {
-		at := &t.list[num]
-		if (b.Group < 0 || at.group == b.Group || h.noGroup && at.group == 0) && sameTier(&at.tier, &b.Tier) {
-			dst = append(dst, num)
+	for _, number := range h.groupTiers {
+		if h.fleet.core.tiers.At(number).Matches(b.Group, &b.Tier) {
+			dst = append(dst, number)
 		}
 	}
 	return dst
@@ -291,11 +284,11 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 		c, epoch := f.core, f.epoch(f.cfg.now())
 		oldest := c.expire(epoch)
 		if epoch < max(oldest, c.slots.minimum(h.slot)) {
-			return 0, fmt.Errorf("%w: events have taken the place of predictions", ErrFull)
+			return 0, fmt.Errorf("%w: events need the memory of predictions", ErrFull)
 		}
 		c.firstPredicted, c.lastPredicted = min(cmp.Or(c.firstPredicted, epoch), epoch), max(c.lastPredicted, epoch)
 		c.slots.list[h.slot].isUsed = true
-		ch := &change{action: actionPredict, slot: h.slot, place: predictedIn | epoch, oldest: oldest}
+		ch := &change{action: actionPredict, slot: h.slot, groupTier: predictedIn | epoch, oldest: oldest}
 		return h.store(part, ch, nil)
 	})
 }
@@ -319,7 +312,7 @@ func (h *Holder) clear() {
 	}
 	c.slots.retire(h.slot)
 	h.slot = c.slots.alloc(h)
-	h.places, h.noGroup, h.entries, h.predicted = h.places[:0], false, 0, epochCounts{}
+	h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
 }
 
 // IsStale reports whether the holder counts for nothing but what is predicted.

@@ -105,7 +105,7 @@ func (q *Query) addFull(words []uint64, set *holderSet) {
 
 // isOfGroup reports whether a pair is of a store group. What is predicted is of all.
 func (q *Query) isOfGroup(p *pair, group int) bool {
-	return p.place&predictedIn != 0 || int(q.rules.storeGroups[q.core.places.list[p.place].group]) == group
+	return p.groupTier&predictedIn != 0 || int(q.rules.storeGroups[q.core.tiers.groupOf(p)]) == group
 }
 
 // findHits finds out the prefix of holders that may have one, by the rules of the groups, and sets the ends to them. It
@@ -228,17 +228,17 @@ func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
 	word, bit := slot/64, uint64(1)<<(slot%64)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.place&predictedIn == 0 || q.counting(p)&bit == 0 {
+		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p)&bit == 0 {
 			continue
 		}
-		number := q.core.places.mediumOf(p)
+		number := q.core.tiers.mediumOf(p)
 		if medium < 0 {
 			q.hybrid.media[number/64] |= 1 << (number % 64)
 		} else if int(number) != medium {
 			continue
 		}
-		if p.place&predictedIn == 0 {
-			q.addBits(int(q.rules.storeGroups[q.core.places.list[p.place].group]), from, to)
+		if p.groupTier&predictedIn == 0 {
+			q.addBits(int(q.rules.storeGroups[q.core.tiers.groupOf(p)]), from, to)
 			continue
 		}
 		for g := range q.hybrid.presence.Bits {

@@ -20,7 +20,7 @@ func (f *Fleet) Load(r io.Reader) error {
 		return err
 	}
 	l := loader{fleet: f, core: newCore(&f.cfg), in: newContentReader(r)}
-	for _, read := range []func(){l.readConfig, l.readHolders, l.readPlaces, l.readSets, l.readRecords, l.in.end, l.finish} {
+	for _, read := range []func(){l.readConfig, l.readHolders, l.readTiers, l.readSets, l.readRecords, l.in.end, l.finish} {
 		if read(); l.in.err != nil {
 			return l.in.err
 		}
@@ -70,7 +70,7 @@ func (l *loader) readConfig() {
 	}
 	specs := make([]groupSpec, in.int(maxGroups))
 	for i := range specs {
-		specs[i] = groupSpec{seen: in.bool(), blockSize: int64(in.int(maxBlockSize)), single: in.bool(), kind: in.text(maxName), window: int64(in.int(math.MaxInt32))}
+		specs[i] = groupSpec{seen: in.bool(), blockSize: int64(in.int(maxBlockSize)), single: in.bool(), kind: in.text(events.MaxName), window: int64(in.int(math.MaxInt32))}
 	}
 	if in.err == nil && cfg.Groups == nil {
 		if err := l.core.groups.setSpecs(specs); err != nil {
@@ -90,7 +90,6 @@ func (l *loader) readHolders() {
 	for range n {
 		h := &Holder{fleet: l.fleet, stale: true}
 		h.id = ID{Engine: in.text(maxEngine), Rank: unzigzag(in.number(anyNumber))}
-		h.noGroup = in.bool()
 		if seen[h.id] {
 			in.fail("it has two holders %q, rank %d", h.id.Engine, h.id.Rank)
 		}
@@ -103,18 +102,19 @@ func (l *loader) readHolders() {
 	}
 }
 
-func (l *loader) readPlaces() {
+func (l *loader) readTiers() {
 	in := l.in
-	for range in.int(maxPlaces) {
-		at := place{group: in.int(maxGroups - 1), tier: events.Tier{Medium: in.text(maxName), Locality: in.text(maxName), Ownership: in.text(maxName)}}
+	for range in.int(maxGroupTiers) {
+		group := in.int(maxGroups) + events.NoGroup
+		tier := events.Tier{Medium: in.text(events.MaxName), Locality: in.text(events.MaxName), Ownership: in.text(events.MaxName)}
 		if in.err != nil {
 			return
 		}
-		before := len(l.core.places.list)
-		if _, err := l.core.places.findOrAdd(at); err != nil || len(l.core.places.list) == before {
-			in.fail("place %d", before)
+		before := l.core.tiers.Len()
+		if _, err := l.core.tiers.findOrAdd(group, &tier); err != nil || l.core.tiers.Len() == before {
+			in.fail("group and tier %d", before)
 		}
-		if err := l.core.groups.learn(&events.Blocks{Group: at.group}); err != nil {
+		if err := l.core.groups.learn(&events.Blocks{Group: group}); err != nil {
 			in.fail("%v", err)
 		}
 	}
@@ -125,7 +125,7 @@ func (l *loader) readSets() {
 	for range in.number(math.MaxUint32) {
 		pairs := c.pairs[:0]
 		for range in.number(math.MaxUint32) {
-			p := pair{place: uint32(in.number(math.MaxUint32)), word: uint32(in.number(math.MaxUint32)), bits: in.fixed()}
+			p := pair{groupTier: uint32(in.number(math.MaxUint32)), word: uint32(in.number(math.MaxUint32)), bits: in.fixed()}
 			if in.err != nil || !l.isValid(p, pairs) {
 				in.fail("set %d is wrong", len(l.sets))
 				return
@@ -157,14 +157,14 @@ func (l *loader) readSets() {
 // isValid reports whether a pair may come behind others.
 func (l *loader) isValid(p pair, before []pair) bool {
 	n := uint64(len(l.holders))
-	if p.bits == 0 || int(p.place) >= len(l.core.places.list) || uint64(p.word)*64+uint64(bits.Len64(p.bits)) > n {
+	if p.bits == 0 || int(p.groupTier) >= l.core.tiers.Len() || uint64(p.word)*64+uint64(bits.Len64(p.bits)) > n {
 		return false
 	}
 	if len(before) == 0 {
 		return true
 	}
 	last := before[len(before)-1]
-	return last.place < p.place || last.place == p.place && last.word < p.word
+	return last.groupTier < p.groupTier || last.groupTier == p.groupTier && last.word < p.word
 }
 
 func (l *loader) readRecords() {
@@ -233,7 +233,8 @@ func (l *loader) count(p *pair, blocks int) {
 		h := l.holders[p.word*64+uint32(bits.TrailingZeros64(slots))]
 		h.entries += blocks
 		l.core.slots.list[h.slot].isUsed = true
-		if _, err := h.findOrAddPlaceIn(l.core, l.core.places.list[p.place]); err != nil {
+		at := l.core.tiers.At(p.groupTier)
+		if _, err := h.findOrAddTier(&l.core.tiers, at.Group, &at.Tier); err != nil {
 			l.in.fail("%v", err)
 		}
 	}

@@ -61,9 +61,8 @@ func TestLoadOfEqualSets(t *testing.T) {
 	w.number(1) // holders
 	w.text("engine")
 	w.number(0)
-	w.bool(false)
-	w.number(1) // places
-	w.number(0)
+	w.number(1) // groups and tiers
+	w.number(1)
 	for _, name := range []string{"GPU", "", ""} {
 		w.text(name)
 	}

@@ -17,16 +17,10 @@ import (
 	"github.com/hitline/hitline/router/events"
 )
 
-// modelPlace is a place of a block in the model.
-type modelPlace struct {
-	group int
-	tier  events.Tier
-}
-
 // modelEntry is what a holder has of one hash.
 type modelEntry struct {
 	holder      *modelHolder
-	places      []modelPlace
+	tiers       []events.GroupTier
 	isPredicted bool
 	predicted   time.Time // when
 }
@@ -35,7 +29,6 @@ type modelEntry struct {
 type modelHolder struct {
 	id      ID
 	stale   bool
-	noGroup bool
 	entries map[int]*modelEntry // by number of a hash
 
 	// present has a bit for each hash of a query that the holder has in a group and a medium; the last medium is all
@@ -72,16 +65,16 @@ func (m *model) clear(h *modelHolder) {
 	for hash := range h.entries {
 		m.byHash[hash] = slices.DeleteFunc(m.byHash[hash], func(e *modelEntry) bool { return e.holder == h })
 	}
-	h.entries, h.noGroup = map[int]*modelEntry{}, false
+	h.entries = map[int]*modelEntry{}
 }
 
 func (m *model) remove(h *modelHolder, group int, tier events.Tier, hash int) {
 	match := func(a, b string) bool { return a == "" || b == "" || a == b }
 	e := m.entry(h, hash)
 	e.isPredicted = false
-	e.places = slices.DeleteFunc(e.places, func(at modelPlace) bool {
-		groups := group == events.NoGroup || group == at.group || at.group == 0 && h.noGroup
-		return groups && match(at.tier.Medium, tier.Medium) && match(at.tier.Locality, tier.Locality) && match(at.tier.Ownership, tier.Ownership)
+	e.tiers = slices.DeleteFunc(e.tiers, func(at events.GroupTier) bool {
+		groups := group == events.NoGroup || group == at.Group || at.Group == events.NoGroup
+		return groups && match(at.Tier.Medium, tier.Medium) && match(at.Tier.Locality, tier.Locality) && match(at.Tier.Ownership, tier.Ownership)
 	})
 }
 
@@ -107,9 +100,9 @@ func (m *model) fill(e *modelEntry, at int) {
 	if h.stale {
 		return
 	}
-	for _, place := range e.places {
-		h.present[place.group][slices.Index(oracleMedia, place.tier.Medium)] |= 1 << at
-		h.present[place.group][all] |= 1 << at
+	for _, g := range e.tiers {
+		h.present[max(0, g.Group)][slices.Index(oracleMedia, g.Tier.Medium)] |= 1 << at
+		h.present[max(0, g.Group)][all] |= 1 << at
 	}
 }
 
@@ -203,7 +196,7 @@ func (m *model) answer(hashes []int) []Prefix {
 func (m *model) entries(h *modelHolder) int {
 	n := 0
 	for _, e := range h.entries {
-		if n += len(e.places); m.counts(e) {
+		if n += len(e.tiers); m.counts(e) {
 			n++
 		}
 	}
@@ -431,13 +424,12 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 		require.Equal(o.t, want, held)
 		return
 	}
-	m.noGroup = m.noGroup || b.Group < 0
-	at := modelPlace{max(0, b.Group), b.Tier}
-	o.model.seen[at.group] = true
+	at := events.GroupTier{Group: b.Group, Tier: b.Tier}
+	o.model.seen[max(0, b.Group)] = true
 	for i, hash := range hashes {
 		e := o.model.entry(m, hash)
-		if want[i] = slices.Contains(e.places, at); !want[i] {
-			e.places = append(e.places, at)
+		if want[i] = slices.Contains(e.tiers, at); !want[i] {
+			e.tiers = append(e.tiers, at)
 		}
 	}
 	require.Equal(o.t, want, held)
@@ -517,7 +509,7 @@ func (o *oracle) check() {
 	for _, m := range o.model.holders {
 		entries += o.model.entries(m)
 		for hash, e := range m.entries {
-			if len(e.places) > 0 || o.model.counts(e) {
+			if len(e.tiers) > 0 || o.model.counts(e) {
 				blocks[hash] = true
 			}
 		}

@@ -11,19 +11,19 @@ import (
 // A block counts if it was held at some moment between Begin and End. A holder that was cleared, closed or stale
 // meanwhile counts for nothing but what is predicted.
 type Query struct {
-	fleet    *Fleet
-	core     *core
-	rules    *rules
-	version  uint64 // slots that were retired, or became fresh, later do not count
-	places   uint32 // numbers of places from here on are of groups that rules may not know
-	oldest   uint32 // first epoch that counts
-	hashLen  int
-	at       int    // byte of a hash where its short form begins
-	n        uint32 // hashes so far
-	finished bool   // no further hash can change the answer
-	work     int    // see Work
-	ending   bool   // by the rules of groups: order has the slots whose hits are found
-	found    int    // how many of them have their hit
+	fleet      *Fleet
+	core       *core
+	rules      *rules
+	version    uint64 // slots that were retired, or became fresh, later do not count
+	groupTiers uint32 // those from this number on are of groups that rules may not know
+	oldest     uint32 // first epoch that counts
+	hashLen    int
+	at         int    // byte of a hash where its short form begins
+	n          uint32 // hashes so far
+	finished   bool   // no further hash can change the answer
+	work       int    // see Work
+	ending     bool   // by the rules of groups: order has the slots whose hits are found
+	found      int    // how many of them have their hit
 
 	scan   scan
 	ends   []uint64 // where prefixes end; see packEnd
@@ -67,7 +67,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	defer f.mu.RUnlock()
 	c := f.core
 	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, c.groups.rules, c.slots.version, c.oldestAt(now)
-	q.places = uint32(len(c.places.list))
+	q.groupTiers = uint32(c.tiers.Len())
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
 	q.work, q.ending = 0, false
@@ -175,7 +175,7 @@ const allMedia = 0
 
 func (s *scan) begin(c *core) {
 	s.alive, s.begun = s.alive[:0], false
-	s.words, s.media = uint32(len(c.slots.live)), uint16(len(c.places.media)+1)
+	s.words, s.media = uint32(len(c.slots.live)), uint16(len(c.tiers.media)+1)
 	n := int(s.words) * int(s.media)
 	s.seen = slices.Grow(s.seen[:0], n)[:n]
 }
@@ -186,7 +186,7 @@ func (q *Query) intersect(set *holderSet) {
 	q.work += setWork + 2*len(set.pairs) + len(s.alive)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		medium := uint16(c.places.mediumOf(p)) + 1
+		medium := uint16(c.tiers.mediumOf(p)) + 1
 		if p.word >= s.words || !q.knows(p) {
 			continue
 		}
@@ -202,20 +202,22 @@ func (q *Query) intersect(set *holderSet) {
 	}
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		medium := uint16(c.places.mediumOf(p)) + 1
+		medium := uint16(c.tiers.mediumOf(p)) + 1
 		if p.word < s.words && q.knows(p) {
 			s.seen[p.word], s.seen[uint32(medium)*s.words+p.word] = 0, 0
 		}
 	}
 }
 
-// knows reports whether a place was there when the query began, or is predicted. A group that was learned later is not
+// knows reports whether a group and tier were known when the query began, or is predicted. A group that was learned later is not
 // what rules are about, and its medium may be new, too.
-func (q *Query) knows(p *pair) bool { return p.place < q.places || p.place&predictedIn != 0 }
+func (q *Query) knows(p *pair) bool {
+	return p.groupTier < q.groupTiers || p.groupTier&predictedIn != 0
+}
 
 // counting returns the slots of a pair that count.
 func (q *Query) counting(p *pair) uint64 {
-	if p.place&predictedIn != 0 {
+	if p.groupTier&predictedIn != 0 {
 		return q.core.slots.predicted(p, q.oldest)
 	}
 	return p.bits & q.core.slots.fresh[p.word]
@@ -226,7 +228,7 @@ func (q *Query) beginAlive(set *holderSet) {
 	s := &q.scan
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		medium := uint16(q.core.places.mediumOf(p)) + 1
+		medium := uint16(q.core.tiers.mediumOf(p)) + 1
 		if p.word >= s.words || !q.knows(p) {
 			continue
 		}

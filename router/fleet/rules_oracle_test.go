@@ -20,7 +20,7 @@ import (
 	"github.com/hitline/hitline/router/events"
 )
 
-// plainBlock is a block in a place. plainHolder is what a holder has: plain maps.
+// plainBlock is a block in a group and tier. plainHolder is what a holder has: plain maps.
 type plainBlock struct {
 	group int
 	tier  events.Tier
@@ -31,7 +31,6 @@ type plainHolder struct {
 	h         *Holder
 	blocks    map[plainBlock]bool
 	predicted map[uint64]int // epoch by key
-	noGroup   bool
 	stale     bool
 	full      int // epoch in which nothing more can be predicted, -1: none
 }
@@ -212,7 +211,7 @@ func (p *plainFleet) step() {
 		m.h.Clear()
 		clear(m.blocks)
 		clear(m.predicted)
-		m.noGroup, m.full = false, -1
+		m.full = -1
 	case n < 88:
 		m.stale = !m.stale
 		m.h.SetStale(m.stale)
@@ -236,9 +235,8 @@ func (p *plainFleet) storeBlocks(m *plainHolder) {
 		require.NoError(p.t, err)
 		return
 	}
-	m.noGroup = m.noGroup || b.Group < 0
 	for i, k := range keys {
-		at := plainBlock{max(0, b.Group), b.Tier, k}
+		at := plainBlock{b.Group, b.Tier, k}
 		if !m.blocks[at] && !p.makeRoom(m, true) {
 			require.ErrorIs(p.t, err, events.ErrFull)
 			return
@@ -257,7 +255,7 @@ func (p *plainFleet) removeBlocks(m *plainHolder) {
 	require.NoError(p.t, m.h.Remove(&b))
 	same := func(a, b string) bool { return a == "" || b == "" || a == b }
 	for at := range m.blocks {
-		if slices.Contains(keys, at.key) && (b.Group < 0 || b.Group == at.group || m.noGroup && at.group == 0) &&
+		if slices.Contains(keys, at.key) && (b.Group < 0 || b.Group == at.group || at.group < 0) &&
 			same(at.tier.Medium, b.Tier.Medium) && same(at.tier.Locality, b.Tier.Locality) && same(at.tier.Ownership, b.Tier.Ownership) {
 			delete(m.blocks, at)
 		}
@@ -289,7 +287,7 @@ func (p *plainFleet) hit(m *plainHolder, keys []uint64, medium string) int64 {
 	held := map[plainBlock]bool{}
 	for at := range m.blocks {
 		if !m.stale && (medium == "*" || medium == at.tier.Medium) {
-			held[plainBlock{group: at.group, key: at.key}] = true
+			held[plainBlock{group: max(0, at.group), key: at.key}] = true
 		}
 	}
 	pres := coordinator.Presence{NumHashes: len(keys), Bits: make([][]uint64, p.rules.NumGroups())}

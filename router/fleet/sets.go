@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// pair says that 64 slots hold a block in one place: bit i is slot 64*word + i.
+// pair says that 64 slots hold a block in one group and tier: bit i is slot 64*word + i.
 type pair struct {
-	place uint32 // number of a place, or predictedIn and an epoch
-	word  uint32
-	bits  uint64
+	groupTier uint32 // number of a group and tier, or predictedIn and an epoch
+	word      uint32
+	bits      uint64
 }
 
-// predictedIn marks the place of a pair as predicted: the other bits are the epoch.
+// predictedIn marks the group and tier of a pair as predicted: the other bits are the epoch.
 const predictedIn = 1 << 31
 
 // holderSet is who holds a block where. It is immutable once it is in a setTable, so a query may go on using it
@@ -21,7 +21,7 @@ type holderSet struct {
 	num   uint32 // canonical number
 	id    uint64 // no other set has or had it
 	hash  uint64
-	pairs []pair // by place and word; no bits are 0
+	pairs []pair // by groupTier and word; no bits are 0
 }
 
 // setEntry is a set number. Several numbers may have one set after slots were swept: one of them is its canonical
@@ -91,7 +91,7 @@ func (t *setTable) hash(pairs []pair) uint64 {
 	h := t.secret
 	for i := range pairs {
 		p := &pairs[i]
-		hi, lo := bits.Mul64(h^(uint64(p.place)<<32|uint64(p.word)), 0x9E3779B97F4A7C15|t.secret&^1)
+		hi, lo := bits.Mul64(h^(uint64(p.groupTier)<<32|uint64(p.word)), 0x9E3779B97F4A7C15|t.secret&^1)
 		h = hi ^ lo
 		hi, lo = bits.Mul64(h^p.bits, 0xD6E8FEB86659FD93)
 		h = hi ^ lo

@@ -111,7 +111,7 @@ func (t *slotTable) setMinimum(num, epoch uint32) {
 
 // predicted returns those slots of a predicted pair that count, if epochs before oldest do not.
 func (t *slotTable) predicted(p *pair, oldest uint32) uint64 {
-	epoch := p.place &^ predictedIn
+	epoch := p.groupTier &^ predictedIn
 	if epoch < oldest || int(p.word) >= len(t.live) {
 		return 0
 	}

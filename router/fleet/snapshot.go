@@ -4,7 +4,8 @@ import (
 	"errors"
 	"io"
 	"math/bits"
-	"slices"
+
+	"github.com/hitline/hitline/router/events"
 )
 
 // Errors of Load.
@@ -22,16 +23,11 @@ type Snapshot struct {
 	blockSize  int
 	firstBytes bool
 	specs      []groupSpec
-	places     []place
-	holders    []snapshotHolder
+	tiers      []events.GroupTier
+	holders    []ID
 	index      []int32 // of the holder of a slot, -1 if there is none
 	sets       []*holderSet
 	segments   []snapshotSegment
-}
-
-type snapshotHolder struct {
-	id      ID
-	noGroup bool
 }
 
 // snapshotSegment has records, with the index of their set.
@@ -62,9 +58,12 @@ func (f *Fleet) Snapshot() *Snapshot {
 	if c != f.core {
 		return s // all holders were closed
 	}
-	s.specs, s.places = c.groups.specs, slices.Clone(c.places.list)
+	s.specs = c.groups.specs
+	for number := range c.tiers.Len() {
+		s.tiers = append(s.tiers, *c.tiers.At(uint32(number)))
+	}
 	for i, h := range f.byName {
-		s.holders = append(s.holders, snapshotHolder{h.id, h.noGroup})
+		s.holders = append(s.holders, h.id)
 		s.index[h.slot] = int32(i)
 	}
 	return s
@@ -124,9 +123,9 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 //
 //	block size, whether keys are first bytes
 //	groups, then of each: seen, block size, single, kind, window
-//	holders, then of each: instance, rank, whether it has stored without a group
-//	places, then of each: group, medium, locality, ownership
-//	sets, then of each: pairs, then of each: place, word, bits (8 bytes); bit i of a word is holder 64*word + i
+//	holders, then of each: instance, rank
+//	groups and tiers, then of each: group + 1, medium, locality, ownership
+//	sets, then of each: pairs, then of each: number of the group and tier, word, bits (8 bytes); bit i of a word is holder 64*word + i
 //	runs: length, set, keys (8 bytes each)
 //	0
 func (s *Snapshot) write(f *contentWriter) {
@@ -143,16 +142,15 @@ func (s *Snapshot) write(f *contentWriter) {
 	}
 	f.number(uint64(len(s.holders)))
 	for i := range s.holders {
-		f.text(s.holders[i].id.Engine)
-		f.number(zigzag(s.holders[i].id.Rank))
-		f.bool(s.holders[i].noGroup)
+		f.text(s.holders[i].Engine)
+		f.number(zigzag(s.holders[i].Rank))
 	}
-	f.number(uint64(len(s.places)))
-	for i := range s.places {
-		f.number(uint64(s.places[i].group))
-		f.text(s.places[i].tier.Medium)
-		f.text(s.places[i].tier.Locality)
-		f.text(s.places[i].tier.Ownership)
+	f.number(uint64(len(s.tiers)))
+	for i := range s.tiers {
+		f.number(uint64(s.tiers[i].Group - events.NoGroup))
+		f.text(s.tiers[i].Tier.Medium)
+		f.text(s.tiers[i].Tier.Locality)
+		f.text(s.tiers[i].Tier.Ownership)
 	}
 	s.writeRecords(f, s.writeSets(f))
 }
@@ -172,7 +170,7 @@ func (s *Snapshot) writeSets(f *contentWriter) []int64 {
 	for _, pairs := range contents {
 		f.number(uint64(len(pairs)))
 		for _, p := range pairs {
-			f.number(uint64(p.place))
+			f.number(uint64(p.groupTier))
 			f.number(uint64(p.word))
 			f.fixed(p.bits)
 		}
@@ -184,14 +182,14 @@ func (s *Snapshot) writeSets(f *contentWriter) []int64 {
 func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.place&predictedIn != 0 {
+		if p.groupTier&predictedIn != 0 {
 			break // they come last
 		}
 		for slots := p.bits; slots != 0; slots &= slots - 1 {
 			slot := p.word*64 + uint32(bits.TrailingZeros64(slots))
 			if int(slot) < len(s.index) && s.index[slot] >= 0 {
 				index := uint32(s.index[slot])
-				pairs = addBit(pairs, p.place, index/64, 1<<(index%64))
+				pairs = addBit(pairs, p.groupTier, index/64, 1<<(index%64))
 			}
 		}
 	}

@@ -43,7 +43,6 @@ func (o *oracle) reload() {
 		h := o.fleet.Get(id)
 		require.NotNil(o.t, h)
 		require.True(o.t, h.stale)
-		require.Equal(o.t, m.noGroup, h.noGroup)
 		h.SetStale(m.stale)
 		o.holders[id] = h
 	}
@@ -126,15 +125,15 @@ func TestLoadErrors(t *testing.T) {
 
 // Content that no fleet writes is refused, though its checksums are right.
 func TestLoadRefusesWrongContent(t *testing.T) {
-	head := []byte{16, 0, 1, 1, 16, 0, 0, 0, 1, 1, 'a', 2, 0, 1, 0, 3, 'G', 'P', 'U', 0, 0}
-	set := []byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} // one set of one pair: place 0, word 0, holder 0
+	head := []byte{16, 0, 1, 1, 16, 0, 0, 0, 1, 1, 'a', 2, 1, 1, 3, 'G', 'P', 'U', 0, 0}
+	set := []byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} // one set of one pair: group and tier 0, word 0, holder 0
 	block := []byte{1, 0, 1, 2, 3, 4, 5, 6, 7, 8}
 	for name, content := range map[string][]byte{
 		"right":          slices.Concat(head, set, block, []byte{0}),
 		"block twice":    slices.Concat(head, set, block, block, []byte{0}),
 		"no such set":    slices.Concat(head, set, []byte{1, 1}, block[2:], []byte{0}),
 		"no such holder": slices.Concat(head, set[:11], []byte{2}, block, []byte{0}),
-		"no such place":  slices.Concat(head, []byte{1, 1, 1}, set[3:], block, []byte{0}),
+		"no such tier":   slices.Concat(head, []byte{1, 1, 1}, set[3:], block, []byte{0}),
 		"empty pair":     slices.Concat(head, set[:11], []byte{0}, block, []byte{0}),
 		"empty set":      slices.Concat(head, []byte{1, 0}, block, []byte{0}),
 		"equal pairs":    slices.Concat(head, []byte{1, 2}, set[2:], set[2:], block, []byte{0}),

@@ -114,7 +114,7 @@ func (t *table) growth(key uint64) int64 {
 	return bucketBytes
 }
 
-// canInsert reports whether key has a place, after any growth. Sums spread evenly, so this fails only if there
+// canInsert reports whether key fits in, after any growth. Sums spread evenly, so this fails only if there
 // are about as many keys as positions.
 func (t *table) canInsert(key uint64) bool {
 	b := t.bucket(t.sum(key))
