@@ -73,8 +73,6 @@ func compareEvent(fields map[string]json.RawMessage, e *Event) error {
 		"tier":              Tier{f.text("medium"), f.text("locality"), f.text("ownership")},
 		"lora_name":         f.text("lora_name"),
 		"cache_salt":        f.text("cache_salt"),
-		"session_id":        f.text("session_id"),
-		"lora_id":           f.integer("lora_id", -1),
 		"spec_kind":         f.text("kv_cache_spec_kind"),
 		"sliding_window":    f.integer("kv_cache_spec_sliding_window", -1),
 		"extra_keys":        f.value("extra_keys"),
@@ -90,8 +88,6 @@ func compareEvent(fields map[string]json.RawMessage, e *Event) error {
 		"tier":              e.Tier,
 		"lora_name":         e.LoRAName,
 		"cache_salt":        e.CacheSalt,
-		"session_id":        e.SessionID,
-		"lora_id":           e.LoRAID,
 		"spec_kind":         e.SpecKind,
 		"sliding_window":    e.SlidingWindow,
 		"extra_keys":        nilIfError(e.ExtraKeys()),
@@ -109,14 +105,15 @@ func compareEvent(fields map[string]json.RawMessage, e *Event) error {
 	return nil
 }
 
+// errNotUint32 stands for token ids that do not fit into 32 bits.
+const errNotUint32 = "token ids do not fit"
+
 // tokenIDs returns the token ids as JSON has them: pairs if they are bigrams.
 func tokenIDs(e *Event) any {
 	ids, err := e.TokenIDs(nil)
 	switch {
-	case errors.Is(err, ErrTokenID):
-		return ErrTokenID.Error()
 	case err != nil:
-		return err.Error()
+		return errNotUint32
 	case !e.Bigrams:
 		return append([]uint32{}, ids...)
 	}
@@ -223,7 +220,7 @@ func (f fieldsOf) tokenIDs() any {
 	ids := f.list("token_ids")
 	for _, id := range flatten(ids) {
 		if n, err := id.(json.Number).Int64(); err != nil || n > math.MaxUint32 {
-			return ErrTokenID.Error()
+			return errNotUint32
 		}
 	}
 	return append([]any{}, ids...)

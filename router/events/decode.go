@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,65 +11,69 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// ErrPayload is wrapped by the errors of Decode and of the accessors of Event.
+// ErrPayload is wrapped by the errors of Decode and of the methods of Event.
 var ErrPayload = errors.New("events: not a batch of KV events")
 
 const (
 	maxHashLen = 64      // bytes of one block hash; SHA-512 has 64
 	maxHashes  = 1 << 22 // of one event: 64 million tokens in blocks of 16
+	maxTexts   = 1024    // strings that a Decoder keeps
 )
 
 // Decoder decodes payloads. Its zero value is ready. One goroutine at a time.
 //
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
-// order. It skips unknown keys, and array elements beyond those it knows. A known key that comes
-// twice in an event is an error, and so are bytes after the batch. Arrays and maps may be 16 deep,
-// and an event may have 4 million hashes of at most 64 bytes. Memory is taken for what a payload
-// has, not for the lengths that it claims.
+// order. It skips unknown keys, and array elements beyond those it knows. Bytes after the batch are
+// an error. Values may have arrays and maps 13 deep, and an event 4 million hashes of at most 64
+// bytes. Memory is taken for what a payload has, not for the lengths that it claims.
 type Decoder struct {
-	event  Event
-	hashes []byte // of the event, joined
-	parent []byte
-	names  interner
+	event     Event
+	hasHashes bool   // the event names hashes, if only none
+	hashes    []byte // of the event, joined
+	parent    []byte
+	texts     map[string]string // strings that repeat are not allocated anew
 }
 
 // Decode calls each for the events of a payload, in order. Event and its slices are borrowed:
 // they are valid until each returns; its strings stay valid. It fails with an ErrPayload that
-// names the event and its field, possibly after some calls, or with the error of each.
+// names the event and its key, possibly after some calls, or with the error of each.
 func (d *Decoder) Decode(payload []byte, each func(*Event) error) (Batch, error) {
 	batch := Batch{Rank: -1}
-	n, b, err := readArrayHeader(payload)
+	malformed := func(what string, err error) (Batch, error) {
+		return batch, fmt.Errorf("%w: %s: %w", ErrPayload, what, err)
+	}
+	n, b, err := elements(msgp.ReadArrayHeaderBytes(payload))
 	if err == nil && n < 2 {
 		err = fmt.Errorf("%d elements, want a time and events", n)
 	}
 	if err != nil {
-		return batch, fmt.Errorf("%w: batch: %w", ErrPayload, err)
+		return malformed("batch", err)
 	}
 	if batch.Time, b, err = readTime(b); err != nil {
-		return batch, fmt.Errorf("%w: time: %w", ErrPayload, err)
+		return malformed("time", err)
 	}
-	numEvents, b, err := readArrayHeader(b)
+	numEvents, b, err := elements(msgp.ReadArrayHeaderBytes(b))
 	if err != nil {
-		return batch, fmt.Errorf("%w: events: %w", ErrPayload, err)
+		return malformed("events", err)
 	}
 	for i := range numEvents {
 		if b, err = d.decodeEvent(b); err != nil {
-			return batch, fmt.Errorf("%w: event %d: %w", ErrPayload, i, err)
+			return malformed(fmt.Sprintf("event %d", i), err)
 		}
 		if err := each(&d.event); err != nil {
 			return batch, err
 		}
 	}
 	if n > 2 {
-		rank, rest, err := readOptional(b, -1, 0, math.MaxInt32)
-		if err != nil {
-			return batch, fmt.Errorf("%w: rank: %w", ErrPayload, err)
+		var rank int64
+		if rank, b, err = readInt(b, -1, math.MaxInt32); err != nil {
+			return malformed("rank", err)
 		}
-		batch.Rank, b = int(rank), rest
+		batch.Rank = int(rank)
 	}
-	for range max(n, 3) - 3 {
-		if b, err = skip(b, maxDepth-1); err != nil {
-			return batch, fmt.Errorf("%w: batch: %w", ErrPayload, err)
+	for i := 3; i < n; i++ {
+		if b, err = skip(b, maxDepth); err != nil {
+			return malformed("batch", err)
 		}
 	}
 	if len(b) > 0 {
@@ -78,75 +83,69 @@ func (d *Decoder) Decode(payload []byte, each func(*Event) error) (Batch, error)
 }
 
 // decodeEvent reads one event into d.event.
-func (d *Decoder) decodeEvent(b []byte) ([]byte, error) {
-	d.event = Event{Group: NoGroup, LoRAID: -1, SlidingWindow: -1}
+func (d *Decoder) decodeEvent(b []byte) (rest []byte, err error) {
+	d.event, d.hasHashes = Event{Group: NoGroup, SlidingWindow: -1}, false
 	if msgp.NextType(b) == msgp.ArrayType {
-		return d.decodeArray(b)
+		rest, err = d.decodeArray(b)
+	} else {
+		rest, err = d.decodeMap(b)
 	}
-	return d.decodeMap(b)
+	if err == nil && d.event.hasBlocks() && !d.hasHashes {
+		err = errors.New("block_hashes: missing")
+	}
+	return rest, err
 }
 
-// The fields of an event in the order of its elements, for engines that send arrays: vLLM up to
-// 0.23, SGLang up to 0.5.19. Both have the same order up to the medium, where SGLang's end; its
-// 0.5.18 and 0.5.19 may add a map in the place of vLLM's lora_name, see readMetadata.
+// The keys of the elements of an event, for engines that send arrays: vLLM up to 0.23, SGLang up
+// to 0.5.19. Both have the same order up to the medium, where SGLang's end; its 0.5.18 and 0.5.19
+// may add a map in the place of vLLM's lora_name, see readMetadata.
 var (
-	storedFields = []field{
-		fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName,
-		fieldExtraKeys, fieldGroup, fieldSpecKind, fieldWindow,
-	}
-	removedFields = []field{fieldHashes, fieldMedium, fieldGroup}
+	storedKeys = bytes.Fields([]byte("block_hashes parent_block_hash token_ids block_size lora_id medium lora_name " +
+		"extra_keys group_idx kv_cache_spec_kind kv_cache_spec_sliding_window"))
+	removedKeys = bytes.Fields([]byte("block_hashes medium group_idx"))
 )
 
 // decodeArray reads an event that is an array, headed by its type.
 func (d *Decoder) decodeArray(b []byte) ([]byte, error) {
-	n, b, err := readArrayHeader(b)
-	if err != nil {
-		return nil, err
+	n, b, err := elements(msgp.ReadArrayHeaderBytes(b))
+	if err == nil && n == 0 {
+		err = errors.New("an empty array")
 	}
-	if n == 0 {
-		return nil, errors.New("an empty array")
+	if err == nil {
+		b, err = d.readKind(b)
 	}
-	if b, err = d.readKind(b); err != nil {
-		return nil, err
-	}
-	var fields []field
+	var keys [][]byte
 	switch d.event.Kind {
 	case KindStored:
-		fields = storedFields
+		keys = storedKeys
 	case KindRemoved:
-		fields = removedFields
+		keys = removedKeys
 	}
-	for i := range n - 1 {
+	for i := 0; i < n-1 && err == nil; i++ {
 		switch {
-		case i >= len(fields):
-			b, err = skip(b, maxDepth-3)
-		case fields[i] == fieldLoRAName && msgp.NextType(b) == msgp.MapType:
+		case i >= len(keys):
+			b, err = skip(b, maxDepth)
+		case string(keys[i]) == "lora_name" && msgp.NextType(b) == msgp.MapType:
 			b, err = d.readMetadata(b)
 		default:
-			b, err = d.readField(fields[i], b)
-		}
-		if err != nil {
-			return nil, err
+			b, err = d.readField(keys[i], b)
 		}
 	}
-	if d.event.Kind != KindUnknown && n-1 < min(1, len(fields)) {
-		return nil, fmt.Errorf("%s: missing", fieldHashes)
-	}
-	return b, nil
+	return b, err
 }
 
 // readMetadata reads the map at the end of an array of SGLang. Only its salt is known.
 func (d *Decoder) readMetadata(b []byte) ([]byte, error) {
-	n, b, err := readMapHeader(b)
+	n, b, err := elements(msgp.ReadMapHeaderBytes(b))
 	for ; n > 0 && err == nil; n-- {
-		var key, rest []byte
-		if key, rest, err = readString(b); err != nil {
+		var key []byte
+		if key, b, err = readString(b); err != nil {
 			break
 		}
-		if fieldOf(key) == fieldCacheSalt {
-			b, err = d.readField(fieldCacheSalt, rest)
+		if string(key) == "cache_salt" {
+			b, err = d.readField(key, b)
 		} else {
-			b, err = skip(rest, maxDepth-4)
+			b, err = skip(b, maxDepth)
 		}
 	}
 	if err != nil {
@@ -157,40 +156,22 @@ func (d *Decoder) readMetadata(b []byte) ([]byte, error) {
 
 // decodeMap reads an event that is a map. Engines send its type first.
 func (d *Decoder) decodeMap(b []byte) ([]byte, error) {
-	n, b, err := readMapHeader(b)
-	if err != nil {
-		return nil, err
+	n, b, err := elements(msgp.ReadMapHeaderBytes(b))
+	if err == nil {
+		err = d.findKind(b, n)
 	}
-	var seen fieldSet
-	if err := d.findKind(b, n); err != nil {
-		return nil, err
-	}
-	for range n {
-		key, rest, err := readString(b)
-		if err != nil {
+	for ; n > 0 && err == nil; n-- {
+		var key []byte
+		if key, b, err = readString(b); err != nil {
 			return nil, fmt.Errorf("key: %w", err)
 		}
-		f := fieldOf(key)
-		if !seen.add(f) {
-			return nil, fmt.Errorf("%s: twice", f)
-		}
-		switch {
-		case f == fieldType:
-			b, err = d.readKind(rest)
-		case f == fieldUnknown, d.event.Kind == KindUnknown, d.event.Kind == KindCleared:
-			b, err = skip(rest, maxDepth-3)
-		default:
-			b, err = d.readField(f, rest)
-		}
-		if err != nil {
-			return nil, err
+		if d.event.hasBlocks() {
+			b, err = d.readField(key, b)
+		} else {
+			b, err = skip(b, maxDepth)
 		}
 	}
-	needsHashes := d.event.Kind == KindStored || d.event.Kind == KindRemoved
-	if needsHashes && !seen.has(fieldHashes) {
-		return nil, fmt.Errorf("%s: missing", fieldHashes)
-	}
-	return b, nil
+	return b, err
 }
 
 // findKind sets the kind of an event of n keys, because the meaning of all other keys depends
@@ -201,22 +182,22 @@ func (d *Decoder) findKind(b []byte, n int) error {
 		if err != nil {
 			return fmt.Errorf("key: %w", err)
 		}
-		if fieldOf(key) == fieldType {
+		if string(key) == "type" {
 			_, err = d.readKind(rest)
 			return err
 		}
-		if b, err = skip(rest, maxDepth-3); err != nil {
+		if b, err = skip(rest, maxDepth); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: missing", fieldType)
+	return errors.New("type: missing")
 }
 
 // readKind reads the type of an event.
 func (d *Decoder) readKind(b []byte) ([]byte, error) {
 	name, b, err := readString(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", fieldType, err)
+		return nil, fmt.Errorf("type: %w", err)
 	}
 	switch string(name) {
 	case "BlockStored":
@@ -225,63 +206,59 @@ func (d *Decoder) readKind(b []byte) ([]byte, error) {
 		d.event.Kind = KindRemoved
 	case "AllBlocksCleared":
 		d.event.Kind = KindCleared
-	default:
-		d.event.Kind = KindUnknown
 	}
 	return b, nil
 }
 
-// readField reads the value of a field.
-func (d *Decoder) readField(f field, b []byte) (rest []byte, err error) {
+// readField reads the value of a key. Unknown ones are skipped.
+func (d *Decoder) readField(key, b []byte) (rest []byte, err error) {
 	e := &d.event
-	switch f {
-	case fieldHashes:
+	switch string(key) {
+	case "block_hashes":
 		rest, err = d.readHashes(b)
-	case fieldParent:
+	case "parent_block_hash":
 		rest, err = d.readParent(b)
-	case fieldTokens:
-		e.tokens, e.Bigrams, rest, err = readTokens(b)
-	case fieldBlockSize:
-		e.BlockSize, rest, err = readInt(b, 0, math.MaxInt64)
-	case fieldLoRAID:
-		e.LoRAID, rest, err = readOptional(b, -1, 0, math.MaxInt64)
-	case fieldMedium:
-		e.Tier.Medium, rest, err = d.readName(b, MaxName)
-	case fieldLocality:
-		e.Tier.Locality, rest, err = d.readName(b, MaxName)
-	case fieldOwnership:
-		e.Tier.Ownership, rest, err = d.readName(b, MaxName)
-	case fieldSpecKind:
-		e.SpecKind, rest, err = d.readName(b, MaxName)
-	// Clients choose the rest of the strings, so any length is accepted.
-	case fieldLoRAName:
-		e.LoRAName, rest, err = d.readName(b, math.MaxInt)
-	case fieldCacheSalt:
-		e.CacheSalt, rest, err = d.readName(b, math.MaxInt)
-	case fieldSessionID:
-		e.SessionID, rest, err = d.readName(b, math.MaxInt)
-	case fieldGroup:
-		var group int64
-		group, rest, err = readOptional(b, NoGroup, 0, math.MaxInt32)
-		e.Group = int(group)
-	case fieldWindow:
-		e.SlidingWindow, rest, err = readOptional(b, -1, 0, math.MaxInt64)
-	case fieldExtraKeys:
+	case "token_ids":
+		e.tokens, rest, err = readList(b)
+		n, ids, _ := elements(msgp.ReadArrayHeaderBytes(e.tokens))
+		e.Bigrams = n > 0 && len(ids) > 0 && ids[0] == leadArray2
+	case "extra_keys":
 		e.extraKeys, rest, err = readList(b)
-	case fieldLookahead:
+	case "lookahead_token_ids":
 		e.lookahead, rest, err = readList(b)
+	case "block_size":
+		e.BlockSize, rest, err = readInt(b, 0, math.MaxInt64)
+	case "kv_cache_spec_sliding_window":
+		e.SlidingWindow, rest, err = readInt(b, -1, math.MaxInt64)
+	case "group_idx":
+		var group int64
+		group, rest, err = readInt(b, NoGroup, math.MaxInt32)
+		e.Group = int(group)
+	case "medium":
+		e.Tier.Medium, rest, err = d.readText(b, MaxName)
+	case "locality":
+		e.Tier.Locality, rest, err = d.readText(b, MaxName)
+	case "ownership":
+		e.Tier.Ownership, rest, err = d.readText(b, MaxName)
+	case "kv_cache_spec_kind":
+		e.SpecKind, rest, err = d.readText(b, MaxName)
+	// Clients choose these, so any length is accepted.
+	case "lora_name":
+		e.LoRAName, rest, err = d.readText(b, math.MaxInt)
+	case "cache_salt":
+		e.CacheSalt, rest, err = d.readText(b, math.MaxInt)
 	default:
-		rest, err = skip(b, maxDepth-3)
+		return skip(b, maxDepth)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f, err)
+		return nil, fmt.Errorf("%s: %w", string(key), err)
 	}
 	return rest, nil
 }
 
 // readHashes reads the hashes of an event into d.hashes.
 func (d *Decoder) readHashes(b []byte) ([]byte, error) {
-	n, b, err := readArrayHeader(b)
+	n, b, err := elements(msgp.ReadArrayHeaderBytes(b))
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +278,7 @@ func (d *Decoder) readHashes(b []byte) ([]byte, error) {
 			return nil, fmt.Errorf("a hash of %d bytes beside one of %d", length, hashLen)
 		}
 	}
-	d.hashes = hashes
+	d.hashes, d.hasHashes = hashes, true
 	d.event.Hashes = coordinator.NewHashes(hashes, hashLen)
 	return b, nil
 }
@@ -339,17 +316,25 @@ func appendHash(dst, b []byte) (hash, rest []byte, err error) {
 	}
 }
 
-// readName reads a string of at most limit bytes; nil is the empty one.
-func (d *Decoder) readName(b []byte, limit int) (string, []byte, error) {
+// readText reads a string of at most limit bytes; nil is the empty one.
+func (d *Decoder) readText(b []byte, limit int) (string, []byte, error) {
 	if msgp.IsNil(b) {
 		return "", b[1:], nil
 	}
-	name, b, err := readString(b)
-	if err == nil && len(name) > limit {
-		err = fmt.Errorf("a string of %d bytes, at most %d are accepted", len(name), limit)
+	text, b, err := readString(b)
+	if err == nil && len(text) > limit {
+		err = fmt.Errorf("a string of %d bytes, at most %d are accepted", len(text), limit)
 	}
-	if err != nil {
-		return "", nil, err
+	if err != nil || len(text) > MaxName {
+		return string(text), b, err
 	}
-	return d.names.intern(name), b, nil
+	s, known := d.texts[string(text)]
+	if !known {
+		if len(d.texts) >= maxTexts || d.texts == nil { // a publisher may send new ones with each event
+			d.texts = make(map[string]string)
+		}
+		s = string(text)
+		d.texts[s] = s
+	}
+	return s, b, nil
 }

@@ -35,14 +35,16 @@ type Event struct {
 	Group     int   // KV cache group, NoGroup if absent
 	Tier      Tier
 
-	LoRAName, CacheSalt, SessionID string
-	LoRAID                         int64 // -1 if there is none
-	SpecKind                       string
-	SlidingWindow                  int64 // tokens, -1 if absent
-	Bigrams                        bool  // tokens come in overlapping pairs (SGLang with EAGLE)
+	LoRAName, CacheSalt string
+	SpecKind            string
+	SlidingWindow       int64 // tokens, -1 if absent
+	Bigrams             bool  // tokens come in overlapping pairs (SGLang with EAGLE)
 
 	tokens, extraKeys, lookahead []byte // msgpack, empty if there are none
 }
+
+// hasBlocks reports whether the event is about certain blocks.
+func (e *Event) hasBlocks() bool { return e.Kind == KindStored || e.Kind == KindRemoved }
 
 // Batch is what a payload has beside its events.
 type Batch struct {

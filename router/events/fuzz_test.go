@@ -79,7 +79,6 @@ func checkEvent(t *testing.T, e *Event) {
 	require.LessOrEqual(t, len(e.Parent), maxHashLen)
 	require.GreaterOrEqual(t, e.BlockSize, int64(0))
 	require.GreaterOrEqual(t, e.Group, NoGroup)
-	require.GreaterOrEqual(t, e.LoRAID, int64(-1))
 	require.GreaterOrEqual(t, e.SlidingWindow, int64(-1))
 	for _, name := range []string{e.Tier.Medium, e.Tier.Locality, e.Tier.Ownership, e.SpecKind} {
 		require.LessOrEqual(t, len(name), MaxName)
@@ -88,10 +87,10 @@ func checkEvent(t *testing.T, e *Event) {
 	_, lookaheadErr := e.LookaheadTokenIDs()
 	_, extraErr := e.ExtraKeys()
 	for _, err := range []error{tokenErr, lookaheadErr, extraErr} {
-		require.True(t, err == nil || errors.Is(err, ErrPayload) || errors.Is(err, ErrTokenID), "%v", err)
+		require.True(t, err == nil || errors.Is(err, ErrPayload), "%v", err)
 	}
 	if e.Kind == KindUnknown || e.Kind == KindCleared {
-		want := Event{Kind: e.Kind, Group: NoGroup, LoRAID: -1, SlidingWindow: -1}
+		want := Event{Kind: e.Kind, Group: NoGroup, SlidingWindow: -1}
 		require.Equal(t, want, *e)
 	}
 }

@@ -4,23 +4,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/tinylib/msgp/msgp"
 )
 
-// maxDepth bounds arrays and maps in one another. Extra keys nest deepest: batch, events,
-// event, list, keys of a block, pair.
-const maxDepth = 16
+// maxDepth bounds arrays and maps in one another in a value of an event. Extra keys nest deepest: list, keys of a
+// block, pair.
+const maxDepth = 13
 
 // First bytes of encoded values.
 const (
 	leadArray2 = 0x92 // array of two elements
+	leadBin32  = 0xc6 // bytes, an extension and a string with a length of 32 bits
+	leadExt32  = 0xc9
+	leadStr32  = 0xdb
+	leadUint8  = 0xcc
+	leadUint32 = 0xce
 	leadUint64 = 0xcf
 	leadInt64  = 0xd3
-	leadBin32  = 0xc6 // bytes, a string and an extension with a length of 32 bits
-	leadStr32  = 0xdb
-	leadExt32  = 0xc9
 )
 
 var errDepth = errors.New("too many arrays or maps in one another")
@@ -33,44 +34,21 @@ func wrongType(b []byte, want string) error {
 	return fmt.Errorf("%s, want %s", msgp.NextType(b), want)
 }
 
-// readArrayHeader reads how many elements an array has. Each takes at least one byte, so more
-// than the bytes left are refused here.
-func readArrayHeader(b []byte) (n int, rest []byte, err error) {
-	size, rest, err := msgp.ReadArrayHeaderBytes(b)
+// elements checks how many elements an array or a map claims. Each takes at least one byte of rest.
+func elements(size uint32, rest []byte, err error) (int, []byte, error) {
 	if err == nil && uint64(size) > uint64(len(rest)) {
 		err = fmt.Errorf("%d elements in %d bytes", size, len(rest))
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return int(size), rest, nil
+	return int(size), rest, err
 }
 
-// readMapHeader reads how many pairs a map has, as readArrayHeader.
-func readMapHeader(b []byte) (n int, rest []byte, err error) {
-	size, rest, err := msgp.ReadMapHeaderBytes(b)
-	if err == nil && 2*uint64(size) > uint64(len(rest)) {
-		err = fmt.Errorf("%d pairs in %d bytes", size, len(rest))
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return int(size), rest, nil
-}
-
-// checkLen returns ErrShortBytes if b begins with a string, bytes or an extension whose length has
-// 32 bits and exceeds b. msgp converts such a length to int: where that has 32 bits it panics.
+// checkLen refuses a length of 32 bits that exceeds b. msgp converts it to int, and panics where that has 32
+// bits.
 func checkLen(b []byte) error {
-	header := 5
-	switch {
-	case len(b) == 0:
-		return nil
-	case b[0] == leadExt32:
-		header = 6
-	case b[0] != leadBin32 && b[0] != leadStr32:
+	if len(b) < 5 || b[0] != leadBin32 && b[0] != leadStr32 && b[0] != leadExt32 {
 		return nil
 	}
-	if len(b) < header || uint64(binary.BigEndian.Uint32(b[1:])) > uint64(len(b)-header) {
+	if uint64(binary.BigEndian.Uint32(b[1:])) > uint64(len(b)) {
 		return msgp.ErrShortBytes
 	}
 	return nil
@@ -92,24 +70,20 @@ func readBytes(b []byte) (bin, rest []byte, err error) {
 	return msgp.ReadBytesZC(b)
 }
 
-// readInt reads an integer of any size and sign between low and high.
-func readInt(b []byte, low, high int64) (int64, []byte, error) {
-	if typ := msgp.NextType(b); typ != msgp.IntType && typ != msgp.UintType {
+// readInt reads an integer from 0 to high of any size and sign; nil is none.
+func readInt(b []byte, none, high int64) (int64, []byte, error) {
+	switch msgp.NextType(b) {
+	case msgp.NilType:
+		return none, b[1:], nil
+	case msgp.IntType, msgp.UintType:
+	default:
 		return 0, nil, wrongType(b, "an integer")
 	}
 	i, b, err := msgp.ReadInt64Bytes(b)
-	if err == nil && (i < low || i > high) {
-		err = fmt.Errorf("%d is not between %d and %d", i, low, high)
+	if err == nil && (i < 0 || i > high) {
+		err = fmt.Errorf("%d is not between 0 and %d", i, high)
 	}
 	return i, b, err
-}
-
-// readOptional is readInt for a value that may be nil, which is none.
-func readOptional(b []byte, none, low, high int64) (int64, []byte, error) {
-	if msgp.IsNil(b) {
-		return none, b[1:], nil
-	}
-	return readInt(b, low, high)
 }
 
 // readTime reads a number of seconds.
@@ -117,35 +91,33 @@ func readTime(b []byte) (float64, []byte, error) {
 	switch msgp.NextType(b) {
 	case msgp.Float32Type, msgp.Float64Type:
 		return msgp.ReadFloat64Bytes(b)
+	case msgp.IntType, msgp.UintType:
+		i, rest, err := msgp.ReadInt64Bytes(b)
+		return float64(i), rest, err
 	}
-	i, b, err := readInt(b, math.MinInt64, math.MaxInt64)
-	return float64(i), b, err
+	return 0, nil, wrongType(b, "a number")
 }
 
 // readList returns the bytes of an array, or none for nil.
 func readList(b []byte) (list, rest []byte, err error) {
-	if msgp.IsNil(b) {
+	switch msgp.NextType(b) {
+	case msgp.NilType:
 		return nil, b[1:], nil
+	case msgp.ArrayType:
+		rest, err = skip(b, maxDepth)
+		return b[: len(b)-len(rest) : len(b)-len(rest)], rest, err
 	}
-	if msgp.NextType(b) != msgp.ArrayType {
-		return nil, nil, wrongType(b, "an array")
-	}
-	rest, err = skip(b, maxDepth-3)
-	if err != nil {
-		return nil, nil, err
-	}
-	return b[: len(b)-len(rest) : len(b)-len(rest)], rest, nil
+	return nil, nil, wrongType(b, "an array")
 }
 
 // skip skips a value that has at most depth arrays and maps in one another.
-func skip(b []byte, depth int) ([]byte, error) {
+func skip(b []byte, depth int) (rest []byte, err error) {
 	n := 0
-	var err error
 	switch msgp.NextType(b) {
 	case msgp.ArrayType:
-		n, b, err = readArrayHeader(b)
+		n, b, err = elements(msgp.ReadArrayHeaderBytes(b))
 	case msgp.MapType:
-		n, b, err = readMapHeader(b)
+		n, b, err = elements(msgp.ReadMapHeaderBytes(b))
 		n *= 2
 	default:
 		if err := checkLen(b); err != nil {
@@ -157,6 +129,11 @@ func skip(b []byte, depth int) ([]byte, error) {
 		err = errDepth
 	}
 	for ; n > 0 && err == nil; n-- {
+		// Most of a payload are token ids, of 8 to 32 bits.
+		if len(b) >= 5 && b[0] >= leadUint8 && b[0] <= leadUint32 {
+			b = b[1+1<<(b[0]-leadUint8):]
+			continue
+		}
 		b, err = skip(b, depth-1)
 	}
 	return b, err
