@@ -20,10 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEmpty(*testing.T) {}
 
-// deps returns the packages that one links, its own and those of others.
-func deps(t *testing.T, pkg string) []string {
+// deps returns the packages that those of args link, their own and those of others.
+func deps(t *testing.T, args ...string) []string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", pkg).Output()
+	out, err := exec.Command("go", append([]string{"list", "-deps"}, args...)...).Output()
 	require.NoError(t, err)
 	return strings.Fields(string(out))
 }
@@ -49,6 +49,15 @@ func TestServiceLinksNoEventLoops(t *testing.T) {
 		for _, heavy := range []string{"gnet", "ants", "go.uber.org/zap", "net/http", "lookup/server", "lookup/client"} {
 			require.NotContains(t, pkg, heavy)
 		}
+	}
+}
+
+// A server without a router links nothing of it, nor do the tests of the lookup.
+func TestLookupLinksNoRouter(t *testing.T) {
+	all := deps(t, "-test", "github.com/hitline/hitline/lookup/...")
+	require.Contains(t, all, "github.com/hitline/hitline/lookup/statuspage.test")
+	for _, pkg := range all {
+		require.NotContains(t, pkg, "hitline/hitline/router")
 	}
 }
 
