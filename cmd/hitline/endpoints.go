@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,10 +22,8 @@ import (
 
 // endpoints serves /metrics, /healthz and /readyz over HTTP, and what endpointOptions adds.
 type endpoints struct {
-	httpServer *http.Server
-	listener   net.Listener
-	page       *statuspage.Page // nil if it is not served
-	done       chan struct{}    // closed when the goroutine that serves has returned
+	*httpServer
+	page *statuspage.Page // nil if it is not served
 }
 
 // endpointOptions say what is served beside the three paths.
@@ -47,21 +43,8 @@ const (
 	// in favour of another. With maxHTTPConns it bounds the connections accepted each second:
 	// 1,000 silent ones delay the next by less than a second.
 	minConnAge = 50 * time.Millisecond
-	// headerTimeout bounds the time until the header of a request has arrived.
-	headerTimeout = 3 * time.Second
-	// requestTimeout bounds the time until a request has arrived, body included, and then
-	// that until its reply is computed.
-	requestTimeout = 5 * time.Second
-	// replyTimeout bounds the time from the end of a request's header to the end of the reply.
-	replyTimeout = 10 * time.Second
-	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
-	idleTimeout = 90 * time.Second
-	// maxHeaderBytes bounds the header of a request.
-	maxHeaderBytes = 8 << 10
 	// maxScrapes bounds the scrapes that are computed at a time. Further ones get status 503.
 	maxScrapes = 4
-	// closeTimeout bounds how long close waits for requests in flight.
-	closeTimeout = time.Second
 )
 
 // openEndpoints binds the address and serves in the background until close.
@@ -77,21 +60,11 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
 	}
 	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
-	e := &endpoints{
-		listener:   newEvictingListener(listener, maxHTTPConns),
-		done:       make(chan struct{}),
-		httpServer: newHTTPServer(mux, logger),
-	}
-	e.handleOptional(mux, srv, options)
+	e := &endpoints{page: handleOptional(mux, srv, options)}
+	e.httpServer = serveHTTP(newHTTPServer(mux, logger), newEvictingListener(listener, maxHTTPConns), "metrics", logger)
 	if options.pprof && !options.local {
-		logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address())
+		logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address)
 	}
-	go func() {
-		defer close(e.done)
-		if err := e.httpServer.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("metrics are no longer served", "error", err)
-		}
-	}()
 	return e, nil
 }
 
@@ -108,31 +81,9 @@ func (o *endpointOptions) allCollectors(srv *server.Server) []prometheus.Collect
 	return append(all, o.collectors...)
 }
 
-// newHTTPServer returns a server for an evictingListener.
-func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ConnState:         setConnState,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      replyTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
-}
-
-// address returns the bound address.
-func (e *endpoints) address() string { return e.listener.Addr().String() }
-
 // close waits for requests in flight, at most closeTimeout, and for the goroutines.
 func (e *endpoints) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if err := e.httpServer.Shutdown(ctx); err != nil {
-		_ = e.httpServer.Close()
-	}
-	<-e.done
+	e.httpServer.close()
 	if e.page != nil {
 		e.page.Close()
 	}
@@ -151,21 +102,22 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 	return mux
 }
 
-// handleOptional serves the status page and profiles, or says that they are off.
-func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
-	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
+// handleOptional serves the status page and profiles, or says that they are off. It returns the page, nil if it is off.
+func handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) (page *statuspage.Page) {
+	handler := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Local: options.local})
-		page = e.page
+		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Local: options.local})
+		handler = page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {
-		mux.Handle(path, page)
+		mux.Handle(path, handler)
 	}
 	if options.pprof {
 		handleProfiles(mux, options.local)
 	} else {
 		mux.Handle("/debug/pprof/", notServed("profiles are not served: pprof is false"))
 	}
+	return page
 }
 
 // notServed answers 404 and says which field turns a path on.

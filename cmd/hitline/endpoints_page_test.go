@@ -140,7 +140,7 @@ func TestEndpointOptions(t *testing.T) {
 		test.options.snapshot = func() *snapshot.Status { return &snapshot.Status{Path: "/a/path"} }
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
-		o := &metricsServer{metrics: e.address()}
+		o := &metricsServer{metrics: e.address}
 		for _, path := range []string{"/", "/debug/pprof/"} {
 			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")
 			assert.Equal(t, test.host, code, "%s %+v", path, test.options)

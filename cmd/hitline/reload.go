@@ -35,9 +35,9 @@ type reloader struct {
 	srv       reloadable
 	level     *slog.LevelVar // of logger
 	logger    *slog.Logger
-	router    interface{ setSettings(server.Settings) } // the HTTP listener; only used if listeners has its entry
-	drain     atomic.Int64                              // drain_timeout in nanoseconds
-	indexed   int64                                     // bytes that the memory indexes may take
+	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
+	drain     atomic.Int64                     // drain_timeout in nanoseconds
+	indexed   int64                            // bytes that the memory indexes may take
 }
 
 // watchedListener is a listener with its files.
@@ -213,7 +213,7 @@ func (r *reloader) apply(c *change) error {
 // setListener puts the settings of a listener into effect.
 func (r *reloader) setListener(l listener, read readListener) error {
 	if l.index == routerListener {
-		r.router.setSettings(read.Settings)
+		r.router.Store(&read.Settings)
 		return nil
 	}
 	return r.srv.SetListener(read.Address, read.Settings)

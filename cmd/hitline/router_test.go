@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,30 +303,22 @@ func TestRouterListener(t *testing.T) {
 // A reload changes what the HTTP listener allows, and names what else of the section needs a restart.
 func TestReloadRouter(t *testing.T) {
 	r := newTestReloader(t, "router: {listen: 127.0.0.1:8557, models: [a]}\n")
-	set := &recordedSettings{}
-	r.router = set
+	r.router = &atomic.Pointer[server.Settings]{}
 	r.reload()
 	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
-	assert.Nil(t, set.settings)
+	assert.Nil(t, r.router.Load())
 	r.write("router: {listen: {address: 127.0.0.1:8557, allow: [holders]}, models: [a, b]}\n")
 	for range 2 {
 		r.reload()
 		lines := r.lines()
 		assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[router.models]`, lines[len(lines)-1])
 	}
-	require.Len(t, set.settings, 1, "once")
-	assert.Equal(t, []string{"holders"}, set.settings[0].Rules.Anonymous.Names())
+	assert.Equal(t, []string{"holders"}, r.router.Load().Rules.Anonymous.Names())
 	assert.Empty(t, r.srv.take())
 	r.write("router: {models: [a]}\n")
 	r.reload()
 	lines := r.lines()
 	assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[router.listen]`, lines[len(lines)-1])
-}
-
-type recordedSettings struct{ settings []server.Settings }
-
-func (r *recordedSettings) setSettings(settings server.Settings) {
-	r.settings = append(r.settings, settings)
 }
 
 // What is wrong with the section ends serve before anything is bound, and --check tells it too.

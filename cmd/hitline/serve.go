@@ -26,6 +26,7 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/httpapi"
 	routermetrics "github.com/hitline/hitline/router/metrics"
 	"github.com/hitline/hitline/simd"
 )
@@ -281,22 +282,22 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return configError(err)
 	}
-	routerListener, err := r.openRouterHTTP(srv)
-	if err != nil {
-		return err
-	}
-	defer routerListener.close()
+	routerSrv := &routerHTTP{} // without router.listen
 	var readyAttrs []any
-	if routerListener != nil {
-		readyAttrs = []any{"router", routerListener.address()}
+	if r.cfg.Router.Listen != nil {
+		if routerSrv, err = r.openRouterHTTP(srv); err != nil {
+			return err
+		}
+		defer routerSrv.close()
+		readyAttrs = []any{"router", routerSrv.address}
 	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, routerListener), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, routerSrv.handler), r.logger)
 		if err != nil {
 			return err
 		}
 		defer e.close() // after draining, during which /readyz is not ready
-		readyAttrs = append(readyAttrs, "metrics", e.address())
+		readyAttrs = append(readyAttrs, "metrics", e.address)
 	}
 	if r.store != nil {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
@@ -312,23 +313,18 @@ func (r *running) run(ctx context.Context) error {
 	if err := startServer(ctx, srv); err != nil {
 		return err
 	}
-	routerListener.setLoaded()
+	routerSrv.loaded.Store(true)
 	logAccess(r.listeners, r.logger)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
-	reloads.router = routerListener
+	reloads.router = &routerSrv.settings
 	defer reloads.start(r.hangups)()
-	var started runningServer = srv
 	if saver != nil {
 		saver.Start()
 		defer saver.Stop()
-		started = savingServer{srv, saver}
 	}
-	if routerListener != nil {
-		started = routerServer{started, routerListener}
-	}
-	return wait(ctx, started, signals, reloads.drainTimeout, r.logger)
+	return wait(ctx, startedServer{srv, routerSrv.httpServer, saver}, signals, reloads.drainTimeout, r.logger)
 }
 
 // load loads what must be known before the server is ready: the snapshot, and what a peer of the router holds.
@@ -366,8 +362,8 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver and routerListener may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, routerListener *routerHTTP) endpointOptions {
+// endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, requests *httpapi.Handler) endpointOptions {
 	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
 	if saver != nil {
 		options.snapshot = saver.Status
@@ -376,8 +372,8 @@ func (r *running) endpointOptions(saver *snapshot.Saver, routerListener *routerH
 		options.router = func() any { return newRouterSection(r.router.Models(), r.router.Status()) }
 		options.collectors = append(options.collectors, &routermetrics.Collector{Models: r.router.Models, Sources: r.router.Status})
 	}
-	if routerListener != nil {
-		options.collectors = append(options.collectors, routerListener.handler)
+	if requests != nil {
+		options.collectors = append(options.collectors, requests)
 	}
 	return options
 }
@@ -402,6 +398,30 @@ type runningServer interface {
 	Done() <-chan struct{}
 	Err() error
 	Shutdown(ctx context.Context) error
+}
+
+// startedServer is a server with what else is shut down.
+type startedServer struct {
+	*server.Server
+	router *httpServer     // nil without router.listen
+	saver  *snapshot.Saver // nil without snapshots
+}
+
+// Shutdown shuts the server and the router's HTTP down at the same time, for which ctx is the bound. Then it writes the
+// last snapshot, which takes lastSnapshotTimeout at most.
+func (s startedServer) Shutdown(ctx context.Context) error {
+	if s.saver != nil {
+		s.saver.Stop()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.router.shutdown(ctx) }()
+	err := errors.Join(s.Server.Shutdown(ctx), <-ended)
+	if s.saver != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSnapshotTimeout)
+		defer cancel()
+		s.saver.SaveLast(ctx)
+	}
+	return err
 }
 
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what

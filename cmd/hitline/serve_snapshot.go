@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"time"
@@ -50,21 +49,4 @@ func isSameFile(a, b string) bool {
 	}
 	second, err := os.Stat(b)
 	return err == nil && os.SameFile(first, second)
-}
-
-// savingServer is a server that writes a last snapshot when it is shut down.
-type savingServer struct {
-	*server.Server
-	saver *snapshot.Saver
-}
-
-// Shutdown shuts the server down, for which ctx is the bound, and then writes the snapshot, which takes
-// lastSnapshotTimeout at most.
-func (s savingServer) Shutdown(ctx context.Context) error {
-	s.saver.Stop()
-	err := s.Server.Shutdown(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSnapshotTimeout)
-	defer cancel()
-	s.saver.SaveLast(ctx)
-	return err
 }

@@ -14,9 +14,13 @@ func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, 
 	return c.readSettings(&c.Listen[i], listenPath(i), now)
 }
 
-// ReadRouterSettings is ReadSettings for router.listen, which must be configured.
+// ReadRouterSettings is ReadSettings for router.listen, which must be configured. Its settings always have Rules.
 func (c *Config) ReadRouterSettings(now time.Time) (server.Settings, []string, error) {
-	return c.readSettings(c.Router.Listen, routerListenPath, now)
+	s, warnings, err := c.readSettings(c.Router.Listen, routerListenPath, now)
+	if err == nil && s.Rules == nil {
+		s.Rules, err = access.NewRules(c.Router.Listen.Permissions(), nil)
+	}
+	return s, warnings, err
 }
 
 // readSettings reads the files of the entry at path.

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// headerTimeout bounds the time until the header of a request has arrived.
+	headerTimeout = 3 * time.Second
+	// requestTimeout bounds the time until a request has arrived, body included, and then
+	// that until its reply is computed.
+	requestTimeout = 5 * time.Second
+	// replyTimeout bounds the time from the end of a request's header to the end of the reply.
+	replyTimeout = 10 * time.Second
+	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
+	idleTimeout = 90 * time.Second
+	// maxHeaderBytes bounds the header of a request.
+	maxHeaderBytes = 8 << 10
+	// closeTimeout bounds how long close waits for requests in flight.
+	closeTimeout = time.Second
+)
+
+// newHTTPServer returns a server for an evictingListener.
+func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ConnState:         setConnState,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// httpServer serves HTTP at one address in the background. Its methods do nothing if it is nil.
+type httpServer struct {
+	http    *http.Server
+	address string        // that is bound
+	done    chan struct{} // closed when the goroutine that serves has returned
+}
+
+// serveHTTP serves what a listener accepts, until close or shutdown. field is where the address is configured.
+func serveHTTP(s *http.Server, listener net.Listener, field string, logger *slog.Logger) *httpServer {
+	h := &httpServer{http: s, address: listener.Addr().String(), done: make(chan struct{})}
+	go func() {
+		defer close(h.done)
+		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("an HTTP address is no longer served", "field", field, "error", err)
+		}
+	}()
+	return h
+}
+
+// close is shutdown within closeTimeout.
+func (h *httpServer) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = h.shutdown(ctx)
+}
+
+// shutdown ends accepting, waits for requests in flight until ctx ends, and for the goroutine.
+func (h *httpServer) shutdown(ctx context.Context) error {
+	if h == nil {
+		return nil
+	}
+	err := h.http.Shutdown(ctx)
+	if err != nil {
+		_ = h.http.Close()
+	}
+	<-h.done
+	return err
+}
