@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// end ends the prefixes of some slots in a medium, or allMedia, before the next hash.
-func (q *Query) end(word uint32, medium uint16, slots uint64) {
-	for ; slots != 0; slots &= slots - 1 {
-		q.endSlot(word*64+uint32(bits.TrailingZeros64(slots)), medium, q.n)
+// end ends the prefixes of some holders in a medium, or allMedia, before the next hash.
+func (q *Query) end(word uint32, medium uint16, holders uint64) {
+	for ; holders != 0; holders &= holders - 1 {
+		q.endHolder(word*64+uint32(bits.TrailingZeros64(holders)), medium, q.n)
 	}
 }
 
-// endSlot ends the prefix of a slot in a medium after n hashes.
-func (q *Query) endSlot(slot uint32, medium uint16, n uint32) {
-	q.ends = append(q.ends, packEnd(slot, uint8(medium), n))
+// endHolder ends the prefix of a holder in a medium after n hashes.
+func (q *Query) endHolder(number uint32, medium uint16, n uint32) {
+	q.ends = append(q.ends, packEnd(number, uint8(medium), n))
 }
 
 // End sets r to the answer. The next call is Begin.
@@ -55,23 +55,24 @@ func (q *Query) EndSome(r *Result, most int) (done bool) {
 	return true
 }
 
-// sortEnds replaces slots by the indexes of their holders, and the numbers of media by their order by name, and sorts.
-// Slots that were retired during the query are left out, and those of holders that were stale but for what is predicted.
+// sortEnds replaces holder numbers by the indexes of the holders, and the numbers of media by their order by name, and
+// sorts. Numbers that were retired during the query are left out, and of holders that were stale all but what is
+// predicted.
 func (q *Query) sortEnds() {
 	c, left := q.core, q.ends[:0]
 	for _, e := range q.ends {
 		num, medium, n := uint32(e>>40), uint8(e>>32), uint32(e)
-		slot := &c.slots.list[num]
-		if slot.holder == nil || slot.since > q.version {
+		at := &c.numbers.list[num]
+		if at.holder == nil || at.since > q.version {
 			continue
 		}
-		if stale := !c.slots.isFresh(num, q.version); stale && medium != allMedia+1 {
+		if stale := !c.numbers.isFresh(num, q.version); stale && medium != allMedia+1 {
 			continue
 		}
 		if medium != allMedia {
 			medium = c.tiers.order[medium-1] + 1
 		}
-		left = append(left, packEnd(slot.holder.index, medium, n))
+		left = append(left, packEnd(at.holder.index, medium, n))
 	}
 	slices.Sort(left)
 	q.ends = left

@@ -9,21 +9,21 @@ import (
 type action uint8
 
 const (
-	actionStore   action = iota // add a slot in a group and tier
-	actionPredict               // add a slot in an epoch, and remove it from all others
-	actionRemove                // remove a slot from some groups and tiers, and from all epochs
+	actionStore   action = iota // add a holder in a group and tier
+	actionPredict               // add a holder in an epoch, and remove it from all others
+	actionRemove                // remove a holder from some groups and tiers, and from all epochs
 )
 
 // change is what one call of a holder does to the sets of its blocks. Changes of one call are alike.
 type change struct {
 	action     action
-	slot       uint32
+	number     uint32
 	groupTier  uint32   // of actionStore; predictedIn and the epoch for actionPredict
 	groupTiers []uint32 // of actionRemove
 	oldest     uint32   // predictions of earlier epochs have expired
 }
 
-// outcome is what a change makes of a set. Entries are those of the slot.
+// outcome is what a change makes of a set. Entries are those of the holder.
 type outcome struct {
 	to      *holderSet
 	held    bool   // it was held in the group and tier before
@@ -38,15 +38,15 @@ const memoLen = 1024
 // memoEntry is the outcome of a change of a set. Sets are told by their ids: pointers would keep the memory of those that
 // are no longer in the table.
 type memoEntry struct {
-	from, to        uint64 // ids of sets; 0: none
-	toNum           uint32
-	slot, groupTier uint32
-	action          action
-	outcome         outcome // without to
+	from, to          uint64 // ids of sets; 0: none
+	toNum             uint32
+	number, groupTier uint32
+	action            action
+	outcome           outcome // without to
 }
 
 func memoIndex(from *holderSet, ch *change, groupTier uint32) uint32 {
-	h := from.num*0x9E3779B1 ^ ch.slot*0x85EBCA77 ^ groupTier*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
+	h := from.num*0x9E3779B1 ^ ch.number*0x85EBCA77 ^ groupTier*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
 	return (h ^ h>>15) % memoLen
 }
 
@@ -67,7 +67,7 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 	var m *memoEntry
 	if remember {
 		m = &c.memo[memoIndex(from, ch, groupTier)]
-		if m.from == from.id && m.action == ch.action && m.slot == ch.slot && m.groupTier == groupTier {
+		if m.from == from.id && m.action == ch.action && m.number == ch.number && m.groupTier == groupTier {
 			if to := c.sets.get(m.toNum, m.to); to != nil {
 				out := m.outcome
 				out.to = to
@@ -84,17 +84,17 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 		out.to = c.sets.add(pairs, hash)
 	}
 	if remember {
-		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, slot: ch.slot, groupTier: groupTier, action: ch.action, outcome: out}
+		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, number: ch.number, groupTier: groupTier, action: ch.action, outcome: out}
 		m.outcome.to = nil
 	}
 	return out, nil
 }
 
 // changed returns the content of a set after a change, in a buffer that the next call reuses. What does not count any
-// more is left out: no set that is made after a slot was retired has that slot.
+// more is left out: no set that is made after a holder number was retired has that number.
 func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 	var out outcome
-	word, bit := ch.slot/64, uint64(1)<<(ch.slot%64)
+	word, bit := ch.number/64, uint64(1)<<(ch.number%64)
 	pairs := c.pairs[:0]
 	for i := range from.pairs {
 		p := from.pairs[i]
@@ -126,15 +126,15 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 	return pairs, out
 }
 
-// counting returns the slots of a pair that are not retired, 0 if it has expired.
+// counting returns the holders of a pair that are not retired, 0 if it has expired.
 func (c *core) counting(p *pair, oldest uint32) uint64 {
 	if p.groupTier&predictedIn != 0 {
-		return c.slots.predicted(p, oldest)
+		return c.numbers.predicted(p, oldest)
 	}
-	return p.bits & c.slots.live[p.word]
+	return p.bits & c.numbers.live[p.word]
 }
 
-// addBit adds a slot in a group and tier.
+// addBit adds a holder in a group and tier.
 func addBit(pairs []pair, groupTier, word uint32, bit uint64) []pair {
 	i, found := slices.BinarySearchFunc(pairs, pair{groupTier: groupTier, word: word}, func(a, b pair) int {
 		return cmp.Or(cmp.Compare(a.groupTier, b.groupTier), cmp.Compare(a.word, b.word))

@@ -84,12 +84,12 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 		}
 		for i, p := range e.set.pairs {
 			isSorted := i == 0 || e.set.pairs[i-1].groupTier < p.groupTier || e.set.pairs[i-1].groupTier == p.groupTier && e.set.pairs[i-1].word < p.word
-			if p.bits == 0 || !isSorted || p.bits&^(c.slots.live[p.word]|c.slots.retired[p.word]) != 0 {
+			if p.bits == 0 || !isSorted || p.bits&^(c.numbers.live[p.word]|c.numbers.retired[p.word]) != 0 {
 				t.Fatalf("set %d: %+v", num, e.set)
 			}
-			for slots := p.bits; slots != 0; slots &= slots - 1 {
-				if !c.slots.list[p.word*64+uint32(bits.TrailingZeros64(slots))].isUsed {
-					t.Fatalf("set %d: %+v has a slot that is not used", num, e.set)
+			for holders := p.bits; holders != 0; holders &= holders - 1 {
+				if !c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].isUsed {
+					t.Fatalf("set %d: %+v has a number that is not used", num, e.set)
 				}
 			}
 		}

@@ -101,7 +101,7 @@ func TestCompactionEndsIfItsSegmentIsFreed(t *testing.T) {
 	checkCore(t, f)
 }
 
-// Cleared and closed holders free their memory, and their slots.
+// Cleared and closed holders free their memory, and their holders.
 func TestClearAndCloseFreeMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 10))
 	f, holders := newTestFleet(t, Config{}, 3)
@@ -140,7 +140,7 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 	checkCore(t, f)
 	require.EqualValues(t, kept.Len(), f.Stats().Blocks)
 	require.Less(t, f.Stats().Bytes, before+2_000_000)
-	require.LessOrEqual(t, len(f.core.slots.list), 64)
+	require.LessOrEqual(t, len(f.core.numbers.list), 64)
 	for _, h := range holders {
 		h.Close()
 	}

@@ -99,7 +99,7 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 }
 
 // A holder that is cleared or closed, or becomes stale, between two pieces of a query is not in its answer, even if its
-// slot has another holder by then.
+// number has another holder by then.
 func TestChangesBetweenPieces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 17))
 	hashes := randomHashes(rng, 100)
@@ -111,10 +111,10 @@ func TestChangesBetweenPieces(t *testing.T) {
 			h.Clear()
 			storeAll(t, h, hashes)
 		},
-		"slot of another": func(f *Fleet, h *Holder) {
+		"number of another": func(f *Fleet, h *Holder) {
 			h.Close()
 			f.collect()
-			for i := range 70 { // of these one gets the slot
+			for i := range 70 { // of these one gets the number
 				other, err := f.Add(ID{Engine: fmt.Sprintf("other-%d", i)})
 				require.NoError(t, err)
 				other.SetStale(false)

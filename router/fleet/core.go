@@ -10,12 +10,12 @@ var errNoMemory = errors.New("fleet: out of memory")
 
 // core has the blocks and who holds them. Fleet.mu guards it.
 type core struct {
-	log    recordLog
-	table  table
-	sets   setTable
-	slots  slotTable
-	tiers  tierTable
-	groups groupTable
+	log     recordLog
+	table   table
+	sets    setTable
+	numbers numberTable
+	tiers   tierTable
+	groups  groupTable
 
 	memo     []memoEntry
 	pairs    []pair // reused by changed
@@ -39,7 +39,7 @@ func newCore(cfg *Config) *core {
 
 // bytes returns the memory of all that grows with blocks and holders.
 func (c *core) bytes() int64 {
-	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.slots.bytes() + c.tiers.bytes() +
+	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() +
 		int64(len(c.memo))*int64(unsafe.Sizeof(memoEntry{})) + int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
 }
 

@@ -11,8 +11,8 @@
 //   - set: who holds a block where. Equal sets are one, which has a number.
 //   - record: a key and the number of its set. position: where a record is in the log.
 //   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
-//   - slot (of a holder): its bit in the sets. A holder that is cleared gets another one.
-//   - retired: a slot that no holder has, but sets may have. swept: a set without retired slots.
+//   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
+//   - retired: a holder number that no holder has, but sets may have. swept: a set without retired numbers.
 //   - epoch: a quarter of PredictTTL, counted from New.
 //   - dead record: one that the table does not have. unheld record: a live one whose set is empty.
 //
@@ -25,7 +25,7 @@
 //
 //	fleet.go, holder.go, result.go    the API
 //	log.go, table.go, sets.go         records, keys, sets
-//	slots.go, media.go, epochs.go     holders as bits; groups and tiers as numbers; predictions
+//	numbers.go, media.go, epochs.go     holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
 //	work.go                           sweeping and compaction
 //	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
@@ -33,9 +33,9 @@
 //
 // Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
 // and asks the table only where they part. While the set stays the same nothing else is done. Where it changes, the
-// prefixes of the slots that it lacks end.
+// prefixes of the holders that it lacks end.
 //
-// A set is a list of pairs of a group and tier and 64 slots. Holders with equal prefixes are in few sets, whatever their number:
+// A set is a list of pairs of a group and tier and the bits of 64 holders. Holders with equal prefixes are in few sets, whatever their number:
 // the memory of a block is that of its record and of its slot in the table.
 //
 // # What counts
@@ -66,9 +66,9 @@
 //   - A key is in the table exactly if a record of it is live. There is one such record.
 //   - The references of a set number are its live records. Its aliases are the numbers that were swept to an equal set.
 //     A number without both is free.
-//   - Sets are immutable. A set that is made after a slot was retired does not have it. So a slot is free once each
-//     number that there was when it was retired has been visited.
-//   - A slot with a bit in some set is marked as used.
+//   - Sets are immutable. A set that is made after a holder number was retired does not have it. So the number is
+//     free once each set that there was when it was retired has been visited.
+//   - A holder number with a bit in some set is marked as used.
 //   - The number of entries of a holder is exact, expired predictions left out.
 //
 // # Memory
@@ -78,7 +78,7 @@
 // freed, then drops the oldest predictions, those of the current epoch only for events, and then fails with ErrFull. A
 // removal may need a new set, so it can fail, too; an events.Follower then clears the holder.
 //
-// Clear and Close cost the same whatever the holder has: they retire its slot. What it leaves is freed by steps of
+// Clear and Close cost the same whatever the holder has: they retire its number. What it leaves is freed by steps of
 // bounded length, one with each later step of a change: sets are swept, unheld records are removed, and the records of
 // sparse segments move to the end of the log, in their order. Once more than a quarter of the records is dead each
 // change moves more than it makes.
@@ -91,7 +91,7 @@
 // hashes. Nothing that is copied under the lock grows with the blocks but the directory of the table, of 16 bytes for
 // some 600 blocks. There are no goroutines.
 //
-// A query keeps no position between its pieces. A slot that was retired after Begin does not count in its answer, even
+// A query keeps no position between its pieces. A holder number that was retired after Begin does not count in its answer, even
 // if another holder has it by then.
 //
 // # Ownership

@@ -45,7 +45,7 @@ func (f *Fleet) Add(id ID) (*Holder, error) {
 		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(f.holders))
 	}
 	h := &Holder{fleet: f, id: id, stale: true}
-	h.slot = f.core.slots.alloc(h)
+	h.number = f.core.numbers.alloc(h)
 	f.list(h)
 	return h, nil
 }
@@ -58,12 +58,12 @@ func (f *Fleet) list(h *Holder) {
 	f.renumber(at)
 }
 
-// remove removes a holder and its slot.
+// remove removes a holder and its number.
 func (f *Fleet) remove(h *Holder) {
 	delete(f.holders, h.id)
 	f.byName = slices.Delete(f.byName, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
-	f.core.slots.retire(h.slot)
+	f.core.numbers.retire(h.number)
 	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}

@@ -18,7 +18,7 @@ type Holder struct {
 
 	// Fleet.mu guards these.
 	index      uint32 // in Fleet.byName
-	slot       uint32
+	number     uint32
 	stale      bool
 	closed     bool
 	groupTiers []uint32 // where it has stored, since the last Clear
@@ -48,7 +48,7 @@ func (h *Holder) count(oldest uint32) int {
 	if h.closed {
 		return 0
 	}
-	return h.entries + h.predicted.count(max(oldest, h.fleet.core.slots.minimum(h.slot)))
+	return h.entries + h.predicted.count(max(oldest, h.fleet.core.numbers.minimum(h.number)))
 }
 
 // Store implements events.Holder. It fails with ErrFull, ErrGroup, events.ErrTiers, ErrHashLen or ErrClosed, having stored
@@ -111,8 +111,8 @@ func (h *Holder) beginStore(b *events.Blocks) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.slots.list[h.slot].isUsed = true
-	return &change{action: actionStore, slot: h.slot, groupTier: number, oldest: c.expire(f.epoch(f.cfg.now()))}, nil
+	c.numbers.list[h.number].isUsed = true
+	return &change{action: actionStore, number: h.number, groupTier: number, oldest: c.expire(f.epoch(f.cfg.now()))}, nil
 }
 
 // findOrAddTier returns the number of a group and tier where the holder has stored. It fails with events.ErrTiers.
@@ -201,11 +201,11 @@ func (h *Holder) account(out *outcome, ch *change) {
 func (h *Holder) dropOldest(ch *change) bool {
 	f, c := h.fleet, h.fleet.core
 	now := f.epoch(f.cfg.now())
-	epoch, ok := h.predicted.first(max(ch.oldest, c.slots.minimum(h.slot)))
+	epoch, ok := h.predicted.first(max(ch.oldest, c.numbers.minimum(h.number)))
 	if !ok || epoch > now || epoch == now && ch.action == actionPredict {
 		return false
 	}
-	c.slots.setMinimum(h.slot, epoch+1)
+	c.numbers.setMinimum(h.number, epoch+1)
 	return true
 }
 
@@ -226,7 +226,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 		}
 		groupTiers = h.matching(groupTiers[:0], b)
 		f := h.fleet
-		ch := &change{action: actionRemove, slot: h.slot, groupTiers: groupTiers, oldest: f.core.expire(f.epoch(f.cfg.now()))}
+		ch := &change{action: actionRemove, number: h.number, groupTiers: groupTiers, oldest: f.core.expire(f.epoch(f.cfg.now()))}
 		return h.removeStep(part, ch)
 	})
 }
@@ -283,12 +283,12 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 		}
 		c, epoch := f.core, f.epoch(f.cfg.now())
 		oldest := c.expire(epoch)
-		if epoch < max(oldest, c.slots.minimum(h.slot)) {
+		if epoch < max(oldest, c.numbers.minimum(h.number)) {
 			return 0, fmt.Errorf("%w: events need the memory of predictions", ErrFull)
 		}
 		c.firstPredicted, c.lastPredicted = min(cmp.Or(c.firstPredicted, epoch), epoch), max(c.lastPredicted, epoch)
-		c.slots.list[h.slot].isUsed = true
-		ch := &change{action: actionPredict, slot: h.slot, groupTier: predictedIn | epoch, oldest: oldest}
+		c.numbers.list[h.number].isUsed = true
+		ch := &change{action: actionPredict, number: h.number, groupTier: predictedIn | epoch, oldest: oldest}
 		return h.store(part, ch, nil)
 	})
 }
@@ -307,11 +307,11 @@ func (h *Holder) Clear() {
 
 func (h *Holder) clear() {
 	c := h.fleet.core
-	if h.closed || !c.slots.list[h.slot].isUsed {
+	if h.closed || !c.numbers.list[h.number].isUsed {
 		return
 	}
-	c.slots.retire(h.slot)
-	h.slot = c.slots.alloc(h)
+	c.numbers.retire(h.number)
+	h.number = c.numbers.alloc(h)
 	h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
 }
 
@@ -330,10 +330,10 @@ func (h *Holder) SetStale(stale bool) {
 		return
 	}
 	h.stale = stale
-	if slots := &h.fleet.core.slots; stale {
-		slots.fresh.clear(h.slot)
+	if numbers := &h.fleet.core.numbers; stale {
+		numbers.fresh.clear(h.number)
 	} else {
-		slots.setFresh(h.slot)
+		numbers.setFresh(h.number)
 	}
 }
 

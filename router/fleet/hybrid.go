@@ -17,7 +17,7 @@ type run struct {
 type hybridScan struct {
 	checked  *holderSet // the last set at a block of the full group
 	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
-	first    []uint64   // slots by word that have some hash of the first block of the full group; in fine-grained mode
+	first    []uint64   // holders by word that have some hash of the first block of the full group; in fine-grained mode
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [4]uint64 // bits of the media that the holder has, by number
@@ -94,7 +94,7 @@ func (q *Query) isPartOfFirst(stride int) bool {
 	return int(q.n) < stride && q.rules.coordinator.FineGrained()
 }
 
-// addFull adds to words the slots that a set has in the first group of full attention.
+// addFull adds to words the holders that a set has in the first group of full attention.
 func (q *Query) addFull(words []uint64, set *holderSet) {
 	for i := range set.pairs {
 		if p := &set.pairs[i]; p.word < q.scan.words && q.isOfGroup(p, q.rules.full) {
@@ -125,7 +125,7 @@ func (q *Query) findHits(work int) (done bool) {
 	return true
 }
 
-// beginHits sets q.order to the slots that may have a prefix, and where it ends in the full group if there is one.
+// beginHits sets q.order to the holders that may have a prefix, and where it ends in the full group if there is one.
 func (q *Query) beginHits() {
 	q.order = q.order[:0]
 	if q.rules.full >= 0 {
@@ -134,19 +134,19 @@ func (q *Query) beginHits() {
 		}
 		q.scan.alive = q.scan.alive[:0]
 		if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
-			for word, slots := range q.hybrid.first {
-				q.end(uint32(word), allMedia, slots)
+			for word, holders := range q.hybrid.first {
+				q.end(uint32(word), allMedia, holders)
 			}
 		}
 		q.order = append(q.order, q.ends...)
 	} else {
-		q.appendSlots()
+		q.appendHolders()
 	}
 	q.ends = q.ends[:0]
 }
 
-// appendSlots appends all slots in the runs to q.order, if no group is of full attention.
-func (q *Query) appendSlots() {
+// appendHolders appends all holders in the runs to q.order, if no group is of full attention.
+func (q *Query) appendHolders() {
 	s := &q.scan
 	clear(s.seen[:s.words])
 	for _, r := range q.runs {
@@ -158,23 +158,23 @@ func (q *Query) appendSlots() {
 		}
 	}
 	for word := range s.words {
-		for slots := s.seen[word]; slots != 0; slots &= slots - 1 {
-			q.order = append(q.order, packEnd(word*64+uint32(bits.TrailingZeros64(slots)), allMedia, q.n))
+		for holders := s.seen[word]; holders != 0; holders &= holders - 1 {
+			q.order = append(q.order, packEnd(word*64+uint32(bits.TrailingZeros64(holders)), allMedia, q.n))
 		}
 		s.seen[word] = 0
 	}
 }
 
-// findHit adds the ends of a slot, whose prefix in the first group of full attention, if there is one, has n hashes.
-func (q *Query) findHit(slot, n uint32) {
+// findHit adds the ends of a holder, whose prefix in the first group of full attention, if there is one, has n hashes.
+func (q *Query) findHit(number, n uint32) {
 	scan := &q.hybrid
 	if n < q.n {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
 	}
-	scan.media, scan.isFresh = [4]uint64{}, q.core.slots.isFresh(slot, q.version)
-	all := q.hit(slot, n, -1)
-	q.endSlot(slot, allMedia, all)
+	scan.media, scan.isFresh = [4]uint64{}, q.core.numbers.isFresh(number, q.version)
+	all := q.hit(number, n, -1)
+	q.endHolder(number, allMedia, all)
 	several := false
 	for w, word := range scan.media {
 		several = several || bits.OnesCount64(word) > 1 || word != 0 && slices.ContainsFunc(scan.media[:w], func(other uint64) bool { return other != 0 })
@@ -183,18 +183,18 @@ func (q *Query) findHit(slot, n uint32) {
 		for ; media != 0; media &= media - 1 {
 			medium, hit := w*64+bits.TrailingZeros64(media), all
 			if several {
-				hit = q.hit(slot, n, medium)
+				hit = q.hit(number, n, medium)
 			}
 			if medium < int(q.scan.media)-1 {
-				q.endSlot(slot, uint16(medium)+1, hit)
+				q.endHolder(number, uint16(medium)+1, hit)
 			}
 		}
 	}
 }
 
-// hit returns the prefix of a slot in a medium, -1 for all together, in hashes. Blocks of the first n hashes are looked
+// hit returns the prefix of a holder in a medium, -1 for all together, in hashes. Blocks of the first n hashes are looked
 // at.
-func (q *Query) hit(slot, n uint32, medium int) uint32 {
+func (q *Query) hit(number, n uint32, medium int) uint32 {
 	rules := q.rules.coordinator
 	p := &q.hybrid.presence
 	p.NumHashes = int(q.n)
@@ -210,7 +210,7 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 		if from >= n {
 			break
 		}
-		q.addRun(r.set, slot, from, min(r.end, n), medium)
+		q.addRun(r.set, number, from, min(r.end, n), medium)
 		q.work += 2 + len(r.set.pairs)
 		from = r.end
 	}
@@ -223,18 +223,18 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 	return uint32(max(0, tokens) / blockSize)
 }
 
-// addRun adds the hashes [from, to), which have a set, to the presence of a slot.
-func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
-	word, bit := slot/64, uint64(1)<<(slot%64)
+// addRun adds the hashes [from, to), which have a set, to the presence of a holder.
+func (q *Query) addRun(set *holderSet, number, from, to uint32, medium int) {
+	word, bit := number/64, uint64(1)<<(number%64)
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p)&bit == 0 {
 			continue
 		}
-		number := q.core.tiers.mediumOf(p)
+		at := q.core.tiers.mediumOf(p)
 		if medium < 0 {
-			q.hybrid.media[number/64] |= 1 << (number % 64)
-		} else if int(number) != medium {
+			q.hybrid.media[at/64] |= 1 << (at % 64)
+		} else if int(at) != medium {
 			continue
 		}
 		if p.groupTier&predictedIn == 0 {

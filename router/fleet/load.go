@@ -97,7 +97,7 @@ func (l *loader) readHolders() {
 			return
 		}
 		seen[h.id] = true
-		h.slot = l.core.slots.alloc(h) // the next number, as the core has no other holders
+		h.number = l.core.numbers.alloc(h) // the next number, as the core has no other holders
 		l.holders = append(l.holders, h)
 	}
 }
@@ -232,7 +232,7 @@ func (l *loader) count(p *pair, blocks int) {
 	for slots := p.bits; slots != 0; slots &= slots - 1 {
 		h := l.holders[p.word*64+uint32(bits.TrailingZeros64(slots))]
 		h.entries += blocks
-		l.core.slots.list[h.slot].isUsed = true
+		l.core.numbers.list[h.number].isUsed = true
 		at := l.core.tiers.At(p.groupTier)
 		if _, err := h.findOrAddTier(&l.core.tiers, at.Group, &at.Tier); err != nil {
 			l.in.fail("%v", err)

@@ -14,7 +14,7 @@ type Query struct {
 	fleet      *Fleet
 	core       *core
 	rules      *rules
-	version    uint64 // slots that were retired, or became fresh, later do not count
+	version    uint64 // holders that were retired, or became fresh, later do not count
 	groupTiers uint32 // those from this number on are of groups that rules may not know
 	oldest     uint32 // first epoch that counts
 	hashLen    int
@@ -22,7 +22,7 @@ type Query struct {
 	n          uint32 // hashes so far
 	finished   bool   // no further hash can change the answer
 	work       int    // see Work
-	ending     bool   // by the rules of groups: order has the slots whose hits are found
+	ending     bool   // by the rules of groups: order has the holders whose hits are found
 	found      int    // how many of them have their hit
 
 	scan   scan
@@ -66,7 +66,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	c := f.core
-	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, c.groups.rules, c.slots.version, c.oldestAt(now)
+	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, c.groups.rules, c.numbers.version, c.oldestAt(now)
 	q.groupTiers = uint32(c.tiers.Len())
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
@@ -154,7 +154,7 @@ func (q *Query) scanLeading(blob []byte) {
 	}
 }
 
-// aliveWord are slots whose blocks are held so far in one medium, or in all together.
+// aliveWord are holders whose blocks are held so far in one medium, or in all together.
 type aliveWord struct {
 	word   uint32
 	medium uint16
@@ -165,7 +165,7 @@ type aliveWord struct {
 type scan struct {
 	alive []aliveWord
 	begun bool
-	words uint32   // of the slots that there were when the query began
+	words uint32   // of the holders that there were when the query began
 	media uint16   // numbers of media, and allMedia
 	seen  []uint64 // by medium and word: what a set has; zeros between two uses
 }
@@ -175,12 +175,12 @@ const allMedia = 0
 
 func (s *scan) begin(c *core) {
 	s.alive, s.begun = s.alive[:0], false
-	s.words, s.media = uint32(len(c.slots.live)), uint16(len(c.tiers.media)+1)
+	s.words, s.media = uint32(len(c.numbers.live)), uint16(len(c.tiers.media)+1)
 	n := int(s.words) * int(s.media)
 	s.seen = slices.Grow(s.seen[:0], n)[:n]
 }
 
-// intersect removes the slots that a set lacks from those that are alive. Their prefixes end before hash number n.
+// intersect removes the holders that a set lacks from those that are alive. Their prefixes end before hash number n.
 func (q *Query) intersect(set *holderSet) {
 	c, s := q.core, &q.scan
 	q.work += setWork + 2*len(set.pairs) + len(s.alive)
@@ -215,15 +215,15 @@ func (q *Query) knows(p *pair) bool {
 	return p.groupTier < q.groupTiers || p.groupTier&predictedIn != 0
 }
 
-// counting returns the slots of a pair that count.
+// counting returns the holders of a pair that count.
 func (q *Query) counting(p *pair) uint64 {
 	if p.groupTier&predictedIn != 0 {
-		return q.core.slots.predicted(p, q.oldest)
+		return q.core.numbers.predicted(p, q.oldest)
 	}
-	return p.bits & q.core.slots.fresh[p.word]
+	return p.bits & q.core.numbers.fresh[p.word]
 }
 
-// beginAlive makes all slots of the first set alive.
+// beginAlive makes all holders of the first set alive.
 func (q *Query) beginAlive(set *holderSet) {
 	s := &q.scan
 	for i := range set.pairs {
@@ -242,7 +242,7 @@ func (q *Query) beginAlive(set *holderSet) {
 	}
 }
 
-// endMissing ends the prefixes of slots that are alive and not seen.
+// endMissing ends the prefixes of holders that are alive and not seen.
 func (q *Query) endMissing() {
 	s := &q.scan
 	left := s.alive[:0]

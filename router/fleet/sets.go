@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// pair says that 64 slots hold a block in one group and tier: bit i is slot 64*word + i.
+// pair says which of 64 holders have a block in one group and tier: bit i is holder number 64*word + i.
 type pair struct {
 	groupTier uint32 // number of a group and tier, or predictedIn and an epoch
 	word      uint32
@@ -24,7 +24,7 @@ type holderSet struct {
 	pairs []pair // by groupTier and word; no bits are 0
 }
 
-// setEntry is a set number. Several numbers may have one set after slots were swept: one of them is its canonical
+// setEntry is a set number. Several numbers may have one set after a sweep: one of them is its canonical
 // number, and the others are aliases.
 type setEntry struct {
 	set     *holderSet // nil: the number is free

@@ -51,7 +51,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	f.mu.Lock()
 	c.copying--
 	defer f.mu.Unlock()
-	s.index = make([]int32, len(c.slots.list))
+	s.index = make([]int32, len(c.numbers.list))
 	for i := range s.index {
 		s.index[i] = -1
 	}
@@ -64,7 +64,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	}
 	for i, h := range f.byName {
 		s.holders = append(s.holders, h.id)
-		s.index[h.slot] = int32(i)
+		s.index[h.number] = int32(i)
 	}
 	return s
 }

@@ -15,13 +15,13 @@ const (
 
 // sweep is the state of the work that frees memory. There are three kinds, in this order of precedence:
 //
-//   - sets: sets with retired slots or expired predictions get a content without them. When all sets were visited,
-//     the slots are free.
+//   - sets: sets with retired holder numbers or expired predictions get a content without them. When all sets were visited,
+//     the numbers are free.
 //   - records: live ones whose set is empty now are removed.
 //   - compaction: live records of a sparse segment move to the end of the log, in their order.
 type sweep struct {
 	setsActive bool
-	retired    bitmap // slots that were retired when the pass over the sets began
+	retired    bitmap // holder numbers that were retired when the pass over the sets began
 	oldest     uint32 // first epoch that counted then
 	nextSet    uint32
 	endSet     uint32
@@ -44,7 +44,7 @@ func (c *core) hasWork(force bool) bool {
 }
 
 func (c *core) needsSweep() bool {
-	return c.slots.pending > 0 || c.firstPredicted != 0 && c.firstPredicted < c.oldest
+	return c.numbers.pending > 0 || c.firstPredicted != 0 && c.firstPredicted < c.oldest
 }
 
 func (c *core) needsRemoval(force bool) bool {
@@ -127,11 +127,11 @@ func (c *core) step(force bool) bool {
 func (c *core) beginSweep() {
 	s := &c.sweep
 	s.setsActive, s.nextSet, s.endSet = true, 1, c.sets.next
-	s.retired = append(s.retired[:0], c.slots.retired...)
+	s.retired = append(s.retired[:0], c.numbers.retired...)
 	s.oldest = c.oldest
 }
 
-// sweepSets visits some sets. Numbers that are given out meanwhile have sets without retired slots.
+// sweepSets visits some sets. Numbers that are given out meanwhile have sets without retired holder numbers.
 func (c *core) sweepSets() {
 	s := &c.sweep
 	end := min(s.endSet, s.nextSet+maxSetsPerStep)
@@ -142,7 +142,7 @@ func (c *core) sweepSets() {
 		return
 	}
 	s.setsActive = false
-	c.slots.freeAll(s.retired)
+	c.numbers.freeAll(s.retired)
 	if c.firstPredicted = s.oldest; c.lastPredicted < s.oldest {
 		c.firstPredicted = 0
 	}

@@ -2,8 +2,9 @@ package fleet
 
 import "math/bits"
 
-// slot is a bit in the sets of holders. A holder has one; Clear gives it another if blocks may be stored under it.
-type slot struct {
+// holderNumber is the state of a holder number: a bit in the sets. A holder has one; Clear gives it another if blocks
+// may be stored under it.
+type holderNumber struct {
 	holder  *Holder // nil: free, or retired
 	since   uint64  // version at which the holder got it
 	isUsed  bool    // some set may have it
@@ -11,37 +12,37 @@ type slot struct {
 	freshAt uint64  // version at which it became fresh last
 }
 
-// bitmap is a set of slots in words of 64.
+// bitmap is a set of holder numbers in words of 64.
 type bitmap []uint64
 
 func (b bitmap) set(i uint32)      { b[i/64] |= 1 << (i % 64) }
 func (b bitmap) clear(i uint32)    { b[i/64] &^= 1 << (i % 64) }
 func (b bitmap) has(i uint32) bool { return b[i/64]>>(i%64)&1 != 0 }
 
-// slotTable has the slots. All bitmaps have an equal number of words.
-type slotTable struct {
-	list    []slot
-	live    bitmap // slots of holders
+// numberTable has the holder numbers. All bitmaps have an equal number of words.
+type numberTable struct {
+	list    []holderNumber
+	live    bitmap // of holders
 	fresh   bitmap // those of them that are not stale: events count
 	limited bitmap // those with a minimum
-	retired bitmap // slots that no holder has, and some set may have
+	retired bitmap // numbers that no holder has, and some set may have
 	free    []uint32
-	pending int    // number of retired slots
-	version uint64 // counts the slots that were retired or became fresh
+	pending int    // how many are retired
+	version uint64 // counts the numbers that were retired or became fresh
 }
 
-func (t *slotTable) bytes() int64 {
+func (t *numberTable) bytes() int64 {
 	return int64(cap(t.list))*32 + int64(len(t.live))*4*8 + int64(cap(t.free))*4
 }
 
-// alloc gives a holder a slot.
-func (t *slotTable) alloc(h *Holder) uint32 {
+// alloc gives a holder a number.
+func (t *numberTable) alloc(h *Holder) uint32 {
 	if len(t.free) == 0 {
 		t.grow()
 	}
 	num := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
-	t.list[num] = slot{holder: h, since: t.version}
+	t.list[num] = holderNumber{holder: h, since: t.version}
 	t.live.set(num)
 	if !h.stale {
 		t.setFresh(num)
@@ -49,22 +50,22 @@ func (t *slotTable) alloc(h *Holder) uint32 {
 	return num
 }
 
-// setFresh makes events count for a slot, in queries that begin from now on.
-func (t *slotTable) setFresh(num uint32) {
+// setFresh makes events count for a number, in queries that begin from now on.
+func (t *numberTable) setFresh(num uint32) {
 	t.version++
 	t.fresh.set(num)
 	t.list[num].freshAt = t.version
 }
 
-// isFresh reports whether a slot has been fresh since a version.
-func (t *slotTable) isFresh(num uint32, version uint64) bool {
+// isFresh reports whether a number has been fresh since a version.
+func (t *numberTable) isFresh(num uint32, version uint64) bool {
 	return t.fresh.has(num) && t.list[num].freshAt <= version
 }
 
-// grow adds 64 slots.
-func (t *slotTable) grow() {
+// grow adds 64 numbers.
+func (t *numberTable) grow() {
 	first := uint32(len(t.list))
-	t.list = append(t.list, make([]slot, 64)...)
+	t.list = append(t.list, make([]holderNumber, 64)...)
 	for i := first + 64; i > first; i-- {
 		t.free = append(t.free, i-1) // the lowest is used first
 	}
@@ -73,8 +74,8 @@ func (t *slotTable) grow() {
 	}
 }
 
-// retire takes a slot from its holder: from now on no query counts it. It is free again when no set has it.
-func (t *slotTable) retire(num uint32) {
+// retire takes a number from its holder: from now on no query counts it. It is free again when no set has it.
+func (t *numberTable) retire(num uint32) {
 	t.version++
 	t.live.clear(num)
 	t.fresh.clear(num)
@@ -88,8 +89,8 @@ func (t *slotTable) retire(num uint32) {
 	}
 }
 
-// freeAll frees the retired slots in a bitmap, which no set has.
-func (t *slotTable) freeAll(swept bitmap) {
+// freeAll frees the retired numbers in a bitmap, which no set has.
+func (t *numberTable) freeAll(swept bitmap) {
 	for w, word := range swept {
 		for ; word != 0; word &= word - 1 {
 			num := uint32(w*64 + bits.TrailingZeros64(word))
@@ -100,17 +101,17 @@ func (t *slotTable) freeAll(swept bitmap) {
 	}
 }
 
-// minimum returns the first epoch whose predictions count for a slot.
-func (t *slotTable) minimum(num uint32) uint32 { return t.list[num].minimum }
+// minimum returns the first epoch whose predictions count for a number.
+func (t *numberTable) minimum(num uint32) uint32 { return t.list[num].minimum }
 
-// setMinimum makes predictions of a slot of earlier epochs not count.
-func (t *slotTable) setMinimum(num, epoch uint32) {
+// setMinimum makes predictions of a number of earlier epochs not count.
+func (t *numberTable) setMinimum(num, epoch uint32) {
 	t.list[num].minimum = epoch
 	t.limited.set(num)
 }
 
-// predicted returns those slots of a predicted pair that count, if epochs before oldest do not.
-func (t *slotTable) predicted(p *pair, oldest uint32) uint64 {
+// predicted returns those holders of a predicted pair that count, if epochs before oldest do not.
+func (t *numberTable) predicted(p *pair, oldest uint32) uint64 {
 	epoch := p.groupTier &^ predictedIn
 	if epoch < oldest || int(p.word) >= len(t.live) {
 		return 0
