@@ -42,38 +42,10 @@ func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.N
 
 // sourceInfo tells of a source. It names the holder that it fills.
 type sourceInfo struct {
-	Tenant      string `json:"tenant"`
-	Model       string `json:"model"`
-	Engine      string `json:"instance"`
-	Rank        int    `json:"rank"`
-	Registered  bool   `json:"registered"`
-	Name        string `json:"name"`
-	Connect     string `json:"connect"`
-	Replay      string `json:"replay"`
-	Topic       string `json:"topic"`
-	ExactCopies bool   `json:"exact_copies"`
-	BlockSize   int    `json:"block_size"`
-	Type        string `json:"engine"`
+	Source
+	Registered bool `json:"registered,omitempty"`
 	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
 	Stale bool `json:"stale,omitempty"`
-}
-
-func infoOf(a *activeSource) sourceInfo {
-	src := &a.source
-	return sourceInfo{
-		Tenant: src.Tenant, Model: src.ModelKey.Name, Engine: src.Engine, Rank: src.Rank, Registered: a.registered,
-		Name: src.Config.Name, Connect: src.Connect, Replay: src.Replay, Topic: src.Topic, ExactCopies: src.ExactCopies,
-		BlockSize: src.BlockSize, Type: src.Type,
-	}
-}
-
-// source returns the source, without limits and timeouts.
-func (i *sourceInfo) source() Source {
-	return Source{
-		Config:   events.Config{Name: i.Name, Connect: i.Connect, Replay: i.Replay, Topic: i.Topic, ExactCopies: i.ExactCopies},
-		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Engine: i.Engine, Rank: i.Rank},
-		BlockSize: i.BlockSize, Type: i.Type,
-	}
 }
 
 // dump is a service at one moment.
@@ -132,8 +104,7 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 		}
 		for _, c := range checkpoints {
 			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
-				info := infoOf(a)
-				info.Stale = a.holder.IsStale() && !s.replica.awaits(c.Name)
+				info := sourceInfo{a.source, a.registered, a.holder.IsStale() && !s.replica.awaits(c.Name)}
 				d.sources = append(d.sources, dumpedSource{info, c})
 			}
 		}

@@ -24,7 +24,7 @@ func FuzzLoadDump(f *testing.F) {
 	require.NoError(f, err)
 	dumpText, model := `{"models":1,"sources":1}`, `{"tenant":"default","name":"llama","block_size":16}`
 	source := `{"tenant":"default","model":"llama","instance":"a","rank":0,"name":"a"}`
-	follower, err := events.NewFollower(events.Config{Connect: "tcp://127.0.0.1:1"}, h)
+	follower, err := events.NewFollower(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
 	require.NoError(f, err)
 	var checkpoint []byte
 	require.NoError(f, follower.Pause(f.Context(), func(c *events.Checkpoint) { checkpoint, err = c.AppendBinary(nil) }))

@@ -98,7 +98,7 @@ func (s *Service) readDump(in io.Reader, d *loadedDump) error {
 // readModel reads the holders of a model, or skips them if they do not suit s.
 func (s *Service) readModel(r *partReader, payload []byte, d *loadedDump) error {
 	var info modelInfo
-	if json.Unmarshal(payload, &info) != nil || checkModelKey(info.key()) != nil || d.models[info.key()] != nil {
+	if json.Unmarshal(payload, &info) != nil || info.key().check() != nil || d.models[info.key()] != nil {
 		return errDamaged
 	}
 	m, err := s.newLoadedModel(&info, len(d.models))
@@ -137,7 +137,7 @@ func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, err
 		}
 	}
 	if info.FirstBytes != m.cfg.Fleet.FirstBytes {
-		return nil, fmt.Errorf("%w: model %q", ErrOtherEngine, info.Name)
+		return nil, fmt.Errorf("%w: model %q", ErrOtherType, info.Name)
 	}
 	state, err := m.newState(info.BlockSize)
 	return &loadedModel{m, state}, err
@@ -160,9 +160,8 @@ func readSource(r *partReader, payload []byte, d *loadedDump) error {
 	if err := c.UnmarshalBinary(encoded); err != nil {
 		return fmt.Errorf("%w: source %q: %w", ErrDump, info.Name, err)
 	}
-	src := info.source()
-	key := holderKey{src.ModelKey, src.ID}
-	if checkModelKey(key.ModelKey) != nil || checkID(key.ID) != nil || d.sources[key] != nil {
+	key := holderKey{info.ModelKey(), info.ID()}
+	if key.ModelKey.check() != nil || checkID(key.ID) != nil || d.sources[key] != nil {
 		return errDamaged
 	}
 	d.sources[key] = &loadedSource{info, c}
@@ -220,7 +219,7 @@ func (m *model) replaceState(state *modelState) bool {
 func (s *Service) takeLoaded(src *Source) *loadedSource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := holderKey{src.ModelKey, src.ID}
+	key := holderKey{src.ModelKey(), src.ID()}
 	l := s.loaded[key]
 	delete(s.loaded, key)
 	return l
@@ -230,9 +229,9 @@ func (s *Service) takeLoaded(src *Source) *loadedSource {
 func (s *Service) returnLoaded(l *loadedSource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	src := l.info.source()
-	if m := (*s.models.Load())[src.ModelKey]; m != nil && m.state.Load().fleet.Get(src.ID) != nil {
-		s.loaded[holderKey{src.ModelKey, src.ID}] = l
+	key := holderKey{l.info.ModelKey(), l.info.ID()}
+	if m := (*s.models.Load())[key.ModelKey]; m != nil && m.state.Load().fleet.Get(key.ID) != nil {
+		s.loaded[key] = l
 	}
 }
 

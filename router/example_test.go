@@ -10,7 +10,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -74,8 +73,7 @@ func Example() {
 		defer engine.Close()
 		name := fmt.Sprint("engine-", i)
 		// The endpoints are such as tcp://10.0.0.5:5557 and tcp://10.0.0.5:5558.
-		config := events.Config{Name: name, Connect: engine.Endpoint, Replay: engine.Replay}
-		if err := service.Add(router.Source{Config: config, ModelKey: llama, ID: fleet.ID{Engine: name}}); err != nil {
+		if err := service.Add(router.Source{Endpoint: engine.Endpoint, Replay: engine.Replay, Model: llama.Name, Engine: name}); err != nil {
 			log.Fatal(err)
 		}
 	}

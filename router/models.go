@@ -13,7 +13,6 @@ import (
 
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -57,7 +56,7 @@ type modelState struct {
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
-	if err := checkModelKey(cfg.ModelKey); err != nil {
+	if err := cfg.ModelKey.check(); err != nil {
 		return nil, fmt.Errorf("router: %w: %w", api.ErrConfig, err)
 	}
 	if cfg.Service != nil {
@@ -206,11 +205,11 @@ func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, *Model, error) {
 
 // modelOf returns the model of a source, which is made if there is none. s.mu is held.
 func (s *Service) modelOf(src *Source) (*model, error) {
-	key := src.ModelKey.withDefaults()
+	key := src.ModelKey()
 	models := *s.models.Load()
 	if m := models[key]; m != nil {
-		if src.Type != "" && (src.Type == EngineSGLang) != m.cfg.Fleet.FirstBytes {
-			return nil, fmt.Errorf("%w: model %q", ErrOtherEngine, key.Name)
+		if src.Type != "" && (src.Type == TypeSGLang) != m.cfg.Fleet.FirstBytes {
+			return nil, fmt.Errorf("%w: model %q", ErrOtherType, key.Name)
 		}
 		return m, nil
 	}
@@ -220,7 +219,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	if src.BlockSize == 0 {
 		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
 	}
-	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == EngineSGLang), false)
+	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == TypeSGLang), false)
 	if err != nil {
 		return nil, err
 	}
@@ -289,15 +288,7 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// checkModelKey returns ErrName unless both names of a model are some.
-func checkModelKey(k ModelKey) error {
-	return errors.Join(checkName("model", k.Name), checkName("tenant", k.Tenant))
-}
-
-// checkName returns ErrName for what cannot name a model, a tenant or an instance.
-func checkName(what, name string) error {
-	if !events.IsName(name) {
-		return fmt.Errorf("%w: %s %.40q", ErrName, what, name)
-	}
-	return nil
+// check returns ErrField unless both names of a model are some.
+func (k ModelKey) check() error {
+	return cmp.Or(checkName("name", k.Name), checkName("tenant_id", k.Tenant))
 }

@@ -33,8 +33,6 @@ type StartConfig struct {
 	PeerTimeout time.Duration
 	Token       string       // for the peers, "" for none
 	Client      *http.Client // for the peers; nil: one without a proxy
-	// Configure, if set, completes a source that was registered at the peer: timeouts and limits.
-	Configure func(*Source)
 }
 
 // Start adds the sources of the configuration to a service without sources. Before that it loads the dump of a peer.
@@ -52,27 +50,23 @@ func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
 	var errs []error
 	for _, src := range cfg.Sources {
 		if err := s.Add(src); err != nil {
-			errs = append(errs, fmt.Errorf("source %q: %w", cmp.Or(src.Config.Name, src.Bind, src.Connect), err))
+			errs = append(errs, fmt.Errorf("source %q: %w", cmp.Or(src.Name, src.Endpoint), err))
 		}
 	}
 	s.replica.endLoading()
-	s.followLoaded(cfg.Configure)
+	s.followLoaded()
 	s.DropLoaded()
 	return errors.Join(errs...)
 }
 
 // followLoaded follows the sources of a dump that were registered.
-func (s *Service) followLoaded(configure func(*Source)) {
+func (s *Service) followLoaded() {
 	for _, info := range s.loadedSources() {
 		if !info.Registered {
 			s.log.Info("router: a source of the peer's configuration is not one of ours", "source", info.Name)
 			continue
 		}
-		src := info.source()
-		if configure != nil {
-			configure(&src)
-		}
-		if err := s.Register(src); err != nil {
+		if err := s.Register(info.Source); err != nil {
 			s.log.Warn("router: a source that is registered at the peer is not followed", "source", info.Name, "reason", err)
 		}
 	}

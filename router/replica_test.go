@@ -30,10 +30,10 @@ func eventually(t testing.TB, ok func() bool) {
 }
 
 // engineSource returns the source of an engine of llama.
-func engineSource(p *eventstest.Publisher, instance string, rank int) Source {
+func engineSource(p *eventstest.Publisher, engine string, rank int) Source {
 	return Source{
-		Config: events.Config{Name: fmt.Sprintf("%s/%d", instance, rank), Connect: p.Endpoint, Replay: p.Replay}, ModelKey: llama,
-		ID: fleet.ID{Engine: instance, Rank: rank}, BlockSize: 16,
+		Name: fmt.Sprintf("%s/%d", engine, rank), Endpoint: p.Endpoint, Replay: p.Replay, Model: llama.Name, Engine: engine, Rank: rank,
+		BlockSize: 16,
 	}
 }
 
@@ -398,16 +398,13 @@ func TestStartFromPeers(t *testing.T) {
 	}))
 	dead := "http" + deadEndpoint(t)[len("tcp"):]
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
-	configured := 0
 	require.NoError(t, two.Start(t.Context(), StartConfig{
 		Sources: e.sources()[:1], Token: "secret",
-		Peers:     []string{dead, refusing, redirecting, cut, serve(t, loading.DumpHandler()), good},
-		Configure: func(src *Source) { configured++; require.Equal(t, "b/1", src.Config.Name) },
+		Peers: []string{dead, refusing, redirecting, cut, serve(t, loading.DumpHandler()), good},
 	}))
 	eventually(t, func() bool { return two.Ready() == nil })
 	require.Equal(t, ofEngines, askAll(t, two))
 	require.EqualValues(t, 2, asked.Load())
-	require.Equal(t, 1, configured)
 	require.Zero(t, status(t, two, "a/0").Batches)
 	require.True(t, status(t, two, "b/1").Registered)
 }
@@ -452,7 +449,7 @@ func TestStartErrors(t *testing.T) {
 	good := serve(t, e.service().DumpHandler())
 	two := newService(t, Config{}) // it allows no endpoint
 	bad := e.sources()[0]
-	bad.Connect = ""
+	bad.Endpoint = ""
 	err := two.Start(t.Context(), StartConfig{Sources: []Source{bad, e.sources()[0]}, Peers: []string{good}})
 	require.ErrorIs(t, err, api.ErrConfig)
 	require.ErrorContains(t, err, `source "a/0"`)

@@ -22,24 +22,27 @@ var (
 	ErrHashLen     = errors.New("router: hashes of another length than those of the model's pool")
 	ErrTooMany     = errors.New("router: too many models")
 	ErrOtherBlock  = errors.New("router: another block size than the model's")
-	ErrOtherEngine = errors.New("router: an engine of another type than the model's")
+	ErrOtherType   = errors.New("router: an engine of another type than the model's")
 	ErrNoBlockSize = errors.New("router: the block size of the model is not known yet; configure it, or name it with the first source")
-	ErrName        = errors.New("router: a name has 1 to 256 bytes of printable UTF-8")
-	ErrRank        = errors.New("router: a data-parallel rank is 0 to 65535")
-	ErrToken       = errors.New("router: no token id")
+	// ErrField refuses a field of a source, or a name; it has a fielderror.Error.
+	ErrField = errors.New("router: bad field")
+	ErrToken = errors.New("router: no token id")
 	// ErrAdapter refuses tokens with an adapter whose hashes cannot be known.
 	ErrAdapter = errors.New("router: the hashes with this adapter cannot be computed")
 )
 
+// DefaultTenant is the tenant of models and queries that name none.
+const DefaultTenant = "default"
+
 // ModelKey names a model: its blocks are compared with those of no other.
 type ModelKey struct {
-	Tenant string // "" is api.DefaultTenant
+	Tenant string // "" is DefaultTenant
 	Name   string // in a query "" is the only model of the tenant
 }
 
 // withDefaults returns the key with its tenant.
 func (k ModelKey) withDefaults() ModelKey {
-	k.Tenant = cmp.Or(k.Tenant, api.DefaultTenant)
+	k.Tenant = cmp.Or(k.Tenant, DefaultTenant)
 	return k
 }
 
@@ -53,8 +56,10 @@ type Config struct {
 	// Fleet has the limits of models that Models lacks. Its BlockSize and FirstBytes do not count.
 	Fleet fleet.Config
 	// Allow are the endpoints that Register may connect to, see events.ManagerConfig.
-	Allow  []string
-	Logger *slog.Logger // nil discards
+	Allow []string
+	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload.
+	MaxPayload int
+	Logger     *slog.Logger // nil discards
 }
 
 // DefaultMaxModels is how many models there are at most. Each may take the memory of its fleet.

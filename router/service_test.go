@@ -49,10 +49,10 @@ func deadEndpoint(t testing.TB) string {
 }
 
 // source is a source of an engine that is not there: the test fills its holder.
-func source(t testing.TB, key ModelKey, instance string, rank, blockSize int) Source {
+func source(t testing.TB, key ModelKey, engine string, rank, blockSize int) Source {
 	return Source{
-		Config: events.Config{Name: fmt.Sprintf("%s/%s/%d", key.Name, instance, rank), Connect: deadEndpoint(t)}, ModelKey: key,
-		ID: fleet.ID{Engine: instance, Rank: rank}, BlockSize: blockSize,
+		Name: fmt.Sprintf("%s/%s/%d", key.Name, engine, rank), Endpoint: deadEndpoint(t), Model: key.Name, Tenant: key.Tenant,
+		Engine: engine, Rank: rank, BlockSize: blockSize,
 	}
 }
 
@@ -326,9 +326,9 @@ func TestPredict(t *testing.T) {
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
 	require.ErrorIs(t, s.Predict(ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
 	for _, name := range []string{"", "a\nb", "\x7f", "a\u202eb", "a\u200bb", "\u2028", "\xff", strings.Repeat("a", 257)} {
-		require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: name}, &Query{Hashes: prompt}), ErrName, "%q", name)
+		require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: name}, &Query{Hashes: prompt}), ErrField, "%q", name)
 	}
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "a", Rank: -1}, &Query{Hashes: prompt}), ErrRank)
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "a", Rank: -1}, &Query{Hashes: prompt}), ErrField)
 	require.NoError(t, s.Predict(llama, fleet.ID{Engine: "nothing"}, &Query{}))
 	require.Len(t, s.Models()[0].Holders, 1)
 	lookuptest.Eventually(t, "the holder is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
@@ -343,7 +343,9 @@ func TestPredictThenSource(t *testing.T) {
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	fill(t, s, llama, a, gpu, first(prompt, 2))
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}))
-	require.ErrorIs(t, s.Add(Source{Config: events.Config{Name: "again", Connect: deadEndpoint(t)}, ModelKey: llama, ID: a}), fleet.ErrExists)
+	again := source(t, llama, "a", 0, 0)
+	again.Name = "again"
+	require.ErrorIs(t, s.Add(again), fleet.ErrExists)
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 
@@ -377,16 +379,16 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, s.Register(source(t, ModelKey{Name: "third"}, "a", 0, 32)), ErrTooMany)
 
 	evil := source(t, llama, "evil", 0, 0)
-	evil.Connect = "tcp://192.0.2.1:5557"
+	evil.Endpoint = "tcp://192.0.2.1:5557"
 	require.ErrorIs(t, s.Register(evil), events.ErrNotAllowed)
 	sgl := source(t, llama, "sgl", 0, 0)
-	sgl.Type = EngineSGLang
-	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
+	sgl.Type = TypeSGLang
+	require.ErrorIs(t, s.Register(sgl), ErrOtherType)
 	sgl.Type = "trt"
-	require.ErrorIs(t, s.Register(sgl), ErrOtherEngine)
+	require.ErrorIs(t, s.Register(sgl), ErrField)
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
-	require.ErrorIs(t, s.Register(source(t, llama, "b\n", 0, 16)), ErrName)
-	require.ErrorIs(t, s.Register(source(t, llama, "b", 1<<16, 16)), ErrRank)
+	require.ErrorIs(t, s.Register(source(t, llama, "b\n", 0, 16)), ErrField)
+	require.ErrorIs(t, s.Register(source(t, llama, "b", 1<<16, 16)), ErrField)
 	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), events.ErrExists)
 
 	var names []string
@@ -448,7 +450,7 @@ func TestConcurrent(t *testing.T) {
 				if i%2 == 0 {
 					key.Name = "registered"
 				}
-				err := s.Register(Source{Config: events.Config{Name: fmt.Sprint(worker, i), Connect: endpoint}, ModelKey: key, ID: id, BlockSize: 16})
+				err := s.Register(Source{Name: fmt.Sprint(worker, i), Endpoint: endpoint, Model: key.Name, Engine: id.Engine, Rank: id.Rank, BlockSize: 16})
 				assert.NoError(t, err)
 				assert.NoError(t, s.Predict(llama, id, &Query{Hashes: prompt}))
 				assert.NoError(t, s.Predict(llama, fleet.ID{Engine: "shared"}, &Query{Hashes: prompt}))

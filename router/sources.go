@@ -1,42 +1,13 @@
 package router
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
-
-// Engines of a source.
-const (
-	EngineVLLM   = "vllm"
-	EngineSGLang = "sglang"
-)
-
-// Source is a publisher of KV events, and the holder that it fills.
-type Source struct {
-	events.Config
-	ModelKey
-	fleet.ID
-	// BlockSize is the engine's hash block size in tokens; 0: the model's.
-	BlockSize int
-	// Type is EngineVLLM or EngineSGLang; "": the model's, or vLLM's if the source makes the model.
-	Type string
-}
-
-// SourceStatus is the state of a source.
-type SourceStatus struct {
-	events.Status
-	Model      string `json:"model"`
-	Tenant     string `json:"tenant"`
-	Engine     string `json:"instance"`
-	Rank       int    `json:"rank"`
-	Registered bool   `json:"registered"`
-}
 
 // activeSource is a source that is followed, and the holder that it fills.
 type activeSource struct {
@@ -44,34 +15,6 @@ type activeSource struct {
 	registered bool
 	model      *model
 	holder     *fleet.Holder
-}
-
-// check checks what package events does not, and sets the defaults.
-func (src *Source) check() error {
-	src.ModelKey = src.ModelKey.withDefaults()
-	src.Config.Name = cmp.Or(src.Config.Name, src.Bind, src.Connect)
-	if err := errors.Join(
-		checkName("model", src.ModelKey.Name), checkName("tenant", src.Tenant), checkID(src.ID),
-	); err != nil {
-		return err
-	}
-	switch {
-	case src.Type != "" && src.Type != EngineVLLM && src.Type != EngineSGLang:
-		return fmt.Errorf("%w: %.40q; known are %s and %s", ErrOtherEngine, src.Type, EngineVLLM, EngineSGLang)
-	case src.BlockSize < 0 || src.BlockSize > math.MaxInt32:
-		return fmt.Errorf("%w: %d tokens", ErrOtherBlock, src.BlockSize)
-	}
-	return nil
-}
-
-// MaxRank bounds data-parallel ranks: engines have some hundreds.
-const MaxRank = math.MaxUint16
-
-func checkID(id fleet.ID) error {
-	if id.Rank < 0 || id.Rank > MaxRank {
-		return fmt.Errorf("%w, not %d", ErrRank, id.Rank)
-	}
-	return checkName("instance", id.Engine)
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
@@ -83,7 +26,8 @@ func (s *Service) Register(src Source) error { return s.follow(src, true, s.mana
 
 // follow follows a source by start, a method of the manager.
 func (s *Service) follow(src Source, registered bool, start func(events.Config, events.NewHolder) error) error {
-	if err := src.check(); err != nil {
+	src.SetDefaults()
+	if err := src.Validate(); err != nil {
 		return err
 	}
 	if registered {
@@ -91,44 +35,50 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 			return err
 		}
 	}
-	src.Logger = cmp.Or(src.Logger, s.log)
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if loaded := s.takeLoaded(&src); loaded != nil {
-		src.Resume = loaded.checkpoint
-		err := s.begin(src, registered, start)
+		err := s.begin(src, loaded.checkpoint, registered, start)
 		switch {
 		case err != nil:
 			s.returnLoaded(loaded)
 		case !loaded.info.Stale:
-			s.replica.addResumed(src.Config.Name)
+			s.replica.addResumed(src.Name)
 		}
 		if !errors.Is(err, events.ErrCheckpoint) {
 			return err
 		}
-		s.log.Warn("router: a source begins anew", "source", src.Config.Name, "reason", err)
-		src.Resume = nil
+		s.log.Warn("router: a source begins anew", "source", src.Name, "reason", err)
 	}
-	return s.begin(src, registered, start)
+	return s.begin(src, nil, registered, start)
 }
 
-// begin follows a source, from src.Resume on if that is set. s.changing is held.
-func (s *Service) begin(src Source, registered bool, start func(events.Config, events.NewHolder) error) error {
+// begin follows a source, from a checkpoint on if there is one. s.changing is held.
+func (s *Service) begin(src Source, resume *events.Checkpoint, registered bool, start func(events.Config, events.NewHolder) error) error {
 	a := &activeSource{source: src, registered: registered}
-	err := start(src.Config, func(events.Config) (events.Holder, error) { return s.newHolder(a) })
+	cfg := src.config()
+	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, s.maxBlocks(src.ModelKey())
+	err := start(cfg, func(events.Config) (events.Holder, error) { return s.newHolder(a, resume != nil) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		s.releaseHolder(a)
 		return err
 	}
-	a.source.Resume = nil // it may be large
-	s.active[src.Config.Name] = a
+	s.active[src.Name] = a
 	return nil
 }
 
+// maxBlocks returns how many blocks a holder of a model may have.
+func (s *Service) maxBlocks(key ModelKey) int {
+	if m := (*s.models.Load())[key]; m != nil {
+		return m.cfg.Fleet.MaxBlocks
+	}
+	return s.cfg.Fleet.MaxBlocks
+}
+
 // newHolder makes the holder of a source, and its model if there is none. On an error a has what was made.
-func (s *Service) newHolder(a *activeSource) (events.Holder, error) {
+func (s *Service) newHolder(a *activeSource, resumes bool) (events.Holder, error) {
 	s.mu.Lock()
 	m, err := s.modelOf(&a.source)
 	if err == nil {
@@ -143,7 +93,7 @@ func (s *Service) newHolder(a *activeSource) (events.Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.holder, err = m.claim(state, &a.source); err != nil {
+	if a.holder, err = m.claim(state, a.source.ID(), resumes); err != nil {
 		return nil, err
 	}
 	return a.holder, nil
@@ -151,11 +101,10 @@ func (s *Service) newHolder(a *activeSource) (events.Holder, error) {
 
 // claim returns the holder of a source: one that no source fills, with what is predicted or what a dump had, or a new
 // one.
-func (m *model) claim(state *modelState, src *Source) (*fleet.Holder, error) {
+func (m *model) claim(state *modelState, id fleet.ID, resumes bool) (*fleet.Holder, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := src.ID
-	if src.Resume != nil {
+	if resumes {
 		if h := state.fleet.Get(id); h != nil {
 			return h, nil
 		}
@@ -216,7 +165,7 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	defer s.changing.Unlock()
 	name, a := s.sourceOf(m, id)
 	if a == nil {
-		return fmt.Errorf("%w: model %q, instance %.40q, rank %d", events.ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
+		return fmt.Errorf("%w: model %q, engine %.40q, rank %d", events.ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
 	}
 	if err := s.manager.Unregister(name); err != nil {
 		return err
@@ -233,7 +182,7 @@ func (s *Service) sourceOf(m *model, id fleet.ID) (string, *activeSource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, a := range s.active {
-		if a.model == m && a.source.ID == id {
+		if a.model == m && a.source.ID() == id {
 			return name, a
 		}
 	}
@@ -252,7 +201,7 @@ func (s *Service) Status() []SourceStatus {
 			continue // it has just come or gone
 		}
 		list = append(list, SourceStatus{
-			Status: st, Model: a.source.ModelKey.Name, Tenant: a.source.Tenant, Engine: a.source.Engine, Rank: a.source.Rank,
+			Status: st, Model: a.source.Model, Tenant: a.source.Tenant, Engine: a.source.Engine, Rank: a.source.Rank,
 			Registered: a.registered,
 		})
 	}

@@ -46,7 +46,7 @@ func TestDeployMetrics(t *testing.T) {
 	redis := storetest.StartRedis(t)
 	known := map[string]bool{}
 	for _, config := range []string{
-		"pool: {hash_block_size: 16}\nbackend: {memory: {snapshot: {path: " + filepath.Join(t.TempDir(), "snapshot") + "}}}\nrouter: {models: [{name: m, block_size: 16}], sources: [{instance: i, connect: \"tcp://127.0.0.1:9\"}]}\n",
+		"pool: {hash_block_size: 16}\nbackend: {memory: {snapshot: {path: " + filepath.Join(t.TempDir(), "snapshot") + "}}}\nrouter: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://127.0.0.1:9\"}]}\n",
 		"pool: {model_name: m}\nbackend: {redis: {url: redis://" + redis.Addr + "}}\n",
 	} {
 		server := startServe(t, config+"metrics: 127.0.0.1:0\n")

@@ -22,10 +22,8 @@ import (
 func newEventsCmd() *cobra.Command {
 	var cfg events.Config
 	m := &monitor{}
-	var bind bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-
 		Use:   "events ENDPOINT",
 		Short: "Print the KV events of an engine as they come",
 		Long: `events follows the KV events that an engine publishes at ENDPOINT, such as
@@ -49,9 +47,7 @@ are printed by their last 64 bits, with --json whole.`,
 			case timeout < 0:
 				return usagef("--timeout %v is negative", timeout)
 			}
-			if cfg.Connect = args[0]; bind {
-				cfg.Connect, cfg.Bind = "", args[0]
-			}
+			cfg.Endpoint = args[0]
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 			m.out = cmd.OutOrStdout()
 			return m.run(cmd.Context(), cfg, timeout)
@@ -60,7 +56,7 @@ are printed by their last 64 bits, with --json whole.`,
 	f := cmd.Flags()
 	f.IntVarP(&m.batches, "batches", "n", 0, "end after this `number` of batches (default no end)")
 	f.StringVar(&cfg.Replay, "replay", "", "`endpoint` of the replay socket (default none)")
-	f.BoolVar(&bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
+	f.BoolVar(&cfg.Bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
 	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default all)")
 	f.BoolVar(&m.json, "json", false, "print JSON, one line for each batch")
 	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default wait for ever)")

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
@@ -29,7 +27,7 @@ func (r *running) newRouter() (*router.Service, error) {
 		return nil, r.cfg.Blame("router.register", err)
 	}
 	manager.Close()
-	out := router.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, Logger: r.logger, Fleet: fleet.Config{
+	out := router.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, MaxPayload: int(cfg.MaxPayload), Logger: r.logger, Fleet: fleet.Config{
 		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
 	}}
 	for i := range cfg.Models {
@@ -76,31 +74,6 @@ func (r *running) poolService(name string) *lookup.Service {
 	return nil
 }
 
-// routerEvents returns the configuration of a source of the router as package events has it.
-func routerEvents(cfg *config.Config, s config.RouterSource, logger *slog.Logger) events.Config {
-	return events.Config{
-		Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay, Topic: s.Topic, ExactCopies: s.ExactCopies,
-		MaxPayload: int(cfg.Router.MaxPayload), MaxBlocks: maxRouterBlocks(cfg, s.Tenant, s.Model), Timeout: time.Duration(s.Timeout), Logger: logger,
-	}
-}
-
-// maxRouterBlocks returns how many entries one holder of a model may have.
-func maxRouterBlocks(cfg *config.Config, tenant, name string) int {
-	for i := range cfg.Router.Models {
-		if m := &cfg.Router.Models[i]; m.Name == name && m.Tenant == tenant {
-			return m.MaxBlocks
-		}
-	}
-	return cfg.Router.MaxBlocks
-}
-
-// completeSource sets the limits of a source that a client registers.
-func (r *running) completeSource(s *router.Source) {
-	s.MaxPayload = int(r.cfg.Router.MaxPayload)
-	s.MaxBlocks = maxRouterBlocks(r.cfg, cmp.Or(s.Tenant, api.DefaultTenant), s.ModelKey.Name)
-	s.Logger = r.logger
-}
-
 // routerReady returns what the holders wait for, nil if for nothing.
 func (r *running) routerReady() error {
 	if r.router == nil {
@@ -115,13 +88,10 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 		return nil
 	}
 	cfg := &r.cfg.Router
-	start := router.StartConfig{Peers: cfg.Peers, PeerTimeout: time.Duration(cfg.PeerTimeout), Configure: r.completeSource}
+	start := router.StartConfig{Peers: cfg.Peers, PeerTimeout: time.Duration(cfg.PeerTimeout), Sources: cfg.Sources}
 	for _, s := range cfg.Sources {
-		start.Sources = append(start.Sources, router.Source{
-			Config: routerEvents(r.cfg, s, r.logger), ModelKey: router.ModelKey{Tenant: s.Tenant, Name: s.Model}, ID: fleet.ID{Engine: s.Instance, Rank: s.Rank},
-		})
-		r.logger.Info("KV events fill a holder", "source", s.Name, "endpoint", s.Connect+s.Bind, "replay", s.Replay,
-			"model", s.Model, "tenant", s.Tenant, "instance", s.Instance, "rank", s.Rank)
+		r.logger.Info("following KV events", "source", s.Name, "endpoint", s.Endpoint, "bind", s.Bind, "replay", s.Replay,
+			"model", s.Model, "tenant", s.Tenant, "engine", s.Engine, "rank", s.Rank)
 	}
 	if len(cfg.Peers) > 0 {
 		srv.SetPreparing("loading what a peer of the router holds")

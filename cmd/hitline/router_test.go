@@ -45,7 +45,7 @@ func routerPrompt(t *testing.T, tokens int) (ids string, hashes [][]byte) {
 func routerConfig(engines ...*eventstest.Publisher) string {
 	sources := ""
 	for i, p := range engines {
-		sources += fmt.Sprintf("    - {name: s%d, instance: engine-%d, rank: %d, connect: \"%s\", replay: \"%s\"}\n", i, i/2, i%2, p.Endpoint, p.Replay)
+		sources += fmt.Sprintf("    - {name: s%d, instance_id: engine-%d, dp_rank: %d, endpoint: \"%s\", replay_endpoint: \"%s\"}\n", i, i/2, i%2, p.Endpoint, p.Replay)
 	}
 	return "metrics: 127.0.0.1:0\npool: {vllm: 0.33.0}\nrouter:\n  listen: 127.0.0.1:0\n  models: [{name: llama, hash: {engine: vllm}}]\n  sources:\n" + sources
 }
@@ -118,7 +118,7 @@ engine-0  48      48   0: 32, 1: 48
 	}
 	_, body = o.get(t, "GET", "/status")
 	assert.Contains(t, body, `"router":{"models":[{"name":"llama","tenant":"default","configured":true,"block_size":16,"pool":"","holders":3,"stale_holders":0,`)
-	assert.Contains(t, s.log.String(), `"msg":"KV events fill a holder","source":"s0"`)
+	assert.Contains(t, s.log.String(), `"msg":"following KV events","source":"s0"`)
 
 	engines[2].Publish(false, eventstest.Cleared())
 	storetest.Eventually(t, "an engine has cleared its cache", func() bool { return !strings.Contains(ask().stdout, "engine-1") })
@@ -334,7 +334,7 @@ func TestRouterConfigErrors(t *testing.T) {
 		{"router: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "router.peer_token_file: ", true},
 		{"router: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}}\n", "router.listen.tokens: cannot read it", true},
 		{"router: {listen: \"" + taken.Addr().String() + "\"}\n", "cannot listen for the router: ", false},
-		{"router: {models: [{name: m, block_size: 16}], sources: [{instance: i, bind: \"tcp://" + taken.Addr().String() + "\"}]}\n", "router.sources: ", false},
+		{"router: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://" + taken.Addr().String() + "\", bind: true}]}\n", "router.sources: ", false},
 	} {
 		file := configFile(t, test.text)
 		got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)

@@ -180,7 +180,7 @@
   const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
 
   const engineColumns = [
-    { head: true, show: x => x.name }, { show: x => x.instance, as: 'name' }, { show: x => count(x.rank), as: 'n' }, { show: x => x.model, as: 'name' },
+    { head: true, show: x => x.name }, { show: x => x.instance_id, as: 'name' }, { show: x => count(x.dp_rank), as: 'n' }, { show: x => x.model, as: 'name' },
     { show: stateOf, as: x => x.stale ? 'alert' : '' }, number(x => x.blocks), number(x => x.batches), number(x => x.gaps),
     { show: x => x.last_event ? when(x.last_event) : missing }, { show: x => x.last_error || missing, as: 'text' },
   ];

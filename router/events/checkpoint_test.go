@@ -226,7 +226,7 @@ func FuzzCheckpoint(f *testing.F) {
 // What must not be resumed is refused.
 func TestCheckpointErrors(t *testing.T) {
 	c := checkpoints(t, 1)[0] // with exact copies
-	_, err := NewFollower(Config{Connect: "tcp://127.0.0.1:1", Resume: c}, newTestSet())
+	_, err := NewFollower(Config{Endpoint: "tcp://127.0.0.1:1", Resume: c}, newTestSet())
 	require.ErrorIs(t, err, ErrCheckpoint)
 	require.ErrorContains(t, err, "ExactCopies")
 	encoded, err := c.AppendBinary(nil)

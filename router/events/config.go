@@ -16,10 +16,10 @@ import (
 // them.
 type Config struct {
 	Name    string // of the source; empty: its endpoint
-	Connect string // endpoint of a publisher that binds; empty if Bind is set
-	Bind    string // endpoint to which a publisher connects
-	Replay  string // endpoint of its replay socket, empty if there is none
-	Topic   string // prefix of the topics that are subscribed to
+	Endpoint string // of the publisher
+	Bind     bool   // Endpoint is bound, and the publisher connects to it
+	Replay   string // endpoint of its replay socket, empty if there is none
+	Topic    string // prefix of the topics that are subscribed to
 	// ExactCopies counts the copies of first blocks too. That is right only if no request
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool
@@ -56,41 +56,28 @@ func IsName(text string) bool {
 
 func isHidden(r rune) bool { return !unicode.IsPrint(r) }
 
-// endpoint returns the one of Connect and Bind that is set.
-func (c *Config) endpoint() string {
-	if c.Bind != "" {
-		return c.Bind
-	}
-	return c.Connect
-}
-
 // Validate returns what is wrong with c, of which it changes nothing. The error names a field, see
 // package fielderror.
 func (c Config) Validate() error { return c.check() }
 
 // check checks c and sets its defaults.
 func (c *Config) check() error {
-	switch {
-	case c.Connect == "" && c.Bind == "":
-		return invalid("connect", "has no endpoint; connect to the publisher's, such as tcp://127.0.0.1:5557, or bind one")
-	case c.Connect != "" && c.Bind != "":
-		return invalid("bind", "a source connects or binds, not both; remove connect or bind")
+	if c.Endpoint == "" {
+		return invalid("endpoint", "has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557")
 	}
-	if c.Connect != "" {
-		if _, _, err := zmtp.DialAddress(c.Connect); err != nil {
-			return invalid("connect", "%w", err)
-		}
-	} else if _, _, err := zmtp.ListenAddress(c.Bind); err != nil {
-		return invalid("bind", "%w", err)
+	parse := zmtp.DialAddress
+	if c.Bind {
+		parse = zmtp.ListenAddress
+	}
+	if _, _, err := parse(c.Endpoint); err != nil {
+		return invalid("endpoint", "%w", err)
 	}
 	if c.Replay != "" {
 		if _, _, err := zmtp.DialAddress(c.Replay); err != nil {
-			return invalid("replay", "%w", err)
+			return invalid("replay_endpoint", "%w", err)
 		}
 	}
-	if c.Name == "" {
-		c.Name = c.endpoint()
-	}
+	setDefault(&c.Name, c.Endpoint)
 	if !IsName(c.Name) {
 		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
 	}

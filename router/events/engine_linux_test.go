@@ -35,7 +35,7 @@ func runScenarios(t *testing.T, engine storetest.EngineConfig, connects bool) {
 			t.Parallel()
 			cfg := Config{ExactCopies: true}
 			if connects {
-				cfg.Bind = "tcp://" + storetest.FreeAddr(t)
+				cfg.Endpoint, cfg.Bind = "tcp://"+storetest.FreeAddr(t), true
 			}
 			s := newStage(t, engine, cfg)
 			s.run(100, false)

@@ -167,17 +167,17 @@ type stage struct {
 	samples []sample
 }
 
-// newStage starts all. The engine binds, unless follower.Bind is where it is to connect to.
+// newStage starts all. The engine binds, unless the follower does.
 // noReplay is in place of follower.Replay.
 func newStage(t testing.TB, engine storetest.EngineConfig, follower Config) *stage {
 	t.Helper()
 	s := &stage{t: t, cfg: engine, set: &watchedSet{set: newTestSet()}}
 	s.pub, s.replay = newProxy(t), newProxy(t)
-	if follower.Bind != "" {
-		s.pub.forwardTo("tcp", strings.TrimPrefix(follower.Bind, "tcp://"))
+	if follower.Bind {
+		s.pub.forwardTo("tcp", strings.TrimPrefix(follower.Endpoint, "tcp://"))
 		s.cfg.Endpoint = s.pub.endpoint()
 	} else {
-		follower.Connect = s.pub.endpoint()
+		follower.Endpoint = s.pub.endpoint()
 	}
 	if follower.Replay == noReplay {
 		follower.Replay = ""

@@ -79,7 +79,7 @@ func (e *engine) held(hashes coordinator.Hashes) int {
 func followEngine(name, endpoint, replay string) (*engine, error) {
 	e := &engine{name: name, blocks: map[string]bool{}, stale: true}
 	var err error
-	if e.follower, err = events.NewFollower(events.Config{Name: name, Connect: endpoint, Replay: replay}, e); err != nil {
+	if e.follower, err = events.NewFollower(events.Config{Name: name, Endpoint: endpoint, Replay: replay}, e); err != nil {
 		return nil, err
 	}
 	return e, e.follower.Start()

@@ -55,7 +55,7 @@ func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err
-	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.endpoint()
+	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.Endpoint
 	f.tracker.stats.State = StateConnecting
 	f.status = *f.tracker.status()
 	return f, nil
@@ -69,8 +69,8 @@ func (f *Follower) Start() error {
 	if f.started {
 		return errors.New("events: the follower was started before")
 	}
-	if f.cfg.Bind != "" {
-		a, err := listen(f.cfg.Bind, f.refused)
+	if f.cfg.Bind {
+		a, err := listen(f.cfg.Endpoint, f.refused)
 		if err != nil {
 			return err
 		}

@@ -35,8 +35,7 @@ func newSourceLog(log *slog.Logger, cfg *Config) *sourceLog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	endpoint := cfg.endpoint()
-	return &sourceLog{log: log.With("source", cfg.Name, "endpoint", endpoint), tokens: logBurst, filled: time.Now(), stale: true}
+	return &sourceLog{log: log.With("source", cfg.Name, "endpoint", cfg.Endpoint), tokens: logBurst, filled: time.Now(), stale: true}
 }
 
 // changed logs what is new in s. reason is that of the last change to the worse.

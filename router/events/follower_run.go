@@ -101,7 +101,7 @@ func (f *Follower) connect() (*zmtp.Conn, error) {
 	if f.acceptor != nil {
 		return f.acceptor.accept(f.ctx, cfg)
 	}
-	network, address, err := zmtp.DialAddress(f.cfg.Connect)
+	network, address, err := zmtp.DialAddress(f.cfg.Endpoint)
 	if err != nil {
 		return nil, err
 	}

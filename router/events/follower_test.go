@@ -157,7 +157,7 @@ func TestFollowerLogs(t *testing.T) {
 // Whatever fills the log, its last line tells whether the source is followed.
 func TestFollowerLogsAreBounded(t *testing.T) {
 	log := new(logtest.Buffer)
-	cfg := Config{Name: "engine-0", Connect: "tcp://127.0.0.1:5557"}
+	cfg := Config{Name: "engine-0", Endpoint: "tcp://127.0.0.1:5557"}
 	l := newSourceLog(slog.New(slog.NewTextHandler(log, nil)), &cfg)
 	live, stale := &Status{Complete: true}, &Status{Stale: true, Complete: true}
 	l.changed(live, "")
@@ -415,7 +415,7 @@ func TestFollowerBinds(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
 	log := new(logtest.Buffer)
-	f, set := follow(t, Config{Bind: "tcp://127.0.0.1:*", Replay: p.config().Replay, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	f, set := follow(t, Config{Endpoint: "tcp://127.0.0.1:*", Bind: true, Replay: p.config().Replay, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	address := f.acceptor.listener.Addr().String()
 	connect := func() (net.Conn, *zmtpPeer) {
 		conn, err := net.Dial("tcp", address)
@@ -519,10 +519,10 @@ func TestFollowerCloses(t *testing.T) {
 	p := startPublisher(t)
 	p.setMute(true)
 	for name, cfg := range map[string]Config{
-		"in a handshake":         {Connect: "tcp://" + silent.Addr().String()},
-		"waiting to be accepted": {Bind: "tcp://127.0.0.1:*"},
+		"in a handshake":         {Endpoint: "tcp://" + silent.Addr().String()},
+		"waiting to be accepted": {Endpoint: "tcp://127.0.0.1:*", Bind: true},
 		"in a replay":            p.config(),
-		"nobody there":           {Connect: "tcp://127.0.0.1:1"},
+		"nobody there":           {Endpoint: "tcp://127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := NewFollower(cfg, newTestSet())
@@ -546,28 +546,27 @@ func TestFollowerCloses(t *testing.T) {
 func TestConfig(t *testing.T) {
 	for _, cfg := range []Config{
 		{},
-		{Connect: "tcp://a:1", Bind: "tcp://*:1"},
-		{Connect: "http://a:1"},
-		{Connect: "tcp://*:1"},
-		{Bind: "udp://*:1"},
-		{Connect: "tcp://a:1", Replay: "a:1"},
-		{Connect: "tcp://a:1", Name: "a\nb"},
-		{Connect: "tcp://a:1", Name: string(make([]byte, 257))},
-		{Connect: "tcp://a:1", MaxPayload: -1},
-		{Connect: "tcp://a:1", MaxBlocks: -1},
-		{Connect: "tcp://a:1", Timeout: -1},
+		{Endpoint: "http://a:1"},
+		{Endpoint: "tcp://*:1"},
+		{Endpoint: "udp://*:1", Bind: true},
+		{Endpoint: "tcp://a:1", Replay: "a:1"},
+		{Endpoint: "tcp://a:1", Name: "a\nb"},
+		{Endpoint: "tcp://a:1", Name: string(make([]byte, 257))},
+		{Endpoint: "tcp://a:1", MaxPayload: -1},
+		{Endpoint: "tcp://a:1", MaxBlocks: -1},
+		{Endpoint: "tcp://a:1", Timeout: -1},
 	} {
 		_, err := NewFollower(cfg, newTestSet())
 		require.ErrorIs(t, err, fielderror.ErrConfig, "%+v", cfg)
 	}
-	f, err := NewFollower(Config{Connect: "tcp://a:1"}, newTestSet())
+	f, err := NewFollower(Config{Endpoint: "tcp://a:1"}, newTestSet())
 	require.NoError(t, err)
 	require.Equal(t, Status{Name: "tcp://a:1", Endpoint: "tcp://a:1", State: StateConnecting, Stale: true}, f.Status())
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	f, err = NewFollower(Config{Bind: "tcp://" + l.Addr().String()}, newTestSet())
+	f, err = NewFollower(Config{Endpoint: "tcp://" + l.Addr().String(), Bind: true}, newTestSet())
 	require.NoError(t, err)
 	require.Error(t, f.Start())
 	f.Close()
@@ -580,7 +579,7 @@ func TestFollowerBindsDeadSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	cfg := Config{Bind: "ipc://" + path}
+	cfg := Config{Endpoint: "ipc://" + path, Bind: true}
 	f, err := NewFollower(cfg, newTestSet())
 	require.NoError(t, err)
 	require.Error(t, f.Start())

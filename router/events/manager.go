@@ -74,10 +74,10 @@ func (m *Manager) Register(cfg Config, newHolder NewHolder) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	if cfg.Bind != "" {
-		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, cfg.Bind)
+	if cfg.Bind {
+		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, cfg.Endpoint)
 	}
-	for _, endpoint := range []string{cfg.Connect, cfg.Replay} {
+	for _, endpoint := range []string{cfg.Endpoint, cfg.Replay} {
 		if endpoint != "" && !m.allow.allows(endpoint) {
 			return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
 		}

@@ -44,7 +44,7 @@ func TestManagerFollows(t *testing.T) {
 func TestManagerNames(t *testing.T) {
 	noLeak(t)
 	m := newManager(t, "tcp://127.0.0.0/8:*")
-	add := func(name string) Config { return Config{Name: name, Connect: "tcp://127.0.0.1:1"} }
+	add := func(name string) Config { return Config{Name: name, Endpoint: "tcp://127.0.0.1:1"} }
 	require.NoError(t, m.Add(add("b"), newSet))
 	require.NoError(t, m.Register(add("a"), newSet))
 	require.NoError(t, m.Register(add(""), newSet)) // its endpoint
@@ -78,14 +78,14 @@ func TestManagerErrors(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Close()
 	require.ErrorIs(t, m.Add(Config{Name: "a"}, newHolder), fielderror.ErrConfig)
-	require.ErrorIs(t, m.Add(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}, newHolder), fail)
-	require.NoError(t, m.Add(Config{Name: "a", Bind: "tcp://127.0.0.1:*"}, newHolder))
+	require.ErrorIs(t, m.Add(Config{Name: "a", Endpoint: "tcp://127.0.0.1:1"}, newHolder), fail)
+	require.NoError(t, m.Add(Config{Name: "a", Endpoint: "tcp://127.0.0.1:*", Bind: true}, newHolder))
 	address := m.sources["a"].follower.acceptor.listener.Addr().String()
-	require.Error(t, m.Add(Config{Name: "b", Bind: "tcp://" + address}, newHolder))
+	require.Error(t, m.Add(Config{Name: "b", Endpoint: "tcp://" + address, Bind: true}, newHolder))
 	require.Equal(t, []string{"a"}, names(m))
-	require.ErrorIs(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, newHolder), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Name: "b", Endpoint: "tcp://127.0.0.1:1"}, newHolder), ErrNotAllowed)
 
-	require.Error(t, m.Add(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, nil))
+	require.Error(t, m.Add(Config{Name: "b", Endpoint: "tcp://127.0.0.1:1"}, nil))
 	require.Equal(t, []string{"a"}, names(m))
 	_, err = NewManager(ManagerConfig{MaxSources: -1})
 	require.Error(t, err)
@@ -94,7 +94,7 @@ func TestManagerErrors(t *testing.T) {
 
 	m.Close() // it has waited for the source, so that no other call may
 	require.ErrorIs(t, m.Unregister("a"), ErrClosed)
-	require.ErrorIs(t, m.Add(Config{Name: "c", Connect: "tcp://127.0.0.1:1"}, newHolder), ErrClosed)
+	require.ErrorIs(t, m.Add(Config{Name: "c", Endpoint: "tcp://127.0.0.1:1"}, newHolder), ErrClosed)
 }
 
 func TestManagerAllows(t *testing.T) {
@@ -140,16 +140,16 @@ func TestManagerAllows(t *testing.T) {
 
 	m := newManager(t, "tcp://127.0.0.1:1")
 	ok := "tcp://127.0.0.1:1"
-	require.ErrorIs(t, m.Register(Config{Connect: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
-	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
-	require.ErrorIs(t, m.Register(Config{Bind: ok}, newSet), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Endpoint: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Endpoint: ok, Replay: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Endpoint: ok, Bind: true}, newSet), ErrNotAllowed)
 	for _, malformed := range []string{"", "tcp://", "tcp://127.0.0.1", "127.0.0.1:1", "http://127.0.0.1:1", "nonsense"} {
-		require.ErrorIs(t, m.Register(Config{Connect: malformed}, newSet), fielderror.ErrConfig, malformed)
+		require.ErrorIs(t, m.Register(Config{Endpoint: malformed}, newSet), fielderror.ErrConfig, malformed)
 		if malformed != "" {
-			require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: malformed}, newSet), fielderror.ErrConfig, malformed)
+			require.ErrorIs(t, m.Register(Config{Endpoint: ok, Replay: malformed}, newSet), fielderror.ErrConfig, malformed)
 		}
 	}
-	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}, newSet))
+	require.NoError(t, m.Register(Config{Endpoint: ok, Replay: ok}, newSet))
 }
 
 // Sources come and go at once; the bound and the names hold.
@@ -161,7 +161,7 @@ func TestManagerConcurrently(t *testing.T) {
 		running.Go(func() {
 			name := fmt.Sprint(i % 4)
 			for range 20 {
-				if m.Register(Config{Name: name, Connect: "tcp://127.0.0.1:1"}, newSet) == nil {
+				if m.Register(Config{Name: name, Endpoint: "tcp://127.0.0.1:1"}, newSet) == nil {
 					if n := len(m.Sources()); n > 2 {
 						t.Errorf("%d sources", n)
 					}
@@ -173,7 +173,7 @@ func TestManagerConcurrently(t *testing.T) {
 	running.Wait()
 	require.Empty(t, m.Sources())
 	require.Zero(t, m.registered)
-	require.NoError(t, m.Register(Config{Name: "0", Connect: "tcp://127.0.0.1:1"}, newSet))
+	require.NoError(t, m.Register(Config{Name: "0", Endpoint: "tcp://127.0.0.1:1"}, newSet))
 }
 
 // Sources are unregistered while the manager closes: with -race this failed in most runs.
@@ -181,8 +181,8 @@ func TestManagerClosesWhileSourcesGo(t *testing.T) {
 	noLeak(t)
 	for range 200 {
 		m := newManager(t, "tcp://127.0.0.1:*")
-		require.NoError(t, m.Register(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}, newSet))
-		require.NoError(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, newSet))
+		require.NoError(t, m.Register(Config{Name: "a", Endpoint: "tcp://127.0.0.1:1"}, newSet))
+		require.NoError(t, m.Register(Config{Name: "b", Endpoint: "tcp://127.0.0.1:1"}, newSet))
 		var running sync.WaitGroup
 		for _, name := range []string{"a", "b"} {
 			running.Go(func() {

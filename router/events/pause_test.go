@@ -206,7 +206,7 @@ func TestResume(t *testing.T) {
 	stale, err := NewFollower(cfg, blocks)
 	require.NoError(t, err)
 	require.True(t, blocks.Stale())
-	require.Equal(t, Status{Name: cfg.Name, Endpoint: cfg.Connect, State: StateConnecting, Stale: true, Complete: true, Blocks: 2, NextSeq: 3},
+	require.Equal(t, Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true, Complete: true, Blocks: 2, NextSeq: 3},
 		stale.Status())
 	require.NoError(t, stale.Start())
 	t.Cleanup(stale.Close)

@@ -290,7 +290,7 @@ func (p *testPublisher) close() {
 
 // config returns a Config that follows p.
 func (p *testPublisher) config() Config {
-	return Config{Name: p.t.Name(), Connect: "tcp://" + p.pub.Addr().String(), Replay: "tcp://" + p.router.Addr().String()}
+	return Config{Name: p.t.Name(), Endpoint: "tcp://" + p.pub.Addr().String(), Replay: "tcp://" + p.router.Addr().String()}
 }
 
 // eventually waits until ok.

@@ -141,8 +141,7 @@ func TestPermissions(t *testing.T) {
 // Where engines publish, and what answered there, only an administrator sees.
 func TestServicesHideEndpoints(t *testing.T) {
 	s := newService(t, router.Config{Models: []router.Model{{ModelKey: router.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
-	src := router.Source{ModelKey: router.ModelKey{Name: "m"}, ID: fleet.ID{Engine: "i"}}
-	src.Connect = deadEndpoint(t)
+	src := router.Source{Model: "m", Engine: "i", Endpoint: deadEndpoint(t)}
 	require.NoError(t, s.Add(src))
 	lookuptest.Eventually(t, "the connection fails", func() bool { return s.Status()[0].LastError != "" })
 	admin := false
@@ -151,8 +150,8 @@ func TestServicesHideEndpoints(t *testing.T) {
 	}})
 	for _, admin = range []bool{false, true} {
 		_, services := do(t, h, "GET", "/services", "")
-		require.Contains(t, services, `"instance":"i"`)
-		require.Equal(t, admin, strings.Contains(services, src.Connect), services)
+		require.Contains(t, services, `"instance_id":"i"`)
+		require.Equal(t, admin, strings.Contains(services, src.Endpoint), services)
 		require.Equal(t, admin, strings.Contains(services, "last_error\":"), services)
 	}
 }
@@ -168,9 +167,7 @@ func TestTenants(t *testing.T) {
 		Allow: []string{"tcp://127.0.0.1:*"},
 	})
 	for _, model := range []string{"own", "team", "none"} {
-		src := router.Source{ModelKey: named(model), ID: fleet.ID{Engine: "i-" + model}}
-		src.Connect = deadEndpoint(t)
-		require.NoError(t, s.Add(src))
+		require.NoError(t, s.Add(router.Source{Model: model, Engine: "i-" + model, Endpoint: deadEndpoint(t)}))
 	}
 	var pools []string
 	h := New(Config{Service: s, Authorize: func(*http.Request) (Access, error) {

@@ -14,7 +14,6 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -97,7 +96,7 @@ func (c *call) query() error {
 	if err := c.cfg.Service.Query(c.ctx, &q, a); err != nil {
 		return err
 	}
-	c.reply.Write(appendAnswer(nil, cmp.Or(r.tenant, api.DefaultTenant), a))
+	c.reply.Write(appendAnswer(nil, cmp.Or(r.tenant, router.DefaultTenant), a))
 	return nil
 }
 

@@ -20,8 +20,6 @@ type Config struct {
 	// are then refused: a page of another site has made them, whose name resolves to this machine.
 	Local  bool
 	Limits Limits
-	// Configure, if set, completes a source that a client registers: timeouts and limits.
-	Configure func(*router.Source)
 	// Dump answers GET /dump for administrators. nil: there is none.
 	Dump http.Handler
 	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.

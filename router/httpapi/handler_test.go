@@ -481,7 +481,7 @@ func TestRegisterEndpoints(t *testing.T) {
 // /unregister without a rank is about all ranks that were registered.
 func TestUnregisterAll(t *testing.T) {
 	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}, Allow: []string{"tcp://127.0.0.1:*"}})
-	h := New(Config{Service: s, Configure: func(src *router.Source) { src.Timeout = time.Minute }})
+	h := New(Config{Service: s})
 	for rank, instance := range []string{"a", "a", "b", "a"} {
 		body := fmt.Sprintf(`{"endpoint": %q, "modelname": "llama", "instance_id": %q, "dp_rank": %d}`, deadEndpoint(t), instance, rank)
 		status, reply := do(t, h, "POST", "/register", body)

@@ -150,10 +150,8 @@ func (f *testAPI) models() ([]router.Model, *lookuptest.Gate) {
 }
 
 // source is one that may be registered.
-func (f *testAPI) source(instance string, rank int) router.Source {
-	src := router.Source{ModelKey: llama, ID: fleet.ID{Engine: instance, Rank: rank}}
-	src.Config.Name, src.Connect = fmt.Sprint(instance, rank), f.endpoint
-	return src
+func (f *testAPI) source(engine string, rank int) router.Source {
+	return router.Source{Name: fmt.Sprint(engine, rank), Endpoint: f.endpoint, Model: llama.Name, Engine: engine, Rank: rank}
 }
 
 // exchange is a request, and by default it is right and its sender may do everything.
@@ -309,11 +307,11 @@ func (f *testAPI) wrongBodies() map[string]string {
 func (f *testAPI) prepare() {
 	t := f.t
 	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an instance
-	require.NoError(t, f.service.Add(router.Source{ModelKey: llama, ID: fleet.ID{Engine: "fixed"}, Config: f.source("fixed", 0).Config}))
+	require.NoError(t, f.service.Add(f.source("fixed", 0)))
 	first := router.Query{Hashes: coordinator.NewHashes(make([]byte, 8), 8)}
 	require.NoError(t, f.service.Predict(router.ModelKey{Name: "crowded"}, fleet.ID{Engine: "first"}, &first))
 	extra := f.source("m", 0)
-	extra.ModelKey, extra.BlockSize = router.ModelKey{Name: "extra"}, 16
+	extra.Model, extra.BlockSize = "extra", 16
 	require.NoError(t, f.service.Register(extra))
 }
 

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -21,7 +19,7 @@ type changed struct {
 }
 
 // engines has the engines by their type in a request, in lower case.
-var engines = map[string]string{"": "", "vllm": router.EngineVLLM, "sglang": router.EngineSGLang}
+var engines = map[string]string{"": "", "vllm": router.TypeVLLM, "sglang": router.TypeSGLang}
 
 // source returns the source that a registration names.
 func (r *request) source() (src router.Source, err error) {
@@ -44,8 +42,8 @@ func (r *request) source() (src router.Source, err error) {
 		return src, fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
 	}
 	return router.Source{
-		Config: events.Config{Connect: r.endpoint, Replay: r.replay}, ModelKey: r.key(), ID: fleet.ID{Engine: r.instance, Rank: int(r.rank)},
-		BlockSize: int(r.blockSize), Type: engine,
+		Endpoint: r.endpoint, Replay: r.replay, Type: engine, Model: r.model, Tenant: r.tenant, Engine: r.instance, Rank: int(r.rank),
+		BlockSize: int(r.blockSize),
 	}, nil
 }
 
@@ -55,18 +53,15 @@ func (c *call) register() error {
 	if err != nil {
 		return err
 	}
-	if c.cfg.Configure != nil {
-		c.cfg.Configure(&src)
-	}
 	if err := c.cfg.Service.Register(src); err != nil {
 		if suppressed, ok := c.refusals.Admit(time.Now()); ok {
-			c.log.Warn("source of holders not registered", "model", src.ModelKey.Name, "instance", src.Engine, "rank", src.Rank,
-				"endpoint", src.Connect, "peer", c.http.RemoteAddr, "error", err.Error(), "suppressed", suppressed)
+			c.log.Warn("source of holders not registered", "model", src.Model, "instance", src.Engine, "rank", src.Rank,
+				"endpoint", src.Endpoint, "peer", c.http.RemoteAddr, "error", err.Error(), "suppressed", suppressed)
 		}
 		return err
 	}
-	c.log.Info("source of holders registered", "model", src.ModelKey.Name, "tenant", cmp.Or(src.Tenant, api.DefaultTenant),
-		"instance", src.Engine, "rank", src.Rank, "endpoint", src.Connect, "replay", src.Replay, "peer", c.http.RemoteAddr)
+	c.log.Info("source of holders registered", "model", src.Model, "tenant", cmp.Or(src.Tenant, router.DefaultTenant),
+		"instance", src.Engine, "rank", src.Rank, "endpoint", src.Endpoint, "replay", src.Replay, "peer", c.http.RemoteAddr)
 	return c.json(changed{Status: "registered successfully", Instance: src.Engine})
 }
 
@@ -82,7 +77,7 @@ func (c *call) unregister() error {
 	if _, known := engines[strings.ToLower(r.engine)]; !known {
 		return fmt.Errorf("%w type: %.40q; known are vLLM and SGLang", errField, r.engine)
 	}
-	tenant := cmp.Or(r.tenant, api.DefaultTenant)
+	tenant := cmp.Or(r.tenant, router.DefaultTenant)
 	ranks := []int{int(r.rank)}
 	if r.seen&fieldRank == 0 {
 		if ranks = c.ranksOf(tenant); len(ranks) == 0 {

@@ -106,7 +106,7 @@ class Hitline(processes.Process):
 
     def sources(self):
         """Returns the state of the source of each instance."""
-        return {source["instance"]: source for source in self.get("/services")["sources"]}
+        return {source["instance_id"]: source for source in self.get("/services")["sources"]}
 
 
 class Stage(stage.Stage):
@@ -190,8 +190,9 @@ class Stage(stage.Stage):
                 "models": [{"name": self.row.model, "hash": hashing}],
                 "sources": [
                     {
-                        "model": self.row.model, "instance": i,
-                        "connect": self.proxies[i, "pub"].endpoint, "replay": self.proxies[i, "replay"].endpoint,
+                        "model": self.row.model, "instance_id": i,
+                        "endpoint": self.proxies[i, "pub"].endpoint,
+                        "replay_endpoint": self.proxies[i, "replay"].endpoint,
                         "exact_copies": True,  # no request asks for full reports
                     }
                     for i in INSTANCES

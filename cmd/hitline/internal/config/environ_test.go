@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router"
 )
 
 // leaf is a value that has no fields, and its path.
@@ -45,26 +46,26 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		text string
 		want any
 	}{
-		reflect.TypeFor[int]():            {"5", 5},
-		reflect.TypeFor[int64]():          {"5", int64(5)},
-		reflect.TypeFor[bool]():           {"true", true},
-		reflect.TypeFor[string]():         {"123 #x: [", "123 #x: ["},
-		reflect.TypeFor[*int]():           {"5", &five},
-		reflect.TypeFor[[]string]():       {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
-		reflect.TypeFor[[]Listener]():     {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
-		reflect.TypeFor[*Listener]():      {"tcp://a:1", &Listener{Address: "tcp://a:1"}},
-		reflect.TypeFor[[]RouterModel]():  {"[a, {name: b, block_size: 5}]", []RouterModel{{Name: "a"}, {Name: "b", BlockSize: 5}}},
-		reflect.TypeFor[[]RouterSource](): {"[{instance: a, connect: \"tcp://a:1\"}]", []RouterSource{{Instance: "a", Connect: "tcp://a:1"}}},
-		reflect.TypeFor[Size]():           {"5KB", Size(5000)},
-		reflect.TypeFor[Duration]():       {"5ms", Duration(5e6)},
-		reflect.TypeFor[Mode]():           {"0660", Mode(0o660)},
-		reflect.TypeFor[Level]():          {"error", Level("error")},
-		reflect.TypeFor[Format]():         {"json", Format("json")},
-		reflect.TypeFor[Layout]():         {"set", Layout("set")},
-		reflect.TypeFor[Strategy]():       {"ask_all", Strategy("ask_all")},
-		reflect.TypeFor[Verify]():         {"bytes", Verify("bytes")},
-		reflect.TypeFor[[]int]():          {"[2, 4]", []int{2, 4}},
-		reflect.TypeFor[*bool]():          {"true", new(true)},
+		reflect.TypeFor[int]():             {"5", 5},
+		reflect.TypeFor[int64]():           {"5", int64(5)},
+		reflect.TypeFor[bool]():            {"true", true},
+		reflect.TypeFor[string]():          {"123 #x: [", "123 #x: ["},
+		reflect.TypeFor[*int]():            {"5", &five},
+		reflect.TypeFor[[]string]():        {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
+		reflect.TypeFor[[]Listener]():      {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
+		reflect.TypeFor[*Listener]():       {"tcp://a:1", &Listener{Address: "tcp://a:1"}},
+		reflect.TypeFor[[]RouterModel]():   {"[a, {name: b, block_size: 5}]", []RouterModel{{Name: "a"}, {Name: "b", BlockSize: 5}}},
+		reflect.TypeFor[[]router.Source](): {"[{instance_id: a, endpoint: \"tcp://a:1\"}]", []router.Source{{Engine: "a", Endpoint: "tcp://a:1"}}},
+		reflect.TypeFor[Size]():            {"5KB", Size(5000)},
+		reflect.TypeFor[Duration]():        {"5ms", Duration(5e6)},
+		reflect.TypeFor[Mode]():            {"0660", Mode(0o660)},
+		reflect.TypeFor[Level]():           {"error", Level("error")},
+		reflect.TypeFor[Format]():          {"json", Format("json")},
+		reflect.TypeFor[Layout]():          {"set", Layout("set")},
+		reflect.TypeFor[Strategy]():        {"ask_all", Strategy("ask_all")},
+		reflect.TypeFor[Verify]():          {"bytes", Verify("bytes")},
+		reflect.TypeFor[[]int]():           {"[2, 4]", []int{2, 4}},
+		reflect.TypeFor[*bool]():           {"true", new(true)},
 		reflect.TypeFor[map[string]coordinator.Pool](): {
 			"{a: {tp_size: 2}, b: {vllm: 0.33.0}}", map[string]coordinator.Pool{"a": {TPSize: 2}, "b": {VLLM: "0.33.0"}},
 		},

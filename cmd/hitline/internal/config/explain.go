@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -109,8 +109,8 @@ func (c *Config) defaults() (map[string]any, error) {
 	}
 	d.origins["pool"] = origin{} // so that it is printed
 	d.Backend.chosen = c.Backend.chosen
-	d.Router.Models = []RouterModel{{Tenant: api.DefaultTenant, Hash: &RouterHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
-	d.Router.Sources = []RouterSource{{Tenant: api.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
+	d.Router.Models = []RouterModel{{Tenant: router.DefaultTenant, Hash: &RouterHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
+	d.Router.Sources = []router.Source{{Tenant: router.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
 	text, err := d.marshal(false)
 	if err != nil {
 		return nil, err

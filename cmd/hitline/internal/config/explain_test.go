@@ -42,7 +42,7 @@ pools: {qwen2: {}, qwen2.5: {tp_size: 2, groups: [{block_size: 16, uniform: true
 router:
   listen: 127.0.0.1:8557
   models: [a, {name: b, hash: {bigrams: false}}]
-  sources: [{model: a, instance: i, connect: "tcp://a:1"}]
+  sources: [{model: a, instance_id: i, endpoint: "tcp://a:1"}]
 limits:
   idle_timeout: 0
 `, Source{
@@ -81,7 +81,7 @@ limits:
 		// A value that is set to its default is set.
 		"router.models[1].hash.bigrams": "c.yaml:14:41",
 		"router.models[1].hash.engine":  "default",
-		"router.sources[0].tenant":      "default",
+		"router.sources[0].tenant_id":      "default",
 		"router.sources[0].name":        "derived",
 		"router.register[1]":            "HITLINE_ROUTER_REGISTER",
 

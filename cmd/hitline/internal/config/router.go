@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -19,16 +19,16 @@ import (
 // Router configures who holds what: the engines whose KV events tell it, and the HTTP listener that answers
 // routers. MaxHolders to PredictTTL are of each model.
 type Router struct {
-	Listen     *Listener      `yaml:"listen,omitempty"` // of HTTP; nil: not served
-	Models     []RouterModel  `yaml:"models"`
-	Sources    []RouterSource `yaml:"sources"`
-	Register   []string       `yaml:"register"` // endpoints that POST /register may name; none: it is refused
-	MaxModels  int            `yaml:"max_models"`
-	MaxHolders int            `yaml:"max_holders"`
-	MaxBytes   Size           `yaml:"max_bytes"`
-	MaxBlocks  int            `yaml:"max_blocks"` // entries of one holder
-	PredictTTL Duration       `yaml:"predict_ttl"`
-	MaxPayload Size           `yaml:"max_payload"` // bytes of one batch of events
+	Listen     *Listener       `yaml:"listen,omitempty"` // of HTTP; nil: not served
+	Models     []RouterModel   `yaml:"models"`
+	Sources    []router.Source `yaml:"sources"`
+	Register   []string        `yaml:"register"` // endpoints that POST /register may name; none: it is refused
+	MaxModels  int             `yaml:"max_models"`
+	MaxHolders int             `yaml:"max_holders"`
+	MaxBytes   Size            `yaml:"max_bytes"`
+	MaxBlocks  int             `yaml:"max_blocks"` // entries of one holder
+	PredictTTL Duration        `yaml:"predict_ttl"`
+	MaxPayload Size            `yaml:"max_payload"` // bytes of one batch of events
 	// Peers are the HTTP listeners of other servers, whose state this one starts from.
 	Peers         []string `yaml:"peers"`
 	PeerTimeout   Duration `yaml:"peer_timeout"`
@@ -38,7 +38,7 @@ type Router struct {
 // RouterModel is a model whose engines hash alike. As text it is its name.
 type RouterModel struct {
 	Name      string              `yaml:"name"`
-	Tenant    string              `yaml:"tenant"`
+	Tenant    string              `yaml:"tenant_id"`
 	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
 	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
 	Hash      *RouterHash         `yaml:"hash,omitempty"`
@@ -63,21 +63,6 @@ type RouterHash struct {
 	Dynamo  bool `yaml:"dynamo"`
 }
 
-// RouterSource is a publisher of KV events and the holder that it fills.
-type RouterSource struct {
-	Name        string   `yaml:"name"`  // "": its endpoint
-	Model       string   `yaml:"model"` // "": the only one
-	Tenant      string   `yaml:"tenant"`
-	Instance    string   `yaml:"instance"`
-	Rank        int      `yaml:"rank"`
-	Connect     string   `yaml:"connect"`
-	Bind        string   `yaml:"bind"`
-	Replay      string   `yaml:"replay"` // "": it has no replay socket
-	Topic       string   `yaml:"topic"`
-	ExactCopies bool     `yaml:"exact_copies"`
-	Timeout     Duration `yaml:"timeout"` // 0: the default
-}
-
 // NoPool is the RouterModel.Pool of a model without a pool.
 const NoPool = "-"
 
@@ -89,8 +74,6 @@ const (
 	// minPredictTTL is many times the interval at which predictions expire.
 	minPredictTTL, maxPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
 	maxPeerTimeout               = Duration(time.Hour)
-	// minSourceTimeout leaves a heartbeat, a third of it, time to be answered.
-	minSourceTimeout, maxSourceTimeout = Duration(100 * time.Millisecond), Duration(time.Hour)
 	// minPayload is more than an event of a few blocks takes, maxPayload more than any batch.
 	minPayload, maxPayload = 4 << 10, 1 << 30
 	// maxBlocks keeps the memory of a source within some hundred gigabytes.
@@ -100,7 +83,7 @@ const (
 // defaultRouter returns what is in effect when nothing is configured.
 func defaultRouter() Router {
 	return Router{
-		Models: []RouterModel{}, Sources: []RouterSource{}, Register: []string{}, Peers: []string{},
+		Models: []RouterModel{}, Sources: []router.Source{}, Register: []string{}, Peers: []string{},
 		MaxModels: router.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: events.DefaultMaxBlocks,
 		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(router.DefaultPeerTimeout),
 	}
@@ -190,70 +173,46 @@ func (c *Config) addresses() []string {
 // checkRouterSources checks the sources and fills in their defaults.
 func (c *Config) checkRouterSources() error {
 	f := &c.Router
-	f.Sources = append([]RouterSource{}, f.Sources...)
-	type holder struct {
-		tenant, model, instance string
-		rank                    int
-	}
-	names, filled := map[string]bool{}, map[holder]bool{}
+	f.Sources = append([]router.Source{}, f.Sources...)
+	names, filled := map[string]bool{}, map[string]bool{}
 	for i := range f.Sources {
 		s, path := &f.Sources[i], fmt.Sprintf("router.sources[%d]", i)
 		if err := c.checkRouterSource(s, path); err != nil {
 			return err
 		}
-		h := holder{s.Tenant, s.Model, s.Instance, s.Rank}
+		holder := fmt.Sprint(s.ModelKey(), s.ID())
 		switch {
 		case names[s.Name]:
 			return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
-		case filled[h]:
-			return c.wrong(path+".instance", "a source before it fills rank %d of %q; a rank has one source", s.Rank, s.Instance)
+		case filled[holder]:
+			return c.wrong(path+".instance_id", "a source before it is of rank %d of %q; a rank has one source", s.Rank, s.Engine)
 		}
-		names[s.Name], filled[h] = true, true
+		names[s.Name], filled[holder] = true, true
 	}
 	return nil
 }
 
 // checkRouterSource checks one source and fills in its defaults.
-func (c *Config) checkRouterSource(s *RouterSource, path string) error {
-	if len(c.Router.Models) == 1 && s.Model == "" {
-		s.Model = c.Router.Models[0].Name
-		s.Tenant = cmp.Or(s.Tenant, c.Router.Models[0].Tenant)
+func (c *Config) checkRouterSource(s *router.Source, path string) error {
+	models := c.Router.Models
+	if len(models) == 1 && s.Model == "" {
+		s.Model, s.Tenant = models[0].Name, cmp.Or(s.Tenant, models[0].Tenant)
 	}
-	s.Tenant = cmp.Or(s.Tenant, api.DefaultTenant)
-	if s.Timeout == 0 {
-		s.Timeout = Duration(events.DefaultTimeout)
-	}
-	if err := c.checkName(path+".instance", s.Instance); err != nil {
-		return err
-	}
-	s.Name = cmp.Or(s.Name, s.Connect, s.Bind)
-	if err := (events.Config{Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay}).Validate(); err != nil {
+	s.SetDefaults()
+	if err := s.Validate(); err != nil {
 		return c.Blame(path, err)
 	}
-	if err := c.checkBounds(
-		within(path+".rank", s.Rank, 0, router.MaxRank),
-		within(path+".timeout", s.Timeout, minSourceTimeout, maxSourceTimeout),
-	); err != nil {
-		return err
+	i := slices.IndexFunc(models, func(m RouterModel) bool { return m.Name == s.Model && m.Tenant == s.Tenant })
+	switch {
+	case i < 0:
+		return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)
+	case models[i].BlockSize == 0 && s.BlockSize == 0:
+		return c.wrong(routerModelPath(i)+".block_size", "is missing: neither %s nor a pool tells it", path)
 	}
-	for i := range c.Router.Models {
-		m := &c.Router.Models[i]
-		if m.Name != s.Model || m.Tenant != s.Tenant {
-			continue
-		}
-		if m.BlockSize == 0 {
-			return c.wrong(routerModelPath(i)+".block_size", "is missing: %s fills the model, and it has no pool that would tell", path)
-		}
-		return nil
-	}
-	if s.Model == "" {
-		return c.wrong(path+".model", "is missing; name one of router.models")
-	}
-	return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)
+	return nil
 }
 
-// checkName refuses what cannot be the name of a model, a tenant or an instance: they are labels of metrics, and
-// part of answers.
+// checkName refuses what cannot be the name of a model or a tenant: they are labels of metrics, and part of answers.
 func (c *Config) checkName(path, name string) error {
 	if !events.IsName(name) {
 		return c.wrong(path, "%q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -48,11 +48,11 @@ func (c *Config) checkRouterModels() error {
 	seen := map[key]bool{}
 	for i := range f.Models {
 		m, path := &f.Models[i], routerModelPath(i)
-		m.Tenant = cmp.Or(m.Tenant, api.DefaultTenant)
+		m.Tenant = cmp.Or(m.Tenant, router.DefaultTenant)
 		if err := c.checkName(path+".name", m.Name); err != nil {
 			return err
 		}
-		if err := c.checkName(path+".tenant", m.Tenant); err != nil {
+		if err := c.checkName(path+".tenant_id", m.Tenant); err != nil {
 			return err
 		}
 		if seen[key{m.Tenant, m.Name}] {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router"
 )
 
 // Models and sources get their defaults, and what is printed reads back to the same.
@@ -19,7 +20,7 @@ router:
   listen: 127.0.0.1:8557
   models:
     - llama
-    - {name: llama, tenant: acme, pool: b, max_bytes: 64MiB, max_blocks: 5, predict_ttl: 1s}
+    - {name: llama, tenant_id: acme, pool: b, max_bytes: 64MiB, max_blocks: 5, predict_ttl: 1s}
     - name: org/qwen
       block_size: 24
       pool: "-"
@@ -28,8 +29,8 @@ router:
       groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
     - {name: sg, pool: "-", hash: {engine: sglang}}
   sources:
-    - {model: llama, instance: engine-0, connect: "tcp://127.0.0.1:5557", replay: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
-    - {name: x, model: llama, tenant: acme, instance: engine-0, rank: 1, bind: "tcp://*:5559", timeout: 3s}
+    - {model: llama, instance_id: engine-0, endpoint: "tcp://127.0.0.1:5557", replay_endpoint: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
+    - {name: x, model: llama, tenant_id: acme, instance_id: engine-0, dp_rank: 1, endpoint: "tcp://*:5559", bind: true, timeout: 3s}
   register: ["tcp://10.0.0.0/8:5557-5564"]
   max_bytes: 32MiB
   peers: ["http://10.0.0.2:8557", "https://h:1/"]
@@ -48,9 +49,9 @@ router:
 		},
 		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &RouterHash{Engine: "sglang"}},
 	}
-	want.Sources = []RouterSource{
-		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Instance: "engine-0", Connect: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
-		{Name: "x", Model: "llama", Tenant: "acme", Instance: "engine-0", Rank: 1, Bind: "tcp://*:5559", Timeout: Duration(3 * time.Second)},
+	want.Sources = []router.Source{
+		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Engine: "engine-0", Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
+		{Name: "x", Model: "llama", Tenant: "acme", Engine: "engine-0", Rank: 1, Endpoint: "tcp://*:5559", Bind: true, Timeout: Duration(3 * time.Second)},
 	}
 	want.Register, want.MaxBytes = []string{"tcp://10.0.0.0/8:5557-5564"}, 32<<20
 	want.Peers, want.PeerTokenFile = []string{"http://10.0.0.2:8557", "https://h:1/"}, "token"
@@ -62,7 +63,7 @@ router:
 
 // The only model is that of sources which name none. Without pool in the configuration no pool is asked.
 func TestRouterDefaults(t *testing.T) {
-	c := load(t, "router:\n  listen: \"\"\n  models: [{name: m, tenant: t, block_size: 8}]\n  sources: [{instance: a, connect: \"tcp://a:1\"}]\n")
+	c := load(t, "router:\n  listen: \"\"\n  models: [{name: m, tenant_id: t, block_size: 8}]\n  sources: [{instance_id: a, endpoint: \"tcp://a:1\"}]\n")
 	assert.Nil(t, c.Router.Listen)
 	assert.Equal(t, NoPool, c.Router.Models[0].Pool, "also where the printed configuration, which has a pool, is read")
 	assert.Equal(t, "m", c.Router.Sources[0].Model)
@@ -108,21 +109,20 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:29: router.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
 		{`router: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:19: router.models[0].block_size: is missing; groups need it`},
 
-		{`router: {models: [{name: a, block_size: 1}], sources: [{connect: "tcp://a:1"}]}`, `c.yaml:1:56: router.sources[0].instance: "" is no name; give 1 to 256 bytes of printable characters`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i}]}`, `c.yaml:1:56: router.sources[0]: has no endpoint; connect to the publisher's, such as tcp://127.0.0.1:5557, or bind one`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", bind: "tcp://a:1"}]}`, `c.yaml:1:98: router.sources[0].bind: a source connects or binds, not both; remove connect or bind`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://*:1"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tcp://*:1": no host to connect to; * is for the side that binds`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tls://a:1"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tls://a:1": write tcp://host:port or ipc://path`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:0"}]}`, `c.yaml:1:79: router.sources[0].connect: bad endpoint "tcp://a:0": no port "0"; it is a number from 1 to 65535`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", replay: "tcp://a"}]}`, `c.yaml:1:100: router.sources[0].replay: bad endpoint "tcp://a": write tcp://host:port, an IPv6 address in brackets`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", name: "\x07"}]}`, `c.yaml:1:98: router.sources[0].name: "\a" is no name; give 1 to 256 bytes of printable characters`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", rank: -1}]}`, `c.yaml:1:98: router.sources[0].rank: -1 is too small, must be at least 0`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:101: router.sources[0].timeout: 1ms is too small, must be at least 100ms`},
-		{`router: {models: [{name: a}], sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:19: router.models[0].block_size: is missing: router.sources[0] fills the model, and it has no pool that would tell`},
-		{`router: {sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:20: router.sources[0].model: is missing; name one of router.models`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{model: b, instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:64: router.sources[0].model: there is no model "b" of tenant "default"; configure it under router.models`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: j, connect: "tcp://a:1"}]}`, `c.yaml:1:93: router.sources[1].name: "tcp://a:1" is the name of a source before it`},
-		{`router: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: i, connect: "tcp://a:2"}]}`, `c.yaml:1:104: router.sources[1].instance: a source before it fills rank 0 of "i"; a rank has one source`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{endpoint: "tcp://a:1"}]}`, `c.yaml:1:56: router.sources[0]: has no instance_id`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i}]}`, `c.yaml:1:56: router.sources[0]: has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://*:1"}]}`, `c.yaml:1:83: router.sources[0].endpoint: bad endpoint "tcp://*:1": no host to connect to; * is for the side that binds`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tls://a:1"}]}`, `c.yaml:1:83: router.sources[0].endpoint: bad endpoint "tls://a:1": write tcp://host:port or ipc://path`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:0"}]}`, `c.yaml:1:83: router.sources[0].endpoint: bad endpoint "tcp://a:0": no port "0"; it is a number from 1 to 65535`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", replay_endpoint: "tcp://a"}]}`, `c.yaml:1:113: router.sources[0].replay_endpoint: bad endpoint "tcp://a": write tcp://host:port, an IPv6 address in brackets`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", name: "\x07"}]}`, `c.yaml:1:102: router.sources[0].name: "\a" is no name; give 1 to 256 bytes of printable characters`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", dp_rank: -1}]}`, `c.yaml:1:105: router.sources[0].dp_rank: -1 is no rank; give 0 to 65535`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:105: router.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
+		{`router: {models: [{name: a}], sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:19: router.models[0].block_size: is missing: neither router.sources[0] nor a pool tells it`},
+		{`router: {sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:20: router.sources[0]: has no model`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{model: b, instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:64: router.sources[0].model: there is no model "b" of tenant "default"; configure it under router.models`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: j, endpoint: "tcp://a:1"}]}`, `c.yaml:1:97: router.sources[1].name: "tcp://a:1" is the name of a source before it`},
+		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: i, endpoint: "tcp://a:2"}]}`, `c.yaml:1:111: router.sources[1].instance_id: a source before it is of rank 0 of "i"; a rank has one source`},
 	} {
 		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text+"\n")) })
 	}

@@ -7,7 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/hitline/hitline/router"
 )
 
 // Size is a number of bytes. As text it is a whole number, alone or followed at
@@ -58,24 +59,8 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// Duration is a time.Duration whose text is Go's: 100ms, 10s, 1m30s, 2h, and 0.
-type Duration time.Duration
-
-// UnmarshalText reads a duration that is not negative.
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil || parsed < 0 {
-		return fmt.Errorf("%q is not a duration such as 100ms, 10s, 1m30s or 2h, or 0", text)
-	}
-	*d = Duration(parsed)
-	return nil
-}
-
-// MarshalText writes what UnmarshalText reads.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// String is that of a time.Duration.
-func (d Duration) String() string { return time.Duration(d).String() }
+// Duration is a time such as 100ms, 10s, 1m30s or 2h, or 0.
+type Duration = router.Duration
 
 // Mode is the permissions of a file in octal: 0600, 0660 or 0666, and what lies
 // between.

@@ -1,0 +1,147 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Types of engines.
+const (
+	TypeVLLM   = "vllm"
+	TypeSGLang = "sglang"
+)
+
+// MaxRank bounds data-parallel ranks: engines have some hundreds.
+const MaxRank = math.MaxUint16
+
+// Bounds of Source.Timeout. The minimum leaves a heartbeat, a third of it, time to be answered.
+const (
+	minTimeout = Duration(100 * time.Millisecond)
+	maxTimeout = Duration(time.Hour)
+)
+
+// Source is a publisher of KV events and the holder, a rank of an engine, whose blocks they tell. The fields have
+// the same names in the configuration and in JSON.
+type Source struct {
+	Name     string `json:"name,omitempty" yaml:"name"`                       // "": its endpoint
+	Endpoint string `json:"endpoint" yaml:"endpoint"`                         // tcp://host:port or ipc://path, as ZeroMQ writes them
+	Bind     bool   `json:"bind,omitempty" yaml:"bind"`                       // Endpoint is bound, and the engine connects to it
+	Replay   string `json:"replay_endpoint,omitempty" yaml:"replay_endpoint"` // "": it has no replay socket
+	Topic    string `json:"topic,omitempty" yaml:"topic"`                     // prefix of the topics that are subscribed to
+	Type     string `json:"type,omitempty" yaml:"type"`                       // TypeVLLM or TypeSGLang; "": the model's, or vLLM's for a new model
+
+	Model  string `json:"model" yaml:"model"`
+	Tenant string `json:"tenant_id,omitempty" yaml:"tenant_id"` // "": DefaultTenant
+	Engine string `json:"instance_id" yaml:"instance_id"`
+	Rank   int    `json:"dp_rank" yaml:"dp_rank"`
+	// BlockSize is the engine's hash block size in tokens; 0: the model's.
+	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
+	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
+	Timeout     Duration `json:"timeout,omitzero" yaml:"timeout"`            // see events.Config
+}
+
+// ModelKey returns the key of the model.
+func (src *Source) ModelKey() ModelKey {
+	return ModelKey{Tenant: src.Tenant, Name: src.Model}.withDefaults()
+}
+
+// ID returns the ID of the holder.
+func (src *Source) ID() fleet.ID { return fleet.ID{Engine: src.Engine, Rank: src.Rank} }
+
+// SetDefaults sets what has a default of its own and is not set.
+func (src *Source) SetDefaults() {
+	src.Name = cmp.Or(src.Name, src.Endpoint)
+	src.Type = strings.ToLower(src.Type)
+	src.Tenant = cmp.Or(src.Tenant, DefaultTenant)
+	src.Timeout = cmp.Or(src.Timeout, Duration(events.DefaultTimeout))
+}
+
+// Validate returns what is wrong with the source once its defaults are set. The error names a field, see package
+// fielderror. It is ErrField, or api.ErrConfig for an endpoint.
+func (src Source) Validate() error { //nolint:gocritic // a copy, whose defaults are set
+	src.SetDefaults()
+	for _, err := range []error{
+		checkName("model", src.Model), checkName("tenant_id", src.Tenant), checkID(src.ID()),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case src.Type != "" && src.Type != TypeVLLM && src.Type != TypeSGLang:
+		return badField("type", "%.40q is no type of engine; known are %s and %s", src.Type, TypeVLLM, TypeSGLang)
+	case src.BlockSize < 0 || src.BlockSize > math.MaxInt32:
+		return badField("block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", src.BlockSize, math.MaxInt32)
+	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
+		return badField("timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
+	}
+	cfg := src.config()
+	return cfg.Validate()
+}
+
+// config returns the configuration of the Follower, without limits.
+func (src *Source) config() events.Config {
+	return events.Config{
+		Name: src.Name, Endpoint: src.Endpoint, Bind: src.Bind, Replay: src.Replay, Topic: src.Topic,
+		ExactCopies: src.ExactCopies, Timeout: time.Duration(src.Timeout),
+	}
+}
+
+// badField returns an ErrField about a field of a source, or of a request.
+func badField(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrField, fielderror.New([]string{field}, format, args...))
+}
+
+// checkName refuses what cannot name a model, a tenant or an engine.
+func checkName(field, name string) error {
+	switch {
+	case name == "":
+		return badField(field, "has no %s", field)
+	case !events.IsName(name):
+		return badField(field, "%.40q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
+	}
+	return nil
+}
+
+func checkID(id fleet.ID) error {
+	if id.Rank < 0 || id.Rank > MaxRank {
+		return badField("dp_rank", "%d is no rank; give 0 to %d", id.Rank, MaxRank)
+	}
+	return checkName("instance_id", id.Engine)
+}
+
+// SourceStatus is the state of a source. It has the name and the endpoint of the Source, too.
+type SourceStatus struct {
+	events.Status
+	Model      string `json:"model"`
+	Tenant     string `json:"tenant_id"`
+	Engine     string `json:"instance_id"`
+	Rank       int    `json:"dp_rank"`
+	Registered bool   `json:"registered"` // otherwise it is one of the configuration
+}
+
+// Duration is a time.Duration whose text is Go's, as in the configuration and in JSON: 100ms, 10s, 1m30s, 2h, and 0.
+type Duration time.Duration
+
+// UnmarshalText reads a duration that is not negative.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil || parsed < 0 {
+		return fmt.Errorf("%q is not a duration such as 100ms, 10s, 1m30s or 2h, or 0", text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// String is that of a time.Duration.
+func (d Duration) String() string { return time.Duration(d).String() }
