@@ -18,7 +18,7 @@ func BenchmarkDump(b *testing.B) {
 	const holders, chains, length = 16, 1000, 1000
 	cfg := Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}}
 	s := newService(b, cfg)
-	f, _, err := s.Fleet(llama)
+	f, err := s.Fleet(llama)
 	require.NoError(b, err)
 	var list []*fleet.Holder
 	for i := range holders {

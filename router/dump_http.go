@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 const (
@@ -118,18 +118,18 @@ func newPeerClient() *http.Client {
 func dumpURL(peer string) (string, error) {
 	u, err := url.Parse(peer)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return "", fmt.Errorf("router: %w: the peer %q must be http://HOST:PORT or https://HOST:PORT", api.ErrConfig, peer)
+		return "", fmt.Errorf("router: %w: the peer %q must be http://HOST:PORT or https://HOST:PORT", fielderror.ErrConfig, peer)
 	}
 	return u.JoinPath(dumpPath).String(), nil
 }
 
-// checkPeer returns api.ErrConfig for what cannot be a peer of StartConfig.
+// checkPeer returns fielderror.ErrConfig for what cannot be a peer of StartConfig.
 func checkPeer(peer string) error {
 	_, err := dumpURL(peer)
 	return err
 }
 
-// loadFromPeers loads the dump of the first peer that has one. It fails with api.ErrConfig or the error of ctx.
+// loadFromPeers loads the dump of the first peer that has one. It fails with fielderror.ErrConfig or the error of ctx.
 func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 	for _, peer := range cfg.Peers {
 		if err := checkPeer(peer); err != nil {

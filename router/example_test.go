@@ -45,7 +45,7 @@ func Example() {
 	service, err := router.New(router.Config{Models: []router.Model{{
 		ModelKey: llama,
 		Fleet:    fleet.Config{BlockSize: blockSize},
-		Service:  store,
+		Pool:     store,
 		Hash:     &router.Hashing{Release: release, Algorithm: blockhash.SHA256},
 	}}})
 	if err != nil {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,22 +12,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/fleet"
 )
 
 // Model configures a model.
 type Model struct {
 	ModelKey
-	// Fleet bounds and describes what is held. BlockSize 0 is that of Service, or of the first source.
+	// Fleet bounds and describes what is held. BlockSize 0 is that of Pool, or of the first source.
 	// FirstBytes is set if Hash is SGLang's.
-	Fleet fleet.Config
-	// Service is that of the pool whose store the model's engines load from, nil if there is none.
-	Service *lookup.Service
-	Pool    string // the name of that pool, "" for the server's own
+	Fleet    fleet.Config
+	Pool     Pool   // whose store the model's engines load from; nil: there is none
+	PoolName string // "" for the server's own
 	// Hash says how token ids are hashed, nil if only hashes are asked about.
 	Hash *Hashing
+}
+
+// Pool says what a store that engines share can load. A lookup.Service is one.
+type Pool interface {
+	// Pool returns how the keys of the store are made. It does not change.
+	Pool() coordinator.Pool
+	// LookupPrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases.
+	LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
 }
 
 // model is a model and its holders.
@@ -52,24 +60,24 @@ type modelState struct {
 	hasher *hasher // nil if Model.Hash is
 }
 
-// newModel checks the configuration of a model. Its errors are api.ErrConfig.
+// newModel checks the configuration of a model. Its errors are fielderror.ErrConfig.
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
 	if err := cfg.ModelKey.check(); err != nil {
-		return nil, fmt.Errorf("router: %w: %w", api.ErrConfig, err)
+		return nil, fmt.Errorf("router: %w: %w", fielderror.ErrConfig, err)
 	}
-	if cfg.Service != nil {
-		size := cfg.Service.Pool().HashBlockSize
+	if cfg.Pool != nil {
+		size := cfg.Pool.Pool().HashBlockSize
 		if cfg.Fleet.BlockSize == 0 {
 			cfg.Fleet.BlockSize = size
 		}
 		if cfg.Fleet.BlockSize != size {
-			return nil, fmt.Errorf("router: %w: model %q has blocks of %d tokens, its pool of %d", api.ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
+			return nil, fmt.Errorf("router: %w: model %q has blocks of %d tokens, its pool of %d", fielderror.ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
 		}
 	}
 	if err := cfg.checkHash(); err != nil {
-		return nil, fmt.Errorf("router: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
+		return nil, fmt.Errorf("router: %w: model %q: %w", fielderror.ErrConfig, cfg.Name, err)
 	}
 	m := &model{configured: configured, cfg: cfg, unfed: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
@@ -77,7 +85,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		return m, nil
 	}
 	if err := m.setBlockSize(cfg.Fleet.BlockSize); err != nil {
-		return nil, fmt.Errorf("router: %w: model %q: %w", api.ErrConfig, cfg.Name, err)
+		return nil, fmt.Errorf("router: %w: model %q: %w", fielderror.ErrConfig, cfg.Name, err)
 	}
 	return m, nil
 }
@@ -93,7 +101,7 @@ func (c *Model) checkHash() error {
 		return errors.New("the first bytes of a hash are its short form with SGLang alone")
 	}
 	h, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
-	if err == nil && c.Service != nil {
+	if err == nil && c.Pool != nil {
 		err = c.CheckHashLen(h.hashLen())
 	}
 	return err
@@ -193,14 +201,23 @@ func (s *Service) findState(key ModelKey) (*model, *modelState, error) {
 	return m, state, nil
 }
 
-// Fleet returns the fleet of a model and its configuration with the block size, for callers that have their
-// hashes in pieces. It fails with ErrNoModel or ErrNoBlockSize. The Model is not to be changed.
-func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, *Model, error) {
+// Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel or
+// ErrNoBlockSize.
+func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, error) {
 	_, state, err := s.findState(key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return state.fleet, &state.cfg, nil
+	return state.fleet, nil
+}
+
+// PoolName returns the name of a model's pool, nil if it has none. It fails with ErrNoModel.
+func (s *Service) PoolName(key ModelKey) (*string, error) {
+	m, err := s.find(key)
+	if err != nil || m.cfg.Pool == nil {
+		return nil, err
+	}
+	return &m.cfg.PoolName, nil
 }
 
 // modelOf returns the model of a source, which is made if there is none. s.mu is held.
@@ -273,8 +290,8 @@ func (s *Service) Models() []ModelStatus {
 	var list []ModelStatus
 	for _, m := range *s.models.Load() {
 		st := ModelStatus{ModelKey: m.cfg.ModelKey, Configured: m.configured}
-		if m.cfg.Service != nil {
-			st.Pool = &m.cfg.Pool
+		if m.cfg.Pool != nil {
+			st.Pool = &m.cfg.PoolName
 		}
 		if state := m.state.Load(); state != nil {
 			m.sweep(state, time.Now())

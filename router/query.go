@@ -7,7 +7,6 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -60,7 +59,7 @@ type prompt struct {
 }
 
 // Query answers q. It fails with ErrNoModel and the other errors of this package, with fleet.ErrHashLen, as
-// lookup.Service.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
+// Pool.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	m, state, err := s.findState(q.ModelKey)
@@ -75,10 +74,10 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	defer m.release(sc)
 	p := prompt{state: state, scratch: sc, answer: a}
 	switch {
-	case q.Loadable && state.cfg.Service == nil:
+	case q.Loadable && state.cfg.Pool == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, state.cfg.Name)
 	case q.NumTokens < 0:
-		return fmt.Errorf("%w: %d", lookup.ErrTokens, q.NumTokens)
+		return badField("num_tokens", "%d is negative", q.NumTokens)
 	}
 	if q.Hashes.Len() > 0 || len(q.Tokens) == 0 {
 		err = p.byHashes(ctx, q)
@@ -172,11 +171,10 @@ func (p *prompt) hashForStore(q *Query) error {
 
 // load asks the store how much of a prompt it can load.
 func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes) error {
-	service := p.state.cfg.Service
 	if err := p.state.cfg.CheckHashLen(hashes.HashLen()); err != nil {
 		return err
 	}
-	hit, err := service.LookupPrompt(ctx, numTokens, hashes)
+	hit, err := p.state.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
 	if err != nil {
 		return err
 	}
@@ -192,9 +190,9 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.H
 const shortHashLen = 8
 
 // CheckHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
-// 0 is the length of no hashes. The model has a Service.
+// 0 is the length of no hashes. The model has a Pool.
 func (c *Model) CheckHashLen(n int) error {
-	want := c.Service.Pool().HashLen
+	want := c.Pool.Pool().HashLen
 	switch {
 	case n == 0 || n == want:
 		return nil

@@ -227,7 +227,7 @@ func TestReplicaOfOneMoment(t *testing.T) {
 		eventually(t, func() bool { return progress() > now })
 		last = newService(t, Config{})
 		require.NoError(t, last.LoadDump(bytes.NewReader(dumpOf(t, one))))
-		f, _, err := last.Fleet(llama)
+		f, err := last.Fleet(llama)
 		require.NoError(t, err)
 		for _, h := range f.Holders() {
 			require.Equal(t, 1, h.Blocks)

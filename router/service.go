@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -85,11 +85,11 @@ type Service struct {
 	replica replicaState
 }
 
-// New returns a service without sources. Its errors are api.ErrConfig, or those of events.NewManager.
+// New returns a service without sources. Its errors are fielderror.ErrConfig, or those of events.NewManager.
 func New(cfg Config) (*Service, error) {
 	cfg.MaxModels = cmp.Or(cfg.MaxModels, DefaultMaxModels)
 	if len(cfg.Models) > cfg.MaxModels {
-		return nil, fmt.Errorf("router: %w: %d models; at most %d are possible", api.ErrConfig, len(cfg.Models), cfg.MaxModels)
+		return nil, fmt.Errorf("router: %w: %d models; at most %d are possible", fielderror.ErrConfig, len(cfg.Models), cfg.MaxModels)
 	}
 	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
 	models := make(map[ModelKey]*model, len(cfg.Models))
@@ -99,7 +99,7 @@ func New(cfg Config) (*Service, error) {
 			return nil, err
 		}
 		if models[m.cfg.ModelKey] != nil {
-			return nil, fmt.Errorf("router: %w: model %q of tenant %q is there twice", api.ErrConfig, m.cfg.Name, m.cfg.Tenant)
+			return nil, fmt.Errorf("router: %w: model %q of tenant %q is there twice", fielderror.ErrConfig, m.cfg.Name, m.cfg.Tenant)
 		}
 		models[m.cfg.ModelKey] = m
 	}

@@ -59,7 +59,7 @@ func source(t testing.TB, key ModelKey, engine string, rank, blockSize int) Sour
 // fill stores blocks in a holder as its source would.
 func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier, hashes coordinator.Hashes) {
 	t.Helper()
-	f, _, err := s.Fleet(key)
+	f, err := s.Fleet(key)
 	require.NoError(t, err)
 	h := f.Get(id)
 	require.NotNil(t, h)
@@ -125,7 +125,7 @@ func newPool(t testing.TB, hashLen int) *lookup.Service {
 
 func TestQuery(t *testing.T) {
 	pool := newPool(t, 32)
-	s := newService(t, Config{Models: []Model{{ModelKey: llama, Service: pool}, {ModelKey: ModelKey{Tenant: "other", Name: "llama"}, Fleet: fleet.Config{BlockSize: 16}}}})
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Pool: pool}, {ModelKey: ModelKey{Tenant: "other", Name: "llama"}, Fleet: fleet.Config{BlockSize: 16}}}})
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	require.NoError(t, s.Add(source(t, llama, "a", 1, 16)))
 	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
@@ -159,7 +159,7 @@ func TestQuery(t *testing.T) {
 		{Query{Hashes: short(prompt), Loadable: true}, ErrWholeHash},
 		{Query{Hashes: coordinator.NewHashes(make([]byte, 160), 16), Loadable: true}, ErrHashLen},
 		{Query{Hashes: coordinator.NewHashes(make([]byte, 40), 4)}, fleet.ErrHashLen},
-		{Query{Hashes: prompt, Loadable: true, NumTokens: -1}, lookup.ErrTokens},
+		{Query{Hashes: prompt, Loadable: true, NumTokens: -1}, ErrField},
 	} {
 		require.ErrorIs(t, s.Query(t.Context(), &test.q, &a), test.want, "%+v", test.q)
 	}
@@ -204,7 +204,7 @@ func TestQueryTokens(t *testing.T) {
 
 func (s *Service) fleetOf(t testing.TB) *fleet.Fleet {
 	t.Helper()
-	f, _, err := s.Fleet(llama)
+	f, err := s.Fleet(llama)
 	require.NoError(t, err)
 	return f
 }
@@ -242,7 +242,7 @@ func TestQueryTokensLoadable(t *testing.T) {
 	for _, sglang := range []bool{false, true} {
 		t.Log("SGLang:", sglang)
 		pool := newPool(t, 32)
-		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{SGLang: sglang}, Service: pool}}})
+		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{SGLang: sglang}, Pool: pool}}})
 		tokens := make([]int64, 16*600+5)
 		digests, err := digestsOf(sglang, tokens)
 		require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestQueryTokensLookahead(t *testing.T) {
 	}
 	pool, err := lookup.NewService(lookup.ServiceConfig{Pool: window, Memory: index.Config{MaxBytes: 64 << 20}})
 	require.NoError(t, err)
-	s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{Lookahead: 3}, Service: pool}}})
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{Lookahead: 3}, Pool: pool}}})
 	tokens := make([]int64, 64)
 	require.Equal(t, "loadable=0", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{BlockSize: 16, Lookahead: 3})
@@ -419,11 +419,11 @@ func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"twice":            {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Tenant: "default", Name: "llama"}}}},
 		"too many":         {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Name: "x"}}}, MaxModels: 1},
-		"block size":       {Models: []Model{{ModelKey: llama, Service: pool, Fleet: fleet.Config{BlockSize: 32}}}},
+		"block size":       {Models: []Model{{ModelKey: llama, Pool: pool, Fleet: fleet.Config{BlockSize: 32}}}},
 		"negative":         {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: -1}}}},
 		"random seed":      {Models: []Model{{ModelKey: llama, Hash: &Hashing{Release: "0.28.0"}}}},
 		"SGLang's shape":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{}, Fleet: fleet.Config{FirstBytes: true}}}},
-		"hash length":      {Models: []Model{{ModelKey: llama, Service: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
+		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
 		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},
 	} {

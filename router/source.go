@@ -64,7 +64,7 @@ func (src *Source) SetDefaults() {
 }
 
 // Validate returns what is wrong with the source once its defaults are set. The error names a field, see package
-// fielderror. It is ErrField, or api.ErrConfig for an endpoint.
+// fielderror. It is ErrField, or fielderror.ErrConfig for an endpoint.
 func (src Source) Validate() error { //nolint:gocritic // a copy, whose defaults are set
 	src.SetDefaults()
 	for _, err := range []error{

@@ -50,7 +50,7 @@ func (r *running) routerModel(m *config.RouterModel) router.Model {
 		MaxBytes: int64(m.MaxBytes), MaxHolders: r.cfg.Router.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
 	}}
 	if m.Pool != config.NoPool {
-		out.Service, out.Pool = r.poolService(m.Pool), m.Pool
+		out.Pool, out.PoolName = r.poolService(m.Pool), m.Pool
 	}
 	if h := m.Hash; h != nil {
 		out.Hash = &router.Hashing{

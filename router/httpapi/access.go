@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
-	"github.com/hitline/hitline/router"
 )
 
 // Errors of ByRules. Clients get their text.
@@ -67,7 +66,7 @@ func credentialOf(rules *access.Rules, r *http.Request) (*access.Credential, err
 	return rules.FindCertificate(names), nil
 }
 
-// mayUse reports whether the sender may ask about a model.
-func (a *Access) mayUse(m *router.Model) bool {
-	return a.Pools == nil || m.Service != nil && slices.Contains(a.Pools, m.Pool)
+// mayUse reports whether the sender may ask about a model with this pool, nil for none.
+func (a *Access) mayUse(pool *string) bool {
+	return a.Pools == nil || pool != nil && slices.Contains(a.Pools, *pool)
 }

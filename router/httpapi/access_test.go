@@ -97,7 +97,7 @@ func somePermissions() (list []access.Permissions) {
 
 // Each path needs its permissions, and no others.
 func TestPermissions(t *testing.T) {
-	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Service: newPool(t, 1)}}})
+	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Pool: newPool(t, 1)}}})
 	var sender Access
 	h := New(Config{
 		Service: s, Authorize: func(*http.Request) (Access, error) { return sender, nil },
@@ -161,7 +161,7 @@ func TestTenants(t *testing.T) {
 	named := func(name string) router.ModelKey { return router.ModelKey{Name: name} }
 	s := newService(t, router.Config{
 		Models: []router.Model{
-			{ModelKey: named("own"), Service: newPool(t, 1)}, {ModelKey: named("team"), Service: newPool(t, 1), Pool: "team"},
+			{ModelKey: named("own"), Pool: newPool(t, 1)}, {ModelKey: named("team"), Pool: newPool(t, 1), PoolName: "team"},
 			{ModelKey: named("none"), Fleet: fleet.Config{BlockSize: 16}}, {ModelKey: named("blank")},
 		},
 		Allow: []string{"tcp://127.0.0.1:*"},

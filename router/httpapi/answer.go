@@ -28,11 +28,11 @@ func (c *call) json(reply any) error {
 
 // checkModel refuses models that the sender may not ask about: for the sender they do not exist.
 func (c *call) checkModel() error {
-	_, m, err := c.cfg.Service.Fleet(c.body.key())
+	pool, err := c.cfg.Service.PoolName(c.body.key())
 	switch {
 	case c.access.Pools == nil:
 		return nil // the request fails if there is no such model
-	case err != nil || !c.access.mayUse(m):
+	case err != nil || !c.access.mayUse(pool):
 		return refuse(http.StatusNotFound, "no_model", "there is no such model for %q", c.access.Name)
 	}
 	return nil

@@ -10,8 +10,7 @@ import (
 	"strings"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -79,13 +78,11 @@ var refusals = []struct {
 	{router.ErrTooMany, http.StatusConflict, "too_many"},
 	{router.ErrWholeHash, http.StatusBadRequest, "bad_hashes"},
 	{router.ErrHashLen, http.StatusBadRequest, "bad_hashes"},
-	{api.ErrConfig, http.StatusBadRequest, "bad_field"}, // of a source, or of the model that a registration makes
+	{fielderror.ErrConfig, http.StatusBadRequest, "bad_field"}, // of a source, or of the model that a registration makes
 	{router.ErrField, http.StatusBadRequest, "bad_field"},
 	{router.ErrToken, http.StatusBadRequest, "bad_tokens"},
 	{router.ErrAdapter, http.StatusBadRequest, "bad_tokens"},
 	{blockhash.ErrExtraKeys, http.StatusBadRequest, "bad_tokens"},
-	{lookup.ErrTokens, http.StatusBadRequest, "bad_field"},
-	{lookup.ErrTooManyKeys, http.StatusRequestEntityTooLarge, "too_large"},
 
 	{events.ErrNotAllowed, http.StatusForbidden, "not_allowed"},
 	{events.ErrExists, http.StatusConflict, "exists"},

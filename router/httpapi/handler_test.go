@@ -75,7 +75,7 @@ func newService(t testing.TB, cfg router.Config) *router.Service {
 // hold makes a holder with blocks, as a source would.
 func hold(t testing.TB, s *router.Service, key router.ModelKey, instance string, rank int, medium string, hashes coordinator.Hashes) {
 	t.Helper()
-	f, _, err := s.Fleet(key)
+	f, err := s.Fleet(key)
 	require.NoError(t, err)
 	h := f.Get(fleet.ID{Engine: instance, Rank: rank})
 	if h == nil {
@@ -116,7 +116,7 @@ func do(t testing.TB, h http.Handler, method, path, body string, header ...strin
 // The answers have the shape that routers know.
 func TestAnswers(t *testing.T) {
 	s := newService(t, router.Config{
-		Models: []router.Model{{ModelKey: llama, Service: newPool(t, 7), Hash: &router.Hashing{}}}, Allow: []string{"tcp://127.0.0.1:*"},
+		Models: []router.Model{{ModelKey: llama, Pool: newPool(t, 7), Hash: &router.Hashing{}}}, Allow: []string{"tcp://127.0.0.1:*"},
 	})
 	h := New(Config{Service: s, Local: true})
 	prompt := chain(20)
@@ -236,7 +236,7 @@ func TestKeepAlive(t *testing.T) {
 	store.Holding(gate, "exists", "")
 	slow, err := lookup.NewService(lookup.ServiceConfig{Pool: newPool(t, 0).Pool(), Backend: store, Remote: lookup.RemoteConfig{Timeout: time.Minute}})
 	require.NoError(t, err)
-	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Service: slow}}})
+	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Pool: slow}}})
 	const bodyTimeout, replyTimeout = 500 * time.Millisecond, 3 * time.Second
 	h := New(Config{Service: s, Limits: Limits{BodyTimeout: bodyTimeout, ReplyTimeout: replyTimeout}, Dump: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(replyTimeout + 100*time.Millisecond)

@@ -139,11 +139,11 @@ func (f *testAPI) models() ([]router.Model, *lookuptest.Gate) {
 		return m
 	}
 	return []router.Model{
-		named("llama", router.Model{Service: pool, Hash: &router.Hashing{}}),
-		named("window", router.Model{Service: window}),
+		named("llama", router.Model{Pool: pool, Hash: &router.Hashing{}}),
+		named("window", router.Model{Pool: window}),
 		named("plain", router.Model{Fleet: fleet.Config{BlockSize: 16}}),
 		named("blank", router.Model{}),
-		named("slow", router.Model{Service: slow, Hash: &router.Hashing{}}),
+		named("slow", router.Model{Pool: slow, Hash: &router.Hashing{}}),
 		named("crowded", router.Model{Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}),
 		named("full", router.Model{Fleet: fleet.Config{BlockSize: 16, MaxBlocks: 1}}),
 	}, gate

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/hitline/hitline/router"
 )
@@ -37,7 +36,7 @@ func (c *call) services() error {
 	reply.Models, reply.Sources = []modelState{}, []router.SourceStatus{}
 	visible := map[router.ModelKey]bool{}
 	for _, m := range c.cfg.Service.Models() {
-		if c.access.Pools != nil && (m.Pool == nil || !slices.Contains(c.access.Pools, *m.Pool)) {
+		if !c.access.mayUse(m.Pool) {
 			continue
 		}
 		visible[m.ModelKey] = true
