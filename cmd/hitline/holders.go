@@ -21,7 +21,7 @@ import (
 type holdersQuery struct {
 	Model     string   `json:"model,omitempty"`
 	Tenant    string   `json:"tenant_id,omitempty"`
-	Instance  string   `json:"instance_id,omitempty"`
+	Engine    string   `json:"instance_id,omitempty"`
 	Loadable  bool     `json:"loadable,omitempty"`
 	NumTokens int64    `json:"num_tokens,omitempty"`
 	Hashes    []string `json:"seq_hashes,omitzero"` // in hex
@@ -46,8 +46,8 @@ func newHoldersCmd() *cobra.Command {
 		Short: "Ask which engines have most of a prompt",
 		Long: `holders asks a server that follows the KV events of engines which of them have
 most of a prompt. It prints a line for each that has a prefix, the longest
-first: the tokens of the prefix in all its media together, those of the prefix
-in each medium alone, and those that each of its data-parallel ranks has.
+first: the tokens of the prefix in all its tiers together, those of the prefix
+in each tier alone, and those that each of its data-parallel ranks has.
 
 The address is router.listen in the server's configuration, not listen: the
 question is asked over HTTP.
@@ -60,7 +60,7 @@ With --loadable it also prints how many leading tokens the shared store can
 load. Asking may renew the store's leases. The hashes must be whole digests, and
 not those of SGLang.
 
-With --json: the server's answer, {TENANT: {INSTANCE: {"longest_matched": …,
+With --json: the server's answer, {TENANT: {ENGINE: {"longest_matched": …,
 "GPU": …, "CPU": …, "DISK": …, "DP": {RANK: …}}}, "loadable_tokens": …}`,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable\n" +
 			"  seq 64 | hitline hash | hitline holders --hashes-file -",
@@ -87,7 +87,7 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default the only one)")
 	flags.StringVar(&f.query.Tenant, "tenant", "", "`name` of its tenant (default \"default\")")
-	flags.StringVar(&f.query.Instance, "instance", "", "ask about the engine of this `name` alone")
+	flags.StringVar(&f.query.Engine, "engine", "", "ask about the engine of this `name` alone")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
 	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable with --hashes-file (default that of its blocks)")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes, all of one length; - is standard input")
@@ -151,16 +151,16 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 
 // holdersAnswer is the answer to a query, the longest prefix first.
 type holdersAnswer struct {
-	instances []instanceHeld
-	loadable  *int64 // tokens; nil if that was not asked
+	engines  []engineHeld
+	loadable *int64 // tokens; nil if that was not asked
 }
 
-// instanceHeld is what one engine has of a prompt, in tokens.
-type instanceHeld struct {
+// engineHeld is what one engine has of a prompt, in tokens.
+type engineHeld struct {
 	name    string
 	longest int64
 	ranks   map[int]int64
-	media   map[string]int64
+	tiers   map[string]int64
 }
 
 // parseHolders reads an answer. It fails with client.ErrReply.
@@ -173,68 +173,68 @@ func parseHolders(reply []byte) (a holdersAnswer, err error) {
 		if key == "loadable_tokens" {
 			err = json.Unmarshal(value, &a.loadable)
 		} else { // the tenant
-			err = a.addInstances(value)
+			err = a.addEngines(value)
 		}
 		if err != nil {
 			return a, fmt.Errorf("%w: not an answer of /query: %q", client.ErrReply, key)
 		}
 	}
-	slices.SortFunc(a.instances, func(a, b instanceHeld) int {
+	slices.SortFunc(a.engines, func(a, b engineHeld) int {
 		return cmp.Or(cmp.Compare(b.longest, a.longest), strings.Compare(a.name, b.name))
 	})
 	return a, nil
 }
 
-// addInstances reads what the instances of a tenant have.
-func (a *holdersAnswer) addInstances(text []byte) error {
-	var instances map[string]map[string]json.RawMessage
-	if err := json.Unmarshal(text, &instances); err != nil {
+// addEngines reads what the engines of a tenant have.
+func (a *holdersAnswer) addEngines(text []byte) error {
+	var engines map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(text, &engines); err != nil {
 		return err
 	}
-	for name, fields := range instances {
-		i := instanceHeld{name: name, media: map[string]int64{}}
+	for name, fields := range engines {
+		e := engineHeld{name: name, tiers: map[string]int64{}}
 		for field, value := range fields {
 			var err error
 			switch field {
 			case "DP":
-				err = json.Unmarshal(value, &i.ranks)
+				err = json.Unmarshal(value, &e.ranks)
 			case "longest_matched":
-				err = json.Unmarshal(value, &i.longest)
+				err = json.Unmarshal(value, &e.longest)
 			default:
 				var tokens int64
 				err = json.Unmarshal(value, &tokens)
-				i.media[field] = tokens
+				e.tiers[field] = tokens
 			}
 			if err != nil {
 				return err
 			}
 		}
-		a.instances = append(a.instances, i)
+		a.engines = append(a.engines, e)
 	}
 	return nil
 }
 
-// commonMedia are those that engines name, from the nearest; other media follow them by name.
-var commonMedia = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
+// commonTiers are those that engines name, from the nearest; other tiers follow them by name.
+var commonTiers = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
 
-// media returns the media in which an instance has blocks, in the order of the columns: predictions are the last.
-func (a holdersAnswer) media() []string {
+// tiers returns the tiers in which an engine has blocks, in the order of the columns: predictions are the last.
+func (a holdersAnswer) tiers() []string {
 	seen := map[string]bool{}
-	for _, i := range a.instances {
-		for medium, tokens := range i.media {
+	for _, e := range a.engines {
+		for tier, tokens := range e.tiers {
 			if tokens > 0 {
-				seen[medium] = true
+				seen[tier] = true
 			}
 		}
 	}
-	position := func(medium string) int {
-		if medium == fleet.Predicted {
-			return len(commonMedia) + 1
+	position := func(tier string) int {
+		if tier == fleet.Predicted {
+			return len(commonTiers) + 1
 		}
-		if i := slices.Index(commonMedia, medium); i >= 0 {
+		if i := slices.Index(commonTiers, tier); i >= 0 {
 			return i
 		}
-		return len(commonMedia)
+		return len(commonTiers)
 	}
 	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
 		return cmp.Or(cmp.Compare(position(a), position(b)), strings.Compare(a, b))
@@ -244,7 +244,7 @@ func (a holdersAnswer) media() []string {
 // String returns the answer as a table.
 func (a holdersAnswer) String() string {
 	var b strings.Builder
-	if len(a.instances) == 0 {
+	if len(a.engines) == 0 {
 		b.WriteString("no engine has the first block; GET /services tells whose events are followed\n")
 	} else {
 		a.writeTable(&b)
@@ -255,23 +255,23 @@ func (a holdersAnswer) String() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// writeTable writes a line for each instance.
+// writeTable writes a line for each engine.
 func (a holdersAnswer) writeTable(b *strings.Builder) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	media := a.media()
-	fmt.Fprint(w, "instance\ttokens")
-	for _, medium := range media {
-		fmt.Fprintf(w, "\t%s", cli.Printable(medium))
+	tiers := a.tiers()
+	fmt.Fprint(w, "engine\ttokens")
+	for _, tier := range tiers {
+		fmt.Fprintf(w, "\t%s", cli.Printable(tier))
 	}
 	fmt.Fprintln(w, "\tranks")
-	for _, i := range a.instances {
-		fmt.Fprintf(w, "%s\t%d", cli.Printable(i.name), i.longest)
-		for _, medium := range media {
-			fmt.Fprintf(w, "\t%d", i.media[medium])
+	for _, e := range a.engines {
+		fmt.Fprintf(w, "%s\t%d", cli.Printable(e.name), e.longest)
+		for _, tier := range tiers {
+			fmt.Fprintf(w, "\t%d", e.tiers[tier])
 		}
 		var ranks []string
-		for _, rank := range slices.Sorted(maps.Keys(i.ranks)) {
-			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, i.ranks[rank]))
+		for _, rank := range slices.Sorted(maps.Keys(e.ranks)) {
+			ranks = append(ranks, fmt.Sprintf("%d: %d", rank, e.ranks[rank]))
 		}
 		fmt.Fprintf(w, "\t%s\n", strings.Join(ranks, ", "))
 	}

@@ -74,7 +74,7 @@ func (r *running) poolService(name string) *lookup.Service {
 	return nil
 }
 
-// routerReady returns what the holders wait for, nil if for nothing.
+// routerReady returns what the router waits for, nil if for nothing.
 func (r *running) routerReady() error {
 	if r.router == nil {
 		return nil

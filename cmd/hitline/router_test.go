@@ -59,7 +59,7 @@ func hexKeys(hashes [][]byte) string {
 	return lines.String()
 }
 
-// Engines fill holders by their events. The command, HTTP, metrics and the status page say who has what, and what the
+// The router follows the events of engines. The command, HTTP, metrics and the status page say who has what, and what the
 // pool can load.
 func TestServeRouter(t *testing.T) {
 	engines := []*eventstest.Publisher{eventstest.New(t), eventstest.New(t), eventstest.New(t)}
@@ -74,13 +74,13 @@ func TestServeRouter(t *testing.T) {
 	ask := func(args ...string) result {
 		return hitline(t, ids, append([]string{"holders", "--connect", s.router, "--tokens-file", "-"}, args...)...)
 	}
-	const want = `instance  tokens  GPU  ranks
+	const want = `engine    tokens  GPU  ranks
 engine-1  96      96   0: 96
 engine-0  48      48   0: 32, 1: 48
 `
 	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want })
 	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", "http://"+s.router+"/", "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
-	assert.Equal(t, "instance  tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\n", ask("--instance", "engine-0").stdout)
+	assert.Equal(t, "engine    tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\n", ask("--engine", "engine-0").stdout)
 	const none = "no engine has the first block; GET /services tells whose events are followed\n"
 	assert.Equal(t, none, ask("--salt", "x").stdout)
 	assert.Equal(t, none, ask("--lora", "x", "--lora-path", "/x").stdout)
@@ -169,7 +169,7 @@ func TestRouterPeers(t *testing.T) {
 	ask := func(s *testServer, args ...string) string {
 		return hitline(t, ids, append([]string{"holders", "--connect", s.router, "--tokens-file", "-"}, args...)...).stdout
 	}
-	const want = "instance  tokens  GPU  ranks\nengine-0  64      64   0: 64\n"
+	const want = "engine    tokens  GPU  ranks\nengine-0  64      64   0: 64\n"
 	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first, "--token-file", own) == want })
 
 	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
@@ -291,7 +291,7 @@ func TestRouterListener(t *testing.T) {
 		return hitline(t, "0000000000000001\n", append([]string{"holders", "--connect", "https://" + s.router, "--hashes-file", "-"}, args...)...)
 	}
 	got := command("--tls-ca", ca.WriteFile(filepath.Join(dir, "ca.pem")), "--token-file", routerFile)
-	assert.Equal(t, result{exitDone, "instance  tokens  predicted  ranks\ni         16      16         0: 16\n", ""}, got)
+	assert.Equal(t, result{exitDone, "engine  tokens  predicted  ranks\ni       16      16         0: 16\n", ""}, got)
 	assert.Equal(t, exitFailed, command("--tls-ca", filepath.Join(dir, "ca.pem")).code, "without the token")
 	assert.Equal(t, exitNoConnection, command("--token-file", routerFile).code, "the certificate is not trusted")
 
@@ -355,7 +355,7 @@ func TestHoldersPredicted(t *testing.T) {
 	status, body := api.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
 	require.Equal(t, 200, status, body)
 	got := hitline(t, ids, "holders", "--connect", s.router, "--tokens-file", "-")
-	assert.Equal(t, result{exitDone, "instance  tokens  predicted  ranks\ni         96      96         2: 96\n", ""}, got)
+	assert.Equal(t, result{exitDone, "engine  tokens  predicted  ranks\ni       96      96         2: 96\n", ""}, got)
 }
 
 // A server that stops no longer takes HTTP requests while it answers those in flight.

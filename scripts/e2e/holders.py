@@ -9,7 +9,7 @@ import time
 import holders_stage
 import processes
 import prompts
-from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
+from holders_stage import ENGINES, FRESH, GROUPS, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
@@ -102,8 +102,8 @@ class Holders:
         self.prompts = Prompts(self.block_size)
         self.random = random.Random(SEED)
         self.hashes = {}  # of the whole blocks of each prompt
-        self.histories = {name: History() for name in INSTANCES}
-        self.watched = {name: [] for name in INSTANCES}
+        self.histories = {name: History() for name in ENGINES}
+        self.watched = {name: [] for name in ENGINES}
         self.seen = collections.Counter()  # kinds of answers
         self.check_groups(self.stage.started())
 
@@ -118,7 +118,7 @@ class Holders:
 
     # What the engines do.
 
-    def run(self, steps=STEPS, names=INSTANCES):
+    def run(self, steps=STEPS, names=ENGINES):
         """Has engines compute prompts at the same time, and asks meanwhile."""
         for _ in range(steps):
             sent = {name: self.prompts.draw_step() for name in names}
@@ -161,19 +161,19 @@ class Holders:
     # What hitline answers.
 
     def query(self, text, **fields):
-        """Asks by tokens. Returns the tokens of each instance, and the whole answer."""
+        """Asks by tokens. Returns the tokens of each engine, and the whole answer."""
         body = {"model": self.row.model, "token_ids": text, "block_size": self.block_size, **fields}
         return self.answer(self.stage.hitline.post("/query", body))
 
     def answer(self, reply):
         self.found.lookups += 1
-        instances = reply.get("default", {})
-        for name, one in instances.items():
-            # A block that is in the store only is in no medium of an engine.
+        engines = reply.get("default", {})
+        for name, one in engines.items():
+            # A block that is in the store only is in no tier of an engine.
             tokens = one["longest_matched"]
             if one["GPU"] != tokens or one["CPU"] or one["DISK"] or set(one["DP"].values()) != {tokens}:
-                self.found.problem("media", f"instance {name}: {one}")
-        return {name: instances.get(name, {}).get("longest_matched", 0) for name in INSTANCES}, reply
+                self.found.problem("tiers", f"engine {name}: {one}")
+        return {name: engines.get(name, {}).get("longest_matched", 0) for name in ENGINES}, reply
 
     def by_hash(self, hashes, short=False, **fields):
         """Asks by hashes, whole digests or integers of 64 bits. Returns as query does."""
@@ -183,12 +183,12 @@ class Holders:
         return self.answer(self.stage.hitline.post("/query_by_hash", body))
 
     def client(self, text, loadable=False):
-        """Asks by the Python client. Returns the tokens of each instance, and what is loadable."""
+        """Asks by the Python client. Returns the tokens of each engine, and what is loadable."""
         self.found.lookups += 1
         hashes = [bytes.fromhex(name) for name in self.hashes[tuple(text)]]
         reply = self.stage.hitline.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
-        tokens = {holder.instance: holder.tokens for holder in reply.holders}
-        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.loadable_tokens
+        tokens = {holder.engine: holder.tokens for holder in reply.holders}
+        return {name: tokens.get(name, 0) for name in ENGINES}, reply.loadable_tokens
 
     def command(self, text):
         """Asks by hitline holders. Returns as client does."""
@@ -205,7 +205,7 @@ class Holders:
         before = self.stage.hitline.sources()
         answer, _ = self.query(text)
         after = self.stage.hitline.sources()
-        for name in INSTANCES:
+        for name in ENGINES:
             if before[name]["restarts"] == after[name]["restarts"]:
                 first, last = before[name]["next_sequence"] - 1, after[name]["next_sequence"] + 1
                 self.watched[name].append(Watched(first, last, self.hashes[tuple(text)], answer[name]))
@@ -235,14 +235,14 @@ class Holders:
         return not source["stale"] and source["next_sequence"] == self.histories[SAME.get(name, name)].next
 
     def compare(self, name):
-        for instance in self.stage.hitline.sources():
-            text = f"{name}: hitline has not caught up with engine {instance}"
-            processes.timed(lambda instance=instance: self.caught_up(instance), SETTLE_TIMEOUT, text)
+        for engine in self.stage.hitline.sources():
+            text = f"{name}: hitline has not caught up with engine {engine}"
+            processes.timed(lambda engine=engine: self.caught_up(engine), SETTLE_TIMEOUT, text)
         asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
         hashes = [self.hashes[tuple(text)] for text in asked]
-        longest = {i: self.engine(i).call("longest", hashes, seconds=COMPUTE_TIMEOUT) for i in INSTANCES}
+        longest = {i: self.engine(i).call("longest", hashes, seconds=COMPUTE_TIMEOUT) for i in ENGINES}
         for number, text in enumerate(asked):
-            self.compare_one(name, text, {i: longest[i][number] for i in INSTANCES})
+            self.compare_one(name, text, {i: longest[i][number] for i in ENGINES})
         for text in self.random.sample(asked, min(LOADED, len(asked))):
             self.compare_loadable(name, text)
         for _ in range(UNSEEN):
@@ -263,17 +263,17 @@ class Holders:
             self.found.asked += 1
             self.found.asked_equal += answer == want
             if answer != want:
-                kind = "too much" if any(answer[i] > want[i] for i in INSTANCES) else "too little"
+                kind = "too much" if any(answer[i] > want[i] for i in ENGINES) else "too little"
                 self.found.problem(kind, f"{name}: {face} says {answer} of {len(text)} tokens, the engines {want}")
         whole = len(hashes) * self.block_size
         self.seen["one engine has more"] += want["a"] != want["b"]
-        self.seen["part"] += any(0 < want[i] < whole for i in INSTANCES)
+        self.seen["part"] += any(0 < want[i] < whole for i in ENGINES)
 
     def compare_registered(self, name, text, reply, want):
         """Copies that its source does not count make a prefix shorter, never longer."""
         tokens = reply["default"].get(REGISTERED, {}).get("longest_matched", 0)
         if tokens > want:
-            said = f"{name}: instance {REGISTERED} is said to have {tokens} of {len(text)} tokens"
+            said = f"{name}: engine {REGISTERED} is said to have {tokens} of {len(text)} tokens"
             self.found.problem("too much", f"{said}, the engine has {want}")
         self.seen["registered"] += tokens == want > 0
 
@@ -316,7 +316,7 @@ class Holders:
     def unregister(self):
         self.stage.hitline.post("/unregister", self.stage.registered())
         if REGISTERED in self.stage.hitline.sources():
-            self.found.problem("unregister", f"the source of instance {REGISTERED} is still there")
+            self.found.problem("unregister", f"the source of engine {REGISTERED} is still there")
 
     def restart(self, name):
         """Kills an engine, whose part of the store is lost, and starts another one."""

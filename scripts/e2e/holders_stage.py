@@ -15,10 +15,10 @@ import stage
 sys.path.append(os.path.join(processes.ROOT, "clients", "python"))
 from hitline import HoldersClient  # noqa: E402
 
-INSTANCES = ("a", "b")
+ENGINES = ("a", "b")
 FRESH = "fresh"  # the third engine
-REGISTERED = "registered"  # a second instance whose events are those of a, registered by a client
-SAME = {REGISTERED: "a"}  # the engine of an instance
+REGISTERED = "registered"  # a second name of engine a, registered by a client
+SAME = {REGISTERED: "a"}  # the engine that has another name
 # Batches that can be replayed: fewer than an engine sends, so that a server that starts late needs a dump.
 BUFFER = 100
 WINDOW = 128  # tokens of a sliding window of model gemma3
@@ -105,7 +105,7 @@ class Hitline(processes.Process):
         return json.loads(done.stdout)
 
     def sources(self):
-        """Returns the state of the source of each instance."""
+        """Returns the state of the source of each engine."""
         return {source["instance_id"]: source for source in self.get("/services")["sources"]}
 
 
@@ -113,14 +113,14 @@ class Stage(stage.Stage):
     """A store, the engines, proxies in front of the sockets for their events, and hitline."""
 
     def __init__(self, folder, row):
-        super().__init__(folder, row, None, (*INSTANCES, FRESH))
+        super().__init__(folder, row, None, (*ENGINES, FRESH))
         self.block_size = stage.BLOCK_SIZES[row.release]
         self.paths, self.proxies = {}, {}
         self.starts = collections.Counter()  # of each engine
 
     def start(self):
         super().start()
-        for name in (*INSTANCES, REGISTERED):
+        for name in (*ENGINES, REGISTERED):
             for socket in ("pub", "replay"):
                 self.proxies[name, socket] = made = proxy.Proxy(self.paths[SAME.get(name, name), socket])
                 self.stack.callback(made.stop)
@@ -195,7 +195,7 @@ class Stage(stage.Stage):
                         "replay_endpoint": self.proxies[i, "replay"].endpoint,
                         "exact_copies": True,  # no request asks for full reports
                     }
-                    for i in INSTANCES
+                    for i in ENGINES
                 ],
                 "register": ["tcp://127.0.0.1:*"],
                 "peers": [peer.url for peer in peers],

@@ -45,9 +45,9 @@ _LOADABLE = "loadable_tokens"
 class Holder(NamedTuple):
     """What one engine has of a prompt."""
 
-    instance: str
-    tokens: int  # leading tokens that it has, in all media together
-    media: dict[str, int]  # those that one medium alone has: GPU, CPU, DISK and so on; predicted
+    engine: str
+    tokens: int  # leading tokens that it has, in all tiers together
+    tiers: dict[str, int]  # those that one tier alone has: GPU, CPU, DISK and so on; predicted
     ranks: dict[int, int]  # those that each of its data-parallel ranks has
 
 
@@ -108,7 +108,7 @@ class HoldersClient:
         token_ids: Sequence[int] | None = None,
         model: str = "",
         tenant: str = "",
-        instance: str = "",
+        engine: str = "",
         loadable: bool = False,
         num_tokens: int | None = None,
         lora_name: str = "",
@@ -118,7 +118,7 @@ class HoldersClient:
         """Returns which engines have most of a prompt. It is given by block_hashes, those of its
         whole blocks, all of one length, 8 bytes or more; or by token_ids, which the server
         hashes, with lora_name, lora_path and cache_salt if the request has them. model and tenant may be
-        left out if the server has one model. instance asks about one engine alone. With loadable
+        left out if the server has one model. engine asks about one engine alone. With loadable
         the shared store is asked as well, which counts as a lookup and grants leases as one:
         block_hashes must be whole digests then, of a prompt of num_tokens tokens, or of its whole blocks."""
         if (block_hashes is None) == (token_ids is None):
@@ -126,7 +126,7 @@ class HoldersClient:
         fields: dict[str, Any] = {
             "model": model,
             "tenant_id": tenant,
-            "instance_id": instance,
+            "instance_id": engine,
             "loadable": loadable,
             "num_tokens": num_tokens,
             "lora_name": lora_name,
@@ -277,12 +277,12 @@ def _decode(answer: bytes) -> Holders:
         document = json.loads(answer)
         loadable = document.pop(_LOADABLE, None)
         holders = []
-        for instances in document.values():  # one: the tenant's
-            for instance, fields in instances.items():
+        for engines in document.values():  # one: the tenant's
+            for engine, fields in engines.items():
                 tokens, ranks = int(fields.pop("longest_matched")), fields.pop("DP")
-                media = {medium: int(count) for medium, count in fields.items()}
+                tiers = {tier: int(count) for tier, count in fields.items()}
                 by_rank = {int(rank): int(count) for rank, count in ranks.items()}
-                holders.append(Holder(instance, tokens, media, by_rank))
+                holders.append(Holder(engine, tokens, tiers, by_rank))
         return Holders(tuple(holders), None if loadable is None else int(loadable))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadReply(f"holders: {error!r} in the answer") from error

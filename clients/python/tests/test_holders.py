@@ -93,7 +93,7 @@ class Scripted(unittest.TestCase):
             "loadable_tokens": 0}"""
         with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
             found = client.holders(
-                [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", instance="e", loadable=True, num_tokens=40
+                [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", engine="e", loadable=True, num_tokens=40
             )
             client.holders(token_ids=[1, 2], lora_name="l", lora_path="/l", cache_salt="s")
         path, body, headers = script.requests[0]
@@ -216,8 +216,8 @@ class AgainstTheServer(unittest.TestCase):
                 "/predict",
                 json.dumps({"instance_id": "i", "dp_rank": 1, "seq_hashes": [b.hex() for b in blocks[:2]]}).encode(),
             )
-            media = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
-            want = Holders((Holder("i", 32, media, {1: 32}),), None)
+            tiers = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
+            want = Holders((Holder("i", 32, tiers, {1: 32}),), None)
             self.assertEqual(client.holders(blocks), want)
             self.assertEqual(client.holders([block[-8:] for block in blocks], model="m"), want)
             self.assertEqual(client.holders(token_ids=range(64)), Holders((), None))
