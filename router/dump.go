@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -26,8 +27,8 @@ const pauseTimeout = time.Second
 // dumpInfo tells of a dump.
 type dumpInfo struct {
 	Created time.Time `json:"created"`
-	Models  int       `json:"models"`
-	Sources int       `json:"sources"`
+	Models  uint      `json:"models"`
+	Sources uint      `json:"sources"`
 }
 
 // modelInfo tells of a model.
@@ -112,36 +113,31 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	return d, err
 }
 
+// The header of a dump. Its sections are: dumpInfo, then of each model modelInfo and its fleet.Snapshot, then of each source
+// sourceInfo and its events.Checkpoint.
+const (
+	dumpMagic  = "HITLDUMP"
+	dumpFormat = 2
+)
+
 // write writes the dump.
 func (d *dump) write(out io.Writer) error {
-	w, err := newPartWriter(out)
-	if err != nil {
-		return err
-	}
-	if err := w.writeJSON(partDump, dumpInfo{Created: d.created, Models: len(d.models), Sources: len(d.sources)}); err != nil {
-		return err
-	}
+	w := parts.NewWriter(out, dumpMagic, dumpFormat)
+	w.JSON(dumpInfo{Created: d.created, Models: uint(len(d.models)), Sources: uint(len(d.sources))})
 	for i := range d.models {
 		m := &d.models[i]
-		if err := w.writeJSON(partModel, m.info); err != nil {
-			return err
-		}
-		if _, err := m.snapshot.WriteTo(w); err != nil {
-			return err
-		}
+		w.Section()
+		w.JSON(m.info)
+		m.snapshot.Write(w)
 		m.snapshot = nil // its memory is free from here on
 	}
 	for _, src := range d.sources {
-		if err := w.writeJSON(partSource, src.info); err != nil {
-			return err
-		}
-		encoded, err := src.checkpoint.AppendBinary(nil)
-		if err != nil {
-			return fmt.Errorf("router: source %q: %w", src.info.Name, err)
-		}
-		if _, err := w.Write(encoded); err != nil {
-			return err
-		}
+		w.Section()
+		w.JSON(src.info)
+		src.checkpoint.Write(w)
 	}
-	return w.writeJSON(partEnd, nil)
+	if err := w.End(); err != nil {
+		return fmt.Errorf("router: writing a dump: %w", err)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/parts"
+	"github.com/hitline/hitline/internal/partstest"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -19,30 +20,27 @@ func FuzzLoadDump(f *testing.F) {
 	h, err := seed.Add(fleet.ID{Engine: "a"})
 	require.NoError(f, err)
 	require.NoError(f, h.Store(&events.Blocks{Group: 0, Tier: gpu, Hashes: hashesOf(1, 2), BlockSize: 16}, make([]bool, 2)))
-	var held bytes.Buffer
-	_, err = seed.Snapshot().WriteTo(&held)
-	require.NoError(f, err)
-	dumpText, model := `{"models":1,"sources":1}`, `{"tenant":"default","name":"llama","block_size":16}`
-	source := `{"tenant":"default","model":"llama","instance":"a","rank":0,"name":"a"}`
+	content := func(write func(*parts.Writer)) []byte {
+		return partstest.Write(write)[len(partstest.Write(func(*parts.Writer) {})):]
+	}
+	dump, model := `{"models":1,"sources":1}`, `{"tenant":"default","name":"llama","block_size":16}`
+	source := `{"model":"llama","instance_id":"a","endpoint":"tcp://127.0.0.1:1"}`
 	follower, err := events.NewFollower(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
 	require.NoError(f, err)
 	var checkpoint []byte
-	require.NoError(f, follower.Pause(f.Context(), func(c *events.Checkpoint) { checkpoint, err = c.AppendBinary(nil) }))
-	require.NoError(f, err)
-	f.Add([]byte(dumpText), []byte(model), held.Bytes(), []byte(source), checkpoint)
+	require.NoError(f, follower.Pause(f.Context(), func(c *events.Checkpoint) { checkpoint = content(c.Write) }))
+	f.Add([]byte(dump), []byte(model), content(seed.Snapshot().Write), []byte(source), checkpoint)
 	f.Fuzz(func(t *testing.T, dump, model, held, source, checkpoint []byte) {
 		var b bytes.Buffer
-		w, err := newPartWriter(&b)
-		require.NoError(t, err)
-		for _, part := range []struct {
-			kind       partKind
-			info, data []byte
-		}{{partDump, dump, nil}, {partModel, model, held}, {partSource, source, checkpoint}, {partEnd, nil, nil}} {
-			require.NoError(t, w.flush())
-			require.NoError(t, w.writePart(part.kind, append(make([]byte, parts.HeaderLen), part.info...)))
-			_, err := w.Write(part.data)
-			require.NoError(t, err)
-		}
+		w := parts.NewWriter(&b, dumpMagic, dumpFormat)
+		w.Bytes(dump)
+		w.Section()
+		w.Bytes(model)
+		partstest.Raw(w, held)
+		w.Section()
+		w.Bytes(source)
+		partstest.Raw(w, checkpoint)
+		require.NoError(t, w.End())
 		limits := fleet.Config{MaxBytes: 1 << 20, MaxHolders: 8, MaxBlocks: 1000}
 		s, err := New(Config{Fleet: limits})
 		require.NoError(t, err)

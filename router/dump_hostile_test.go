@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -22,15 +23,14 @@ func writeModels(t *testing.T, infos ...modelInfo) *bytes.Buffer {
 	require.NoError(t, err)
 	require.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashesOf(1), BlockSize: 16}, make([]bool, 1)))
 	var b bytes.Buffer
-	w, err := newPartWriter(&b)
-	require.NoError(t, err)
-	require.NoError(t, w.writeJSON(partDump, dumpInfo{Models: len(infos)}))
+	w := parts.NewWriter(&b, dumpMagic, dumpFormat)
+	w.JSON(dumpInfo{Models: uint(len(infos))})
 	for _, info := range infos {
-		require.NoError(t, w.writeJSON(partModel, info))
-		_, err = f.Snapshot().WriteTo(w)
-		require.NoError(t, err)
+		w.Section()
+		w.JSON(info)
+		f.Snapshot().Write(w)
 	}
-	require.NoError(t, w.writeJSON(partEnd, nil))
+	require.NoError(t, w.End())
 	return &b
 }
 

@@ -1,12 +1,11 @@
 package router
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 
+	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
@@ -30,7 +29,7 @@ type holderKey struct {
 type loadedDump struct {
 	models      map[ModelKey]*loadedModel
 	sources     map[holderKey]*loadedSource
-	checkpoints int // bytes
+	checkpoints int64 // bytes
 }
 
 // loadedModel is a model of a dump, for model, which s may not have yet.
@@ -48,8 +47,8 @@ type loadedSource struct {
 // LoadDump reads a dump that WriteDump has written, in a service without sources. What the sources of the dump filled
 // is there then and stale. Add and Register of a source for one of these holders goes on where the source was.
 // DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
-// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump, ErrNotEmpty or as r
-// does, and then has loaded nothing.
+// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and
+// then has loaded nothing.
 func (s *Service) LoadDump(r io.Reader) error {
 	d := &loadedDump{models: map[ModelKey]*loadedModel{}, sources: map[holderKey]*loadedSource{}}
 	if err := s.readDump(r, d); err != nil {
@@ -62,61 +61,46 @@ func (s *Service) LoadDump(r io.Reader) error {
 
 // readDump reads a dump to its end. It changes nothing of s.
 func (s *Service) readDump(in io.Reader, d *loadedDump) error {
-	r, err := newPartReader(in)
-	if err != nil {
-		return err
+	r := parts.NewReader(in, dumpMagic, dumpFormat)
+	var info dumpInfo
+	if r.JSON(&info); info.Models > maxDumpModels || info.Sources > maxDumpSources {
+		r.Fail("%d models and %d sources; at most %d and %d are possible", info.Models, info.Sources, maxDumpModels, maxDumpSources)
 	}
-	info := dumpInfo{}
-	if kind, payload, err := r.next(); err != nil {
-		return err
-	} else if kind != partDump || json.Unmarshal(payload, &info) != nil {
-		return errDamaged
-	}
-	for models, sources := 0, 0; ; {
-		kind, payload, err := r.next()
-		if err != nil {
-			return err
-		}
+	for n := uint(0); n < info.Models+info.Sources && r.Err() == nil; n++ {
 		switch {
-		case kind == partModel && models < maxDumpModels:
-			models++
-			err = s.readModel(r, payload, d)
-		case kind == partSource && sources < maxDumpSources:
-			sources++
-			err = readSource(r, payload, d)
-		case kind == partEnd && models == info.Models && sources == info.Sources:
-			return nil
+		case !r.NextSection():
+			r.Fail("models or sources are missing")
+		case n < info.Models:
+			s.readModel(r, d)
 		default:
-			return errDamaged
-		}
-		if err != nil {
-			return err
+			d.readSource(r)
 		}
 	}
+	if err := r.End(); err != nil {
+		return fmt.Errorf("%w: %w", ErrDump, err)
+	}
+	return nil
 }
 
-// readModel reads the holders of a model, or skips them if they do not suit s.
-func (s *Service) readModel(r *partReader, payload []byte, d *loadedDump) error {
+// readModel reads the holders of a model. It skips them if they do not suit s.
+func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 	var info modelInfo
-	if json.Unmarshal(payload, &info) != nil || info.key().check() != nil || d.models[info.key()] != nil {
-		return errDamaged
+	if r.JSON(&info); info.key().check() != nil || d.models[info.key()] != nil {
+		r.Fail("model %q of tenant %q is wrong, or there twice", info.Name, info.Tenant)
+		return
 	}
 	m, err := s.newLoadedModel(&info, len(d.models))
 	if err == nil {
 		err = m.state.fleet.Load(r)
 	}
-	if r.err != nil {
-		return r.err
-	}
-	if err != nil {
+	switch {
+	case r.Err() != nil:
+	case err != nil:
 		s.log.Warn("router: a model of the dump is left out", "model", info.Name, "tenant", info.Tenant, "reason", err)
-		return nil
+		r.SkipSection()
+	default:
+		d.models[info.key()] = m
 	}
-	if n, err := r.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
-		return errDamaged
-	}
-	d.models[info.key()] = m
-	return nil
 }
 
 // newLoadedModel returns an empty model for one of a dump, of which others were read before.
@@ -143,29 +127,28 @@ func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, err
 	return &loadedModel{m, state}, err
 }
 
-// readSource reads where a source is.
-func readSource(r *partReader, payload []byte, d *loadedDump) error {
+// readSource reads where a source is. It skips one of a model that was left out.
+func (d *loadedDump) readSource(r *parts.Reader) {
 	var info sourceInfo
-	if json.Unmarshal(payload, &info) != nil || !events.IsName(info.Name) {
-		return errDamaged
-	}
-	encoded, err := io.ReadAll(io.LimitReader(r, events.MaxCheckpointLen+1))
-	if err != nil {
-		return err
-	}
-	if d.checkpoints += len(encoded); len(encoded) > events.MaxCheckpointLen || d.checkpoints > maxDumpCheckpoints {
-		return fmt.Errorf("%w: source %q has too large a checkpoint", ErrDump, info.Name)
-	}
-	c := new(events.Checkpoint)
-	if err := c.UnmarshalBinary(encoded); err != nil {
-		return fmt.Errorf("%w: source %q: %w", ErrDump, info.Name, err)
-	}
+	r.JSON(&info)
 	key := holderKey{info.ModelKey(), info.ID()}
-	if key.ModelKey.check() != nil || checkID(key.ID) != nil || d.sources[key] != nil {
-		return errDamaged
+	if err := info.Validate(); err != nil {
+		r.Fail("source %q: %v", info.Name, err)
+		return
 	}
-	d.sources[key] = &loadedSource{info, c}
-	return nil
+	if d.sources[key] != nil {
+		r.Fail("source %q fills the holder of another one", info.Name)
+		return
+	}
+	if d.models[key.ModelKey] == nil {
+		r.SkipSection()
+		return
+	}
+	begin := r.Offset()
+	d.sources[key] = &loadedSource{info, events.ReadCheckpoint(r)}
+	if d.checkpoints += r.Offset() - begin; d.checkpoints > maxDumpCheckpoints {
+		r.Fail("its checkpoints have over %d bytes", maxDumpCheckpoints)
+	}
 }
 
 // install makes d what s has. s.changing is held.

@@ -47,7 +47,7 @@ func TestSnapshotCommand(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, whole[:len(whole)-1], 0o600))
 	for _, action := range []string{"verify", "info"} {
 		got = hitline(t, "", "snapshot", action, path)
-		assert.Regexp(t, `^hitline: `+path+`: at byte \d+: the file ends in the middle of the snapshot\n$`, got.stderr)
+		assert.Regexp(t, `^hitline: `+path+`: after \d+ bytes, in part \d: it ends too early\n$`, got.stderr)
 		assert.Empty(t, got.stdout)
 		assert.Equal(t, exitFailed, got.code)
 	}

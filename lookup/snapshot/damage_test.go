@@ -2,8 +2,9 @@ package snapshot
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/parts"
+	"github.com/hitline/hitline/internal/partstest"
 )
 
 // damages returns how many random cuts, and how many random flipped bytes, are tried.
@@ -45,16 +47,18 @@ func refused(t *testing.T, srv Server, path, what string) string {
 	return st.LoadError
 }
 
-// No cut of a snapshot and none with a flipped byte loads anything.
+// No cut of a snapshot and none with a flipped byte loads anything, nor does one with a part of another snapshot.
 func TestDamagedFilesAreRefused(t *testing.T) {
-	whole, err := os.ReadFile(snapshotOf(t, filled(t, 300)))
-	require.NoError(t, err)
+	read := func() []byte {
+		b, err := os.ReadFile(snapshotOf(t, filled(t, 10_000))) // more than a part
+		require.NoError(t, err)
+		return b
+	}
+	whole, other := read(), read()
 	random := rand.New(rand.NewPCG(1, 2))
 	srv := newServer(t, ownPool, otherPool)
 	path := filepath.Join(t.TempDir(), "damaged")
-	write := func(b []byte) {
-		require.NoError(t, os.WriteFile(path, b, 0o600))
-	}
+	write := func(b []byte) { require.NoError(t, os.WriteFile(path, b, 0o600)) }
 	for range damages() {
 		cut := random.IntN(len(whole))
 		write(whole[:cut])
@@ -66,99 +70,48 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		write(b)
 		refused(t, srv, path, "flipped")
 	}
-	for at := range headerLen + parts.HeaderLen {
-		b := slices.Clone(whole)
-		b[at]++
-		write(b)
-		refused(t, srv, path, "header")
-	}
+	write(slices.Concat(whole[:32], other[32:])) // behind the header
+	assert.Contains(t, refused(t, srv, path, "foreign"), "the checksum of the part is wrong")
 	write(append(slices.Clone(whole), 0))
 	assert.Contains(t, refused(t, srv, path, "longer"), "something follows the end")
-	write(nil)
-	assert.Contains(t, refused(t, srv, path, "empty"), "ends in the middle")
 	write([]byte("hello\n"))
-	assert.Contains(t, refused(t, srv, path, "short"), "not a snapshot")
+	assert.Contains(t, refused(t, srv, path, "short"), `it does not begin with "HITLSNAP"`)
 
 	write(whole) // the server is none the worse for it
 	_, st := load(t, srv, path)
-	assert.Equal(t, int64(321), st.LoadedEntries)
-	assert.Equal(t, 300, hitBlocks(t, pool(t, srv, ""), chain(1, 300)))
+	assert.Equal(t, int64(10_021), st.LoadedEntries)
+	assert.Equal(t, 10_000, hitBlocks(t, pool(t, srv, ""), chain(1, 10_000)))
 }
 
-// part is a part of a file with its header.
-type part []byte
-
-// split returns the header of a file and its parts.
-func split(t *testing.T, file []byte) (header []byte, list []part) {
-	t.Helper()
-	rest := file[headerLen:]
-	for len(rest) > 0 {
-		n := parts.HeaderLen + int(binary.LittleEndian.Uint32(rest[4:]))
-		list, rest = append(list, part(slices.Clone(rest[:n]))), rest[n:]
-	}
-	return file[:headerLen], list
+// forged is a snapshot whose checksums are right, of what a test has made.
+type forged struct {
+	format uint32
+	file   any
+	pools  []forgedPool
 }
 
-// Parts of another snapshot of the same server, or in another order, do not fit.
-func TestForeignParts(t *testing.T) {
-	read := func() []byte {
-		b, err := os.ReadFile(snapshotOf(t, filled(t, 40_000))) // more than a part
-		require.NoError(t, err)
-		return b
-	}
-	header, parts := split(t, read())
-	_, others := split(t, read())
-	require.Greater(t, len(parts), 8)
-	path := filepath.Join(t.TempDir(), "mixed")
-	srv := newServer(t, ownPool, otherPool)
-	mixed := func(what string, parts ...part) string {
-		require.NoError(t, os.WriteFile(path, append(slices.Clone(header), bytes.Join(asBytes(parts), nil)...), 0o600))
-		return refused(t, srv, path, what)
-	}
-	for i := range parts {
-		foreign := slices.Clone(parts)
-		foreign[i] = others[i]
-		assert.Contains(t, mixed("foreign", foreign...), "checksum")
-		assert.Contains(t, mixed("missing", slices.Delete(slices.Clone(parts), i, i+1)...), map[bool]string{true: "ends in the middle", false: "damaged"}[i == len(parts)-1])
-	}
-	swapped := slices.Clone(parts)
-	swapped[2], swapped[3] = swapped[3], swapped[2]
-	assert.Contains(t, mixed("swapped", swapped...), "part 2 of the file is damaged")
+type forgedPool struct {
+	info    any
+	records []*index.DumpRecord
+	raw     []byte // what follows them
 }
 
-func asBytes(parts []part) (list [][]byte) {
-	for _, p := range parts {
-		list = append(list, p)
-	}
-	return list
-}
-
-// forge returns a snapshot whose checksums are right, of parts that a test has made.
-func forge(t testing.TB, version uint32, contents ...any) []byte {
-	t.Helper()
-	id := make([]byte, idLen)
-	file := appendHeader(nil, id)
-	binary.LittleEndian.PutUint32(file[len(magic):], version)
-	binary.LittleEndian.PutUint32(file[headerLen-4:], parts.Checksum(file[:headerLen-4]))
+func (f *forged) bytes() []byte {
 	var out bytes.Buffer
-	w := &writer{out: &out, parts: parts.NewWriter(&out, parts.Checksum(id), maxPart)}
-	for _, p := range contents {
-		switch p := p.(type) {
-		case fileInfo:
-			require.NoError(t, w.writeJSON(partFile, p))
-		case poolInfo:
-			require.NoError(t, w.writeJSON(partPool, p))
-		case totals:
-			require.NoError(t, w.writeJSON(partEnd, p))
-		case map[string]string:
-			require.NoError(t, w.writeJSON(partFile, p))
-		case []byte:
-			require.NoError(t, w.writePart(partRecords, append(make([]byte, parts.HeaderLen), p...)))
-		case partKind:
-			require.NoError(t, w.writePart(p, make([]byte, parts.HeaderLen)))
+	w := parts.NewWriter(&out, magic, cmp.Or(f.format, format))
+	w.JSON(f.file)
+	for _, p := range f.pools {
+		w.Section()
+		w.JSON(p.info)
+		for _, r := range p.records {
+			writeRecord(w, r, nil)
 		}
+		partstest.Raw(w, p.raw)
 	}
-	return append(file, out.Bytes()...)
+	if err := w.End(); err != nil {
+		panic(err) // a buffer does not fail
+	}
+	return out.Bytes()
 }
 
 // What is wrong behind right checksums is refused too.
@@ -166,48 +119,34 @@ func TestForgedFiles(t *testing.T) {
 	srv := newServer(t, ownPool, otherPool)
 	file := fileInfo{Created: time.Now()}
 	own := infoOf(srv.Pools()[0])
-	run := appendRecord(nil, &index.DumpRecord{Kind: index.DumpRun, Places: []int{0}, Keys: chain(1, 3), HashLen: hashLen}, nil)
-	ok := totals{Pools: 1, Records: 1, Entries: 3}
-	edit := func(at int, b byte) []byte {
-		edited := slices.Clone(run)
-		edited[at] = b
-		return edited
-	}
+	run := &index.DumpRecord{Kind: index.DumpRun, Places: []int{0}, Keys: chain(1, 3), HashLen: hashLen}
 	path := filepath.Join(t.TempDir(), "forged")
-	write := func(version uint32, parts ...any) {
-		require.NoError(t, os.WriteFile(path, forge(t, version, parts...), 0o600))
-	}
-	for _, test := range []struct {
-		name, want string
-		version    uint32
-		parts      []any
-	}{
-		{"format", "a snapshot of format 2, and this program reads format 1", 2, []any{file, own, run, ok}},
-		{"too old", "it is 2h0m0s old, and max_age is 1h0m0s", 1, []any{fileInfo{Created: time.Now().Add(-2 * time.Hour)}, own, run, ok}},
-		{"no file", "part 0 is of kind 2", 1, []any{own, run, ok}},
-		{"two files", "part 1 is of kind 1", 1, []any{file, file, own, run, ok}},
-		{"no pool", "part 1 is of kind 3", 1, []any{file, run, ok}},
-		{"pool twice", `pool "" is in it twice`, 1, []any{file, own, run, own, run, totals{Pools: 2, Records: 2, Entries: 6}}},
-		{"unknown part", "a part of kind 9", 1, []any{file, own, partKind(9), run, ok}},
-		{"totals", "it has", 1, []any{file, own, run, totals{Pools: 1, Records: 1, Entries: 4}}},
-		{"no totals", "the totals cannot be read", 1, []any{file, own, run, partEnd}},
-		{"cut record", errRecord.Error(), 1, []any{file, own, run[:len(run)-1], ok}},
-		{"flag", errRecord.Error(), 1, []any{file, own, edit(1, 0x80), ok}},
-		{"places of none", errRecord.Error(), 1, []any{file, own, edit(1, samePlaces), ok}},
-		{"hash length", errRecord.Error(), 1, []any{file, own, edit(2, 65), ok}},
-		{"no hash length", errRecord.Error(), 1, []any{file, own, edit(2, 0), ok}},
-		{"place", "place", 1, []any{file, own, appendRecord(nil, &index.DumpRecord{Kind: index.DumpRun, Places: []int{1}, Keys: chain(1, 3), HashLen: hashLen}, nil), ok}},
-		{"many places", errRecord.Error(), 1, []any{file, own, edit(recordHeader+8, 0xff), ok}},
-		{"kind", "index: ", 1, []any{file, own, edit(0, 77), totals{Pools: 1, Records: 1}}},
+	write := func(f forged) { require.NoError(t, os.WriteFile(path, f.bytes(), 0o600)) }
+	with := func(records ...*index.DumpRecord) []forgedPool { return []forgedPool{{info: own, records: records}} }
+	raw := func(b ...byte) []forgedPool { return []forgedPool{{own, []*index.DumpRecord{run}, b}} }
+	for want, f := range map[string]forged{
+		"it has format 1, and this program reads format 2": {1, file, with(run)},
+		"it is 2h0m0s old, and max_age is 1h0m0s":          {0, fileInfo{Created: time.Now().Add(-2 * time.Hour)}, with(run)},
+		`pool "" is in it twice`:                           {0, file, slices.Repeat(with(run), 2)},
+		"JSON that cannot be read":                         {0, "no file", with(run)},
+		"in part 1: JSON that cannot be read":              {0, file, []forgedPool{{info: 1}}},
+		"the section ends in the middle of a value":        {0, file, raw(2, 2, 0, 32, 32, 1)},
+		"a record of group rank 65536; at most 65535":      {0, file, raw(2, 3, 0xff, 0xff, 3, 0, 0, 0)},
+		"a number of 65538; at most 65537 is possible":     {0, file, raw(2, 0x82, 0x80, 4, 0, 0, 0, 0)},
+		"a number of 65; at most 64 is possible":           {0, file, raw(2, 2, 0, 65)},
+		"a record with 1 bytes of keys of 0 bytes":         {0, file, raw(2, 2, 0, 0, 1, 1)},
+		"a record with 3 bytes of keys of 2 bytes":         {0, file, raw(2, 2, 0, 2, 3, 1, 1, 1)},
+		"index: place outside the pool":                    {0, file, with(&index.DumpRecord{Kind: index.DumpRun, Places: []int{1}, Keys: chain(1, 3), HashLen: hashLen})},
+		"index: bad record of a dump: kind 77":             {0, file, raw(77, 2, 0, 32, 0)},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			write(test.version, test.parts...)
-			assert.Contains(t, refused(t, srv, path, test.name), test.want)
+		t.Run(want, func(t *testing.T) {
+			write(f)
+			assert.Contains(t, refused(t, srv, path, want), want)
 		})
 	}
-	write(1, file, own, run, ok)
+	write(forged{0, file, with(run)})
 	_, st := load(t, srv, path)
-	assert.Equal(t, int64(3), st.LoadedEntries, "the parts are those of a snapshot")
+	assert.Equal(t, int64(3), st.LoadedEntries, "the rest is right")
 }
 
 // Long texts, many pools and times far off are told in a few words.
@@ -215,32 +154,34 @@ func TestForgedTexts(t *testing.T) {
 	srv := newServer(t, ownPool, otherPool)
 	file, long := fileInfo{Created: time.Now()}, strings.Repeat("x", 500_000)
 	path := filepath.Join(t.TempDir(), "forged")
-	told := func(parts ...any) (log string, st *Status) {
-		require.NoError(t, os.WriteFile(path, forge(t, 1, parts...), 0o600))
+	told := func(file any, pools ...forgedPool) (log string, st *Status) {
+		require.NoError(t, os.WriteFile(path, (&forged{0, file, pools}).bytes(), 0o600))
 		log, st = load(t, srv, path)
 		require.Zero(t, st.LoadedEntries)
 		require.Less(t, len(st.LoadError), 2000)
 		require.Less(t, len(log), 8000)
 		return log, st
 	}
-	_, st := told(file, poolInfo{Name: long, Described: true}, totals{Pools: 1})
+	_, st := told(file, forgedPool{info: poolInfo{Name: long, Described: true}})
 	assert.Contains(t, st.LoadError, `xxx…": server: a pool's name is 1 to 255`)
 	_, st = told(map[string]string{"created": long})
-	assert.Regexp(t, `at byte 32: its description cannot be read: parsing time "x+…$`, st.LoadError)
+	assert.Regexp(t, `in part 0: JSON that cannot be read: parsing time "x+…$`, st.LoadError)
 	_, st = told(fileInfo{Created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
 	assert.Regexp(t, `it was written \d+h\d+m\S+s in the future`, st.LoadError)
-	_, st = told(file, poolInfo{Described: true}, totals{Pools: 1})
+	_, st = told(file, forgedPool{info: poolInfo{Described: true}})
 	assert.Contains(t, st.LoadError, `pool "": it is described otherwise now`)
 
-	parts := []any{file}
+	var pools []forgedPool
 	for i := range 1000 {
-		parts = append(parts, poolInfo{Name: fmt.Sprint(i)})
+		pools = append(pools, forgedPool{info: poolInfo{Name: fmt.Sprint(i)}})
 	}
-	log, st := told(append(parts, totals{Pools: 1000})...)
+	log, st := told(file, pools...)
 	assert.Equal(t, mostTold+2, strings.Count(log, "\n"))
 	assert.Contains(t, log, `"msg":"further pools of the snapshot are left out","pools":990}`)
 	assert.Contains(t, st.LoadError, `pool "9": it is no longer configured; and 990 more`)
 }
+
+var errEnded = errors.New("ended")
 
 // ending ends a context with the first record.
 type ending struct {
@@ -251,19 +192,17 @@ type ending struct {
 
 func (v *ending) record(*index.DumpRecord) error {
 	v.records++
-	v.end(errRecord)
+	v.end(errEnded)
 	return nil
 }
 
 // The end of ctx is noticed at the next record: a part may have many that cost much.
 func TestInterruptedInAPart(t *testing.T) {
-	own := infoOf(newServer(t, ownPool, otherPool).Pools()[0])
-	reset := appendRecord(nil, &index.DumpRecord{Kind: index.DumpReset}, nil)
-	file := forge(t, 1, fileInfo{}, own, bytes.Repeat(reset, 1000), totals{Pools: 1, Records: 1000})
+	f := forged{0, fileInfo{}, []forgedPool{{info: poolInfo{}, records: slices.Repeat([]*index.DumpRecord{{Kind: index.DumpReset}}, 1000)}}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	v := &ending{end: cancel}
-	_, err := readAll(ctx, bytes.NewReader(file), v)
-	assert.ErrorIs(t, err, errRecord)
+	_, err := readAll(ctx, bytes.NewReader(f.bytes()), v)
+	assert.ErrorIs(t, err, errEnded)
 	assert.Equal(t, 1, v.records)
 }
 

@@ -6,13 +6,11 @@
 //
 //   - snapshot: the file, and the act of writing it.
 //   - dump: the records of one index (index.DumpRecord), in the order of its log.
-//   - part: a piece of the file with a checksum of its own.
 //
 // # Files
 //
-//	format.go  the bytes of the file: header, parts, what they hold
-//	record.go  the bytes of a record of a dump
-//	writer.go  writes the parts; reader.go reads and checks them
+//	format.go  what the file holds, in the encoding of package parts, and the bytes of a record
+//	writer.go  writes a snapshot; reader.go reads one
 //	file.go    the file on disk: temporary names, rename, what is left behind
 //	load.go    from a file into the indexes; inspect.go what a file holds
 //	saver.go   writes a snapshot each interval, and the last one; status.go what it tells

@@ -1,45 +1,22 @@
 package snapshot
 
 import (
-	"encoding/binary"
-	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/parts"
+	"github.com/hitline/hitline/netproto"
 )
 
-// The file is a header and parts, see package parts; integers are little-endian.
-//
-//	header   magic [8] | format u32 | id [16] | checksum u32
-//
-// The checksum of the header is CRC-32C of what is in front of it. The checksums of the parts begin with the id:
-// a part of another file does not fit. The last part is of kind partEnd, and nothing follows it.
+// The file is a stream of package parts. Its sections are: fileInfo, then of each pool poolInfo and the records of its
+// index until the section ends.
 const (
-	magic     = "HITLSNAP"
-	format    = 1
-	idLen     = 16
-	headerLen = len(magic) + 4 + idLen + 4
+	magic  = "HITLSNAP"
+	format = 2
 )
-
-// partKind is what a part holds.
-type partKind uint32
-
-const (
-	partFile    partKind = iota + 1 // fileInfo, as JSON; the first part
-	partPool                        // poolInfo, as JSON: the records that follow are of its index
-	partRecords                     // records of the index
-	partEnd                         // totals, as JSON
-)
-
-// maxPart bounds the payload of a part, in bytes: what a reader allocates before it knows that the checksum
-// is right. A record of an index fits: at most 64 KiB of keys and 192 KiB of places.
-const maxPart = 1 << 20
-
-// fullPart is when a part of records is written: once it has so many bytes. Writing that many to the cache of
-// the system takes some 20 microseconds of a core that lookups may need.
-const fullPart = 64 << 10
 
 // fileInfo tells of the file.
 type fileInfo struct {
@@ -55,42 +32,63 @@ type poolInfo struct {
 	Pool      coordinator.Pool `json:"pool"`
 }
 
-// totals are what a reader must have counted at the end.
-type totals struct {
-	Pools   int   `json:"pools"`
-	Records int64 `json:"records"`
-	Entries int64 `json:"entries"` // keys of runs
-}
+// A record is:
+//
+//	kind
+//	last use (fixed)  of a DumpRun
+//	group ranks       their number and 1, then of each its distance from the one before, less 1, the first from -1; or 0
+//	                  for those of the record before in the section, if it is not the first
+//	hash length, keys
+const (
+	maxGroupRanks = 1 << 16 // of a pool, as lookup.NewService bounds them
+	maxHashLen    = netproto.MaxHashLen
+)
 
-// count counts a record.
-func (t *totals) count(r *index.DumpRecord) {
-	t.Records++
+// numKeys returns how many keys a record has.
+func numKeys(r *index.DumpRecord) int { return len(r.Keys) / max(r.HashLen, 1) }
+
+// writeRecord writes a record. last are the group ranks of the record before in the section.
+func writeRecord(w *parts.Writer, r *index.DumpRecord, last []int) {
+	w.Uvarint(uint64(r.Kind))
 	if r.Kind == index.DumpRun {
-		t.Entries += int64(numKeys(r))
+		w.Fixed64(r.LastUse)
 	}
+	if slices.Equal(r.Places, last) {
+		w.Uvarint(0)
+	} else {
+		w.Uvarint(uint64(len(r.Places)) + 1)
+		next := 0
+		for _, rank := range r.Places {
+			w.Uvarint(uint64(rank - next))
+			next = rank + 1
+		}
+	}
+	w.Uvarint(uint64(r.HashLen))
+	w.Bytes(r.Keys)
 }
 
-// appendHeader appends the header of a file.
-func appendHeader(b []byte, id []byte) []byte {
-	b = append(b, magic...)
-	b = binary.LittleEndian.AppendUint32(b, format)
-	b = append(b, id...)
-	return binary.LittleEndian.AppendUint32(b, parts.Checksum(b))
-}
-
-// errNoSnapshot says that the file is something else.
-var errNoSnapshot = fmt.Errorf("not a snapshot: it does not begin with %q", magic)
-
-// parseHeader returns the id in a header of headerLen bytes.
-func parseHeader(b []byte) (id []byte, err error) {
-	sum := headerLen - 4
-	switch version := binary.LittleEndian.Uint32(b[len(magic):]); {
-	case string(b[:len(magic)]) != magic:
-		return nil, errNoSnapshot
-	case parts.Checksum(b[:sum]) != binary.LittleEndian.Uint32(b[sum:]):
-		return nil, fmt.Errorf("the checksum of the header is wrong")
-	case version != format:
-		return nil, fmt.Errorf("a snapshot of format %d, and this program reads format %d", version, format)
+// readRecord reads a record into one that has the record before. Its keys are valid until the next call. The index checks
+// what the record says.
+func readRecord(in *parts.Reader, r *index.DumpRecord) {
+	*r = index.DumpRecord{Kind: index.DumpKind(in.Uvarint(math.MaxUint8)), Places: r.Places}
+	if r.Kind == index.DumpRun {
+		r.LastUse = in.Fixed64()
 	}
-	return b[len(magic)+4 : sum], nil
+	if n := in.Uvarint(maxGroupRanks + 1); n > 0 {
+		r.Places = r.Places[:0]
+		next := uint64(0)
+		for range n - 1 {
+			rank := next + in.Uvarint(maxGroupRanks)
+			if rank >= maxGroupRanks {
+				in.Fail("a record of group rank %d; at most %d is possible", rank, maxGroupRanks-1)
+				return
+			}
+			r.Places, next = append(r.Places, int(rank)), rank+1
+		}
+	}
+	r.HashLen = int(in.Uvarint(maxHashLen))
+	r.Keys = in.Bytes(index.MaxDumpKeys * maxHashLen)
+	if len(r.Keys)%max(r.HashLen, 1) != 0 || r.HashLen == 0 && len(r.Keys) > 0 {
+		in.Fail("a record with %d bytes of keys of %d bytes", len(r.Keys), r.HashLen)
+	}
 }

@@ -69,6 +69,17 @@ func (l *loader) pool(info poolInfo) error {
 	return nil
 }
 
+// maxText bounds, in bytes, what is told of a text in the file.
+const maxText = 200
+
+// shorten cuts a text of the file.
+func shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
 // skip tells that a pool is left out.
 func (l *loader) skip(name, why string) {
 	if len(l.skipped) == mostTold {

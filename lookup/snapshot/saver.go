@@ -214,9 +214,9 @@ func (s *Saver) save(ctx context.Context, last bool) (saved bool) {
 	}
 	took := time.Since(started)
 	s.update(func(st *Status) {
-		st.Written, st.Seconds, st.Entries, st.Bytes, st.Error = started, took.Seconds(), w.totals.Entries, w.bytes, ""
+		st.Written, st.Seconds, st.Entries, st.Bytes, st.Error = started, took.Seconds(), w.entries, w.Len(), ""
 	})
-	s.cfg.Logger.Info("snapshot written", "path", s.cfg.Path, "pools", w.totals.Pools, "entries", w.totals.Entries, "bytes", w.bytes,
+	s.cfg.Logger.Info("snapshot written", "path", s.cfg.Path, "pools", w.pools, "entries", w.entries, "bytes", w.Len(),
 		"seconds", seconds(took))
 	return true
 }
@@ -240,19 +240,14 @@ func (s *Saver) failed(ctx context.Context, err error, last bool) {
 // write writes the file.
 func (s *Saver) write(ctx context.Context, started time.Time, throttle bool) (w *writer, err error) {
 	err = replaceFile(s.cfg.Path, func(f *os.File) error {
-		if w, err = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
-			return err
-		}
+		w = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version})
 		for _, p := range s.srv.Pools() {
-			err := w.beginPool(infoOf(p))
-			if err == nil {
-				err = p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, w.add)
-			}
-			if err != nil {
+			w.beginPool(infoOf(p))
+			if err := p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, w.add); err != nil {
 				return err
 			}
 		}
-		return w.end()
+		return w.End()
 	})
 	return w, err
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// ErrCheckpoint is wrapped by the errors of a Checkpoint that cannot be read or resumed.
+// ErrCheckpoint is wrapped by the errors of a Checkpoint that cannot be resumed.
 var ErrCheckpoint = errors.New("events: bad checkpoint")
 
 // Checkpoint is where a Follower is between two batches: all that it knows beside the blocks of its Holder. A

@@ -1,34 +1,33 @@
 package fleet
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/bits"
 
+	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
 )
 
-// maxEngine bounds the name of an instance in a snapshot, in bytes.
-const maxEngine = 1 << 16
+// ErrNotEmpty refuses to load into a fleet that has holders.
+var ErrNotEmpty = errors.New("fleet: the fleet has holders")
 
-// Load makes the holders of a snapshot with their blocks. They are stale until SetStale(false); Get returns them.
-// It reads no byte beyond the snapshot, so r may go on with other things. It fails with ErrNotEmpty, ErrSnapshot,
-// ErrFull, ErrTooMany or as r does, and then has loaded nothing.
-func (f *Fleet) Load(r io.Reader) error {
-	if err := f.checkEmpty(); err != nil {
-		return err
-	}
-	l := loader{fleet: f, core: newCore(&f.cfg), in: newContentReader(r)}
-	for _, read := range []func(){l.readConfig, l.readHolders, l.readTiers, l.readSets, l.readRecords, l.in.end, l.finish} {
-		if read(); l.in.err != nil {
-			return l.in.err
+// Load makes the holders of a snapshot with their blocks. They are stale until SetStale(false); Get returns them. It reads
+// the section that Snapshot.Write has written to its end. The fleet of the snapshot had the same BlockSize and FirstBytes.
+// Load fails with ErrNotEmpty, ErrFull, ErrTooMany, ErrGroup or the error of r, and then has loaded nothing.
+func (f *Fleet) Load(r *parts.Reader) error {
+	l := loader{fleet: f, core: newCore(&f.cfg), in: r}
+	for _, read := range []func(){l.readGroups, l.readHolders, l.readTiers, l.readSets, l.readRecords, l.finish} {
+		if read(); l.failed() {
+			return cmp.Or(l.err, r.Err())
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.holders) > 0 {
-		return ErrNotEmpty // of another goroutine
+		return ErrNotEmpty
 	}
 	f.core = l.core
 	for _, h := range l.holders {
@@ -37,63 +36,51 @@ func (f *Fleet) Load(r io.Reader) error {
 	return nil
 }
 
-func (f *Fleet) checkEmpty() error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if len(f.holders) > 0 {
-		return ErrNotEmpty
-	}
-	return nil
-}
-
-// loader fills a core that no one else has yet. An error is that of in.
+// loader fills a core that no one else has yet.
 type loader struct {
 	fleet   *Fleet
 	core    *core
-	in      *contentReader
+	in      *parts.Reader
 	holders []*Holder
 	sets    []*holderSet
+	err     error // of a snapshot that does not suit the fleet. One that is wrong is an error of in
 }
+
+func (l *loader) failed() bool { return l.err != nil || l.in.Err() != nil }
 
 func (l *loader) failFull() {
-	if l.in.err == nil {
-		l.in.err = fmt.Errorf("%w: it needs more than the %d bytes of max_bytes", ErrFull, l.fleet.cfg.MaxBytes)
-	}
+	l.err = fmt.Errorf("%w: it needs more than the %d bytes of max_bytes", ErrFull, l.fleet.cfg.MaxBytes)
 }
 
-func (l *loader) readConfig() {
-	cfg, in := &l.fleet.cfg, l.in
-	blockSize, firstBytes := in.int(math.MaxInt32), in.bool()
-	if blockSize != cfg.BlockSize || firstBytes != cfg.FirstBytes {
-		in.fail("it has blocks of %d tokens, first bytes %v; the fleet has %d, %v", blockSize, firstBytes, cfg.BlockSize, cfg.FirstBytes)
-		return
-	}
-	specs := make([]groupSpec, in.int(maxGroups))
+func (l *loader) readGroups() {
+	in := l.in
+	specs := make([]groupSpec, in.Uvarint(maxGroups))
 	for i := range specs {
-		specs[i] = groupSpec{seen: in.bool(), blockSize: int64(in.int(maxBlockSize)), single: in.bool(), kind: in.text(events.MaxName), window: int64(in.int(math.MaxInt32))}
-	}
-	if in.err == nil && cfg.Groups == nil {
-		if err := l.core.groups.setSpecs(specs); err != nil {
-			in.fail("%v", err)
+		specs[i] = groupSpec{
+			seen: in.Bool(), blockSize: int64(in.Uvarint(maxBlockSize)), single: in.Bool(),
+			kind: in.Text(events.MaxName), window: int64(in.Uvarint(math.MaxInt32)),
 		}
+	}
+	if in.Err() == nil && l.fleet.cfg.Groups == nil {
+		l.err = l.core.groups.setSpecs(specs)
 	}
 }
 
 func (l *loader) readHolders() {
 	in := l.in
-	n := in.number(math.MaxUint32)
+	n := in.Uvarint(math.MaxUint32)
 	if limit := l.fleet.cfg.MaxHolders; n > uint64(limit) {
-		in.err = fmt.Errorf("%w: %d, at most %d", ErrTooMany, n, limit)
+		l.err = fmt.Errorf("%w: %d, at most %d", ErrTooMany, n, limit)
 		return
 	}
 	seen := map[ID]bool{}
 	for range n {
 		h := &Holder{fleet: l.fleet, stale: true}
-		h.id = ID{Engine: in.text(maxEngine), Rank: unzigzag(in.number(anyNumber))}
+		h.id = ID{Engine: in.Text(events.MaxName), Rank: in.Int(math.MinInt, math.MaxInt)}
 		if seen[h.id] {
-			in.fail("it has two holders %q, rank %d", h.id.Engine, h.id.Rank)
+			in.Fail("two holders %q, rank %d", h.id.Engine, h.id.Rank)
 		}
-		if in.err != nil {
+		if l.failed() {
 			return
 		}
 		seen[h.id] = true
@@ -103,58 +90,63 @@ func (l *loader) readHolders() {
 }
 
 func (l *loader) readTiers() {
-	in := l.in
-	for range in.int(maxGroupTiers) {
-		group := in.int(maxGroups) + events.NoGroup
-		tier := events.Tier{Medium: in.text(events.MaxName), Locality: in.text(events.MaxName), Ownership: in.text(events.MaxName)}
-		if in.err != nil {
+	for i := range int(l.in.Uvarint(maxGroupTiers)) {
+		at := events.ReadGroupTier(l.in)
+		if l.failed() {
 			return
 		}
-		before := l.core.tiers.Len()
-		if _, err := l.core.tiers.findOrAdd(group, &tier); err != nil || l.core.tiers.Len() == before {
-			in.fail("group and tier %d", before)
+		if number, err := l.core.tiers.findOrAdd(at.Group, &at.Tier); err != nil || int(number) != i {
+			l.in.Fail("group and tier %d are wrong", i)
 		}
-		if err := l.core.groups.learn(&events.Blocks{Group: group}); err != nil {
-			in.fail("%v", err)
+		if l.err = l.core.groups.learn(&events.Blocks{Group: at.Group}); l.failed() {
+			return
 		}
 	}
 }
 
 func (l *loader) readSets() {
-	in, c := l.in, l.core
-	for range in.number(math.MaxUint32) {
-		pairs := c.pairs[:0]
-		for range in.number(math.MaxUint32) {
-			p := pair{groupTier: uint32(in.number(math.MaxUint32)), word: uint32(in.number(math.MaxUint32)), bits: in.fixed()}
-			if in.err != nil || !l.isValid(p, pairs) {
-				in.fail("set %d is wrong", len(l.sets))
-				return
-			}
-			pairs = append(pairs, p)
-		}
-		c.pairs = pairs
-		if len(pairs) == 0 {
-			in.fail("set %d is empty", len(l.sets))
+	for range l.in.Uvarint(math.MaxUint32) {
+		pairs := l.readPairs()
+		if l.failed() {
 			return
 		}
-		hash := c.sets.hash(pairs)
-		set, size := c.sets.find(pairs, hash), int64(0)
+		sets := &l.core.sets
+		hash := sets.hash(pairs)
+		set, size := sets.find(pairs, hash), int64(0)
 		if set == nil {
 			size = sizeOfSet(len(pairs)) + internBytes + setChunkLen*16
 		}
 		// The list of the sets takes up to 16 bytes each, which are garbage later. Several may be equal.
-		if !c.fits(size + 16*int64(len(l.sets)+1)) {
+		if !l.core.fits(size + 16*int64(len(l.sets)+1)) {
 			l.failFull()
 			return
 		}
 		if set == nil {
-			set = c.sets.add(pairs, hash)
+			set = sets.add(pairs, hash)
 		}
 		l.sets = append(l.sets, set)
 	}
 }
 
-// isValid reports whether a pair may come behind others.
+// readPairs reads a set. The result is valid until the next call.
+func (l *loader) readPairs() []pair {
+	in, pairs := l.in, l.core.pairs[:0]
+	for range in.Uvarint(math.MaxUint32) {
+		p := pair{groupTier: uint32(in.Uvarint(math.MaxUint32)), word: uint32(in.Uvarint(math.MaxUint32)), bits: in.Fixed64()}
+		if l.failed() || !l.isValid(p, pairs) {
+			in.Fail("set %d is wrong", len(l.sets))
+			return nil
+		}
+		pairs = append(pairs, p)
+	}
+	if len(pairs) == 0 {
+		in.Fail("set %d is empty", len(l.sets))
+	}
+	l.core.pairs = pairs
+	return pairs
+}
+
+// isValid reports whether a pair may come after others.
 func (l *loader) isValid(p pair, before []pair) bool {
 	n := uint64(len(l.holders))
 	if p.bits == 0 || int(p.groupTier) >= l.core.tiers.Len() || uint64(p.word)*64+uint64(bits.Len64(p.bits)) > n {
@@ -168,19 +160,14 @@ func (l *loader) isValid(p pair, before []pair) bool {
 }
 
 func (l *loader) readRecords() {
-	in := l.in
-	for {
-		n := in.number(math.MaxUint32)
-		if n == 0 || in.err != nil {
-			return
-		}
-		number := in.number(math.MaxUint32)
+	for l.in.More() {
+		n, number := l.in.Uvarint(math.MaxUint32), l.in.Uvarint(math.MaxUint32)
 		if number >= uint64(len(l.sets)) {
-			in.fail("a block of set %d, there are %d", number, len(l.sets))
+			l.in.Fail("a block of set %d, there are %d", number, len(l.sets))
 			return
 		}
 		for range n {
-			if l.addRecord(in.fixed(), l.sets[number]); in.err != nil {
+			if l.addRecord(l.in.Fixed64(), l.sets[number]); l.failed() {
 				return
 			}
 		}
@@ -189,11 +176,11 @@ func (l *loader) readRecords() {
 
 func (l *loader) addRecord(key uint64, set *holderSet) {
 	c := l.core
-	if l.in.err != nil {
+	if l.failed() {
 		return
 	}
 	if _, ok := c.table.find(&c.log, key); ok {
-		l.in.fail("block %016x is there twice", key)
+		l.in.Fail("block %016x is there twice", key)
 		return
 	}
 	if growth := c.log.growth() + c.table.growth(key); growth > 0 && !c.fits(growth) || !c.log.canAppend() || !c.table.canInsert(key) {
@@ -221,8 +208,8 @@ func (l *loader) finish() {
 		}
 	}
 	for _, h := range l.holders {
-		if h.entries > l.fleet.cfg.MaxBlocks && l.in.err == nil {
-			l.in.err = fmt.Errorf("%w: over %d blocks of one holder", ErrFull, l.fleet.cfg.MaxBlocks)
+		if h.entries > l.fleet.cfg.MaxBlocks {
+			l.err = fmt.Errorf("%w: over %d blocks of one holder", ErrFull, l.fleet.cfg.MaxBlocks)
 		}
 	}
 }
@@ -235,7 +222,7 @@ func (l *loader) count(p *pair, blocks int) {
 		l.core.numbers.list[h.number].isUsed = true
 		at := l.core.tiers.At(p.groupTier)
 		if _, err := h.findOrAddTier(&l.core.tiers, at.Group, &at.Tier); err != nil {
-			l.in.fail("%v", err)
+			l.in.Fail("%v", err)
 		}
 	}
 }

@@ -1,12 +1,13 @@
 package fleet
 
 import (
-	"bytes"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/parts"
+	"github.com/hitline/hitline/internal/partstest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -53,35 +54,27 @@ func TestHeapIsBounded(t *testing.T) {
 // The list of the sets is bounded by MaxBytes, too, if they are all equal.
 func TestLoadOfEqualSets(t *testing.T) {
 	const sets = 1 << 20
-	var out bytes.Buffer
-	w := newContentWriter(&out)
-	w.number(16) // block size
-	w.bool(false)
-	w.number(0) // groups
-	w.number(1) // holders
-	w.text("engine")
-	w.number(0)
-	w.number(1) // groups and tiers
-	w.number(1)
-	for _, name := range []string{"GPU", "", ""} {
-		w.text(name)
-	}
-	w.number(sets)
-	for range sets {
-		w.number(1)
-		w.number(0)
-		w.number(0)
-		w.fixed(1)
-	}
-	w.number(0)
-	w.end()
-	content := out.Bytes()
+	snapshot := partstest.Write(func(w *parts.Writer) {
+		w.Uvarint(0) // groups
+		w.Uvarint(1) // holders
+		w.Text("engine")
+		w.Int(0)
+		w.Uvarint(1) // groups and tiers
+		(&events.GroupTier{Tier: events.Tier{Medium: "GPU"}}).Write(w)
+		w.Uvarint(sets)
+		for range sets {
+			w.Uvarint(1)
+			w.Uvarint(0)
+			w.Uvarint(0)
+			w.Fixed64(1)
+		}
+	})
 	f, _ := newTestFleet(t, Config{BlockSize: 16, MaxBytes: 1 << 20}, 0)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.ErrorIs(t, f.Load(bytes.NewReader(content)), ErrFull)
+	require.ErrorIs(t, f.Load(partstest.Reader(snapshot)), ErrFull)
 	runtime.ReadMemStats(&after)
 	require.Less(t, int64(after.TotalAlloc-before.TotalAlloc), int64(4<<20))
 	f, _ = newTestFleet(t, Config{BlockSize: 16}, 0)
-	require.NoError(t, f.Load(bytes.NewReader(content)))
+	require.NoError(t, f.Load(partstest.Reader(snapshot)))
 }

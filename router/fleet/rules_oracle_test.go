@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/partstest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -345,12 +345,9 @@ func (p *plainFleet) ask() {
 }
 
 func (p *plainFleet) reload() {
-	var out bytes.Buffer
-	_, err := p.f.Snapshot().WriteTo(&out)
-	require.NoError(p.t, err)
 	f, err := New(p.cfg)
 	require.NoError(p.t, err)
-	require.NoError(p.t, f.Load(&out))
+	require.NoError(p.t, f.Load(partstest.Reader(snapshotOf(p.f))))
 	p.f = f
 	f.start = time.Unix(1000, 0)
 	for id, m := range p.holders {

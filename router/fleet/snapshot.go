@@ -1,33 +1,21 @@
 package fleet
 
 import (
-	"errors"
-	"io"
 	"math/bits"
 
+	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
-)
-
-// Errors of Load.
-var (
-	// ErrSnapshot refuses a snapshot that is damaged, of an unknown version, or of a fleet with another
-	// BlockSize, FirstBytes or groups.
-	ErrSnapshot = errors.New("fleet: not a snapshot that can be loaded")
-	// ErrNotEmpty refuses to load into a fleet that has holders.
-	ErrNotEmpty = errors.New("fleet: the fleet has holders")
 )
 
 // Snapshot is what a fleet held at one moment: its holders, stale or not, and their blocks. Predictions are left
 // out. It is immutable, and takes 12 bytes a block.
 type Snapshot struct {
-	blockSize  int
-	firstBytes bool
-	specs      []groupSpec
-	tiers      []events.GroupTier
-	holders    []ID
-	index      []int32 // of the holder of a slot, -1 if there is none
-	sets       []*holderSet
-	segments   []snapshotSegment
+	specs    []groupSpec
+	tiers    []events.GroupTier
+	holders  []ID
+	index    []int32 // of the holder of a slot, -1 if there is none
+	sets     []*holderSet
+	segments []snapshotSegment
 }
 
 // snapshotSegment has records, with the index of their set.
@@ -46,7 +34,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	f.core.copying++
 	c := f.core
 	f.mu.Unlock()
-	s := &Snapshot{blockSize: f.cfg.BlockSize, firstBytes: f.cfg.FirstBytes}
+	s := &Snapshot{}
 	s.copyRecords(f, c)
 	f.mu.Lock()
 	c.copying--
@@ -110,53 +98,39 @@ func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint3
 	return to
 }
 
-// WriteTo writes the snapshot in the form that Load reads. It implements io.WriterTo, and may be called several
-// times.
-func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
-	f := newContentWriter(w)
-	s.write(f)
-	f.end()
-	return f.n, f.err
-}
-
-// write writes the content:
+// Write writes the snapshot for Load, into a section of its own:
 //
-//	block size, whether keys are first bytes
 //	groups, then of each: seen, block size, single, kind, window
-//	holders, then of each: instance, rank
-//	groups and tiers, then of each: group + 1, medium, locality, ownership
-//	sets, then of each: pairs, then of each: number of the group and tier, word, bits (8 bytes); bit i of a word is holder 64*word + i
-//	runs: length, set, keys (8 bytes each)
-//	0
-func (s *Snapshot) write(f *contentWriter) {
-	f.number(uint64(s.blockSize))
-	f.bool(s.firstBytes)
-	f.number(uint64(len(s.specs)))
+//	holders, then of each: engine, rank
+//	groups and tiers, then of each: group, medium, locality, ownership
+//	sets, then of each: pairs, then of each: number of its group and tier, word, bits (fixed); bit i of a word is holder 64*word + i
+//	until the section ends: length of a run, its set, keys (fixed)
+//
+// It may be called several times.
+func (s *Snapshot) Write(w *parts.Writer) {
+	w.Uvarint(uint64(len(s.specs)))
 	for i := range s.specs {
 		g := &s.specs[i]
-		f.bool(g.seen)
-		f.number(uint64(g.blockSize))
-		f.bool(g.single)
-		f.text(g.kind)
-		f.number(uint64(g.window))
+		w.Bool(g.seen)
+		w.Uvarint(uint64(g.blockSize))
+		w.Bool(g.single)
+		w.Text(g.kind)
+		w.Uvarint(uint64(g.window))
 	}
-	f.number(uint64(len(s.holders)))
+	w.Uvarint(uint64(len(s.holders)))
 	for i := range s.holders {
-		f.text(s.holders[i].Engine)
-		f.number(zigzag(s.holders[i].Rank))
+		w.Text(s.holders[i].Engine)
+		w.Int(s.holders[i].Rank)
 	}
-	f.number(uint64(len(s.tiers)))
+	w.Uvarint(uint64(len(s.tiers)))
 	for i := range s.tiers {
-		f.number(uint64(s.tiers[i].Group - events.NoGroup))
-		f.text(s.tiers[i].Tier.Medium)
-		f.text(s.tiers[i].Tier.Locality)
-		f.text(s.tiers[i].Tier.Ownership)
+		s.tiers[i].Write(w)
 	}
-	s.writeRecords(f, s.writeSets(f))
+	s.writeRecords(w, s.writeSets(w))
 }
 
 // writeSets writes the sets that are not empty, and returns their numbers in the content, -1 for the empty ones.
-func (s *Snapshot) writeSets(f *contentWriter) []int64 {
+func (s *Snapshot) writeSets(w *parts.Writer) []int64 {
 	numbers, contents, n := make([]int64, len(s.sets)), make([][]pair, 0, len(s.sets)), int64(0)
 	for i, set := range s.sets {
 		numbers[i] = -1
@@ -166,13 +140,13 @@ func (s *Snapshot) writeSets(f *contentWriter) []int64 {
 			n++
 		}
 	}
-	f.number(uint64(n))
+	w.Uvarint(uint64(n))
 	for _, pairs := range contents {
-		f.number(uint64(len(pairs)))
+		w.Uvarint(uint64(len(pairs)))
 		for _, p := range pairs {
-			f.number(uint64(p.groupTier))
-			f.number(uint64(p.word))
-			f.fixed(p.bits)
+			w.Uvarint(uint64(p.groupTier))
+			w.Uvarint(uint64(p.word))
+			w.Fixed64(p.bits)
 		}
 	}
 	return numbers
@@ -196,7 +170,7 @@ func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 	return pairs
 }
 
-func (s *Snapshot) writeRecords(f *contentWriter, numbers []int64) {
+func (s *Snapshot) writeRecords(w *parts.Writer, numbers []int64) {
 	for _, seg := range s.segments {
 		for from := 0; from < len(seg.keys); {
 			end := from + 1
@@ -204,14 +178,13 @@ func (s *Snapshot) writeRecords(f *contentWriter, numbers []int64) {
 				end++
 			}
 			if number := numbers[seg.sets[from]]; number >= 0 {
-				f.number(uint64(end - from))
-				f.number(uint64(number))
+				w.Uvarint(uint64(end - from))
+				w.Uvarint(uint64(number))
 				for _, key := range seg.keys[from:end] {
-					f.fixed(key)
+					w.Fixed64(key)
 				}
 			}
 			from = end
 		}
 	}
-	f.number(0)
 }
