@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math"
+	"slices"
 	"time"
 )
 
-// Names of the commands that a REP peer handles (RFC 37/ZMTP).
+// Names of commands (RFC 37/ZMTP).
 const (
-	commandReady = "READY"
-	commandError = "ERROR"
-	commandPing  = "PING"
-	commandPong  = "PONG"
+	CommandReady = "READY"
+	CommandError = "ERROR"
+	CommandPing  = "PING"
+	CommandPong  = "PONG"
 )
 
 // propertySocketType is the only property that is checked.
@@ -22,29 +22,61 @@ const propertySocketType = "Socket-Type"
 // ourReady answers a peer's READY or INITIATE. ourError answers that of a peer that is
 // neither REQ nor DEALER. The RFC's grammar allows no spaces in an error reason.
 var (
-	ourReady = appendCommand(nil, commandReady, "\x0bSocket-Type\x00\x00\x00\x03REP")
-	ourError = appendCommand(nil, commandError, "\x1eonly-REQ-and-DEALER-are-served")
+	ourReady = AppendCommand(nil, CommandReady, "\x0bSocket-Type\x00\x00\x00\x03REP")
+	ourError = AppendCommand(nil, CommandError, "\x1eonly-REQ-and-DEALER-are-served")
 )
 
 // pingTTL is the size in bytes of the time to live in a PING.
 const pingTTL = 2
 
-// appendCommand appends a command frame in the short form: at most 255 body bytes.
-func appendCommand[T string | []byte](dst []byte, name string, data T) []byte {
-	dst = append(dst, flagCommand, byte(1+len(name)+len(data)), byte(len(name)))
-	return append(append(dst, name...), data...)
+// SplitCommand returns the name and the data of a command with this body. It returns false if the
+// body is malformed.
+func SplitCommand(body []byte) (name, data []byte, ok bool) {
+	name, data, ok = cutShort(body)
+	return name, data, ok && len(name) > 0
+}
+
+// AppendPong appends the PONG that answers a PING with this data. It returns false if the data is
+// malformed.
+func AppendPong(dst, ping []byte) (pong []byte, ok bool) {
+	if len(ping) < pingTTL || len(ping) > pingTTL+maxPingContext {
+		return dst, false
+	}
+	return AppendCommand(dst, CommandPong, ping[pingTTL:]), true
+}
+
+// CheckProperties checks the properties of a READY or INITIATE: name length (1 byte), name, value
+// length (4 bytes), value. A socket type, which the RFC makes optional, must be one of peers. It
+// fails with ErrProperties or ErrSocketType.
+func CheckProperties(p []byte, peers ...string) error {
+	for len(p) > 0 {
+		name, rest, ok := cutShort(p)
+		if !ok || len(name) == 0 || len(rest) < 4 {
+			return ErrProperties
+		}
+		size := binary.BigEndian.Uint32(rest)
+		if rest = rest[4:]; uint64(size) > uint64(len(rest)) {
+			return ErrProperties
+		}
+		value := rest[:size]
+		p = rest[size:]
+		if bytes.EqualFold(name, []byte(propertySocketType)) && !slices.Contains(peers, string(value)) {
+			return ErrSocketType
+		}
+	}
+	return nil
 }
 
 // beginCommand checks the size of a command whose header was just read.
 func (r *Reader) beginCommand() error {
-	limit := maxCommand
+	limit := MaxCommand
 	if r.stage == stageHello {
 		limit = maxHello
 	}
-	if r.frame.size == 0 || r.frame.size > uint64(limit) { // without even a name, or too long
+	if r.frame.Size == 0 || r.frame.Size > uint64(limit) { // without even a name, or too long
 		return r.frameError(ErrBadCommand)
 	}
-	r.bodyLeft = r.frame.size
+	r.bodyLeft = r.frame.Size
 	return nil
 }
 
@@ -74,7 +106,7 @@ func (r *Reader) readCommand(p []byte, h Handler) error {
 func (r *Reader) gather(p []byte) {
 	isHello := r.stage == stageHello
 	if isHello && r.gathered == nil {
-		r.gathered = make([]byte, 0, r.frame.size) // at most maxHello; growing would leave copies
+		r.gathered = make([]byte, 0, r.frame.Size) // at most maxHello; growing would leave copies
 	}
 	r.gathered = append(r.gathered, p...)
 	if isHello {
@@ -84,21 +116,19 @@ func (r *Reader) gather(p []byte) {
 
 // handleCommand handles a whole command; body is not empty.
 func (r *Reader) handleCommand(body []byte, h Handler) error {
-	nameLen := int(body[0])
-	if nameLen == 0 || nameLen > len(body)-1 {
-		return ErrBadCommand
-	}
-	name, data := body[1:1+nameLen], body[1+nameLen:]
+	name, data, ok := SplitCommand(body)
 	switch {
-	case string(name) == commandError: // fatal at any time, by the RFC
+	case !ok:
+		return ErrBadCommand
+	case string(name) == CommandError: // fatal at any time, by the RFC
 		return ErrPeerError
 	case r.stage == stageHello:
 		return r.handleHello(name, data, h)
 	case r.stage == stageInitiate:
 		return r.handleReady(commandInitiate, name, data, h)
 	case r.stage == stageReady:
-		return r.handleReady(commandReady, name, data, h)
-	case string(name) == commandPing:
+		return r.handleReady(CommandReady, name, data, h)
+	case string(name) == CommandPing:
 		return r.handlePing(data, h)
 	}
 	h.Control(nil)
@@ -111,7 +141,7 @@ func (r *Reader) handleReady(want string, name, properties []byte, h Handler) er
 	if string(name) != want {
 		return ErrHandshake
 	}
-	err := checkProperties(properties)
+	err := CheckProperties(properties, "REQ", "DEALER")
 	if errors.Is(err, ErrSocketType) { // the RFC demands an ERROR command for this failure only
 		h.Control(ourError)
 	}
@@ -124,37 +154,14 @@ func (r *Reader) handleReady(want string, name, properties []byte, h Handler) er
 	return nil
 }
 
-// checkProperties checks the properties of a READY or INITIATE: name length (1 byte), name,
-// value length (4 bytes), value. A socket type, which the RFC makes optional, must be
-// REQ or DEALER.
-func checkProperties(p []byte) error {
-	for len(p) > 0 {
-		name := int(p[0])
-		if p = p[1:]; name == 0 || len(p) < name+4 {
-			return ErrProperties
-		}
-		key := p[:name]
-		size := binary.BigEndian.Uint32(p[name:])
-		if p = p[name+4:]; size > math.MaxInt32 || int(size) > len(p) {
-			return ErrProperties
-		}
-		value := p[:size]
-		p = p[size:]
-		if len(key) == len(propertySocketType) && bytes.EqualFold(key, []byte(propertySocketType)) &&
-			string(value) != "REQ" && string(value) != "DEALER" {
-			return ErrSocketType
-		}
-	}
-	return nil
-}
-
 // handlePing answers a PING with a PONG of the same context, and records its TTL.
 func (r *Reader) handlePing(data []byte, h Handler) error {
-	if len(data) < pingTTL || len(data) > pingTTL+maxPingContext {
+	pong, ok := AppendPong(r.carry[:0], data) // carry is free between messages
+	if !ok {
 		return ErrBadCommand
 	}
 	r.ttl = binary.BigEndian.Uint16(data)
-	h.Control(appendCommand(r.carry[:0], commandPong, data[pingTTL:])) // carry is free between messages
+	h.Control(pong)
 	return nil
 }
 

@@ -22,6 +22,9 @@
 // The Append functions encode requests and replies. [ParseMessage] and the other Parse functions
 // decode replies, which lie in one buffer.
 //
+// The frames, greetings and commands of ZMTP also serve router/events, which is a SUB and a DEALER
+// peer of its own.
+//
 // # Glossary
 //
 //   - frame: flags (1 byte), length (1 byte, or 8 bytes if the LONG flag is set), body.

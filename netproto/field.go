@@ -64,7 +64,7 @@ func numbersField(list ...number) *field {
 // want returns a check of a frame's length in bytes, which must be one of those given.
 func want(text string, sizes ...uint64) func(r *Reader) *Problem {
 	return func(r *Reader) *Problem {
-		if slices.Contains(sizes, r.frame.size) {
+		if slices.Contains(sizes, r.frame.Size) {
 			return nil
 		}
 		return r.wrongSize(text)
@@ -75,9 +75,9 @@ func want(text string, sizes ...uint64) func(r *Reader) *Problem {
 func wantEntries(name string, size, limit uint64) func(r *Reader) *Problem {
 	return func(r *Reader) *Problem {
 		switch {
-		case r.frame.size%size != 0:
+		case r.frame.Size%size != 0:
 			return r.wrongSize("a multiple of " + strconv.FormatUint(size, 10))
-		case r.frame.size/size > limit:
+		case r.frame.Size/size > limit:
 			return r.largeFrame(int(limit), name)
 		}
 		return nil
@@ -88,9 +88,9 @@ func wantEntries(name string, size, limit uint64) func(r *Reader) *Problem {
 func wantText(limit int) func(r *Reader) *Problem {
 	return func(r *Reader) *Problem {
 		switch {
-		case r.frame.size == 0:
+		case r.frame.Size == 0:
 			return r.badFrame(" is empty")
-		case r.frame.size > uint64(limit):
+		case r.frame.Size > uint64(limit):
 			return r.largeFrame(limit, "bytes")
 		}
 		return nil
@@ -111,11 +111,11 @@ func (r *Reader) readScratch(p []byte) { r.filled += copy(r.scratch[r.filled:], 
 // endTag looks up the tag, which tells how many frames may follow.
 func (r *Reader) endTag() *Problem {
 	name := r.scratch[:r.filled]
-	if r.frame.size <= uint64(len(name)) {
+	if r.frame.Size <= uint64(len(name)) {
 		r.req.Tag = parseTag(name)
 	}
 	if r.req.Tag == TagUnknown {
-		return unknownRequest(name, r.frame.size)
+		return unknownRequest(name, r.frame.Size)
 	}
 	return r.checkMore()
 }
@@ -153,7 +153,7 @@ func (r *Reader) endHashLen() *Problem {
 // beginAnyBlob counts the hashes. A trailing partial one is ignored.
 func (r *Reader) beginAnyBlob() *Problem {
 	if n := r.req.HashLen; n > 0 {
-		r.req.NumHashes = int(r.frame.size / uint64(n))
+		r.req.NumHashes = int(r.frame.Size / uint64(n))
 	}
 	return nil
 }
@@ -162,12 +162,12 @@ func (r *Reader) beginAnyBlob() *Problem {
 func (r *Reader) beginKeys() *Problem {
 	n := uint64(r.req.HashLen)
 	switch {
-	case r.frame.size == 0:
+	case r.frame.Size == 0:
 		return r.badFrame(" is empty")
-	case r.frame.size%n != 0:
+	case r.frame.Size%n != 0:
 		return r.wrongSize("a multiple of hash_len, " + strconv.FormatUint(n, 10))
 	}
-	r.req.NumHashes = int(r.frame.size / n)
+	r.req.NumHashes = int(r.frame.Size / n)
 	return nil
 }
 
@@ -199,16 +199,16 @@ func (r *Reader) beginToken() *Problem {
 	if problem := wantText(MaxToken)(r); problem != nil {
 		return problem
 	}
-	r.req.Token = make([]byte, 0, r.frame.size)
+	r.req.Token = make([]byte, 0, r.frame.Size)
 	return nil
 }
 
 // beginEcho begins a frame of a ping, which will be a frame of the reply.
 func (r *Reader) beginEcho() *Problem {
-	if r.frame.size > uint64(MaxPing-r.echoSize) {
+	if r.frame.Size > uint64(MaxPing-r.echoSize) {
 		return r.largeFrame(MaxPing, "bytes")
 	}
-	r.echoSize += int(r.frame.size)
-	r.req.Echo = AppendFrameHeader(r.req.Echo, int(r.frame.size), r.frame.more())
+	r.echoSize += int(r.frame.Size)
+	r.req.Echo = AppendFrameHeader(r.req.Echo, int(r.frame.Size), r.frame.More())
 	return nil
 }

@@ -137,7 +137,7 @@ func (r *Reader) endBody() {
 // So it is known before the keys of the current frame are passed on.
 func (r *Reader) checkMore() *Problem {
 	k := &kinds[r.req.Tag]
-	if !r.frame.more() || k.rest != nil || r.body <= len(k.fields) {
+	if !r.frame.More() || k.rest != nil || r.body <= len(k.fields) {
 		return nil
 	}
 	return &Problem{Code: CodeBadRequest, Text: "frame " + strconv.Itoa(r.body) + " is one too many for " + k.name, Frame: r.body}

@@ -33,9 +33,9 @@ const (
 	// MaxRanks and MaxStates are the largest numbers of ranks and of states of a
 	// store_prompt.
 	MaxRanks, MaxStates = 4096, 4096
-	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
+	// MaxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
 	// takes about 40; an identity and application properties may follow.
-	maxCommand = 4 << 10
+	MaxCommand = 4 << 10
 	// maxHello is the largest body of a HELLO in bytes: its name, and a username and a password
 	// of 255 bytes each, each after its length.
 	maxHello = 1 + len(commandHello) + 2*(1+255)

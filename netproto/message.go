@@ -11,32 +11,29 @@ func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, erro
 	limits = limits.withDefaults()
 	at := int64(0)
 	for n := 0; at < int64(len(b)); n++ {
-		h := frameHeader{flags: b[at]}
-		body := at + int64(headerLen(h.flags))
+		h, headerLen := ParseFrameHeader(b[at:])
+		body := at + int64(headerLen)
 		isWhole := body <= int64(len(b))
-		if isWhole {
-			h = decodeHeader(b[at:body])
-		}
 		var err error
 		switch {
-		case h.flags&^(flagMore|flagLong|flagCommand) != 0:
+		case h.Flags&^(FlagMore|FlagLong|FlagCommand) != 0:
 			err = ErrFlags
-		case h.flags&flagCommand != 0:
+		case h.Flags&FlagCommand != 0:
 			err = ErrCommand
 		case !isWhole:
 			return frames, 0, ErrShort
 		case n >= limits.MaxFrames:
 			err = ErrFrameCount
-		case body > limits.MaxMessage || h.size > uint64(limits.MaxMessage-body):
+		case body > limits.MaxMessage || h.Size > uint64(limits.MaxMessage-body):
 			err = ErrMessageLength
-		case h.size > uint64(int64(len(b))-body):
+		case h.Size > uint64(int64(len(b))-body):
 			return frames, 0, ErrShort
 		}
 		if err != nil {
-			return frames, 0, &FrameError{Err: err, Frame: n, Byte: h.flags, Len: h.size}
+			return frames, 0, &FrameError{Err: err, Frame: n, Byte: h.Flags, Len: h.Size}
 		}
-		at = body + int64(h.size)
-		if frames = append(frames, b[body:at:at]); !h.more() {
+		at = body + int64(h.Size)
+		if frames = append(frames, b[body:at:at]); !h.More() {
 			return frames, int(at), nil
 		}
 	}

@@ -11,8 +11,8 @@ const (
 // ourWelcome answers a HELLO with valid credentials, ourRefusal any other. libzmq reports a status
 // of three digits to its application as failed authentication, and does not try again.
 var (
-	ourWelcome = appendCommand(nil, commandWelcome, "")
-	ourRefusal = appendCommand(nil, commandError, "\x03400")
+	ourWelcome = AppendCommand(nil, commandWelcome, "")
+	ourRefusal = AppendCommand(nil, CommandError, "\x03400")
 )
 
 // SetPlain makes the Reader serve the PLAIN mechanism of ZMTP besides NULL. It must be called before
@@ -32,7 +32,7 @@ func (r *Reader) handleHello(name, data []byte, h Handler) error {
 		return ErrBadCommand
 	}
 	if !r.checkPlain(username, password) {
-		r.frame.size = 0 // the error would tell how long the password is
+		r.frame.Size = 0 // the error would tell how long the password is
 		h.Control(ourRefusal)
 		return ErrCredentials
 	}

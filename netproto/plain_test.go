@@ -61,7 +61,7 @@ func TestPlainInPiecesOfEverySize(t *testing.T) {
 		"3.0 DEALER":        {greet(3, 0, "PLAIN") + hello("", plainToken) + initiate("DEALER") + traffic, plain},
 		"a later version":   {greet(9, 7, "PLAIN") + hello("", plainToken) + initiate("REQ") + traffic, plain},
 		"long frames":       {plainGreeting + longCommand("HELLO", short("")+short(plainToken)) + longCommand("INITIATE", "") + traffic, plain},
-		"INITIATE of 4 KiB": {plainGreeting + hello("", plainToken) + command("INITIATE", property("X-app", strings.Repeat("v", maxCommand-9-10))) + traffic, plain},
+		"INITIATE of 4 KiB": {plainGreeting + hello("", plainToken) + command("INITIATE", property("X-app", strings.Repeat("v", MaxCommand-9-10))) + traffic, plain},
 		"NULL":              {shaken + traffic, []string{saysVersion, saysNull, saysReady, saysPong("ctx"), "stat env=0100 hashes="}},
 		"raw":               {string(message("stat")) + string(message("", "stat")), []string{"stat env= hashes=", "stat env=0100 hashes="}},
 	} {
@@ -141,7 +141,7 @@ func TestPlainRefused(t *testing.T) {
 		"PING for INITIATE":        {plainGreeting + good + command("PING", "\x00\x00"), ErrHandshake, welcomed},
 		"message for INITIATE":     {plainGreeting + good + string(message("", "stat")), ErrHandshake, welcomed},
 		"ERROR for INITIATE":       {plainGreeting + good + command("ERROR", "\x03bad"), ErrPeerError, welcomed},
-		"INITIATE too long":        {plainGreeting + good + command("INITIATE", property("X", strings.Repeat("v", maxCommand))), ErrBadCommand, welcomed},
+		"INITIATE too long":        {plainGreeting + good + command("INITIATE", property("X", strings.Repeat("v", MaxCommand))), ErrBadCommand, welcomed},
 		"property cut":             {plainGreeting + good + command("INITIATE", "\x0bSocket-Typ"), ErrProperties, welcomed},
 		"PUB":                      {plainGreeting + good + initiate("PUB"), ErrSocketType, append(welcomed[:3:3], saysError)},
 		"HELLO under NULL":         {greet(3, 1, "NULL") + good, ErrHandshake, []string{saysVersion, saysNull}},

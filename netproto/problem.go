@@ -47,10 +47,10 @@ func (r *Reader) badFrame(text string) *Problem {
 // wrongSize returns the problem of the current frame that has another length.
 func (r *Reader) wrongSize(want string) *Problem {
 	unit := " bytes, want "
-	if r.frame.size == 1 {
+	if r.frame.Size == 1 {
 		unit = " byte, want "
 	}
-	return r.badFrame(" is " + strconv.FormatUint(r.frame.size, 10) + unit + want)
+	return r.badFrame(" is " + strconv.FormatUint(r.frame.Size, 10) + unit + want)
 }
 
 // largeFrame returns the problem of the current frame that exceeds a limit.

@@ -162,7 +162,7 @@ func TestStorePromptKeepsLittle(t *testing.T) {
 	require.LessOrEqual(t, r.Held(), 4*maxIdle)
 
 	b = AppendFrameHeader(message("store_prompt", numbers(0, 0, 0, 0), ""), 50<<20, true)
-	b[len(b)-9-2] |= flagMore // of the frame with ranks, which so has states behind it
+	b[len(b)-9-2] |= FlagMore // of the frame with ranks, which so has states behind it
 	require.NoError(t, feedAll(r, b, &discard{}))
 	for range 100 {
 		require.NoError(t, feedAll(r, make([]byte, 1000), &discard{}))

@@ -31,12 +31,12 @@ type Reader struct {
 	alignment uint64
 
 	stage    stage
-	head     [maxHeader]byte // the frame header being gathered
-	headLen  int             // bytes in head
-	frame    frameHeader     // the frame whose body is being read
-	bodyLeft uint64          // bytes of that body not read yet
-	frames   int             // frames of this message begun
-	size     int64           // bytes of this message, the begun frames counted whole
+	head     [maxFrameHeader]byte // the frame header being gathered
+	headLen  int                  // bytes in head
+	frame    FrameHeader          // the frame whose body is being read
+	bodyLeft uint64               // bytes of that body not read yet
+	frames   int                  // frames of this message begun
+	size     int64                // bytes of this message, the begun frames counted whole
 	phase    phase
 
 	body      int              // body frames begun
@@ -146,7 +146,7 @@ func (r *Reader) read(p []byte, h Handler) (int, error) {
 	}
 	p = p[:min(uint64(len(p)), r.bodyLeft)]
 	r.bodyLeft -= uint64(len(p))
-	if r.frame.flags&flagCommand != 0 {
+	if r.frame.Flags&FlagCommand != 0 {
 		return len(p), r.readCommand(p, h)
 	}
 	if r.phase == phaseFirst {
@@ -157,7 +157,7 @@ func (r *Reader) read(p []byte, h Handler) (int, error) {
 	switch {
 	case r.phase == phaseBody:
 		r.readBody(p, h)
-	case r.frame.more(): // the last frame of a message without a delimiter is ignored
+	case r.frame.More(): // the last frame of a message without a delimiter is ignored
 		r.req.Envelope = append(r.req.Envelope, p...)
 	}
 	if r.bodyLeft == 0 {
@@ -175,15 +175,15 @@ func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 		}
 		r.head[0] = p[0]
 	}
-	want := headerLen(r.head[0])
+	want := frameHeaderLen(r.head[0])
 	n := copy(r.head[r.headLen:want], p)
 	r.headLen += n
 	if r.headLen < want {
 		return n, nil
 	}
-	r.frame = decodeHeader(r.head[:want])
+	r.frame, _ = ParseFrameHeader(r.head[:want])
 	r.headLen = 0
-	if r.frame.flags&flagCommand != 0 {
+	if r.frame.Flags&FlagCommand != 0 {
 		return n, r.beginCommand()
 	}
 	return n, r.beginFrame(int64(want), h)
@@ -193,13 +193,13 @@ func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 // between messages of ZMTP, and a handshake has nothing else.
 func (r *Reader) checkFlags(flags byte) (err error) {
 	r.ttl = 0
-	isCommand := flags&flagCommand != 0
+	isCommand := flags&FlagCommand != 0
 	switch {
-	case flags&^(flagMore|flagLong|flagCommand) != 0:
+	case flags&^(FlagMore|FlagLong|FlagCommand) != 0:
 		err = ErrFlags
 	case isCommand && r.stage == stageRaw:
 		err = ErrCommand
-	case isCommand && (flags&flagMore != 0 || r.frames > 0):
+	case isCommand && (flags&FlagMore != 0 || r.frames > 0):
 		err = ErrBadCommand
 	case !isCommand && r.InHandshake():
 		err = ErrHandshake
@@ -217,11 +217,11 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 	switch {
 	case r.frames > r.limits.MaxFrames:
 		return r.frameError(ErrFrameCount)
-	case maxBody < 0 || r.frame.size > uint64(maxBody):
+	case maxBody < 0 || r.frame.Size > uint64(maxBody):
 		return r.frameError(ErrMessageLength)
 	}
-	r.size += headerLen + int64(r.frame.size)
-	r.bodyLeft = r.frame.size
+	r.size += headerLen + int64(r.frame.Size)
+	r.bodyLeft = r.frame.Size
 	switch r.phase {
 	case phaseEnvelope:
 		if err := r.beginAddress(); err != nil {
@@ -241,16 +241,16 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 // omits the delimiter.
 func (r *Reader) beginAddress() error {
 	switch {
-	case r.frame.size == 0: // the delimiter
+	case r.frame.Size == 0: // the delimiter
 		return nil
-	case !r.frame.more() && r.stage == stageRaw:
+	case !r.frame.More() && r.stage == stageRaw:
 		return r.frameError(ErrNoDelimiter)
-	case !r.frame.more():
+	case !r.frame.More():
 		return nil
-	case r.frame.size > MaxAddress || r.frames > MaxEnvelopeFrames: // all frames so far are addresses
+	case r.frame.Size > MaxAddress || r.frames > MaxEnvelopeFrames: // all frames so far are addresses
 		return r.frameError(ErrEnvelope)
 	}
-	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
+	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.Size), true)
 	return nil
 }
 
@@ -268,7 +268,7 @@ func (r *Reader) decideEnvelope(b byte, h Handler) error {
 
 // frameError returns err with the current frame.
 func (r *Reader) frameError(err error) error {
-	return &FrameError{Err: err, Frame: max(r.frames-1, 0), Byte: r.frame.flags, Len: r.frame.size}
+	return &FrameError{Err: err, Frame: max(r.frames-1, 0), Byte: r.frame.Flags, Len: r.frame.Size}
 }
 
 // endFrame ends the current frame and, if that is its last, the message.
@@ -278,12 +278,12 @@ func (r *Reader) endFrame(h Handler) {
 		r.endBody()
 	case phaseFirst, phaseEnvelope:
 		// An empty frame is the delimiter. To REP one that ends the message is none.
-		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) {
+		if r.frame.Size == 0 && (r.frame.More() || r.stage == stageRaw) {
 			r.req.Envelope = AppendFrameHeader(r.req.Envelope, 0, true)
 			r.phase = phaseBody
 		}
 	}
-	if !r.frame.more() {
+	if !r.frame.More() {
 		r.endMessage(h)
 	}
 }

@@ -68,7 +68,7 @@ func TestHandshakeInPiecesOfEverySize(t *testing.T) {
 		"long READY":         greet(3, 1, "NULL") + longCommand("READY", property("Socket-Type", "REQ")),
 		"names in any case":  greet(3, 1, "NULL") + command("READY", property("SOCKET-tYPE", "DEALER")+property("identity", "me")),
 		"no properties":      greet(3, 1, "NULL") + command("READY", ""),
-		"READY of 4 KiB":     greet(3, 1, "NULL") + command("READY", property("X-app", strings.Repeat("v", maxCommand-6-10))),
+		"READY of 4 KiB":     greet(3, 1, "NULL") + command("READY", property("X-app", strings.Repeat("v", MaxCommand-6-10))),
 	} {
 		for size := range 65 {
 			got, r, err := feed([]byte(handshake+traffic), size, Limits{})
@@ -132,7 +132,7 @@ func TestHandshakeRefused(t *testing.T) {
 		"ERROR later":             {shaken + command("ERROR", "\x03bad"), ErrPeerError, []string{saysGreeting, saysReady}},
 		"reserved flags":          {good + "\x0c\x05", ErrFlags, refused},
 		"READY with MORE":         {good + "\x05" + ready("REQ")[1:], ErrBadCommand, refused},
-		"READY too long":          {good + command("READY", property("X", strings.Repeat("v", maxCommand))), ErrBadCommand, refused},
+		"READY too long":          {good + command("READY", property("X", strings.Repeat("v", MaxCommand))), ErrBadCommand, refused},
 		"READY of 2^64-1":         {good + "\x06" + strings.Repeat("\xff", 8), ErrBadCommand, refused},
 		"READY of no bytes":       {good + "\x04\x00", ErrBadCommand, refused},
 		"nameless command":        {good + "\x04\x01\x00", ErrBadCommand, refused},
@@ -198,7 +198,7 @@ func TestZMTPTraffic(t *testing.T) {
 		"PINGs":                   {strings.Repeat(command("PING", "\x00\x00c"), 3), []string{saysPong("c"), saysPong("c"), saysPong("c")}, nil},
 		"unknown commands": {command("PONG", "c") + command("SUBSCRIBE", "a") + command("CANCEL", "a") + ready("PUB") + command("x", strings.Repeat("y", 4000)) + string(message("", "stat")),
 			[]string{"ignored", "ignored", "ignored", "ignored", "ignored", "stat env=0100 hashes="}, nil},
-		"command too long":         {command("x", strings.Repeat("y", maxCommand)), nil, ErrBadCommand},
+		"command too long":         {command("x", strings.Repeat("y", MaxCommand)), nil, ErrBadCommand},
 		"command with MORE":        {"\x05" + command("PING", "\x00\x00")[1:], nil, ErrBadCommand},
 		"command in a message":     {"\x01\x00" + command("PING", "\x00\x00"), nil, ErrBadCommand},
 		"command before last":      {string(message("", "lookup", be(4, 16), "x")[:14]) + command("PING", "\x00\x00"), nil, ErrBadCommand},
@@ -248,10 +248,10 @@ func TestPingTTL(t *testing.T) {
 func TestCommandsKeepNothing(t *testing.T) {
 	r := NewReader(Limits{}, 16)
 	require.NoError(t, feedAll(r, []byte(shaken), &recorder{}))
-	require.NoError(t, feedAll(r, []byte("\x06"+be(8, maxCommand)+"\x01x"), &recorder{}))
+	require.NoError(t, feedAll(r, []byte("\x06"+be(8, MaxCommand)+"\x01x"), &recorder{}))
 	require.LessOrEqual(t, cap(r.gathered), 64, "memory follows what came, not what was claimed")
 	require.True(t, r.InMessage())
-	require.NoError(t, feedAll(r, bytes.Repeat([]byte("y"), maxCommand-2), &recorder{}))
+	require.NoError(t, feedAll(r, bytes.Repeat([]byte("y"), MaxCommand-2), &recorder{}))
 	require.Nil(t, r.gathered)
 	require.False(t, r.InMessage())
 }

@@ -155,7 +155,7 @@ func TestReplayRefuses(t *testing.T) {
 		"below":              {errReplay, [][][]byte{{nil, be(4), b("x")}}},
 		"backwards":          {errReplay, [][][]byte{{nil, be(6), b("x")}, {nil, be(5), b("x")}}},
 		"twice":              {errReplay, [][][]byte{{nil, be(5), b("x")}, {nil, be(5), b("x")}}},
-		"large":              {zmtp.ErrTooLarge, [][][]byte{{nil, be(5), make([]byte, 10<<10)}}},
+		"large":              {zmtp.ErrProtocol, [][][]byte{{nil, be(5), make([]byte, 10<<10)}}},
 		"closed":             {io.EOF, [][][]byte{{nil, be(5), b("x")}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,41 +12,49 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // greetingOf is the greeting of a peer.
 func greetingOf(major, minor byte, mechanism string) []byte {
-	g := bytes.Clone(ourGreeting)
-	g[versionMajor], g[versionMinor] = major, minor
-	copy(g[mechanismBegin:mechanismEnd], mechanism+string(make([]byte, 20)))
+	g := []byte(netproto.Greeting)
+	g[10], g[11] = major, minor
+	copy(g[12:32], mechanism+string(make([]byte, 20)))
 	return g
 }
 
+func command(name, data string) []byte { return netproto.AppendCommand(nil, name, data) }
+
 func ready(socketType string) []byte {
-	return appendCommand(nil, commandReady, appendProperty(nil, propertySocketType, socketType))
+	return command("READY", "\x0bSocket-Type\x00\x00\x00"+string(rune(len(socketType)))+socketType)
 }
 
 // peerSays returns the greeting and the READY of a peer.
-func peerSays(socketType string) []byte {
-	return append(bytes.Clone(ourGreeting), ready(socketType)...)
-}
+func peerSays(socketType string) []byte { return join(greetingOf(3, 1, "NULL"), ready(socketType)) }
 
 func messageOf(frames ...string) (b []byte) {
 	for i, f := range frames {
-		b = appendFrame(b, []byte(f), i < len(frames)-1)
+		b = netproto.AppendFrame(b, []byte(f), i < len(frames)-1)
 	}
 	return b
 }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
+func stringsOf(frames [][]byte) []string {
+	s := make([]string, len(frames))
+	for i, f := range frames {
+		s[i] = string(f)
+	}
+	return s
+}
+
 // fakePeer is the other end of a connection in memory. It collects what we send.
 type fakePeer struct {
 	net.Conn
-	mu  sync.Mutex
-	got bytes.Buffer // from us
-
-	gone       chan struct{} // closed when the test ends
+	mu         sync.Mutex
+	got        bytes.Buffer // from us
 	goroutines sync.WaitGroup
 }
 
@@ -54,23 +62,24 @@ type fakePeer struct {
 // time passes only when both ends wait.
 func newFakePeer(t *testing.T) (ours net.Conn, p *fakePeer) {
 	ours, theirs := net.Pipe()
-	p = &fakePeer{Conn: theirs, gone: make(chan struct{})}
-	p.goroutines.Go(func() { _, _ = io.Copy(collector{p}, theirs) })
+	p = &fakePeer{Conn: theirs}
+	p.goroutines.Go(func() {
+		b := make([]byte, 100)
+		for {
+			n, err := theirs.Read(b)
+			p.mu.Lock()
+			p.got.Write(b[:n])
+			p.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
 	t.Cleanup(func() {
-		close(p.gone)
 		_, _ = ours.Close(), theirs.Close()
 		p.goroutines.Wait()
 	})
 	return ours, p
-}
-
-// collector appends what we sent.
-type collector struct{ p *fakePeer }
-
-func (c collector) Write(b []byte) (int, error) {
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	return c.p.got.Write(b)
 }
 
 // received returns what we sent since the last call.
@@ -83,29 +92,15 @@ func (p *fakePeer) received() string {
 
 // send writes in the background, until our end is closed.
 func (p *fakePeer) send(parts ...[]byte) {
-	if b := join(parts...); len(b) > 0 {
-		p.goroutines.Go(func() { _, _ = p.Write(b) })
-	}
-}
-
-// closeLater closes the peer's end while ours waits: the deadline of a pipe that was closed before
-// cannot be set.
-func (p *fakePeer) closeLater() {
-	p.goroutines.Go(func() {
-		time.Sleep(time.Second)
-		_ = p.Close()
-	})
+	b := join(parts...)
+	p.sendSlowly(0, max(len(b), 1), b)
 }
 
 // sendSlowly writes size bytes after every pause, until our end is closed.
 func (p *fakePeer) sendSlowly(pause time.Duration, size int, b []byte) {
 	p.goroutines.Go(func() {
 		for chunk := range slices.Chunk(b, size) {
-			select {
-			case <-time.After(pause):
-			case <-p.gone:
-				return
-			}
+			time.Sleep(pause)
 			if _, err := p.Write(chunk); err != nil {
 				return
 			}
@@ -127,14 +122,12 @@ func opened(t *testing.T, minor byte, cfg Config) (*Conn, *fakePeer) {
 	return c, p
 }
 
-// script is a connection whose peer sends what is in it, cut into reads of the given sizes, and
-// closes.
+// script is a connection whose peer sends what is in it, and closes.
 type script struct {
 	net.Conn
 	in    []byte
-	sizes []byte // of the next reads, again and again; 0 is 256
-	read  int
-	out   bytes.Buffer
+	sizes []byte // of the next reads, less 1, again and again
+	reads int
 }
 
 func (s *script) Read(b []byte) (int, error) {
@@ -143,18 +136,23 @@ func (s *script) Read(b []byte) (int, error) {
 	}
 	n := len(s.in)
 	if len(s.sizes) > 0 {
-		if n = int(s.sizes[s.read%len(s.sizes)]); n == 0 {
-			n = 256
-		}
-		s.read++
+		n = min(n, 1+int(s.sizes[s.reads%len(s.sizes)]))
+		s.reads++
 	}
-	n = copy(b, s.in[:min(n, len(s.in))])
+	n = copy(b, s.in[:n])
 	s.in = s.in[n:]
 	return n, nil
 }
 
-func (s *script) Write(b []byte) (int, error)      { return s.out.Write(b) }
+func (s *script) Write(b []byte) (int, error)      { return len(b), nil }
 func (s *script) Close() error                     { return nil }
 func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 func (s *script) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+
+// scripted returns a connection after its handshake with a PUB that then says b.
+func scripted(t *testing.T, b, sizes []byte, cfg Config) *Conn {
+	c, err := Accept(context.Background(), &script{in: join(peerSays("PUB"), b), sizes: sizes}, cfg)
+	require.NoError(t, err)
+	return c
+}

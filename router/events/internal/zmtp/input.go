@@ -1,96 +1,121 @@
 package zmtp
 
-import "io"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
 
-const (
-	// minBuffer is the read buffer that is kept. Many small messages come with one system call.
-	minBuffer = 64 << 10
-	// shrinkAfter is how many messages in a row must fit minBuffer before a larger buffer is
-	// released.
-	shrinkAfter = 1024
-	// minRead avoids reads into the last few bytes of the buffer.
-	minRead = 4 << 10
+	"github.com/hitline/hitline/netproto"
 )
 
-// input is the read buffer: buf[begin:end] was read and is not consumed.
+const (
+	// stepBytes is what must arrive of a message within Timeout: a slow peer does not hold
+	// the connection, and a large message over a slow link passes.
+	stepBytes = 1 << 20
+	// minWait is the least that is waited for a peer that has been silent for nearly Timeout:
+	// its bytes may be there already.
+	minWait = 10 * time.Millisecond
+)
+
+// ourPing has a time to live of 0, which is none: the peer must not close the connection while the
+// caller handles a message and nothing is sent. The context is empty.
+var ourPing = netproto.AppendCommand(nil, netproto.CommandPing, "\x00\x00")
+
+// input reads from the connection, and waits as long as the peer is there.
 type input struct {
-	buf        []byte
-	begin, end int
-	small      int // messages since the last that did not fit minBuffer
+	c      *Conn
+	silent time.Duration // waited since the peer's last bytes
+	pinged bool          // since the peer's last bytes
+
+	begun    bool      // a message, command or handshake has, and is not complete
+	stepEnd  time.Time // when stepLeft more bytes of it must have arrived; zero before the first wait
+	stepLeft int
+
+	// Of a Receive, while nothing has begun:
+	within time.Duration // 0: no limit
+	end    time.Time     // of the wait; zero before the first
 }
 
-func (in *input) init() { in.buf = make([]byte, minBuffer) }
-
-func (in *input) unread() []byte { return in.buf[in.begin:in.end] }
-
-func (in *input) skip(n int) { in.begin += n }
-
-// read reads once. want is how many bytes of the message in progress are missing, as the peer
-// claims. The buffer at most doubles, when it is full, so a false claim costs no more than
-// twice what was sent.
-func (in *input) read(r io.Reader, want uint64) error {
-	in.makeFit(want)
-	n, err := r.Read(in.buf[in.end:])
-	in.end += n
-	if n > 0 {
-		return nil // an error comes again
+// Read reads once, with one of three deadlines: when the peer has been silent for too long, when the
+// step of what has begun ends, or when the caller wants to wait no longer. It fails with
+// ErrTimeout or ErrNoMessage. After ErrNoMessage it may be called again.
+func (in *input) Read(p []byte) (int, error) {
+	for {
+		start := time.Now()
+		end := in.waitEnd(start)
+		if err := in.c.conn.SetReadDeadline(in.deadline(start, end)); err != nil {
+			return 0, socketError("reading", err)
+		}
+		n, err := in.c.conn.Read(p)
+		if n > 0 {
+			in.silent, in.pinged = 0, false
+			in.stepLeft -= n
+			return n, nil
+		}
+		switch {
+		case isTimeout(err):
+			in.silent += time.Since(start)
+			err = in.timedOut(end)
+		case in.begun && errors.Is(err, io.EOF):
+			err = socketError("reading", io.ErrUnexpectedEOF)
+		default:
+			err = socketError("reading", err)
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return err
 }
 
-// makeFit makes space behind end: for want bytes if that needs no more than moving or doubling.
-func (in *input) makeFit(want uint64) {
-	if in.begin == in.end {
-		in.begin, in.end = 0, 0
-	}
-	if uint64(len(in.buf)-in.end) >= max(want, minRead) {
-		return
-	}
-	unread := in.end - in.begin
-	if in.begin > 0 {
-		copy(in.buf, in.buf[in.begin:in.end])
-		in.begin, in.end = 0, unread
-	}
-	if in.end < len(in.buf) {
-		return
-	}
-	grown := make([]byte, in.grownLen(want))
-	copy(grown, in.buf)
-	in.buf = grown
-}
-
-// grownLen returns the size of the next buffer: twice the last, or what the message in progress
-// needs and a little more, if that is less.
-func (in *input) grownLen(want uint64) int {
-	twice := 2 * len(in.buf)
-	if twice <= 1<<20 || want > uint64(twice) {
-		return twice
-	}
-	needed := in.end + int(want)
-	return min(twice, needed+needed/8)
-}
-
-// consumed skips the last message, of n bytes with its headers, or of 0 if there was none.
-func (in *input) consumed(n int) {
-	in.begin += n
+// waitEnd returns when a wait that begins now ends although the peer is there; zero: never.
+func (in *input) waitEnd(now time.Time) time.Time {
 	switch {
-	case n > minBuffer:
-		in.small = 0
-	case n > 0:
-		in.small++
+	case in.begun:
+		if in.stepEnd.IsZero() || in.stepLeft <= 0 {
+			in.beginStep(now)
+		}
+		return in.stepEnd
+	case in.end.IsZero() && in.within > 0:
+		in.end = now.Add(in.within)
 	}
+	return in.end
 }
 
-// shrink releases a large buffer that is not needed: after shrinkAfter small messages, or when
-// the peer has nothing to say (idle). No frame may be borrowed from it.
-func (in *input) shrink(idle bool) {
-	if len(in.buf) == minBuffer || in.end-in.begin > minBuffer/2 || !idle && in.small < shrinkAfter {
-		return
+func (in *input) beginStep(now time.Time) {
+	in.stepEnd, in.stepLeft = now.Add(in.c.cfg.Timeout), stepBytes
+}
+
+// deadline returns that of the next read: end, or when a PING or its answer is due.
+func (in *input) deadline(now, end time.Time) time.Time {
+	if in.c.minor == 0 {
+		return end
 	}
-	kept := make([]byte, minBuffer)
-	in.end = copy(kept, in.unread())
-	in.begin, in.buf = 0, kept
+	silence := in.c.cfg.Timeout
+	if !in.pinged {
+		silence /= 3
+	}
+	due := now.Add(max(silence-in.silent, minWait))
+	if end.IsZero() || due.Before(end) {
+		return due
+	}
+	return end
+}
+
+// timedOut fails at the end of a wait, or if the peer is silent. Otherwise it sends a PING.
+func (in *input) timedOut(end time.Time) error {
+	timeout := in.c.cfg.Timeout
+	switch {
+	case in.pinged && in.silent >= timeout:
+		return fmt.Errorf("%w: silent for %v, a PING included", ErrTimeout, timeout)
+	case !end.IsZero() && !time.Now().Before(end):
+		if in.begun {
+			return fmt.Errorf("%w: what the peer began was not complete after %v", ErrTimeout, timeout)
+		}
+		return ErrNoMessage
+	case in.c.minor == 0 || in.pinged:
+		return nil
+	}
+	in.pinged = true
+	return in.c.write(ourPing)
 }

@@ -1,52 +1,26 @@
 package zmtp
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
+	"slices"
 	"time"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 const (
 	// maxFrames bounds the frames of a message. A batch of KV events has 3, and an answer of a
 	// replay socket 4.
 	maxFrames = 16
-	// maxCommand bounds a command: READY has the most, with an identity of 255 bytes.
-	maxCommand = 4 << 10
-	// maxCommandsInside bounds the commands between the frames of one message, which stay in
-	// the buffer. The RFC does not allow them there, but libzmq sends a PING or PONG when it is due.
+	// maxCommandsInside bounds the commands between the frames of one message. The RFC does not
+	// allow them there, but libzmq sends a PING or PONG when it is due.
 	maxCommandsInside = 64
-	// maxPingContext bounds the bytes that a PING has for the PONG to repeat, by RFC 37.
-	maxPingContext = 16
-	pingTTL        = 2 // bytes of a PING's time to live
-	// stepBytes is what must arrive of a message within Timeout: a slow peer does not hold
-	// the connection, and a large message over a slow link passes.
-	stepBytes = 1 << 20
-	// minWait is the least that is waited for a peer that has been silent for nearly Timeout:
-	// its bytes may be there already.
-	minWait = 10 * time.Millisecond
+	// maxKeptBody bounds the buffer that is kept for the next message. Few batches are larger.
+	maxKeptBody = 256 << 10
+	// firstStep is the most that is allocated of a frame before bytes of it have arrived.
+	firstStep = 64 << 10
 )
-
-// ourPing has a time to live of 0, which is none: the peer must not close the connection while the
-// caller handles a message and nothing is sent. The context is empty.
-var ourPing = appendCommand(nil, commandPing, "\x00\x00")
-
-// message is the message in progress. Offsets count from input.begin, so that they stay valid
-// when the buffer moves.
-type message struct {
-	parsed   int // bytes of whole frames, and of commands among them
-	body     int // bytes of the frames' bodies
-	frames   int
-	commands int
-	at       [maxFrames]struct{ begin, end int }
-
-	// A message or command that has begun must reach next bytes by stepEnd. stepEnd is zero
-	// while nothing has begun.
-	stepEnd time.Time
-	next    int
-}
 
 // Receive waits for the next message. Its frames are borrowed until the next Receive. At most
 // maxFrames are accepted. It answers the peer's PINGs, and sends PINGs while the peer is silent;
@@ -57,215 +31,129 @@ func (c *Conn) Receive() (frames [][]byte, err error) { return c.ReceiveWithin(0
 // although the peer is there. After this error one may receive again. If d is 0, it waits as
 // long as the peer is there.
 func (c *Conn) ReceiveWithin(d time.Duration) (frames [][]byte, err error) {
-	if c.readErr != nil {
-		return nil, c.readErr
+	c.in.within, c.in.end = d, time.Time{}
+	frames, err = c.receive()
+	if err != nil && err != ErrNoMessage {
+		err = fmt.Errorf("%w (%s)", err, c.peer)
 	}
-	c.in.consumed(c.borrowed)
-	c.borrowed = 0
-	c.in.shrink(false)
-	var m message
-	var end time.Time // of the wait for a message; zero: none
+	return frames, err
+}
+
+// receive reads the frames of a message, and commands before and between them.
+func (c *Conn) receive() ([][]byte, error) {
+	if cap(c.body) > maxKeptBody {
+		c.body = nil
+	}
+	c.body = c.body[:0]
+	var ends [maxFrames]int // of the frames in body
+	frames, commands := 0, 0
 	for {
-		missing, err := c.parse(&m)
-		if err == nil && missing == 0 {
-			return c.borrow(&m), nil
+		if frames == 0 {
+			c.in.begun, c.in.stepEnd = false, time.Time{}
 		}
-		if err == nil {
-			if d > 0 && end.IsZero() {
-				end = time.Now().Add(d)
-			}
-			err = c.wait(&m, missing, end)
-		}
+		h, err := c.readHeader()
 		if err != nil {
-			if !errors.Is(err, ErrNoMessage) {
-				err = fmt.Errorf("%w (%s)", err, c.peer)
-				c.readErr = err
-			}
 			return nil, err
 		}
-	}
-}
-
-// borrow returns the frames of a whole message.
-func (c *Conn) borrow(m *message) [][]byte {
-	c.borrowed = m.parsed
-	b := c.in.unread()
-	for i, s := range m.at[:m.frames] {
-		c.frames[i] = b[s.begin:s.end:s.end]
-	}
-	return c.frames[:m.frames]
-}
-
-// parse parses the frames and commands that have arrived. It returns how many bytes are missing
-// at least, as the peer says, or 0 if the message is whole.
-func (c *Conn) parse(m *message) (missing uint64, err error) {
-	for {
-		b := c.in.unread()[m.parsed:]
-		h, ok := parseHeader(b)
-		if !ok {
-			return 1, nil
-		}
-		if err := c.check(m, h); err != nil {
-			return 0, err
-		}
-		if arrived := uint64(len(b) - h.bytes); arrived < h.size {
-			return h.size - arrived, nil
-		}
-		size := int(h.size)
-		if h.flags&flagCommand != 0 {
-			if err := c.handle(b[h.bytes : h.bytes+size]); err != nil {
-				return 0, err
+		isCommand := h.Flags&netproto.FlagCommand != 0
+		switch {
+		case h.Flags&^(netproto.FlagMore|netproto.FlagLong|netproto.FlagCommand) != 0 || isCommand && h.More():
+			return nil, protocolError("a frame of flags %#x", h.Flags)
+		case isCommand && commands == maxCommandsInside:
+			return nil, protocolError("more than %d commands inside one message", maxCommandsInside)
+		case isCommand:
+			if err := c.handleCommand(h); err != nil {
+				return nil, err
 			}
-			m.parsed += h.bytes + size
-			m.commands++
-			if m.frames == 0 { // between messages
-				c.in.skip(m.parsed)
-				*m = message{}
+			if frames > 0 {
+				commands++
 			}
 			continue
+		case frames == maxFrames:
+			return nil, protocolError("a message of more than %d frames", maxFrames)
+		case h.Size > uint64(c.cfg.MaxMessage-len(c.body)):
+			return nil, protocolError("a frame of %d bytes after %d; a message may have %d", h.Size, len(c.body), c.cfg.MaxMessage)
 		}
-		begin := m.parsed + h.bytes
-		m.at[m.frames].begin, m.at[m.frames].end = begin, begin+size
-		m.frames++
-		m.body += size
-		m.parsed = begin + size
-		if h.flags&flagMore == 0 {
-			return 0, nil
+		if err := c.readBody(int(h.Size)); err != nil {
+			return nil, err
+		}
+		ends[frames] = len(c.body)
+		frames++
+		if !h.More() {
+			return c.split(ends[:frames]), nil
 		}
 	}
 }
 
-// check checks the header of the next frame before its body is read.
-func (c *Conn) check(m *message, h header) error {
-	switch {
-	case h.flags&^knownFlags != 0:
-		return fmt.Errorf("%w: flags %#x", ErrFrame, h.flags)
-	case h.flags&flagCommand != 0 && h.flags&flagMore != 0:
-		return fmt.Errorf("%w: it has the flag MORE", ErrCommand)
-	case h.flags&flagCommand != 0 && h.size > maxCommand:
-		return fmt.Errorf("%w: %d bytes; at most %d are accepted", ErrCommand, h.size, maxCommand)
-	case h.flags&flagCommand != 0 && m.commands >= maxCommandsInside:
-		return fmt.Errorf("%w: more than %d inside one message", ErrCommand, maxCommandsInside)
-	case h.flags&flagCommand != 0:
-		return nil
-	case m.frames == maxFrames:
-		return fmt.Errorf("%w: at most %d are accepted", ErrTooManyFrames, maxFrames)
-	case h.size > uint64(c.cfg.MaxMessage-m.body):
-		return fmt.Errorf("%w: a frame of %d bytes behind %d; at most %d are accepted", ErrTooLarge, h.size, m.body, c.cfg.MaxMessage)
+// split returns the frames that end at these offsets of body.
+func (c *Conn) split(ends []int) [][]byte {
+	begin := 0
+	for i, end := range ends {
+		c.frames[i] = c.body[begin:end:end]
+		begin = end
 	}
-	return nil
+	return c.frames[:len(ends)]
 }
 
-// handle handles a command. Those that are not known are ignored.
-func (c *Conn) handle(body []byte) error {
-	name, data, ok := splitCommand(body)
-	switch {
-	case !ok:
-		return fmt.Errorf("%w: %s", ErrCommand, show(body))
-	case string(name) == commandError:
-		return refusal(data)
-	case string(name) == commandPing && (len(data) < pingTTL || len(data) > pingTTL+maxPingContext):
-		return fmt.Errorf("%w: a PING of %d bytes", ErrCommand, len(data))
-	case string(name) == commandPing:
-		return c.write(func(b []byte) []byte { return appendCommand(b, commandPong, data[pingTTL:]) })
+// readHeader reads the header of a frame. Once its first byte is there, the frame has begun.
+func (c *Conn) readHeader() (h netproto.FrameHeader, err error) {
+	for n := 1; ; {
+		b, err := c.buf.Peek(n)
+		if err != nil {
+			return h, err
+		}
+		c.in.begun = true
+		if h, n = netproto.ParseFrameHeader(b); n <= len(b) {
+			_, err = c.buf.Discard(n)
+			return h, err
+		}
 	}
-	return nil
 }
 
-// wait reads more, or fails: with ErrNoMessage at end, with ErrTimeout if the peer is silent or
-// slow.
-func (c *Conn) wait(m *message, missing uint64, end time.Time) error {
-	for {
-		start := time.Now()
-		begun := m.advanceStep(start, len(c.in.unread()), c.cfg.Timeout)
-		deadline, then := c.nextDeadline(m, begun, start, end)
-		if err := c.conn.SetReadDeadline(deadline); err != nil {
-			return c.ioError("reading", err)
-		}
-		err := c.in.read(c.conn, missing)
-		if err == nil {
-			c.silent, c.pinged = 0, false
-			return nil
-		}
-		if !isTimeout(err) {
-			if begun && errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return c.ioError("reading", err)
-		}
-		c.silent += time.Since(start)
-		if err := c.timedOut(then, begun); err != nil {
+// readBody appends the next size bytes to body, which at most doubles before they have arrived.
+func (c *Conn) readBody(size int) error {
+	for size > 0 {
+		begin, step := len(c.body), min(size, max(firstStep, len(c.body)))
+		c.body = slices.Grow(c.body, step)[:begin+step]
+		if _, err := io.ReadFull(c.buf, c.body[begin:]); err != nil {
 			return err
 		}
+		size -= step
 	}
+	return nil
 }
 
-// advanceStep reports whether a message or command has begun. If so it moves the deadline of its step
-// when the step is complete.
-func (m *message) advanceStep(now time.Time, unread int, timeout time.Duration) bool {
-	if unread == 0 {
-		return false
+// readCommand reads the body of a command. What it returns is valid until the next read.
+func (c *Conn) readCommand(h netproto.FrameHeader) (name, data []byte, err error) {
+	if h.Size > netproto.MaxCommand {
+		return nil, nil, protocolError("a command of %d bytes; at most %d are accepted", h.Size, netproto.MaxCommand)
 	}
-	if m.stepEnd.IsZero() || unread >= m.next {
-		m.stepEnd, m.next = now.Add(timeout), unread+stepBytes
+	body, err := c.buf.Peek(int(h.Size))
+	if err != nil {
+		return nil, nil, err
 	}
-	return true
+	if _, err := c.buf.Discard(len(body)); err != nil {
+		return nil, nil, err
+	}
+	name, data, ok := netproto.SplitCommand(body)
+	switch {
+	case !ok:
+		return nil, nil, protocolError("a malformed command: %s", show(body))
+	case string(name) == netproto.CommandError:
+		return nil, nil, protocolError("the peer refuses the connection: %s", show(data))
+	}
+	return name, data, nil
 }
 
-// waitEnd is what follows a wait in which no byte came.
-type waitEnd uint8
-
-const (
-	endSendPing waitEnd = iota
-	endSilent
-	endSlow
-	endNoMessage
-)
-
-// nextDeadline returns the deadline of the next read, zero if there is none, and what follows if no
-// byte came by then.
-func (c *Conn) nextDeadline(m *message, begun bool, now, end time.Time) (deadline time.Time, then waitEnd) {
-	if c.minor > 0 && !c.pinged {
-		deadline, then = now.Add(max(c.cfg.Timeout/3-c.silent, minWait)), endSendPing
-	} else if c.minor > 0 {
-		deadline, then = now.Add(max(c.cfg.Timeout-c.silent, minWait)), endSilent
+// handleCommand reads a command, and answers a PING. Commands that are not known are ignored.
+func (c *Conn) handleCommand(h netproto.FrameHeader) error {
+	name, data, err := c.readCommand(h)
+	if err != nil || string(name) != netproto.CommandPing {
+		return err
 	}
-	other, reason := end, endNoMessage
-	if begun {
-		other, reason = m.stepEnd, endSlow
+	pong, ok := netproto.AppendPong(nil, data)
+	if !ok {
+		return protocolError("a malformed PING: %s", show(data))
 	}
-	if !other.IsZero() && (deadline.IsZero() || other.Before(deadline)) {
-		deadline, then = other, reason
-	}
-	return deadline, then
+	return c.write(pong)
 }
-
-// timedOut does what follows a wait in which no byte came.
-func (c *Conn) timedOut(then waitEnd, begun bool) error {
-	switch then {
-	case endNoMessage:
-		return ErrNoMessage
-	case endSilent:
-		return fmt.Errorf("%w: silent for %v, a PING included", ErrTimeout, c.cfg.Timeout)
-	case endSlow:
-		return fmt.Errorf("%w: the rest of a message did not come within %v", ErrTimeout, c.cfg.Timeout)
-	}
-	if !begun {
-		c.in.shrink(true)
-	}
-	c.pinged = true
-	return c.write(func(b []byte) []byte { return append(b, ourPing...) })
-}
-
-// ioError wraps an error of the socket, without the addresses that net adds.
-func (c *Conn) ioError(doing string, err error) error {
-	if isTimeout(err) {
-		return fmt.Errorf("%w: %v while %s", ErrTimeout, c.cfg.Timeout, doing)
-	}
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		err = op.Err
-	}
-	return fmt.Errorf("events: zmtp: %s: %w", doing, err)
-}
-
-func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,27 +1,21 @@
 // Package zmtp is the side of ZMTP (RFC 23 and 37) that a subscriber needs: SUB and DEALER
 // sockets over one connection, under the NULL mechanism, blocking, with deadlines. It starts no
-// goroutine.
-//
-// # Bytes
-//
-// Both sides send a greeting of 64 bytes, then the command READY with their socket type, then
-// messages and commands:
-//
-//	greeting  FF, 8 bytes of padding, 7F, major, minor, mechanism (20), as-server, filler (31)
-//	frame     flags (MORE 1, LONG 2, COMMAND 4), length (1 byte, or 8 if LONG), body
-//	message   one frame or more; all but the last have MORE
-//	command   one frame: length of the name (1 byte), name, data
+// goroutine. The frames, greetings and commands are those of package netproto.
 //
 // A length is a claim of the peer. Memory is allocated for the bytes that arrived, in steps.
 package zmtp
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // Socket types.
@@ -29,6 +23,23 @@ const (
 	SUB    = "SUB"
 	DEALER = "DEALER"
 )
+
+var (
+	// ErrNoMessage is the error of ReceiveWithin if no message came in time. The connection is
+	// still of use. After any other error only Close is left.
+	ErrNoMessage = errors.New("events: zmtp: no message in time")
+	// ErrTimeout: the peer was silent, slow, or did not read, for longer than Config.Timeout.
+	ErrTimeout = errors.New("events: zmtp: timed out")
+	// ErrProtocol: the peer does not speak ZMTP as a fitting peer of ours does, or it exceeds a bound.
+	ErrProtocol = errors.New("events: zmtp: protocol error")
+	// ErrEndpoint: an endpoint cannot be parsed, or is of a transport that is not served.
+	ErrEndpoint = errors.New("bad endpoint")
+)
+
+// protocolError returns an ErrProtocol with what is wrong.
+func protocolError(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrProtocol, fmt.Errorf(format, args...))
+}
 
 // Config bounds a Conn. All fields are needed.
 type Config struct {
@@ -41,25 +52,26 @@ type Config struct {
 	Timeout time.Duration
 }
 
+// readBuffer is the size of the buffer for reading. Many small messages come with one system call,
+// and a command fits in it.
+const readBuffer = 64 << 10
+
 // Conn is one connection after its handshake. One goroutine may receive while another sends.
 type Conn struct {
 	conn net.Conn
 	cfg  Config
 	peer string // for errors
-	// minor is that of the peer's version 3.x.
+	// minor is that of the peer's version 3.x; 0 during the handshake.
 	minor byte
 
 	// Of Receive:
-	in       input
-	borrowed int               // bytes of the message that was returned last
-	frames   [maxFrames][]byte // of that message
-	silent   time.Duration     // waited since the peer's last bytes
-	pinged   bool              // since the peer's last bytes
-	readErr  error
+	in     input
+	buf    *bufio.Reader     // reads from in
+	body   []byte            // frames of the last message, joined
+	frames [maxFrames][]byte // parts of body
 
 	writing  sync.Mutex
-	out      []byte // of the last write; guarded by writing
-	writeErr error  // of the first write that failed; guarded by writing
+	writeErr error // of the first write that failed; guarded by writing
 }
 
 // Dial connects to a peer, "tcp" or "unix", and does the handshake.
@@ -84,7 +96,8 @@ func Accept(ctx context.Context, c net.Conn, cfg Config) (*Conn, error) {
 // open does the handshake. It closes conn if it fails, or if ctx ends before.
 func open(ctx context.Context, conn net.Conn, peer string, cfg Config) (*Conn, error) {
 	c := &Conn{conn: conn, cfg: cfg, peer: peer}
-	c.in.init()
+	c.in.c = c
+	c.buf = bufio.NewReaderSize(&c.in, readBuffer)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	err := c.handshake()
 	if !stop() {
@@ -103,43 +116,34 @@ func (c *Conn) Subscribe(prefix string) error {
 	if c.minor == 0 {
 		return c.Send(append([]byte{1}, prefix...))
 	}
-	return c.write(func(b []byte) []byte { return appendCommand(b, commandSubscribe, prefix) })
+	return c.write(netproto.AppendCommand(nil, "SUBSCRIBE", prefix))
 }
 
 // Send sends one message. After an error the connection is of no more use.
 func (c *Conn) Send(frames ...[]byte) error {
-	if len(frames) == 0 {
-		return errors.New("events: zmtp: a message without frames")
+	var b []byte
+	for i, f := range frames {
+		b = netproto.AppendFrame(b, f, i < len(frames)-1)
 	}
-	return c.write(func(b []byte) []byte {
-		for i, f := range frames {
-			b = appendFrame(b, f, i < len(frames)-1)
-		}
-		return b
-	})
+	return c.write(b)
 }
 
-// maxKeptOut bounds the buffer that is kept for the next write. Ours are requests and commands.
-const maxKeptOut = 4 << 10
-
-// write writes what fill appends. A write that fails leaves the peer with a part of a frame,
-// so no other is tried.
-func (c *Conn) write(fill func([]byte) []byte) error {
+// write writes b. A write that fails leaves the peer with a part of a frame, so no other is tried.
+func (c *Conn) write(b []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if c.writeErr != nil {
 		return c.writeErr
 	}
-	b := fill(c.out[:0])
-	if cap(b) <= maxKeptOut {
-		c.out = b
-	}
 	err := c.conn.SetWriteDeadline(time.Now().Add(c.cfg.Timeout))
 	if err == nil {
 		_, err = c.conn.Write(b)
 	}
-	if err != nil {
-		c.writeErr = c.ioError("writing", err)
+	switch {
+	case isTimeout(err):
+		c.writeErr = fmt.Errorf("%w: the peer did not read for %v", ErrTimeout, c.cfg.Timeout)
+	case err != nil:
+		c.writeErr = socketError("writing", err)
 	}
 	return c.writeErr
 }
@@ -153,3 +157,13 @@ func (c *Conn) Close() error {
 	}
 	return err
 }
+
+// socketError wraps an error of the socket, without the addresses that net adds.
+func socketError(doing string, err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("events: zmtp: %s: %w", doing, err)
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
