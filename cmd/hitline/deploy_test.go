@@ -96,7 +96,7 @@ func TestDeployContainer(t *testing.T) {
 	assert.Equal(t, "0.0.0.0:9557", cfg.Metrics)
 }
 
-// serve accepts the hitline.yaml that the chart renders.
+// serve accepts the hitline.yaml that the chart renders, and the fields of it that values give.
 func TestDeployChart(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/helm/testdata/accepted/*.golden")
 	require.NoError(t, err)
@@ -116,6 +116,20 @@ func TestDeployChart(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 1, found, file)
+	}
+	values, err := filepath.Glob("../../deploy/helm/testdata/accepted/*.yaml")
+	require.NoError(t, err)
+	for _, file := range values {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var object struct {
+			Config map[string]any
+		}
+		require.NoError(t, yaml.Unmarshal(text, &object))
+		delete(object.Config, "backend") // it may need the URL of a Secret
+		fields, err := yaml.Marshal(object.Config)
+		require.NoError(t, err)
+		loadConfig(t, "metrics: 127.0.0.1:9557\n"+string(fields))
 	}
 }
 
