@@ -126,10 +126,12 @@ func TestDeployChart(t *testing.T) {
 			Config map[string]any
 		}
 		require.NoError(t, yaml.Unmarshal(text, &object))
-		delete(object.Config, "backend") // it may need the URL of a Secret
-		fields, err := yaml.Marshal(object.Config)
+		fields := map[string]any{"metrics": "127.0.0.1:9557"} // which the chart writes
+		maps.Copy(fields, object.Config)
+		delete(fields, "backend") // it may need the URL of a Secret
+		config, err := yaml.Marshal(fields)
 		require.NoError(t, err)
-		loadConfig(t, "metrics: 127.0.0.1:9557\n"+string(fields))
+		loadConfig(t, string(config))
 	}
 }
 
