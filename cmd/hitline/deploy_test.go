@@ -126,8 +126,11 @@ func TestDeployChart(t *testing.T) {
 			Config map[string]any
 		}
 		require.NoError(t, yaml.Unmarshal(text, &object))
-		fields := map[string]any{"metrics": "127.0.0.1:9557"} // which the chart writes
+		fields := map[string]any{"metrics": "127.0.0.1:9557"} // the chart writes it, and router.listen
 		maps.Copy(fields, object.Config)
+		if router, ok := fields["router"].(map[string]any); ok {
+			router["listen"] = "127.0.0.1:8557"
+		}
 		delete(fields, "backend") // it may need the URL of a Secret
 		config, err := yaml.Marshal(fields)
 		require.NoError(t, err)
