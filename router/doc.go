@@ -23,7 +23,7 @@
 //	hashing.go  block hashes of tokens, in pieces
 //	predict.go  Predict, and holders that no source fills
 //	dump.go     WriteDump: what the holders hold and where their sources are, at one moment
-//	dump_parts.go, dump_load.go   the bytes of a dump; LoadDump
+//	dump_load.go  LoadDump
 //	dump_http.go   GET /dump, and reading it from a peer
 //	replica.go  Start from the dump of a peer, and Ready
 //	httpapi/   the same over HTTP

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -367,6 +368,20 @@ func TestSlowDump(t *testing.T) {
 	require.NotEmpty(t, dumpOf(t, s))
 }
 
+// serveDumps answers with dumps of a service, as package httpapi does.
+func serveDumps(s *Service) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := s.WriteDump(r.Context(), w)
+		switch {
+		case errors.Is(err, ErrDumpBusy):
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, `{"error": {"code": "busy", "message": %q}}`, err)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	}
+}
+
 // serve serves a handler on loopback and returns its address.
 func serve(t *testing.T, h http.Handler) string {
 	server := httptest.NewServer(h)
@@ -380,7 +395,7 @@ func TestStartFromPeers(t *testing.T) {
 	one := e.service()
 	dump := dumpOf(t, one)
 	var asked atomic.Int64
-	handler := one.DumpHandler()
+	handler := serveDumps(one)
 	refusing := serve(t, http.NotFoundHandler())
 	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	redirecting := serve(t, http.RedirectHandler(elsewhere, http.StatusFound))
@@ -400,7 +415,7 @@ func TestStartFromPeers(t *testing.T) {
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
 	require.NoError(t, two.Start(t.Context(), StartConfig{
 		Sources: e.sources()[:1], Token: "secret",
-		Peers: []string{dead, refusing, redirecting, cut, serve(t, loading.DumpHandler()), good},
+		Peers: []string{dead, refusing, redirecting, cut, serve(t, serveDumps(loading)), good},
 	}))
 	eventually(t, func() bool { return two.Ready() == nil })
 	require.Equal(t, ofEngines, askAll(t, two))
@@ -446,7 +461,7 @@ func TestStartWithoutPeers(t *testing.T) {
 // Sources that cannot be followed here are dropped; errors of the configuration are told.
 func TestStartErrors(t *testing.T) {
 	e := newEngines(t)
-	good := serve(t, e.service().DumpHandler())
+	good := serve(t, serveDumps(e.service()))
 	two := newService(t, Config{}) // it allows no endpoint
 	bad := e.sources()[0]
 	bad.Endpoint = ""
@@ -456,11 +471,12 @@ func TestStartErrors(t *testing.T) {
 	require.Len(t, two.Models()[0].Holders, 1)
 	require.Len(t, two.Status(), 1)
 
-	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y"} {
-		require.ErrorIs(t, checkPeer(peer), api.ErrConfig, peer)
-		require.ErrorIs(t, newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}}), api.ErrConfig)
+	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y", "http://host/dump"} {
+		err := newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}})
+		require.ErrorIs(t, err, api.ErrConfig, peer)
+		require.NotContains(t, err.Error(), "secret")
 	}
-	require.NoError(t, checkPeer("https://hitline-0.hitline:8557/"))
+	require.NoError(t, CheckPeer("https://hitline-0.hitline:8557/"))
 }
 
 // A source of a dump whose engine went away since is waited for until PeerTimeout.
@@ -489,7 +505,7 @@ func TestReadyDoesNotWaitForStaleSources(t *testing.T) {
 	eventually(t, func() bool { return status(t, one, "b/1").Stale })
 	start := func(peer *Service) *Service {
 		s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
-		require.NoError(t, s.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{serve(t, peer.DumpHandler())}, PeerTimeout: time.Hour}))
+		require.NoError(t, s.Start(t.Context(), StartConfig{Sources: e.sources()[:1], Peers: []string{serve(t, serveDumps(peer))}, PeerTimeout: time.Hour}))
 		require.Len(t, s.Status(), 2)
 		return s
 	}
@@ -501,20 +517,4 @@ func TestReadyDoesNotWaitForStaleSources(t *testing.T) {
 	three := start(one)
 	eventually(t, func() bool { return !status(t, three, "a/0").Stale })
 	require.ErrorIs(t, three.Ready(), ErrCatchingUp)
-}
-
-// The handler answers GET alone.
-func TestDumpHandler(t *testing.T) {
-	s := newService(t, Config{})
-	w := httptest.NewRecorder()
-	s.DumpHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/dump", nil))
-	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
-	require.Equal(t, http.MethodGet, w.Header().Get("Allow"))
-	s.dumping.Lock()
-	defer s.dumping.Unlock()
-	w = httptest.NewRecorder()
-	s.DumpHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/dump", nil))
-	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	require.JSONEq(t, `{"error": {"code": "busy", "message": "router: a dump is being written already"}}`, w.Body.String())
 }

@@ -56,7 +56,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	f.settings.Store(&read.Settings)
 	f.handler = httpapi.New(httpapi.Config{
 		Service: r.router, Authorize: httpapi.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Router.Listen.IsLocal(),
-		Dump: r.router.DumpHandler(), Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
+		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
 	})
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own

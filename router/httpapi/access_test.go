@@ -99,10 +99,7 @@ func somePermissions() (list []access.Permissions) {
 func TestPermissions(t *testing.T) {
 	s := newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Pool: newPool(t, 1)}}})
 	var sender Access
-	h := New(Config{
-		Service: s, Authorize: func(*http.Request) (Access, error) { return sender, nil },
-		Dump: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-	})
+	h := New(Config{Service: s, Authorize: func(*http.Request) (Access, error) { return sender, nil }})
 	query := `{"seq_hashes": [1]}`
 	loadable := `{"seq_hashes": ` + hexOf(chain(1)) + `, "loadable": true}`
 	for _, test := range []struct {

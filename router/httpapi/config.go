@@ -20,8 +20,6 @@ type Config struct {
 	// are then refused: a page of another site has made them, whose name resolves to this machine.
 	Local  bool
 	Limits Limits
-	// Dump answers GET /dump for administrators. nil: there is none.
-	Dump http.Handler
 	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.
 	// It must be safe for concurrent use. nil: always.
 	Loaded func() bool

@@ -89,6 +89,7 @@ var refusals = []struct {
 	{events.ErrConfigured, http.StatusConflict, "configured"},
 	{events.ErrTooMany, http.StatusConflict, "too_many"},
 	{events.ErrNoSource, http.StatusNotFound, "no_source"},
+	{router.ErrDumpBusy, http.StatusServiceUnavailable, "busy"},
 	{router.ErrLoading, http.StatusServiceUnavailable, "not_ready"},
 	{events.ErrClosed, http.StatusServiceUnavailable, "closing"},
 	{fleet.ErrExists, http.StatusConflict, "exists"},

@@ -245,19 +245,6 @@ func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveDump answers GET /dump. http.Server has cleared the write deadline of an earlier reply; Config.Dump sets its own.
-func (h *Handler) serveDump(w http.ResponseWriter, c *call) {
-	err := h.admit(w, c)
-	if err == nil && h.cfg.Dump == nil {
-		err = refuse(http.StatusNotFound, "no_dump", "this server gives no dumps")
-	}
-	if err != nil {
-		h.writeError(w, err)
-		return
-	}
-	h.cfg.Dump.ServeHTTP(w, c.http)
-}
-
 // write sends a reply within ReplyTimeout. The client may be gone, which is no error.
 func (h *Handler) write(w http.ResponseWriter, status int, body []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.Limits.ReplyTimeout))

@@ -38,7 +38,7 @@ type testAPI struct {
 	hasty    *httptest.Server // with a short time for replies
 	busy     *httptest.Server
 	closed   *httptest.Server // of a service that is closed
-	without  *httptest.Server // without a dump
+	dumping  *httptest.Server // while a dump is read
 	broken   *httptest.Server // whose Ready panics
 	notReady *httptest.Server
 }
@@ -72,7 +72,7 @@ func newTestAPI(t *testing.T) *testAPI {
 	}
 	with := func(change func(*Config)) *httptest.Server {
 		c := Config{
-			Service: f.service, Authorize: authorize, Local: true, Dump: http.HandlerFunc(serveTestDump),
+			Service: f.service, Authorize: authorize, Local: true,
 		}
 		if change != nil {
 			change(&c)
@@ -87,10 +87,11 @@ func newTestAPI(t *testing.T) *testAPI {
 	f.busy = with(func(c *Config) { c.Limits = Limits{MaxRequests: 1} })
 	f.busy.Config.Handler.(*Handler).requests <- struct{}{}
 	f.closed = with(func(c *Config) { c.Service = closed })
-	f.without = with(func(c *Config) { c.Dump = nil })
 	f.broken = with(func(c *Config) { c.Ready = func() error { panic("a test wants it") } })
+	dumping := dumpingService(t)
+	f.dumping = with(func(c *Config) { c.Service = dumping })
 	loading := loadingService(t)
-	f.notReady = with(func(c *Config) { c.Service, c.Dump, c.Ready = loading, loading.DumpHandler(), loading.Ready })
+	f.notReady = with(func(c *Config) { c.Service, c.Ready = loading, loading.Ready })
 	return f
 }
 
@@ -110,17 +111,19 @@ func loadingService(t *testing.T) *router.Service {
 	return s
 }
 
-// serveTestDump is a dump, or another one is being read.
-func serveTestDump(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("X-Busy") != "" {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write((&refusal{code: "busy", message: "another dump is being read"}).body())
-		return
-	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write([]byte{0, 1, 2})
+// dumpingService returns a service whose dump is read until the end of the test.
+func dumpingService(t *testing.T) *router.Service {
+	s := newService(t, router.Config{})
+	r, w := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.WriteDump(context.Background(), w)
+	}()
+	_, err := r.Read(make([]byte, 1))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close(); <-ended })
+	return s
 }
 
 // models returns the models, and the gate that holds the store of the slow one.
@@ -238,7 +241,7 @@ func (f *testAPI) wrong() map[string]func(*exchange) {
 		"busy": func(x *exchange) {
 			x.server = f.busy
 			if x.path == "/dump" {
-				x.server, x.header = f.normal, map[string]string{"X-Busy": "1"}
+				x.server = f.dumping
 			}
 		},
 		"internal": func(x *exchange) {
@@ -250,7 +253,6 @@ func (f *testAPI) wrong() map[string]func(*exchange) {
 		"closing":   func(x *exchange) { x.server = f.closed; x.body = strings.Replace(x.body, `"i"`, `"gone"`, 1) },
 		"timeout":   func(x *exchange) { x.server = f.hasty },
 		"not_ready": func(x *exchange) { x.server = f.notReady },
-		"no_dump":   func(x *exchange) { x.server = f.without },
 	}
 }
 

@@ -3,10 +3,8 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/cmd/internal/address"
@@ -222,18 +220,9 @@ func (c *Config) checkName(path, name string) error {
 
 func (c *Config) checkRouterPeers() error {
 	for i, peer := range c.Router.Peers {
-		if err := checkPeer(peer); err != nil {
+		if err := router.CheckPeer(peer); err != nil {
 			return c.wrong(fmt.Sprintf("router.peers[%d]", i), "%v", err)
 		}
-	}
-	return nil
-}
-
-// checkPeer returns an error if text is no address of a peer.
-func checkPeer(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is no peer; write http://host:port or https://host:port", HidePassword(text))
 	}
 	return nil
 }

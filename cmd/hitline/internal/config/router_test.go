@@ -91,9 +91,9 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {max_bytes: 1MiB}`, `c.yaml:1:21: router.max_bytes: 1MiB is too small, must be at least 16MiB`},
 		{`router: {predict_ttl: 0}`, `c.yaml:1:23: router.predict_ttl: 0s is too small, must be at least 100ms`},
 		{`router: {peer_timeout: 0}`, `c.yaml:1:24: router.peer_timeout: 0s is too small, must be at least 1ms`},
-		{`router: {peers: ["10.0.0.2:8557"]}`, `c.yaml:1:18: router.peers[0]: "10.0.0.2:8557" is no peer; write http://host:port or https://host:port`},
-		{`router: {peers: ["http://u:secret@h:1"]}`, `c.yaml:1:18: router.peers[0]: "http://u:***@h:1" is no peer; write http://host:port or https://host:port`},
-		{`router: {peers: ["http://h/dump"]}`, `c.yaml:1:18: router.peers[0]: "http://h/dump" is no peer; write http://host:port or https://host:port`},
+		{`router: {peers: ["10.0.0.2:8557"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
+		{`router: {peers: ["http://u:secret@h:1"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
+		{`router: {peers: ["http://h/dump"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
 
 		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: has 2 models, and router.max_models is 1`},
 		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0].name: "" is no name; give 1 to 256 bytes of printable characters`},

@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// A reader of a dump may take none of it for dumpWriteTimeout, and maxDumpTime in all: a copy of the fleets is in memory
+// until then.
+const (
+	dumpWriteTimeout = 30 * time.Second
+	maxDumpTime      = 10 * time.Minute
+)
+
+// serveDump answers GET /dump. The dump is sent as it is made.
+func (h *Handler) serveDump(w http.ResponseWriter, c *call) {
+	ctx, cancel := context.WithTimeout(c.http.Context(), maxDumpTime)
+	defer cancel()
+	out := &dumpWriter{ctx: ctx, w: w}
+	err := h.admit(w, c)
+	if err == nil {
+		err = h.cfg.Service.WriteDump(ctx, out)
+	}
+	switch {
+	case err == nil:
+	case !out.begun:
+		h.writeError(w, err)
+	default:
+		h.log.Warn("a dump was not sent to its end", "to", c.http.RemoteAddr, "error", err.Error())
+	}
+}
+
+// dumpWriter writes the body of a reply, with a deadline for each piece.
+type dumpWriter struct {
+	ctx   context.Context
+	w     http.ResponseWriter
+	begun bool
+}
+
+// Write implements io.Writer.
+func (d *dumpWriter) Write(b []byte) (int, error) {
+	if err := d.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if !d.begun {
+		d.begun = true
+		d.w.Header().Set("Content-Type", "application/octet-stream")
+	}
+	_ = http.NewResponseController(d.w).SetWriteDeadline(time.Now().Add(dumpWriteTimeout)) // as in limitBody
+	return d.w.Write(b)
+}
