@@ -128,7 +128,7 @@ func (noHolder) SetStale(bool)               {}
 // benchSource sends and applies b.N batches.
 func benchSource(b *testing.B, payloads [][]byte) {
 	queue := newLiveQueue()
-	t := newTracker(noHolder{}, &Config{MaxBlocks: DefaultMaxBlocks}, new(Decoder))
+	t := newTracker(noHolder{}, &Config{MaxBlocks: DefaultMaxBlocks})
 	t.connected()
 	var reader sync.WaitGroup
 	reader.Go(func() {
@@ -178,7 +178,7 @@ func BenchmarkFollow(b *testing.B) {
 func TestBenchBatches(t *testing.T) {
 	payloads := benchBatches(8, true, 1)
 	set := newTestSet()
-	tracker := newTracker(set, &Config{}, new(Decoder))
+	tracker := newTracker(set, &Config{})
 	tracker.connected()
 	for seq := range uint64(40) {
 		_, err := tracker.live(seq, payloads[seq%8], false)

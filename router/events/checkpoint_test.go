@@ -57,7 +57,7 @@ func (s *simulation) fork() fork {
 // resumed returns a tracker that begins at f, and its set.
 func (s *simulation) resumed(f fork) (*tracker, *testSet) {
 	set := cloneSet(s.t, f.set)
-	tr := newTracker(set, s.config(), simDecoder{s, new(Decoder)})
+	tr := newTracker(set, s.config())
 	require.NoError(s.t, tr.resume(f.checkpoint))
 	require.True(s.t, set.Stale())
 	return tr, set
@@ -187,7 +187,7 @@ func useCheckpoint(t *testing.T, content []byte) {
 	}
 	recode(t, c)
 	cfg := &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: c.exactCopies, MaxBlocks: 100}
-	tr := newTracker(newTestSet(), cfg, new(Decoder))
+	tr := newTracker(newTestSet(), cfg)
 	require.NoError(t, tr.resume(c))
 	require.True(t, tr.connected())
 	from := tr.beginReplay()
@@ -206,12 +206,12 @@ func TestCheckpointErrors(t *testing.T) {
 
 // A checkpoint without a batch has no blocks: what is in the Holder is not of it.
 func TestCheckpointBeforeTheFirstBatch(t *testing.T) {
-	tr := newTracker(newTestSet(), &Config{Replay: "tcp://127.0.0.1:1"}, new(Decoder))
+	tr := newTracker(newTestSet(), &Config{Replay: "tcp://127.0.0.1:1"})
 	c := recode(t, tr.checkpoint("engine-0"))
 	set := newTestSet()
-	other := newTracker(set, &Config{}, new(Decoder))
+	other := newTracker(set, &Config{})
 	_, err := other.live(0, storedBatch(1), false)
 	require.NoError(t, err)
-	require.NoError(t, newTracker(set, &Config{Replay: "tcp://127.0.0.1:1"}, new(Decoder)).resume(c))
+	require.NoError(t, newTracker(set, &Config{Replay: "tcp://127.0.0.1:1"}).resume(c))
 	require.Zero(t, set.Len())
 }

@@ -15,7 +15,7 @@ import (
 // Config configures a Follower. Endpoints are tcp://host:port or ipc://path, as ZeroMQ writes
 // them.
 type Config struct {
-	Name    string // of the source; empty: its endpoint
+	Name     string // of the source; empty: its endpoint
 	Endpoint string // of the publisher
 	Bind     bool   // Endpoint is bound, and the publisher connects to it
 	Replay   string // endpoint of its replay socket, empty if there is none

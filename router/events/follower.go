@@ -15,9 +15,9 @@ import (
 // applies. The Holder is called by the second alone.
 type Follower struct {
 	cfg     Config
-	tracker *tracker  // of the goroutine run, which holds pausing while it changes it
-	pausing pauseLock // held while the tracker or the Holder changes, or while the source is paused
-	log     *sourceLog
+	tracker *tracker   // changed by update alone, in the goroutine of run
+	log     *sourceLog // of the goroutine of run
+	pausing pauseLock  // held while the tracker or the Holder changes, or while the source is paused
 
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -26,27 +26,26 @@ type Follower struct {
 
 	mu       sync.Mutex
 	started  bool
-	status   Status
+	status   Status // after the last update
 	refusals refusals
 }
 
 // refusals are connections of other publishers that were refused while one was followed.
 type refusals struct {
 	number int64
-	last   string    // error of the last, empty if the source has lost its publisher since
+	last   string    // what to say of the last
 	time   time.Time // of the last
 	logged time.Time // when one was logged
 }
 
-// NewFollower checks cfg; its errors are api.ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
+// NewFollower checks cfg; its errors are fielderror.ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
 // follow. The holder must be empty, or have the blocks of the moment of cfg.Resume. If it has a method
 // Len() int, that is called to watch cfg.MaxBlocks.
 func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg, new(Decoder)), log: newSourceLog(cfg.Logger, &cfg),
-		pausing: newPauseLock()}
+	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg), pausing: newPauseLock()}
 	if cfg.Resume != nil {
 		if err := f.tracker.resume(cfg.Resume); err != nil {
 			return nil, err
@@ -55,9 +54,8 @@ func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err
-	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.Endpoint
-	f.tracker.stats.State = StateConnecting
 	f.status = *f.tracker.status()
+	f.log = newSourceLog(&cfg)
 	return f, nil
 }
 
@@ -98,10 +96,34 @@ func (f *Follower) Status() Status {
 	defer f.mu.Unlock()
 	s := f.status
 	s.Errors += f.refusals.number
-	if f.refusals.last != "" {
+	if f.refusals.time.After(s.LastErrorTime) {
 		s.LastError, s.LastErrorTime = f.refusals.last, f.refusals.time
 	}
 	return s
+}
+
+// update changes the tracker, and with it the Holder, once the source is not paused. Then it publishes the status. After
+// an error it does not: run updates again at the end of the connection.
+func (f *Follower) update(change func(*tracker) error) error {
+	f.pausing.lock()
+	stats := f.tracker.stats
+	batches := stats.Batches
+	err := change(f.tracker)
+	if stats.Batches > batches {
+		stats.LastEvent = time.Now()
+	}
+	f.pausing.unlock()
+	if err != nil {
+		return err
+	}
+	s := f.tracker.status()
+	if f.ctx.Err() == nil {
+		f.log.changed(s, f.tracker.reason)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = *s
+	return nil
 }
 
 // refused counts a connection of another publisher, unless there is none: then the connection came
@@ -120,16 +142,4 @@ func (f *Follower) refused(from net.Addr) {
 		r.logged = r.time
 		f.log.log.Warn("events: refused another publisher: a source takes one at a time", "from", from.String())
 	}
-}
-
-// publishStatus makes the tracker's state that of Status, and logs what has changed.
-func (f *Follower) publishStatus() {
-	s := f.tracker.status()
-	f.log.changed(s, f.tracker.reason)
-	f.mu.Lock()
-	f.status = *s
-	if s.State == StateConnecting {
-		f.refusals.last = ""
-	}
-	f.mu.Unlock()
 }

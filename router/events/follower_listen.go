@@ -51,9 +51,6 @@ func removeDeadSocket(path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) && os.Remove(path) == nil
 }
 
-// The pause after a failed accept, such as one without a free file descriptor.
-const acceptPause = 100 * time.Millisecond
-
 // run accepts until ctx ends, when it closes the listener.
 func (a *acceptor) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = a.listener.Close() })
@@ -64,7 +61,7 @@ func (a *acceptor) run(ctx context.Context) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			sleep(ctx, acceptPause)
+			sleep(ctx, minBackOff) // there may be no free file descriptor
 			continue
 		}
 		select {

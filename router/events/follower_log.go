@@ -6,96 +6,82 @@ import (
 	"time"
 )
 
-// At most logBurst changes at once and one each logEvery: a hostile engine does not fill the log.
-// A failure that repeats itself, as of an engine that is away, is logged once each logRepeat.
+// At most logBurst lines come at once and one each logEvery: a hostile engine does not fill the log.
+// A state that stays, as of an engine that is away, is logged again after logRepeat.
 const (
-	logBurst = 10
-	logEvery = time.Minute
-
+	logBurst  = 10
+	logEvery  = time.Minute
 	logRepeat = 10 * time.Minute
 )
 
-// sourceLog logs when the state of a source changes. The last line is about the present state: the line
-// that ends what a WARN was about is always logged. Not safe for concurrent use.
+// sourceLog logs the state of a source when it is another than the one that was logged last. Not safe for
+// concurrent use.
 type sourceLog struct {
-	log     *slog.Logger
-	tokens  int
-	filled  time.Time // when tokens was last increased
-	dropped int       // lines since the last
-
-	failure  string    // the last that was logged; empty after the source was followed
-	failedAt time.Time // when it was logged
-	warned   bool      // a WARN was logged, and no line since then
-
-	stale, complete bool
-	lost            int64
+	log    *slog.Logger
+	last   loggedState
+	at     time.Time // when last was logged
+	tokens int       // lines that may follow
+	filled time.Time // when tokens was last increased
 }
 
-func newSourceLog(log *slog.Logger, cfg *Config) *sourceLog {
+// loggedState is what a line is about.
+type loggedState struct {
+	stale, complete bool
+	lost            int64
+	failure         string // the last error, if it is stale
+}
+
+func newSourceLog(cfg *Config) *sourceLog {
+	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &sourceLog{log: log.With("source", cfg.Name, "endpoint", cfg.Endpoint), tokens: logBurst, filled: time.Now(), stale: true}
+	return &sourceLog{log: log.With("source", cfg.Name, "endpoint", cfg.Endpoint), tokens: logBurst, filled: time.Now(),
+		last: loggedState{stale: true}, at: time.Now()}
 }
 
-// changed logs what is new in s. reason is that of the last change to the worse.
+// changed logs the state of a source. reason is that of the last change to the worse.
 func (l *sourceLog) changed(s *Status, reason string) {
-	if s.Stale == l.stale && s.Complete == l.complete && s.Lost == l.lost {
+	now := loggedState{stale: s.Stale, complete: s.Complete, lost: s.Lost}
+	if s.Stale {
+		now = loggedState{stale: true, failure: s.LastError}
+	}
+	if now == l.last && (!s.Stale || time.Since(l.at) < logRepeat) {
 		return
 	}
-	wasStale := l.stale
-	l.stale, l.complete, l.lost = s.Stale, s.Complete, s.Lost
-	state := []any{"complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq}
-	if !s.Complete {
-		state = append(state, "reason", reason)
-	}
+	level, text := slog.LevelInfo, "events: the source is followed"
 	switch {
-	case s.Stale && wasStale:
 	case s.Stale:
-		l.line(slog.LevelWarn, "events: the source is stale", "reason", reason)
-	case wasStale:
-		l.failure = ""
-		l.line(slog.LevelInfo, "events: the source is followed", state...)
+		level, text = slog.LevelWarn, "events: the source is stale"
+	case l.last.stale:
 	case s.Complete:
-		l.line(slog.LevelInfo, "events: the source is complete again", state...)
+		text = "events: the source is complete again"
 	default:
-		l.line(slog.LevelWarn, "events: the source is incomplete", state...)
+		level, text = slog.LevelWarn, "events: the source is incomplete"
 	}
-}
-
-// close ends logging: further changes come from the Follower's end.
-func (l *sourceLog) close() { l.log = slog.New(slog.DiscardHandler) }
-
-// failed logs an error that ends a connection, and with it that the source is stale.
-func (l *sourceLog) failed(err error, pause time.Duration) {
-	l.stale = true
-	text := err.Error()
-	if text == l.failure && time.Since(l.failedAt) < logRepeat {
-		l.dropped++
+	if !l.admit(level) {
 		return
 	}
-	if l.line(slog.LevelWarn, "events: the source is stale", "reason", text, "retry_in", pause.Round(time.Millisecond)) {
-		l.failure, l.failedAt = text, time.Now()
+	var args []any
+	if !s.Stale {
+		args = []any{"complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq}
 	}
+	if s.Stale || !s.Complete {
+		args = append(args, "reason", reason)
+	}
+	l.log.Log(context.Background(), level, text, args...)
+	l.last, l.at = now, time.Now()
 }
 
-// line logs unless there were too many lines, and reports whether it did. A line that ends what a
-// WARN has begun is always logged.
-func (l *sourceLog) line(level slog.Level, message string, args ...any) bool {
+// admit reports whether there may be another line. A good state is always logged: the line before it was
+// about a bad one, which was admitted.
+func (l *sourceLog) admit(level slog.Level) bool {
 	if n := int(time.Since(l.filled) / logEvery); n > 0 {
 		l.tokens, l.filled = min(l.tokens+n, logBurst), time.Now()
 	}
-	warn := level >= slog.LevelWarn
-	if l.tokens == 0 && (warn || !l.warned) {
-		l.dropped++
-		return false
+	if l.tokens == 0 {
+		return level < slog.LevelWarn
 	}
-	l.tokens = max(l.tokens-1, 0)
-	l.warned = warn
-	if l.dropped > 0 {
-		args = append(args, "lines_left_out", l.dropped)
-		l.dropped = 0
-	}
-	l.log.Log(context.Background(), level, message, args...)
+	l.tokens--
 	return true
 }

@@ -23,7 +23,7 @@ func FuzzTracker(f *testing.F) {
 			cfg.Replay = "tcp://127.0.0.1:1"
 		}
 		set := newTestSet()
-		tr := newTracker(set, cfg, new(Decoder))
+		tr := newTracker(set, cfg)
 		inReplay := tr.connected()
 		if inReplay {
 			tr.beginReplay()

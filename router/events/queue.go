@@ -1,10 +1,16 @@
 package events
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hitline/hitline/bufpool"
-	"golang.org/x/sync/semaphore"
+	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
 // Bounds of what waits between the socket and the Holder. A slow Holder fills the queue, then the
@@ -13,6 +19,9 @@ const (
 	queueBatches = 256
 	queueBytes   = 8 << 20 // or one payload, if that is larger
 )
+
+// errMessage is the error of a message that is not one of a publisher of KV events.
+var errMessage = errors.New("events: not a message of a publisher of KV events")
 
 // liveBatch is a message of the subscription.
 type liveBatch struct {
@@ -24,10 +33,28 @@ type liveBatch struct {
 type liveQueue struct {
 	batches chan liveBatch
 	bytes   *semaphore.Weighted
+	err     error // why fill has ended; valid when batches is closed
 }
 
 func newLiveQueue() *liveQueue {
 	return &liveQueue{batches: make(chan liveBatch, queueBatches), bytes: semaphore.NewWeighted(queueBytes)}
+}
+
+// fill sends the messages of a connection until an error. Then it closes the queue.
+func (q *liveQueue) fill(ctx context.Context, conn *zmtp.Conn, topic string) {
+	defer close(q.batches)
+	prefix := []byte(topic)
+	for q.err == nil {
+		frames, err := conn.Receive()
+		switch {
+		case err != nil:
+			q.err = err
+		case len(frames) != 3 || len(frames[1]) != 8 || len(frames[2]) == 0:
+			q.err = fmt.Errorf("%w: frames of %v bytes", errMessage, frameSizes(frames))
+		case bytes.HasPrefix(frames[0], prefix): // a subscription is no promise of the peer
+			q.err = q.send(ctx, binary.BigEndian.Uint64(frames[1]), frames[2])
+		}
+	}
 }
 
 // send copies the payload and waits for space. It fails if ctx ends.

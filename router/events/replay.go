@@ -50,7 +50,7 @@ const (
 	replayBatches = 100
 )
 
-// replay asks a publisher's replay socket for the batches from a sequence number on, and calls
+// replay asks the replay socket of a publisher for the batches from a sequence number on, and calls
 // each for them, in ascending order. The payload is borrowed until each returns. Numbers that
 // are skipped are ones that the publisher does not have. It fails with the error of each, of
 // ctx or of the connection, or with one of those above; the batches before the error are right.
@@ -60,19 +60,13 @@ const (
 // the answer stops without an end, replay asks again on a new connection. It also does after an answer
 // of replayBatches or more: its last batches may have been dropped and its end not. Numbers that are
 // skipped at the beginning of an answer are lost for good.
-func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each func(seq uint64, payload []byte) error) error {
-	network, address, err := zmtp.DialAddress(endpoint)
+func replay(ctx context.Context, cfg *Config, from uint64, each func(seq uint64, payload []byte) error) error {
+	network, address, err := zmtp.DialAddress(cfg.Replay)
 	if err != nil {
 		return err
 	}
-	r := replayer{network: network, address: address, next: from, each: each, timeout: cfg.Timeout, maxPayload: cfg.MaxPayload}
-	if r.timeout == 0 {
-		r.timeout = DefaultTimeout
-	}
-	if r.maxPayload == 0 {
-		r.maxPayload = DefaultMaxPayload
-	}
-	r.budget = r.timeout
+	r := replayer{network: network, address: address, next: from, each: each, timeout: cfg.Timeout, maxPayload: cfg.MaxPayload,
+		budget: cfg.Timeout}
 	for {
 		progress, again, err := r.ask(ctx)
 		switch {
@@ -83,7 +77,7 @@ func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each 
 		case !again:
 			return nil
 		case !progress || !r.mayAsk():
-			return fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", errReplaySlow, r.timeout, endpoint)
+			return fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", errReplaySlow, r.timeout, cfg.Replay)
 		}
 	}
 }

@@ -101,30 +101,21 @@ const (
 func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	s := &simulation{t: t, random: rand.New(rand.NewPCG(seed, 7)), mode: mode, set: newTestSet(),
 		engines: make(map[int]*simEngine), byHash: make(map[uint64]*simBatch)}
-	s.track = newTracker(s.set, s.config(), simDecoder{s, new(Decoder)})
+	s.track = newTracker(s.set, s.config())
 	s.restartEngine()
 	return s
 }
 
 // config returns that of the tracker.
 func (s *simulation) config() *Config {
-	cfg := &Config{ExactCopies: s.mode.exact, MaxBlocks: DefaultMaxBlocks}
+	cfg := &Config{ExactCopies: s.mode.exact, MaxBlocks: DefaultMaxBlocks, Observe: func(_ uint64, payload []byte) {
+		s.applied = s.byHash[xxh3.Hash(payload)]
+		require.NotNil(s.t, s.applied)
+	}}
 	if s.mode.replay {
 		cfg.Replay = "tcp://127.0.0.1:1"
 	}
 	return cfg
-}
-
-// simDecoder tells the simulation which batch is applied.
-type simDecoder struct {
-	s *simulation
-	*Decoder
-}
-
-func (d simDecoder) Decode(payload []byte, each func(*Event) error) (Batch, error) {
-	d.s.applied = d.s.byHash[xxh3.Hash(payload)]
-	require.NotNil(d.s.t, d.s.applied)
-	return d.Decoder.Decode(payload, each)
 }
 
 func (s *simulation) chance(percent float64) bool { return s.random.Float64()*100 < percent }
@@ -409,9 +400,9 @@ func (s *simulation) deliver() {
 	if s.track.hasLast && s.applied.incarnation != b.incarnation && b.seq == s.track.next {
 		return
 	}
-	v, err := s.track.live(b.seq, b.payload, false)
+	needReplay, err := s.track.live(b.seq, b.payload, false)
 	s.check()
-	if err == nil && v == needReplay {
+	if err == nil && needReplay {
 		s.replay()
 		if !s.up {
 			return

@@ -24,19 +24,6 @@ var (
 // brought already are compared with them.
 const numRecent = 256
 
-// verdict is what follows a live batch.
-type verdict uint8
-
-const (
-	done       verdict = iota // applied, or skipped as it was applied before
-	needReplay                // ask for a replay, then pass the batch again with afterReplay
-)
-
-// batchDecoder is Decoder, or a simpler one in tests.
-type batchDecoder interface {
-	Decode(payload []byte, each func(*Event) error) (Batch, error)
-}
-
 // tracker is the sequence logic of one source: it decides which batches are applied, and when
 // the source is stale and complete. It has no sockets and no clock. Not safe for concurrent use.
 //
@@ -88,7 +75,7 @@ type batchDecoder interface {
 // batches before next are lost.
 type tracker struct {
 	*applier
-	decoder   batchDecoder
+	decoder   Decoder
 	hasReplay bool
 	observe   func(seq uint64, payload []byte) // Config.Observe, may be nil
 
@@ -119,10 +106,10 @@ type recentBatch struct {
 // hashPayload returns the hash by which payloads are compared.
 func hashPayload(payload []byte) uint64 { return xxh3.Hash(payload) }
 
-func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
-	stats := &Status{Stale: true}
+func newTracker(holder Holder, cfg *Config) *tracker {
+	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
-		applier: newApplier(holder, cfg, stats), decoder: decoder, hasReplay: cfg.Replay != "",
+		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
 		observe: cfg.Observe, anyNext: true, rank: -1,
 	}
 }
@@ -148,6 +135,7 @@ func (t *tracker) connected() (replay bool) {
 	} else {
 		t.reason = "there is no replay socket for what was published before"
 	}
+	t.stats.State = StateLive
 	t.setStale(false)
 	return false
 }
@@ -192,28 +180,28 @@ func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 	return r.hash == hashPayload(payload), true
 }
 
-// live handles a batch of the subscription. afterReplay says that a replay was made since it was
-// passed first: then none is needed. An error is one of the batch, which is lost then, or of its
+// live handles a batch of the subscription. It is applied, or skipped as it was applied before, or a replay is needed
+// first. Then live is called again, with afterReplay: then none is needed. An error is one of the batch, which is lost then, or of its
 // number.
-func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, error) {
+func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay bool, err error) {
 	if seq == math.MaxUint64 {
-		return done, fmt.Errorf("%w: it marks the end of a replay", errSequence)
+		return false, fmt.Errorf("%w: it marks the end of a replay", errSequence)
 	}
 	if t.hasLast && seq < t.next {
 		equal, known := t.compare(seq, payload)
 		if equal || !known && !(t.hasLive && seq <= t.lastLive) {
 			t.setLastLive(seq)
-			return done, nil
+			return false, nil
 		}
 		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
 		switch {
 		case seq == 0 || !t.hasReplay:
 		case afterReplay:
 			t.setStale(true)
-			return done, fmt.Errorf("%w: batch %d", errReplayOther, seq)
+			return false, fmt.Errorf("%w: batch %d", errReplayOther, seq)
 		default:
 			t.setStale(true)
-			return needReplay, nil
+			return true, nil
 		}
 	}
 	if seq > t.next && !t.anyNext {
@@ -222,7 +210,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, e
 		}
 		if t.hasReplay && !afterReplay {
 			t.markStale(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
-			return needReplay, nil
+			return true, nil
 		}
 		t.lose(fmt.Sprintf("lost: batch %d came, not %d", seq, t.next))
 	}
@@ -230,7 +218,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, e
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
 	}
 	t.setLastLive(seq)
-	return done, t.apply(seq, payload)
+	return false, t.apply(seq, payload)
 }
 
 // setLastLive records the number of a live batch.
@@ -240,6 +228,7 @@ func (t *tracker) setLastLive(seq uint64) { t.hasLive, t.lastLive = true, max(se
 // loaded here instead of a replay from 0.
 func (t *tracker) beginReplay() uint64 {
 	t.stats.Replays++
+	t.stats.State = StateReplaying
 	t.replayFirst = true
 	if t.hasLast {
 		return t.next - 1
@@ -297,6 +286,7 @@ func (t *tracker) endReplay() error {
 		}
 		t.anyNext, t.stats.Complete = false, true // nothing was published yet
 	}
+	t.stats.State = StateLive
 	t.setStale(false)
 	return nil
 }
