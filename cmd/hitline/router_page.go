@@ -18,7 +18,7 @@ type routerSection struct {
 
 type modelSection struct {
 	Name         string  `json:"name"`
-	Tenant       string  `json:"tenant"`
+	Tenant       string  `json:"tenant_id"`
 	Configured   bool    `json:"configured"`
 	BlockSize    int     `json:"block_size"` // tokens of a hash; 0: not known yet
 	Pool         *string `json:"pool"`       // whose store is asked, nil if there is none

@@ -3,6 +3,7 @@ package statuspage
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,10 @@ import (
 // hostile runs a script where it is taken for HTML: it marks the document. It may be the name of a pool.
 const hostile = `'><img/src=x/onerror=document.body.dataset.ran=1><script>document.body.dataset.ran=2</script>`
 
+// drawnRouter is what a router tells of itself.
+const drawnRouter = `{"models": [{"name": "llama", "tenant_id": "tenant-t", "pool": null, "block_size": 16, "holders": 3, "stale_holders": 1, "blocks": 54321, "bytes": 7, "max_bytes": 8}],
+	"sources": {"total": 2, "shown": 1, "list": [{"name": "s", "instance_id": "engine-7", "dp_rank": 5, "model": "llama", "state": "live", "stale": true, "blocks": 65432, "batches": 1, "gaps": 0}]}}`
+
 // submitExplain explains a lookup as a user does, once the pools are listed.
 const submitExplain = `<script>
 	const waiting = setInterval(() => {
@@ -41,12 +46,12 @@ func TestPageInChromium(t *testing.T) {
 	named := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
 	p := pageOf(t, service, server.Config{
 		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0"}}, Version: "v1.2.3", Pools: []server.ServedPool{{Name: hostile, Service: named}},
-	}, Options{Local: true})
+	}, Options{Local: true, Router: func() any { return json.RawMessage(drawnRouter) }})
 	start(t, p)
 	empty := loadPage(t, p)
 	for _, want := range []string{
 		`<body data-state="ready">`, ">v1.2.3<", `<p class="empty">No connection is open.</p>`, `<p class="empty">Nothing was refused.</p>`,
-		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`,
+		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`, ">54,321</td>", ">engine-7</td>", ">5</td>", ">tenant-t</td>", ">stale, live</td>", ">65,432</td>", "1 of 2 engines are listed.",
 	} {
 		assert.Contains(t, empty, want)
 	}

@@ -186,7 +186,7 @@
   ];
 
   const modelColumns = [
-    { head: true, show: m => m.name }, { show: m => m.tenant, as: 'name' }, { show: m => m.pool === null ? missing : nameOf(m.pool), as: 'name' },
+    { head: true, show: m => m.name }, { show: m => m.tenant_id, as: 'name' }, { show: m => m.pool === null ? missing : nameOf(m.pool), as: 'name' },
     { show: m => m.block_size ? count(m.block_size) : missing, as: 'n' }, number(m => m.holders), number(m => m.stale_holders, true),
     number(m => m.blocks), { show: m => bytes(m.bytes) + ' of ' + bytes(m.max_bytes) },
   ];
