@@ -86,7 +86,7 @@ func (s *Service) readDump(in io.Reader, d *loadedDump) error {
 func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 	var info modelInfo
 	if r.JSON(&info); info.key().check() != nil || d.models[info.key()] != nil {
-		r.Fail("model %q of tenant %q is wrong, or there twice", info.Name, info.Tenant)
+		r.Fail("model %.40q of tenant %.40q is wrong, or there twice", info.Name, info.Tenant)
 		return
 	}
 	m, err := s.newLoadedModel(&info, len(d.models))
@@ -133,11 +133,11 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 	r.JSON(&info)
 	key := holderKey{info.ModelKey(), info.ID()}
 	if err := info.Validate(); err != nil {
-		r.Fail("source %q: %v", info.Name, err)
+		r.Fail("source %.40q: %v", info.Name, err)
 		return
 	}
 	if d.sources[key] != nil {
-		r.Fail("source %q fills the holder of another one", info.Name)
+		r.Fail("source %.40q fills the holder of another one", info.Name)
 		return
 	}
 	if d.models[key.ModelKey] == nil {

@@ -12,17 +12,14 @@
 // marks the last part.
 package parts
 
-import (
-	"hash/crc32"
-)
+import "hash/crc32"
 
 const (
 	magicLen   = 8
 	idLen      = 16
 	headerLen  = magicLen + 4 + idLen + 4
 	partHeader = 16
-	// sumAt is the position of the checksum in the header of a part.
-	sumAt = 12
+	sumAt      = 12 // of the checksum in the header of a part
 	// fullPart is the length at which a part is written. Writing it to the cache of the system takes about 20 microseconds.
 	fullPart = 64 << 10
 )
@@ -34,14 +31,13 @@ const MaxPart = 1 << 20
 const (
 	beginsSection = 1 << iota
 	isLast
-	allFlags = 1<<iota - 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func checksum(seed uint32, b []byte) uint32 { return crc32.Update(seed, castagnoli, b) }
-
-// sumOf returns the checksum of a part.
-func sumOf(seed uint32, header, content []byte) uint32 {
-	return checksum(checksum(seed, header[:sumAt]), content)
+func checksum(seed uint32, pieces ...[]byte) uint32 {
+	for _, b := range pieces {
+		seed = crc32.Update(seed, castagnoli, b)
+	}
+	return seed
 }

@@ -99,15 +99,14 @@ func TestValues(t *testing.T) {
 // Values that do not fit their bounds, or a section, are refused. The error stays and says where it is.
 func TestBounds(t *testing.T) {
 	for name, read := range map[string]func(*Reader){
-		"a number of 300; at most 299 is possible":        func(r *Reader) { r.Uvarint(299) },
-		"a number of 150; -1 to 149 are possible":         func(r *Reader) { r.Int(-1, 149) },
-		"a number of 300; at most 1 is possible":          func(r *Reader) { r.Bool() },
-		"not a number":                                    func(r *Reader) { r.Uvarint(300); r.Uvarint(math.MaxUint64) },
-		"the section ends in the middle of a value":       func(r *Reader) { r.Uvarint(300); r.Fixed64() },
-		"the section has more than was expected":          func(r *Reader) { r.NextSection() },
-		"there is a section more than was expected":       func(r *Reader) { r.SkipSection(); _ = r.End() },
-		"JSON that cannot be read: unexpected end":        func(r *Reader) { r.SkipSection(); r.NextSection(); r.JSON(new(int)) },
-		strings.Repeat("y", maxMessage-len("two ")) + "…": func(r *Reader) { r.Fail("two %s", strings.Repeat("y", 1000)) },
+		"a number of 300; at most 299 is possible":  func(r *Reader) { r.Uvarint(299) },
+		"a number of 150; -1 to 149 are possible":   func(r *Reader) { r.Int(-1, 149) },
+		"a number of 300; at most 1 is possible":    func(r *Reader) { r.Bool() },
+		"not a number":                              func(r *Reader) { r.Uvarint(300); r.Uvarint(math.MaxUint64) },
+		"the section ends in the middle of a value": func(r *Reader) { r.Uvarint(300); r.Fixed64() },
+		"the section has more than was expected":    func(r *Reader) { r.NextSection() },
+		"there is a section more than was expected": func(r *Reader) { r.SkipSection(); _ = r.End() },
+		"JSON that cannot be read: unexpected end":  func(r *Reader) { r.SkipSection(); r.NextSection(); r.JSON(new(int)) },
 	} {
 		r := reader(write(t, func(w *Writer) { w.Uvarint(300); w.buf = append(w.buf, 0x80) }, func(w *Writer) { w.Bytes(nil) }))
 		read(r)

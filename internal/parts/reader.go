@@ -15,14 +15,12 @@ import (
 type Reader struct {
 	in     io.Reader
 	seed   uint32
-	number uint32 // of the next part
 	part   uint32 // the number of the part that is read
+	number uint32 // of the next one
+	flags  uint32 // of the part; beginsSection until NextSection has begun its section
 	read   int64  // bytes
-	buf    []byte // the part that was read last
-	rest   []byte // of its content
-	next   []byte // the first part of the section that NextSection begins, if isNext
-	isNext bool
-	isLast bool // the last part was read
+	buf    []byte // of parts
+	rest   []byte // of the content
 	err    error
 }
 
@@ -31,13 +29,15 @@ func NewReader(in io.Reader, magic string, format uint32) *Reader {
 	r := &Reader{in: in}
 	header := make([]byte, headerLen)
 	n := r.fill(header)
-	id, sum := header[magicLen+4:headerLen-4], header[headerLen-4:]
-	r.seed = checksum(0, id)
-	if got := binary.LittleEndian.Uint32(header[magicLen:]); !strings.HasPrefix(magic, string(header[:min(n, magicLen)])) {
+	sum := binary.LittleEndian.Uint32(header[headerLen-4:])
+	r.seed = checksum(0, header[magicLen+4:headerLen-4])
+	switch got := binary.LittleEndian.Uint32(header[magicLen:]); {
+	case !strings.HasPrefix(magic, string(header[:min(n, magicLen)])):
 		r.err = fmt.Errorf("it does not begin with %q", magic)
-	} else if r.err == nil && got != format {
+	case r.err != nil:
+	case got != format:
 		r.err = fmt.Errorf("it has format %d, and this program reads format %d", got, format)
-	} else if r.err == nil && checksum(0, header[:headerLen-4]) != binary.LittleEndian.Uint32(sum) {
+	case sum != checksum(0, header[:headerLen-4]):
 		r.err = errors.New("the checksum of the header is wrong")
 	}
 	return r
@@ -47,33 +47,22 @@ func NewReader(in io.Reader, magic string, format uint32) *Reader {
 func (r *Reader) Err() error { return r.err }
 
 // Offset returns the position of the next value in the stream, in bytes.
-func (r *Reader) Offset() int64 { return r.read - int64(len(r.rest)+len(r.next)) }
+func (r *Reader) Offset() int64 { return r.read - int64(len(r.rest)) }
 
-// maxMessage bounds the text of an error in bytes, as it may repeat what the stream has.
-const maxMessage = 300
-
-// Fail makes the stream a wrong one, unless an error came before.
+// Fail makes the stream a wrong one, unless an error came before. A text from the stream is to be cut, as with %.40q.
 func (r *Reader) Fail(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
-	}
-	r.fail(errors.New(text))
-}
-
-func (r *Reader) fail(err error) {
 	if r.err == nil {
-		r.err = fmt.Errorf("after %d bytes, in part %d: %w", r.Offset(), r.part, err)
+		r.err = fmt.Errorf("after %d bytes, in part %d: %w", r.Offset(), r.part, fmt.Errorf(format, args...))
 	}
-	r.rest, r.next, r.isNext = nil, nil, false
+	r.rest = nil
 }
 
 // More reports whether the section has a further value.
 func (r *Reader) More() bool {
-	for len(r.rest) == 0 && !r.isNext && !r.isLast && r.err == nil {
+	for len(r.rest) == 0 && r.flags == 0 && r.err == nil {
 		r.readPart()
 	}
-	return len(r.rest) > 0
+	return len(r.rest) > 0 && r.flags&beginsSection == 0
 }
 
 // NextSection begins the next section, once the one before was read. It returns false if there is none.
@@ -81,8 +70,8 @@ func (r *Reader) NextSection() bool {
 	if r.More() {
 		r.Fail("the section has more than was expected")
 	}
-	begins := r.isNext && r.err == nil
-	r.rest, r.next, r.isNext = r.next, nil, false
+	begins := r.flags&beginsSection != 0 && r.err == nil
+	r.flags &^= beginsSection
 	return begins
 }
 
@@ -102,7 +91,7 @@ func (r *Reader) End() error {
 		if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 {
 			r.Fail("something follows the end")
 		} else if !errors.Is(err, io.EOF) {
-			r.fail(err)
+			r.Fail("%w", err)
 		}
 	}
 	return r.err
@@ -114,11 +103,11 @@ func (r *Reader) Uvarint(limit uint64) uint64 {
 		return 0
 	}
 	n, used := binary.Uvarint(r.rest)
-	if used <= 0 {
+	switch {
+	case used <= 0:
 		r.Fail("not a number")
 		return 0
-	}
-	if n > limit {
+	case n > limit:
 		r.Fail("a number of %d; at most %d is possible", n, limit)
 		return 0
 	}
@@ -130,10 +119,8 @@ func (r *Reader) Uvarint(limit uint64) uint64 {
 func (r *Reader) Int(low, high int) int {
 	u := r.Uvarint(math.MaxUint64)
 	n := int(u>>1) ^ -int(u&1)
-	if r.err == nil && (n < low || n > high) {
+	if n < low || n > high {
 		r.Fail("a number of %d; %d to %d are possible", n, low, high)
-	}
-	if r.err != nil {
 		return 0
 	}
 	return n
@@ -169,17 +156,14 @@ func (r *Reader) Bytes(limit int) []byte {
 // JSON reads JSON into v.
 func (r *Reader) JSON(v any) {
 	text := r.Bytes(MaxPart)
-	if r.err != nil {
-		return
-	}
 	if err := json.Unmarshal(text, v); err != nil {
-		r.Fail("JSON that cannot be read: %v", err)
+		r.Fail("JSON that cannot be read: %.200v", err)
 	}
 }
 
 // has fails unless a value of n bytes is there.
 func (r *Reader) has(n int) bool {
-	if len(r.rest) < n && (len(r.rest) > 0 || !r.More() || len(r.rest) < n) {
+	if len(r.rest) == 0 && !r.More() || len(r.rest) < n || r.flags&beginsSection != 0 {
 		r.Fail("the section ends in the middle of a value")
 		return false
 	}
@@ -194,7 +178,7 @@ func (r *Reader) readPart() {
 		return
 	}
 	flags, length := binary.LittleEndian.Uint32(header[:]), binary.LittleEndian.Uint32(header[4:])
-	if flags > allFlags || length > MaxPart || binary.LittleEndian.Uint32(header[8:]) != r.number {
+	if length > MaxPart || binary.LittleEndian.Uint32(header[8:]) != r.number {
 		r.Fail("the header of the part is damaged")
 		return
 	}
@@ -205,17 +189,12 @@ func (r *Reader) readPart() {
 	if r.fill(content); r.err != nil {
 		return
 	}
-	if sumOf(r.seed, header[:], content) != binary.LittleEndian.Uint32(header[sumAt:]) {
+	if checksum(r.seed, header[:sumAt], content) != binary.LittleEndian.Uint32(header[sumAt:]) {
 		r.Fail("the checksum of the part is wrong")
 		return
 	}
 	r.number++
-	r.isLast = flags&isLast != 0
-	if r.isNext = flags&beginsSection != 0; r.isNext {
-		r.next = content
-	} else {
-		r.rest = content
-	}
+	r.flags, r.rest = flags, content
 }
 
 // fill reads all of b, and returns how much was read.
@@ -226,7 +205,7 @@ func (r *Reader) fill(b []byte) int {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		r.Fail("it ends too early")
 	case err != nil:
-		r.fail(err)
+		r.Fail("%w", err)
 	}
 	return n
 }

@@ -15,18 +15,17 @@ type Writer struct {
 	number uint32
 	flags  uint32 // of the part in buf
 	buf    []byte // the header of the next part, which is set at the end, and its content
-	length int64  // bytes written
+	length int64  // bytes written, unless there is an error
 	err    error
 }
 
 // NewWriter begins a stream. magic has 8 bytes. Each part is one call of out.
 func NewWriter(out io.Writer, magic string, format uint32) *Writer {
-	header := append(make([]byte, 0, headerLen), magic[:magicLen]...)
-	header = binary.LittleEndian.AppendUint32(header, format)
-	id := header[len(header) : len(header)+idLen]
+	w := &Writer{out: out, buf: make([]byte, partHeader, partHeader+fullPart)}
+	id := make([]byte, idLen)
 	_, _ = rand.Read(id) // never fails
-	header = header[:len(header)+idLen]
-	w := &Writer{out: out, seed: checksum(0, id), buf: make([]byte, partHeader, partHeader+fullPart)}
+	w.seed = checksum(0, id)
+	header := append(binary.LittleEndian.AppendUint32([]byte(magic), format), id...)
 	w.write(binary.LittleEndian.AppendUint32(header, checksum(0, header)))
 	return w
 }
@@ -80,10 +79,7 @@ func (w *Writer) Fixed64(n uint64) {
 }
 
 // Text writes a length and a text.
-func (w *Writer) Text(s string) {
-	w.reserve(binary.MaxVarintLen64 + len(s))
-	w.buf = append(binary.AppendUvarint(w.buf, uint64(len(s))), s...)
-}
+func (w *Writer) Text(s string) { w.Bytes([]byte(s)) }
 
 // Bytes writes a length and bytes. A Reader lends them without a copy.
 func (w *Writer) Bytes(b []byte) {
@@ -115,17 +111,15 @@ func (w *Writer) flush() {
 	binary.LittleEndian.PutUint32(w.buf, w.flags)
 	binary.LittleEndian.PutUint32(w.buf[4:], uint32(len(w.buf)-partHeader))
 	binary.LittleEndian.PutUint32(w.buf[8:], w.number)
-	binary.LittleEndian.PutUint32(w.buf[sumAt:], sumOf(w.seed, w.buf, w.buf[partHeader:]))
+	binary.LittleEndian.PutUint32(w.buf[sumAt:], checksum(w.seed, w.buf[:sumAt], w.buf[partHeader:]))
 	w.write(w.buf)
 	w.number++
 	w.flags, w.buf = 0, w.buf[:partHeader]
 }
 
 func (w *Writer) write(b []byte) {
-	if w.err != nil {
-		return
+	if w.err == nil {
+		_, w.err = w.out.Write(b)
+		w.length += int64(len(b))
 	}
-	n, err := w.out.Write(b)
-	w.length += int64(n)
-	w.err = err
 }
