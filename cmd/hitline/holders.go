@@ -46,8 +46,8 @@ func newHoldersCmd() *cobra.Command {
 		Short: "Ask which engines have most of a prompt",
 		Long: `holders asks a server that follows the KV events of engines which of them have
 most of a prompt. It prints a line for each that has a prefix, the longest
-first: the tokens of the prefix in all its tiers together, those of the prefix
-in each tier alone, and those that each of its data-parallel ranks has.
+first: the tokens of the prefix in all its media together, those of the prefix
+in each medium alone, and those that each of its data-parallel ranks has.
 
 The address is router.listen in the server's configuration, not listen: the
 question is asked over HTTP.
@@ -160,7 +160,7 @@ type engineHeld struct {
 	name    string
 	longest int64
 	ranks   map[int]int64
-	tiers   map[string]int64
+	media   map[string]int64
 }
 
 // parseHolders reads an answer. It fails with client.ErrReply.
@@ -192,7 +192,7 @@ func (a *holdersAnswer) addEngines(text []byte) error {
 		return err
 	}
 	for name, fields := range engines {
-		e := engineHeld{name: name, tiers: map[string]int64{}}
+		e := engineHeld{name: name, media: map[string]int64{}}
 		for field, value := range fields {
 			var err error
 			switch field {
@@ -203,7 +203,7 @@ func (a *holdersAnswer) addEngines(text []byte) error {
 			default:
 				var tokens int64
 				err = json.Unmarshal(value, &tokens)
-				e.tiers[field] = tokens
+				e.media[field] = tokens
 			}
 			if err != nil {
 				return err
@@ -214,27 +214,27 @@ func (a *holdersAnswer) addEngines(text []byte) error {
 	return nil
 }
 
-// commonTiers are those that engines name, from the nearest; other tiers follow them by name.
-var commonTiers = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
+// commonMedia are those that engines name, from the nearest; other media follow them by name.
+var commonMedia = []string{"GPU", "CPU", "CPU_PINNED", "DISK", "STORAGE", "EXTERNAL"}
 
-// tiers returns the tiers in which an engine has blocks, in the order of the columns: predictions are the last.
-func (a holdersAnswer) tiers() []string {
+// media returns the media in which an engine has blocks, in the order of the columns: predictions are the last.
+func (a holdersAnswer) media() []string {
 	seen := map[string]bool{}
 	for _, e := range a.engines {
-		for tier, tokens := range e.tiers {
+		for medium, tokens := range e.media {
 			if tokens > 0 {
-				seen[tier] = true
+				seen[medium] = true
 			}
 		}
 	}
-	position := func(tier string) int {
-		if tier == fleet.Predicted {
-			return len(commonTiers) + 1
+	position := func(medium string) int {
+		if medium == fleet.Predicted {
+			return len(commonMedia) + 1
 		}
-		if i := slices.Index(commonTiers, tier); i >= 0 {
+		if i := slices.Index(commonMedia, medium); i >= 0 {
 			return i
 		}
-		return len(commonTiers)
+		return len(commonMedia)
 	}
 	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
 		return cmp.Or(cmp.Compare(position(a), position(b)), strings.Compare(a, b))
@@ -258,16 +258,16 @@ func (a holdersAnswer) String() string {
 // writeTable writes a line for each engine.
 func (a holdersAnswer) writeTable(b *strings.Builder) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	tiers := a.tiers()
+	media := a.media()
 	fmt.Fprint(w, "engine\ttokens")
-	for _, tier := range tiers {
-		fmt.Fprintf(w, "\t%s", cli.Printable(tier))
+	for _, medium := range media {
+		fmt.Fprintf(w, "\t%s", cli.Printable(medium))
 	}
 	fmt.Fprintln(w, "\tranks")
 	for _, e := range a.engines {
 		fmt.Fprintf(w, "%s\t%d", cli.Printable(e.name), e.longest)
-		for _, tier := range tiers {
-			fmt.Fprintf(w, "\t%d", e.tiers[tier])
+		for _, medium := range media {
+			fmt.Fprintf(w, "\t%d", e.media[medium])
 		}
 		var ranks []string
 		for _, rank := range slices.Sorted(maps.Keys(e.ranks)) {

@@ -169,10 +169,10 @@ class Holders:
         self.found.lookups += 1
         engines = reply.get("default", {})
         for name, one in engines.items():
-            # A block that is in the store only is in no tier of an engine.
+            # A block that is in the store only is in no medium of an engine.
             tokens = one["longest_matched"]
             if one["GPU"] != tokens or one["CPU"] or one["DISK"] or set(one["DP"].values()) != {tokens}:
-                self.found.problem("tiers", f"engine {name}: {one}")
+                self.found.problem("media", f"engine {name}: {one}")
         return {name: engines.get(name, {}).get("longest_matched", 0) for name in ENGINES}, reply
 
     def by_hash(self, hashes, short=False, **fields):

@@ -46,8 +46,8 @@ class Holder(NamedTuple):
     """What one engine has of a prompt."""
 
     engine: str
-    tokens: int  # leading tokens that it has, in all tiers together
-    tiers: dict[str, int]  # those that one tier alone has: GPU, CPU, DISK and so on; predicted
+    tokens: int  # leading tokens that it has, in all media together
+    media: dict[str, int]  # those that one medium alone has: GPU, CPU, DISK and so on; predicted
     ranks: dict[int, int]  # those that each of its data-parallel ranks has
 
 
@@ -280,9 +280,9 @@ def _decode(answer: bytes) -> Holders:
         for engines in document.values():  # one: the tenant's
             for engine, fields in engines.items():
                 tokens, ranks = int(fields.pop("longest_matched")), fields.pop("DP")
-                tiers = {tier: int(count) for tier, count in fields.items()}
+                media = {medium: int(count) for medium, count in fields.items()}
                 by_rank = {int(rank): int(count) for rank, count in ranks.items()}
-                holders.append(Holder(engine, tokens, tiers, by_rank))
+                holders.append(Holder(engine, tokens, media, by_rank))
         return Holders(tuple(holders), None if loadable is None else int(loadable))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadReply(f"holders: {error!r} in the answer") from error

@@ -216,8 +216,8 @@ class AgainstTheServer(unittest.TestCase):
                 "/predict",
                 json.dumps({"instance_id": "i", "dp_rank": 1, "seq_hashes": [b.hex() for b in blocks[:2]]}).encode(),
             )
-            tiers = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
-            want = Holders((Holder("i", 32, tiers, {1: 32}),), None)
+            media = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
+            want = Holders((Holder("i", 32, media, {1: 32}),), None)
             self.assertEqual(client.holders(blocks), want)
             self.assertEqual(client.holders([block[-8:] for block in blocks], model="m"), want)
             self.assertEqual(client.holders(token_ids=range(64)), Holders((), None))
