@@ -267,11 +267,11 @@ func (s *Service) dropUnused(m *model) {
 // ModelStatus is the state of a model.
 type ModelStatus struct {
 	ModelKey
-	BlockSize  int // 0: not known yet
-	Configured bool
-	Pool       *string // whose store Loadable asks, nil if there is none
+	BlockSize  int     `json:"block_size"` // 0: not known yet
+	Configured bool    `json:"configured"`
+	Pool       *string `json:"pool,omitzero"` // whose store Loadable asks, nil if there is none
 	fleet.Stats
-	Holders []fleet.Status
+	Holders []fleet.Status `json:"holders"`
 }
 
 // NumStale returns the number of holders that count for nothing but what is predicted.

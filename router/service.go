@@ -36,8 +36,8 @@ const DefaultTenant = "default"
 
 // ModelKey names a model: its blocks are compared with those of no other.
 type ModelKey struct {
-	Tenant string // "" is DefaultTenant
-	Name   string // in a query "" is the only model of the tenant
+	Tenant string `json:"tenant_id"` // "" is DefaultTenant
+	Name   string `json:"model"`     // in a query "" is the only model of the tenant
 }
 
 // withDefaults returns the key with its tenant.

@@ -93,8 +93,8 @@ func (f *Fleet) BlockSize() int { return f.cfg.BlockSize }
 // Status is the state of one holder.
 type Status struct {
 	ID
-	Stale  bool
-	Blocks int // entries in all groups and tiers, and predicted ones
+	Stale  bool `json:"stale"`
+	Blocks int  `json:"blocks"` // entries in all groups and tiers, and predicted ones
 }
 
 // Holders returns the state of all holders, by Engine and Rank. The caller owns the result.
@@ -111,12 +111,12 @@ func (f *Fleet) Holders() []Status {
 
 // Stats says how much a Fleet holds.
 type Stats struct {
-	Holders  int
-	Blocks   int64 // different block hashes: a hash in several groups is one
-	Entries  int64 // blocks of each holder, group and tier, and predicted ones
-	Sets     int   // different sets of holders
-	Bytes    int64 // of memory
-	MaxBytes int64
+	Holders  int   `json:"-"`
+	Blocks   int64 `json:"blocks"`      // different block hashes: a hash in several groups is one
+	Entries  int64 `json:"entries"`     // blocks of each holder, group and tier, and predicted ones
+	Sets     int   `json:"holder_sets"` // different sets of holders
+	Bytes    int64 `json:"bytes"`       // of memory
+	MaxBytes int64 `json:"max_bytes"`
 }
 
 // Stats returns how much the fleet holds.

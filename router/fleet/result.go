@@ -3,8 +3,8 @@ package fleet
 // ID names a holder: an engine, which is what a router sends requests to, and one of its
 // data-parallel ranks.
 type ID struct {
-	Engine string
-	Rank   int
+	Engine string `json:"instance_id"`
+	Rank   int    `json:"dp_rank"`
 }
 
 // Predicted is the medium of predicted blocks in a Result.

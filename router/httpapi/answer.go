@@ -1,18 +1,16 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/coordinator"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
@@ -21,203 +19,136 @@ import (
 // loadableKey is beside the tenant's name in an answer, so no tenant is asked about that has this name.
 const loadableKey = "loadable_tokens"
 
-// json makes the reply.
-func (c *call) json(reply any) error {
-	return json.NewEncoder(&c.reply).Encode(reply)
-}
-
 // checkModel refuses models that the sender may not ask about: for the sender they do not exist.
-func (c *call) checkModel() error {
-	pool, err := c.cfg.Service.PoolName(c.body.key())
-	switch {
-	case c.access.Pools == nil:
+func (c *call) checkModel(key router.ModelKey) error {
+	if c.access.Pools == nil {
 		return nil // the request fails if there is no such model
-	case err != nil || !c.access.mayUse(pool):
+	}
+	if pool, err := c.cfg.Service.PoolName(key); err != nil || !c.access.mayUse(pool) {
 		return refuse(http.StatusNotFound, "no_model", "there is no such model for %q", c.access.Name)
 	}
 	return nil
 }
 
-// serviceQuery returns the query that a body asks.
-func (r *request) serviceQuery(q *router.Query) {
-	*q = router.Query{
-		ModelKey: r.key(), Engine: r.instance, BlockSize: int(r.blockSize), Hashes: coordinator.NewHashes(r.hashes, r.hashLen),
-		Tokens: r.tokens, Loadable: r.loadable, NumTokens: r.numTokens,
-	}
-	if r.lora != "" || r.salt != "" {
-		q.Keys = &blockhash.ExtraKeys{Salt: r.salt}
-	}
-	if r.lora != "" {
-		q.Keys.LoRA = &blockhash.LoRA{Name: r.lora, Path: r.loraPath}
-	}
-}
-
-// checkPrompt refuses a body without tokens or hashes, or with both, and an adapter without its name: the hashes would be
-// those of the base model.
-func (r *request) checkPrompt(fields fieldSet) error {
-	if r.loraPath != "" && r.lora == "" {
-		return fmt.Errorf("%w lora_name: it is missing beside lora_path", errField)
-	}
-	switch r.seen & (fieldTokens | fieldHashes) {
-	case fieldTokens | fieldHashes:
-		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)
-	case 0:
-		name := "token_ids"
-		if fields&fieldTokens == 0 {
-			name = "seq_hashes"
-		}
-		return fmt.Errorf("%w %s: it is missing", errField, name)
-	}
-	return nil
-}
-
-// answers pools the answers of requests.
-var answers = sync.Pool{New: func() any { return new(router.Answer) }}
-
 // query answers /query and /query_by_hash.
 func (c *call) query() error {
-	r := c.body
-	if err := r.checkPrompt(c.endpoint.fields); err != nil {
-		return err
-	}
-	if r.tenant == loadableKey {
-		return fmt.Errorf("%w tenant_id: no tenant has this name", errField)
-	}
-	if r.loadable && c.access.Permissions&access.Lookup == 0 {
+	q := c.prompt.query()
+	if q.Loadable && c.access.Permissions&access.Lookup == 0 {
 		return c.forbidden("loadable needs the permission %s, too", access.Lookup)
 	}
-	if err := c.checkModel(); err != nil {
+	if err := c.checkModel(q.ModelKey); err != nil {
 		return err
 	}
-	a := answers.Get().(*router.Answer)
+	a := answers.Get().(*answer)
 	defer answers.Put(a)
-	var q router.Query
-	r.serviceQuery(&q)
-	if err := c.cfg.Service.Query(c.ctx, &q, a); err != nil {
+	if err := c.cfg.Service.Query(c.ctx, &q, &a.Answer); err != nil {
 		return err
 	}
-	c.reply.Write(appendAnswer(nil, cmp.Or(r.tenant, router.DefaultTenant), a))
-	return nil
-}
-
-// fixedMedia are in every answer about an instance.
-var fixedMedia = [...]string{"GPU", "CPU", "DISK"}
-
-// instanceAnswer is what the ranks of one instance have, in tokens.
-type instanceAnswer struct {
-	name    string
-	longest int64
-	fixed   [len(fixedMedia)]int64
-	others  map[string]int64 // further media, nil if there are none
-	ranks   []fleet.Prefix
-}
-
-// byInstance joins the ranks of each instance, in the order of the answer. For each medium the longest prefix of
-// a rank counts: a request is served by one.
-func byInstance(a *router.Answer) []*instanceAnswer {
-	var list []*instanceAnswer
-	index := make(map[string]*instanceAnswer, len(a.Holders))
-	for _, p := range a.Holders {
-		i := index[p.Engine]
-		if i == nil {
-			i = &instanceAnswer{name: p.Engine}
-			index[p.Engine] = i
-			list = append(list, i)
-		}
-		i.longest = max(i.longest, p.Tokens)
-		i.ranks = append(i.ranks, p)
-		for _, m := range p.Media {
-			i.add(m)
-		}
-	}
-	return list
-}
-
-// add counts what a rank has in one medium. Engines write the fixed ones in either case.
-func (i *instanceAnswer) add(m fleet.MediumPrefix) {
-	for n, name := range fixedMedia {
-		if strings.EqualFold(name, m.Medium) {
-			i.fixed[n] = max(i.fixed[n], m.Tokens)
-			return
-		}
-	}
-	if m.Medium == "DP" || m.Medium == "longest_matched" {
-		return // these keys are taken, and no engine has such a medium
-	}
-	if i.others == nil {
-		i.others = map[string]int64{}
-	}
-	i.others[m.Medium] = max(i.others[m.Medium], m.Tokens)
-}
-
-// appendAnswer appends {tenant: {instance: {…}}, "loadable_tokens": …}.
-func appendAnswer(b []byte, tenant string, a *router.Answer) []byte {
-	b = append(b, '{')
-	b = append(appendText(b, tenant), ":{"...)
-	for n, i := range byInstance(a) {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendText(b, i.name), ':')
-		b = i.append(b)
-	}
-	b = append(b, '}')
-	if a.LoadableTokens >= 0 {
-		b = append(b, `,"`+loadableKey+`":`...)
-		b = strconv.AppendInt(b, a.LoadableTokens, 10)
-	}
-	return append(b, "}\n"...)
-}
-
-// append appends {"longest_matched": …, "GPU": …, "DP": {…}, …}.
-func (i *instanceAnswer) append(b []byte) []byte {
-	b = strconv.AppendInt(append(b, `{"longest_matched":`...), i.longest, 10)
-	for n, name := range fixedMedia {
-		b = append(append(append(b, `,"`...), name...), `":`...)
-		b = strconv.AppendInt(b, i.fixed[n], 10)
-	}
-	b = append(b, `,"DP":{`...)
-	slices.SortFunc(i.ranks, func(a, b fleet.Prefix) int { return cmp.Compare(a.Rank, b.Rank) })
-	for n, p := range i.ranks {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = append(strconv.AppendInt(append(b, '"'), int64(p.Rank), 10), `":`...)
-		b = strconv.AppendInt(b, p.Tokens, 10)
-	}
-	b = append(b, '}')
-	for _, medium := range slices.Sorted(maps.Keys(i.others)) {
-		b = append(appendText(append(b, ','), medium), ':')
-		b = strconv.AppendInt(b, i.others[medium], 10)
-	}
-	return append(b, '}')
-}
-
-// appendText appends a text in JSON.
-func appendText(b []byte, text string) []byte {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		panic(err) // texts can always be written
-	}
-	return append(b, quoted...)
+	return a.write(&c.reply, q.Tenant)
 }
 
 // predict answers /predict.
 func (c *call) predict() error {
-	r := c.body
-	if err := r.checkPrompt(fieldsOfPredict); err != nil {
+	q := c.prompt.query()
+	if err := c.checkModel(q.ModelKey); err != nil {
 		return err
 	}
-	if err := r.need(fieldInstance, "instance_id", r.instance); err != nil {
+	if err := c.cfg.Service.Predict(q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
 		return err
 	}
-	if err := c.checkModel(); err != nil {
-		return err
+	return c.json(changed{Status: "predicted", Engine: q.Engine})
+}
+
+// answer is the answer to a query, and what writing it takes.
+type answer struct {
+	router.Answer
+	engines []engineAnswer
+	index   map[string]int // of engines, by name
+	encoder jsontext.Encoder
+	err     error // the first of the encoder
+}
+
+// answers are those that are not used.
+var answers = sync.Pool{New: func() any { return &answer{index: map[string]int{}} }}
+
+// engineAnswer is what the ranks of one engine have, in tokens.
+type engineAnswer struct {
+	longest int64
+	media   []fleet.MediumPrefix // the fixed ones first
+	ranks   []fleet.Prefix
+}
+
+// fixedMedia are in every answer about an engine.
+var fixedMedia = []fleet.MediumPrefix{{Medium: "GPU"}, {Medium: "CPU"}, {Medium: "DISK"}}
+
+// byEngine joins the ranks of each engine, in the order of the answer.
+func (a *answer) byEngine() {
+	clear(a.index)
+	a.engines = a.engines[:0]
+	for _, p := range a.Holders {
+		n, ok := a.index[p.Engine]
+		if !ok {
+			n = len(a.engines)
+			a.index[p.Engine] = n
+			a.engines = append(a.engines, engineAnswer{media: slices.Clone(fixedMedia)})
+		}
+		e := &a.engines[n]
+		e.longest = max(e.longest, p.Tokens)
+		e.ranks = append(e.ranks, p)
+		for _, m := range p.Media {
+			e.add(m)
+		}
 	}
-	var q router.Query
-	r.serviceQuery(&q)
-	if err := c.cfg.Service.Predict(r.key(), fleet.ID{Engine: r.instance, Rank: int(r.rank)}, &q); err != nil {
-		return err
+}
+
+// add counts what a rank has in one medium, whose name engines write in either case. The longest prefix of a rank counts:
+// a request is served by one.
+func (e *engineAnswer) add(m fleet.MediumPrefix) {
+	n := slices.IndexFunc(e.media, func(known fleet.MediumPrefix) bool { return strings.EqualFold(known.Medium, m.Medium) })
+	switch {
+	case n >= 0:
+		e.media[n].Tokens = max(e.media[n].Tokens, m.Tokens)
+	case m.Medium != "DP" && m.Medium != "longest_matched": // these keys are taken, and no engine has such a medium
+		e.media = append(e.media, m)
 	}
-	return c.json(changed{Status: "predicted", Instance: r.instance})
+}
+
+// write writes {tenant: {engine: {…}}, "loadable_tokens": …}.
+func (a *answer) write(out *bytes.Buffer, tenant string) error {
+	a.byEngine()
+	a.err = nil
+	a.encoder.Reset(out, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // media are what engines say
+	a.put(jsontext.BeginObject, jsontext.String(tenant), jsontext.BeginObject)
+	for n := range a.engines {
+		a.putEngine(&a.engines[n])
+	}
+	a.put(jsontext.EndObject)
+	if a.LoadableTokens >= 0 {
+		a.put(jsontext.String(loadableKey), jsontext.Int(a.LoadableTokens))
+	}
+	a.put(jsontext.EndObject)
+	return a.err
+}
+
+// putEngine writes engine: {"longest_matched": …, "GPU": …, "DP": {…}, …}.
+func (a *answer) putEngine(e *engineAnswer) {
+	a.put(jsontext.String(e.ranks[0].Engine), jsontext.BeginObject, jsontext.String("longest_matched"), jsontext.Int(e.longest))
+	for _, m := range e.media {
+		a.put(jsontext.String(m.Medium), jsontext.Int(m.Tokens))
+	}
+	a.put(jsontext.String("DP"), jsontext.BeginObject)
+	slices.SortFunc(e.ranks, func(a, b fleet.Prefix) int { return cmp.Compare(a.Rank, b.Rank) })
+	for _, p := range e.ranks {
+		a.put(jsontext.String(strconv.Itoa(p.Rank)), jsontext.Int(p.Tokens))
+	}
+	a.put(jsontext.EndObject, jsontext.EndObject)
+}
+
+// put writes tokens.
+func (a *answer) put(tokens ...jsontext.Token) {
+	for _, t := range tokens {
+		if a.err == nil {
+			a.err = a.encoder.WriteToken(t)
+		}
+	}
 }

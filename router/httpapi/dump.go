@@ -13,22 +13,17 @@ const (
 	maxDumpTime      = 10 * time.Minute
 )
 
-// serveDump answers GET /dump. The dump is sent as it is made.
-func (h *Handler) serveDump(w http.ResponseWriter, c *call) {
+// sendDump answers GET /dump. The dump is sent as it is made. It returns an error if nothing was sent.
+func (h *Handler) sendDump(w http.ResponseWriter, c *call) error {
 	ctx, cancel := context.WithTimeout(c.http.Context(), maxDumpTime)
 	defer cancel()
 	out := &dumpWriter{ctx: ctx, w: w}
-	err := h.admit(w, c)
-	if err == nil {
-		err = h.cfg.Service.WriteDump(ctx, out)
-	}
-	switch {
-	case err == nil:
-	case !out.begun:
-		h.writeError(w, err)
-	default:
+	err := h.cfg.Service.WriteDump(ctx, out)
+	if err != nil && out.begun {
 		h.log.Warn("a dump was not sent to its end", "to", c.http.RemoteAddr, "error", err.Error())
+		return nil
 	}
+	return err
 }
 
 // dumpWriter writes the body of a reply, with a deadline for each piece.

@@ -1,12 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/hitline/hitline/blockhash"
@@ -19,43 +18,30 @@ import (
 // refusal is the reply to a request that is refused.
 type refusal struct {
 	status  int
-	code    string // for programs; openapi.yaml lists them
-	message string // for people
+	Code    string `json:"code"`    // for programs; openapi.yaml lists them
+	Message string `json:"message"` // for people
 }
-
-// errRefused is wrapped by refusals.
-var errRefused = errors.New("httpapi: refused")
 
 // Error implements error.
-func (r *refusal) Error() string { return r.message }
-
-// Unwrap makes a refusal an errRefused.
-func (r *refusal) Unwrap() error { return errRefused }
-
-func refuse(status int, code, format string, args ...any) error {
-	return &refusal{status, code, fmt.Sprintf(format, args...)}
-}
+func (r *refusal) Error() string { return r.Message }
 
 // maxMessage bounds a message in bytes, as it may repeat what the request has.
 const maxMessage = 500
 
+// refuse returns a refusal.
+func refuse(status int, code, format string, args ...any) *refusal {
+	text := fmt.Sprintf(format, args...)
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
+	}
+	return &refusal{status, code, text}
+}
+
 // body returns the JSON of the reply.
 func (r *refusal) body() []byte {
-	var reply struct {
-		Error struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	reply.Error.Code, reply.Error.Message = r.code, r.message
-	if len(r.message) > maxMessage {
-		reply.Error.Message = strings.ToValidUTF8(r.message[:maxMessage], "") + "…"
-	}
-	text, err := json.Marshal(&reply)
-	if err != nil {
-		panic(err) // texts can always be written
-	}
-	return append(text, '\n')
+	var out bytes.Buffer
+	_ = writeJSON(&out, map[string]*refusal{"error": r}) // texts can always be written
+	return out.Bytes()
 }
 
 // refusals has the status and code of each error, the first that matches.
@@ -97,25 +83,15 @@ var refusals = []struct {
 	{events.ErrFull, http.StatusServiceUnavailable, "full"}, // fleet.ErrFull too
 }
 
-// isKnown reports whether refusalOf has a reply for an error.
-func isKnown(err error) bool { return refusalOf(err).code != "unanswerable" }
-
 // refusalOf returns the reply for an error.
 func refusalOf(err error) *refusal {
-	var r *refusal
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &r):
+	if r, ok := errors.AsType[*refusal](err); ok {
 		return r
-	case errors.As(err, &large):
-		return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body has more than %d bytes", large.Limit)}
-	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection, whose addresses its text has
-		return &refusal{http.StatusRequestTimeout, "slow_body", "the body did not arrive in time"}
 	}
 	for _, known := range refusals {
 		if errors.Is(err, known.err) {
-			return &refusal{known.status, known.code, err.Error()}
+			return refuse(known.status, known.code, "%v", err)
 		}
 	}
-	return &refusal{http.StatusUnprocessableEntity, "unanswerable", err.Error()}
+	return refuse(http.StatusUnprocessableEntity, "unanswerable", "%v", err)
 }

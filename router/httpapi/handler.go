@@ -7,13 +7,17 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"mime"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
@@ -27,87 +31,98 @@ var OpenAPI []byte
 // Handler is the HTTP API of a router.Service. It is an http.Handler, safe for concurrent use, and a prometheus.Collector of
 // its requests.
 type Handler struct {
+	metrics
 	cfg      Config
 	log      *slog.Logger
+	paths    map[string]http.Handler
+	other    http.Handler
 	requests chan struct{} // one element for each request that is read or answered
 	arrivals arrivals
 	refusals loglimit.Limit // of the log
-	metrics  metrics
 }
 
 // New returns the handler. The caller bounds connections, and the time in which headers arrive, as http.Server does. The
 // handler bounds bodies and replies.
 func New(cfg Config) *Handler {
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Handler{
-		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(), metrics: newMetrics(),
+	h := &Handler{
+		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
+		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(),
 	}
+	serve := func(path string, e *endpoint) http.Handler {
+		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, endpoint: e}) })
+	}
+	for i := range endpoints {
+		h.paths[endpoints[i].path] = serve(endpoints[i].path, &endpoints[i])
+	}
+	h.other = serve(otherPath, nil)
+	return h
 }
 
 // endpoint is a path and what answers it.
 type endpoint struct {
 	path, method string
 	needs        access.Permissions
-	admin        bool     // an administrator alone
-	fields       fieldSet // of the body of a POST
-	answer       func(*call) error
+	admin        bool                         // an administrator alone
+	read         func(*call, io.Reader) error // reads the body of a POST
+	answer       func(*call) error            // nil: see sendDump
 }
 
 var endpoints = [...]endpoint{
-	{path: "/query", method: http.MethodPost, needs: access.Holders, fields: fieldsOfQuery, answer: (*call).query},
-	{path: "/query_by_hash", method: http.MethodPost, needs: access.Holders, fields: fieldsOfQueryByHash, answer: (*call).query},
-	{path: "/predict", method: http.MethodPost, needs: access.Store, fields: fieldsOfPredict, answer: (*call).predict},
-	{path: "/register", method: http.MethodPost, admin: true, fields: fieldsOfRegister, answer: (*call).register},
-	{path: "/unregister", method: http.MethodPost, admin: true, fields: fieldsOfUnregister, answer: (*call).unregister},
-	{path: "/services", method: http.MethodGet, needs: access.Holders, answer: (*call).services},
-	{path: "/health", method: http.MethodGet, answer: (*call).health},
-	{path: "/ready", method: http.MethodGet, answer: (*call).ready},
-	{path: "/dump", method: http.MethodGet, admin: true, answer: nil},
-	{path: "/openapi.yaml", method: http.MethodGet, answer: (*call).openapi},
-}
-
-// find returns the endpoint of a path, nil if there is none.
-func find(path string) *endpoint {
-	for i := range endpoints {
-		if endpoints[i].path == path {
-			return &endpoints[i]
-		}
-	}
-	return nil
+	{"/query", http.MethodPost, access.Holders, false, (*call).readPrompt, (*call).query},
+	{"/query_by_hash", http.MethodPost, access.Holders, false, (*call).readPrompt, (*call).query},
+	{"/predict", http.MethodPost, access.Store, false, (*call).readPrompt, (*call).predict},
+	{"/register", http.MethodPost, 0, true, (*call).readRegistration, (*call).register},
+	{"/unregister", http.MethodPost, 0, true, (*call).readRegistration, (*call).unregister},
+	{"/services", http.MethodGet, access.Holders, false, nil, (*call).services},
+	{"/health", http.MethodGet, 0, false, nil, (*call).health},
+	{"/ready", http.MethodGet, 0, false, nil, (*call).ready},
+	{"/dump", http.MethodGet, 0, true, nil, nil},
+	{"/openapi.yaml", http.MethodGet, 0, false, nil, (*call).openapi},
 }
 
 // call is one request and its reply.
 type call struct {
 	*Handler
-	ctx      context.Context
-	http     *http.Request
-	endpoint *endpoint
-	access   Access
-	body     *request
-	kind     string // Content-Type; "": JSON
-	reply    bytes.Buffer
+	ctx          context.Context
+	http         *http.Request
+	endpoint     *endpoint // nil: there is no such path
+	access       Access
+	prompt       *prompt // the body of a POST, or
+	registration registration
+	kind         string // Content-Type; "": JSON
+	reply        bytes.Buffer
 }
 
-// ServeHTTP answers one request. Whatever it answers, but a dump, is in memory before it is sent.
+// ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{Handler: h, http: r, endpoint: find(r.URL.Path)}
-	counted := &statusWriter{ResponseWriter: w}
-	begun := time.Now()
-	defer func() { h.metrics.observe(c.endpoint, counted.status, begun) }() // also after a panic
-	defer h.recovered(counted, r)
+	if handler, ok := h.paths[r.URL.Path]; ok {
+		handler.ServeHTTP(w, r)
+		return
+	}
+	h.other.ServeHTTP(w, r)
+}
+
+// serve answers one request. Whatever it answers, but a dump, is in memory before it is sent.
+func (h *Handler) serve(w http.ResponseWriter, c *call) {
+	defer h.recovered(w, c.http)
 	httpguard.SetHeaders(w.Header())
-	h.limitBody(counted, r)
-	if c.endpoint != nil && c.endpoint.answer == nil {
-		h.serveDump(counted, c)
+	h.limitBody(w, c.http)
+	err := h.admit(w, c)
+	switch {
+	case err != nil:
+	case c.endpoint.answer == nil:
+		if err = h.sendDump(w, c); err == nil {
+			return
+		}
+	default:
+		err = h.answer(w, c)
+	}
+	if err != nil {
+		h.writeError(w, err)
 		return
 	}
-	if err := h.answer(counted, c); err != nil {
-		h.writeError(counted, err)
-		return
-	}
-	w.Header().Set("Content-Type", cmp.Or(c.kind, "application/json"))
-	h.write(counted, http.StatusOK, c.reply.Bytes())
+	h.write(w, http.StatusOK, cmp.Or(c.kind, "application/json"), c.reply.Bytes())
 }
 
 // recovered answers with status 500 after a panic, which is a bug of ours. It ends no other request.
@@ -122,11 +137,8 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer checks what the sender may do, reads the body and computes the reply.
+// answer reads the body and computes the reply.
 func (h *Handler) answer(w http.ResponseWriter, c *call) error {
-	if err := h.admit(w, c); err != nil {
-		return err
-	}
 	e := c.endpoint
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
 		if !h.takePlace() {
@@ -134,10 +146,10 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		}
 		defer func() { <-h.requests }()
 	}
-	if e.method == http.MethodPost {
-		c.body = newRequest(&h.cfg.Limits)
-		defer c.body.release()
-		if err := h.readBody(w, c, e.fields); err != nil {
+	if e.read != nil {
+		c.prompt = newPrompt(&h.cfg.Limits)
+		defer c.prompt.release()
+		if err := h.readBody(w, c); err != nil {
 			return err
 		}
 	}
@@ -168,7 +180,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if err := h.authorize(c); err != nil {
 		return err
 	}
-	if e.method == http.MethodPost {
+	if e.read != nil {
 		return checkMediaType(r.Header)
 	}
 	return nil
@@ -220,18 +232,25 @@ func checkMediaType(header http.Header) error {
 }
 
 // readBody reads the body of a request within BodyTimeout.
-func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) error {
+func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
 	limit := h.cfg.Limits.MaxBody
-	if c.http.ContentLength > limit {
+	if c.endpoint.admin {
+		limit = min(limit, maxRegistration)
+	}
+	large := func() error {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
-	arrival := h.arrivals.begin(w)
-	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
-	if !h.arrivals.end(arrival) && err == nil {
-		err = os.ErrDeadlineExceeded // the deadline that ended it ends the connection, too
+	if c.http.ContentLength > limit {
+		return large()
 	}
-	if err != nil && !isKnown(err) {
-		return refuse(http.StatusBadRequest, "bad_json", "the body cannot be read: %v", err) // such as a chunk of another length
+	arrival := h.arrivals.begin(w)
+	err := c.endpoint.read(c, http.MaxBytesReader(w, c.http.Body, limit))
+	inTime := h.arrivals.end(arrival)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return large()
+	}
+	if !inTime || errors.Is(err, os.ErrDeadlineExceeded) { // whose text has addresses; it ends the connection, too
+		return refuse(http.StatusRequestTimeout, "slow_body", "the body did not arrive in time")
 	}
 	return err
 }
@@ -245,10 +264,20 @@ func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// json makes the reply.
+func (c *call) json(reply any) error { return writeJSON(&c.reply, reply) }
+
+// writeJSON writes a value on a line. Texts that are no UTF-8 are mended.
+func writeJSON(out *bytes.Buffer, value any) error {
+	defer out.WriteByte('\n')
+	return json.MarshalWrite(out, value, jsontext.AllowInvalidUTF8(true))
+}
+
 // write sends a reply within ReplyTimeout. The client may be gone, which is no error.
-func (h *Handler) write(w http.ResponseWriter, status int, body []byte) {
+func (h *Handler) write(w http.ResponseWriter, status int, kind string, body []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.Limits.ReplyTimeout))
-	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
@@ -264,9 +293,5 @@ func (h *Handler) writeError(w http.ResponseWriter, err error) {
 	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
 		w.Header().Set("Connection", "close") // the rest of the body is not read
 	}
-	if refused.status == http.StatusInternalServerError && !errors.Is(err, errRefused) {
-		h.log.Error("a request failed", "error", err.Error())
-	}
-	w.Header().Set("Content-Type", "application/json")
-	h.write(w, refused.status, refused.body())
+	h.write(w, refused.status, "application/json", refused.body())
 }

@@ -1,12 +1,10 @@
 package httpapi
 
 import (
-	"cmp"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // otherPath is the label of paths that are not served, so that clients make no metrics.
@@ -31,40 +29,19 @@ func newMetrics() metrics {
 }
 
 // Describe implements prometheus.Collector.
-func (h *Handler) Describe(out chan<- *prometheus.Desc) {
-	h.metrics.requests.Describe(out)
-	h.metrics.duration.Describe(out)
+func (m *metrics) Describe(out chan<- *prometheus.Desc) {
+	m.requests.Describe(out)
+	m.duration.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
-func (h *Handler) Collect(out chan<- prometheus.Metric) {
-	h.metrics.requests.Collect(out)
-	h.metrics.duration.Collect(out)
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	m.requests.Collect(out)
+	m.duration.Collect(out)
 }
 
-// observe counts a request that has been answered. e is nil for a path that is not served.
-func (m *metrics) observe(e *endpoint, status int, begun time.Time) {
-	path := otherPath
-	if e != nil {
-		path = e.path
-	}
-	m.requests.WithLabelValues(path, strconv.Itoa(cmp.Or(status, http.StatusOK))).Inc()
-	m.duration.WithLabelValues(path).Observe(time.Since(begun).Seconds())
+// count returns a handler whose requests are counted with a path.
+func (m *metrics) count(path string, handler http.HandlerFunc) http.Handler {
+	label := prometheus.Labels{"path": path}
+	return promhttp.InstrumentHandlerDuration(m.duration.MustCurryWith(label), promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(label), handler))
 }
-
-// statusWriter remembers the status of a reply.
-type statusWriter struct {
-	http.ResponseWriter
-	status int // 0: none was set, which is 200
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -258,28 +258,20 @@ func (f *testAPI) wrong() map[string]func(*exchange) {
 
 // wrongBodies has for an operation and an error code the body that provokes it.
 func (f *testAPI) wrongBodies() map[string]string {
-	full, short := hexOf(chain(20)), `[1, 2, 3]`
-	sixteen := `[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]`
+	hashes := hexOf(chain(20))
 	register := func(fields string) string { return `{"modelname": "llama", "instance_id": "new", ` + fields + `}` }
 	endpoint := `"endpoint": "tcp://127.0.0.1:1"` // where nobody listens, either
 	return map[string]string{
 		"/query bad_field":        `{"model": "llama"}`,
 		"/query bad_tokens":       `{"model": "llama", "token_ids": [1, -1]}`,
+		"/query bad_hashes":       `{"model": "llama", "seq_hashes": [1, 2, 3], "loadable": true}`,
 		"/query no_model":         `{"model": "qwen", "token_ids": [1]}`,
 		"/query no_hashing":       `{"model": "plain", "token_ids": [1]}`,
 		"/query no_pool":          `{"model": "plain", "token_ids": [], "loadable": true}`,
 		"/query other_block_size": `{"model": "llama", "token_ids": [1], "block_size": 32}`,
 		"/query no_block_size":    `{"model": "blank", "token_ids": [1], "block_size": 16}`,
-		"/query timeout":          `{"model": "slow", "loadable": true, "token_ids": ` + sixteen + `}`,
-
-		"/query_by_hash bad_field":        `{"model": "llama", "seq_hashes": 5}`,
-		"/query_by_hash bad_hashes":       `{"model": "llama", "seq_hashes": ` + short + `, "loadable": true}`,
-		"/query_by_hash no_model":         `{"seq_hashes": ` + short + `}`,
-		"/query_by_hash no_pool":          `{"model": "plain", "seq_hashes": ` + full + `, "loadable": true}`,
-		"/query_by_hash other_block_size": `{"model": "llama", "seq_hashes": [], "block_size": 8}`,
-		"/query_by_hash no_block_size":    `{"model": "blank", "seq_hashes": []}`,
-		"/query_by_hash unanswerable":     `{"model": "window", "seq_hashes": ` + full + `, "loadable": true, "num_tokens": 1000000}`,
-		"/query_by_hash timeout":          `{"model": "slow", "seq_hashes": ` + full + `, "loadable": true}`,
+		"/query unanswerable":     `{"model": "window", "seq_hashes": ` + hashes + `, "loadable": true, "num_tokens": 1000000}`,
+		"/query timeout":          `{"model": "slow", "seq_hashes": ` + hashes + `, "loadable": true}`,
 
 		"/predict bad_field":        `{"model": "llama", "seq_hashes": [1]}`,
 		"/predict bad_tokens":       `{"model": "llama", "instance_id": "p", "token_ids": [2147483648]}`,
@@ -385,7 +377,7 @@ func (f *testAPI) checkOperation(d document, o operation, right exchange) {
 		require.NoError(t, err)
 		for _, code := range codes {
 			x := right
-			body, ok := bodies[o.path+" "+code.(string)]
+			body, ok := bodies[strings.TrimSuffix(o.path, "_by_hash")+" "+code.(string)]
 			if ok {
 				x.body = body
 			}

@@ -3,103 +3,98 @@ package httpapi
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// changed is the reply to a change.
-type changed struct {
-	Status   string   `json:"status"`
-	Instance string   `json:"instance_id,omitempty"`
-	Removed  []string `json:"removed_instances,omitempty"`
+// maxRegistration bounds the body of a registration in bytes. The decoder keeps all its names.
+const maxRegistration = 64 << 10
+
+// registration is the body of /register and /unregister.
+type registration struct {
+	router.Source
+	Rank      *int   `json:"dp_rank"`        // nil: 0, or all of /unregister
+	ModelName string `json:"modelname"`      // the same as model
+	ExtraSalt string `json:"additionalsalt"` // not supported
 }
 
-// engines has the engines by their type in a request, in lower case.
-var engines = map[string]string{"": "", "vllm": router.TypeVLLM, "sglang": router.TypeSGLang}
+// changed is the reply to a change.
+type changed struct {
+	Status  string   `json:"status"`
+	Engine  string   `json:"instance_id,omitempty"`
+	Removed []string `json:"removed_instances,omitempty"`
+}
 
-// source returns the source that a registration names.
-func (r *request) source() (src router.Source, err error) {
-	for _, f := range []struct {
-		field      fieldSet
-		name, text string
-	}{{fieldEndpoint, "endpoint", r.endpoint}, {fieldModel, "modelname", r.model}, {fieldInstance, "instance_id", r.instance}} {
-		if err := r.need(f.field, f.name, f.text); err != nil {
-			return src, err
-		}
+// readRegistration reads the body of /register and /unregister.
+func (c *call) readRegistration(body io.Reader) error {
+	r := &c.registration
+	if err := decode(body, r, false); err != nil {
+		return err
 	}
-	engine, known := engines[strings.ToLower(r.engine)]
 	switch {
-	case !known:
-		return src, fmt.Errorf("%w type: %.40q; known are vLLM and SGLang", errField, r.engine)
-	case r.extraSalt != "":
-		return src, fmt.Errorf("%w additionalsalt: it is not supported; engines' hashes have no such salt, and those of a request "+
+	case r.Model != "" && r.ModelName != "":
+		return fmt.Errorf("%w modelname: %w", errField, errTwice)
+	case r.Model == "" && r.ModelName == "":
+		return fmt.Errorf("%w model: it is missing", errField)
+	case r.Engine == "":
+		return fmt.Errorf("%w instance_id: it is missing", errField)
+	case r.Tenant == loadableKey:
+		return fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
+	case r.ExtraSalt != "":
+		return fmt.Errorf("%w additionalsalt: it is not supported; engines' hashes have no such salt, and those of a request "+
 			"have its cache_salt", errField)
-	case r.tenant == loadableKey:
-		return src, fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
 	}
-	return router.Source{
-		Endpoint: r.endpoint, Replay: r.replay, Type: engine, Model: r.model, Tenant: r.tenant, Engine: r.instance, Rank: int(r.rank),
-		BlockSize: int(r.blockSize),
-	}, nil
+	r.Model = cmp.Or(r.Model, r.ModelName)
+	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)
+	if r.Rank != nil {
+		r.Source.Rank = *r.Rank
+	}
+	return nil
 }
 
 // register answers /register.
 func (c *call) register() error {
-	src, err := c.body.source()
-	if err != nil {
-		return err
-	}
+	src := c.registration.Source
+	log := c.log.With("model", src.Model, "tenant", src.Tenant, "engine", src.Engine, "rank", src.Rank, "endpoint", src.Endpoint, "replay", src.Replay,
+		"peer", c.http.RemoteAddr)
 	if err := c.cfg.Service.Register(src); err != nil {
 		if suppressed, ok := c.refusals.Admit(time.Now()); ok {
-			c.log.Warn("source of holders not registered", "model", src.Model, "instance", src.Engine, "rank", src.Rank,
-				"endpoint", src.Endpoint, "peer", c.http.RemoteAddr, "error", err.Error(), "suppressed", suppressed)
+			log.Warn("source not registered", "error", err.Error(), "suppressed", suppressed)
 		}
 		return err
 	}
-	c.log.Info("source of holders registered", "model", src.Model, "tenant", cmp.Or(src.Tenant, router.DefaultTenant),
-		"instance", src.Engine, "rank", src.Rank, "endpoint", src.Endpoint, "replay", src.Replay, "peer", c.http.RemoteAddr)
-	return c.json(changed{Status: "registered successfully", Instance: src.Engine})
+	log.Info("source registered")
+	return c.json(changed{Status: "registered successfully", Engine: src.Engine})
 }
 
-// unregister answers /unregister. Without a rank it is about all ranks that were registered.
+// unregister answers /unregister.
 func (c *call) unregister() error {
-	r := c.body
-	if err := r.need(fieldModel, "modelname", r.model); err != nil {
-		return err
-	}
-	if err := r.need(fieldInstance, "instance_id", r.instance); err != nil {
-		return err
-	}
-	if _, known := engines[strings.ToLower(r.engine)]; !known {
-		return fmt.Errorf("%w type: %.40q; known are vLLM and SGLang", errField, r.engine)
-	}
-	tenant := cmp.Or(r.tenant, router.DefaultTenant)
-	ranks := []int{int(r.rank)}
-	if r.seen&fieldRank == 0 {
-		if ranks = c.ranksOf(tenant); len(ranks) == 0 {
-			ranks = []int{0} // whose error says what is wrong
+	src := &c.registration.Source
+	ranks := []int{src.Rank}
+	if c.registration.Rank == nil {
+		if registered := c.ranksOf(src); len(registered) > 0 {
+			ranks = registered // otherwise the error of rank 0 says what is wrong
 		}
 	}
 	reply := changed{Status: "unregistered successfully"}
 	for _, rank := range ranks {
-		if err := c.cfg.Service.Unregister(r.key(), fleet.ID{Engine: r.instance, Rank: rank}); err != nil {
+		if err := c.cfg.Service.Unregister(src.ModelKey(), fleet.ID{Engine: src.Engine, Rank: rank}); err != nil {
 			return err
 		}
-		c.log.Info("source of holders unregistered", "model", r.model, "tenant", tenant, "instance", r.instance, "rank", rank,
-			"peer", c.http.RemoteAddr)
-		reply.Removed = append(reply.Removed, fmt.Sprintf("%s|%s|%d", r.instance, tenant, rank))
+		c.log.Info("source unregistered", "model", src.Model, "tenant", src.Tenant, "engine", src.Engine, "rank", rank, "peer", c.http.RemoteAddr)
+		reply.Removed = append(reply.Removed, fmt.Sprintf("%s|%s|%d", src.Engine, src.Tenant, rank))
 	}
 	return c.json(reply)
 }
 
-// ranksOf returns the ranks of the instance that were registered.
-func (c *call) ranksOf(tenant string) (ranks []int) {
+// ranksOf returns the ranks of an engine that were registered.
+func (c *call) ranksOf(src *router.Source) (ranks []int) {
 	for _, s := range c.cfg.Service.Status() {
-		if s.Registered && s.Model == c.body.model && s.Tenant == tenant && s.Engine == c.body.instance {
+		if s.Registered && s.Model == src.Model && s.Tenant == src.Tenant && s.Engine == src.Engine {
 			ranks = append(ranks, s.Rank)
 		}
 	}

@@ -241,8 +241,8 @@ func TestValidate(t *testing.T) {
 		{"Changed", `{"status": "ok", "removed_instances": ["a|b|0"]}`, true},
 		{"Changed", `{"status": "ok", "removed_instances": ["a"]}`, false},
 		{"Changed", `{"status": "ok", "other": 1}`, false},
-		{"QueryByHash", `{"seq_hashes": []}`, true},
-		{"QueryByHash", `{}`, false},
+		{"Query", `{"seq_hashes": []}`, true},
+		{"Query", `{}`, false},
 		{"Predict", `{"instance_id": "a", "seq_hashes": [], "token_ids": []}`, false},
 	} {
 		err := d.validateJSON(schema(test.name), []byte(test.text))

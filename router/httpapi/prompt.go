@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router"
+)
+
+// prompt is the body of a request about a prompt.
+type prompt struct {
+	Model     field[string] `json:"model"`
+	ModelName field[string] `json:"modelname"` // the same
+	Tenant    field[string] `json:"tenant_id"`
+	Engine    field[string] `json:"instance_id"`
+	Rank      field[int64]  `json:"dp_rank"`
+	BlockSize field[int64]  `json:"block_size"`
+
+	TokenIDs  tokenIDs      `json:"token_ids"`
+	LoRAName  field[string] `json:"lora_name"`
+	LoRAPath  field[string] `json:"lora_path"`
+	CacheSalt field[string] `json:"cache_salt"`
+	SeqHashes hashes        `json:"seq_hashes"`
+	BlockHash hashes        `json:"block_hash"` // the same as seq_hashes
+
+	Loadable  field[bool]  `json:"loadable"`
+	NumTokens field[int64] `json:"num_tokens"`
+}
+
+// prompts are those that are not used.
+var prompts = sync.Pool{New: func() any { return new(prompt) }}
+
+// maxKept bounds what a prompt keeps of each list for the next one, in bytes: prompts of 200,000 tokens.
+const maxKept = 2 << 20
+
+// newPrompt returns an empty prompt, to be released.
+func newPrompt(limits *Limits) *prompt {
+	p := prompts.Get().(*prompt)
+	p.TokenIDs.max, p.SeqHashes.max, p.BlockHash.max = limits.MaxTokens, limits.MaxHashes, limits.MaxHashes
+	return p
+}
+
+// release drops what was read. It keeps the memory of lists.
+func (p *prompt) release() {
+	*p = prompt{
+		TokenIDs:  tokenIDs{ids: keep(p.TokenIDs.ids, maxKept/8)},
+		SeqHashes: hashes{bytes: keep(p.SeqHashes.bytes, maxKept)}, BlockHash: hashes{bytes: keep(p.BlockHash.bytes, maxKept)},
+	}
+	prompts.Put(p)
+}
+
+// keep returns the memory of a list, nil if it is for more than limit elements.
+func keep[E any](memory []E, limit int) []E {
+	if cap(memory) > limit {
+		return nil
+	}
+	return memory[:0]
+}
+
+// readPrompt reads the body of a request about a prompt.
+func (c *call) readPrompt(body io.Reader) error {
+	p := c.prompt
+	if err := decode(body, p, true); err != nil {
+		return err
+	}
+	hashes := p.SeqHashes.set || p.BlockHash.set
+	switch {
+	case p.Model.set && p.ModelName.set:
+		return fmt.Errorf("%w modelname: %w", errField, errTwice)
+	case p.SeqHashes.set && p.BlockHash.set:
+		return fmt.Errorf("%w block_hash: %w", errField, errTwice)
+	case p.BlockSize.set && (p.BlockSize.value < 1 || p.BlockSize.value > math.MaxInt32):
+		return fmt.Errorf("%w block_size: it is 1 to %d", errField, math.MaxInt32)
+	case p.Tenant.value == loadableKey:
+		return fmt.Errorf("%w tenant_id: no tenant has this name", errField)
+	case p.TokenIDs.set && hashes:
+		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)
+	case !p.TokenIDs.set && !hashes:
+		return fmt.Errorf("%w token_ids or seq_hashes: one of them is needed", errField)
+	case p.LoRAPath.value != "" && p.LoRAName.value == "": // the hashes would be those of the base model
+		return fmt.Errorf("%w lora_name: it is missing beside lora_path", errField)
+	}
+	return nil
+}
+
+// query returns the query that a body asks. It borrows the lists.
+func (p *prompt) query() router.Query {
+	list := &p.SeqHashes
+	if p.BlockHash.set {
+		list = &p.BlockHash
+	}
+	q := router.Query{
+		ModelKey: router.ModelKey{Tenant: cmp.Or(p.Tenant.value, router.DefaultTenant), Name: cmp.Or(p.Model.value, p.ModelName.value)},
+		Engine:   p.Engine.value, BlockSize: int(p.BlockSize.value), Hashes: coordinator.NewHashes(list.bytes, list.hashLen),
+		Tokens: p.TokenIDs.ids, Loadable: p.Loadable.value, NumTokens: p.NumTokens.value,
+	}
+	if p.LoRAName.value != "" || p.CacheSalt.value != "" {
+		q.Keys = &blockhash.ExtraKeys{Salt: p.CacheSalt.value}
+	}
+	if p.LoRAName.value != "" {
+		q.Keys.LoRA = &blockhash.LoRA{Name: p.LoRAName.value, Path: p.LoRAPath.value}
+	}
+	return q
+}
