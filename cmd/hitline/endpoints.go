@@ -50,11 +50,7 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range options.allCollectors(srv) {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("cannot register the metrics: %w", err)
-		}
-	}
+	registry.MustRegister(options.allCollectors(srv)...)
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
