@@ -93,24 +93,24 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
 	d := &dump{created: time.Now()}
-	err := s.manager.Pause(ctx, func(checkpoints []*events.Checkpoint) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for key, m := range *s.models.Load() {
-			if state := m.state.Load(); state != nil {
-				cfg := &state.cfg.Fleet
-				info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: cfg.BlockSize, FirstBytes: cfg.FirstBytes}
-				d.models = append(d.models, dumpedModel{info, state.fleet.Snapshot()})
-			}
+	paused := s.pauseAll(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, m := range *s.models.Load() {
+		if state := m.state.Load(); state != nil {
+			cfg := &state.cfg.Fleet
+			info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: cfg.BlockSize, FirstBytes: cfg.FirstBytes}
+			d.models = append(d.models, dumpedModel{info, state.fleet.Snapshot()})
 		}
-		for _, c := range checkpoints {
-			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
-				info := sourceInfo{a.source, a.registered, a.holder.IsStale() && !s.replica.awaits(c.Name)}
-				d.sources = append(d.sources, dumpedSource{info, c})
-			}
+	}
+	for _, p := range paused {
+		if s.active[p.Name] == p.activeSource { // otherwise it has just gone
+			info := sourceInfo{p.Source, p.registered, p.holder.IsStale() && !s.replica.awaits(p.Name)}
+			d.sources = append(d.sources, dumpedSource{info, p.checkpoint})
 		}
-	})
-	return d, err
+		p.follower.Unpause()
+	}
+	return d, nil
 }
 
 // The header of a dump. Its sections are: dumpInfo, then of each model modelInfo and its fleet.Snapshot, then of each source

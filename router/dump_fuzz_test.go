@@ -27,9 +27,9 @@ func FuzzLoadDump(f *testing.F) {
 	source := `{"model":"llama","instance_id":"a","endpoint":"tcp://127.0.0.1:1"}`
 	follower, err := events.NewFollower(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
 	require.NoError(f, err)
-	var checkpoint []byte
-	require.NoError(f, follower.Pause(f.Context(), func(c *events.Checkpoint) { checkpoint = content(c.Write) }))
-	f.Add([]byte(dump), []byte(model), content(seed.Snapshot().Write), []byte(source), checkpoint)
+	checkpoint, err := follower.Pause(f.Context())
+	require.NoError(f, err)
+	f.Add([]byte(dump), []byte(model), content(seed.Snapshot().Write), []byte(source), content(checkpoint.Write))
 	f.Fuzz(func(t *testing.T, dump, model, held, source, checkpoint []byte) {
 		var b bytes.Buffer
 		w := parts.NewWriter(&b, dumpMagic, dumpFormat)

@@ -108,7 +108,7 @@ func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, err
 	m := (*s.models.Load())[info.key()]
 	if m == nil {
 		if others >= s.cfg.MaxModels {
-			return nil, fmt.Errorf("%w: there are %d", ErrTooMany, others)
+			return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, others)
 		}
 		var err error
 		if m, err = newModel(s.sourcedModel(info.key(), info.BlockSize, info.FirstBytes), false); err != nil {
@@ -153,8 +153,6 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 
 // install makes d what s has. s.changing is held.
 func (s *Service) install(d *loadedDump) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if len(s.active) > 0 {
 		return ErrNotEmpty
 	}
@@ -193,15 +191,13 @@ func (m *model) replaceState(state *modelState) bool {
 	if old := m.state.Load(); old != nil && old.checkBlockSize(state.cfg.Fleet.BlockSize) != nil {
 		return false
 	}
-	clear(m.unfed)
+	clear(m.withoutSource)
 	m.state.Store(state)
 	return true
 }
 
 // takeLoaded takes the source of a dump that filled the holder of src, nil if there is none.
 func (s *Service) takeLoaded(src *Source) *loadedSource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	key := holderKey{src.ModelKey(), src.ID()}
 	l := s.loaded[key]
 	delete(s.loaded, key)
@@ -210,15 +206,13 @@ func (s *Service) takeLoaded(src *Source) *loadedSource {
 
 // returnLoaded undoes takeLoaded for a source that could not be followed, unless its holder is closed.
 func (s *Service) returnLoaded(l *loadedSource) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	key := holderKey{l.info.ModelKey(), l.info.ID()}
 	if m := (*s.models.Load())[key.ModelKey]; m != nil && m.state.Load().fleet.Get(key.ID) != nil {
 		s.loaded[key] = l
 	}
 }
 
-// hasLoaded reports whether a model has holders of a dump that no source fills yet. s.mu is held.
+// hasLoaded reports whether a model has holders of a dump that no source fills yet. s.changing is held.
 func (s *Service) hasLoaded(model ModelKey) bool {
 	for key := range s.loaded {
 		if key.ModelKey == model {
@@ -232,8 +226,6 @@ func (s *Service) hasLoaded(model ModelKey) bool {
 func (s *Service) DropLoaded() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for key := range s.loaded {
 		s.dropLoaded(key)
 	}
@@ -242,12 +234,12 @@ func (s *Service) DropLoaded() {
 	}
 }
 
-// dropLoaded drops a holder of a dump. s.mu is held.
+// dropLoaded drops a holder of a dump. s.changing is held.
 func (s *Service) dropLoaded(key holderKey) {
 	delete(s.loaded, key)
 	if m := (*s.models.Load())[key.ModelKey]; m != nil {
-		if h := m.state.Load().fleet.Get(key.ID); h != nil {
-			h.Close()
-		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.dropHolder(key.ID)
 	}
 }

@@ -45,12 +45,10 @@ type model struct {
 	state   atomic.Pointer[modelState] // nil while the block size is not known
 	scratch sync.Pool                  // of *scratch
 
-	sources int // that fill its holders; guarded by Service.mu
-
 	mu sync.Mutex
-	// unfed are the holders that no source fills, with the time until which their predictions may count.
-	unfed     map[fleet.ID]time.Time
-	nextSweep time.Time // when unfed holders are dropped next
+	// withoutSource are the holders without a source, with the time until which their predictions may count.
+	withoutSource map[fleet.ID]time.Time
+	nextDrop      time.Time // when the expired ones are dropped next
 }
 
 // modelState is what depends on the block size. It does not change.
@@ -79,7 +77,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 	if err := cfg.checkHash(); err != nil {
 		return nil, fmt.Errorf("router: %w: model %q: %w", fielderror.ErrConfig, cfg.Name, err)
 	}
-	m := &model{configured: configured, cfg: cfg, unfed: map[fleet.ID]time.Time{}}
+	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
 	if cfg.Fleet.BlockSize == 0 {
 		return m, nil
@@ -220,7 +218,7 @@ func (s *Service) PoolName(key ModelKey) (*string, error) {
 	return &m.cfg.PoolName, nil
 }
 
-// modelOf returns the model of a source, which is made if there is none. s.mu is held.
+// modelOf returns the model of a source, which is made if there is none. s.changing is held.
 func (s *Service) modelOf(src *Source) (*model, error) {
 	key := src.ModelKey()
 	models := *s.models.Load()
@@ -231,7 +229,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 		return m, nil
 	}
 	if len(models) >= s.cfg.MaxModels {
-		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(models))
+		return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(models))
 	}
 	if src.BlockSize == 0 {
 		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
@@ -254,9 +252,9 @@ func (s *Service) sourcedModel(key ModelKey, blockSize int, firstBytes bool) Mod
 }
 
 // dropUnused removes a model that came with a source, if it has no sources, nor holders of a dump that sources may
-// still fill. s.mu is held.
+// still take. s.changing is held.
 func (s *Service) dropUnused(m *model) {
-	if m.configured || m.sources > 0 || s.hasLoaded(m.cfg.ModelKey) {
+	if m.configured || s.hasLoaded(m.cfg.ModelKey) || slices.ContainsFunc(s.sources(), func(a *activeSource) bool { return a.model == m }) {
 		return
 	}
 	models := maps.Clone(*s.models.Load())
@@ -294,7 +292,9 @@ func (s *Service) Models() []ModelStatus {
 			st.Pool = &m.cfg.PoolName
 		}
 		if state := m.state.Load(); state != nil {
-			m.sweep(state, time.Now())
+			m.mu.Lock()
+			m.dropExpired(time.Now())
+			m.mu.Unlock()
 			st.BlockSize, st.Stats, st.Holders = state.cfg.Fleet.BlockSize, state.fleet.Stats(), state.fleet.Holders()
 		}
 		list = append(list, st)

@@ -2,15 +2,16 @@ package router
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// Predict says that an instance will soon have the blocks of a prompt, as a request with it was sent there. Of q only
-// BlockSize, Hashes, Tokens and Keys count. A holder that no source fills is made, and dropped when its predictions
-// have expired. It fails as Query does, or with the errors of fleet.Holder.Predict and fleet.Fleet.Add.
+// Predict says that an engine will soon have the blocks of a prompt, as a request with it was sent there. Of q only
+// BlockSize, Hashes, Tokens and Keys count. A holder that has no source is made, and dropped when its predictions have
+// expired. It fails as Query does, with ErrField, or with the errors of fleet.Holder.Predict and fleet.Fleet.Add.
 // The block size of the model must be known: only the configuration and sources decide it.
 func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
@@ -35,61 +36,88 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if hashes.Len() == 0 {
 		return nil
 	}
-	return m.predict(state, id, hashes)
-}
-
-// predict predicts blocks of a holder, which is made if there is none, and again if another goroutine closes it meanwhile.
-func (m *model) predict(state *modelState, id fleet.ID, hashes coordinator.Hashes) error {
-	for attempt := 0; ; attempt++ {
-		h, err := m.predicted(state, id, time.Now())
-		if err != nil {
-			return err
-		}
-		if err = h.Predict(hashes); !errors.Is(err, fleet.ErrClosed) || attempt == maxPredictAttempts {
-			return err
-		}
-	}
-}
-
-// maxPredictAttempts bounds how often a holder is made again. One that is closed so often is a bug.
-const maxPredictAttempts = 8
-
-// predicted returns a holder for predictions, which is made if there is none.
-func (m *model) predicted(state *modelState, id fleet.ID, now time.Time) (*fleet.Holder, error) {
-	m.sweep(state, now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state = m.state.Load() // a dump may just have replaced it
-	until := now.Add(state.cfg.Fleet.PredictTTL)
-	if h := state.fleet.Get(id); h != nil {
-		if _, ok := m.unfed[id]; ok {
-			m.unfed[id] = until
-		}
+	h, err := m.predicted(id, time.Now())
+	if err != nil {
+		return err
+	}
+	return h.Predict(hashes)
+}
+
+// predicted returns a holder for predictions, which is made if there is none. m.mu is held.
+func (m *model) predicted(id fleet.ID, now time.Time) (*fleet.Holder, error) {
+	m.dropExpired(now)
+	state := m.state.Load()
+	h := state.fleet.Get(id)
+	if _, ok := m.withoutSource[id]; h != nil && !ok {
 		return h, nil
 	}
-	h, err := state.fleet.Add(id)
-	if err == nil {
-		m.unfed[id] = until
+	if h == nil {
+		var err error
+		if h, err = state.fleet.Add(id); err != nil {
+			return nil, err
+		}
 	}
-	return h, err
+	m.withoutSource[id] = now.Add(state.cfg.Fleet.PredictTTL)
+	return h, nil
 }
 
-// sweep drops the holders that no source fills and whose predictions have expired. It looks through them a few times
-// in the life of a prediction.
-func (m *model) sweep(state *modelState, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.unfed) == 0 || now.Before(m.nextSweep) {
+// dropExpired drops the holders without a source whose predictions have expired. It looks through them a few times in
+// the life of a prediction. m.mu is held.
+func (m *model) dropExpired(now time.Time) {
+	if len(m.withoutSource) == 0 || now.Before(m.nextDrop) {
 		return
 	}
-	m.nextSweep = now.Add(state.cfg.Fleet.PredictTTL / 4)
-	for id, until := range m.unfed {
-		if now.Before(until) {
-			continue
-		}
-		delete(m.unfed, id)
-		if h := state.fleet.Get(id); h != nil {
-			h.Close()
+	m.nextDrop = now.Add(m.cfg.Fleet.PredictTTL / 4)
+	for id, until := range m.withoutSource {
+		if !now.Before(until) {
+			m.dropHolder(id)
 		}
 	}
+}
+
+// dropOldest drops the holder without a source that was predicted for longest ago: those of sources go first. It returns
+// false if there is none. m.mu is held.
+func (m *model) dropOldest() bool {
+	var oldest fleet.ID
+	var first time.Time
+	for id, until := range m.withoutSource {
+		if first.IsZero() || until.Before(first) {
+			oldest, first = id, until
+		}
+	}
+	if first.IsZero() {
+		return false
+	}
+	m.dropHolder(oldest)
+	return true
+}
+
+// dropHolder drops a holder. m.mu is held: no prediction is added to a holder that is closed.
+func (m *model) dropHolder(id fleet.ID) {
+	delete(m.withoutSource, id)
+	if h := m.state.Load().fleet.Get(id); h != nil {
+		h.Close()
+	}
+}
+
+// claim returns the holder of a source: one without a source, with what is predicted or what a dump had, or a new one.
+func (m *model) claim(state *modelState, id fleet.ID, resumes bool) (*fleet.Holder, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := state.fleet.Get(id)
+	_, free := m.withoutSource[id]
+	switch {
+	case h != nil && (free || resumes):
+		delete(m.withoutSource, id)
+		return h, nil
+	case resumes:
+		return nil, fmt.Errorf("%w: its holder is gone", events.ErrCheckpoint)
+	}
+	h, err := state.fleet.Add(id)
+	if errors.Is(err, fleet.ErrTooMany) && m.dropOldest() {
+		h, err = state.fleet.Add(id)
+	}
+	return h, err
 }

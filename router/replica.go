@@ -74,8 +74,8 @@ func (s *Service) followLoaded() {
 
 // loadedSources returns the sources of a dump whose holders no source fills yet, by name.
 func (s *Service) loadedSources() []sourceInfo {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	var list []sourceInfo
 	for l := range maps.Values(s.loaded) {
 		list = append(list, l.info)
@@ -92,7 +92,7 @@ func (s *Service) Ready() error {
 		return err
 	}
 	stale := map[string]bool{}
-	for _, st := range s.manager.Sources() {
+	for _, st := range s.Status() {
 		stale[st.Name] = st.Stale
 	}
 	return s.replica.update(stale, time.Now())

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -20,7 +19,7 @@ var (
 	ErrNoPool      = errors.New("router: the model has no pool whose store could be asked")
 	ErrWholeHash   = errors.New("router: the store's keys need whole digests, not 64 bits of them")
 	ErrHashLen     = errors.New("router: hashes of another length than those of the model's pool")
-	ErrTooMany     = errors.New("router: too many models")
+	ErrTooMany     = errors.New("router: too many")
 	ErrOtherBlock  = errors.New("router: another block size than the model's")
 	ErrOtherType   = errors.New("router: an engine of another type than the model's")
 	ErrNoBlockSize = errors.New("router: the block size of the model is not known yet; configure it, or name it with the first source")
@@ -51,11 +50,13 @@ type Config struct {
 	Models []Model
 	// MaxModels bounds the models, those included that sources name and Models lacks; 0: DefaultMaxModels.
 	MaxModels int
-	// MaxSources bounds the sources that are registered; 0: events.DefaultMaxSources.
+	// MaxSources bounds the sources that are registered; 0: DefaultMaxSources.
 	MaxSources int
 	// Fleet has the limits of models that Models lacks. Its BlockSize and FirstBytes do not count.
 	Fleet fleet.Config
-	// Allow are the endpoints that Register may connect to, see events.ManagerConfig.
+	// Allow are the endpoints that Register may connect to: tcp://HOST:PORT, where HOST may be a CIDR network (IPv6 in
+	// brackets) and PORT a range (5557-5564) or *; or an ipc://path. Empty: Register is refused. Names are compared,
+	// never resolved.
 	Allow []string
 	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload.
 	MaxPayload int
@@ -65,53 +66,62 @@ type Config struct {
 // DefaultMaxModels is how many models there are at most. Each may take the memory of its fleet.
 const DefaultMaxModels = 16
 
-// Service has the models, their holders and the sources that fill them. Safe for concurrent use.
+// Service has the models, their holders and the sources that tell what these hold. Safe for concurrent use.
 type Service struct {
-	cfg     Config
-	log     *slog.Logger
-	manager *events.Manager
+	cfg   Config
+	allow allowList
+	log   *slog.Logger
 
-	// changing is held by calls that add or end sources, before mu. Queries do not take either.
+	// changing is held by calls that add or end models, sources or holders of a dump: a source's name and holder stay
+	// reserved while it starts or stops. Queries do not take it.
 	changing sync.Mutex
+	closed   bool
+	models   atomic.Pointer[map[ModelKey]*model] // replaced as a whole
+	loaded   map[holderKey]*loadedSource         // sources of a dump whose holders have no source yet
 
-	mu     sync.Mutex
-	active map[string]*activeSource // by the name of the source
-	// loaded are the sources of a dump whose holders no source fills yet.
-	loaded map[holderKey]*loadedSource
-	// models is replaced as a whole, with mu held.
-	models atomic.Pointer[map[ModelKey]*model]
+	mu     sync.Mutex               // taken after changing
+	active map[string]*activeSource // by name; changed with changing held, too
 
 	dumping sync.Mutex // held while a dump is written
 	replica replicaState
 }
 
-// New returns a service without sources. Its errors are fielderror.ErrConfig, or those of events.NewManager.
+// New returns a service without sources. Its errors are fielderror.ErrConfig and name a field, see package fielderror.
 func New(cfg Config) (*Service, error) {
-	cfg.MaxModels = cmp.Or(cfg.MaxModels, DefaultMaxModels)
-	if len(cfg.Models) > cfg.MaxModels {
-		return nil, fmt.Errorf("router: %w: %d models; at most %d are possible", fielderror.ErrConfig, len(cfg.Models), cfg.MaxModels)
-	}
+	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
 	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
 	models := make(map[ModelKey]*model, len(cfg.Models))
-	for _, c := range cfg.Models {
+	var err error
+	if s.allow, err = newAllowList(cfg.Allow); err != nil {
+		return nil, badConfig(err)
+	}
+	if n := len(cfg.Models); n > cfg.MaxModels {
+		return nil, badConfig(fielderror.New([]string{"models"}, "%d models; at most %d are possible, see max_models", n, cfg.MaxModels))
+	}
+	for i, c := range cfg.Models {
 		m, err := newModel(c, true)
-		if err != nil {
-			return nil, err
+		if err == nil && models[m.cfg.ModelKey] != nil {
+			err = fielderror.New([]string{"name"}, "%q of tenant %q is a model before it", m.cfg.Name, m.cfg.Tenant)
 		}
-		if models[m.cfg.ModelKey] != nil {
-			return nil, fmt.Errorf("router: %w: model %q of tenant %q is there twice", fielderror.ErrConfig, m.cfg.Name, m.cfg.Tenant)
+		if err != nil {
+			return nil, badConfig(fielderror.Below(fmt.Sprintf("models[%d]", i), err))
 		}
 		models[m.cfg.ModelKey] = m
 	}
 	s.models.Store(&models)
-	var err error
-	s.manager, err = events.NewManager(events.ManagerConfig{Allow: cfg.Allow, MaxSources: cfg.MaxSources})
-	return s, err
+	return s, nil
 }
 
-// Close ends all sources and waits for them. What they filled is stale then; queries are still answered.
+func badConfig(err error) error { return fmt.Errorf("router: %w: %w", fielderror.ErrConfig, err) }
+
+// Close ends all sources and waits for them. What they held is stale then; queries are still answered.
 func (s *Service) Close() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	s.manager.Close()
+	s.closed = true
+	var closing sync.WaitGroup
+	for _, a := range s.sources() {
+		closing.Go(a.follower.Close)
+	}
+	closing.Wait()
 }

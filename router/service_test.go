@@ -380,7 +380,7 @@ func TestRegister(t *testing.T) {
 
 	evil := source(t, llama, "evil", 0, 0)
 	evil.Endpoint = "tcp://192.0.2.1:5557"
-	require.ErrorIs(t, s.Register(evil), events.ErrNotAllowed)
+	require.ErrorIs(t, s.Register(evil), ErrNotAllowed)
 	sgl := source(t, llama, "sgl", 0, 0)
 	sgl.Type = TypeSGLang
 	require.ErrorIs(t, s.Register(sgl), ErrOtherType)
@@ -389,7 +389,7 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
 	require.ErrorIs(t, s.Register(source(t, llama, "b\n", 0, 16)), ErrField)
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 1<<16, 16)), ErrField)
-	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), events.ErrExists)
+	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), ErrExists)
 
 	var names []string
 	for _, st := range s.Status() {
@@ -397,8 +397,8 @@ func TestRegister(t *testing.T) {
 	}
 	require.Equal(t, []string{"default/llama/a/0 true", "default/llama/fixed/0 false", "x/qwen/a/0 true", "x/qwen/a/1 true"}, names)
 
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), events.ErrConfigured)
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "nobody"}), events.ErrNoSource)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), ErrConfigured)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "nobody"}), ErrNoSource)
 	require.ErrorIs(t, s.Unregister(ModelKey{Name: "nope"}, fleet.ID{Engine: "a"}), ErrNoModel)
 	require.NoError(t, s.Unregister(llama, fleet.ID{Engine: "a"}))
 	require.NoError(t, s.Unregister(qwen, fleet.ID{Engine: "a"}))
@@ -409,8 +409,8 @@ func TestRegister(t *testing.T) {
 	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Engine: "a"}))
 
 	s.Close()
-	require.ErrorIs(t, s.Register(source(t, llama, "late", 0, 0)), events.ErrClosed)
-	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), events.ErrClosed)
+	require.ErrorIs(t, s.Register(source(t, llama, "late", 0, 0)), ErrClosed)
+	require.ErrorIs(t, s.Unregister(llama, fleet.ID{Engine: "fixed"}), ErrClosed)
 	require.Nil(t, s.fleetOf(t).Get(fleet.ID{Engine: "late"}))
 }
 

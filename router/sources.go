@@ -1,161 +1,158 @@
 package router
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// activeSource is a source that is followed, and the holder that it fills.
+// Errors of sources.
+var (
+	ErrNotAllowed = errors.New("router: not an endpoint that may be registered")
+	ErrExists     = errors.New("router: there is a source of this name")
+	ErrNoSource   = errors.New("router: there is no such source")
+	ErrConfigured = errors.New("router: the source is one of the configuration")
+	ErrClosed     = errors.New("router: the service is closed")
+)
+
+// DefaultMaxSources is how many sources may be registered.
+const DefaultMaxSources = 1024
+
+// activeSource is a source that is followed. It does not change.
 type activeSource struct {
-	source     Source
+	Source
 	registered bool
 	model      *model
 	holder     *fleet.Holder
+	follower   *events.Follower
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
-// package, with fleet.ErrExists if another source fills the holder, or as events.Manager.Add does.
-func (s *Service) Add(src Source) error { return s.follow(src, false, s.manager.Add) }
+// package, with fleet.ErrExists if another source has the holder, or as events.NewFollower and Follower.Start do.
+func (s *Service) Add(src Source) error { return s.follow(src, false) }
 
-// Register is Add for a source that a client names: events.ErrNotAllowed refuses endpoints that are not allowed.
-func (s *Service) Register(src Source) error { return s.follow(src, true, s.manager.Register) }
+// Register is Add for a source that a client names: its endpoints must be allowed, and it cannot bind, otherwise it
+// fails with ErrNotAllowed.
+func (s *Service) Register(src Source) error { return s.follow(src, true) }
 
-// follow follows a source by start, a method of the manager.
-func (s *Service) follow(src Source, registered bool, start func(events.Config, events.NewHolder) error) error {
+// follow follows a source: if a dump had its holder, from there on.
+func (s *Service) follow(src Source, registered bool) error {
 	src.SetDefaults()
 	if err := src.Validate(); err != nil {
 		return err
 	}
 	if registered {
-		if err := s.replica.loadingError(); err != nil {
+		if err := cmp.Or(s.replica.loadingError(), s.checkAllowed(&src)); err != nil {
 			return err
 		}
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if loaded := s.takeLoaded(&src); loaded != nil {
-		err := s.begin(src, loaded.checkpoint, registered, start)
-		switch {
-		case err != nil:
-			s.returnLoaded(loaded)
-		case !loaded.info.Stale:
-			s.replica.addResumed(src.Name)
-		}
-		if !errors.Is(err, events.ErrCheckpoint) {
-			return err
-		}
-		s.log.Warn("router: a source begins anew", "source", src.Name, "reason", err)
-	}
-	return s.begin(src, nil, registered, start)
-}
-
-// begin follows a source, from a checkpoint on if there is one. s.changing is held.
-func (s *Service) begin(src Source, resume *events.Checkpoint, registered bool, start func(events.Config, events.NewHolder) error) error {
-	a := &activeSource{source: src, registered: registered}
-	cfg := src.config()
-	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, s.maxBlocks(src.ModelKey())
-	err := start(cfg, func(events.Config) (events.Holder, error) { return s.newHolder(a, resume != nil) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.releaseHolder(a)
+	if err := s.checkFree(src.Name, registered); err != nil {
 		return err
 	}
-	s.active[src.Name] = a
+	loaded := s.takeLoaded(&src)
+	if loaded == nil {
+		return s.start(src, nil, registered)
+	}
+	err := s.start(src, loaded.checkpoint, registered)
+	switch {
+	case errors.Is(err, events.ErrCheckpoint):
+		s.log.Warn("router: a source begins anew", "source", src.Name, "reason", err)
+		return s.start(src, nil, registered)
+	case err != nil:
+		s.returnLoaded(loaded)
+	case !loaded.info.Stale:
+		s.replica.addResumed(src.Name)
+	}
+	return err
+}
+
+func (s *Service) checkAllowed(src *Source) error {
+	if src.Bind {
+		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, src.Endpoint)
+	}
+	for _, endpoint := range []string{src.Endpoint, src.Replay} {
+		if endpoint != "" && !s.allow.allows(endpoint) {
+			return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
+		}
+	}
 	return nil
 }
 
-// maxBlocks returns how many blocks a holder of a model may have.
-func (s *Service) maxBlocks(key ModelKey) int {
-	if m := (*s.models.Load())[key]; m != nil {
-		return m.cfg.Fleet.MaxBlocks
+// checkFree refuses a source for which there is no room. s.changing is held.
+func (s *Service) checkFree(name string, registered bool) error {
+	n := 0
+	for _, a := range s.active {
+		if a.registered {
+			n++
+		}
 	}
-	return s.cfg.Fleet.MaxBlocks
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.active[name] != nil:
+		return fmt.Errorf("%w: %q", ErrExists, name)
+	case registered && n >= s.cfg.MaxSources:
+		return fmt.Errorf("%w sources: %d are registered", ErrTooMany, n)
+	}
+	return nil
 }
 
-// newHolder makes the holder of a source, and its model if there is none. On an error a has what was made.
-func (s *Service) newHolder(a *activeSource, resumes bool) (events.Holder, error) {
+// start follows a source, from a checkpoint on if there is one. s.changing is held.
+func (s *Service) start(src Source, resume *events.Checkpoint, registered bool) error {
+	m, err := s.modelOf(&src)
+	if err != nil {
+		return err
+	}
+	a := &activeSource{Source: src, registered: registered, model: m}
+	if err := s.startFollower(a, resume); err != nil {
+		s.end(a)
+		return err
+	}
 	s.mu.Lock()
-	m, err := s.modelOf(&a.source)
-	if err == nil {
-		a.model = m
-		m.sources++
-	}
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.active[a.Name] = a
+	return nil
+}
+
+// startFollower makes the holder of a source, and follows. On an error a has what was made.
+func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) error {
+	state, err := a.model.needBlockSize(a.BlockSize)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	state, err := m.needBlockSize(a.source.BlockSize)
-	if err != nil {
-		return nil, err
+	if a.holder, err = a.model.claim(state, a.ID(), resume != nil); err != nil {
+		return err
 	}
-	if a.holder, err = m.claim(state, a.source.ID(), resumes); err != nil {
-		return nil, err
+	cfg := a.config()
+	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, state.cfg.Fleet.MaxBlocks
+	if a.follower, err = events.NewFollower(cfg, a.holder); err != nil {
+		return err
 	}
-	return a.holder, nil
+	return a.follower.Start()
 }
 
-// claim returns the holder of a source: one that no source fills, with what is predicted or what a dump had, or a new
-// one.
-func (m *model) claim(state *modelState, id fleet.ID, resumes bool) (*fleet.Holder, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if resumes {
-		if h := state.fleet.Get(id); h != nil {
-			return h, nil
-		}
-		return nil, fmt.Errorf("%w: its holder is gone", events.ErrCheckpoint)
+// end ends what startFollower has made, and waits for it. Its model goes if it has no other sources. s.changing is held.
+func (s *Service) end(a *activeSource) {
+	if a.follower != nil {
+		a.follower.Close()
 	}
-	if _, ok := m.unfed[id]; ok {
-		delete(m.unfed, id)
-		if h := state.fleet.Get(id); h != nil {
-			return h, nil
-		}
-	}
-	h, err := state.fleet.Add(id)
-	if errors.Is(err, fleet.ErrTooMany) && m.dropUnfed(state) {
-		h, err = state.fleet.Add(id)
-	}
-	return h, err
-}
-
-// dropUnfed drops the holder without a source that was predicted for longest ago: those that engines fill go first. It
-// returns false if there is none. m.mu is held.
-func (m *model) dropUnfed(state *modelState) bool {
-	var first fleet.ID
-	var until time.Time
-	for id, t := range m.unfed {
-		if until.IsZero() || t.Before(until) {
-			first, until = id, t
-		}
-	}
-	if until.IsZero() {
-		return false
-	}
-	delete(m.unfed, first)
-	if h := state.fleet.Get(first); h != nil {
-		h.Close()
-	}
-	return true
-}
-
-// releaseHolder closes what newHolder has made. s.mu is held.
-func (s *Service) releaseHolder(a *activeSource) {
 	if a.holder != nil {
-		a.holder.Close()
+		a.model.mu.Lock()
+		a.model.dropHolder(a.ID())
+		a.model.mu.Unlock()
 	}
-	if a.model != nil {
-		a.model.sources--
-		s.dropUnused(a.model)
-	}
+	s.dropUnused(a.model)
 }
 
 // Unregister ends a source that was registered and waits for it, and drops its holder. It fails with ErrNoModel,
-// events.ErrNoSource or events.ErrConfigured.
+// ErrNoSource, ErrConfigured or ErrClosed.
 func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	m, err := s.find(key)
 	if err != nil {
@@ -163,47 +160,66 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	name, a := s.sourceOf(m, id)
-	if a == nil {
-		return fmt.Errorf("%w: model %q, engine %.40q, rank %d", events.ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
-	}
-	if err := s.manager.Unregister(name); err != nil {
-		return err
+	list := s.sources()
+	i := slices.IndexFunc(list, func(a *activeSource) bool { return a.model == m && a.ID() == id })
+	switch {
+	case s.closed:
+		return ErrClosed
+	case i < 0:
+		return fmt.Errorf("%w: model %q, engine %.40q, rank %d", ErrNoSource, m.cfg.Name, id.Engine, id.Rank)
+	case !list[i].registered:
+		return fmt.Errorf("%w: %q", ErrConfigured, list[i].Name)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.active, name)
-	s.releaseHolder(a)
+	delete(s.active, list[i].Name)
+	s.mu.Unlock()
+	s.end(list[i])
 	return nil
 }
 
-// sourceOf returns the source that fills a holder, and its name.
-func (s *Service) sourceOf(m *model, id fleet.ID) (string, *activeSource) {
+// sources returns the sources by name.
+func (s *Service) sources() []*activeSource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, a := range s.active {
-		if a.model == m && a.source.ID() == id {
-			return name, a
-		}
+	list := make([]*activeSource, 0, len(s.active))
+	for _, a := range s.active {
+		list = append(list, a)
 	}
-	return "", nil
+	slices.SortFunc(list, func(a, b *activeSource) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 // Status returns the state of all sources by name. The caller owns the result.
 func (s *Service) Status() []SourceStatus {
-	all := s.manager.Sources()
-	list := make([]SourceStatus, 0, len(all))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, st := range all {
-		a := s.active[st.Name]
-		if a == nil {
-			continue // it has just come or gone
-		}
-		list = append(list, SourceStatus{
-			Status: st, Model: a.source.Model, Tenant: a.source.Tenant, Engine: a.source.Engine, Rank: a.source.Rank,
-			Registered: a.registered,
-		})
+	all := s.sources()
+	list := make([]SourceStatus, len(all))
+	for i, a := range all {
+		list[i] = SourceStatus{a.follower.Status(), a.Model, a.Tenant, a.Engine, a.Rank, a.registered}
 	}
 	return list
+}
+
+// pausedSource is a source between two batches, and where it is.
+type pausedSource struct {
+	*activeSource
+	checkpoint *events.Checkpoint
+}
+
+// pauseAll pauses the sources, until the caller resumes them: none of their holders changes. It waits for batches in
+// progress until ctx ends, and leaves out a source that is still busy then, or has just come. It first pauses the sources
+// that are not busy, so that none is paused for longer than the slowest one needs.
+func (s *Service) pauseAll(ctx context.Context) (paused []pausedSource) {
+	noWait, cancel := context.WithCancel(ctx)
+	cancel()
+	waiting := s.sources()
+	for _, until := range []context.Context{noWait, ctx} {
+		waiting = slices.DeleteFunc(waiting, func(a *activeSource) bool {
+			checkpoint, err := a.follower.Pause(until)
+			if err == nil {
+				paused = append(paused, pausedSource{a, checkpoint})
+			}
+			return err == nil
+		})
+	}
+	return paused
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -22,11 +21,6 @@ func (r *running) newRouter() (*router.Service, error) {
 	if !cfg.IsServed() {
 		return nil, nil
 	}
-	manager, err := events.NewManager(events.ManagerConfig{Allow: cfg.Register})
-	if err != nil {
-		return nil, r.cfg.Blame("router.register", err)
-	}
-	manager.Close()
 	out := router.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, MaxPayload: int(cfg.MaxPayload), Logger: r.logger, Fleet: fleet.Config{
 		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
 	}}
@@ -38,7 +32,7 @@ func (r *running) newRouter() (*router.Service, error) {
 	}
 	service, err := router.New(out)
 	if err != nil {
-		return nil, r.cfg.Blame("router.models", err)
+		return nil, r.cfg.Blame("router", err)
 	}
 	return service, nil
 }

@@ -90,6 +90,11 @@ func (c *Config) check() error {
 	return nil
 }
 
+// SplitEndpoint returns the network and the address, as net.Dial takes them, of an endpoint to connect to.
+func SplitEndpoint(endpoint string) (network, address string, err error) {
+	return zmtp.DialAddress(endpoint)
+}
+
 // invalid is an api.ErrConfig about a field.
 func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("events: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))

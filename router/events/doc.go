@@ -22,7 +22,7 @@
 //
 // # From the wire to a Holder
 //
-// A [Follower] follows one source and fills one [Holder]; a [Manager] has many Followers.
+// A [Follower] follows one source and fills one [Holder].
 //
 //	socket -> reader -> queue (bounded) -> tracker -> Decoder -> applier -> Holder
 //	                                          ^
@@ -44,8 +44,8 @@
 //
 // # Going on elsewhere
 //
-// [Manager.Pause] stops all sources between two batches, so that what their Holders have can be copied together with
-// a [Checkpoint] of each. A Follower with [Config.Resume] and such a copy is in the state of one that has lost its
+// [Follower.Pause] stops a source between two batches, so that what its Holder has can be copied together with a
+// [Checkpoint]. A Follower with [Config.Resume] and such a copy is in the state of one that has lost its
 // connection: it begins with a replay from the last batch. What it holds counts only after that has shown that the
 // publisher is the same.
 //

@@ -2,21 +2,11 @@ package events
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// replaceBatch is a batch that removes a block and stores another one.
-func replaceBatch(removed, stored uint64) []byte {
-	var events simEvents
-	events.event("BlockRemoved", hashesField(removed), mediumField("GPU"), groupField(0))
-	events.event("BlockStored", hashesField(stored), parentField(false), mediumField("GPU"), groupField(0))
-	return events.batch()
-}
 
 // within returns a context for a Pause.
 func within(t *testing.T, d time.Duration) context.Context {
@@ -28,8 +18,10 @@ func within(t *testing.T, d time.Duration) context.Context {
 // checkpointOf pauses a source, and returns its checkpoint and a stale copy of its blocks.
 func checkpointOf(t *testing.T, f *Follower, s *testSet) (c *Checkpoint, blocks *testSet) {
 	t.Helper()
-	require.NoError(t, f.Pause(within(t, 30*time.Second), func(now *Checkpoint) { c, blocks = now, cloneSet(t, s) }))
-	return recode(t, c), blocks
+	c, err := f.Pause(within(t, 30*time.Second))
+	require.NoError(t, err)
+	defer f.Unpause()
+	return recode(t, c), cloneSet(t, s)
 }
 
 // resumeAt starts a Follower at a checkpoint.
@@ -37,128 +29,6 @@ func resumeAt(t *testing.T, cfg Config, c *Checkpoint, blocks *testSet) *Followe
 	t.Helper()
 	cfg.Resume = c
 	return startFollower(t, cfg, blocks)
-}
-
-// While sources are paused nothing changes, and each is at a boundary between two batches. Others go on from there.
-func TestManagerPause(t *testing.T) {
-	noLeak(t)
-	const sources, batches, pauses = 3, 300, 20
-	m := newManager(t)
-	sets := map[string]*testSet{}
-	var publishers []*testPublisher
-	for i := range sources {
-		p := startPublisher(t)
-		publishers = append(publishers, p)
-		cfg := p.config()
-		cfg.Name = fmt.Sprint("engine-", i)
-		require.NoError(t, m.Add(cfg, func(Config) (Holder, error) {
-			sets[cfg.Name] = newTestSet()
-			return sets[cfg.Name], nil
-		}))
-		p.publish(storedBatch(0), true)
-	}
-	for _, set := range sets {
-		awaitHeld(t, set, 0)
-	}
-	for _, p := range publishers {
-		p.awaitSubscriber()
-	}
-	var publishing sync.WaitGroup
-	for _, p := range publishers {
-		publishing.Go(func() {
-			for n := uint64(1); n < batches; n++ {
-				p.publish(replaceBatch(n-1, n), n%50 == 0)
-			}
-		})
-	}
-	var last []*Checkpoint
-	copied := map[string]*testSet{}
-	for range pauses {
-		require.NoError(t, m.Pause(within(t, 30*time.Second), func(list []*Checkpoint) {
-			require.Len(t, list, sources)
-			for i, c := range list {
-				require.Equal(t, fmt.Sprint("engine-", i), c.Name)
-				require.True(t, c.Complete)
-				copied[c.Name] = cloneSet(t, sets[c.Name])
-				copied[c.Name].SetStale(false)
-				require.Equal(t, []uint64{c.NextSeq - 1}, numbers(copied[c.Name]))
-			}
-			last = list
-			for _, c := range list {
-				require.Equal(t, 1, sets[c.Name].Len())
-			}
-		}))
-	}
-	second := newManager(t)
-	for i, c := range last {
-		cfg := publishers[i].config()
-		cfg.Name, cfg.Resume = c.Name, c
-		require.NoError(t, second.Add(cfg, func(Config) (Holder, error) { return copied[c.Name], nil }))
-	}
-	publishing.Wait()
-	for name := range sets {
-		awaitHeld(t, sets[name], batches-1)
-		awaitHeld(t, copied[name], batches-1)
-	}
-	for _, s := range second.Sources() {
-		require.True(t, s.Complete)
-		require.Zero(t, s.Restarts+s.Lost)
-	}
-}
-
-// blockingHolder is a testSet whose Store can be held up.
-type blockingHolder struct {
-	*testSet
-	entered, leave chan struct{}
-}
-
-func (h *blockingHolder) Store(b *Blocks, held []bool) error {
-	h.entered <- struct{}{}
-	<-h.leave
-	return h.testSet.Store(b, held)
-}
-
-// A source whose batch takes too long is left out, and the others are paused without it.
-func TestPauseLeavesOut(t *testing.T) {
-	noLeak(t)
-	slow, quick := startPublisher(t), startPublisher(t)
-	m := newManager(t)
-	holder := &blockingHolder{testSet: newTestSet(), entered: make(chan struct{}), leave: make(chan struct{})}
-	cfg := slow.config()
-	cfg.Name = "a slow one"
-	require.NoError(t, m.Add(cfg, func(Config) (Holder, error) { return holder, nil }))
-	set := newTestSet()
-	require.NoError(t, m.Add(quick.config(), func(Config) (Holder, error) { return set, nil }))
-	slow.publish(storedBatch(1), true)
-	<-holder.entered
-
-	numPaused := func(ctx context.Context) (n int) {
-		require.NoError(t, m.Pause(ctx, func(list []*Checkpoint) { n = len(list) }))
-		return n
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Equal(t, 1, numPaused(ended), "what need not be waited for is paused by an ended context, too")
-	require.Equal(t, 1, numPaused(within(t, 20*time.Millisecond)))
-	f := m.sources["a slow one"].follower
-	require.ErrorIs(t, f.Pause(ended, func(*Checkpoint) { t.Error("called") }), context.Canceled)
-
-	// One Pause at a time.
-	require.NoError(t, m.Pause(ended, func([]*Checkpoint) {
-		require.ErrorIs(t, m.Pause(ended, func([]*Checkpoint) { t.Error("called") }), context.Canceled)
-	}))
-
-	// A batch that ends in time is waited for.
-	paused := make(chan int)
-	go func() {
-		n := -1
-		_ = m.Pause(within(t, 30*time.Second), func(list []*Checkpoint) { n = len(list) })
-		paused <- n
-	}()
-	eventually(t, func() bool { return len(m.pausing) == 1 })
-	holder.leave <- struct{}{}
-	require.Equal(t, 2, <-paused)
-	close(holder.leave)
 }
 
 // A source that is paused while it is closed ends afterwards. A closed one has a checkpoint as well.
@@ -169,14 +39,19 @@ func TestPauseAndClose(t *testing.T) {
 	f, set := follow(t, p.config())
 	awaitHeld(t, set, 1)
 	closed := make(chan struct{})
-	require.NoError(t, f.Pause(within(t, 30*time.Second), func(*Checkpoint) {
-		go func() {
-			defer close(closed)
-			f.Close()
-		}()
-		<-f.ctx.Done()
-		require.Equal(t, []uint64{1}, numbers(set), "it does not become stale while it is paused")
-	}))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := f.Pause(ended)
+	require.NoError(t, err, "it need not wait")
+	_, err = f.Pause(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	go func() {
+		defer close(closed)
+		f.Close()
+	}()
+	<-f.ctx.Done()
+	require.Equal(t, []uint64{1}, numbers(set), "it does not become stale while it is paused")
+	f.Unpause()
 	<-closed
 	require.True(t, set.Stale())
 	c, blocks := checkpointOf(t, f, set)

@@ -1,0 +1,119 @@
+package router
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Every field is checked, and the error names it.
+func TestSourceValidate(t *testing.T) {
+	good := Source{Endpoint: "tcp://a:1", Model: "m", Engine: "e"}
+	require.NoError(t, good.Validate())
+	for field, spoil := range map[string]func(*Source){
+		"endpoint":        func(s *Source) { s.Endpoint = "" },
+		"replay_endpoint": func(s *Source) { s.Replay = "tcp://*:1" },
+		"name":            func(s *Source) { s.Name = "a\nb" },
+		"type":            func(s *Source) { s.Type = "trt" },
+		"model":           func(s *Source) { s.Model = "" },
+		"tenant_id":       func(s *Source) { s.Tenant = "\xff" },
+		"instance_id":     func(s *Source) { s.Engine = "a\u202eb" },
+		"dp_rank":         func(s *Source) { s.Rank = MaxRank + 1 },
+		"block_size":      func(s *Source) { s.BlockSize = -1 },
+		"timeout":         func(s *Source) { s.Timeout = 1 },
+	} {
+		src := good
+		spoil(&src)
+		var e *fielderror.Error
+		if assert.ErrorAs(t, src.Validate(), &e, field) {
+			assert.Equal(t, []string{field}, e.Fields)
+		}
+	}
+}
+
+func TestAllowList(t *testing.T) {
+	list, err := newAllowList([]string{
+		"tcp://10.0.0.0/8:5557-5564", "tcp://[fd00::/8]:*", "tcp://Engine-0:5557", "tcp://192.168.1.2:1", "tcp://[::1]:7", "ipc:///run/engine.sock",
+	})
+	require.NoError(t, err)
+	for endpoint, want := range map[string]bool{
+		"tcp://10.1.2.3:5557":          true,
+		"tcp://10.1.2.3:5564":          true,
+		"tcp://[::ffff:10.1.2.3]:5557": true,
+		"tcp://10.1.2.3:5556":          false,
+		"tcp://10.1.2.3:5565":          false,
+		"tcp://11.1.2.3:5557":          false,
+		"tcp://[fd12::1]:65535":        true,
+		"tcp://[fe80::1]:5557":         false,
+		"tcp://[fd12::1%eth0]:5557":    false,
+		"tcp://engine-0:5557":          true,
+		"tcp://ENGINE-0:5557":          true,
+		"tcp://engine-0:5558":          false,
+		"tcp://engine-0.evil.com:5557": false,
+		"tcp://localhost:5557":         false,
+		"tcp://192.168.1.2:1":          true,
+		"tcp://192.168.1.3:1":          false,
+		"tcp://[::1]:7":                true,
+		"tcp://[::1]:8":                false,
+		"tcp://10.1.2.3":               false,
+		"ipc:///run/engine.sock":       true,
+		"ipc:///run/engine.sock2":      false,
+		"ipc://@engine":                false,
+		"http://10.1.2.3:5557":         false,
+		"tcp://0xa.1.2.3:5557":         false,
+		"tcp://167838211:5557":         false,
+	} {
+		require.Equal(t, want, list.allows(endpoint), endpoint)
+	}
+	for _, entry := range []string{"", "10.0.0.0/8:1", "tcp://10.0.0.0/8", "tcp://10.0.0.0/33:1", "tcp://*:1", "tcp://:1", "tcp://a:0",
+		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "ipc://", "http://a:1"} {
+		_, err := New(Config{Allow: []string{"tcp://a:1", entry}})
+		require.ErrorIs(t, err, fielderror.ErrConfig, entry)
+		require.ErrorContains(t, err, "register[1]")
+	}
+}
+
+// A name and a holder are free again after whatever went wrong.
+func TestSourceThatCannotStart(t *testing.T) {
+	s := newService(t, Config{MaxSources: 2, Allow: []string{"tcp://127.0.0.1:*"}})
+	first := source(t, llama, "a", 0, 16)
+	first.Endpoint, first.Bind = "tcp://127.0.0.1:*", true
+	require.ErrorIs(t, s.Register(first), ErrNotAllowed, "a client binds nothing")
+	first.Endpoint = "tcp://192.0.2.1:1"
+	require.Error(t, s.Add(first))
+	require.Empty(t, s.Models())
+	first.Endpoint, first.Bind = deadEndpoint(t), false
+	require.NoError(t, s.Register(first))
+	evil := source(t, llama, "b", 0, 0)
+	evil.Replay = "tcp://127.0.0.2:1"
+	require.ErrorIs(t, s.Register(evil), ErrNotAllowed)
+	require.NoError(t, s.Register(source(t, llama, "b", 0, 0)))
+	require.ErrorIs(t, s.Register(source(t, llama, "c", 0, 0)), ErrTooMany)
+	require.NoError(t, s.Add(source(t, llama, "c", 0, 0)), "the bound is one of sources that are registered")
+	require.NoError(t, s.Unregister(llama, fleet.ID{Engine: "b"}))
+	require.NoError(t, s.Register(source(t, llama, "d", 0, 0)))
+}
+
+// Sources go while the service closes.
+func TestCloseWhileSourcesGo(t *testing.T) {
+	for range 50 {
+		s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+		var running sync.WaitGroup
+		for rank := range 2 {
+			require.NoError(t, s.Register(source(t, llama, "a", rank, 16)))
+			running.Go(func() {
+				if err := s.Unregister(llama, fleet.ID{Engine: "a", Rank: rank}); err != nil && !errors.Is(err, ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		running.Go(s.Close)
+		running.Wait()
+	}
+}
