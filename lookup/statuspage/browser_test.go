@@ -27,7 +27,7 @@ import (
 const hostile = `'><img/src=x/onerror=document.body.dataset.ran=1><script>document.body.dataset.ran=2</script>`
 
 // drawnRouter is what a router tells of itself.
-const drawnRouter = `{"models": [{"name": "llama", "tenant_id": "tenant-t", "pool": null, "block_size": 16, "holders": 3, "stale_holders": 1, "blocks": 54321, "bytes": 7, "max_bytes": 8}],
+const drawnRouter = `{"models": [{"model": "llama", "tenant_id": "tenant-t", "block_size": 16, "holders": 3, "stale_holders": 1, "blocks": 54321, "bytes": 7, "max_bytes": 8}],
 	"sources": {"total": 2, "shown": 1, "list": [{"name": "s", "instance_id": "engine-7", "dp_rank": 5, "model": "llama", "state": "live", "stale": true, "blocks": 65432, "batches": 1, "gaps": 0}]}}`
 
 // submitExplain explains a lookup as a user does, once the pools are listed.

@@ -186,7 +186,7 @@
   ];
 
   const modelColumns = [
-    { head: true, show: m => m.name }, { show: m => m.tenant_id, as: 'name' }, { show: m => m.pool === null ? missing : nameOf(m.pool), as: 'name' },
+    { head: true, show: m => m.model }, { show: m => m.tenant_id, as: 'name' }, { show: m => m.pool === undefined ? missing : nameOf(m.pool), as: 'name' },
     { show: m => m.block_size ? count(m.block_size) : missing, as: 'n' }, number(m => m.holders), number(m => m.stale_holders, true),
     number(m => m.blocks), { show: m => bytes(m.bytes) + ' of ' + bytes(m.max_bytes) },
   ];
@@ -241,7 +241,7 @@
   const showRouter = s => {
     $('router').hidden = $('router-sources').hidden = !s.router;
     if (!s.router) return;
-    fill($('router'), modelColumns, s.router.models, (row, m) => setAttr(row, 'data-model', m.name));
+    fill($('router'), modelColumns, s.router.models, (row, m) => setAttr(row, 'data-model', m.model));
     fill($('router-sources'), engineColumns, s.router.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
     more($('router-sources-more'), s.router.sources.shown, s.router.sources.total, 'engines');
   };
