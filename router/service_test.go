@@ -63,8 +63,7 @@ func fill(t testing.TB, s *Service, key ModelKey, id fleet.ID, tier events.Tier,
 	require.NoError(t, err)
 	h := f.Get(id)
 	require.NotNil(t, h)
-	size := int64(f.BlockSize())
-	require.NoError(t, h.Store(&events.Blocks{Group: events.NoGroup, Tier: tier, Hashes: hashes, BlockSize: size}, make([]bool, hashes.Len())))
+	require.NoError(t, h.Store(&events.Blocks{Group: events.NoGroup, Tier: tier, Hashes: hashes}, make([]bool, hashes.Len())))
 	h.SetStale(false)
 }
 

@@ -1,58 +1,37 @@
 package fleet
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 )
 
-// end ends the prefixes of some holders in a medium, or allMedia, before the next hash.
-func (q *Query) end(word uint32, medium uint16, holders uint64) {
+// end ends the prefixes of some holders in a medium, or allMedia, after n hashes.
+func (q *Query) end(word uint32, medium uint8, holders uint64, n uint32) {
 	for ; holders != 0; holders &= holders - 1 {
-		q.endHolder(word*64+uint32(bits.TrailingZeros64(holders)), medium, q.n)
+		q.ends = append(q.ends, packEnd(word*64+uint32(bits.TrailingZeros64(holders)), medium, n))
 	}
 }
 
-// endHolder ends the prefix of a holder in a medium after n hashes.
-func (q *Query) endHolder(number uint32, medium uint16, n uint32) {
-	q.ends = append(q.ends, packEnd(number, uint8(medium), n))
+// endAlive ends the prefixes of all holders that are alive.
+func (q *Query) endAlive() {
+	for _, a := range q.scan.alive {
+		q.end(a.word, a.medium, a.bits, q.n)
+	}
+	q.scan.alive = q.scan.alive[:0]
 }
 
 // End sets r to the answer. The next call is Begin.
 func (q *Query) End(r *Result) {
-	for !q.EndSome(r, math.MaxInt) {
-	}
-}
-
-// endPiece is the work for which EndSome holds the lock: some 0.1 ms, for a writer that waits.
-const endPiece = 1 << 15
-
-// EndSome is End in pieces of about most units of work, see Work, and of no more than are good for those that change the
-// fleet meanwhile. If it returns false there is more to do, and the next call goes on. What is not cut is the prefix of
-// one holder by the rules of several groups, and sorting the holders.
-func (q *Query) EndSome(r *Result, most int) (done bool) {
-	f := q.fleet
 	r.Holders, r.media = r.Holders[:0], r.media[:0]
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if q.core != f.core {
-		return true
-	}
-	q.oldest = max(q.oldest, q.core.oldest)
 	if q.rules.coordinator != nil {
-		if !q.findHits(min(most, endPiece)) {
-			return false
-		}
+		q.findHits()
 	} else {
-		for _, a := range q.scan.alive {
-			q.end(a.word, a.medium, a.bits)
-		}
-		q.scan.alive = q.scan.alive[:0]
+		q.endAlive()
 	}
-	q.work += len(q.ends) * endWork
+	q.fleet.mu.RLock()
+	defer q.fleet.mu.RUnlock()
 	q.sortEnds()
 	q.setResult(r)
-	return true
 }
 
 // sortEnds replaces holder numbers by the indexes of the holders, and the numbers of media by their order by name, and

@@ -14,13 +14,18 @@ const (
 	actionRemove                // remove a holder from some groups and tiers, and from all epochs
 )
 
-// change is what one call of a holder does to the sets of its blocks. Changes of one call are alike.
+// change is what one call of a holder does to the sets of its blocks, with the lock held once.
 type change struct {
 	action     action
-	number     uint32
+	number     uint32   // of the holder
 	groupTier  uint32   // of actionStore; predictedIn and the epoch for actionPredict
 	groupTiers []uint32 // of actionRemove
 	oldest     uint32   // predictions of earlier epochs have expired
+	limit      int      // of the blocks that are changed: one each may be added
+
+	// Blocks that follow each other mostly have one set. Its outcome is found once.
+	lastFrom *holderSet
+	last     outcome
 }
 
 // outcome is what a change makes of a set. Entries are those of the holder.
@@ -32,48 +37,10 @@ type outcome struct {
 	added   bool   // an entry is added
 }
 
-// memoLen is how many outcomes are remembered: enough for holders that apply batches in turns.
-const memoLen = 1024
-
-// memoEntry is the outcome of a change of a set. Sets are told by their ids: pointers would keep the memory of those that
-// are no longer in the table.
-type memoEntry struct {
-	from, to          uint64 // ids of sets; 0: none
-	toNum             uint32
-	number, groupTier uint32
-	action            action
-	outcome           outcome // without to
-}
-
-func memoIndex(from *holderSet, ch *change, groupTier uint32) uint32 {
-	h := from.num*0x9E3779B1 ^ ch.number*0x85EBCA77 ^ groupTier*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
-	return (h ^ h>>15) % memoLen
-}
-
-// memoTier returns the number of the group and tier by which a change is remembered, ok false if it is not remembered.
-func (ch *change) memoTier() (groupTier uint32, ok bool) {
-	switch {
-	case ch.action != actionRemove:
-		return ch.groupTier, true
-	case len(ch.groupTiers) == 1:
-		return ch.groupTiers[0], true
-	}
-	return 0, false
-}
-
 // apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory.
 func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
-	groupTier, remember := ch.memoTier()
-	var m *memoEntry
-	if remember {
-		m = &c.memo[memoIndex(from, ch, groupTier)]
-		if m.from == from.id && m.action == ch.action && m.number == ch.number && m.groupTier == groupTier {
-			if to := c.sets.get(m.toNum, m.to); to != nil {
-				out := m.outcome
-				out.to = to
-				return out, nil
-			}
-		}
+	if last := &ch.last; ch.lastFrom == from && c.sets.at(last.to.num) == last.to {
+		return *last, nil
 	}
 	pairs, out := c.changed(from, ch)
 	hash := c.sets.hash(pairs)
@@ -83,10 +50,7 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 		}
 		out.to = c.sets.add(pairs, hash)
 	}
-	if remember {
-		*m = memoEntry{from: from.id, to: out.to.id, toNum: out.to.num, number: ch.number, groupTier: groupTier, action: ch.action, outcome: out}
-		m.outcome.to = nil
-	}
+	ch.lastFrom, ch.last = from, out
 	return out, nil
 }
 
@@ -126,10 +90,10 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 	return pairs, out
 }
 
-// counting returns the holders of a pair that are not retired, 0 if it has expired.
+// counting returns the holders of a pair that are not retired, none if it has expired.
 func (c *core) counting(p *pair, oldest uint32) uint64 {
-	if p.groupTier&predictedIn != 0 {
-		return c.numbers.predicted(p, oldest)
+	if p.groupTier&predictedIn != 0 && p.groupTier&^predictedIn < oldest {
+		return 0
 	}
 	return p.bits & c.numbers.live[p.word]
 }

@@ -103,3 +103,13 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 	require.Equal(t, size, c.sets.size)
 	require.Len(t, c.sets.intern, count)
 }
+
+// len returns the number of entries of a holder.
+func (h *Holder) len() int {
+	for _, s := range h.fleet.Holders() {
+		if s.ID == h.id {
+			return s.Blocks
+		}
+	}
+	return 0
+}

@@ -33,7 +33,7 @@ func tokens(t testing.TB, f *Fleet, h *Holder, hashes coordinator.Hashes) int64 
 	var r Result
 	require.NoError(t, f.Lookup(&r, hashes))
 	for i := range r.Holders {
-		if r.Holders[i].ID == h.ID() {
+		if r.Holders[i].ID == h.id {
 			return r.Holders[i].Tokens
 		}
 	}
@@ -96,8 +96,10 @@ func TestMemoryIsReused(t *testing.T) {
 func TestCompactionEndsIfItsSegmentIsFreed(t *testing.T) {
 	f, holders := newTestFleet(t, Config{}, 1)
 	storeAll(t, holders[0], randomHashes(newRand(7), 100))
-	f.core.sweep.compacts, f.core.sweep.victim, f.core.sweep.moved = true, f.core.log.tailNum, 0
-	require.False(t, f.workSteps(3, false))
+	c := f.core
+	c.collection.compacting, c.collection.segment, c.collection.moved = true, c.log.tailNum, 0
+	require.True(t, c.collectStep(false))
+	require.False(t, c.collectStep(false))
 	checkCore(t, f)
 }
 
@@ -117,7 +119,7 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 		require.EqualValues(t, own.Len()*16, tokens(t, f, h, own))
 		if i%2 == 0 {
 			h.Clear()
-			require.Zero(t, h.Len())
+			require.Zero(t, h.len())
 		} else {
 			h.Close()
 			h.Close() // does nothing
@@ -126,10 +128,10 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 			require.ErrorIs(t, h.Predict(own), ErrClosed)
 			h.Clear()
 			h.SetStale(false)
-			require.Zero(t, h.Len())
-			require.Nil(t, f.Get(h.ID()))
+			require.Zero(t, h.len())
+			require.Nil(t, f.Get(h.id))
 			var err error
-			holders[1], err = f.Add(h.ID())
+			holders[1], err = f.Add(h.id)
 			require.NoError(t, err)
 			holders[1].SetStale(false)
 		}
@@ -177,39 +179,22 @@ func TestMaxBytes(t *testing.T) {
 	checkCore(t, f)
 }
 
+// The entries of a holder are bounded, and predictions keep out no events.
 func TestMaxBlocksOfAHolder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 12))
-	now := time.Unix(0, 0)
-	f, holders := newTestFleet(t, Config{MaxBlocks: 1000, PredictTTL: time.Minute, now: func() time.Time { return now }}, 2)
-	h := holders[0]
-	hashes := randomHashes(rng, 1000)
+	const limit = 1000
+	f, holders := newTestFleet(t, Config{MaxBlocks: limit}, 2)
+	h, hashes := holders[0], randomHashes(rng, limit-1)
 	storeAll(t, h, hashes)
 	storeAll(t, h, hashes) // adds none
-	more := randomHashes(rng, 1)
-	require.ErrorIs(t, h.Store(&events.Blocks{Tier: gpu, Hashes: more}, make([]bool, 1)), ErrFull)
+	more := randomHashes(rng, limit)
 	require.ErrorIs(t, h.Predict(more), ErrFull)
+	require.Equal(t, limit, h.len())
+	require.ErrorIs(t, h.Store(&events.Blocks{Tier: gpu, Hashes: more}, nil), ErrFull)
+	require.Equal(t, limit+1, h.len(), "events do not count predictions")
+	require.ErrorIs(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, nil), ErrFull)
 	storeAll(t, holders[1], hashes)
-
-	// Predictions of the oldest quarter go first, but not those of the current one.
-	h.Clear()
-	predicted := []coordinator.Hashes{randomHashes(rng, 400), randomHashes(rng, 400), randomHashes(rng, 400)}
-	require.NoError(t, h.Predict(predicted[0]))
-	now = now.Add(15 * time.Second)
-	require.NoError(t, h.Predict(predicted[1]))
-	require.Equal(t, 800, h.Len())
-	require.NoError(t, h.Predict(predicted[2]))
-	require.Zero(t, tokens(t, f, h, predicted[0]))
-	require.EqualValues(t, 400*16, tokens(t, f, h, predicted[1]))
-	require.EqualValues(t, 400*16, tokens(t, f, h, predicted[2]))
-	require.Equal(t, 800, h.Len())
-	require.ErrorIs(t, h.Predict(randomHashes(rng, 201)), ErrFull)
-	require.Equal(t, 1000, h.Len())
-	now = now.Add(15 * time.Second)
-	storeAll(t, h, slice(hashes, 0, 900))
-	require.Equal(t, 900, h.Len())
-	f.collect()
 	checkCore(t, f)
-	require.Equal(t, 900, h.Len())
 }
 
 // If memory is used up, the oldest predictions go first.
@@ -217,7 +202,7 @@ func TestMaxBytesDropsPredictions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	now := time.Unix(0, 0)
 	f, holders := newTestFleet(t, Config{MaxBytes: 2 << 20, PredictTTL: time.Minute, now: func() time.Time { return now }}, 2)
-	first := randomHashes(rng, 20_000)
+	first := randomHashes(rng, 25_000)
 	require.NoError(t, holders[0].Predict(first))
 	now = now.Add(16 * time.Second)
 	require.EqualValues(t, first.Len()*16, tokens(t, f, holders[0], first))
@@ -235,35 +220,30 @@ func hashesOf(blob []byte, hashLen int) coordinator.Hashes {
 	return coordinator.NewHashes(blob, hashLen)
 }
 
-// What is predicted never keeps out what events say, in memory or in a holder's entries: a router that predicts too much
+// What is predicted never keeps out what events say, a router that predicts too much
 // would make holders lose what they have.
 func TestEventsDropPredictions(t *testing.T) {
-	for name, cfg := range map[string]Config{"memory": {MaxBytes: 2 << 20}, "entries": {MaxBlocks: 50_000}} {
-		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(1, 14))
-			now := time.Unix(0, 0)
-			cfg.PredictTTL, cfg.now = time.Minute, func() time.Time { return now }
-			f, holders := newTestFleet(t, cfg, 2)
-			h, kept := holders[0], randomHashes(rng, 1000)
-			storeAll(t, h, kept)
-			for err := error(nil); err == nil; {
-				if err = h.Predict(randomHashes(rng, 1000)); err != nil {
-					require.ErrorIs(t, err, ErrFull)
-				}
-			}
-			stored := randomHashes(rng, 20_000)
-			storeAll(t, h, stored)
-			require.EqualValues(t, 1000*16, tokens(t, f, h, kept))
-			require.EqualValues(t, 20_000*16, tokens(t, f, h, stored))
-			require.Equal(t, 21_000, h.Len())
-			checkCore(t, f)
-
-			more := randomHashes(rng, 10)
-			require.ErrorIs(t, h.Predict(more), ErrFull)
-			now = now.Add(15 * time.Second) // the next quarter
-			require.NoError(t, h.Predict(more))
-			require.EqualValues(t, 10*16, tokens(t, f, h, more))
-			checkCore(t, f)
-		})
+	rng := rand.New(rand.NewPCG(1, 14))
+	now := time.Unix(0, 0)
+	f, holders := newTestFleet(t, Config{MaxBytes: 2 << 20, PredictTTL: time.Minute, now: func() time.Time { return now }}, 2)
+	h, kept := holders[0], randomHashes(rng, 1000)
+	storeAll(t, h, kept)
+	for err := error(nil); err == nil; {
+		if err = h.Predict(randomHashes(rng, 1000)); err != nil {
+			require.ErrorIs(t, err, ErrFull)
+		}
 	}
+	stored := randomHashes(rng, 20_000)
+	storeAll(t, h, stored)
+	require.EqualValues(t, 1000*16, tokens(t, f, h, kept))
+	require.EqualValues(t, 20_000*16, tokens(t, f, h, stored))
+	require.Equal(t, 21_000, h.len())
+	checkCore(t, f)
+
+	more := randomHashes(rng, 10)
+	require.ErrorIs(t, h.Predict(more), ErrFull)
+	now = now.Add(15 * time.Second) // the next quarter
+	require.NoError(t, h.Predict(more))
+	require.EqualValues(t, 10*16, tokens(t, f, h, more))
+	checkCore(t, f)
 }

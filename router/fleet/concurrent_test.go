@@ -49,7 +49,7 @@ func TestConcurrentUse(t *testing.T) {
 				if !assert.NotEmpty(t, r.Holders) {
 					return
 				}
-				assert.Equal(t, holders[0].ID(), r.Holders[0].ID)
+				assert.Equal(t, holders[0].id, r.Holders[0].ID)
 				for _, p := range r.Holders {
 					assert.LessOrEqual(t, p.Tokens, int64(blocks*16))
 				}
@@ -83,7 +83,7 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 		case 1:
 			h.Close()
 			var err error
-			h, err = f.Add(h.ID())
+			h, err = f.Add(h.id)
 			assert.NoError(t, err)
 			h.SetStale(false)
 		case 2:
@@ -144,7 +144,7 @@ func TestChangesBetweenPieces(t *testing.T) {
 			q.Add(slice(hashes, 50, 100).Bytes())
 			q.End(&r)
 			for _, p := range r.Holders {
-				require.Equal(t, holders[1].ID(), p.ID)
+				require.Equal(t, holders[1].id, p.ID)
 				require.EqualValues(t, 1600, p.Tokens)
 			}
 		})
@@ -160,7 +160,7 @@ func TestChangesBetweenPieces(t *testing.T) {
 	holders[0].SetStale(true)
 	q.Add(slice(hashes, 50, 100).Bytes())
 	q.End(&r)
-	require.Equal(t, []Prefix{{holders[0].ID(), 480, []MediumPrefix{{Predicted, 480}}}}, r.Holders)
+	require.Equal(t, []Prefix{{holders[0].id, 480, []MediumPrefix{{Predicted, 480}}}}, r.Holders)
 }
 
 // A query says when no further hash is wanted, and is reused without allocations.
@@ -181,8 +181,8 @@ func TestQueryEndsEarlyAndAllocatesNothing(t *testing.T) {
 	var r Result
 	q.End(&r)
 	require.Len(t, r.Holders, 64)
-	require.Equal(t, Prefix{holders[3].ID(), 80_000, []MediumPrefix{{"GPU", 256 * 16}, {Predicted, 80_000}}}, r.Holders[0])
-	require.Equal(t, holders[63].ID(), r.Holders[1].ID)
+	require.Equal(t, Prefix{holders[3].id, 80_000, []MediumPrefix{{"GPU", 256 * 16}, {Predicted, 80_000}}}, r.Holders[0])
+	require.Equal(t, holders[63].id, r.Holders[1].ID)
 	if raceEnabled {
 		return // sync primitives allocate
 	}
@@ -191,7 +191,6 @@ func TestQueryEndsEarlyAndAllocatesNothing(t *testing.T) {
 			t.Error("another answer")
 		}
 	}))
-	require.Less(t, q.Held(), 1<<16)
 }
 
 func TestQueryOfSeveralGroupsAllocatesNothing(t *testing.T) {

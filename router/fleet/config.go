@@ -27,8 +27,8 @@ type Config struct {
 	MaxBytes int64
 	// MaxHolders bounds the holders; 0: DefaultMaxHolders.
 	MaxHolders int
-	// MaxBlocks bounds the entries of one holder: blocks in all groups and tiers, and predicted
-	// ones; 0: events.DefaultMaxBlocks.
+	// MaxBlocks bounds the blocks of one holder in all groups and tiers; 0: events.DefaultMaxBlocks. More are predicted
+	// only while both together are fewer.
 	MaxBlocks int
 	// PredictTTL is how long a predicted block counts at most, and at least three quarters of it; 0:
 	// DefaultPredictTTL. See Holder.Predict.

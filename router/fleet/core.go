@@ -17,7 +17,6 @@ type core struct {
 	tiers   tierTable
 	groups  groupTable
 
-	memo     []memoEntry
 	pairs    []pair // reused by changed
 	maxBytes int64
 	// oldest is the first epoch that counts, at the last change: those before have expired, or were dropped to free
@@ -26,12 +25,12 @@ type core struct {
 	// firstPredicted is the first epoch that sets may have, lastPredicted the last; 0: none.
 	firstPredicted, lastPredicted uint32
 	unheld                        int64 // live records whose set is empty
-	sweep                         sweep
+	collection                    collection
 	copying                       int // snapshots that are copied now: records and numbers stay where they are
 }
 
 func newCore(cfg *Config) *core {
-	c := &core{table: newTable(), tiers: newTierTable(), maxBytes: cfg.MaxBytes, memo: make([]memoEntry, memoLen)}
+	c := &core{table: newTable(), tiers: newTierTable(), maxBytes: cfg.MaxBytes}
 	c.sets = newSetTable(c.table.secret[0] ^ c.table.secret[1])
 	c.groups.init(cfg)
 	return c
@@ -40,7 +39,7 @@ func newCore(cfg *Config) *core {
 // bytes returns the memory of all that grows with blocks and holders.
 func (c *core) bytes() int64 {
 	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() +
-		int64(len(c.memo))*int64(unsafe.Sizeof(memoEntry{})) + int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
+		int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
 }
 
 // fits reports whether n more bytes may be allocated. Compaction needs a segment at most, which is reserved.

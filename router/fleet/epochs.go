@@ -1,16 +1,14 @@
 package fleet
 
-import "time"
-
 // epochsPerTTL is how many epochs a predicted block counts, that of the prediction included. So it counts for at
 // least three quarters of the time to live.
 const epochsPerTTL = 4
 
-// epoch returns the epoch of a moment, from epochsPerTTL on. Epochs have a quarter of the time to live each. The first
-// one begins with the fleet.
-func (f *Fleet) epoch(now time.Time) uint32 {
+// epoch returns the current epoch, from epochsPerTTL on. Epochs have a quarter of the time to live each. The first one
+// begins with the fleet.
+func (f *Fleet) epoch() uint32 {
 	quarter := f.cfg.PredictTTL / epochsPerTTL
-	return uint32(max(0, now.Sub(f.start)/quarter))&^predictedIn + epochsPerTTL
+	return uint32(max(0, f.cfg.now().Sub(f.start)/quarter))&^predictedIn + epochsPerTTL
 }
 
 // expire makes epochs not count that have expired in an epoch, and returns the first one that counts.
@@ -28,23 +26,19 @@ type epochCounts struct {
 		epoch   uint32
 		entries int
 	}
-	total int // of all epochs in the ring
 }
 
 func (e *epochCounts) add(epoch uint32) {
 	at := &e.ring[epoch%epochsPerTTL]
 	if at.epoch != epoch {
-		e.total -= at.entries
 		at.epoch, at.entries = epoch, 0
 	}
 	at.entries++
-	e.total++
 }
 
 func (e *epochCounts) remove(epoch uint32) {
 	if at := &e.ring[epoch%epochsPerTTL]; at.epoch == epoch && at.entries > 0 {
 		at.entries--
-		e.total--
 	}
 }
 
@@ -57,14 +51,4 @@ func (e *epochCounts) count(oldest uint32) int {
 		}
 	}
 	return n
-}
-
-// first returns the first epoch from oldest on with entries, false if there is none.
-func (e *epochCounts) first(oldest uint32) (epoch uint32, ok bool) {
-	for i := range e.ring {
-		if at := &e.ring[i]; at.epoch >= oldest && at.entries > 0 && (!ok || at.epoch < epoch) {
-			epoch, ok = at.epoch, true
-		}
-	}
-	return epoch, ok
 }

@@ -87,9 +87,6 @@ func (f *Fleet) Get(id ID) *Holder {
 	return f.holders[id]
 }
 
-// BlockSize returns how many tokens one hash of a query covers.
-func (f *Fleet) BlockSize() int { return f.cfg.BlockSize }
-
 // Status is the state of one holder.
 type Status struct {
 	ID
@@ -101,7 +98,7 @@ type Status struct {
 func (f *Fleet) Holders() []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	oldest := f.core.oldestAt(f.epoch(f.cfg.now()))
+	oldest := f.core.oldestAt(f.epoch())
 	list := make([]Status, len(f.byName))
 	for i, h := range f.byName {
 		list[i] = Status{ID: h.id, Stale: h.stale, Blocks: h.count(oldest)}
@@ -125,7 +122,7 @@ func (f *Fleet) Stats() Stats {
 	defer f.mu.RUnlock()
 	c := f.core
 	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.unheld, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
-	oldest := c.oldestAt(f.epoch(f.cfg.now()))
+	oldest := c.oldestAt(f.epoch())
 	for _, h := range f.byName {
 		s.Entries += int64(h.count(oldest))
 	}

@@ -118,16 +118,16 @@ func TestPredictionEnds(t *testing.T) {
 		require.NoError(t, h.Predict(hashes))
 		now = begin.Add(c.lasts - 1)
 		require.EqualValues(t, 48, tokens(t, f, h, hashes))
-		require.Equal(t, 3, h.Len())
+		require.Equal(t, 3, h.len())
 		now = begin.Add(c.lasts)
 		require.Zero(t, tokens(t, f, h, hashes))
-		require.Zero(t, h.Len())
+		require.Zero(t, h.len())
 	}
 	now = now.Add(time.Hour)
 	require.NoError(t, h.Predict(hashes))
 	now = now.Add(50 * time.Second)
 	require.NoError(t, h.Predict(slice(hashes, 0, 2))) // replaces the older one
-	require.Equal(t, 3, h.Len())
+	require.Equal(t, 3, h.len())
 	now = now.Add(50 * time.Second)
 	require.EqualValues(t, 32, tokens(t, f, h, hashes))
 	require.NoError(t, h.Remove(&events.Blocks{Hashes: slice(hashes, 0, 1)}))
@@ -150,7 +150,7 @@ func TestErrors(t *testing.T) {
 	_, err := f.Add(ID{Engine: "third"})
 	require.ErrorIs(t, err, ErrTooMany)
 	holders[1].Close()
-	_, err = f.Add(holders[0].ID())
+	_, err = f.Add(holders[0].id)
 	require.ErrorIs(t, err, ErrExists)
 
 	h, short := holders[0], slice(randomHashes(newRand(6), 2), 0, 2)

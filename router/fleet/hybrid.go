@@ -20,8 +20,8 @@ type hybridScan struct {
 	first    []uint64   // holders by word that have some hash of the first block of the full group; in fine-grained mode
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
-	media    [4]uint64 // bits of the media that the holder has, by number
-	isFresh  bool      // events count for the holder
+	media    [(maxMedia + 64) / 64]uint64 // bits of the media that the holder has, by number
+	isFresh  bool                         // events count for the holder
 }
 
 // recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
@@ -61,32 +61,28 @@ func (q *Query) recordRuns(blob []byte) {
 // checkFull is intersect for the first group of full attention, in all media together. q.n is the last hash of a block.
 func (q *Query) checkFull(set *holderSet, stride int) {
 	s := &q.scan
-	q.work += setWork + 2*len(set.pairs) + len(s.alive)
 	q.hybrid.checked = set
 	q.addFull(s.seen, set)
-	at := q.n
-	if q.rules.coordinator.FineGrained() {
-		q.n = at + 1 // a prefix may end inside of the block
-	} else {
-		q.n = at + 1 - uint32(stride) // where the block begins
+	n := q.n + 1 // in fine-grained mode a prefix may end inside of the block
+	if !q.rules.coordinator.FineGrained() {
+		n -= uint32(stride) // where the block begins
 	}
 	if s.begun {
-		q.endMissing()
+		q.endMissing(n)
 	} else {
 		s.begun = true
 		for word := range s.words {
 			if s.seen[word] != 0 {
 				s.alive = append(s.alive, aliveWord{word, allMedia, s.seen[word]})
 			}
-			q.end(word, allMedia, q.hybrid.first[word]&^s.seen[word])
+			q.end(word, allMedia, q.hybrid.first[word]&^s.seen[word], n)
 		}
 	}
-	if len(s.alive) == 0 {
-		end := q.rules.coordinator.LookEnd(int64(q.n) * int64(q.fleet.cfg.BlockSize))
-		q.hybrid.wantedTo = (end + int64(q.fleet.cfg.BlockSize) - 1) / int64(q.fleet.cfg.BlockSize)
-	}
-	q.n = at
 	clear(s.seen[:s.words])
+	if len(s.alive) == 0 {
+		blockSize := int64(q.fleet.cfg.BlockSize)
+		q.hybrid.wantedTo = (q.rules.coordinator.LookEnd(int64(n)*blockSize) + blockSize - 1) / blockSize
+	}
 }
 
 // isPartOfFirst reports whether the next hash is one of the first block of the full group and a prefix may end with it.
@@ -97,8 +93,10 @@ func (q *Query) isPartOfFirst(stride int) bool {
 // addFull adds to words the holders that a set has in the first group of full attention.
 func (q *Query) addFull(words []uint64, set *holderSet) {
 	for i := range set.pairs {
-		if p := &set.pairs[i]; p.word < q.scan.words && q.isOfGroup(p, q.rules.full) {
-			words[p.word] |= q.counting(p)
+		if p := &set.pairs[i]; q.isOfGroup(p, q.rules.full) {
+			if holders := q.counting(p); holders != 0 {
+				words[p.word] |= holders
+			}
 		}
 	}
 }
@@ -108,34 +106,28 @@ func (q *Query) isOfGroup(p *pair, group int) bool {
 	return p.groupTier&predictedIn != 0 || int(q.rules.storeGroups[q.core.tiers.groupOf(p)]) == group
 }
 
-// findHits finds out the prefix of holders that may have one, by the rules of the groups, and sets the ends to them. It
-// returns false if more of them are left after this work.
-func (q *Query) findHits(work int) (done bool) {
-	if !q.ending {
-		q.ending, q.found = true, 0
-		q.beginHits()
-	}
-	for most := q.work + work; q.found < len(q.order); q.found++ {
-		if q.work >= most {
-			return false
-		}
-		e := q.order[q.found]
+// findHits finds the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them. It
+// holds the lock for one holder at a time: all of them together can take long.
+func (q *Query) findHits() {
+	q.fleet.mu.RLock()
+	q.beginHits()
+	q.fleet.mu.RUnlock()
+	for _, e := range q.order {
+		q.fleet.mu.RLock()
+		q.oldest = max(q.oldest, q.core.oldest)
 		q.findHit(uint32(e>>40), uint32(e))
+		q.fleet.mu.RUnlock()
 	}
-	return true
 }
 
 // beginHits sets q.order to the holders that may have a prefix, and where it ends in the full group if there is one.
 func (q *Query) beginHits() {
 	q.order = q.order[:0]
 	if q.rules.full >= 0 {
-		for _, a := range q.scan.alive {
-			q.end(a.word, allMedia, a.bits)
-		}
-		q.scan.alive = q.scan.alive[:0]
+		q.endAlive()
 		if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
 			for word, holders := range q.hybrid.first {
-				q.end(uint32(word), allMedia, holders)
+				q.end(uint32(word), allMedia, holders, q.n)
 			}
 		}
 		q.order = append(q.order, q.ends...)
@@ -148,12 +140,11 @@ func (q *Query) beginHits() {
 // appendHolders appends all holders in the runs to q.order, if no group is of full attention.
 func (q *Query) appendHolders() {
 	s := &q.scan
-	clear(s.seen[:s.words])
 	for _, r := range q.runs {
-		q.work += 2 + len(r.set.pairs)
 		for i := range r.set.pairs {
-			if p := &r.set.pairs[i]; p.word < s.words {
-				s.seen[p.word] |= q.counting(p)
+			p := &r.set.pairs[i]
+			if holders := q.counting(p); holders != 0 {
+				s.seen[p.word] |= holders
 			}
 		}
 	}
@@ -172,22 +163,20 @@ func (q *Query) findHit(number, n uint32) {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
 	}
-	scan.media, scan.isFresh = [4]uint64{}, q.core.numbers.isFresh(number, q.version)
+	scan.media, scan.isFresh = [len(scan.media)]uint64{}, q.core.numbers.isFresh(number, q.version)
 	all := q.hit(number, n, -1)
-	q.endHolder(number, allMedia, all)
-	several := false
-	for w, word := range scan.media {
-		several = several || bits.OnesCount64(word) > 1 || word != 0 && slices.ContainsFunc(scan.media[:w], func(other uint64) bool { return other != 0 })
+	q.ends = append(q.ends, packEnd(number, allMedia, all))
+	numMedia := 0
+	for _, media := range scan.media {
+		numMedia += bits.OnesCount64(media)
 	}
 	for w, media := range scan.media {
 		for ; media != 0; media &= media - 1 {
 			medium, hit := w*64+bits.TrailingZeros64(media), all
-			if several {
+			if numMedia > 1 {
 				hit = q.hit(number, n, medium)
 			}
-			if medium < int(q.scan.media)-1 {
-				q.endHolder(number, uint16(medium)+1, hit)
-			}
+			q.ends = append(q.ends, packEnd(number, uint8(medium)+1, hit))
 		}
 	}
 }
@@ -201,7 +190,6 @@ func (q *Query) hit(number, n uint32, medium int) uint32 {
 	p.Bits = slices.Grow(p.Bits[:0], rules.NumGroups())[:rules.NumGroups()]
 	for g := range p.Bits {
 		words := int(q.n)/rules.KeyStride(g)/64 + 1
-		q.work += words
 		p.Bits[g] = slices.Grow(p.Bits[g][:0], words)[:words]
 		clear(p.Bits[g])
 	}
@@ -211,7 +199,6 @@ func (q *Query) hit(number, n uint32, medium int) uint32 {
 			break
 		}
 		q.addRun(r.set, number, from, min(r.end, n), medium)
-		q.work += 2 + len(r.set.pairs)
 		from = r.end
 	}
 	blockSize := int64(q.fleet.cfg.BlockSize)

@@ -216,8 +216,8 @@ func (l *loader) finish() {
 
 // count adds the entries of a pair with a number of blocks to its holders.
 func (l *loader) count(p *pair, blocks int) {
-	for slots := p.bits; slots != 0; slots &= slots - 1 {
-		h := l.holders[p.word*64+uint32(bits.TrailingZeros64(slots))]
+	for holders := p.bits; holders != 0; holders &= holders - 1 {
+		h := l.holders[p.word*64+uint32(bits.TrailingZeros64(holders))]
 		h.entries += blocks
 		l.core.numbers.list[h.number].isUsed = true
 		at := l.core.tiers.At(p.groupTier)

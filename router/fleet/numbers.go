@@ -8,7 +8,6 @@ type holderNumber struct {
 	holder  *Holder // nil: free, or retired
 	since   uint64  // version at which the holder got it
 	isUsed  bool    // some set may have it
-	minimum uint32  // predictions of earlier epochs do not count
 	freshAt uint64  // version at which it became fresh last
 }
 
@@ -24,7 +23,6 @@ type numberTable struct {
 	list    []holderNumber
 	live    bitmap // of holders
 	fresh   bitmap // those of them that are not stale: events count
-	limited bitmap // those with a minimum
 	retired bitmap // numbers that no holder has, and some set may have
 	free    []uint32
 	pending int    // how many are retired
@@ -32,7 +30,7 @@ type numberTable struct {
 }
 
 func (t *numberTable) bytes() int64 {
-	return int64(cap(t.list))*32 + int64(len(t.live))*4*8 + int64(cap(t.free))*4
+	return int64(cap(t.list))*32 + int64(len(t.live))*3*8 + int64(cap(t.free))*4
 }
 
 // alloc gives a holder a number.
@@ -69,7 +67,7 @@ func (t *numberTable) grow() {
 	for i := first + 64; i > first; i-- {
 		t.free = append(t.free, i-1) // the lowest is used first
 	}
-	for _, b := range []*bitmap{&t.live, &t.fresh, &t.limited, &t.retired} {
+	for _, b := range []*bitmap{&t.live, &t.fresh, &t.retired} {
 		*b = append(*b, 0)
 	}
 }
@@ -79,7 +77,6 @@ func (t *numberTable) retire(num uint32) {
 	t.version++
 	t.live.clear(num)
 	t.fresh.clear(num)
-	t.limited.clear(num)
 	t.list[num].holder = nil
 	if t.list[num].isUsed {
 		t.retired.set(num)
@@ -99,28 +96,4 @@ func (t *numberTable) freeAll(swept bitmap) {
 			t.pending--
 		}
 	}
-}
-
-// minimum returns the first epoch whose predictions count for a number.
-func (t *numberTable) minimum(num uint32) uint32 { return t.list[num].minimum }
-
-// setMinimum makes predictions of a number of earlier epochs not count.
-func (t *numberTable) setMinimum(num, epoch uint32) {
-	t.list[num].minimum = epoch
-	t.limited.set(num)
-}
-
-// predicted returns those holders of a predicted pair that count, if epochs before oldest do not.
-func (t *numberTable) predicted(p *pair, oldest uint32) uint64 {
-	epoch := p.groupTier &^ predictedIn
-	if epoch < oldest || int(p.word) >= len(t.live) {
-		return 0
-	}
-	mask := p.bits & t.live[p.word]
-	for limited := mask & t.limited[p.word]; limited != 0; limited &= limited - 1 {
-		if t.minimum(p.word*64+uint32(bits.TrailingZeros64(limited))) > epoch {
-			mask &^= limited & -limited
-		}
-	}
-	return mask
 }

@@ -433,7 +433,7 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 		}
 	}
 	require.Equal(o.t, want, held)
-	require.Equal(o.t, o.model.entries(m), h.Len())
+	require.Equal(o.t, o.model.entries(m), h.len())
 }
 
 func (o *oracle) remove(h *Holder, m *modelHolder) {
@@ -454,7 +454,7 @@ func (o *oracle) remove(h *Holder, m *modelHolder) {
 	for _, hash := range hashes {
 		o.model.remove(m, b.Group, b.Tier, hash)
 	}
-	require.Equal(o.t, o.model.entries(m), h.Len())
+	require.Equal(o.t, o.model.entries(m), h.len())
 }
 
 func (o *oracle) predict(h *Holder, m *modelHolder) {
@@ -465,7 +465,7 @@ func (o *oracle) predict(h *Holder, m *modelHolder) {
 		e := o.model.entry(m, o.number(hash))
 		e.isPredicted, e.predicted = true, o.model.now
 	}
-	require.Equal(o.t, o.model.entries(m), h.Len())
+	require.Equal(o.t, o.model.entries(m), h.len())
 }
 
 // ask compares a query, whose hashes come in pieces, with the model.

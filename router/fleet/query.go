@@ -14,16 +14,13 @@ type Query struct {
 	fleet      *Fleet
 	core       *core
 	rules      *rules
-	version    uint64 // holders that were retired, or became fresh, later do not count
-	groupTiers uint32 // those from this number on are of groups that rules may not know
+	version    uint64 // holder numbers that were retired, or became fresh, later do not count
+	groupTiers uint32 // those from this number on do not count: rules may not know their groups
 	oldest     uint32 // first epoch that counts
 	hashLen    int
 	at         int    // byte of a hash where its short form begins
 	n          uint32 // hashes so far
 	finished   bool   // no further hash can change the answer
-	work       int    // see Work
-	ending     bool   // by the rules of groups: order has the holders whose hits are found
-	found      int    // how many of them have their hit
 
 	scan   scan
 	ends   []uint64 // where prefixes end; see packEnd
@@ -36,33 +33,12 @@ type Query struct {
 // waits.
 const maxPiece = 4096
 
-// Held returns the bytes of memory that the query holds, for servers that bound what their clients hold. With one group
-// of full attention it does not grow with the hashes.
-func (q *Query) Held() int {
-	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen)+cap(q.hybrid.first))*8 + cap(q.scan.alive)*16
-	for _, words := range q.hybrid.presence.Bits {
-		n += cap(words) * 8
-	}
-	return n
-}
-
-// Work is what a query counts for servers that bound how long a client is served at once. A unit is about the cost of
-// comparing one hash, 2 to 3 ns.
-const (
-	hashWork = 8  // of a hash: from 2 in the order of the log to some 20 by the table
-	setWork  = 8  // of another set of holders, beside its pairs
-	endWork  = 16 // of where a prefix ends: it is sorted
-)
-
-// Work returns the work of the query since Begin.
-func (q *Query) Work() int { return q.work }
-
 // Begin starts a query about hashes of hashLen bytes. It fails with ErrHashLen.
 func (q *Query) Begin(f *Fleet, hashLen int) error {
 	if err := checkHashLen(hashLen); err != nil {
 		return err
 	}
-	now := f.epoch(f.cfg.now())
+	now := f.epoch()
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	c := f.core
@@ -70,7 +46,6 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	q.groupTiers = uint32(c.tiers.Len())
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
-	q.work, q.ending = 0, false
 	q.finished = len(f.holders) == 0
 	q.scan.begin(c)
 	return nil
@@ -91,12 +66,11 @@ func (q *Query) Add(hashes []byte) (wanted bool) {
 func (q *Query) addPiece(blob []byte) {
 	q.fleet.mu.RLock()
 	defer q.fleet.mu.RUnlock()
-	if uint64(q.n)+maxPiece > math.MaxUint32 || q.fleet.core != q.core {
+	if uint64(q.n)+maxPiece > math.MaxUint32 {
 		q.finished = true
 		return
 	}
 	q.oldest = max(q.oldest, q.core.oldest)
-	q.work += len(blob) / q.hashLen * hashWork
 	if q.rules.coordinator == nil {
 		q.scanLeading(blob)
 	} else {
@@ -157,7 +131,7 @@ func (q *Query) scanLeading(blob []byte) {
 // aliveWord are holders whose blocks are held so far in one medium, or in all together.
 type aliveWord struct {
 	word   uint32
-	medium uint16
+	medium uint8
 	bits   uint64
 }
 
@@ -166,7 +140,6 @@ type scan struct {
 	alive []aliveWord
 	begun bool
 	words uint32   // of the holders that there were when the query began
-	media uint16   // numbers of media, and allMedia
 	seen  []uint64 // by medium and word: what a set has; zeros between two uses
 }
 
@@ -175,52 +148,50 @@ const allMedia = 0
 
 func (s *scan) begin(c *core) {
 	s.alive, s.begun = s.alive[:0], false
-	s.words, s.media = uint32(len(c.numbers.live)), uint16(len(c.tiers.media)+1)
-	n := int(s.words) * int(s.media)
+	s.words = uint32(len(c.numbers.live))
+	n := int(s.words) * (1 + len(c.tiers.media))
 	s.seen = slices.Grow(s.seen[:0], n)[:n]
 }
+
+// index returns where seen has a word in a medium.
+func (s *scan) index(word uint32, medium uint8) uint32 { return uint32(medium)*s.words + word }
 
 // intersect removes the holders that a set lacks from those that are alive. Their prefixes end before hash number n.
 func (q *Query) intersect(set *holderSet) {
 	c, s := q.core, &q.scan
-	q.work += setWork + 2*len(set.pairs) + len(s.alive)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		medium := uint16(c.tiers.mediumOf(p)) + 1
-		if p.word >= s.words || !q.knows(p) {
-			continue
+		if holders := q.counting(p); holders != 0 {
+			s.seen[p.word] |= holders
+			s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] |= holders
 		}
-		bits := q.counting(p)
-		s.seen[p.word] |= bits
-		s.seen[uint32(medium)*s.words+p.word] |= bits
 	}
 	if s.begun {
-		q.endMissing()
+		q.endMissing(q.n)
 	} else {
 		s.begun = true
 		q.beginAlive(set)
 	}
 	for i := range set.pairs {
-		p := &set.pairs[i]
-		medium := uint16(c.tiers.mediumOf(p)) + 1
-		if p.word < s.words && q.knows(p) {
-			s.seen[p.word], s.seen[uint32(medium)*s.words+p.word] = 0, 0
+		if p := &set.pairs[i]; q.counting(p) != 0 {
+			s.seen[p.word], s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] = 0, 0
 		}
 	}
 }
 
-// knows reports whether a group and tier were known when the query began, or is predicted. A group that was learned later is not
-// what rules are about, and its medium may be new, too.
-func (q *Query) knows(p *pair) bool {
-	return p.groupTier < q.groupTiers || p.groupTier&predictedIn != 0
-}
-
-// counting returns the holders of a pair that count.
+// counting returns the holders of a pair that count. Those of pairs that the query cannot know do not: a group that was
+// learned after it began is not what its rules are about, and its medium may be new, too.
 func (q *Query) counting(p *pair) uint64 {
-	if p.groupTier&predictedIn != 0 {
-		return q.core.numbers.predicted(p, q.oldest)
+	numbers := &q.core.numbers
+	switch isPredicted := p.groupTier&predictedIn != 0; {
+	case p.word >= q.scan.words:
+		return 0
+	case isPredicted && p.groupTier&^predictedIn >= q.oldest:
+		return p.bits & numbers.live[p.word]
+	case !isPredicted && p.groupTier < q.groupTiers:
+		return p.bits & numbers.fresh[p.word]
 	}
-	return p.bits & q.core.numbers.fresh[p.word]
+	return 0
 }
 
 // beginAlive makes all holders of the first set alive.
@@ -228,28 +199,27 @@ func (q *Query) beginAlive(set *holderSet) {
 	s := &q.scan
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		medium := uint16(q.core.tiers.mediumOf(p)) + 1
-		if p.word >= s.words || !q.knows(p) {
+		if q.counting(p) == 0 {
 			continue
 		}
-		for _, m := range [2]uint16{allMedia, medium} {
-			seen := &s.seen[uint32(m)*s.words+p.word]
+		for _, medium := range [2]uint8{allMedia, q.core.tiers.mediumOf(p) + 1} {
+			seen := &s.seen[s.index(p.word, medium)]
 			if *seen != 0 {
-				s.alive = append(s.alive, aliveWord{p.word, m, *seen})
+				s.alive = append(s.alive, aliveWord{p.word, medium, *seen})
 				*seen = 0 // another pair may have the same word
 			}
 		}
 	}
 }
 
-// endMissing ends the prefixes of holders that are alive and not seen.
-func (q *Query) endMissing() {
+// endMissing ends the prefixes of holders that are alive and not seen, after n hashes.
+func (q *Query) endMissing(n uint32) {
 	s := &q.scan
 	left := s.alive[:0]
 	for _, a := range s.alive {
-		seen := s.seen[uint32(a.medium)*s.words+a.word]
+		seen := s.seen[s.index(a.word, a.medium)]
 		if missing := a.bits &^ seen; missing != 0 {
-			q.end(a.word, a.medium, missing)
+			q.end(a.word, a.medium, missing, n)
 		}
 		if a.bits &= seen; a.bits != 0 {
 			left = append(left, a)

@@ -32,7 +32,6 @@ type plainHolder struct {
 	blocks    map[plainBlock]bool
 	predicted map[uint64]int // epoch by key
 	stale     bool
-	full      int // epoch in which nothing more can be predicted, -1: none
 }
 
 // plainFleet is a fleet of described groups of all kinds, and what it must answer by FindHit over plain bits.
@@ -105,7 +104,7 @@ func newPlainFleet(t *testing.T, seed uint64) *plainFleet {
 func (p *plainFleet) add(id ID) {
 	h, err := p.f.Add(id)
 	require.NoError(p.t, err)
-	p.holders[id] = &plainHolder{h: h, blocks: map[plainBlock]bool{}, predicted: map[uint64]int{}, stale: true, full: -1}
+	p.holders[id] = &plainHolder{h: h, blocks: map[plainBlock]bool{}, predicted: map[uint64]int{}, stale: true}
 	if p.rng.IntN(8) > 0 {
 		h.SetStale(false)
 		p.holders[id].stale = false
@@ -157,31 +156,7 @@ func (p *plainFleet) len(m *plainHolder) int {
 	return n
 }
 
-// makeRoom reports whether an entry fits, after dropping the oldest predictions if need be: those of the current epoch
-// only for events.
-func (p *plainFleet) makeRoom(m *plainHolder, isEvent bool) bool {
-	if p.cfg.MaxBlocks == 0 || p.len(m) < p.cfg.MaxBlocks {
-		return true
-	}
-	oldest := math.MaxInt
-	for _, e := range m.predicted {
-		if p.counts(e) {
-			oldest = min(oldest, e)
-		}
-	}
-	if oldest == math.MaxInt || oldest == p.epoch() && !isEvent {
-		return false
-	}
-	if oldest == p.epoch() {
-		m.full = oldest
-	}
-	for k, e := range m.predicted {
-		if e == oldest {
-			delete(m.predicted, k)
-		}
-	}
-	return true
-}
+func (p *plainFleet) isFull(entries int) bool { return p.cfg.MaxBlocks > 0 && entries >= p.cfg.MaxBlocks }
 
 func (p *plainFleet) some() *plainHolder {
 	ids := make([]ID, 0, len(p.holders))
@@ -211,12 +186,11 @@ func (p *plainFleet) step() {
 		m.h.Clear()
 		clear(m.blocks)
 		clear(m.predicted)
-		m.full = -1
 	case n < 88:
 		m.stale = !m.stale
 		m.h.SetStale(m.stale)
 	case n < 92:
-		id := m.h.ID()
+		id := m.h.id
 		m.h.Close()
 		delete(p.holders, id)
 		p.add(id)
@@ -236,11 +210,11 @@ func (p *plainFleet) storeBlocks(m *plainHolder) {
 		return
 	}
 	for i, k := range keys {
-		at := plainBlock{b.Group, b.Tier, k}
-		if !m.blocks[at] && !p.makeRoom(m, true) {
+		if p.isFull(len(m.blocks)) {
 			require.ErrorIs(p.t, err, events.ErrFull)
 			return
 		}
+		at := plainBlock{b.Group, b.Tier, k}
 		require.Equal(p.t, m.blocks[at], held[i])
 		m.blocks[at] = true
 	}
@@ -268,13 +242,9 @@ func (p *plainFleet) removeBlocks(m *plainHolder) {
 func (p *plainFleet) predictBlocks(m *plainHolder) {
 	keys := p.chain(true)
 	err := m.h.Predict(p.hashes(keys))
-	if m.full == p.epoch() {
-		require.ErrorIs(p.t, err, ErrFull)
-		return
-	}
 	for _, k := range keys {
-		if e, ok := m.predicted[k]; (!ok || !p.counts(e)) && !p.makeRoom(m, false) {
-			require.ErrorIs(p.t, err, events.ErrFull)
+		if p.isFull(p.len(m)) {
+			require.ErrorIs(p.t, err, ErrFull)
 			return
 		}
 		m.predicted[k] = p.epoch()
@@ -353,7 +323,6 @@ func (p *plainFleet) reload() {
 	for id, m := range p.holders {
 		m.h = f.Get(id)
 		clear(m.predicted)
-		m.full = -1
 		m.h.SetStale(m.stale)
 	}
 }
@@ -382,7 +351,7 @@ func TestAgainstRules(t *testing.T) {
 			}
 			total := 0
 			for _, m := range p.holders {
-				require.Equal(t, p.len(m), m.h.Len())
+				require.Equal(t, p.len(m), m.h.len())
 				total += p.len(m)
 			}
 			require.EqualValues(t, total, p.f.Stats().Entries)

@@ -19,7 +19,6 @@ const predictedIn = 1 << 31
 // without the lock.
 type holderSet struct {
 	num   uint32 // canonical number
-	id    uint64 // no other set has or had it
 	hash  uint64
 	pairs []pair // by groupTier and word; no bits are 0
 }
@@ -49,16 +48,15 @@ type setTable struct {
 	free   uint32            // 0: none
 	intern map[uint64]uint32 // canonical number by hash
 	most   int               // entries that intern has had at a time
-	lastID uint64
-	next   uint32 // number that was never used
-	count  int    // of different sets, without the empty one
-	size   int64  // bytes of the sets
+	next   uint32            // number that was never used
+	count  int               // of different sets, without the empty one
+	size   int64             // bytes of the sets
 	secret uint64
 	empty  *holderSet
 }
 
 func newSetTable(secret uint64) setTable {
-	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{id: 1}, lastID: 1}
+	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{}}
 	t.entry(t.newNum()).set = t.empty
 	return t
 }
@@ -123,8 +121,7 @@ func (t *setTable) add(pairs []pair, hash uint64) *holderSet {
 
 // put makes num the canonical number of a new set.
 func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
-	t.lastID++
-	set := &holderSet{num: num, id: t.lastID, hash: hash, pairs: slices.Clone(pairs)}
+	set := &holderSet{num: num, hash: hash, pairs: slices.Clone(pairs)}
 	t.entry(num).set = set
 	if _, taken := t.intern[hash]; !taken {
 		t.intern[hash] = num
@@ -145,14 +142,6 @@ func (t *setTable) drop(set *holderSet) {
 	}
 	t.count--
 	t.size -= sizeOfSet(len(set.pairs))
-}
-
-// get returns the set that had a number and an id earlier, nil if it is no longer in the table.
-func (t *setTable) get(num uint32, id uint64) *holderSet {
-	if set := t.at(num); set != nil && set.id == id {
-		return set
-	}
-	return nil
 }
 
 // unref removes a record's reference, and frees the number if it was the last.
@@ -181,8 +170,8 @@ func (t *setTable) freeUnused(num uint32) {
 	}
 }
 
-// retarget gives a number another content, of which it may become an alias. It returns the number's set.
-func (t *setTable) retarget(num uint32, pairs []pair) *holderSet {
+// retarget gives a number another content, of which it may become an alias.
+func (t *setTable) retarget(num uint32, pairs []pair) {
 	e := t.entry(num)
 	old := e.set
 	if old.num == num {
@@ -199,5 +188,4 @@ func (t *setTable) retarget(num uint32, pairs []pair) *holderSet {
 		t.entry(old.num).aliases--
 		t.freeUnused(old.num)
 	}
-	return e.set
 }

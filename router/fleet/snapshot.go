@@ -13,7 +13,7 @@ type Snapshot struct {
 	specs    []groupSpec
 	tiers    []events.GroupTier
 	holders  []ID
-	index    []int32 // of the holder of a slot, -1 if there is none
+	index    []int32 // of the holder of a number, -1 if there is none
 	sets     []*holderSet
 	segments []snapshotSegment
 }
@@ -152,17 +152,17 @@ func (s *Snapshot) writeSets(w *parts.Writer) []int64 {
 	return numbers
 }
 
-// renumber returns the content of a set without predictions, with the indexes of holders instead of slots.
+// renumber returns the content of a set without predictions, with the indexes of holders instead of their numbers.
 func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		if p.groupTier&predictedIn != 0 {
 			break // they come last
 		}
-		for slots := p.bits; slots != 0; slots &= slots - 1 {
-			slot := p.word*64 + uint32(bits.TrailingZeros64(slots))
-			if int(slot) < len(s.index) && s.index[slot] >= 0 {
-				index := uint32(s.index[slot])
+		for holders := p.bits; holders != 0; holders &= holders - 1 {
+			number := p.word*64 + uint32(bits.TrailingZeros64(holders))
+			if int(number) < len(s.index) && s.index[number] >= 0 {
+				index := uint32(s.index[number])
 				pairs = addBit(pairs, p.groupTier, index/64, 1<<(index%64))
 			}
 		}

@@ -144,7 +144,7 @@ func TestSnapshotDuringChanges(t *testing.T) {
 		require.NoError(t, other.Load(partstest.Reader(snapshotOf(f))))
 		checkCore(t, other)
 		for i, h := range other.byName[1:] {
-			require.Equal(t, chain.Len()*(i+1)/3, h.Len())
+			require.Equal(t, chain.Len()*(i+1)/3, h.len())
 		}
 	}
 	close(stop)

@@ -81,7 +81,7 @@ func hold(t testing.TB, s *router.Service, key router.ModelKey, instance string,
 		h, err = f.Add(fleet.ID{Engine: instance, Rank: rank})
 		require.NoError(t, err)
 	}
-	b := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: medium}, Hashes: hashes, BlockSize: int64(f.BlockSize())}
+	b := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: medium}, Hashes: hashes}
 	require.NoError(t, h.Store(&b, make([]bool, hashes.Len())))
 	h.SetStale(false)
 }
