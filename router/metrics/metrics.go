@@ -1,5 +1,3 @@
-// Package metrics exports the state of a router.Service to Prometheus. No promise: it is internal to this module. What is
-// promised are the names of the metrics, which docs/monitoring.md has.
 package metrics
 
 import (
