@@ -22,10 +22,8 @@
 //	query.go    Query: by hashes or by tokens, with what is loadable
 //	hashing.go  block hashes of tokens, in pieces
 //	predict.go  Predict, and holders that no source fills
-//	dump.go     WriteDump: what the holders hold and where their sources are, at one moment
-//	dump_load.go  LoadDump
-//	dump_http.go   GET /dump, and reading it from a peer
-//	replica.go  Start from the dump of a peer, and Ready
+//	dump.go     WriteDump: what the holders hold and where their sources are, at one moment; dump_load.go LoadDump
+//	replica.go  Start from the dump of a peer, and Ready; peers.go the dump of a peer over HTTP
 //	httpapi/   the same over HTTP
 //
 // # What is promised

@@ -26,9 +26,8 @@ const pauseTimeout = time.Second
 
 // dumpInfo tells of a dump.
 type dumpInfo struct {
-	Created time.Time `json:"created"`
-	Models  uint      `json:"models"`
-	Sources uint      `json:"sources"`
+	Models  uint `json:"models"`
+	Sources uint `json:"sources"`
 }
 
 // modelInfo tells of a model.
@@ -51,9 +50,8 @@ type sourceInfo struct {
 
 // dump is a service at one moment.
 type dump struct {
-	created time.Time
 	models  []dumpedModel
-	sources []dumpedSource
+	sources []*dumpedSource
 }
 
 type dumpedModel struct {
@@ -61,6 +59,7 @@ type dumpedModel struct {
 	snapshot *fleet.Snapshot
 }
 
+// dumpedSource is a source, and where it is.
 type dumpedSource struct {
 	info       sourceInfo
 	checkpoint *events.Checkpoint
@@ -84,15 +83,15 @@ func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
 
 // copyDump copies what a dump has. s.dumping is held.
 func (s *Service) copyDump(ctx context.Context) (*dump, error) {
-	if err := s.replica.loadingError(); err != nil {
-		return nil, err
+	if s.loading.Load() {
+		return nil, ErrLoading
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
-	d := &dump{created: time.Now()}
+	d := &dump{}
 	paused := s.pauseAll(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +104,8 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	}
 	for _, p := range paused {
 		if s.active[p.Name] == p.activeSource { // otherwise it has just gone
-			info := sourceInfo{p.Source, p.registered, p.holder.IsStale() && !s.replica.awaits(p.Name)}
-			d.sources = append(d.sources, dumpedSource{info, p.checkpoint})
+			info := sourceInfo{p.Source, p.registered, p.holder.IsStale() && !p.catchesUp}
+			d.sources = append(d.sources, &dumpedSource{info, p.checkpoint})
 		}
 		p.follower.Unpause()
 	}
@@ -123,7 +122,7 @@ const (
 // write writes the dump.
 func (d *dump) write(out io.Writer) error {
 	w := parts.NewWriter(out, dumpMagic, dumpFormat)
-	w.JSON(dumpInfo{Created: d.created, Models: uint(len(d.models)), Sources: uint(len(d.sources))})
+	w.JSON(dumpInfo{Models: uint(len(d.models)), Sources: uint(len(d.sources))})
 	for i := range d.models {
 		m := &d.models[i]
 		w.Section()

@@ -27,36 +27,38 @@ type holderKey struct {
 
 // loadedDump is what was read of a dump.
 type loadedDump struct {
-	models      map[ModelKey]*loadedModel
-	sources     map[holderKey]*loadedSource
+	models      map[ModelKey]*model      // those of the service, and those that the dump adds
+	states      map[ModelKey]*modelState // of the models of the dump
+	sources     map[holderKey]*dumpedSource
 	checkpoints int64 // bytes
-}
-
-// loadedModel is a model of a dump, for model, which s may not have yet.
-type loadedModel struct {
-	model *model
-	state *modelState
-}
-
-// loadedSource is a source of a dump that was loaded, and where it is.
-type loadedSource struct {
-	info       sourceInfo
-	checkpoint *events.Checkpoint
 }
 
 // LoadDump reads a dump that WriteDump has written, in a service without sources. What the sources of the dump filled
 // is there then and stale. Add and Register of a source for one of these holders goes on where the source was.
 // DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
-// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and
-// then has loaded nothing.
+// block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and then
+// has loaded nothing.
 func (s *Service) LoadDump(r io.Reader) error {
-	d := &loadedDump{models: map[ModelKey]*loadedModel{}, sources: map[holderKey]*loadedSource{}}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if len(s.active) > 0 {
+		return ErrNotEmpty
+	}
+	d := &loadedDump{models: maps.Clone(*s.models.Load()), states: map[ModelKey]*modelState{}, sources: map[holderKey]*dumpedSource{}}
 	if err := s.readDump(r, d); err != nil {
 		return err
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	return s.install(d)
+	for key, state := range d.states {
+		for _, h := range state.fleet.Holders() {
+			if d.sources[holderKey{key, h.ID}] == nil { // its source was left out of the dump
+				state.fleet.Get(h.ID).Close()
+			}
+		}
+		d.models[key].replaceState(state)
+	}
+	s.models.Store(&d.models)
+	s.loaded = d.sources
+	return nil
 }
 
 // readDump reads a dump to its end. It changes nothing of s.
@@ -85,13 +87,15 @@ func (s *Service) readDump(in io.Reader, d *loadedDump) error {
 // readModel reads the holders of a model. It skips them if they do not suit s.
 func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 	var info modelInfo
-	if r.JSON(&info); info.key().check() != nil || d.models[info.key()] != nil {
+	r.JSON(&info)
+	key := info.key()
+	if key.check() != nil || d.states[key] != nil {
 		r.Fail("model %.40q of tenant %.40q is wrong, or there twice", info.Name, info.Tenant)
 		return
 	}
-	m, err := s.newLoadedModel(&info, len(d.models))
+	m, state, err := s.newState(&info, d)
 	if err == nil {
-		err = m.state.fleet.Load(r)
+		err = state.fleet.Load(r)
 	}
 	switch {
 	case r.Err() != nil:
@@ -99,35 +103,43 @@ func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 		s.log.Warn("router: a model of the dump is left out", "model", info.Name, "tenant", info.Tenant, "reason", err)
 		r.SkipSection()
 	default:
-		d.models[info.key()] = m
+		d.models[key], d.states[key] = m, state
 	}
 }
 
-// newLoadedModel returns an empty model for one of a dump, of which others were read before.
-func (s *Service) newLoadedModel(info *modelInfo, others int) (*loadedModel, error) {
-	m := (*s.models.Load())[info.key()]
+// newState returns the model of one of a dump, and an empty state.
+func (s *Service) newState(info *modelInfo, d *loadedDump) (*model, *modelState, error) {
+	m := d.models[info.key()]
 	if m == nil {
-		if others >= s.cfg.MaxModels {
-			return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, others)
+		if len(d.models) >= s.cfg.MaxModels {
+			return nil, nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(d.models))
 		}
 		var err error
 		if m, err = newModel(s.sourcedModel(info.key(), info.BlockSize, info.FirstBytes), false); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if state := m.state.Load(); state != nil {
 		if err := state.checkBlockSize(info.BlockSize); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if info.FirstBytes != m.cfg.Fleet.FirstBytes {
-		return nil, fmt.Errorf("%w: model %q", ErrOtherType, info.Name)
+		return nil, nil, fmt.Errorf("%w: model %q", ErrOtherType, info.Name)
 	}
 	state, err := m.newState(info.BlockSize)
-	return &loadedModel{m, state}, err
+	return m, state, err
 }
 
-// readSource reads where a source is. It skips one of a model that was left out.
+// replaceState makes state that of m, with its holders. Predictions of before are lost.
+func (m *model) replaceState(state *modelState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.withoutSource)
+	m.state.Store(state)
+}
+
+// readSource reads where a source is. It skips one whose holder is not loaded.
 func (d *loadedDump) readSource(r *parts.Reader) {
 	var info sourceInfo
 	r.JSON(&info)
@@ -137,82 +149,21 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 		return
 	}
 	if d.sources[key] != nil {
-		r.Fail("source %.40q fills the holder of another one", info.Name)
+		r.Fail("source %.40q has the holder of another one", info.Name)
 		return
 	}
-	if d.models[key.ModelKey] == nil {
+	if state := d.states[key.ModelKey]; state == nil || state.fleet.Get(key.ID) == nil {
 		r.SkipSection()
 		return
 	}
 	begin := r.Offset()
-	d.sources[key] = &loadedSource{info, events.ReadCheckpoint(r)}
+	d.sources[key] = &dumpedSource{info, events.ReadCheckpoint(r)}
 	if d.checkpoints += r.Offset() - begin; d.checkpoints > maxDumpCheckpoints {
 		r.Fail("its checkpoints have over %d bytes", maxDumpCheckpoints)
 	}
 }
 
-// install makes d what s has. s.changing is held.
-func (s *Service) install(d *loadedDump) error {
-	if len(s.active) > 0 {
-		return ErrNotEmpty
-	}
-	models := maps.Clone(*s.models.Load())
-	for key, l := range d.models {
-		if models[key] == nil && len(models) < s.cfg.MaxModels {
-			models[key] = l.model
-		}
-		if m := models[key]; m == nil || !m.replaceState(l.state) {
-			s.log.Warn("router: a model of the dump is left out, as others came meanwhile", "model", key.Name, "tenant", key.Tenant)
-			delete(d.models, key)
-		}
-	}
-	s.models.Store(&models)
-	s.loaded = map[holderKey]*loadedSource{}
-	for key, l := range d.sources {
-		if m := d.models[key.ModelKey]; m != nil && m.state.fleet.Get(key.ID) != nil {
-			s.loaded[key] = l
-		}
-	}
-	for key, m := range d.models { // a source that was left out of the dump has no checkpoint
-		for _, h := range m.state.fleet.Holders() {
-			if s.loaded[holderKey{key, h.ID}] == nil {
-				m.state.fleet.Get(h.ID).Close()
-			}
-		}
-	}
-	return nil
-}
-
-// replaceState makes state that of m, with its holders. Predictions of before are lost. It does nothing and returns
-// false if the block size differs.
-func (m *model) replaceState(state *modelState) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.state.Load(); old != nil && old.checkBlockSize(state.cfg.Fleet.BlockSize) != nil {
-		return false
-	}
-	clear(m.withoutSource)
-	m.state.Store(state)
-	return true
-}
-
-// takeLoaded takes the source of a dump that filled the holder of src, nil if there is none.
-func (s *Service) takeLoaded(src *Source) *loadedSource {
-	key := holderKey{src.ModelKey(), src.ID()}
-	l := s.loaded[key]
-	delete(s.loaded, key)
-	return l
-}
-
-// returnLoaded undoes takeLoaded for a source that could not be followed, unless its holder is closed.
-func (s *Service) returnLoaded(l *loadedSource) {
-	key := holderKey{l.info.ModelKey(), l.info.ID()}
-	if m := (*s.models.Load())[key.ModelKey]; m != nil && m.state.Load().fleet.Get(key.ID) != nil {
-		s.loaded[key] = l
-	}
-}
-
-// hasLoaded reports whether a model has holders of a dump that no source fills yet. s.changing is held.
+// hasLoaded reports whether a model has holders of a dump that have no source yet. s.changing is held.
 func (s *Service) hasLoaded(model ModelKey) bool {
 	for key := range s.loaded {
 		if key.ModelKey == model {
@@ -222,24 +173,19 @@ func (s *Service) hasLoaded(model ModelKey) bool {
 	return false
 }
 
-// DropLoaded drops the holders of a dump that no source has gone on to fill, and models that have none.
+// DropLoaded drops the holders of a dump that have no source yet, and models without sources.
 func (s *Service) DropLoaded() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	models := *s.models.Load()
 	for key := range s.loaded {
-		s.dropLoaded(key)
-	}
-	for _, m := range *s.models.Load() {
-		s.dropUnused(m)
-	}
-}
-
-// dropLoaded drops a holder of a dump. s.changing is held.
-func (s *Service) dropLoaded(key holderKey) {
-	delete(s.loaded, key)
-	if m := (*s.models.Load())[key.ModelKey]; m != nil {
+		m := models[key.ModelKey]
 		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.dropHolder(key.ID)
+		m.mu.Unlock()
+	}
+	clear(s.loaded)
+	for _, m := range models {
+		s.dropUnused(m)
 	}
 }

@@ -420,7 +420,7 @@ func TestStartFromPeers(t *testing.T) {
 	redirecting := serve(t, http.RedirectHandler(elsewhere, http.StatusFound))
 	cut := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump[:len(dump)-1]) }))
 	loading := newService(t, Config{})
-	loading.replica.beginStart(true)
+	loading.loading.Store(true)
 	good := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/dump", r.URL.Path)
 		require.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
@@ -511,7 +511,9 @@ func TestReadyWaits(t *testing.T) {
 	require.ErrorIs(t, two.Ready(), ErrCatchingUp)
 	require.ErrorContains(t, two.Ready(), "1 of 2")
 	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
-	require.NoError(t, two.replica.update(map[string]bool{"b/1": true}, two.replica.until))
+	two.mu.Lock()
+	two.catchUpUntil = time.Now()
+	two.mu.Unlock()
 	require.NoError(t, two.Ready())
 }
 
@@ -532,7 +534,9 @@ func TestReadyDoesNotWaitForStaleSources(t *testing.T) {
 	eventually(t, func() bool { return two.Ready() == nil })
 	require.Equal(t, "a/0=64(GPU=64) ", askAll(t, two))
 
-	one.replica.addResumed("b/1")
+	one.mu.Lock()
+	one.active["b/1"].catchesUp = true
+	one.mu.Unlock()
 	three := start(one)
 	eventually(t, func() bool { return !status(t, three, "a/0").Stale })
 	require.ErrorIs(t, three.Ready(), ErrCatchingUp)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/fleet"
@@ -77,13 +78,14 @@ type Service struct {
 	changing sync.Mutex
 	closed   bool
 	models   atomic.Pointer[map[ModelKey]*model] // replaced as a whole
-	loaded   map[holderKey]*loadedSource         // sources of a dump whose holders have no source yet
+	loaded   map[holderKey]*dumpedSource         // sources of a dump whose holders have no source yet
 
 	mu     sync.Mutex               // taken after changing
 	active map[string]*activeSource // by name; changed with changing held, too
 
-	dumping sync.Mutex // held while a dump is written
-	replica replicaState
+	dumping           sync.Mutex // held while a dump is written
+	starting, loading atomic.Bool
+	catchUpUntil      time.Time // how long Ready waits for sources of a dump; mu guards it
 }
 
 // New returns a service without sources. Its errors are fielderror.ErrConfig and name a field, see package fielderror.

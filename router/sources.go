@@ -23,13 +23,14 @@ var (
 // DefaultMaxSources is how many sources may be registered.
 const DefaultMaxSources = 1024
 
-// activeSource is a source that is followed. It does not change.
+// activeSource is a source that is followed.
 type activeSource struct {
 	Source
 	registered bool
 	model      *model
 	holder     *fleet.Holder
 	follower   *events.Follower
+	catchesUp  bool // it goes on from a dump, and Ready waits for it; Service.mu guards it
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
@@ -47,7 +48,10 @@ func (s *Service) follow(src Source, registered bool) error {
 		return err
 	}
 	if registered {
-		if err := cmp.Or(s.replica.loadingError(), s.checkAllowed(&src)); err != nil {
+		if s.loading.Load() {
+			return ErrLoading
+		}
+		if err := s.checkAllowed(&src); err != nil {
 			return err
 		}
 	}
@@ -56,19 +60,18 @@ func (s *Service) follow(src Source, registered bool) error {
 	if err := s.checkFree(src.Name, registered); err != nil {
 		return err
 	}
-	loaded := s.takeLoaded(&src)
+	key := holderKey{src.ModelKey(), src.ID()}
+	loaded := s.loaded[key]
 	if loaded == nil {
 		return s.start(src, nil, registered)
 	}
-	err := s.start(src, loaded.checkpoint, registered)
-	switch {
-	case errors.Is(err, events.ErrCheckpoint):
+	err := s.start(src, loaded, registered)
+	if errors.Is(err, events.ErrCheckpoint) {
 		s.log.Warn("router: a source begins anew", "source", src.Name, "reason", err)
-		return s.start(src, nil, registered)
-	case err != nil:
-		s.returnLoaded(loaded)
-	case !loaded.info.Stale:
-		s.replica.addResumed(src.Name)
+		err = s.start(src, nil, registered)
+	}
+	if err == nil {
+		delete(s.loaded, key)
 	}
 	return err
 }
@@ -104,13 +107,17 @@ func (s *Service) checkFree(name string, registered bool) error {
 	return nil
 }
 
-// start follows a source, from a checkpoint on if there is one. s.changing is held.
-func (s *Service) start(src Source, resume *events.Checkpoint, registered bool) error {
+// start follows a source, from where a dump had it if that is given. s.changing is held.
+func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 	m, err := s.modelOf(&src)
 	if err != nil {
 		return err
 	}
 	a := &activeSource{Source: src, registered: registered, model: m}
+	var resume *events.Checkpoint
+	if from != nil {
+		resume, a.catchesUp = from.checkpoint, !from.info.Stale
+	}
 	if err := s.startFollower(a, resume); err != nil {
 		s.end(a)
 		return err

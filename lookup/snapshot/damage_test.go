@@ -23,14 +23,6 @@ import (
 	"github.com/hitline/hitline/internal/partstest"
 )
 
-// damages returns how many random cuts, and how many random flipped bytes, are tried.
-func damages() int {
-	if testing.Short() {
-		return 100
-	}
-	return 1000
-}
-
 // refused loads a damaged file, and requires that it is refused by one line and that nothing of it is kept.
 // The server is used for the next one.
 func refused(t *testing.T, srv Server, path, what string) string {
@@ -59,7 +51,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	srv := newServer(t, ownPool, otherPool)
 	path := filepath.Join(t.TempDir(), "damaged")
 	write := func(b []byte) { require.NoError(t, os.WriteFile(path, b, 0o600)) }
-	for range damages() {
+	for range 100 {
 		cut := random.IntN(len(whole))
 		write(whole[:cut])
 		refused(t, srv, path, "cut")

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,7 +76,14 @@ func TestPoolsLeftOut(t *testing.T) {
 			return newServer(t, coordinator.Pool{ModelName: "n", HashBlockSize: 16}, otherPool)
 		}, 0, 7, `pool \"\": it is described otherwise now: model_name is \"n\", in the snapshot \"m\"`},
 		"of another name": {func() Server { return without{newServer(t, ownPool, otherPool), "a"} }, 10, 0, `pool \"a\": it is no longer configured`},
-		"not accepted":    {func() Server { return refusing{newServer(t, ownPool, otherPool)} }, 10, 7, `pool \"d\": refused`},
+		"beyond max_pools": {func() Server {
+			srv := newServer(t, ownPool, otherPool)
+			for _, name := range []string{"e", "f"} {
+				_, err := srv.DescribePool(name, coordinator.Pool{ModelName: "described", HashBlockSize: 16})
+				require.NoError(t, err)
+			}
+			return srv
+		}, 10, 7, `pool \"d\": server: there are max_pools described pools: 2`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := test.srv()
@@ -109,13 +115,6 @@ func (w without) Pools() (list []server.ServedPool) {
 		}
 	}
 	return list
-}
-
-// refusing is a server that accepts no pools.
-type refusing struct{ *server.Server }
-
-func (refusing) DescribePool(string, coordinator.Pool) (server.ServedPool, error) {
-	return server.ServedPool{}, errors.New("refused")
 }
 
 // What is too old, or was written by a clock that is ahead, is refused.
@@ -280,28 +279,6 @@ func TestAbandonedIsNoFailure(t *testing.T) {
 	assert.Zero(t, s.Status().Failed)
 	assert.Empty(t, log.String())
 	assert.ErrorIs(t, s.Load(ctx), context.Canceled)
-}
-
-// Of more described pools than max_pools the first ones are loaded, and stay.
-func TestFewerDescribedPools(t *testing.T) {
-	from := newServer(t, ownPool, otherPool) // max_pools is 2
-	describe := func(name string) server.ServedPool {
-		p, err := from.DescribePool(name, coordinator.Pool{ModelName: name, HashBlockSize: 16})
-		require.NoError(t, err)
-		return p
-	}
-	store(t, describe("d").Service, chain(4, 5))
-	store(t, describe("e").Service, chain(5, 6))
-	path := snapshotOf(t, from)
-
-	to := newServer(t, ownPool, otherPool)
-	_, err := to.DescribePool("c", coordinator.Pool{ModelName: "c", HashBlockSize: 16})
-	require.NoError(t, err)
-	_, st := load(t, to, path)
-	assert.Equal(t, `left out: pool "e": server: there are max_pools described pools: 2`, st.LoadError)
-	assert.Equal(t, int64(5), st.LoadedEntries)
-	assert.Equal(t, 5, hitBlocks(t, pool(t, to, "d"), chain(4, 5)))
-	assert.Zero(t, pool(t, to, "c").Index().Stats().Entries)
 }
 
 // A path through a folder that is not there means the same to all that is done with it.

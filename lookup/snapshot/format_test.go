@@ -51,15 +51,21 @@ func (c *copies) record(r *index.DumpRecord) error {
 	return nil
 }
 
-// What is written is read again, over many parts and pools.
+// What is written is read again, over many parts and pools. The largest records that an index emits fit.
 func TestRecords(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var out bytes.Buffer
 	created := time.Now().UTC()
 	w := newWriter(&out, fileInfo{Created: created, Version: "v"})
 	var want []*index.DumpRecord
+	largest := &index.DumpRecord{Kind: index.DumpRun, HashLen: maxHashLen, Keys: make([]byte, index.MaxDumpKeys*maxHashLen)}
+	for rank := range maxGroupRanks {
+		largest.Places = append(largest.Places, rank)
+	}
 	for range 3 {
 		w.beginPool(poolInfo{Name: "p"})
+		require.NoError(t, w.add(largest))
+		want = append(want, largest)
 		for range 1000 {
 			r := randomRecord(random, index.MaxDumpKeys)
 			if n := len(want); n > 0 && random.IntN(2) == 0 {
@@ -81,26 +87,6 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// The largest records that an index emits are read, and what repeats takes little.
-func TestLargestRecords(t *testing.T) {
-	var out bytes.Buffer
-	w := newWriter(&out, fileInfo{})
-	w.beginPool(poolInfo{})
-	r := &index.DumpRecord{Kind: index.DumpRun, HashLen: maxHashLen, Keys: make([]byte, index.MaxDumpKeys*maxHashLen)}
-	for rank := range maxGroupRanks {
-		r.Places = append(r.Places, rank)
-	}
-	for range 10 {
-		require.NoError(t, w.add(r))
-	}
-	require.NoError(t, w.End())
-	assert.Less(t, out.Len(), 10*len(r.Keys)+2*maxGroupRanks)
-	var got copies
-	_, err := readAll(t.Context(), &out, &got)
-	require.NoError(t, err)
-	require.Equal(t, r, got.records[9])
-}
-
 // FuzzLoad loads any records into an index: they are refused or loaded.
 func FuzzLoad(f *testing.F) {
 	random := rand.New(rand.NewPCG(7, 8))
@@ -109,22 +95,14 @@ func FuzzLoad(f *testing.F) {
 		f.Add(stream[len(partstest.Write(func(*parts.Writer) {})):])
 	}
 	f.Fuzz(func(t *testing.T, records []byte) {
-		var out bytes.Buffer
-		w := newWriter(&out, fileInfo{})
-		w.beginPool(poolInfo{})
-		partstest.Raw(w.Writer, records)
-		require.NoError(t, w.End())
 		x, err := index.New(index.Config{MaxBytes: index.MinMaxBytes, Places: 4})
 		require.NoError(t, err)
-		_, _ = readAll(t.Context(), &out, into{x})
+		in := partstest.Reader(partstest.Write(func(w *parts.Writer) { partstest.Raw(w, records) }))
+		var r index.DumpRecord
+		for in.More() {
+			if readRecord(in, &r); in.Err() == nil {
+				_ = x.Load(&r)
+			}
+		}
 	})
 }
-
-// into is a visitor that loads all records into an index.
-type into struct{ index *index.Index }
-
-func (into) file(fileInfo) error { return nil }
-
-func (into) pool(poolInfo) error { return nil }
-
-func (v into) record(r *index.DumpRecord) error { return v.index.Load(r) }

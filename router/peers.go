@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 const (
@@ -19,30 +19,17 @@ const (
 	busyPause = 500 * time.Millisecond
 	// maxErrorBody bounds, in bytes, what is read of the reply of a peer that refuses.
 	maxErrorBody = 4 << 10
-	// maxPeerHeader bounds the header of a reply, in bytes.
-	maxPeerHeader = 64 << 10
 	// codeBusy is the code of a peer that is writing a dump for another one.
 	codeBusy = "busy"
 )
 
-// errorReply is the body of a reply that refuses.
-type errorReply struct {
-	Error struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
 // errPeerBusy is the error of a peer that is writing a dump for another one.
 var errPeerBusy = errors.New("router: the peer is busy")
 
-// newPeerClient returns a client for dumps, without a proxy: peers are near. Redirects are not followed, as the token
-// would go with them.
-func newPeerClient() *http.Client {
-	return &http.Client{
-		Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxPeerHeader},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+// peerClient has no proxy: peers are near. It follows no redirect, as the token would go with it.
+var peerClient = &http.Client{
+	Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
 // CheckPeer returns an error for what cannot be one of StartConfig.Peers. It does not repeat the text, which may have a
@@ -59,16 +46,12 @@ func CheckPeer(peer string) error {
 func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 	for i, peer := range cfg.Peers {
 		if err := CheckPeer(peer); err != nil {
-			return fmt.Errorf("router: %w: peer %d: %w", api.ErrConfig, i+1, err)
+			return fmt.Errorf("router: %w: peer %d: %w", fielderror.ErrConfig, i+1, err)
 		}
-	}
-	client := cfg.Client
-	if client == nil {
-		client = newPeerClient()
 	}
 	for _, peer := range cfg.Peers {
 		start := time.Now()
-		err := s.loadFrom(ctx, client, peer, cfg)
+		err := s.loadFrom(ctx, peer, cfg)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -82,26 +65,24 @@ func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 }
 
 // loadFrom loads the dump of a peer within PeerTimeout. It waits while the peer is busy.
-func (s *Service) loadFrom(ctx context.Context, client *http.Client, peer string, cfg *StartConfig) error {
+func (s *Service) loadFrom(ctx context.Context, peer string, cfg *StartConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
 	defer cancel()
 	for {
-		err := s.fetch(ctx, client, peer, cfg.Token)
+		err := s.fetch(ctx, peer, cfg.Token)
 		if !errors.Is(err, errPeerBusy) {
 			return err
 		}
-		timer := time.NewTimer(busyPause)
 		select {
-		case <-timer.C:
+		case <-time.After(busyPause):
 		case <-ctx.Done():
-			timer.Stop()
 			return err
 		}
 	}
 }
 
 // fetch asks a peer once.
-func (s *Service) fetch(ctx context.Context, client *http.Client, peer, token string) error {
+func (s *Service) fetch(ctx context.Context, peer, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(peer, "/")+"/dump", nil)
 	if err != nil {
 		return err
@@ -109,7 +90,7 @@ func (s *Service) fetch(ctx context.Context, client *http.Client, peer, token st
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := client.Do(req)
+	resp, err := peerClient.Do(req)
 	if err != nil {
 		return err
 	}
@@ -123,7 +104,9 @@ func (s *Service) fetch(ctx context.Context, client *http.Client, peer, token st
 // peerError returns the error of a reply that refuses.
 func peerError(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	var reply errorReply
+	var reply struct {
+		Error struct{ Code, Message string }
+	}
 	if json.Unmarshal(body, &reply) != nil || reply.Error.Message == "" {
 		return fmt.Errorf("router: the peer answers %q", resp.Status)
 	}
