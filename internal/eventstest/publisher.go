@@ -5,9 +5,12 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
@@ -19,9 +22,12 @@ type Publisher struct {
 	Endpoint, Replay string
 
 	mu          sync.Mutex
-	batches     [][]byte // by sequence number
+	batches     [][]byte // by sequence number; nil: not there
 	restarts    int
 	subscribers map[net.Conn]bool
+	replays     int // that were asked for
+	mute        bool
+	topic       string
 	listeners   []net.Listener
 	conns       map[net.Conn]bool
 	running     sync.WaitGroup
@@ -45,10 +51,8 @@ func (p *Publisher) Close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
 	}
-	for c := range p.conns {
-		_ = c.Close()
-	}
 	p.mu.Unlock()
+	p.Cut()
 	p.running.Wait()
 }
 
@@ -56,14 +60,53 @@ func (p *Publisher) Close() {
 func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.publish(lost, Encode(float64(p.restarts<<20)+float64(len(p.batches)), events...))
+}
+
+// PublishPayload is Publish for a batch of any bytes; nil only uses its sequence number up.
+func (p *Publisher) PublishPayload(payload []byte, lost bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.publish(lost, payload)
+}
+
+func (p *Publisher) publish(lost bool, payload []byte) {
 	seq := uint64(len(p.batches))
-	payload := Encode(float64(p.restarts<<20)+float64(seq), events...)
 	p.batches = append(p.batches, payload)
+	if !lost {
+		p.sendAs(seq, payload)
+	}
+}
+
+// SendAs sends a batch under any number, without keeping it.
+func (p *Publisher) SendAs(seq uint64, payload []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sendAs(seq, payload)
+}
+
+func (p *Publisher) sendAs(seq uint64, payload []byte) {
 	for c := range p.subscribers {
-		if !lost {
-			_, _ = c.Write(message(nil, binary.BigEndian.AppendUint64(nil, seq), payload))
+		if _, err := c.Write(Message([]byte(p.topic), binary.BigEndian.AppendUint64(nil, seq), payload)); err != nil {
+			delete(p.subscribers, c)
+			_ = c.Close()
 		}
 	}
+}
+
+// SendRaw sends any bytes to all subscribers, and returns how many there are. A subscriber that does not read holds up
+// nothing else.
+func (p *Publisher) SendRaw(b []byte) (subscribers int) {
+	p.mu.Lock()
+	list := slices.Collect(maps.Keys(p.subscribers))
+	p.mu.Unlock()
+	for _, c := range list {
+		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Write(b); err != nil {
+			_ = c.Close()
+		}
+	}
+	return len(list)
 }
 
 // Restart drops all batches, as a new engine behind the same endpoints: the next one has the number 0. The
@@ -73,6 +116,40 @@ func (p *Publisher) Restart() {
 	defer p.mu.Unlock()
 	p.batches, p.restarts = nil, p.restarts+1
 }
+
+// Cut closes all connections.
+func (p *Publisher) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	clear(p.subscribers)
+}
+
+// Mute says whether requests for replays stay without an answer.
+func (p *Publisher) Mute(mute bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = mute
+}
+
+// SetTopic sets the topic of the next batches.
+func (p *Publisher) SetTopic(topic string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.topic = topic
+}
+
+// NumReplays returns how many replays were asked for.
+func (p *Publisher) NumReplays() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.replays
+}
+
+// HasSubscriber reports whether a subscriber would get the next batch.
+func (p *Publisher) HasSubscriber() bool { return p.SendRaw(nil) > 0 }
 
 // Stored returns an event that stores blocks of 16 tokens in group 0 of the GPU. parent may be nil.
 func Stored(parent []byte, hashes ...[]byte) map[string]any {
@@ -126,16 +203,27 @@ func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn,
 			if err != nil || !p.addConn(c) {
 				return
 			}
-			p.running.Go(func() {
-				defer p.removeConn(c)
-				r := bufio.NewReader(c)
-				if handshake(c, r, socketType) == nil {
-					serve(c, r)
-				}
-			})
+			p.running.Go(func() { p.serve(c, socketType, serve) })
 		}
 	})
 	return "tcp://" + l.Addr().String()
+}
+
+// Connect connects to a subscriber that listens, and publishes there too.
+func (p *Publisher) Connect(address string) (net.Conn, error) {
+	c, err := net.Dial("tcp", address)
+	if err == nil && p.addConn(c) {
+		p.running.Go(func() { p.serve(c, "PUB", p.subscribe) })
+	}
+	return c, err
+}
+
+func (p *Publisher) serve(c net.Conn, socketType string, serve func(net.Conn, *bufio.Reader)) {
+	defer p.removeConn(c)
+	r := bufio.NewReader(c)
+	if handshake(c, r, socketType) == nil {
+		serve(c, r)
+	}
 }
 
 func (p *Publisher) addConn(c net.Conn) bool {
@@ -176,15 +264,19 @@ func (p *Publisher) answer(c net.Conn, r *bufio.Reader) {
 		if err != nil || len(frames) != 2 || len(frames[1]) != 8 {
 			return
 		}
-		from := binary.BigEndian.Uint64(frames[1])
 		p.mu.Lock()
-		for i, payload := range p.batches {
-			if seq := uint64(i); seq >= from {
-				_, _ = c.Write(message(nil, nil, binary.BigEndian.AppendUint64(nil, seq), payload))
+		batches, mute := p.batches, p.mute
+		p.replays++
+		p.mu.Unlock()
+		if mute {
+			continue
+		}
+		for seq := binary.BigEndian.Uint64(frames[1]); seq < uint64(len(batches)); seq++ {
+			if batches[seq] != nil {
+				_, _ = c.Write(Message(nil, nil, binary.BigEndian.AppendUint64(nil, seq), batches[seq]))
 			}
 		}
-		_, _ = c.Write(message(nil, nil, []byte{255, 255, 255, 255, 255, 255, 255, 255}, nil))
-		p.mu.Unlock()
+		_, _ = c.Write(Message(nil, nil, []byte{255, 255, 255, 255, 255, 255, 255, 255}, nil))
 	}
 }
 
@@ -246,8 +338,8 @@ func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// message returns the frames of a message.
-func message(frames ...[]byte) (out []byte) {
+// Message returns a message as it is on the wire.
+func Message(frames ...[]byte) (out []byte) {
 	for i, body := range frames {
 		flags := byte(0)
 		if i < len(frames)-1 {

@@ -2,14 +2,11 @@ package events
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 )
 
@@ -148,49 +145,5 @@ func benchSource(b *testing.B, payloads [][]byte) {
 	reader.Wait()
 	if t.stats.Lost > 0 {
 		b.Error("lost batches: ", t.reason)
-	}
-}
-
-// BenchmarkFollow measures the same over a connection of loopback, with a Follower. The publisher
-// is on the same cores.
-func BenchmarkFollow(b *testing.B) {
-	payloads := benchBatches(8192, true, 1)
-	p := startPublisher(b)
-	cfg := p.config()
-	cfg.Replay = ""
-	f, err := NewFollower(cfg, noHolder{})
-	require.NoError(b, err)
-	require.NoError(b, f.Start())
-	defer f.Close()
-	p.awaitSubscriber()
-	b.ResetTimer()
-	for seq := range b.N {
-		p.sendAs(uint64(seq), payloads[seq%len(payloads)])
-	}
-	for f.Status().NextSeq < uint64(b.N) {
-		time.Sleep(time.Millisecond)
-	}
-	b.ReportMetric(float64(b.N)*benchBlocks/b.Elapsed().Seconds(), "blocks/s")
-	require.Zero(b, f.Status().Lost)
-}
-
-// TestBenchBatches checks that the batches of the benchmark mean what it says.
-func TestBenchBatches(t *testing.T) {
-	payloads := benchBatches(8, true, 1)
-	set := newTestSet()
-	tracker := newTracker(set, &Config{})
-	tracker.connected()
-	for seq := range uint64(40) {
-		_, err := tracker.live(seq, payloads[seq%8], false)
-		require.NoError(t, err)
-	}
-	require.Equal(t, 4*benchBlocks, set.Len())
-	require.EqualValues(t, 40*benchBlocks, tracker.stats.Stored)
-	require.EqualValues(t, 40*benchBlocks, tracker.stats.Removed)
-	for b := range set.Each {
-		require.Equal(t, Tier{Medium: "GPU"}, b.Tier)
-		require.Equal(t, 0, b.Group)
-		require.Len(t, b.Hashes.At(0), 8)
-		require.NotZero(t, binary.BigEndian.Uint64(b.Hashes.At(0)))
 	}
 }

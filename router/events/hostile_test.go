@@ -1,47 +1,18 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
-	"runtime"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
+
+	"github.com/hitline/hitline/internal/eventstest"
 )
-
-// hostile is a publisher that sends what it likes: flood is called over and over with a
-// connection after its handshake, until it fails.
-func hostile(t *testing.T, flood func(peer *zmtpPeer, n uint64) error) (p *testPublisher, stop func()) {
-	p = startPublisher(t)
-	var stopped atomic.Bool
-	p.running.Go(func() {
-		for n := uint64(0); !stopped.Load(); n++ {
-			p.mu.Lock()
-			var peers []*zmtpPeer
-			for peer := range p.subscribers {
-				peers = append(peers, peer)
-			}
-			p.mu.Unlock()
-			for _, peer := range peers {
-				if flood(peer, n) != nil {
-					_ = peer.Close()
-				}
-			}
-			if len(peers) == 0 {
-				runtime.Gosched()
-				time.Sleep(time.Millisecond) // only this publisher waits
-			}
-		}
-	})
-	stop = func() { stopped.Store(true) }
-	t.Cleanup(stop)
-	return p, stop
-}
-
-func seqFrame(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 
 // A hostile publisher costs its own source alone: another one is followed meanwhile, the number
 // of replays and connections is bounded, and so is memory.
@@ -53,54 +24,63 @@ func TestFollowerHostilePublishers(t *testing.T) {
 		manyHashes[i] = uint64(i) << 40
 	}
 	many := storedBatch(manyHashes...)
-	nested := make([]byte, 1<<20)
-	for i := range nested {
-		nested[i] = 0x91 // an array of one element
-	}
+	nested := bytes.Repeat([]byte{0x91}, 1<<20) // arrays of one element
 	claim := msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), 1), 1<<31)
+	seqFrame := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
+	batch := func(seq uint64, payload []byte) []byte { return eventstest.Message(nil, seqFrame(seq), payload) }
 	failsTwice := func(s Status) bool { return s.Errors >= 2 }
+	replays := func(s Status) bool { return s.Replays >= 5 }
 	for name, test := range map[string]struct {
-		flood func(peer *zmtpPeer, n uint64) error
+		flood func(n uint64) []byte // what is sent, for n = 0, 1, 2 ...
 		until func(s Status) bool
 	}{
-		"gaps":            {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n*7+5), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 5 }},
-		"backward":        {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(1<<40-n), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 5 }},
-		"one number":      {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(3), storedBatch(n)) }, func(s Status) bool { return s.Restarts >= 3 }},
-		"last number":     {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(1<<64-1), storedBatch(n)) }, failsTwice},
-		"garbage batches": {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), []byte("\xc1garbage")) }, failsTwice},
-		"nested batches":  {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), nested) }, failsTwice},
-		"lying lengths":   {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), claim) }, failsTwice},
-		"huge batches":    {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), huge) }, failsTwice},
-		"many hashes":     {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), many) }, failsTwice},
-		"few frames":      {func(p *zmtpPeer, n uint64) error { return p.send(seqFrame(n), many[:10]) }, failsTwice},
-		"short number":    {func(p *zmtpPeer, n uint64) error { return p.send(nil, []byte{1}, many[:10]) }, failsTwice},
-		"no payload":      {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), nil) }, failsTwice},
-		"garbage frames":  {func(p *zmtpPeer, n uint64) error { _, err := p.Write(huge[:100:100]); return err }, failsTwice},
+		"gaps":            {func(n uint64) []byte { return batch(n*7+5, storedBatch(n)) }, replays},
+		"backward":        {func(n uint64) []byte { return batch(1<<40-n, storedBatch(n)) }, replays},
+		"one number":      {func(n uint64) []byte { return batch(3, storedBatch(n)) }, func(s Status) bool { return s.Restarts >= 3 }},
+		"last number":     {func(n uint64) []byte { return batch(1<<64-1, storedBatch(n)) }, failsTwice},
+		"garbage batches": {func(n uint64) []byte { return batch(n, []byte("\xc1garbage")) }, failsTwice},
+		"nested batches":  {func(n uint64) []byte { return batch(n, nested) }, failsTwice},
+		"lying lengths":   {func(n uint64) []byte { return batch(n, claim) }, failsTwice},
+		"huge batches":    {func(n uint64) []byte { return batch(n, huge) }, failsTwice},
+		"many hashes":     {func(n uint64) []byte { return batch(n, many) }, failsTwice},
+		"few frames":      {func(n uint64) []byte { return eventstest.Message(seqFrame(n), many[:10]) }, failsTwice},
+		"short number":    {func(n uint64) []byte { return eventstest.Message(nil, []byte{1}, many[:10]) }, failsTwice},
+		"no payload":      {func(n uint64) []byte { return batch(n, nil) }, failsTwice},
+		"garbage frames":  {func(n uint64) []byte { return huge[:100] }, failsTwice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeak(t)
 			start := time.Now()
-			good := startPublisher(t)
+			good, bad := startPublisher(t), startPublisher(t)
 			goodFollower, goodSet := follow(t, good.config())
-			bad, stop := hostile(t, test.flood)
 			cfg := bad.config()
 			cfg.MaxPayload, cfg.MaxBlocks = 1<<20, 50_000
 			badFollower, badSet := follow(t, cfg)
+			ctx, stop := context.WithCancel(t.Context())
+			var flooding sync.WaitGroup
+			flooding.Go(func() {
+				for n := uint64(0); ctx.Err() == nil; n++ {
+					if bad.SendRaw(test.flood(n)) == 0 {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
 			good.awaitSubscriber()
-			want := make([]uint64, 0, 200)
-			for i := range uint64(200) {
-				good.publish(storedBatch(i), false)
-				want = append(want, i)
+			want := make([]uint64, 200)
+			for i := range want {
+				want[i] = uint64(i)
+				good.publish(storedBatch(want[i]), false)
 			}
 			awaitHeld(t, goodSet, want...)
 			require.Zero(t, goodFollower.Status().Errors)
-			eventually(t, func() bool { return test.until(badFollower.Status()) })
+			awaitStatus(t, badFollower, test.until)
 			if badFollower.Status().Replays >= 5 {
 				// Without a pause at most twice, then 50 and 100 ms at least, or more.
 				require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
 			}
 			stop()
 			badFollower.Close()
+			flooding.Wait()
 
 			// Pauses begin with 50 ms at least, so few attempts fit in any time; a replay
 			// asks several times at a gap.
@@ -136,8 +116,6 @@ func TestLiveQueueIsBounded(t *testing.T) {
 	require.Len(t, b.payload.B, queueBytes+1)
 	require.False(t, q.bytes.TryAcquire(1))
 	q.free(b)
-	require.True(t, q.bytes.TryAcquire(queueBytes))
-	q.bytes.Release(queueBytes)
 
 	for range queueBatches {
 		require.NoError(t, q.send(ctx, 3, []byte("small")))
@@ -164,8 +142,8 @@ func TestFollowerClosesDuringABatch(t *testing.T) {
 	require.NoError(t, f.Start())
 	t.Cleanup(f.Close)
 	p.awaitSubscriber()
-	p.sendAs(0, storedBatch(1))
-	p.sendAs(1, removedBatch(make([]uint64, 3*maxApply)...))
+	p.SendAs(0, storedBatch(1))
+	p.SendAs(1, removedBatch(make([]uint64, 3*maxApply)...))
 	<-h.begun
 	f.Close()
 	require.Equal(t, 1, h.calls)

@@ -202,9 +202,7 @@ func (s *simulation) newBatch() *simBatch {
 		s.randomEvent(&events, do)
 	}
 	s.clock++
-	b.payload = msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), s.clock)
-	b.payload = append(msgp.AppendArrayHeader(b.payload, uint32(events.n)), events.b...)
-	b.payload = msgp.AppendInt(b.payload, 0)
+	b.payload = events.batchAt(s.clock)
 	if s.chance(0.1) {
 		b.payload = b.payload[:len(b.payload)-1] // not to be decoded
 	}

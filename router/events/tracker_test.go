@@ -269,11 +269,6 @@ func TestTrackerBadBatches(t *testing.T) {
 	require.ErrorIs(t, s.replayed(4, b), errSequence)
 }
 
-// gpuEvent builds a batch of one stored event with or without a parent.
-func gpuEvent(root bool, hashes ...uint64) []byte {
-	return batchOf("BlockStored", hashesField(hashes...), parentField(root), mediumField("GPU"), groupField(0))
-}
-
 func TestTrackerCopies(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		s := newScript(t, false)
