@@ -113,9 +113,9 @@ func (in *input) timedOut(end time.Time) error {
 			return fmt.Errorf("%w: what the peer began was not complete after %v", ErrTimeout, timeout)
 		}
 		return ErrNoMessage
-	case in.c.minor == 0 || in.pinged:
-		return nil
+	case in.c.minor > 0 && !in.pinged:
+		in.pinged = true
+		return in.c.write(ourPing)
 	}
-	in.pinged = true
-	return in.c.write(ourPing)
+	return nil
 }
