@@ -2,23 +2,27 @@ package router
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
-// Hashing is how an engine hashes token ids.
+// Hashing is how an engine hashes token ids. The fields have the same names in the configuration.
 type Hashing struct {
-	SGLang    bool // otherwise vLLM
-	Release   string
-	Algorithm blockhash.Algorithm
-	Seed      *string // PYTHONHASHSEED, nil if it is not set
-	Lookahead int     // of vLLM, see blockhash.VLLMConfig
-	Bigrams   bool    // of SGLang with EAGLE
-	Dynamo    bool    // SGLang's events have the format "dynamo"
+	Type string `yaml:"type"` // TypeVLLM or TypeSGLang; "": vLLM
+	// Of vLLM, see blockhash.VLLMConfig.
+	Release   string              `yaml:"release,omitempty"`
+	Algorithm blockhash.Algorithm `yaml:"algorithm,omitempty"`
+	Seed      *string             `yaml:"seed,omitempty"` // PYTHONHASHSEED, nil if it is not set
+	Lookahead int                 `yaml:"lookahead"`
+	// Of SGLang.
+	Bigrams bool `yaml:"bigrams"` // with EAGLE
+	Dynamo  bool `yaml:"dynamo"`  // events have the format "dynamo"
 }
 
 // hasher computes the block hashes of one model's prompts. Safe for concurrent use.
@@ -27,17 +31,27 @@ type hasher struct {
 	sglang *blockhash.SGLangConfig // without the request's namespace
 }
 
-// newHasher checks how tokens are hashed.
+// newHasher checks how tokens are hashed. Its errors name a field.
 func newHasher(h *Hashing, blockSize int) (*hasher, error) {
-	if h.SGLang {
-		c := &blockhash.SGLangConfig{PageSize: blockSize, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}}
-		_, err := blockhash.NewSGLang(*c)
-		return &hasher{sglang: c}, err
+	switch {
+	case h.Type != "" && h.Type != TypeVLLM && h.Type != TypeSGLang:
+		return nil, fielderror.New([]string{"type"}, "%.40q is no type of engine; known are %s and %s", h.Type, TypeVLLM, TypeSGLang)
+	case h.Type != TypeSGLang && (h.Bigrams || h.Dynamo):
+		return nil, fmt.Errorf("bigrams and dynamo are SGLang's; remove them for %s", TypeVLLM)
+	case h.Type != TypeSGLang:
+		v, err := blockhash.NewVLLM(blockhash.VLLMConfig{
+			Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: blockSize, Lookahead: h.Lookahead,
+		})
+		if errors.Is(err, blockhash.ErrRandomSeed) {
+			err = fielderror.New([]string{"seed"}, "has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here")
+		}
+		return &hasher{vllm: v}, err
+	case h.Release != "" || h.Algorithm != "" || h.Seed != nil || h.Lookahead != 0:
+		return nil, fmt.Errorf("release, algorithm, seed and lookahead are vLLM's; remove them for %s", TypeSGLang)
 	}
-	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{
-		Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: blockSize, Lookahead: h.Lookahead,
-	})
-	return &hasher{vllm: v}, err
+	c := &blockhash.SGLangConfig{PageSize: blockSize, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}}
+	_, err := blockhash.NewSGLang(*c)
+	return &hasher{sglang: c}, err
 }
 
 // hashLen returns the length of a digest in bytes.
@@ -163,13 +177,11 @@ func (t *tokenHashes) shorten(dst []byte, from int) []byte {
 	return dst[:end]
 }
 
-// hashAll returns the hashes of the tokens of q as holders have them, borrowed from the scratch.
-func (p *prompt) hashAll(q *Query) (coordinator.Hashes, error) {
+// hash returns the hashes of all tokens of q, as holders have them or, with storage, as the store has. They are borrowed from
+// the scratch.
+func (p *prompt) hash(q *Query, storage bool) (coordinator.Hashes, error) {
 	t := &p.scratch.tokens
-	if len(q.Tokens) == 0 {
-		return coordinator.Hashes{}, nil
-	}
-	if err := t.begin(p.state, q, false); err != nil {
+	if err := t.begin(p.state, q, storage); err != nil {
 		return coordinator.Hashes{}, err
 	}
 	var err error

@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,64 +57,39 @@ type modelState struct {
 	hasher *hasher // nil if Model.Hash is
 }
 
-// newModel checks the configuration of a model. Its errors are fielderror.ErrConfig.
+// anyBlockSize stands for a block size that is not known when a model is checked.
+const anyBlockSize = 16
+
+// newModel checks the configuration of a model. Its errors name a field, see package fielderror.
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
 	if err := cfg.ModelKey.check(); err != nil {
-		return nil, fmt.Errorf("router: %w: %w", fielderror.ErrConfig, err)
+		return nil, err
 	}
 	if cfg.Pool != nil {
 		size := cfg.Pool.Pool().HashBlockSize
-		if cfg.Fleet.BlockSize == 0 {
-			cfg.Fleet.BlockSize = size
-		}
+		cfg.Fleet.BlockSize = cmp.Or(cfg.Fleet.BlockSize, size)
 		if cfg.Fleet.BlockSize != size {
-			return nil, fmt.Errorf("router: %w: model %q has blocks of %d tokens, its pool of %d", fielderror.ErrConfig, cfg.Name, cfg.Fleet.BlockSize, size)
+			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or no pool", cfg.Fleet.BlockSize, size)
 		}
 	}
-	if err := cfg.checkHash(); err != nil {
-		return nil, fmt.Errorf("router: %w: model %q: %w", fielderror.ErrConfig, cfg.Name, err)
+	if cfg.Fleet.BlockSize == 0 && cfg.Fleet.Groups != nil {
+		return nil, fielderror.New([]string{"block_size"}, "has no block_size; groups need it")
+	}
+	if cfg.Hash != nil {
+		cfg.Fleet.FirstBytes = cfg.Hash.Type == TypeSGLang
 	}
 	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
-	if cfg.Fleet.BlockSize == 0 {
-		return m, nil
+	state, err := m.newState(cmp.Or(cfg.Fleet.BlockSize, anyBlockSize))
+	if err == nil && state.hasher != nil && cfg.Pool != nil {
+		err = cfg.checkHashLen(state.hasher.hashLen())
 	}
-	if err := m.setBlockSize(cfg.Fleet.BlockSize); err != nil {
-		return nil, fmt.Errorf("router: %w: model %q: %w", fielderror.ErrConfig, cfg.Name, err)
+	if err == nil && cfg.Fleet.BlockSize != 0 {
+		m.state.Store(state)
 	}
-	return m, nil
-}
-
-// checkHash checks how tokens are hashed, and sets FirstBytes.
-func (c *Model) checkHash() error {
-	switch {
-	case c.Hash == nil:
-		return nil
-	case c.Hash.SGLang:
-		c.Fleet.FirstBytes = true
-	case c.Fleet.FirstBytes:
-		return errors.New("the first bytes of a hash are its short form with SGLang alone")
-	}
-	h, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
-	if err == nil && c.Pool != nil {
-		err = c.CheckHashLen(h.hashLen())
-	}
-	return err
-}
-
-// anyBlockSize stands for a block size that is not known when hashing is checked.
-const anyBlockSize = 16
-
-// setBlockSize makes the fleet. The caller sees to it that this is done once.
-func (m *model) setBlockSize(size int) error {
-	state, err := m.newState(size)
-	if err != nil {
-		return err
-	}
-	m.state.Store(state)
-	return nil
+	return m, err
 }
 
 // newState returns what the model has with a block size, without holders.
@@ -123,13 +97,11 @@ func (m *model) newState(size int) (*modelState, error) {
 	state := &modelState{cfg: m.cfg}
 	state.cfg.Fleet.BlockSize = size
 	var err error
-	if state.fleet, err = fleet.New(state.cfg.Fleet); err != nil {
-		return nil, err
+	if state.fleet, err = fleet.New(state.cfg.Fleet); err != nil || m.cfg.Hash == nil {
+		return state, err
 	}
-	if m.cfg.Hash != nil {
-		if state.hasher, err = newHasher(m.cfg.Hash, size); err != nil {
-			return nil, err
-		}
+	if state.hasher, err = newHasher(m.cfg.Hash, size); err != nil {
+		return nil, fielderror.Below("hash", err)
 	}
 	return state, nil
 }
@@ -146,10 +118,11 @@ func (m *model) needBlockSize(size int) (*modelState, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
 	}
-	if err := m.setBlockSize(size); err != nil {
-		return nil, err
+	state, err := m.newState(size)
+	if err == nil {
+		m.state.Store(state)
 	}
-	return m.state.Load(), nil
+	return state, err
 }
 
 // checkBlockSize refuses another block size than the model's. 0 is any.
@@ -172,13 +145,13 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	}
 	var found *model
 	for k, m := range models {
-		if k.Tenant != key.Tenant {
-			continue
-		}
-		if found != nil {
+		switch {
+		case k.Tenant != key.Tenant:
+		case found != nil:
 			return nil, fmt.Errorf("%w: tenant %q has several; name one", ErrNoModel, key.Tenant)
+		default:
+			found = m
 		}
-		found = m
 	}
 	if found == nil {
 		return nil, fmt.Errorf("%w: tenant %q has none", ErrNoModel, key.Tenant)
@@ -186,8 +159,9 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	return found, nil
 }
 
-// findState returns a model, and its state. It fails as find does, or with ErrNoBlockSize.
-func (s *Service) findState(key ModelKey) (*model, *modelState, error) {
+// findState returns a model and its state, for a caller that takes blocks to have a size; 0: any. It fails as find does, or
+// with ErrNoBlockSize or ErrOtherBlock.
+func (s *Service) findState(key ModelKey, blockSize int) (*model, *modelState, error) {
 	m, err := s.find(key)
 	if err != nil {
 		return nil, nil, err
@@ -196,13 +170,13 @@ func (s *Service) findState(key ModelKey) (*model, *modelState, error) {
 	if state == nil {
 		return nil, nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
 	}
-	return m, state, nil
+	return m, state, state.checkBlockSize(blockSize)
 }
 
 // Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel or
 // ErrNoBlockSize.
 func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, error) {
-	_, state, err := s.findState(key)
+	_, state, err := s.findState(key, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +210,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	}
 	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == TypeSGLang), false)
 	if err != nil {
-		return nil, err
+		return nil, badConfig(err)
 	}
 	models = maps.Clone(models)
 	models[key] = m

@@ -17,10 +17,7 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	m, state, err := s.findState(key)
-	if err == nil {
-		err = state.checkBlockSize(q.BlockSize)
-	}
+	m, state, err := s.findState(key, q.BlockSize)
 	if err != nil {
 		return err
 	}
@@ -28,8 +25,8 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	defer m.release(sc)
 	p := prompt{state: state, scratch: sc}
 	hashes := q.Hashes
-	if hashes.Len() == 0 {
-		if hashes, err = p.hashAll(q); err != nil {
+	if hashes.Len() == 0 && len(q.Tokens) > 0 {
+		if hashes, err = p.hash(q, false); err != nil {
 			return err
 		}
 	}

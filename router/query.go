@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -62,10 +63,7 @@ type prompt struct {
 // Pool.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
-	m, state, err := s.findState(q.ModelKey)
-	if err == nil {
-		err = state.checkBlockSize(q.BlockSize)
-	}
+	m, state, err := s.findState(q.ModelKey, q.BlockSize)
 	if err != nil {
 		return err
 	}
@@ -102,11 +100,7 @@ func (p *prompt) byHashes(ctx context.Context, q *Query) error {
 	if !q.Loadable {
 		return ctx.Err()
 	}
-	numTokens := q.NumTokens
-	if numTokens == 0 {
-		numTokens = int64(q.Hashes.Len()) * int64(p.answer.BlockSize)
-	}
-	return p.load(ctx, numTokens, q.Hashes)
+	return p.load(ctx, cmp.Or(q.NumTokens, int64(q.Hashes.Len())*int64(p.answer.BlockSize)), q.Hashes)
 }
 
 // byTokens answers a query with tokens. They are hashed in pieces, until no holder has more, or to the end if the store
@@ -141,16 +135,14 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 	if !q.Loadable {
 		return nil
 	}
+	hashes := coordinator.NewHashes(p.scratch.hashes, t.hashLen)
 	if !keep {
-		if err := p.hashForStore(q); err != nil {
+		var err error
+		if hashes, err = p.hash(q, true); err != nil {
 			return err
 		}
 	}
-	numTokens := q.NumTokens
-	if numTokens == 0 {
-		numTokens = int64(len(q.Tokens))
-	}
-	hashes := coordinator.NewHashes(p.scratch.hashes, t.hashLen)
+	numTokens := cmp.Or(q.NumTokens, int64(len(q.Tokens)))
 	if t.behind > 0 {
 		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
 		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
@@ -158,20 +150,9 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 	return p.load(ctx, numTokens, hashes)
 }
 
-// hashForStore hashes the tokens as SGLang's storage does.
-func (p *prompt) hashForStore(q *Query) error {
-	t := &p.scratch.tokens
-	if err := t.begin(p.state, q, true); err != nil {
-		return err
-	}
-	var err error
-	p.scratch.hashes, err = t.next(p.scratch.hashes[:0], t.left())
-	return err
-}
-
 // load asks the store how much of a prompt it can load.
 func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes) error {
-	if err := p.state.cfg.CheckHashLen(hashes.HashLen()); err != nil {
+	if err := p.state.cfg.checkHashLen(hashes.HashLen()); err != nil {
 		return err
 	}
 	hit, err := p.state.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
@@ -189,9 +170,9 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.H
 // shortHashLen is the length of hashes that are 64 bits of a digest, in bytes.
 const shortHashLen = 8
 
-// CheckHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
+// checkHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
 // 0 is the length of no hashes. The model has a Pool.
-func (c *Model) CheckHashLen(n int) error {
+func (c *Model) checkHashLen(n int) error {
 	want := c.Pool.Pool().HashLen
 	switch {
 	case n == 0 || n == want:

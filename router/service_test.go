@@ -172,7 +172,7 @@ func TestQueryTokens(t *testing.T) {
 	seed := "0"
 	configs := map[string]Hashing{
 		"sha256": {}, "old": {Release: "0.28.0", Seed: &seed}, "xxhash": {Algorithm: blockhash.XXHashCBOR, Seed: &seed},
-		"lookahead": {Lookahead: 3}, "sglang": {SGLang: true}, "bigrams": {SGLang: true, Bigrams: true}, "dynamo": {SGLang: true, Dynamo: true},
+		"lookahead": {Lookahead: 3}, "sglang": {Type: TypeSGLang}, "bigrams": {Type: TypeSGLang, Bigrams: true}, "dynamo": {Type: TypeSGLang, Dynamo: true},
 	}
 	for name, hashing := range configs {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func (s *Service) fleetOf(t testing.TB) *fleet.Fleet {
 func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.ExtraKeys) coordinator.Hashes {
 	t.Helper()
 	var out []byte
-	if !h.SGLang {
+	if h.Type != TypeSGLang {
 		v, err := blockhash.NewVLLM(blockhash.VLLMConfig{Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: 4, Lookahead: h.Lookahead})
 		require.NoError(t, err)
 		all, err := v.AppendHashes(nil, tokens, keys)
@@ -238,12 +238,12 @@ func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.Ex
 
 // What the store can load is asked by the whole digests of the tokens.
 func TestQueryTokensLoadable(t *testing.T) {
-	for _, sglang := range []bool{false, true} {
-		t.Log("SGLang:", sglang)
+	for _, typ := range []string{TypeVLLM, TypeSGLang} {
+		t.Log(typ)
 		pool := newPool(t, 32)
-		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{SGLang: sglang}, Pool: pool}}})
+		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{Type: typ}, Pool: pool}}})
 		tokens := make([]int64, 16*600+5)
-		digests, err := digestsOf(sglang, tokens)
+		digests, err := digestsOf(typ, tokens)
 		require.NoError(t, err)
 		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(digests, 400)))
 		require.Equal(t, "loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
@@ -272,8 +272,8 @@ func TestQueryTokensLookahead(t *testing.T) {
 	require.Equal(t, "loadable=48", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 }
 
-func digestsOf(sglang bool, tokens []int64) (coordinator.Hashes, error) {
-	if sglang {
+func digestsOf(typ string, tokens []int64) (coordinator.Hashes, error) {
+	if typ == TypeSGLang {
 		g, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: 16, Storage: true})
 		if err != nil {
 			return coordinator.Hashes{}, err
@@ -293,7 +293,7 @@ func TestTokensRefused(t *testing.T) {
 	vllm, sglang := ModelKey{Name: "vllm"}, ModelKey{Name: "sglang"}
 	s := newService(t, Config{Models: []Model{
 		{ModelKey: vllm, Hash: &Hashing{}, Fleet: fleet.Config{BlockSize: 4}},
-		{ModelKey: sglang, Hash: &Hashing{SGLang: true}, Fleet: fleet.Config{BlockSize: 4}},
+		{ModelKey: sglang, Hash: &Hashing{Type: TypeSGLang}, Fleet: fleet.Config{BlockSize: 4}},
 	}})
 	lora := &blockhash.ExtraKeys{LoRA: &blockhash.LoRA{Name: "l"}}
 	for _, test := range []struct {
@@ -421,7 +421,8 @@ func TestNewRefuses(t *testing.T) {
 		"block size":       {Models: []Model{{ModelKey: llama, Pool: pool, Fleet: fleet.Config{BlockSize: 32}}}},
 		"negative":         {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: -1}}}},
 		"random seed":      {Models: []Model{{ModelKey: llama, Hash: &Hashing{Release: "0.28.0"}}}},
-		"SGLang's shape":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{}, Fleet: fleet.Config{FirstBytes: true}}}},
+		"SGLang's field":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{Bigrams: true}}}},
+		"vLLM's field":     {Models: []Model{{ModelKey: llama, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
 		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
 		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},

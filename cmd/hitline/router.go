@@ -5,54 +5,28 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/fleet"
 )
 
 // newRouter returns the service that knows who holds what, nil if none is configured. It follows no source yet. The
 // services of the pools must have been made.
 func (r *running) newRouter() (*router.Service, error) {
-	cfg := &r.cfg.Router
-	if !cfg.IsServed() {
+	if !r.cfg.Router.IsServed() {
 		return nil, nil
-	}
-	out := router.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, MaxPayload: int(cfg.MaxPayload), Logger: r.logger, Fleet: fleet.Config{
-		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
-	}}
-	for i := range cfg.Models {
-		out.Models = append(out.Models, r.routerModel(&cfg.Models[i]))
 	}
 	if _, err := r.peerToken(); err != nil {
 		return nil, err
 	}
-	service, err := router.New(out)
+	cfg := r.cfg.Router.Config(func(name string) router.Pool { return r.poolService(name) })
+	cfg.Logger = r.logger
+	service, err := router.New(cfg)
 	if err != nil {
 		return nil, r.cfg.Blame("router", err)
 	}
 	return service, nil
-}
-
-// routerModel returns the configuration of a model.
-func (r *running) routerModel(m *config.RouterModel) router.Model {
-	out := router.Model{ModelKey: router.ModelKey{Tenant: m.Tenant, Name: m.Name}, Fleet: fleet.Config{
-		BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
-		MaxBytes: int64(m.MaxBytes), MaxHolders: r.cfg.Router.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
-	}}
-	if m.Pool != config.NoPool {
-		out.Pool, out.PoolName = r.poolService(m.Pool), m.Pool
-	}
-	if h := m.Hash; h != nil {
-		out.Hash = &router.Hashing{
-			SGLang: h.Engine == config.EngineSGLang, Release: h.Release, Algorithm: blockhash.Algorithm(h.Algorithm), Seed: h.Seed,
-			Lookahead: h.Lookahead, Bigrams: h.Bigrams, Dynamo: h.Dynamo,
-		}
-	}
-	return out
 }
 
 // poolService returns the service of a configured pool, "" for the server's own.

@@ -47,7 +47,7 @@ func routerConfig(engines ...*eventstest.Publisher) string {
 	for i, p := range engines {
 		sources += fmt.Sprintf("    - {name: s%d, instance_id: engine-%d, dp_rank: %d, endpoint: \"%s\", replay_endpoint: \"%s\"}\n", i, i/2, i%2, p.Endpoint, p.Replay)
 	}
-	return "metrics: 127.0.0.1:0\npool: {vllm: 0.33.0}\nrouter:\n  listen: 127.0.0.1:0\n  models: [{name: llama, hash: {engine: vllm}}]\n  sources:\n" + sources
+	return "metrics: 127.0.0.1:0\npool: {vllm: 0.33.0}\nrouter:\n  listen: 127.0.0.1:0\n  models: [{name: llama, hash: {type: vllm}}]\n  sources:\n" + sources
 }
 
 // hexKeys returns hashes as lines for the commands.
@@ -347,7 +347,7 @@ func TestRouterConfigErrors(t *testing.T) {
 
 // Token ids are hashed by the server, in the blocks of the model. Routers may predict without any engine.
 func TestHoldersPredicted(t *testing.T) {
-	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32, hash: {engine: vllm}}]}\n")
+	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32, hash: {type: vllm}}]}\n")
 	ids, _ := routerPrompt(t, 100)
 	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
 	require.Len(t, hashes, 3)

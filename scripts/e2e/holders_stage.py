@@ -177,7 +177,7 @@ class Stage(stage.Stage):
     def config(self, name, peers):
         """Returns the configuration of a hitline."""
         groups = [group.config(self.block_size) for group in GROUPS[self.row.model]]
-        hashing = {"engine": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
+        hashing = {"type": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
         return {
             "listen": [f"ipc://{self.temporary}/{name}.sock"],
             "pool": {

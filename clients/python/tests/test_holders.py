@@ -199,7 +199,7 @@ class AgainstTheServer(unittest.TestCase):
         config = {
             "listen": ["tcp://127.0.0.1:0"],
             "pool": {"vllm": "0.33.0"},
-            "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"engine": "vllm"}}]},
+            "router": {"listen": listen, "models": [{"name": "m", "block_size": 16, "hash": {"type": "vllm"}}]},
         }
         path = self.folder / "hitline.json"
         path.write_text(json.dumps(config))

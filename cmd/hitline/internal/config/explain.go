@@ -109,7 +109,7 @@ func (c *Config) defaults() (map[string]any, error) {
 	}
 	d.origins["pool"] = origin{} // so that it is printed
 	d.Backend.chosen = c.Backend.chosen
-	d.Router.Models = []RouterModel{{Tenant: router.DefaultTenant, Hash: &RouterHash{Engine: EngineVLLM, Algorithm: string(blockhash.SHA256)}}}
+	d.Router.Models = []RouterModel{{Tenant: router.DefaultTenant, Hash: &router.Hashing{Type: router.TypeVLLM, Algorithm: blockhash.SHA256}}}
 	d.Router.Sources = []router.Source{{Tenant: router.DefaultTenant, Timeout: Duration(events.DefaultTimeout)}}
 	text, err := d.marshal(false)
 	if err != nil {

@@ -39,26 +39,13 @@ type RouterModel struct {
 	Tenant    string              `yaml:"tenant_id"`
 	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
 	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
-	Hash      *RouterHash         `yaml:"hash,omitempty"`
+	Hash      *router.Hashing     `yaml:"hash,omitempty"`
 	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
 	Release   string              `yaml:"release"`          // "": that of the pool, otherwise the newest
 	// 0: as of the Fleet.
 	MaxBytes   Size     `yaml:"max_bytes"`
 	MaxBlocks  int      `yaml:"max_blocks"`
 	PredictTTL Duration `yaml:"predict_ttl"`
-}
-
-// RouterHash says how a model's token ids are hashed.
-type RouterHash struct {
-	Engine Engine `yaml:"engine"`
-	// Of vLLM.
-	Release   string  `yaml:"release,omitempty"` // "": that of the model
-	Algorithm string  `yaml:"algorithm,omitempty"`
-	Seed      *string `yaml:"seed,omitempty"` // PYTHONHASHSEED; nil: not set
-	Lookahead int     `yaml:"lookahead"`
-	// Of SGLang.
-	Bigrams bool `yaml:"bigrams"`
-	Dynamo  bool `yaml:"dynamo"`
 }
 
 // NoPool is the RouterModel.Pool of a model without a pool.
@@ -110,6 +97,25 @@ func (c *Config) checkRouter() error {
 		return c.wrong("router.register", "needs router.listen, the address that POST /register is served at, such as 127.0.0.1:8557")
 	}
 	return nil
+}
+
+// Config returns the configuration of the router's service. pool returns the pool of a name, "" for the server's own.
+func (f *Router) Config(pool func(name string) router.Pool) router.Config {
+	cfg := router.Config{MaxModels: f.MaxModels, Allow: f.Register, MaxPayload: int(f.MaxPayload), Fleet: fleet.Config{
+		MaxBytes: int64(f.MaxBytes), MaxHolders: f.MaxHolders, MaxBlocks: f.MaxBlocks, PredictTTL: time.Duration(f.PredictTTL),
+	}}
+	for i := range f.Models {
+		m := &f.Models[i]
+		out := router.Model{ModelKey: router.ModelKey{Tenant: m.Tenant, Name: m.Name}, Hash: m.Hash, Fleet: fleet.Config{
+			BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
+			MaxBytes: int64(m.MaxBytes), MaxHolders: f.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
+		}}
+		if m.Pool != NoPool {
+			out.Pool, out.PoolName = pool(m.Pool), m.Pool
+		}
+		cfg.Models = append(cfg.Models, out)
+	}
+	return cfg
 }
 
 func (c *Config) checkRouterLimits() error {
@@ -205,15 +211,7 @@ func (c *Config) checkRouterSource(s *router.Source, path string) error {
 	case i < 0:
 		return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)
 	case models[i].BlockSize == 0 && s.BlockSize == 0:
-		return c.wrong(routerModelPath(i)+".block_size", "is missing: neither %s nor a pool tells it", path)
-	}
-	return nil
-}
-
-// checkName refuses what cannot be the name of a model or a tenant: they are labels of metrics, and part of answers.
-func (c *Config) checkName(path, name string) error {
-	if !events.IsName(name) {
-		return c.wrong(path, "%q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
+		return c.wrong(fmt.Sprintf("router.models[%d].block_size", i), "is missing: neither %s nor a pool tells it", path)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ router:
       release: 0.29.0
       hash: {algorithm: xxhash, seed: 0}
       groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
-    - {name: sg, pool: "-", hash: {engine: sglang}}
+    - {name: sg, pool: "-", hash: {type: sglang}}
   sources:
     - {model: llama, instance_id: engine-0, endpoint: "tcp://127.0.0.1:5557", replay_endpoint: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
     - {name: x, model: llama, tenant_id: acme, instance_id: engine-0, dp_rank: 1, endpoint: "tcp://*:5559", bind: true, timeout: 3s}
@@ -44,10 +44,10 @@ router:
 		{Name: "llama", Tenant: "acme", BlockSize: 64, Pool: "b", MaxBytes: 64 << 20, MaxBlocks: 5, PredictTTL: Duration(time.Second)},
 		{
 			Name: "org/qwen", Tenant: "default", BlockSize: 24, Pool: "-", Release: "0.29.0", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl,
-			Hash:   &RouterHash{Engine: "vllm", Release: "0.29.0", Algorithm: "xxhash", Seed: new("0")},
+			Hash:   &router.Hashing{Type: "vllm", Release: "0.29.0", Algorithm: "xxhash", Seed: new("0")},
 			Groups: []coordinator.Group{{BlockSize: 24}, {Kind: coordinator.SlidingWindow, BlockSize: 24, SlidingWindow: 48}},
 		},
-		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &RouterHash{Engine: "sglang"}},
+		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &router.Hashing{Type: "sglang"}},
 	}
 	want.Sources = []router.Source{
 		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Engine: "engine-0", Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
@@ -68,8 +68,6 @@ func TestRouterDefaults(t *testing.T) {
 	assert.Equal(t, NoPool, c.Router.Models[0].Pool, "also where the printed configuration, which has a pool, is read")
 	assert.Equal(t, "m", c.Router.Sources[0].Model)
 	assert.Equal(t, "t", c.Router.Sources[0].Tenant)
-	_, ok := c.RouterPool(&c.Router.Models[0])
-	assert.False(t, ok)
 	assert.True(t, c.Router.IsServed())
 	c = load(t, "router: {max_bytes: 2GiB}\n")
 	assert.False(t, c.Router.IsServed(), "it says nothing that needs a fleet")
@@ -95,19 +93,19 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {peers: ["http://u:secret@h:1"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
 		{`router: {peers: ["http://h/dump"]}`, `c.yaml:1:18: router.peers[0]: not the address of a peer; write http://host:port or https://host:port`},
 
-		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: has 2 models, and router.max_models is 1`},
-		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0].name: "" is no name; give 1 to 256 bytes of printable characters`},
-		{`router: {models: [a, a]}`, `c.yaml:1:22: router.models[1].name: "a" of tenant "default" is a model before it`},
+		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: 2 models; at most 1 are possible, see max_models`},
+		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0]: has no name`},
+		{`router: {models: [a, a]}`, `c.yaml:1:22: router.models[1]: "a" of tenant "default" is a model before it`},
 		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
-		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or pool: "-"`},
+		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or no pool`},
 		{`router: {models: [{name: a, block_size: -1}]}`, `c.yaml:1:41: router.models[0].block_size: a block of -1 tokens, must be 1 to 2147483647`},
 		{`router: {models: [{name: a, max_bytes: 1KiB}]}`, `c.yaml:1:40: router.models[0].max_bytes: 1KiB is too small, must be at least 16MiB`},
 		{`router: {models: [{name: a, predict_ttl: 1ms}]}`, `c.yaml:1:42: router.models[0].predict_ttl: 1ms is too small, must be at least 100ms`},
-		{`router: {models: [{name: a, hash: {engine: trt}}]}`, `c.yaml:1:44: router.models[0].hash.engine: "trt" is no engine; known are vllm, sglang`},
-		{`router: {models: [{name: a, hash: {engine: sglang, seed: 0}}]}`, `c.yaml:1:29: router.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
+		{`router: {models: [{name: a, hash: {type: trt}}]}`, `c.yaml:1:42: router.models[0].hash.type: "trt" is no type of engine; known are vllm and sglang`},
+		{`router: {models: [{name: a, hash: {type: sglang, seed: 0}}]}`, `c.yaml:1:29: router.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
 		{`router: {models: [{name: a, hash: {bigrams: true}}]}`, `c.yaml:1:29: router.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
-		{`router: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:29: router.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
-		{`router: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:19: router.models[0].block_size: is missing; groups need it`},
+		{`router: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:29: router.models[0].hash: has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here`},
+		{`router: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:19: router.models[0]: has no block_size; groups need it`},
 
 		{`router: {models: [{name: a, block_size: 1}], sources: [{endpoint: "tcp://a:1"}]}`, `c.yaml:1:56: router.sources[0]: has no instance_id`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i}]}`, `c.yaml:1:56: router.sources[0]: has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557`},
