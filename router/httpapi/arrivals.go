@@ -6,86 +6,64 @@ import (
 	"time"
 )
 
-const (
-	// minArrival is how long a body may arrive before it may be ended in favour of another request: a prompt of a million
-	// tokens arrives within that from nearby.
-	minArrival = time.Second
-	// placeTimeout bounds the wait for the place of a body that was ended.
-	placeTimeout = 100 * time.Millisecond
-)
-
-// arrivals are the bodies that are arriving. If all places of requests are taken, the body that has been arriving for
-// longest is ended, so that slow senders do not keep the others out. Safe for concurrent use.
+// arrivals are the bodies that are arriving, with the time when each began. If all places of requests are taken, the oldest
+// is ended, so that slow senders do not keep the others out. Safe for concurrent use.
 type arrivals struct {
-	min  time.Duration // minArrival, or another one of a test
-	wait time.Duration // placeTimeout, or another one of a test
-	mu   sync.Mutex
-	list map[*arrival]struct{}
-}
-
-// arrival is a body that is arriving.
-type arrival struct {
-	since   time.Time
-	control *http.ResponseController
-}
-
-func newArrivals() arrivals {
-	return arrivals{min: minArrival, wait: placeTimeout, list: map[*arrival]struct{}{}}
+	mu    sync.Mutex
+	begun map[*http.ResponseController]time.Time
 }
 
 // begin adds a body that begins to arrive. end must be called before the handler of the request returns.
-func (a *arrivals) begin(w http.ResponseWriter) *arrival {
-	b := &arrival{time.Now(), http.NewResponseController(w)}
+func (a *arrivals) begin(w http.ResponseWriter) *http.ResponseController {
+	control := http.NewResponseController(w)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.list[b] = struct{}{}
-	return b
+	a.begun[control] = time.Now()
+	return control
 }
 
 // end removes a body. It returns false if it was ended in favour of another request.
-func (a *arrivals) end(b *arrival) bool {
+func (a *arrivals) end(control *http.ResponseController) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, ok := a.list[b]
-	delete(a.list, b)
+	_, ok := a.begun[control]
+	delete(a.begun, control)
 	return ok
 }
 
-// cut ends the body that has been arriving for longest, so that reading it fails. It returns false if each has been
-// arriving for less than min.
-func (a *arrivals) cut(now time.Time) bool {
+// cut ends the oldest body, so that reading it fails. It returns false if none began before a time.
+func (a *arrivals) cut(before time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var oldest *arrival
-	for b := range a.list {
-		if oldest == nil || b.since.Before(oldest.since) {
-			oldest = b
+	var oldest *http.ResponseController
+	for control, begun := range a.begun {
+		if begun.Before(before) {
+			oldest, before = control, begun
 		}
 	}
-	if oldest == nil || now.Sub(oldest.since) < a.min {
+	if oldest == nil {
 		return false
 	}
-	delete(a.list, oldest)
-	return oldest.control.SetReadDeadline(now) == nil
+	delete(a.begun, oldest)
+	return oldest.SetReadDeadline(time.Now()) == nil
 }
 
-// takePlace takes one of the places of requests, and ends a body for it if need be. It reports whether it did; then the
-// caller frees the place.
+// takePlace takes one of the places of requests, and ends a body for it if need be: one that has been arriving for a tenth
+// of BodyTimeout, in which a prompt of a million tokens arrives from nearby. It reports whether it did; then the caller
+// frees the place.
 func (h *Handler) takePlace() bool {
 	select {
 	case h.requests <- struct{}{}:
 		return true
 	default:
 	}
-	if !h.arrivals.cut(time.Now()) {
+	if !h.arrivals.cut(time.Now().Add(-h.cfg.Limits.BodyTimeout / 10)) {
 		return false
 	}
-	timer := time.NewTimer(h.arrivals.wait)
-	defer timer.Stop()
 	select {
 	case h.requests <- struct{}{}:
 		return true
-	case <-timer.C:
+	case <-time.After(h.cfg.Limits.ReplyTimeout):
 		return false
 	}
 }

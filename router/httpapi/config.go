@@ -40,11 +40,9 @@ type Access struct {
 	Admin bool
 }
 
-// Limits bound what requests take. Zero fields mean the defaults.
+// Limits bound what requests take. Zero fields mean the defaults, other values are for tests.
 type Limits struct {
 	MaxBody     int64         // bytes of a body; 0: DefaultMaxBody
-	MaxTokens   int           // token ids of a query; 0: DefaultMaxTokens
-	MaxHashes   int           // hashes of a query; 0: DefaultMaxHashes
 	MaxRequests int           // that are read or answered at a time; 0: DefaultMaxRequests
 	BodyTimeout time.Duration // in which a body must arrive; 0: DefaultBodyTimeout
 	// ReplyTimeout is the time for an answer, the store's included, and again for sending it; 0: DefaultReplyTimeout.
@@ -52,11 +50,7 @@ type Limits struct {
 }
 
 const (
-	// DefaultMaxTokens is a prompt of a million tokens: 8 MiB in memory while it is answered.
-	DefaultMaxTokens = 1 << 20
-	// DefaultMaxHashes is as many as a raw request may have in 8 MiB of digests.
-	DefaultMaxHashes = 1 << 18
-	// DefaultMaxBody is enough for either, with 16 bytes a token id and 64 a hash.
+	// DefaultMaxBody is enough for maxTokens of 16 bytes, or maxHashes of 64.
 	DefaultMaxBody = 20 << 20
 	// DefaultMaxRequests bounds the memory of requests: 512 MiB of token ids.
 	DefaultMaxRequests  = 64
@@ -67,8 +61,6 @@ const (
 // withDefaults returns the limits with those set that are zero.
 func (l Limits) withDefaults() Limits {
 	l.MaxBody = cmp.Or(l.MaxBody, DefaultMaxBody)
-	l.MaxTokens = cmp.Or(l.MaxTokens, DefaultMaxTokens)
-	l.MaxHashes = cmp.Or(l.MaxHashes, DefaultMaxHashes)
 	l.MaxRequests = cmp.Or(l.MaxRequests, DefaultMaxRequests)
 	l.BodyTimeout = cmp.Or(l.BodyTimeout, DefaultBodyTimeout)
 	l.ReplyTimeout = cmp.Or(l.ReplyTimeout, DefaultReplyTimeout)

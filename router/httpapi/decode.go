@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -95,26 +96,13 @@ func decode(body io.Reader, to any, duplicates bool) error {
 	}
 }
 
-// bodyError returns the error of a body for one of package json.
+// bodyError returns the error of a body for one of package json, without the Go types that it names.
 func bodyError(err error) error {
-	var semantic *json.SemanticError
-	switch {
-	case errors.As(err, &semantic):
-		return fieldError(semantic)
-	case errors.Is(err, errMany):
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		return fmt.Errorf("%w %s: %w", errField, strings.TrimPrefix(string(semantic.JSONPointer), "/"), cmp.Or(semantic.Err, errType))
+	}
+	if errors.Is(err, errMany) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errSyntax, err) // it is cut off, too, or chunks are wrong
-}
-
-// fieldError returns the error of a field, without the Go types that a SemanticError names.
-func fieldError(err *json.SemanticError) error {
-	name := strings.TrimPrefix(string(err.JSONPointer), "/")
-	switch {
-	case err.Err == nil:
-		return fmt.Errorf("%w %s: %w", errField, name, errType)
-	case errors.Is(err.Err, errMany):
-		return fmt.Errorf("%s: %w", name, err.Err)
-	}
-	return fmt.Errorf("%w %s: %w", errField, name, err.Err)
 }

@@ -20,8 +20,7 @@ import (
 
 // readBody reads the body of a request about a prompt.
 func readBody(body io.Reader) (*prompt, error) {
-	limits := Limits{MaxTokens: 1 << 17}.withDefaults()
-	c := &call{prompt: newPrompt(&limits)}
+	c := &call{prompt: prompts.Get().(*prompt)}
 	return c.prompt, c.readPrompt(body)
 }
 
@@ -47,7 +46,7 @@ func TestBodiesRefused(t *testing.T) {
 			`{"seq_hashes":["0x11223344556677"]}`, `{"seq_hashes":[1,"00112233445566778899"]}`,
 		},
 		errMany: {
-			`{"token_ids":[` + many(1<<17, "1") + `]}`, `{"seq_hashes":[` + many(DefaultMaxHashes, "1") + `]}`, `{"` + strings.Repeat("a", maxName+2*maxRead) + `":1}`,
+			`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`, `{"` + strings.Repeat("a", maxName+2*maxRead) + `":1}`,
 			`{"prompt":"` + strings.Repeat("x", maxToken+2*maxRead) + `"}`,
 		},
 	} {

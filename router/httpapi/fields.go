@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -13,8 +12,14 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// maxText bounds one text in bytes. Names have 256, so it is for salts and endpoints.
-const maxText = 4096
+const (
+	// maxTokens is a prompt of a million token ids: 8 MiB in memory while it is answered.
+	maxTokens = 1 << 20
+	// maxHashes takes as much as maxTokens, with digests of 32 bytes.
+	maxHashes = 1 << 18
+	// maxText bounds one text in bytes. Names have 256, so it is for salts.
+	maxText = 4096
+)
 
 // begin reports whether a value follows for a field, and sets set. null is as if the field were not there. It fails for a
 // second value.
@@ -53,45 +58,38 @@ func (f *field[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// list is a field with a list. The memory of its elements is reused.
-type list struct {
-	set    bool
-	length int
-	max    int // length
-}
-
-// read calls add for the first token of each element.
-func (l *list) read(dec *jsontext.Decoder, add func(jsontext.Token) error) error {
-	if ok, err := begin(dec, &l.set); !ok {
+// readList reads the elements of a list: add gets the first token of each. At most limit are possible.
+func readList(dec *jsontext.Decoder, set *bool, limit int, add func(n int, token jsontext.Token) error) error {
+	if ok, err := begin(dec, set); !ok {
 		return err
 	}
 	token, err := dec.ReadToken()
 	if err == nil && token.Kind() != jsontext.KindBeginArray {
 		return errType
 	}
-	for ; err == nil; l.length++ {
+	for n := 0; err == nil; n++ {
 		if token, err = dec.ReadToken(); err != nil || token.Kind() == jsontext.KindEndArray {
 			return err
 		}
-		if l.length == l.max {
-			return fmt.Errorf("%w: at most %d", errMany, l.max)
+		if n == limit {
+			return fmt.Errorf("%w: at most %d", errMany, limit)
 		}
-		if err = add(token); err != nil {
-			return fmt.Errorf("element %d: %w", l.length, err)
+		if err = add(n, token); err != nil {
+			return fmt.Errorf("element %d: %w", n, err)
 		}
 	}
 	return err
 }
 
-// tokenIDs are the token ids of a prompt.
+// tokenIDs are the token ids of a prompt. Their memory is reused.
 type tokenIDs struct {
-	list
+	set bool
 	ids []int64
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (t *tokenIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return t.read(dec, func(token jsontext.Token) error {
+	return readList(dec, &t.set, maxTokens, func(_ int, token jsontext.Token) error {
 		if token.Kind() != jsontext.KindNumber {
 			return errType
 		}
@@ -101,25 +99,23 @@ func (t *tokenIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	})
 }
 
-// hashes are those of a prompt: numbers of 64 bits, with a sign or without, or digests in hex, all of one length.
+// hashes are those of a prompt: numbers of 64 bits, with a sign or without, or digests in hex, all of one length. Their
+// memory is reused.
 type hashes struct {
-	list
+	set     bool
 	bytes   []byte // joined
 	hashLen int    // of each; 0: there is none
 }
 
-// shortHashLen is the length of a hash that is a number, in bytes.
-const shortHashLen = 8
-
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (h *hashes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return h.read(dec, func(token jsontext.Token) error {
+	return readList(dec, &h.set, maxHashes, func(n int, token jsontext.Token) (err error) {
 		from := len(h.bytes)
-		if err := h.add(token); err != nil {
+		if h.bytes, err = appendHash(h.bytes, token); err != nil {
 			return err
 		}
 		length := len(h.bytes) - from
-		if h.length > 0 && length != h.hashLen {
+		if n > 0 && length != h.hashLen {
 			return fmt.Errorf("a hash of %d bytes after those of %d", length, h.hashLen)
 		}
 		h.hashLen = length
@@ -127,35 +123,23 @@ func (h *hashes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	})
 }
 
-// add appends one hash.
-func (h *hashes) add(token jsontext.Token) (err error) {
-	text := token.String()
-	switch token.Kind() {
-	case jsontext.KindString:
-		return h.addHex(text)
-	case jsontext.KindNumber:
-	default:
-		return errType
-	}
-	var bits uint64
-	if text[0] == '-' {
-		var signed int64
-		signed, err = strconv.ParseInt(text, 10, 64)
-		bits = uint64(signed) //nolint:gosec // the same 64 bits
-	} else {
-		bits, err = strconv.ParseUint(text, 10, 64)
-	}
-	h.bytes = binary.BigEndian.AppendUint64(h.bytes, bits)
-	return err
-}
+// shortHashLen is the length of a hash that is a number, in bytes.
+const shortHashLen = 8
 
-// addHex appends a hash that is a text in hex.
-func (h *hashes) addHex(text string) (err error) {
-	if n := len(text); n < 2*shortHashLen || n > 2*netproto.MaxHashLen {
-		return fmt.Errorf("a hash in hex has %d to %d bytes", shortHashLen, netproto.MaxHashLen)
+// appendHash appends one hash.
+func appendHash(hashes []byte, token jsontext.Token) ([]byte, error) {
+	switch text := token.String(); {
+	case token.Kind() == jsontext.KindNumber && text[0] == '-':
+		signed, err := strconv.ParseInt(text, 10, 64)
+		return binary.BigEndian.AppendUint64(hashes, uint64(signed)), err //nolint:gosec // the same 64 bits
+	case token.Kind() == jsontext.KindNumber:
+		bits, err := strconv.ParseUint(text, 10, 64)
+		return binary.BigEndian.AppendUint64(hashes, bits), err
+	case token.Kind() != jsontext.KindString:
+		return hashes, errType
+	case len(text) < 2*shortHashLen || len(text) > 2*netproto.MaxHashLen:
+		return hashes, fmt.Errorf("a hash in hex has %d to %d bytes", shortHashLen, netproto.MaxHashLen)
+	default:
+		return hex.AppendDecode(hashes, []byte(text))
 	}
-	if h.bytes, err = hex.AppendDecode(h.bytes, []byte(text)); err != nil {
-		return errors.New("a hash that is no number must be in hex")
-	}
-	return nil
 }

@@ -47,7 +47,7 @@ func New(cfg Config) *Handler {
 	cfg.Limits = cfg.Limits.withDefaults()
 	h := &Handler{
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
-		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: newArrivals(),
+		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
 	}
 	serve := func(path string, e *endpoint) http.Handler {
 		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, endpoint: e}) })
@@ -147,7 +147,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		defer func() { <-h.requests }()
 	}
 	if e.read != nil {
-		c.prompt = newPrompt(&h.cfg.Limits)
+		c.prompt = prompts.Get().(*prompt)
 		defer c.prompt.release()
 		if err := h.readBody(w, c); err != nil {
 			return err
@@ -168,20 +168,15 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if e == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
-	head := e.method == http.MethodGet && e.answer != nil // a dump has no length before it is written
-	if r.Method != e.method && (r.Method != http.MethodHead || !head) {
-		allow := e.method
-		if head {
-			allow = "GET, HEAD"
-		}
-		w.Header().Set("Allow", allow)
-		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, allow)
+	if r.Method != e.method {
+		w.Header().Set("Allow", e.method)
+		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, e.method)
 	}
 	if err := h.authorize(c); err != nil {
 		return err
 	}
-	if e.read != nil {
-		return checkMediaType(r.Header)
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); e.read != nil && (err != nil || kind != "application/json") {
+		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json")
 	}
 	return nil
 }
@@ -217,18 +212,6 @@ func (c *call) forbidden(format string, args ...any) error {
 		return refuse(http.StatusUnauthorized, "unauthorized", format+"; send Authorization: Bearer TOKEN", args...)
 	}
 	return refuse(http.StatusForbidden, "forbidden", format, args...)
-}
-
-// checkMediaType refuses bodies that are not JSON, or compressed.
-func checkMediaType(header http.Header) error {
-	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
-	if err != nil || kind != "application/json" {
-		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json")
-	}
-	if coding := header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return refuse(http.StatusUnsupportedMediaType, "media_type", "the body must not be compressed")
-	}
-	return nil
 }
 
 // readBody reads the body of a request within BodyTimeout.

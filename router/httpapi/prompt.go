@@ -35,31 +35,10 @@ type prompt struct {
 // prompts are those that are not used.
 var prompts = sync.Pool{New: func() any { return new(prompt) }}
 
-// maxKept bounds what a prompt keeps of each list for the next one, in bytes: prompts of 200,000 tokens.
-const maxKept = 2 << 20
-
-// newPrompt returns an empty prompt, to be released.
-func newPrompt(limits *Limits) *prompt {
-	p := prompts.Get().(*prompt)
-	p.TokenIDs.max, p.SeqHashes.max, p.BlockHash.max = limits.MaxTokens, limits.MaxHashes, limits.MaxHashes
-	return p
-}
-
 // release drops what was read. It keeps the memory of lists.
 func (p *prompt) release() {
-	*p = prompt{
-		TokenIDs:  tokenIDs{ids: keep(p.TokenIDs.ids, maxKept/8)},
-		SeqHashes: hashes{bytes: keep(p.SeqHashes.bytes, maxKept)}, BlockHash: hashes{bytes: keep(p.BlockHash.bytes, maxKept)},
-	}
+	*p = prompt{TokenIDs: tokenIDs{ids: p.TokenIDs.ids[:0]}, SeqHashes: hashes{bytes: p.SeqHashes.bytes[:0]}, BlockHash: hashes{bytes: p.BlockHash.bytes[:0]}}
 	prompts.Put(p)
-}
-
-// keep returns the memory of a list, nil if it is for more than limit elements.
-func keep[E any](memory []E, limit int) []E {
-	if cap(memory) > limit {
-		return nil
-	}
-	return memory[:0]
 }
 
 // readPrompt reads the body of a request about a prompt.
