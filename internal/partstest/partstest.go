@@ -24,6 +24,11 @@ func Write(write func(*parts.Writer)) []byte {
 	return out.Bytes()
 }
 
+// Content returns what write writes, without what is around it.
+func Content(write func(*parts.Writer)) []byte {
+	return Write(write)[len(Write(func(*parts.Writer) {})):]
+}
+
 // Reader returns a reader of what Write returned.
 func Reader(stream []byte) *parts.Reader {
 	return parts.NewReader(bytes.NewReader(stream), magic, format)

@@ -4,9 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/internal/partstest"
-	"github.com/stretchr/testify/require"
 )
 
 // cloneSet returns a testSet with the blocks of s, which is stale.
@@ -20,10 +21,7 @@ func cloneSet(t *testing.T, s *testSet) *testSet {
 }
 
 // encode returns the content of a checkpoint.
-func encode(c *Checkpoint) []byte {
-	stream := partstest.Write(c.Write)
-	return stream[len(partstest.Write(func(*parts.Writer) {})):]
-}
+func encode(c *Checkpoint) []byte { return partstest.Content(c.Write) }
 
 // decode reads any content as a checkpoint.
 func decode(content []byte) (*Checkpoint, error) {
@@ -194,14 +192,6 @@ func useCheckpoint(t *testing.T, content []byte) {
 	require.Equal(t, c.NextSeq-min(c.NextSeq, 1), from)
 	_ = tr.replayed(from, storedBatch(1, 2))
 	_ = tr.endReplay()
-}
-
-// What must not be resumed is refused.
-func TestCheckpointErrors(t *testing.T) {
-	c := checkpoints(t, 1)[0] // with exact copies
-	_, err := NewFollower(Config{Endpoint: "tcp://127.0.0.1:1", Resume: c}, newTestSet())
-	require.ErrorIs(t, err, ErrCheckpoint)
-	require.ErrorContains(t, err, "ExactCopies")
 }
 
 // A checkpoint without a batch has no blocks: what is in the Holder is not of it.

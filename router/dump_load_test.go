@@ -1,0 +1,142 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/parts"
+	"github.com/hitline/hitline/internal/partstest"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// oneBlock returns the snapshot of a fleet whose engine a holds a block, and the checkpoint of its source.
+func oneBlock(t testing.TB) (*fleet.Snapshot, *events.Checkpoint) {
+	f, err := fleet.New(fleet.Config{BlockSize: 16})
+	require.NoError(t, err)
+	h, err := f.Add(fleet.ID{Engine: "a"})
+	require.NoError(t, err)
+	require.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashesOf(1), BlockSize: 16}, make([]bool, 1)))
+	follower, err := events.NewFollower(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
+	require.NoError(t, err)
+	checkpoint, err := follower.Pause(t.Context())
+	require.NoError(t, err)
+	return f.Snapshot(), checkpoint
+}
+
+// dumpWith returns a dump of models that hold a block each, without sources, as a peer may send that is not ours.
+func dumpWith(t testing.TB, infos ...modelInfo) []byte {
+	d := &dump{}
+	for _, info := range infos {
+		snapshot, _ := oneBlock(t)
+		d.models = append(d.models, dumpedModel{info, snapshot})
+	}
+	var b bytes.Buffer
+	require.NoError(t, d.write(&b))
+	return b.Bytes()
+}
+
+// Whatever is wrong with a dump, it is refused and nothing of it is loaded.
+func TestLoadDumpRefuses(t *testing.T) {
+	dump := dumpOf(t, newEngines(t).service())
+	header, model := append([]byte(dumpMagic), make([]byte, 24)...), modelInfo{Name: "m", BlockSize: 16}
+	flipped := slices.Clone(dump)
+	flipped[len(flipped)/2] ^= 1
+	for want, refused := range map[string]io.Reader{
+		"it ends too early":              bytes.NewReader(dump[:len(dump)-1]),
+		"the checksum of the part":       bytes.NewReader(flipped),
+		"something follows the end":      bytes.NewReader(append(slices.Clone(dump), 0)),
+		"it does not begin with":         bytes.NewReader(header[1:]),
+		"it has format 0":                bytes.NewReader(header),
+		context.DeadlineExceeded.Error(): io.MultiReader(bytes.NewReader(dump[:100]), iotest.ErrReader(context.DeadlineExceeded)),
+		"is wrong, or there twice":       bytes.NewReader(dumpWith(t, model, model)),
+		"at most 1024 and 65536":         bytes.NewReader(dumpWith(t, make([]modelInfo, maxDumpModels+1)...)),
+	} {
+		s := newService(t, Config{})
+		err := s.LoadDump(refused)
+		require.ErrorIs(t, err, ErrDump)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, s.Models())
+		require.NoError(t, s.LoadDump(bytes.NewReader(dump)))
+	}
+	require.ErrorIs(t, newEngines(t).service().LoadDump(bytes.NewReader(dump)), ErrNotEmpty)
+}
+
+// What does not suit the service is left out, with a line in the log. A model of the configuration stays, and takes what
+// its own description leaves open from the dump.
+func TestDumpOfOtherModels(t *testing.T) {
+	model := func(blockSize int, firstBytes bool) []Model {
+		return []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: blockSize, FirstBytes: firstBytes}}}
+	}
+	dump := dumpOf(t, newEngines(t).service())
+	for what, test := range map[string]struct {
+		cfg   Config
+		holds int
+	}{
+		"another block size": {Config{Models: model(32, false)}, 0},
+		"another short form": {Config{Models: model(16, true)}, 0},
+		"too many models":    {Config{MaxModels: 1, Models: []Model{{ModelKey: ModelKey{Name: "qwen"}}}}, 0},
+		"too many holders":   {Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}}}, 0},
+		"no block size":      {Config{Models: model(0, false)}, 2},
+		"all the same":       {Config{Models: model(16, false)}, 2},
+	} {
+		var log bytes.Buffer
+		test.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s := newService(t, test.cfg)
+		require.NoError(t, s.LoadDump(bytes.NewReader(dump)), what)
+		require.Len(t, s.loaded, test.holds, what)
+		require.Len(t, s.Models(), 1, what)
+		require.Len(t, s.Models()[0].Holders, test.holds, what)
+		require.Equal(t, test.holds == 0, bytes.Contains(log.Bytes(), []byte("a model of the dump is left out")), what)
+		s.DropLoaded()
+		require.Len(t, s.Models(), 1, what)
+		require.Empty(t, s.Models()[0].Holders, what)
+	}
+}
+
+// A model without a tenant is that of the default tenant, in a dump as anywhere: it does not stand beside the
+// one that is configured, nor remove it. A holder without a source is dropped at once.
+func TestDumpOfModelWithoutTenant(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
+	require.NoError(t, s.LoadDump(bytes.NewReader(dumpWith(t, modelInfo{Name: llama.Name, BlockSize: 16}))))
+	require.Len(t, s.Models(), 1)
+	require.Empty(t, s.Models()[0].Holders)
+	s.DropLoaded()
+	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: llama, Hashes: hashesOf(1)}, new(Answer)))
+}
+
+// FuzzLoadDump loads dumps whose checksums are right and that say anything: they are refused or loaded, and what has no
+// source is dropped again.
+func FuzzLoadDump(f *testing.F) {
+	snapshot, checkpoint := oneBlock(f)
+	f.Add([]byte(`{"models":1,"sources":1}`), []byte(`{"name":"llama","block_size":16}`), partstest.Content(snapshot.Write),
+		[]byte(`{"model":"llama","instance_id":"a","endpoint":"tcp://127.0.0.1:1"}`), partstest.Content(checkpoint.Write))
+	f.Fuzz(func(t *testing.T, dump, model, held, source, checkpoint []byte) {
+		var b bytes.Buffer
+		w := parts.NewWriter(&b, dumpMagic, dumpFormat)
+		w.Bytes(dump)
+		w.Section()
+		w.Bytes(model)
+		partstest.Raw(w, held)
+		w.Section()
+		w.Bytes(source)
+		partstest.Raw(w, checkpoint)
+		require.NoError(t, w.End())
+		s, err := New(Config{Fleet: fleet.Config{MaxBytes: 1 << 20, MaxHolders: 8, MaxBlocks: 1000}})
+		require.NoError(t, err)
+		defer s.Close()
+		if err := s.LoadDump(&b); err != nil {
+			require.ErrorIs(t, err, ErrDump)
+			require.Empty(t, s.Models())
+		}
+		s.DropLoaded()
+		require.Empty(t, s.Models())
+	})
+}
