@@ -1,0 +1,211 @@
+package events
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+)
+
+type fields = []func([]byte) []byte
+
+// stringField returns a field of text.
+func stringField(key, value string) func([]byte) []byte {
+	return func(b []byte) []byte { return msgp.AppendString(msgp.AppendString(b, key), value) }
+}
+
+// What a source holds after one event after the other, each in a batch of its own.
+func TestApplierCopies(t *testing.T) {
+	plain := func(kind string, medium string, more ...func([]byte) []byte) []byte {
+		return batchOf(kind, append(fields{hashesField(1), mediumField(medium)}, more...)...)
+	}
+	stored := func(medium string, more ...func([]byte) []byte) []byte {
+		return plain("BlockStored", medium, append(more, parentField(false))...)
+	}
+	local := stringField("locality", "LOCAL")
+	type step struct {
+		payload []byte
+		held    []uint64
+	}
+	for name, test := range map[string]struct {
+		exact bool
+		steps []step
+	}{
+		"a copy each": {false, []step{
+			{gpuEvent(true, 1, 2), []uint64{1, 2}},
+			{gpuEvent(false, 2, 3), []uint64{1, 2, 3}}, // a copy of 2
+			{gpuEvent(true, 1), []uint64{1, 2, 3}},     // a full report, or a copy: not counted
+			{removedBatch(1, 2, 3), []uint64{2}},
+			{removedBatch(2), nil},
+		}},
+		"exact copies": {true, []step{
+			{gpuEvent(true, 1, 2), []uint64{1, 2}},
+			{gpuEvent(true, 1), []uint64{1, 2}},
+			{removedBatch(1, 2), []uint64{1}},
+			{removedBatch(1), nil},
+		}},
+		"a removal without a group removes all copies": {false, []step{
+			{gpuEvent(false, 5, 5, 5), []uint64{5}},
+			{batchOf("BlockRemoved", hashesField(5), mediumField("GPU")), nil},
+			{gpuEvent(false, 5), []uint64{5}},
+			{removedBatch(5), nil},
+		}},
+		"an engine without groups says each block once": {false, []step{
+			{stored("GPU"), []uint64{1}},
+			{stored("GPU"), []uint64{1}},
+			{plain("BlockRemoved", "GPU"), nil},
+		}},
+		"only the GPU has copies": {false, []step{
+			{stored("CPU", groupField(0)), []uint64{1}},
+			{stored("CPU", groupField(0)), []uint64{1}},
+			{plain("BlockRemoved", "CPU", groupField(0)), nil},
+		}},
+		"a removal that may mean two tiers, one with copies": {false, []step{
+			{stored("GPU", groupField(0)), []uint64{1}},
+			{stored("GPU", groupField(0), local), []uint64{1, 1}},
+			{stored("GPU", groupField(0), local), []uint64{1, 1}},
+			{plain("BlockRemoved", "GPU", groupField(0)), nil},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, false)
+			s.exactCopies = test.exact
+			s.connected()
+			for i, step := range test.steps {
+				s.ok(uint64(i), step.payload)
+				s.holds(true, step.held...)
+			}
+			require.Empty(t, s.copies.extra)
+		})
+	}
+
+	// More copies than are counted: too little is held, never too much.
+	c := new(copies)
+	require.NoError(t, c.addGroupTier(0, &gpu))
+	for i := range uint64(maxCopied + 10) {
+		c.add(0, &gpu, joined(8, i).At(0))
+	}
+	require.Len(t, c.extra, maxCopied)
+	require.True(t, c.remove(0, &gpu, joined(8, 0).At(0)))
+	require.False(t, c.remove(0, &gpu, joined(8, maxCopied+5).At(0)))
+}
+
+// The removals of a batch take effect before a later event of it.
+func TestApplierKeepsTheOrderOfABatch(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	var events simEvents
+	at := fields{mediumField("GPU"), groupField(0)}
+	events.event("BlockStored", append(at, hashesField(1, 2, 3), parentField(false))...)
+	events.event("BlockRemoved", append(at, hashesField(1))...)
+	events.event("BlockRemoved", append(at, hashesField(2))...)
+	events.event("BlockRemoved", hashesField(3))
+	events.event("BlockStored", append(at, hashesField(2, 4), parentField(false))...)
+	events.event("BlockRemoved", append(at, hashesField(4))...)
+	s.ok(0, events.batch())
+	s.holds(true, 2)
+	require.Empty(t, s.copies.extra)
+
+	events = simEvents{}
+	events.event("BlockRemoved", append(at, hashesField(2))...)
+	events.event("AllBlocksCleared")
+	events.event("BlockStored", append(at, hashesField(2), parentField(false))...)
+	s.ok(1, events.batch())
+	s.holds(true, 2)
+}
+
+// A long event reaches the Holder in parts that follow each other.
+func TestApplierSplitsLongEvents(t *testing.T) {
+	hashes := make([]uint64, 2*maxApply+5)
+	for i := range hashes {
+		hashes[i] = uint64(i)
+	}
+	h := &recordingHolder{testSet: newTestSet()}
+	s := &script{t, newTracker(h, &Config{}), h.testSet}
+	s.connected()
+	s.ok(0, gpuEvent(false, hashes...))
+	require.Equal(t, []int{maxApply, maxApply, 5}, h.lengths)
+	require.Equal(t, [][]byte{joined(8, 99).At(0), joined(8, maxApply-1).At(0), joined(8, 2*maxApply-1).At(0)}, h.parents)
+	s.holds(true, hashes...)
+	s.ok(1, gpuEvent(false, 7))
+	s.ok(2, removedBatch(hashes...))
+	s.holds(true, 7) // it has another copy
+}
+
+type recordingHolder struct {
+	*testSet
+	lengths []int
+	parents [][]byte
+}
+
+func (h *recordingHolder) Store(b *Blocks, held []bool) error {
+	h.lengths = append(h.lengths, b.Hashes.Len())
+	h.parents = append(h.parents, append([]byte(nil), b.Parent...))
+	return h.testSet.Store(b, held)
+}
+
+// Blocks of tiers that no event removes are counted, and not held.
+func TestApplierUnheld(t *testing.T) {
+	for tier, unheld := range map[Tier]bool{
+		{Medium: "GPU"}: false, {Medium: "CPU"}: false, {Medium: "CPU_PINNED"}: false, {}: false,
+		{Medium: "CPU", Locality: "LOCAL"}:      false,
+		{Medium: "cpu"}:                         true,
+		{Medium: "cuda:0"}:                      true,
+		{Medium: "STORAGE"}:                     true,
+		{Medium: "STORAGE", Locality: "LOCAL"}:  true,
+		{Medium: "STORAGE", Locality: "REMOTE"}: true,
+		{Medium: "STORAGE", Ownership: "kvcr"}:  false,
+		{Medium: "FS"}:                          true,
+		{Medium: "OBJ"}:                         true,
+	} {
+		s := newScript(t, false)
+		s.connected()
+		s.ok(0, batchOf("BlockStored", mediumField(tier.Medium), stringField("locality", tier.Locality),
+			stringField("ownership", tier.Ownership), groupField(0), hashesField(1, 2), parentField(false)))
+		if unheld {
+			s.holds(true)
+		} else {
+			s.holds(true, 1, 2)
+		}
+		require.Equal(t, unheld, s.stats.Unheld == 2, tier)
+	}
+}
+
+// Of what may be a full report of a sliding window of 6 tokens, or 2 blocks, an incomplete source stores the window, and
+// a complete one no block in front of one that the engine may have cached before.
+func TestApplierFullReports(t *testing.T) {
+	event := func(kind Kind, parent string, hashes ...uint64) *Event {
+		return &Event{Kind: kind, Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
+			Parent: []byte(parent), Hashes: joined(8, hashes...)}
+	}
+	report := event(KindStored, "", 0, 1, 2, 3)
+	for _, test := range []struct {
+		name     string
+		complete bool
+		before   []*Event
+		held     []uint64
+	}{
+		{"incomplete", false, nil, []uint64{2, 3}},
+		{"complete", true, nil, []uint64{0, 1, 2, 3}},
+		{"one was held", true, []*Event{event(KindStored, "parent", 2)}, []uint64{2, 3}},
+		{"copies were not counted", true, []*Event{ // so the engine still caches 3
+			report, report, event(KindRemoved, "", 0, 0, 1, 1, 2, 2, 3),
+		}, []uint64{3}},
+		{"no blocks", true, []*Event{event(KindStored, "")}, []uint64{0, 1, 2, 3}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			set := newTestSet()
+			a := newApplier(set, &Config{MaxBlocks: 100}, &Status{Complete: test.complete})
+			set.SetStale(false)
+			for _, e := range append(test.before, report) {
+				apply := a.store
+				if e.Kind == KindRemoved {
+					apply = a.remove
+				}
+				require.NoError(t, apply(e))
+				require.NoError(t, a.flush())
+			}
+			require.Equal(t, test.held, numbers(set))
+		})
+	}
+}
