@@ -96,10 +96,9 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, m := range *s.models.Load() {
-		if state := m.state.Load(); state != nil {
-			cfg := &state.cfg.Fleet
-			info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: cfg.BlockSize, FirstBytes: cfg.FirstBytes}
-			d.models = append(d.models, dumpedModel{info, state.fleet.Snapshot()})
+		if f := m.fleet.Load(); f != nil {
+			info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: f.BlockSize(), FirstBytes: m.cfg.Fleet.FirstBytes}
+			d.models = append(d.models, dumpedModel{info, f.Snapshot()})
 		}
 	}
 	for _, p := range paused {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,8 +28,8 @@ type holderKey struct {
 
 // loadedDump is what was read of a dump.
 type loadedDump struct {
-	models      map[ModelKey]*model      // those of the service, and those that the dump adds
-	states      map[ModelKey]*modelState // of the models of the dump
+	models      map[ModelKey]*model       // those of the service, and those that the dump adds
+	fleets      map[ModelKey]*fleet.Fleet // of the models of the dump
 	sources     map[holderKey]*dumpedSource
 	checkpoints int64 // bytes
 }
@@ -44,17 +45,17 @@ func (s *Service) LoadDump(r io.Reader) error {
 	if len(s.active) > 0 {
 		return ErrNotEmpty
 	}
-	d := &loadedDump{models: maps.Clone(*s.models.Load()), states: map[ModelKey]*modelState{}, sources: map[holderKey]*dumpedSource{}}
+	d := &loadedDump{models: maps.Clone(*s.models.Load()), fleets: map[ModelKey]*fleet.Fleet{}, sources: map[holderKey]*dumpedSource{}}
 	if err := s.readDump(r, d); err != nil {
 		return err
 	}
-	for key, state := range d.states {
-		for _, h := range state.fleet.Holders() {
+	for key, f := range d.fleets {
+		for _, h := range f.Holders() {
 			if d.sources[holderKey{key, h.ID}] == nil { // its source was left out of the dump
-				state.fleet.Get(h.ID).Close()
+				f.Get(h.ID).Close()
 			}
 		}
-		d.models[key].replaceState(state)
+		d.models[key].replaceFleet(f)
 	}
 	s.models.Store(&d.models)
 	s.loaded = d.sources
@@ -89,13 +90,13 @@ func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 	var info modelInfo
 	r.JSON(&info)
 	key := info.key()
-	if key.check() != nil || d.states[key] != nil {
+	if key.check() != nil || d.fleets[key] != nil {
 		r.Fail("model %.40q of tenant %.40q is wrong, or there twice", info.Name, info.Tenant)
 		return
 	}
-	m, state, err := s.newState(&info, d)
+	m, f, err := s.newFleet(&info, d)
 	if err == nil {
-		err = state.fleet.Load(r)
+		err = f.Load(r)
 	}
 	switch {
 	case r.Err() != nil:
@@ -103,12 +104,12 @@ func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 		s.log.Warn("router: a model of the dump is left out", "model", info.Name, "tenant", info.Tenant, "reason", err)
 		r.SkipSection()
 	default:
-		d.models[key], d.states[key] = m, state
+		d.models[key], d.fleets[key] = m, f
 	}
 }
 
-// newState returns the model of one of a dump, and an empty state.
-func (s *Service) newState(info *modelInfo, d *loadedDump) (*model, *modelState, error) {
+// newFleet returns the model for one of a dump, and a fleet for its holders.
+func (s *Service) newFleet(info *modelInfo, d *loadedDump) (*model, *fleet.Fleet, error) {
 	m := d.models[info.key()]
 	if m == nil {
 		if len(d.models) >= s.cfg.MaxModels {
@@ -119,24 +120,22 @@ func (s *Service) newState(info *modelInfo, d *loadedDump) (*model, *modelState,
 			return nil, nil, err
 		}
 	}
-	if state := m.state.Load(); state != nil {
-		if err := state.checkBlockSize(info.BlockSize); err != nil {
-			return nil, nil, err
-		}
+	if _, err := m.fleetFor(info.BlockSize); err != nil && !errors.Is(err, ErrNoBlockSize) {
+		return nil, nil, err
 	}
 	if info.FirstBytes != m.cfg.Fleet.FirstBytes {
 		return nil, nil, fmt.Errorf("%w: model %q", ErrOtherType, info.Name)
 	}
-	state, err := m.newState(info.BlockSize)
-	return m, state, err
+	f, err := m.newFleet(info.BlockSize)
+	return m, f, err
 }
 
-// replaceState makes state that of m, with its holders. Predictions of before are lost.
-func (m *model) replaceState(state *modelState) {
+// replaceFleet gives m the holders of f. Predictions of before are lost.
+func (m *model) replaceFleet(f *fleet.Fleet) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.withoutSource)
-	m.state.Store(state)
+	m.fleet.Store(f)
 }
 
 // readSource reads where a source is. It skips one whose holder is not loaded.
@@ -152,7 +151,7 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 		r.Fail("source %.40q has the holder of another one", info.Name)
 		return
 	}
-	if state := d.states[key.ModelKey]; state == nil || state.fleet.Get(key.ID) == nil {
+	if f := d.fleets[key.ModelKey]; f == nil || f.Get(key.ID) == nil {
 		r.SkipSection()
 		return
 	}

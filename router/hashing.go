@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/blockhash"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
 )
 
@@ -25,41 +24,36 @@ type Hashing struct {
 	Dynamo  bool `yaml:"dynamo"`  // events have the format "dynamo"
 }
 
-// hasher computes the block hashes of one model's prompts. Safe for concurrent use.
-type hasher struct {
-	vllm   *blockhash.VLLM         // cloned for each scratch; nil with SGLang
-	sglang *blockhash.SGLangConfig // without the request's namespace
-}
-
-// newHasher checks how tokens are hashed. Its errors name a field.
-func newHasher(h *Hashing, blockSize int) (*hasher, error) {
-	switch {
-	case h.Type != "" && h.Type != TypeVLLM && h.Type != TypeSGLang:
-		return nil, fielderror.New([]string{"type"}, "%.40q is no type of engine; known are %s and %s", h.Type, TypeVLLM, TypeSGLang)
-	case h.Type != TypeSGLang && (h.Bigrams || h.Dynamo):
-		return nil, fmt.Errorf("bigrams and dynamo are SGLang's; remove them for %s", TypeVLLM)
-	case h.Type != TypeSGLang:
-		v, err := blockhash.NewVLLM(blockhash.VLLMConfig{
-			Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: blockSize, Lookahead: h.Lookahead,
-		})
-		if errors.Is(err, blockhash.ErrRandomSeed) {
-			err = fielderror.New([]string{"seed"}, "has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here")
+// check returns the length of a hash in bytes. Its errors name a field.
+func (h *Hashing) check(blockSize int) (hashLen int, err error) {
+	ofVLLM := h.Release != "" || h.Algorithm != "" || h.Seed != nil || h.Lookahead != 0
+	switch h.Type {
+	case TypeSGLang:
+		if ofVLLM {
+			return 0, fmt.Errorf("release, algorithm, seed and lookahead are vLLM's; remove them for %s", TypeSGLang)
 		}
-		return &hasher{vllm: v}, err
-	case h.Release != "" || h.Algorithm != "" || h.Seed != nil || h.Lookahead != 0:
-		return nil, fmt.Errorf("release, algorithm, seed and lookahead are vLLM's; remove them for %s", TypeSGLang)
+		_, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: blockSize})
+		return blockhash.DigestLen, err
+	case TypeVLLM, "":
+		if h.Bigrams || h.Dynamo {
+			return 0, fmt.Errorf("bigrams and dynamo are SGLang's; remove them for %s", TypeVLLM)
+		}
+		v, err := h.newVLLM(blockSize)
+		switch {
+		case errors.Is(err, blockhash.ErrRandomSeed):
+			return 0, fielderror.New([]string{"seed"}, "has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here")
+		case err != nil:
+			return 0, err
+		}
+		return v.HashLen(), nil
 	}
-	c := &blockhash.SGLangConfig{PageSize: blockSize, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}}
-	_, err := blockhash.NewSGLang(*c)
-	return &hasher{sglang: c}, err
+	return 0, fielderror.New([]string{"type"}, "%.40q is no type of engine; known are %s and %s", h.Type, TypeVLLM, TypeSGLang)
 }
 
-// hashLen returns the length of a digest in bytes.
-func (h *hasher) hashLen() int {
-	if h.sglang != nil {
-		return blockhash.DigestLen
-	}
-	return h.vllm.HashLen()
+func (h *Hashing) newVLLM(blockSize int) (*blockhash.VLLM, error) {
+	return blockhash.NewVLLM(blockhash.VLLMConfig{
+		Release: h.Release, Algorithm: h.Algorithm, Seed: h.Seed, BlockSize: blockSize, Lookahead: h.Lookahead,
+	})
 }
 
 // piece is how many blocks are hashed at a time: 8 KiB of digests, some 0.1 ms.
@@ -67,12 +61,12 @@ const piece = 256
 
 // tokenHashes computes the hashes of a prompt in pieces of whole blocks.
 type tokenHashes struct {
-	vllm    *blockhash.VLLM
-	sglang  *blockhash.SGLang
-	short   bool // SGLang: as events have them
-	size    int  // tokens of a block
-	behind  int  // tokens behind a block that its hash depends on
-	hashLen int  // of what next appends
+	vllm    *blockhash.VLLM   // made once
+	sglang  *blockhash.SGLang // made for each prompt; nil with vLLM
+	events  bool              // SGLang: digests begin with the short form that events have
+	size    int               // tokens of a block
+	behind  int               // tokens behind a block that its hash depends on
+	hashLen int
 	tokens  []int64
 	keys    *blockhash.ExtraKeys
 	at      int    // position of the next block
@@ -81,35 +75,37 @@ type tokenHashes struct {
 
 // begin prepares the hashes of the tokens of q for holders or, with storage, for the store. It fails with ErrNoHashing,
 // ErrToken, ErrAdapter or the errors of package blockhash.
-func (t *tokenHashes) begin(state *modelState, q *Query, storage bool) error {
-	h := state.hasher
+func (t *tokenHashes) begin(m *model, blockSize int, q *Query, storage bool) error {
+	h := m.cfg.Hash
 	if h == nil {
-		return fmt.Errorf("%w: model %q", ErrNoHashing, state.cfg.Name)
+		return fmt.Errorf("%w: model %q", ErrNoHashing, m.cfg.Name)
 	}
-	t.size, t.tokens, t.keys, t.at = state.cfg.Fleet.BlockSize, q.Tokens, q.Keys, 0
-	if h.sglang != nil {
+	t.size, t.tokens, t.keys, t.at = blockSize, q.Tokens, q.Keys, 0
+	if h.Type == TypeSGLang {
 		return t.beginSGLang(h, q, storage)
 	}
 	if err := checkTokens(q.Tokens, math.MaxInt32); err != nil {
 		return err
 	}
 	if t.vllm == nil {
-		t.vllm = h.vllm.Clone()
+		var err error
+		if t.vllm, err = h.newVLLM(blockSize); err != nil {
+			return err
+		}
 	}
 	if q.Keys != nil && q.Keys.LoRA != nil && q.Keys.LoRA.Path == "" && t.vllm.UsesLoRAPath() {
 		return fmt.Errorf("%w: with this release of vLLM they depend on the path of the adapter; name that too", ErrAdapter)
 	}
-	t.sglang, t.hashLen, t.behind = nil, t.vllm.HashLen(), state.cfg.Hash.Lookahead
+	t.hashLen, t.behind = t.vllm.HashLen(), h.Lookahead
 	t.parent = append(t.parent[:0], t.vllm.FirstParent()...)
 	return nil
 }
 
-func (t *tokenHashes) beginSGLang(h *hasher, q *Query, storage bool) error {
+func (t *tokenHashes) beginSGLang(h *Hashing, q *Query, storage bool) error {
 	if err := checkTokens(q.Tokens, math.MaxInt64); err != nil {
 		return err
 	}
-	c := *h.sglang
-	c.Storage = storage
+	c := blockhash.SGLangConfig{PageSize: t.size, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}, Storage: storage}
 	if q.Keys != nil {
 		if q.Keys.LoRA != nil || len(q.Keys.Items) > 0 || q.Keys.Embeds != nil {
 			return fmt.Errorf("%w: SGLang hashes an id that it draws; ask by hashes", ErrAdapter)
@@ -120,11 +116,8 @@ func (t *tokenHashes) beginSGLang(h *hasher, q *Query, storage bool) error {
 	if t.sglang, err = blockhash.NewSGLang(c); err != nil {
 		return err
 	}
-	t.short, t.hashLen, t.behind = !storage, blockhash.DigestLen, 0
-	if t.short {
-		t.hashLen = 8
-	}
-	if c.Bigrams {
+	t.events, t.hashLen, t.behind = !storage, blockhash.DigestLen, 0
+	if h.Bigrams {
 		t.behind = 1
 	}
 	t.parent = append(t.parent[:0], t.sglang.FirstPrior()...)
@@ -159,32 +152,11 @@ func (t *tokenHashes) next(dst []byte, n int) ([]byte, error) {
 		return dst, err
 	}
 	t.at += n * t.size
-	if !t.short {
-		t.parent = append(t.parent[:0], dst[len(dst)-t.hashLen:]...)
-		return dst, nil
+	t.parent = append(t.parent[:0], dst[len(dst)-t.hashLen:]...)
+	if t.sglang != nil && t.events {
+		for digest := range slices.Chunk(dst[from:], t.hashLen) {
+			binary.BigEndian.PutUint64(digest, t.sglang.ShortHash(digest))
+		}
 	}
-	t.parent = append(t.parent[:0], dst[len(dst)-blockhash.DigestLen:]...)
-	return t.shorten(dst, from), nil
-}
-
-// shorten replaces the digests behind from by what events have of them.
-func (t *tokenHashes) shorten(dst []byte, from int) []byte {
-	end := from
-	for digest := range slices.Chunk(dst[from:], blockhash.DigestLen) {
-		binary.BigEndian.PutUint64(dst[end:], t.sglang.ShortHash(digest))
-		end += 8
-	}
-	return dst[:end]
-}
-
-// hash returns the hashes of all tokens of q, as holders have them or, with storage, as the store has. They are borrowed from
-// the scratch.
-func (p *prompt) hash(q *Query, storage bool) (coordinator.Hashes, error) {
-	t := &p.scratch.tokens
-	if err := t.begin(p.state, q, storage); err != nil {
-		return coordinator.Hashes{}, err
-	}
-	var err error
-	p.scratch.hashes, err = t.next(p.scratch.hashes[:0], t.left())
-	return coordinator.NewHashes(p.scratch.hashes, t.hashLen), err
+	return dst, nil
 }

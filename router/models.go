@@ -39,22 +39,14 @@ type Pool interface {
 // model is a model and its holders.
 type model struct {
 	configured bool
-	cfg        Model // Fleet.BlockSize may be 0 while fleet is nil; it does not change afterwards
-
-	state   atomic.Pointer[modelState] // nil while the block size is not known
-	scratch sync.Pool                  // of *scratch
+	cfg        Model
+	fleet      atomic.Pointer[fleet.Fleet] // nil while the block size is not known, which does not change then
+	scratch    sync.Pool                   // of *scratch
 
 	mu sync.Mutex
 	// withoutSource are the holders without a source, with the time until which their predictions may count.
 	withoutSource map[fleet.ID]time.Time
 	nextDrop      time.Time // when the expired ones are dropped next
-}
-
-// modelState is what depends on the block size. It does not change.
-type modelState struct {
-	cfg    Model // with its block size
-	fleet  *fleet.Fleet
-	hasher *hasher // nil if Model.Hash is
 }
 
 // anyBlockSize stands for a block size that is not known when a model is checked.
@@ -82,55 +74,54 @@ func newModel(cfg Model, configured bool) (*model, error) {
 	}
 	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
-	state, err := m.newState(cmp.Or(cfg.Fleet.BlockSize, anyBlockSize))
-	if err == nil && state.hasher != nil && cfg.Pool != nil {
-		err = cfg.checkHashLen(state.hasher.hashLen())
-	}
+	f, err := m.newFleet(cmp.Or(cfg.Fleet.BlockSize, anyBlockSize))
 	if err == nil && cfg.Fleet.BlockSize != 0 {
-		m.state.Store(state)
+		m.fleet.Store(f)
 	}
 	return m, err
 }
 
-// newState returns what the model has with a block size, without holders.
-func (m *model) newState(size int) (*modelState, error) {
-	state := &modelState{cfg: m.cfg}
-	state.cfg.Fleet.BlockSize = size
-	var err error
-	if state.fleet, err = fleet.New(state.cfg.Fleet); err != nil || m.cfg.Hash == nil {
-		return state, err
+// newFleet returns the fleet that the model has with a block size, without holders.
+func (m *model) newFleet(size int) (*fleet.Fleet, error) {
+	if m.cfg.Hash != nil {
+		n, err := m.cfg.Hash.check(size)
+		if err != nil {
+			return nil, fielderror.Below("hash", err)
+		}
+		if err := m.checkHashLen(n); err != nil {
+			return nil, fielderror.Below("hash", err)
+		}
 	}
-	if state.hasher, err = newHasher(m.cfg.Hash, size); err != nil {
-		return nil, fielderror.Below("hash", err)
-	}
-	return state, nil
+	cfg := m.cfg.Fleet
+	cfg.BlockSize = size
+	return fleet.New(cfg)
 }
 
-// needBlockSize returns the state of a model that is told a block size, 0 if none is told. It fails with
-// ErrOtherBlock or ErrNoBlockSize.
-func (m *model) needBlockSize(size int) (*modelState, error) {
+// fleetFor returns the fleet for a caller that takes blocks to have a size; 0: any. It fails with ErrNoBlockSize or
+// ErrOtherBlock.
+func (m *model) fleetFor(blockSize int) (*fleet.Fleet, error) {
+	f := m.fleet.Load()
+	switch {
+	case f == nil:
+		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
+	case blockSize != 0 && blockSize != f.BlockSize():
+		return nil, fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, blockSize, m.cfg.Name, f.BlockSize())
+	}
+	return f, nil
+}
+
+// setBlockSize sets the block size of a model that has none yet; 0: none is told. It fails as fleetFor does.
+func (m *model) setBlockSize(size int) (*fleet.Fleet, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state := m.state.Load()
-	if state != nil {
-		return state, state.checkBlockSize(size)
+	if m.fleet.Load() == nil && size != 0 {
+		f, err := m.newFleet(size)
+		if err != nil {
+			return nil, badConfig(err)
+		}
+		m.fleet.Store(f)
 	}
-	if size == 0 {
-		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
-	}
-	state, err := m.newState(size)
-	if err == nil {
-		m.state.Store(state)
-	}
-	return state, err
-}
-
-// checkBlockSize refuses another block size than the model's. 0 is any.
-func (s *modelState) checkBlockSize(size int) error {
-	if want := s.cfg.Fleet.BlockSize; size != 0 && size != want {
-		return fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, size, s.cfg.Name, want)
-	}
-	return nil
+	return m.fleetFor(size)
 }
 
 // find returns a model by its key, or the only one of the tenant if the key has no name.
@@ -159,28 +150,14 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	return found, nil
 }
 
-// findState returns a model and its state, for a caller that takes blocks to have a size; 0: any. It fails as find does, or
-// with ErrNoBlockSize or ErrOtherBlock.
-func (s *Service) findState(key ModelKey, blockSize int) (*model, *modelState, error) {
-	m, err := s.find(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	state := m.state.Load()
-	if state == nil {
-		return nil, nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
-	}
-	return m, state, state.checkBlockSize(blockSize)
-}
-
 // Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel or
 // ErrNoBlockSize.
 func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, error) {
-	_, state, err := s.findState(key, 0)
+	m, err := s.find(key)
 	if err != nil {
 		return nil, err
 	}
-	return state.fleet, nil
+	return m.fleetFor(0)
 }
 
 // PoolName returns the name of a model's pool, nil if it has none. It fails with ErrNoModel.
@@ -265,11 +242,11 @@ func (s *Service) Models() []ModelStatus {
 		if m.cfg.Pool != nil {
 			st.Pool = &m.cfg.PoolName
 		}
-		if state := m.state.Load(); state != nil {
+		if f := m.fleet.Load(); f != nil {
 			m.mu.Lock()
 			m.dropExpired(time.Now())
 			m.mu.Unlock()
-			st.BlockSize, st.Stats, st.Holders = state.cfg.Fleet.BlockSize, state.fleet.Stats(), state.fleet.Holders()
+			st.BlockSize, st.Stats, st.Holders = f.BlockSize(), f.Stats(), f.Holders()
 		}
 		list = append(list, st)
 	}

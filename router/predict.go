@@ -17,16 +17,14 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	m, state, err := s.findState(key, q.BlockSize)
+	sc, err := s.beginQuery(key, q.BlockSize)
 	if err != nil {
 		return err
 	}
-	sc := m.scratch.Get().(*scratch)
-	defer m.release(sc)
-	p := prompt{state: state, scratch: sc}
-	hashes := q.Hashes
+	defer sc.release()
+	m, hashes := sc.model, q.Hashes
 	if hashes.Len() == 0 && len(q.Tokens) > 0 {
-		if hashes, err = p.hash(q, false); err != nil {
+		if hashes, err = sc.hash(q, false); err != nil {
 			return err
 		}
 	}
@@ -45,18 +43,18 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 // predicted returns a holder for predictions, which is made if there is none. m.mu is held.
 func (m *model) predicted(id fleet.ID, now time.Time) (*fleet.Holder, error) {
 	m.dropExpired(now)
-	state := m.state.Load()
-	h := state.fleet.Get(id)
+	f := m.fleet.Load()
+	h := f.Get(id)
 	if _, ok := m.withoutSource[id]; h != nil && !ok {
 		return h, nil
 	}
 	if h == nil {
 		var err error
-		if h, err = state.fleet.Add(id); err != nil {
+		if h, err = f.Add(id); err != nil {
 			return nil, err
 		}
 	}
-	m.withoutSource[id] = now.Add(state.cfg.Fleet.PredictTTL)
+	m.withoutSource[id] = now.Add(m.cfg.Fleet.PredictTTL)
 	return h, nil
 }
 
@@ -94,16 +92,16 @@ func (m *model) dropOldest() bool {
 // dropHolder drops a holder. m.mu is held: no prediction is added to a holder that is closed.
 func (m *model) dropHolder(id fleet.ID) {
 	delete(m.withoutSource, id)
-	if h := m.state.Load().fleet.Get(id); h != nil {
+	if h := m.fleet.Load().Get(id); h != nil {
 		h.Close()
 	}
 }
 
 // claim returns the holder of a source: one without a source, with what is predicted or what a dump had, or a new one.
-func (m *model) claim(state *modelState, id fleet.ID, resumes bool) (*fleet.Holder, error) {
+func (m *model) claim(f *fleet.Fleet, id fleet.ID, resumes bool) (*fleet.Holder, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := state.fleet.Get(id)
+	h := f.Get(id)
 	_, free := m.withoutSource[id]
 	switch {
 	case h != nil && (free || resumes):
@@ -112,9 +110,9 @@ func (m *model) claim(state *modelState, id fleet.ID, resumes bool) (*fleet.Hold
 	case resumes:
 		return nil, fmt.Errorf("%w: its holder is gone", events.ErrCheckpoint)
 	}
-	h, err := state.fleet.Add(id)
+	h, err := f.Add(id)
 	if errors.Is(err, fleet.ErrTooMany) && m.dropOldest() {
-		h, err = state.fleet.Add(id)
+		h, err = f.Add(id)
 	}
 	return h, err
 }

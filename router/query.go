@@ -33,8 +33,10 @@ type Answer struct {
 	LoadableTokens int64 // -1 if that was not asked
 }
 
-// scratch is what a query needs. It is reused by the next one of its model.
+// scratch is one query that is being answered, with the memory for it. It is reused by the next one of its model.
 type scratch struct {
+	model  *model
+	fleet  *fleet.Fleet
 	query  fleet.Query
 	tokens tokenHashes
 	hashes []byte
@@ -43,44 +45,50 @@ type scratch struct {
 // maxScratch bounds the hashes that a scratch keeps: 1 MiB are 32,768 blocks.
 const maxScratch = 1 << 20
 
+// beginQuery returns a scratch for a query about a model, by a caller that takes blocks to have a size; 0: any. It fails
+// with ErrNoModel, ErrNoBlockSize or ErrOtherBlock.
+func (s *Service) beginQuery(key ModelKey, blockSize int) (*scratch, error) {
+	m, err := s.find(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := m.fleetFor(blockSize)
+	if err != nil {
+		return nil, err
+	}
+	sc := m.scratch.Get().(*scratch)
+	sc.model, sc.fleet = m, f
+	return sc, nil
+}
+
 // release gives a scratch back. It keeps nothing of the query.
-func (m *model) release(sc *scratch) {
-	sc.tokens.tokens, sc.tokens.keys = nil, nil
+func (sc *scratch) release() {
+	sc.tokens.tokens, sc.tokens.keys, sc.fleet = nil, nil, nil
 	if cap(sc.hashes) > maxScratch {
 		sc.hashes = nil
 	}
-	m.scratch.Put(sc)
-}
-
-// prompt is one query that is being answered.
-type prompt struct {
-	state   *modelState
-	scratch *scratch
-	answer  *Answer
+	sc.model.scratch.Put(sc)
 }
 
 // Query answers q. It fails with ErrNoModel and the other errors of this package, with fleet.ErrHashLen, as
 // Pool.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
-	m, state, err := s.findState(q.ModelKey, q.BlockSize)
+	sc, err := s.beginQuery(q.ModelKey, q.BlockSize)
 	if err != nil {
 		return err
 	}
-	a.BlockSize, a.LoadableTokens, a.Holders = state.cfg.Fleet.BlockSize, -1, a.Holders[:0]
-	sc := m.scratch.Get().(*scratch)
-	defer m.release(sc)
-	p := prompt{state: state, scratch: sc, answer: a}
+	defer sc.release()
+	a.BlockSize, a.LoadableTokens, a.Holders = sc.fleet.BlockSize(), -1, a.Holders[:0]
 	switch {
-	case q.Loadable && state.cfg.Pool == nil:
-		return fmt.Errorf("%w: model %q", ErrNoPool, state.cfg.Name)
+	case q.Loadable && sc.model.cfg.Pool == nil:
+		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
 	case q.NumTokens < 0:
 		return badField("num_tokens", "%d is negative", q.NumTokens)
-	}
-	if q.Hashes.Len() > 0 || len(q.Tokens) == 0 {
-		err = p.byHashes(ctx, q)
-	} else {
-		err = p.byTokens(ctx, q)
+	case q.Hashes.Len() > 0 || len(q.Tokens) == 0:
+		err = sc.byHashes(ctx, q, a)
+	default:
+		err = sc.byTokens(ctx, q, a)
 	}
 	if err == nil && q.Engine != "" {
 		a.keepEngine(q.Engine)
@@ -89,56 +97,54 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 }
 
 // byHashes answers a query with hashes, or with nothing.
-func (p *prompt) byHashes(ctx context.Context, q *Query) error {
+func (sc *scratch) byHashes(ctx context.Context, q *Query, a *Answer) error {
 	if q.Hashes.Len() > 0 {
-		if err := p.scratch.query.Begin(p.state.fleet, q.Hashes.HashLen()); err != nil {
+		if err := sc.query.Begin(sc.fleet, q.Hashes.HashLen()); err != nil {
 			return err
 		}
-		p.scratch.query.Add(q.Hashes.Bytes())
-		p.scratch.query.End(&p.answer.Result)
+		sc.query.Add(q.Hashes.Bytes())
+		sc.query.End(&a.Result)
 	}
 	if !q.Loadable {
 		return ctx.Err()
 	}
-	return p.load(ctx, cmp.Or(q.NumTokens, int64(q.Hashes.Len())*int64(p.answer.BlockSize)), q.Hashes)
+	return sc.load(ctx, cmp.Or(q.NumTokens, int64(q.Hashes.Len())*int64(a.BlockSize)), q.Hashes, a)
 }
 
 // byTokens answers a query with tokens. They are hashed in pieces, until no holder has more, or to the end if the store
 // is asked.
-func (p *prompt) byTokens(ctx context.Context, q *Query) error {
-	t := &p.scratch.tokens
-	if err := t.begin(p.state, q, false); err != nil {
+func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
+	t := &sc.tokens
+	if err := t.begin(sc.model, a.BlockSize, q, false); err != nil {
 		return err
 	}
-	if err := p.scratch.query.Begin(p.state.fleet, t.hashLen); err != nil {
+	if err := sc.query.Begin(sc.fleet, t.hashLen); err != nil {
 		return err
 	}
-	// The store of vLLM has the hashes that events have 64 bits of, so all are kept for it.
-	keep := q.Loadable && t.vllm != nil && t.sglang == nil
-	p.scratch.hashes = p.scratch.hashes[:0]
-	wanted := true
-	for t.left() > 0 && (wanted || keep) {
+	keep := q.Loadable && t.sglang == nil // vLLM's store has these hashes, too
+	sc.hashes = sc.hashes[:0]
+	for wanted := true; t.left() > 0 && (wanted || keep); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if !keep {
-			p.scratch.hashes = p.scratch.hashes[:0]
+			sc.hashes = sc.hashes[:0]
 		}
-		from := len(p.scratch.hashes)
+		from := len(sc.hashes)
 		var err error
-		if p.scratch.hashes, err = t.next(p.scratch.hashes, piece); err != nil {
+		if sc.hashes, err = t.next(sc.hashes, piece); err != nil {
 			return err
 		}
-		wanted = wanted && p.scratch.query.Add(p.scratch.hashes[from:])
+		wanted = wanted && sc.query.Add(sc.hashes[from:])
 	}
-	p.scratch.query.End(&p.answer.Result)
+	sc.query.End(&a.Result)
 	if !q.Loadable {
 		return nil
 	}
-	hashes := coordinator.NewHashes(p.scratch.hashes, t.hashLen)
+	hashes := coordinator.NewHashes(sc.hashes, t.hashLen)
 	if !keep {
 		var err error
-		if hashes, err = p.hash(q, true); err != nil {
+		if hashes, err = sc.hash(q, true); err != nil {
 			return err
 		}
 	}
@@ -147,15 +153,27 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
 		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
 	}
-	return p.load(ctx, numTokens, hashes)
+	return sc.load(ctx, numTokens, hashes, a)
+}
+
+// hash returns the hashes of all tokens of q, as holders have them or, with storage, as the store has. They are borrowed
+// from the scratch.
+func (sc *scratch) hash(q *Query, storage bool) (coordinator.Hashes, error) {
+	t := &sc.tokens
+	if err := t.begin(sc.model, sc.fleet.BlockSize(), q, storage); err != nil {
+		return coordinator.Hashes{}, err
+	}
+	var err error
+	sc.hashes, err = t.next(sc.hashes[:0], t.left())
+	return coordinator.NewHashes(sc.hashes, t.hashLen), err
 }
 
 // load asks the store how much of a prompt it can load.
-func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes) error {
-	if err := p.state.cfg.checkHashLen(hashes.HashLen()); err != nil {
+func (sc *scratch) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes, a *Answer) error {
+	if err := sc.model.checkHashLen(hashes.HashLen()); err != nil {
 		return err
 	}
-	hit, err := p.state.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
+	hit, err := sc.model.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
 	if err != nil {
 		return err
 	}
@@ -163,7 +181,7 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.H
 	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}
-	p.answer.LoadableTokens = hit.Tokens
+	a.LoadableTokens = hit.Tokens
 	return nil
 }
 
@@ -171,16 +189,18 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes coordinator.H
 const shortHashLen = 8
 
 // checkHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
-// 0 is the length of no hashes. The model has a Pool.
-func (c *Model) checkHashLen(n int) error {
-	want := c.Pool.Pool().HashLen
-	switch {
-	case n == 0 || n == want:
+// 0 is the length of no hashes.
+func (m *model) checkHashLen(n int) error {
+	if m.cfg.Pool == nil || n == 0 {
+		return nil
+	}
+	switch want := m.cfg.Pool.Pool().HashLen; {
+	case n == want:
 		return nil
 	case n <= shortHashLen:
-		return fmt.Errorf("%w: model %q", ErrWholeHash, c.Name)
+		return fmt.Errorf("%w: model %q", ErrWholeHash, m.cfg.Name)
 	case want != 0:
-		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, c.Name, want)
+		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, m.cfg.Name, want)
 	}
 	return nil
 }

@@ -205,6 +205,7 @@ func TestReplicaOfOneMoment(t *testing.T) {
 			published[i] = n
 		})
 	}
+	eventually(t, func() bool { return applied(0)*applied(1)*applied(2) > 0 })
 	var last *Service
 	for range dumps {
 		now := progress()

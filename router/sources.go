@@ -130,15 +130,15 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 
 // startFollower makes the holder of a source, and follows. On an error a has what was made.
 func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) error {
-	state, err := a.model.needBlockSize(a.BlockSize)
+	f, err := a.model.setBlockSize(a.BlockSize)
 	if err != nil {
 		return err
 	}
-	if a.holder, err = a.model.claim(state, a.ID(), resume != nil); err != nil {
+	if a.holder, err = a.model.claim(f, a.ID(), resume != nil); err != nil {
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, state.cfg.Fleet.MaxBlocks
+	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, a.model.cfg.Fleet.MaxBlocks
 	if a.follower, err = events.NewFollower(cfg, a.holder); err != nil {
 		return err
 	}
