@@ -79,7 +79,7 @@ type engineAnswer struct {
 }
 
 // fixedMedia are in every answer about an engine.
-var fixedMedia = []fleet.MediumPrefix{{Medium: "GPU"}, {Medium: "CPU"}, {Medium: "DISK"}}
+var fixedMedia = [...]fleet.MediumPrefix{{Medium: "GPU"}, {Medium: "CPU"}, {Medium: "DISK"}}
 
 // byEngine joins the ranks of each engine, in the order of the answer.
 func (a *answer) byEngine() {
@@ -90,7 +90,9 @@ func (a *answer) byEngine() {
 		if !ok {
 			n = len(a.engines)
 			a.index[p.Engine] = n
-			a.engines = append(a.engines, engineAnswer{media: slices.Clone(fixedMedia)})
+			a.engines = slices.Grow(a.engines, 1)[:n+1]
+			e := &a.engines[n] // with the memory of an earlier answer
+			*e = engineAnswer{media: append(e.media[:0], fixedMedia[:]...), ranks: e.ranks[:0]}
 		}
 		e := &a.engines[n]
 		e.longest = max(e.longest, p.Tokens)

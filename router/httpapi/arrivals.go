@@ -49,7 +49,7 @@ func (a *arrivals) cut(before time.Time) bool {
 }
 
 // takePlace takes one of the places of requests, and ends a body for it if need be: one that has been arriving for a tenth
-// of BodyTimeout, in which a prompt of a million tokens arrives from nearby. It reports whether it did; then the caller
+// of the time that a body has, in which a prompt of a million tokens arrives from nearby. It reports whether it did; then the caller
 // frees the place.
 func (h *Handler) takePlace() bool {
 	select {
@@ -57,13 +57,13 @@ func (h *Handler) takePlace() bool {
 		return true
 	default:
 	}
-	if !h.arrivals.cut(time.Now().Add(-h.cfg.Limits.BodyTimeout / 10)) {
+	if !h.arrivals.cut(time.Now().Add(-h.cfg.limits.arrival / 10)) {
 		return false
 	}
 	select {
 	case h.requests <- struct{}{}:
 		return true
-	case <-time.After(h.cfg.Limits.ReplyTimeout):
+	case <-time.After(h.cfg.limits.reply):
 		return false
 	}
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -19,7 +18,7 @@ type Config struct {
 	// Local says that the listener is on loopback. Requests for a host that is neither localhost nor an IP address
 	// are then refused: a page of another site has made them, whose name resolves to this machine.
 	Local  bool
-	Limits Limits
+	limits *limits // of tests; nil: defaultLimits
 	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.
 	// It must be safe for concurrent use. nil: always.
 	Loaded func() bool
@@ -40,29 +39,12 @@ type Access struct {
 	Admin bool
 }
 
-// Limits bound what requests take. Zero fields mean the defaults, other values are for tests.
-type Limits struct {
-	MaxBody     int64         // bytes of a body; 0: DefaultMaxBody
-	MaxRequests int           // that are read or answered at a time; 0: DefaultMaxRequests
-	BodyTimeout time.Duration // in which a body must arrive; 0: DefaultBodyTimeout
-	// ReplyTimeout is the time for an answer, the store's included, and again for sending it; 0: DefaultReplyTimeout.
-	ReplyTimeout time.Duration
+// limits bound what requests take.
+type limits struct {
+	body     int64         // bytes: enough for maxTokens of 16 bytes, or maxHashes of 64
+	requests int           // that are read or answered at a time: they may take 512 MiB with their token ids
+	arrival  time.Duration // in which a body must arrive
+	reply    time.Duration // for an answer, the store's included, and again for sending it
 }
 
-const (
-	// DefaultMaxBody is enough for maxTokens of 16 bytes, or maxHashes of 64.
-	DefaultMaxBody = 20 << 20
-	// DefaultMaxRequests bounds the memory of requests: 512 MiB of token ids.
-	DefaultMaxRequests  = 64
-	DefaultBodyTimeout  = 10 * time.Second
-	DefaultReplyTimeout = 10 * time.Second
-)
-
-// withDefaults returns the limits with those set that are zero.
-func (l Limits) withDefaults() Limits {
-	l.MaxBody = cmp.Or(l.MaxBody, DefaultMaxBody)
-	l.MaxRequests = cmp.Or(l.MaxRequests, DefaultMaxRequests)
-	l.BodyTimeout = cmp.Or(l.BodyTimeout, DefaultBodyTimeout)
-	l.ReplyTimeout = cmp.Or(l.ReplyTimeout, DefaultReplyTimeout)
-	return l
-}
+var defaultLimits = limits{20 << 20, 64, 10 * time.Second, 10 * time.Second}

@@ -66,7 +66,7 @@ func TestBodiesRefused(t *testing.T) {
 // Bodies as large as a body may be, which must not take memory of that size.
 func TestBodyMemory(t *testing.T) {
 	fill := func(begin, unit, end string) string {
-		return begin + strings.Repeat(unit, (DefaultMaxBody-len(begin)-len(end))/len(unit)) + end
+		return begin + strings.Repeat(unit, (int(defaultLimits.body)-len(begin)-len(end))/len(unit)) + end
 	}
 	for name, test := range map[string]struct {
 		body string

@@ -4,7 +4,7 @@
 //
 // # Layout
 //
-//	config.go   Config, Access and Limits
+//	config.go   Config and Access
 //	access.go   what a sender may do, by the rules of a listener
 //	handler.go  the endpoints, and the way of a request through them
 //	arrivals.go places of requests, and which slow body loses its own
@@ -15,8 +15,8 @@
 //
 // # One request
 //
-//	origin and host → path and method → Authorize, permissions → Content-Type → a place among MaxRequests
-//	→ body, within BodyTimeout and MaxBody → answer in memory, within ReplyTimeout → the place is free → reply
+//	origin and host → path and method → Authorize, permissions → Content-Type → a place for requests
+//	→ body → answer in memory → the place is free → reply
 //
 // So nothing of a body is read for a sender who may not ask, and a client that does not read its reply holds no place. A
 // body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml need no place,

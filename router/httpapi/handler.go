@@ -23,10 +23,10 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 )
 
-// OpenAPI is the description of the interface, in YAML, as GET /openapi.yaml answers it. It is not to be changed.
+// openAPI is the description of the interface, in YAML, as GET /openapi.yaml answers it. It is not to be changed.
 //
 //go:embed openapi.yaml
-var OpenAPI []byte
+var openAPI []byte
 
 // Handler is the HTTP API of a router.Service. It is an http.Handler, safe for concurrent use, and a prometheus.Collector of
 // its requests.
@@ -44,10 +44,10 @@ type Handler struct {
 // New returns the handler. The caller bounds connections, and the time in which headers arrive, as http.Server does. The
 // handler bounds bodies and replies.
 func New(cfg Config) *Handler {
-	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.limits = cmp.Or(cfg.limits, &defaultLimits)
 	h := &Handler{
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
-		requests: make(chan struct{}, cfg.Limits.MaxRequests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
+		requests: make(chan struct{}, cfg.limits.requests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
 	}
 	serve := func(path string, e *endpoint) http.Handler {
 		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, endpoint: e}) })
@@ -142,7 +142,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	e := c.endpoint
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
 		if !h.takePlace() {
-			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.Limits.MaxRequests)
+			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.limits.requests)
 		}
 		defer func() { <-h.requests }()
 	}
@@ -153,7 +153,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.http.Context(), h.cfg.Limits.ReplyTimeout)
+	ctx, cancel := context.WithTimeout(c.http.Context(), h.cfg.limits.reply)
 	defer cancel()
 	c.ctx = ctx
 	return e.answer(c)
@@ -214,9 +214,9 @@ func (c *call) forbidden(format string, args ...any) error {
 	return refuse(http.StatusForbidden, "forbidden", format, args...)
 }
 
-// readBody reads the body of a request within BodyTimeout.
+// readBody reads the body of a request within the time that it has.
 func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
-	limit := h.cfg.Limits.MaxBody
+	limit := h.cfg.limits.body
 	if c.endpoint.admin {
 		limit = min(limit, maxRegistration)
 	}
@@ -238,12 +238,12 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
 	return err
 }
 
-// limitBody makes a body arrive within BodyTimeout. That holds for a request that is refused, too: http.Server reads the rest
+// limitBody makes a body arrive in time. That holds for a request that is refused, too: http.Server reads the rest
 // of its body. http.Server clears the deadline at the end of a body. Setting a deadline does not fail with a connection of
 // http.Server; others, of tests, have none.
 func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.Limits.BodyTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.limits.arrival))
 	}
 }
 
@@ -256,9 +256,9 @@ func writeJSON(out *bytes.Buffer, value any) error {
 	return json.MarshalWrite(out, value, jsontext.AllowInvalidUTF8(true))
 }
 
-// write sends a reply within ReplyTimeout. The client may be gone, which is no error.
+// write sends a reply in time. The client may be gone, which is no error.
 func (h *Handler) write(w http.ResponseWriter, status int, kind string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.Limits.ReplyTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.limits.reply))
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

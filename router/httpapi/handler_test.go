@@ -219,8 +219,8 @@ func post(header, body string) string {
 
 // Bodies that are not what their headers say. The server closes the connection.
 func TestHostileBodies(t *testing.T) {
-	_, address := serve(t, Config{Limits: Limits{MaxBody: 1000, BodyTimeout: 300 * time.Millisecond}})
-	_, closed := serve(t, Config{Limits: Limits{BodyTimeout: 200 * time.Millisecond}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
+	_, address := serve(t, Config{limits: &limits{1000, 64, 300 * time.Millisecond, time.Minute}})
+	_, closed := serve(t, Config{limits: &limits{1000, 64, 200 * time.Millisecond, time.Minute}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
 	body := `{"token_ids": [1, 2, 3]}`
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d", n) }
 	chunks := "Transfer-Encoding: chunked"
@@ -265,7 +265,7 @@ func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	models, gate := testModels(t)
 	const bodyTimeout = 300 * time.Millisecond
-	_, address := serve(t, Config{Service: newService(t, router.Config{Models: models}), Limits: Limits{BodyTimeout: bodyTimeout}})
+	_, address := serve(t, Config{Service: newService(t, router.Config{Models: models}), limits: &limits{10000, 64, bodyTimeout, time.Minute}})
 	defer time.AfterFunc(2*bodyTimeout, func() { close(gate.Open) }).Stop()
 	body := `{"model": "slow", "loadable": true, "seq_hashes": ` + hexOf(chain(3)) + `}`
 	request := post(fmt.Sprintf("Content-Length: %d", len(body)), body)
@@ -278,7 +278,7 @@ func TestKeepAlive(t *testing.T) {
 // Bodies that arrive slowly take all places, and others are refused meanwhile. What is cheap is served. If they are slow for
 // long, the oldest is ended for another request.
 func TestBusy(t *testing.T) {
-	h, address := serve(t, Config{Limits: Limits{MaxRequests: 2, BodyTimeout: 20 * time.Second}})
+	h, address := serve(t, Config{limits: &limits{1000, 2, 20 * time.Second, time.Minute}})
 	query := func() int { status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`); return status }
 	var slow []*net.TCPConn
 	for n := range 2 {
@@ -299,7 +299,7 @@ func TestBusy(t *testing.T) {
 
 // A client that does not read its reply holds no place.
 func TestUnreadReply(t *testing.T) {
-	h, _ := serve(t, Config{Limits: Limits{MaxRequests: 1}})
+	h, _ := serve(t, Config{limits: &limits{1000, 1, time.Minute, time.Minute}})
 	query := func(w http.ResponseWriter) {
 		r := httptest.NewRequest(http.MethodPost, "/query", strings.NewReader(`{"token_ids": []}`))
 		r.Header.Set("Content-Type", "application/json")

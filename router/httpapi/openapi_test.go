@@ -52,9 +52,9 @@ func newTestAPI(t *testing.T) *testAPI {
 		{Name: "admin", Digest: access.DigestOf([]byte("all")), Permissions: access.All}, {Name: "nobody", Digest: access.DigestOf([]byte("none"))},
 	})
 	require.NoError(t, err)
-	with := func(service *router.Service, limits Limits) *httptest.Server {
+	with := func(service *router.Service, limits *limits) *httptest.Server {
 		server := httptest.NewServer(New(Config{
-			Service: service, Limits: limits, Ready: service.Ready, Local: true, Authorize: func(r *http.Request) (Access, error) {
+			Service: service, limits: limits, Ready: service.Ready, Local: true, Authorize: func(r *http.Request) (Access, error) {
 				if r.Header.Get("X-Panic") != "" {
 					panic("a test wants it")
 				}
@@ -64,14 +64,14 @@ func newTestAPI(t *testing.T) *testAPI {
 		t.Cleanup(server.Close)
 		return server
 	}
-	f.normal = with(f.service, Limits{})
-	f.small = with(f.service, Limits{MaxBody: 600, BodyTimeout: 200 * time.Millisecond})
-	f.hasty = with(f.service, Limits{ReplyTimeout: time.Second})
-	f.busy = with(f.service, Limits{MaxRequests: 1})
+	f.normal = with(f.service, nil)
+	f.small = with(f.service, &limits{600, 64, 200 * time.Millisecond, time.Minute})
+	f.hasty = with(f.service, &limits{6000, 64, time.Second, time.Second})
+	f.busy = with(f.service, &limits{600, 1, time.Second, time.Minute})
 	f.busy.Config.Handler.(*Handler).requests <- struct{}{}
-	f.closed = with(closed, Limits{})
-	f.dumping = with(dumpingService(t), Limits{})
-	f.notReady = with(loadingService(t), Limits{})
+	f.closed = with(closed, nil)
+	f.dumping = with(dumpingService(t), nil)
+	f.notReady = with(loadingService(t), nil)
 	return f
 }
 
@@ -331,6 +331,6 @@ func (f *testAPI) check(d document, response any, x exchange, status int, code s
 		require.NoError(t, json.Unmarshal(body, &e))
 		require.Equal(t, code, e.Error.Code, what)
 	} else if x.path == "/openapi.yaml" {
-		require.True(t, bytes.Equal(OpenAPI, body))
+		require.True(t, bytes.Equal(openAPI, body))
 	}
 }

@@ -21,7 +21,7 @@ type document map[string]any
 func parseOpenAPI(t testing.TB) document {
 	t.Helper()
 	var d document
-	require.NoError(t, yaml.Unmarshal(OpenAPI, &d))
+	require.NoError(t, yaml.Unmarshal(openAPI, &d))
 	return d
 }
 

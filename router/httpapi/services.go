@@ -54,6 +54,6 @@ func (c *call) ready() error {
 // openapi answers /openapi.yaml.
 func (c *call) openapi() error {
 	c.kind = "application/yaml"
-	c.reply.Write(OpenAPI)
+	c.reply.Write(openAPI)
 	return nil
 }
