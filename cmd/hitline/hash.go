@@ -103,7 +103,7 @@ func (o *hashOptions) addFlags(cmd *cobra.Command) {
 // addEngineFlags defines the flags that say how a prompt is hashed.
 func (o *hashOptions) addEngineFlags(cmd *cobra.Command) {
 	cli.FlagGroup(cmd.Flags(), "Hashing", func(flags *pflag.FlagSet) {
-		flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: "+strings.Join(engines, " or "))
+		flags.StringVar(&o.engine, "engine", engineVLLM, "`name` of the engine that hashes: "+strings.Join(engines, " or "))
 		flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
 		flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: "+strings.Join(blockhash.Algorithms(), ", "))
 		flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (default not set)")
