@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,192 +15,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/events"
 )
-
-// modelEntry is what a holder has of one hash.
-type modelEntry struct {
-	holder      *modelHolder
-	tiers       []events.GroupTier
-	isPredicted bool
-	predicted   time.Time // when
-}
-
-// modelHolder is one holder.
-type modelHolder struct {
-	id      ID
-	stale   bool
-	entries map[int]*modelEntry // by number of a hash
-
-	// present has a bit for each hash of a query that the holder has in a group and a medium; the last medium is all
-	// together.
-	present [maxModelGroups][]uint64
-}
-
-// maxModelGroups is how many groups a model has at most.
-const maxModelGroups = 3
-
-// model is a slow fleet.
-type model struct {
-	kind    oracleKind
-	start   time.Time
-	now     time.Time
-	ttl     time.Duration
-	holders map[ID]*modelHolder
-	byHash  map[int][]*modelEntry
-	seen    map[int]bool // groups
-}
-
-// entry returns what a holder has of a hash.
-func (m *model) entry(h *modelHolder, hash int) *modelEntry {
-	e := h.entries[hash]
-	if e == nil {
-		e = &modelEntry{holder: h}
-		h.entries[hash] = e
-		m.byHash[hash] = append(m.byHash[hash], e)
-	}
-	return e
-}
-
-func (m *model) clear(h *modelHolder) {
-	for hash := range h.entries {
-		m.byHash[hash] = slices.DeleteFunc(m.byHash[hash], func(e *modelEntry) bool { return e.holder == h })
-	}
-	h.entries = map[int]*modelEntry{}
-}
-
-func (m *model) remove(h *modelHolder, group int, tier events.Tier, hash int) {
-	match := func(a, b string) bool { return a == "" || b == "" || a == b }
-	e := m.entry(h, hash)
-	e.isPredicted = false
-	e.tiers = slices.DeleteFunc(e.tiers, func(at events.GroupTier) bool {
-		groups := group == events.NoGroup || group == at.Group || at.Group == events.NoGroup
-		return groups && match(at.Tier.Medium, tier.Medium) && match(at.Tier.Locality, tier.Locality) && match(at.Tier.Ownership, tier.Ownership)
-	})
-}
-
-// counts reports whether a prediction counts now: in its quarter of the time to live and in the three that follow.
-func (m *model) counts(e *modelEntry) bool {
-	if !e.isPredicted {
-		return false
-	}
-	quarter := m.ttl / 4
-	begin := m.start.Add(e.predicted.Sub(m.start).Truncate(quarter))
-	return m.now.Before(begin.Add(4 * quarter))
-}
-
-// fill sets the bits of a hash of a query, of which an entry tells, in its holder.
-func (m *model) fill(e *modelEntry, at int) {
-	h, all := e.holder, len(oracleMedia)
-	if m.counts(e) {
-		for g := range h.present {
-			h.present[g][slices.Index(oracleMedia, Predicted)] |= 1 << at
-			h.present[g][all] |= 1 << at
-		}
-	}
-	if h.stale {
-		return
-	}
-	for _, g := range e.tiers {
-		h.present[max(0, g.Group)][slices.Index(oracleMedia, g.Tier.Medium)] |= 1 << at
-		h.present[max(0, g.Group)][all] |= 1 << at
-	}
-}
-
-// step returns the groups that count, and the hashes in a common multiple of their blocks.
-func (m *model) step() (groups []int, hashes int) {
-	hashes = 1
-	for g, spec := range m.kind.groups {
-		if m.seen[g] || m.kind.isDescribed {
-			groups = append(groups, g)
-			hashes = lcm(hashes, spec.BlockSize/oracleBlock)
-		}
-	}
-	if len(groups) == 0 {
-		groups = []int{0} // predictions count all the same
-	}
-	return groups, hashes
-}
-
-// prefix returns the longest length in tokens of a query of n hashes, a multiple of all block sizes, at which each group
-// that counts has what it needs.
-func (m *model) prefix(h *modelHolder, n, medium int) int64 {
-	groups, step := m.step()
-	for n = n / step * step; n > 0; n -= step {
-		fits := true
-		for _, g := range groups {
-			fits = fits && needsMet(h.present[g][medium], m.kind.groups[g], n)
-		}
-		if fits {
-			return int64(n * oracleBlock)
-		}
-	}
-	return 0
-}
-
-// needsMet reports whether a group has what a prefix of n hashes needs: full attention all blocks in front of it, a
-// window those that the next token looks at.
-func needsMet(present uint64, g coordinator.Group, n int) bool {
-	stride := g.BlockSize / oracleBlock
-	blocks, first := n/stride, 0
-	if !g.Kind.IsFull() {
-		first = max(0, blocks-(g.SlidingWindow-1+g.BlockSize-1)/g.BlockSize)
-	}
-	for i := first; i < blocks; i++ {
-		if present>>((i+1)*stride-1)&1 == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func lcm(a, b int) int {
-	n := a
-	for n%b != 0 {
-		n += a
-	}
-	return n
-}
-
-// answer returns what a query must find.
-func (m *model) answer(hashes []int) []Prefix {
-	for _, h := range m.holders {
-		for g := range h.present {
-			h.present[g] = append(h.present[g][:0], make([]uint64, len(oracleMedia)+1)...)
-		}
-	}
-	for at, hash := range hashes {
-		for _, e := range m.byHash[hash] {
-			m.fill(e, at)
-		}
-	}
-	var list []Prefix
-	for _, h := range m.holders {
-		p := Prefix{ID: h.id, Tokens: m.prefix(h, len(hashes), len(oracleMedia))}
-		if p.Tokens == 0 {
-			continue
-		}
-		for i, medium := range oracleMedia {
-			if n := m.prefix(h, len(hashes), i); n > 0 {
-				p.Media = append(p.Media, MediumPrefix{medium, n})
-			}
-		}
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b Prefix) int {
-		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
-	})
-	return list
-}
-
-// entries returns the number of entries of a holder.
-func (m *model) entries(h *modelHolder) int {
-	n := 0
-	for _, e := range h.entries {
-		if n += len(e.tiers); m.counts(e) {
-			n++
-		}
-	}
-	return n
-}
 
 const oracleBlock = 16
 
@@ -216,6 +29,8 @@ var oracleTiers = []events.Tier{
 type oracleKind struct {
 	name        string
 	isDescribed bool
+	hasRules    bool // described, and of kinds of which the coordinator decides: the model asks it, too
+	maxBlocks   int
 	firstBytes  bool
 	hashLen     int
 	groups      []coordinator.Group
@@ -239,27 +54,49 @@ var oracleKinds = []oracleKind{
 	{name: "windows, described", hashLen: 32, isDescribed: true, groups: []coordinator.Group{window(16, 17), window(32, 200)}},
 }
 
-// numOracleQueries returns how many queries of each kind are asked. HITLINE_TEST_FLEET_QUERIES sets the number of all
-// together.
-func numOracleQueries(t *testing.T) int {
+// Groups of all kinds. Some holders have as many entries as they may.
+func init() {
+	for i, groups := range [][]coordinator.Group{
+		{full(32), {Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}},
+		{{Kind: coordinator.Mamba, BlockSize: 32, MambaCacheMode: "all"}, full(32)},
+		{{BlockSize: 16, IsEagleGroup: true}},
+		{full(16), window(16, 70), {BlockSize: 16, Variant: 1, IsEagleGroup: true}},
+		{full(16), {Kind: coordinator.ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 64}},
+		{{Kind: coordinator.MLAAttention, BlockSize: 64}, {Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 40, ExtraRetainedTokens: 32}},
+		{{Kind: coordinator.SinkFullAttention, BlockSize: 16}, window(32, 33), {Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align"}},
+		{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 40, IsEagleGroup: true}},
+		{full(48), {BlockSize: 32, Variant: 2}},
+		{{Kind: coordinator.RSWA, BlockSize: 16, RSWAWindow: 64}, {Kind: coordinator.ChunkedLocalAttention, BlockSize: 32, AttentionChunkSize: 96}},
+	} {
+		oracleKinds = append(oracleKinds, oracleKind{name: fmt.Sprint("rules ", i), isDescribed: true, hasRules: true,
+			hashLen: 8 + 12*(i%3), firstBytes: i%2 == 0, maxBlocks: i % 3 * 50, groups: groups})
+	}
+}
+
+// oracleScale returns how many queries of each kind are asked, and the seed of the first. HITLINE_TEST_FLEET_QUERIES sets
+// the number of all together; then the seed is another each time.
+func oracleScale(t *testing.T) (queries int, seed uint64) {
 	if text := os.Getenv("HITLINE_TEST_FLEET_QUERIES"); text != "" {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err)
-		return n/len(oracleKinds) + 1
+		seed = uint64(time.Now().UnixNano())
+		t.Logf("seed %d", seed)
+		return n/len(oracleKinds) + 1, seed
 	}
 	if testing.Short() || raceEnabled {
-		return 80
+		return 80, 0
 	}
-	return 800
+	return 800, 0
 }
 
-// After any history of 200 holders queries answer what the model does.
+// After any history of many holders queries answer what the model does.
 func TestAgainstOracle(t *testing.T) {
+	queries, seed := oracleScale(t)
 	for i, kind := range oracleKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOracle(t, kind, uint64(i))
-			for o.queries < numOracleQueries(t) {
+			o := newOracle(t, kind, seed+uint64(i))
+			for o.queries < queries {
 				o.step()
 			}
 			o.check()
@@ -289,14 +126,24 @@ func newOracle(t *testing.T, kind oracleKind, seed uint64) *oracle {
 	o := &oracle{t: t, rng: rand.New(rand.NewPCG(seed, 26)), holders: map[ID]*Holder{}, numbers: map[string]int{}}
 	start := time.Unix(1_000_000, 0)
 	o.model = model{kind: kind, start: start, now: start, ttl: time.Minute, holders: map[ID]*modelHolder{}, byHash: map[int][]*modelEntry{}, seen: map[int]bool{}}
-	cfg := Config{BlockSize: oracleBlock, FirstBytes: kind.firstBytes, PredictTTL: time.Minute, now: func() time.Time { return o.model.now }}
+	cfg := Config{BlockSize: oracleBlock, FirstBytes: kind.firstBytes, MaxBlocks: kind.maxBlocks, PredictTTL: time.Minute, now: func() time.Time { return o.model.now }}
 	if kind.isDescribed {
 		cfg.Groups = kind.groups
 	}
 	var err error
+	if kind.hasRules {
+		cfg.Release = []string{"", "0.28.0", "0.30.0", "0.32.0", "0.33.0"}[o.rng.IntN(5)]
+		release := cmp.Or(cfg.Release, coordinator.NewestRelease())
+		o.model.rules, err = coordinator.New(coordinator.Pool{HashBlockSize: oracleBlock, VLLM: release, AllowUnknownVLLM: true, Groups: kind.groups})
+		require.NoError(t, err)
+	}
 	o.fleet, err = New(cfg)
 	require.NoError(t, err)
-	for i := range 200 {
+	holders := 200
+	if kind.hasRules {
+		holders = 60 // FindHit takes long
+	}
+	for i := range holders {
 		o.ids = append(o.ids, ID{Engine: fmt.Sprintf("e%d", i/2), Rank: i % 2})
 		o.add(o.ids[i])
 	}
@@ -376,7 +223,7 @@ func (o *oracle) step() {
 	default:
 		o.store(h, m)
 	}
-	if o.steps > 1000 { // holders have something
+	if o.steps > 5*len(o.ids) { // holders have something
 		o.ask()
 		o.ask()
 	}
@@ -391,6 +238,9 @@ func (o *oracle) event() (*events.Blocks, []int) {
 	}
 	spec := kind.groups[max(0, group)]
 	stride := spec.BlockSize / oracleBlock
+	if kind.hasRules {
+		stride, spec = 1, coordinator.Group{} // prefixes may end inside of blocks
+	}
 	prompt, n := o.prompts[o.rng.IntN(len(o.prompts))], kind.hashLen
 	blocks := 40 / stride
 	first := 0
@@ -409,7 +259,10 @@ func (o *oracle) event() (*events.Blocks, []int) {
 		hashes = append(hashes, o.number(prompt[at-n:at]))
 	}
 	b := &events.Blocks{Group: group, Hashes: coordinator.NewHashes(blob, n), BlockSize: int64(spec.BlockSize),
-		SpecKind: spec.Kind.String(), SlidingWindow: int64(spec.SlidingWindow), Tier: oracleTiers[0]}
+		SlidingWindow: int64(spec.SlidingWindow), Tier: oracleTiers[0]}
+	if !kind.hasRules {
+		b.SpecKind = spec.Kind.String()
+	}
 	if o.rng.IntN(4) == 0 {
 		b.Tier = oracleTiers[o.rng.IntN(len(oracleTiers))]
 	}
@@ -419,19 +272,26 @@ func (o *oracle) event() (*events.Blocks, []int) {
 func (o *oracle) store(h *Holder, m *modelHolder) {
 	b, hashes := o.event()
 	held, want := make([]bool, len(hashes)), make([]bool, len(hashes))
-	require.NoError(o.t, h.Store(b, held))
+	err := h.Store(b, held)
 	if b.Tier.Locality == "REMOTE" {
 		require.Equal(o.t, want, held)
+		require.NoError(o.t, err)
 		return
 	}
 	at := events.GroupTier{Group: b.Group, Tier: b.Tier}
 	o.model.seen[max(0, b.Group)] = true
+	var wantErr error
 	for i, hash := range hashes {
+		if stored, _ := o.model.count(m); o.model.isFull(stored) {
+			wantErr = ErrFull
+			break
+		}
 		e := o.model.entry(m, hash)
 		if want[i] = slices.Contains(e.tiers, at); !want[i] {
 			e.tiers = append(e.tiers, at)
 		}
 	}
+	require.ErrorIs(o.t, err, wantErr)
 	require.Equal(o.t, want, held)
 	require.Equal(o.t, o.model.entries(m), h.len())
 }
@@ -460,11 +320,17 @@ func (o *oracle) remove(h *Holder, m *modelHolder) {
 func (o *oracle) predict(h *Holder, m *modelHolder) {
 	n := o.model.kind.hashLen
 	prompt := o.prompts[o.rng.IntN(len(o.prompts))][:(1+o.rng.IntN(40))*n]
-	require.NoError(o.t, h.Predict(coordinator.NewHashes(prompt, n)))
+	err := h.Predict(coordinator.NewHashes(prompt, n))
+	var wantErr error
 	for hash := range slices.Chunk(prompt, n) {
+		if o.model.isFull(o.model.entries(m)) {
+			wantErr = ErrFull
+			break
+		}
 		e := o.model.entry(m, o.number(hash))
 		e.isPredicted, e.predicted = true, o.model.now
 	}
+	require.ErrorIs(o.t, err, wantErr)
 	require.Equal(o.t, o.model.entries(m), h.len())
 }
 

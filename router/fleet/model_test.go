@@ -1,0 +1,226 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router/events"
+)
+
+// modelEntry is what a holder has of one hash.
+type modelEntry struct {
+	holder      *modelHolder
+	tiers       []events.GroupTier
+	isPredicted bool
+	predicted   time.Time // when
+}
+
+// modelHolder is one holder.
+type modelHolder struct {
+	id      ID
+	stale   bool
+	entries map[int]*modelEntry // by number of a hash
+
+	// present has a bit for each hash of a query that the holder has in a group and a medium; the last medium is all
+	// together.
+	present [maxModelGroups][]uint64
+}
+
+// maxModelGroups is how many groups a model has at most.
+const maxModelGroups = 3
+
+// model is a slow fleet.
+type model struct {
+	kind    oracleKind
+	start   time.Time
+	now     time.Time
+	ttl     time.Duration
+	holders map[ID]*modelHolder
+	byHash  map[int][]*modelEntry
+	seen    map[int]bool             // groups
+	rules   *coordinator.Coordinator // of a kind with hasRules
+}
+
+// entry returns what a holder has of a hash.
+func (m *model) entry(h *modelHolder, hash int) *modelEntry {
+	e := h.entries[hash]
+	if e == nil {
+		e = &modelEntry{holder: h}
+		h.entries[hash] = e
+		m.byHash[hash] = append(m.byHash[hash], e)
+	}
+	return e
+}
+
+func (m *model) clear(h *modelHolder) {
+	for hash := range h.entries {
+		m.byHash[hash] = slices.DeleteFunc(m.byHash[hash], func(e *modelEntry) bool { return e.holder == h })
+	}
+	h.entries = map[int]*modelEntry{}
+}
+
+func (m *model) remove(h *modelHolder, group int, tier events.Tier, hash int) {
+	match := func(a, b string) bool { return a == "" || b == "" || a == b }
+	e := m.entry(h, hash)
+	e.isPredicted = false
+	e.tiers = slices.DeleteFunc(e.tiers, func(at events.GroupTier) bool {
+		groups := group == events.NoGroup || group == at.Group || at.Group == events.NoGroup
+		return groups && match(at.Tier.Medium, tier.Medium) && match(at.Tier.Locality, tier.Locality) && match(at.Tier.Ownership, tier.Ownership)
+	})
+}
+
+// counts reports whether a prediction counts now: in its quarter of the time to live and in the three that follow.
+func (m *model) counts(e *modelEntry) bool {
+	if !e.isPredicted {
+		return false
+	}
+	quarter := m.ttl / 4
+	begin := m.start.Add(e.predicted.Sub(m.start).Truncate(quarter))
+	return m.now.Before(begin.Add(4 * quarter))
+}
+
+// fill sets the bits of a hash of a query, of which an entry tells, in its holder.
+func (m *model) fill(e *modelEntry, at int) {
+	h, all := e.holder, len(oracleMedia)
+	if m.counts(e) {
+		for g := range h.present {
+			h.present[g][slices.Index(oracleMedia, Predicted)] |= 1 << at
+			h.present[g][all] |= 1 << at
+		}
+	}
+	if h.stale {
+		return
+	}
+	for _, g := range e.tiers {
+		h.present[max(0, g.Group)][slices.Index(oracleMedia, g.Tier.Medium)] |= 1 << at
+		h.present[max(0, g.Group)][all] |= 1 << at
+	}
+}
+
+// step returns the groups that count, and the hashes in a common multiple of their blocks.
+func (m *model) step() (groups []int, hashes int) {
+	hashes = 1
+	for g, spec := range m.kind.groups {
+		if m.seen[g] || m.kind.isDescribed {
+			groups = append(groups, g)
+			hashes = lcm(hashes, spec.BlockSize/oracleBlock)
+		}
+	}
+	if len(groups) == 0 {
+		groups = []int{0} // predictions count all the same
+	}
+	return groups, hashes
+}
+
+// prefix returns the longest length in tokens of a query of n hashes, a multiple of all block sizes, at which each group
+// that counts has what it needs.
+func (m *model) prefix(h *modelHolder, n, medium int) int64 {
+	if m.rules != nil {
+		return m.prefixByRules(h, n, medium)
+	}
+	groups, step := m.step()
+	for n = n / step * step; n > 0; n -= step {
+		fits := true
+		for _, g := range groups {
+			fits = fits && needsMet(h.present[g][medium], m.kind.groups[g], n)
+		}
+		if fits {
+			return int64(n * oracleBlock)
+		}
+	}
+	return 0
+}
+
+// prefixByRules returns what FindHit finds in the bits of a holder.
+func (m *model) prefixByRules(h *modelHolder, n, medium int) int64 {
+	p := coordinator.Presence{NumHashes: n, Bits: make([][]uint64, m.rules.NumGroups())}
+	for g := range p.Bits {
+		stride := m.rules.KeyStride(g)
+		p.Bits[g] = []uint64{0}
+		for i := range n / stride {
+			p.Bits[g][0] |= h.present[m.rules.PoolIndex(g)][medium] >> (i*stride + stride - 1) & 1 << i
+		}
+	}
+	length := int64(n * oracleBlock)
+	tokens, err := m.rules.FindHit(&p, length-length%m.rules.Alignment(), true, &coordinator.Scratch{})
+	if err != nil {
+		panic(err)
+	}
+	return max(0, tokens) / oracleBlock * oracleBlock
+}
+
+// needsMet reports whether a group has what a prefix of n hashes needs: full attention all blocks in front of it, a
+// window those that the next token looks at.
+func needsMet(present uint64, g coordinator.Group, n int) bool {
+	stride := g.BlockSize / oracleBlock
+	blocks, first := n/stride, 0
+	if !g.Kind.IsFull() {
+		first = max(0, blocks-(g.SlidingWindow-1+g.BlockSize-1)/g.BlockSize)
+	}
+	for i := first; i < blocks; i++ {
+		if present>>((i+1)*stride-1)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func lcm(a, b int) int {
+	n := a
+	for n%b != 0 {
+		n += a
+	}
+	return n
+}
+
+// answer returns what a query must find.
+func (m *model) answer(hashes []int) []Prefix {
+	for _, h := range m.holders {
+		for g := range h.present {
+			h.present[g] = append(h.present[g][:0], make([]uint64, len(oracleMedia)+1)...)
+		}
+	}
+	for at, hash := range hashes {
+		for _, e := range m.byHash[hash] {
+			m.fill(e, at)
+		}
+	}
+	var list []Prefix
+	for _, h := range m.holders {
+		p := Prefix{ID: h.id, Tokens: m.prefix(h, len(hashes), len(oracleMedia))}
+		for i, medium := range oracleMedia {
+			if n := m.prefix(h, len(hashes), i); n > 0 {
+				p.Tokens = max(p.Tokens, n) // groups with lookahead may find more in one medium than in all
+				p.Media = append(p.Media, MediumPrefix{medium, n})
+			}
+		}
+		if p.Tokens > 0 {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b Prefix) int {
+		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
+	})
+	return list
+}
+
+// count returns how many blocks of a holder are stored, and how many are predicted.
+func (m *model) count(h *modelHolder) (stored, predicted int) {
+	for _, e := range h.entries {
+		if stored += len(e.tiers); m.counts(e) {
+			predicted++
+		}
+	}
+	return stored, predicted
+}
+
+func (m *model) entries(h *modelHolder) int {
+	stored, predicted := m.count(h)
+	return stored + predicted
+}
+
+// isFull reports whether a holder with so many entries takes no more.
+func (m *model) isFull(entries int) bool { return m.kind.maxBlocks > 0 && entries >= m.kind.maxBlocks }
