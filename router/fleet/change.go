@@ -23,7 +23,8 @@ type change struct {
 	oldest     uint32   // predictions of earlier epochs have expired
 	limit      int      // of the blocks that are changed: one each may be added
 
-	// Blocks that follow each other mostly have one set. Its outcome is found once.
+	// Blocks that follow each other mostly have one set. Its outcome is found once: its new set stays, as no change takes
+	// blocks out of the sets that it makes.
 	lastFrom *holderSet
 	last     outcome
 }
@@ -39,8 +40,8 @@ type outcome struct {
 
 // apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory.
 func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
-	if last := &ch.last; ch.lastFrom == from && c.sets.at(last.to.num) == last.to {
-		return *last, nil
+	if ch.lastFrom == from {
+		return ch.last, nil
 	}
 	pairs, out := c.changed(from, ch)
 	hash := c.sets.hash(pairs)

@@ -49,7 +49,7 @@ func (q *Query) recordRuns(blob []byte) {
 			q.addFull(q.hybrid.first, set)
 		}
 		if stride > 0 && q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
-			q.checkFull(set, stride)
+			q.checkFull(set)
 		}
 		if q.n++; q.hybrid.wantedTo >= 0 && int64(q.n) >= q.hybrid.wantedTo {
 			q.finished = true
@@ -59,14 +59,11 @@ func (q *Query) recordRuns(blob []byte) {
 }
 
 // checkFull is intersect for the first group of full attention, in all media together. q.n is the last hash of a block.
-func (q *Query) checkFull(set *holderSet, stride int) {
+func (q *Query) checkFull(set *holderSet) {
 	s := &q.scan
 	q.hybrid.checked = set
 	q.addFull(s.seen, set)
 	n := q.n + 1 // in fine-grained mode a prefix may end inside of the block
-	if !q.rules.coordinator.FineGrained() {
-		n -= uint32(stride) // where the block begins
-	}
 	if s.begun {
 		q.endMissing(n)
 	} else {
