@@ -60,7 +60,7 @@ type applier struct {
 	exactCopies bool
 	copies      copies
 	stats       *Status
-	// stopped, if set, returns an error once the batch is not to be applied to its end: one that names
+	// stopped returns an error once the batch is not to be applied to its end: one that names
 	// no group in its removals may take minutes.
 	stopped func() error
 
@@ -79,21 +79,19 @@ type removal struct {
 	hashes  []byte // joined
 }
 
-// maxKept bounds the memory for hashes that is kept for the next removal, in bytes.
-const maxKept = 1 << 20
-
-func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
-	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats}
-	a.size, _ = holder.(interface{ Len() int })
-	return a
-}
-
-// mayGoOn fails if the batch is not to be applied any further.
-func (a *applier) mayGoOn() error {
-	if a.stopped == nil {
+// emptied returns b without elements, to be used again unless it is large.
+func emptied(b []byte) []byte {
+	if cap(b) > 1<<20 {
 		return nil
 	}
-	return a.stopped()
+	return b[:0]
+}
+
+func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
+	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats,
+		stopped: func() error { return nil }}
+	a.size, _ = holder.(interface{ Len() int })
+	return a
 }
 
 // clear removes all blocks.
@@ -120,27 +118,28 @@ func (a *applier) store(e *Event) error {
 	if err := a.copies.addGroupTier(e.Group, &e.Tier); err != nil {
 		return fmt.Errorf("%w: %w", errHolder, err)
 	}
-	blob, parent := e.Hashes.Bytes(), e.Parent
+	b := &a.blocks
+	*b = e.Blocks
 	partial, from := a.mayBePartial(e), 0
 	if partial && !a.stats.Complete && n > windowBlocks(e) {
 		from = n - windowBlocks(e)
-		parent = e.Hashes.At(from - 1)
+		b.Parent = e.Hashes.At(from - 1)
 	}
 	front := 0 // bytes of a.added in front of the last block that was held
 	a.added = a.added[:0]
 	for ; from < n; from += maxApply {
-		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
-		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
-			Hashes: coordinator.NewHashes(part, hashLen), BlockSize: e.BlockSize, SpecKind: e.SpecKind, SlidingWindow: e.SlidingWindow}
-		held, err := a.storeBlocks()
-		if err != nil {
-			return err
+		part := e.Hashes.Bytes()[from*hashLen : min(from+maxApply, n)*hashLen]
+		b.Hashes = coordinator.NewHashes(part, hashLen)
+		held := a.held[:b.Hashes.Len()]
+		clear(held)
+		if err := a.holder.Store(b, held); err != nil {
+			return fmt.Errorf("%w: %w", errHolder, err)
 		}
 		a.countCopies(e, held)
 		if partial {
-			front = a.recordAdded(e, held, front)
+			front = a.recordAdded(held, front)
 		}
-		parent = part[len(part)-hashLen:]
+		b.Parent = part[len(part)-hashLen:]
 	}
 	if a.size != nil && a.maxBlocks > 0 && a.size.Len() > a.maxBlocks {
 		return fmt.Errorf("%w: %w: over %d", errHolder, ErrFull, a.maxBlocks)
@@ -149,16 +148,6 @@ func (a *applier) store(e *Event) error {
 		a.removeFront(e, front)
 	}
 	return nil
-}
-
-// storeBlocks passes a.blocks to the Holder and returns which were held before, until the next call.
-func (a *applier) storeBlocks() (held []bool, err error) {
-	held = a.held[:a.blocks.Hashes.Len()]
-	clear(held)
-	if err := a.holder.Store(&a.blocks, held); err != nil {
-		return nil, fmt.Errorf("%w: %w", errHolder, err)
-	}
-	return held, nil
 }
 
 // countCopies counts copies of those of a.blocks that were held before.
@@ -176,14 +165,15 @@ func (a *applier) countCopies(e *Event, held []bool) {
 // recordAdded appends those of a.blocks that were not held before to a.added. It returns how many bytes
 // of a.added are in front of the last block that the engine may have cached before, or front if there is
 // none.
-func (a *applier) recordAdded(e *Event, held []bool, front int) int {
+func (a *applier) recordAdded(held []bool, front int) int {
+	b := &a.blocks
 	for i, was := range held {
-		hash := a.blocks.Hashes.At(i)
-		if was || a.copies.mayMiss(e.Group, &e.Tier, hash) {
+		hash := b.Hashes.At(i)
+		if was || a.copies.mayMiss(b.Group, &b.Tier, hash) {
 			front = len(a.added)
 		}
 		if was {
-			a.copies.recordMissing(e.Group, &e.Tier, hash) // it may be a copy, which is not counted
+			a.copies.recordMissing(b.Group, &b.Tier, hash) // it may be a copy, which is not counted
 		} else {
 			a.added = append(a.added, hash...)
 		}
@@ -223,12 +213,10 @@ func (a *applier) removeFront(e *Event, bytes int) {
 	for hash := range slices.Chunk(a.added[:bytes], r.hashLen) {
 		a.copies.recordMissing(e.Group, &e.Tier, hash)
 	}
-	if a.added = a.added[:0]; cap(a.added) > maxKept {
-		a.added = nil
-	}
+	a.added = emptied(a.added)
 }
 
-// remove takes an event of KindRemoved. Engines send one for each block, so those of one group and
+// remove applies an event of KindRemoved. Engines send one for each block, so those of one group and
 // tier are gathered until flush.
 func (a *applier) remove(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
@@ -261,7 +249,7 @@ func (a *applier) flush() error {
 	for blob := r.hashes; len(blob) > 0; {
 		part := blob[:min(len(blob), maxApply*r.hashLen)]
 		blob = blob[len(part):]
-		if err := a.mayGoOn(); err != nil {
+		if err := a.stopped(); err != nil {
 			return err
 		}
 		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: coordinator.NewHashes(part, r.hashLen)}
@@ -269,8 +257,6 @@ func (a *applier) flush() error {
 			return fmt.Errorf("%w: %w", errHolder, err)
 		}
 	}
-	if r.hashes = r.hashes[:0]; cap(r.hashes) > maxKept {
-		r.hashes = nil
-	}
+	r.hashes = emptied(r.hashes)
 	return nil
 }

@@ -175,8 +175,8 @@ func TestApplierUnheld(t *testing.T) {
 // a complete one no block in front of one that the engine may have cached before.
 func TestApplierFullReports(t *testing.T) {
 	event := func(kind Kind, parent string, hashes ...uint64) *Event {
-		return &Event{Kind: kind, Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
-			Parent: []byte(parent), Hashes: joined(8, hashes...)}
+		return &Event{Kind: kind, Blocks: Blocks{Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
+			Parent: []byte(parent), Hashes: joined(8, hashes...)}}
 	}
 	report := event(KindStored, "", 0, 1, 2, 3)
 	for _, test := range []struct {

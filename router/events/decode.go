@@ -84,7 +84,7 @@ func (d *Decoder) Decode(payload []byte, each func(*Event) error) (Batch, error)
 
 // decodeEvent reads one event into d.event.
 func (d *Decoder) decodeEvent(b []byte) (rest []byte, err error) {
-	d.event, d.hasHashes = Event{Group: NoGroup, SlidingWindow: -1}, false
+	d.event, d.hasHashes = Event{Blocks: Blocks{Group: NoGroup, SlidingWindow: -1}}, false
 	if msgp.NextType(b) == msgp.ArrayType {
 		rest, err = d.decodeArray(b)
 	} else {

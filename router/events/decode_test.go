@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 )
 
@@ -72,7 +73,7 @@ func decodeAll(d *Decoder, payload []byte) ([]decoded, Batch, error) {
 	var out []decoded
 	batch, err := d.Decode(payload, func(e *Event) error {
 		c := decoded{Event: *e, HashLen: e.Hashes.HashLen(), Parent: hex.EncodeToString(e.Parent)}
-		c.Event.Hashes, c.Event.Parent = Event{}.Hashes, nil
+		c.Event.Hashes, c.Event.Parent = coordinator.Hashes{}, nil
 		c.tokens, c.extraKeys, c.lookahead = nil, nil, nil
 		for _, h := range e.Hashes.All() {
 			c.Hashes = append(c.Hashes, hex.EncodeToString(h))
@@ -89,7 +90,7 @@ func decodeAll(d *Decoder, payload []byte) ([]decoded, Batch, error) {
 
 // event returns what is decoded of an event that says no more than its kind and hashes.
 func event(kind Kind, hashes ...string) decoded {
-	d := decoded{Event: Event{Kind: kind, Group: NoGroup, SlidingWindow: -1}, Hashes: hashes}
+	d := decoded{Event: Event{Kind: kind, Blocks: Blocks{Group: NoGroup, SlidingWindow: -1}}, Hashes: hashes}
 	if len(hashes) > 0 {
 		d.HashLen = len(hashes[0]) / 2
 	}

@@ -48,10 +48,4 @@
 // [Checkpoint]. A Follower with [Config.Resume] and such a copy is in the state of one that has lost its
 // connection: it begins with a replay from the last batch. What it holds counts only after that has shown that the
 // publisher is the same.
-//
-// # What publishers may send one day
-//
-// A publisher's id would be compared where payloads of one number are compared now
-// (tracker.compare), and a snapshot would be loaded where a replay begins with 0
-// (tracker.beginReplay).
 package events

@@ -90,7 +90,7 @@ func checkEvent(t *testing.T, e *Event) {
 		require.True(t, err == nil || errors.Is(err, ErrPayload), "%v", err)
 	}
 	if e.Kind == KindUnknown || e.Kind == KindCleared {
-		want := Event{Kind: e.Kind, Group: NoGroup, SlidingWindow: -1}
+		want := Event{Kind: e.Kind, Blocks: Blocks{Group: NoGroup, SlidingWindow: -1}}
 		require.Equal(t, want, *e)
 	}
 }

@@ -2,17 +2,29 @@ package events
 
 import "github.com/hitline/hitline/coordinator"
 
+// NoGroup is the group of blocks without one.
+const NoGroup = -1
+
+// Tier is what holds a block: vLLM and SGLang name the medium (GPU, CPU, STORAGE, CPU_PINNED,
+// DISK, EXTERNAL; vLLM 0.26 also FS and OBJ). A field is empty if the event lacks it.
+type Tier struct {
+	Medium    string
+	Locality  string // LOCAL or REMOTE, from vLLM 0.26 on
+	Ownership string // of a secondary tier, from vLLM 0.29 on
+}
+
 // Blocks are blocks of one event, or of several removals in a row.
 type Blocks struct {
-	Group int  // NoGroup: Remove then removes them from all groups
+	Group int  // KV cache group. NoGroup: Remove then removes them from all groups
 	Tier  Tier // without a Medium, Remove removes them from all tiers
 	// Parent is the hash in front of the first block, empty at the root or if it is unknown.
-	Parent    []byte
-	Hashes    coordinator.Hashes
-	BlockSize int64 // tokens, 0 if unknown
-	// SpecKind and SlidingWindow are what the engine says of the group: see Event.
-	SpecKind      string
-	SlidingWindow int64
+	Parent []byte
+	// Hashes are the block hashes, 1 to 64 bytes each. Integers become 8 bytes, big-endian,
+	// whether the engine sends them with or without a sign.
+	Hashes        coordinator.Hashes
+	BlockSize     int64  // tokens, 0 if unknown
+	SpecKind      string // what the engine says of the group
+	SlidingWindow int64  // tokens, -1 if absent
 }
 
 // Holder keeps what one source holds. Its methods are called by one goroutine at a time, in

@@ -68,16 +68,15 @@ func replay(ctx context.Context, cfg *Config, from uint64, each func(seq uint64,
 	r := replayer{network: network, address: address, next: from, each: each, timeout: cfg.Timeout, maxPayload: cfg.MaxPayload,
 		budget: cfg.Timeout}
 	for {
-		progress, again, err := r.ask(ctx)
-		switch {
+		switch again, err := r.ask(ctx); {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			return err
 		case !again:
 			return nil
-		case !progress || !r.mayAsk():
-			return fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", errReplaySlow, r.timeout, cfg.Replay)
+		case !r.mayAsk():
+			return fmt.Errorf("%w: its answers stop without an end (%s)", errReplaySlow, cfg.Replay)
 		}
 	}
 }
@@ -96,68 +95,53 @@ type replayer struct {
 	last          uint64 // hash of the payload of batch next-1, if batches > 0
 }
 
-// ask makes one request. progress says whether each was called, again whether batches may be
-// missing.
-func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
+// ask makes one request, and reports whether batches may be missing in the answer. If there was a batch before, it asks
+// from the last one: another publisher may be there now, or this one may have lost what lies between.
+func (r *replayer) ask(ctx context.Context) (again bool, err error) {
 	r.asks++
 	conn, err := zmtp.Dial(ctx, r.network, r.address, zmtp.Config{
 		SocketType: zmtp.DEALER, MaxMessage: r.maxPayload + maxEnvelope, Timeout: r.timeout,
 	})
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	from := r.next
-	if r.batches > 0 {
-		from-- // known: it shows that the publisher is the same
+	from, confirm, before := r.next, r.batches > 0, r.batches
+	if confirm {
+		from--
 	}
 	if err := conn.Send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
-		return false, false, err
+		return false, err
 	}
-	if r.batches > 0 {
-		if err := r.confirm(conn); err != nil {
-			return false, false, err
-		}
-	}
-	before := r.batches
 	for {
+		progress := r.batches > before
 		seq, payload, err := r.receive(conn, progress)
 		switch {
+		case errors.Is(err, zmtp.ErrNoMessage) && progress:
+			return true, nil
 		case errors.Is(err, zmtp.ErrNoMessage):
-			return progress, true, nil
+			return false, fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", errReplaySlow, r.timeout, r.address)
 		case err != nil:
-			return progress, false, err
+			return false, err
+		case confirm && (payload == nil || seq != from || hashPayload(payload) != r.last):
+			return false, fmt.Errorf("%w: batch %d is not what it was (%s)", errReplayChanged, from, r.address)
+		case confirm:
+			confirm = false
+			continue
 		case payload == nil:
-			return progress, r.batches-before >= replayBatches, nil
+			return r.batches-before >= replayBatches, nil
 		case seq < r.next:
-			return progress, false, fmt.Errorf("%w: sequence number %d, but %d was expected", errReplay, seq, r.next)
+			return false, fmt.Errorf("%w: sequence number %d, but %d was expected", errReplay, seq, r.next)
 		case seq > r.next && progress && r.mayAsk():
-			return progress, true, nil
+			return true, nil
 		}
-		hash := hashPayload(payload)
 		if err := r.each(seq, payload); err != nil {
-			return progress, false, err
+			return false, err
 		}
-		progress, r.next, r.last = true, seq+1, hash
-		r.batches++
+		r.next, r.last, r.batches = seq+1, hashPayload(payload), r.batches+1
 	}
-}
-
-// confirm fails unless the first batch is the last one that each was called for. Another publisher
-// may be there now, or this one may have lost what lies between.
-func (r *replayer) confirm(conn *zmtp.Conn) error {
-	seq, payload, err := r.receive(conn, false)
-	switch {
-	case errors.Is(err, zmtp.ErrNoMessage):
-		return fmt.Errorf("%w: %v without a batch (%s)", errReplaySlow, r.timeout, r.address)
-	case err != nil:
-		return err
-	case payload == nil || seq != r.next-1 || hashPayload(payload) != r.last:
-		return fmt.Errorf("%w: batch %d is not what it was (%s)", errReplayChanged, r.next-1, r.address)
-	}
-	return nil
 }
 
 // mayAsk says whether another request may be made.

@@ -330,7 +330,7 @@ func (t *tracker) checkRank(rank int) error {
 
 // event applies one event of a batch.
 func (t *tracker) event(e *Event) error {
-	if err := t.mayGoOn(); err != nil {
+	if err := t.stopped(); err != nil {
 		return err
 	}
 	switch e.Kind {
