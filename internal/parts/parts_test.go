@@ -101,6 +101,8 @@ func TestBounds(t *testing.T) {
 	for name, read := range map[string]func(*Reader){
 		"a number of 300; at most 299 is possible":  func(r *Reader) { r.Uvarint(299) },
 		"a number of 150; -1 to 149 are possible":   func(r *Reader) { r.Int(-1, 149) },
+		"a number of 150; 151 to 200 are possible":  func(r *Reader) { r.Int(151, 200) },
+		"in part 1: the section ends in the middle": func(r *Reader) { r.SkipSection(); r.Uvarint(300) },
 		"a number of 300; at most 1 is possible":    func(r *Reader) { r.Bool() },
 		"not a number":                              func(r *Reader) { r.Uvarint(300); r.Uvarint(math.MaxUint64) },
 		"the section ends in the middle of a value": func(r *Reader) { r.Uvarint(300); r.Fixed64() },

@@ -58,18 +58,15 @@ func (w *Writer) Uvarint(n uint64) {
 }
 
 // Int writes a number that may be negative.
-func (w *Writer) Int(n int) {
-	w.reserve(binary.MaxVarintLen64)
-	w.buf = binary.AppendVarint(w.buf, int64(n))
-}
+func (w *Writer) Int(n int) { w.Uvarint(uint64(n)<<1 ^ uint64(int64(n)>>63)) }
 
 // Bool writes a truth value.
 func (w *Writer) Bool(b bool) {
-	n := uint64(0)
 	if b {
-		n = 1
+		w.Uvarint(1)
+	} else {
+		w.Uvarint(0)
 	}
-	w.Uvarint(n)
 }
 
 // Fixed64 writes a number in 8 bytes.

@@ -74,6 +74,8 @@ func TestRecords(t *testing.T) {
 			require.NoError(t, w.add(r))
 			want = append(want, r)
 		}
+		require.NoError(t, w.add(largest))
+		want = append(want, largest)
 	}
 	require.NoError(t, w.End())
 	var got copies
