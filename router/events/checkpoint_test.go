@@ -98,7 +98,6 @@ func (s *simulation) swap(f fork) {
 // checkpoint of a moment before: the engine goes on, loses batches and restarts in between. Each is also compared with
 // the tracker that it was taken from, once both have lost their connections.
 func TestSimulationResumes(t *testing.T) {
-	steps := simSteps(t)
 	for _, mode := range simModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +105,7 @@ func TestSimulationResumes(t *testing.T) {
 			for seed := range uint64(4) {
 				s := newSimulation(t, 100+seed, mode)
 				var kept *fork
-				for range steps / 4 {
+				for range simSteps / 4 {
 					s.step()
 					switch {
 					case s.chance(2):

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -528,15 +526,8 @@ func (s *simulation) check() {
 	}
 }
 
-// simSteps returns how many steps a simulation makes; HITLINE_TEST_EVENTS_STEPS is for more.
-func simSteps(t *testing.T) int {
-	if v := os.Getenv("HITLINE_TEST_EVENTS_STEPS"); v != "" {
-		n, err := strconv.Atoi(v)
-		require.NoError(t, err)
-		return n
-	}
-	return 10_000
-}
+// simSteps is how many steps a simulation makes.
+const simSteps = 10_000
 
 // simModes are those that are simulated.
 var simModes = []simMode{
@@ -553,13 +544,12 @@ var simModes = []simMode{
 // TestSimulation follows engines of all kinds: what is held is never too much, and all of it once
 // the source is complete and nothing is in flight.
 func TestSimulation(t *testing.T) {
-	steps := simSteps(t)
 	for _, mode := range simModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(4) {
 				s := newSimulation(t, seed, mode)
-				for range steps / 4 {
+				for range simSteps / 4 {
 					s.step()
 				}
 				st := s.track.stats
