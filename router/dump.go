@@ -32,7 +32,7 @@ type dumpInfo struct {
 
 // modelInfo tells of a model.
 type modelInfo struct {
-	Tenant     string `json:"tenant"`
+	Tenant     string `json:"tenant_id"`
 	Name       string `json:"name"`
 	BlockSize  int    `json:"block_size"`
 	FirstBytes bool   `json:"first_bytes"`
@@ -40,7 +40,7 @@ type modelInfo struct {
 
 func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name}.withDefaults() }
 
-// sourceInfo tells of a source. It names the holder that it fills.
+// sourceInfo tells of a source.
 type sourceInfo struct {
 	Source
 	Registered bool `json:"registered,omitempty"`

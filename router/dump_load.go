@@ -16,7 +16,7 @@ const (
 	maxDumpModels = 1024
 	// maxDumpSources bounds the sources of a dump: as many as 16 models have holders by default.
 	maxDumpSources = 1 << 16
-	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have some 5 KiB each.
+	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have about 5 KiB each.
 	maxDumpCheckpoints = 1 << 30
 )
 
@@ -34,8 +34,8 @@ type loadedDump struct {
 	checkpoints int64 // bytes
 }
 
-// LoadDump reads a dump that WriteDump has written, in a service without sources. What the sources of the dump filled
-// is there then and stale. Add and Register of a source for one of these holders goes on where the source was.
+// LoadDump reads a dump that WriteDump has written, in a service without sources. The holders of
+// the dump are there then, and stale. Add and Register of a source for one of these holders goes on where the source was.
 // DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
 // block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and then
 // has loaded nothing.

@@ -33,8 +33,8 @@ type StartConfig struct {
 }
 
 // Start adds the sources of the configuration to a service without sources. Before that it loads the dump of a peer.
-// Sources that were registered there are followed here, too, if Config.Allow has their endpoints. What no source fills
-// is dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
+// Sources that were registered there are followed here, too, if Config.Allow has their endpoints. Holders
+// without a source are dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
 //
 // Start fails as Add does, and with the error of ctx. That a peer or a source of its dump fails is logged only.
 func (s *Service) Start(ctx context.Context, cfg StartConfig) error {

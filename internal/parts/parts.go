@@ -6,7 +6,7 @@
 //	header  magic [8] | format u32 | id [16] | checksum u32
 //	part    flags u32 | length u32 | number u32 | checksum u32 | content [length]
 //
-// Integers are little-endian. A checksum is CRC-32C: of the header, what is in front of it; of a part, the id, the flags,
+// Integers are little-endian. A checksum is CRC-32C: of the header, what comes before it; of a part, the id, the flags,
 // length and number, and the content. So a part of another stream does not fit. Parts are numbered from 0: one that is
 // missing, repeated or in another place is found. No value is split between two parts. One flag begins a section, another
 // marks the last part.

@@ -11,7 +11,7 @@ import (
 )
 
 // Reader reads what a Writer has written, value by value. Its first error stays: all values are then zero. It reads no byte
-// behind the part that it needs. It belongs to one goroutine at a time.
+// after the part that it needs. It belongs to one goroutine at a time.
 type Reader struct {
 	in     io.Reader
 	seed   uint32

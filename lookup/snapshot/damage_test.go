@@ -168,7 +168,7 @@ func TestForgedTexts(t *testing.T) {
 		pools = append(pools, forgedPool{info: poolInfo{Name: fmt.Sprint(i)}})
 	}
 	log, st := told(file, pools...)
-	assert.Equal(t, mostTold+2, strings.Count(log, "\n"))
+	assert.Equal(t, maxTold+2, strings.Count(log, "\n"))
 	assert.Contains(t, log, `"msg":"further pools of the snapshot are left out","pools":990}`)
 	assert.Contains(t, st.LoadError, `pool "9": it is no longer configured; and 990 more`)
 }
@@ -212,7 +212,7 @@ func TestNoRegularFile(t *testing.T) {
 	}
 	assert.ErrorContains(t, CheckPath(filepath.Join(dir, "no", "index")), "no such file")
 	assert.ErrorContains(t, CheckPath(filepath.Join(whole, "index")), "is no folder")
-	longest := filepath.Join(dir, strings.Repeat("x", mostName))
+	longest := filepath.Join(dir, strings.Repeat("x", maxName))
 	assert.ErrorContains(t, CheckPath(longest+"x"), "is too long: 233 bytes, at most 232")
 	assert.NoError(t, CheckPath(longest))
 	assert.NoError(t, replaceFile(longest, func(*os.File) error { return nil }))

@@ -15,9 +15,9 @@ import (
 // of the snapshot.
 const temporarySuffix = ".hitline-tmp"
 
-// mostName is the length in bytes of the longest name beside which there may be a temporary one: file systems
+// maxName is the length in bytes of the longest name beside which there may be a temporary one: file systems
 // allow 255, and RANDOM has at most 10 digits.
-const mostName = 255 - len(".0123456789"+temporarySuffix)
+const maxName = 255 - len(".0123456789"+temporarySuffix)
 
 // CheckPath returns an error if no snapshot can be written to a path: its folder is missing or may not be
 // written to, its name is too long, or something else than a regular file is there.
@@ -35,8 +35,8 @@ func CheckPath(path string) error {
 	}
 	info, err = os.Lstat(path)
 	switch name := filepath.Base(path); {
-	case len(name) > mostName:
-		return fmt.Errorf("snapshot: the name %s is too long: %d bytes, at most %d", name, len(name), mostName)
+	case len(name) > maxName:
+		return fmt.Errorf("snapshot: the name %s is too long: %d bytes, at most %d", name, len(name), maxName)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:

@@ -34,12 +34,12 @@ type loader struct {
 	created time.Time
 	loaded  []*index.Index
 	index   *index.Index // of the pool that is read, nil if it is skipped
-	skipped []string     // pools and why, at most mostTold
+	skipped []string     // pools and why, at most maxTold
 	untold  int          // further ones
 }
 
-// mostTold bounds how many pools that are left out are named in the log and in the status.
-const mostTold = 10
+// maxTold bounds how many pools that are left out are named in the log and in the status.
+const maxTold = 10
 
 // file refuses a snapshot that is too old or from the future.
 func (l *loader) file(info fileInfo) error {
@@ -82,7 +82,7 @@ func shorten(text string) string {
 
 // skip tells that a pool is left out.
 func (l *loader) skip(name, why string) {
-	if len(l.skipped) == mostTold {
+	if len(l.skipped) == maxTold {
 		l.untold++
 		return
 	}
@@ -114,8 +114,8 @@ func (l *loader) find(info poolInfo) (*index.Index, error) {
 	return served.Service.Index(), nil
 }
 
-// mostDifferences bounds how many fields an error names: a pool may have thousands of groups.
-const mostDifferences = 4
+// maxDifferences bounds how many fields an error names: a pool may have thousands of groups.
+const maxDifferences = 4
 
 // otherwise returns an error that names the fields in which a pool differs from that of the snapshot.
 func otherwise(service *lookup.Service, written coordinator.Pool) error {
@@ -126,7 +126,7 @@ func otherwise(service *lookup.Service, written coordinator.Pool) error {
 	}
 	var fields []string
 	differences := service.Compare(c)
-	for _, d := range differences[:min(len(differences), mostDifferences)] {
+	for _, d := range differences[:min(len(differences), maxDifferences)] {
 		fields = append(fields, fmt.Sprintf("%s is %s, in the snapshot %s", d.Field, d.Configured, d.Described))
 	}
 	switch more := len(differences) - len(fields); {

@@ -11,7 +11,7 @@ import (
 // ErrCheckpoint is wrapped by the errors of a Checkpoint that cannot be resumed.
 var ErrCheckpoint = errors.New("events: bad checkpoint")
 
-// Checkpoint is where a Follower is between two batches: all that it knows beside the blocks of its Holder. A
+// Checkpoint is where a Follower is between two batches: all that it knows except the blocks of its Holder. A
 // Follower with Config.Resume begins there, over a Holder that has the blocks of that moment. A Checkpoint is
 // not changed by its use, so it may be used again. It is safe for concurrent use.
 type Checkpoint struct {
@@ -28,7 +28,7 @@ type Checkpoint struct {
 	copies      copies
 }
 
-// checkpoint returns the state of t. The maps are copied: at most some 100 ms for maxCopied blocks twice.
+// checkpoint returns the state of t. The maps are copied: at most about 100 ms for maxCopied blocks twice.
 func (t *tracker) checkpoint(name string) *Checkpoint {
 	c := &Checkpoint{
 		Name: name, NextSeq: t.next, Complete: t.stats.Complete, exactCopies: t.exactCopies,

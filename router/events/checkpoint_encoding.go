@@ -98,7 +98,7 @@ func (c *Checkpoint) readRecent(r *parts.Reader) {
 		before, hash := r.Uvarint(c.NextSeq), r.Fixed64()
 		seq, n := c.NextSeq-before, len(c.recent)
 		if before == 0 || used[seq%numRecent] || n > 0 && seq <= c.recent[n-1].seq {
-			r.Fail("batch %d is in a wrong place", seq)
+			r.Fail("batch %d is out of order", seq)
 			return
 		}
 		used[seq%numRecent] = true
@@ -145,7 +145,7 @@ func (c *copies) readBlock(r *parts.Reader, last string) string {
 	at, hash := r.Uvarint(MaxGroupTiers), r.Text(maxHashLen)
 	key := string(binary.LittleEndian.AppendUint16(nil, uint16(at))) + hash
 	if at >= uint64(c.groupTiers.Len()) || hash == "" || key <= last {
-		r.Fail("a block in a wrong place")
+		r.Fail("a block is out of order, or has no group and tier")
 	}
 	return key
 }

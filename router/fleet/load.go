@@ -36,7 +36,7 @@ func (f *Fleet) Load(r *parts.Reader) error {
 	return nil
 }
 
-// loader fills a core that no one else has yet.
+// loader makes a core that no one else has yet.
 type loader struct {
 	fleet   *Fleet
 	core    *core

@@ -24,7 +24,7 @@ type snapshotSegment struct {
 	sets []uint32
 }
 
-// segmentsPerHold is how many segments are copied in one hold of the lock: some 100 µs, which lookups do not wait for.
+// segmentsPerHold is how many segments are copied in one hold of the lock: about 100 µs, which lookups do not wait for.
 const segmentsPerHold = 8
 
 // Snapshot copies what the fleet holds. If holders are changed meanwhile, it may lack what is stored, or have what is
