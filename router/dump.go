@@ -96,10 +96,8 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, m := range *s.models.Load() {
-		if f := m.fleet.Load(); f != nil {
-			info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: f.BlockSize(), FirstBytes: m.cfg.Fleet.FirstBytes}
-			d.models = append(d.models, dumpedModel{info, f.Snapshot()})
-		}
+		info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: m.cfg.Fleet.BlockSize, FirstBytes: m.cfg.Fleet.FirstBytes}
+		d.models = append(d.models, dumpedModel{info, m.fleet.Load().Snapshot()})
 	}
 	for _, p := range paused {
 		if s.active[p.Name] == p.activeSource { // otherwise it has just gone

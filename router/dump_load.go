@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -120,13 +119,13 @@ func (s *Service) newFleet(info *modelInfo, d *loadedDump) (*model, *fleet.Fleet
 			return nil, nil, err
 		}
 	}
-	if _, err := m.fleetFor(info.BlockSize); err != nil && !errors.Is(err, ErrNoBlockSize) {
+	if err := m.checkBlockSize(info.BlockSize); err != nil {
 		return nil, nil, err
 	}
 	if info.FirstBytes != m.cfg.Fleet.FirstBytes {
 		return nil, nil, fmt.Errorf("%w: model %q", ErrOtherType, info.Name)
 	}
-	f, err := m.newFleet(info.BlockSize)
+	f, err := m.newFleet()
 	return m, f, err
 }
 

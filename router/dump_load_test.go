@@ -82,9 +82,8 @@ func TestDumpOfOtherModels(t *testing.T) {
 	}{
 		"another block size": {Config{Models: model(32, false)}, 0},
 		"another short form": {Config{Models: model(16, true)}, 0},
-		"too many models":    {Config{MaxModels: 1, Models: []Model{{ModelKey: ModelKey{Name: "qwen"}}}}, 0},
+		"too many models":    {Config{MaxModels: 1, Models: []Model{{ModelKey: ModelKey{Name: "qwen"}, Fleet: fleet.Config{BlockSize: 16}}}}, 0},
 		"too many holders":   {Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}}}, 0},
-		"no block size":      {Config{Models: model(0, false)}, 2},
 		"all the same":       {Config{Models: model(16, false)}, 2},
 	} {
 		var log bytes.Buffer

@@ -75,12 +75,12 @@ type tokenHashes struct {
 
 // begin prepares the hashes of the tokens of q for holders or, with storage, for the store. It fails with ErrNoHashing,
 // ErrToken, ErrAdapter or the errors of package blockhash.
-func (t *tokenHashes) begin(m *model, blockSize int, q *Query, storage bool) error {
-	h := m.cfg.Hash
+func (t *tokenHashes) begin(m *Model, q *Query, storage bool) error {
+	h := m.Hash
 	if h == nil {
-		return fmt.Errorf("%w: model %q", ErrNoHashing, m.cfg.Name)
+		return fmt.Errorf("%w: model %q", ErrNoHashing, m.Name)
 	}
-	t.size, t.tokens, t.keys, t.at = blockSize, q.Tokens, q.Keys, 0
+	t.size, t.tokens, t.keys, t.at = m.Fleet.BlockSize, q.Tokens, q.Keys, 0
 	if h.Type == TypeSGLang {
 		return t.beginSGLang(h, q, storage)
 	}
@@ -89,7 +89,7 @@ func (t *tokenHashes) begin(m *model, blockSize int, q *Query, storage bool) err
 	}
 	if t.vllm == nil {
 		var err error
-		if t.vllm, err = h.newVLLM(blockSize); err != nil {
+		if t.vllm, err = h.newVLLM(t.size); err != nil {
 			return err
 		}
 	}

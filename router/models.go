@@ -19,7 +19,7 @@ import (
 // Model configures a model.
 type Model struct {
 	ModelKey
-	// Fleet bounds and describes what is held. BlockSize 0 is that of Pool, or of the first source.
+	// Fleet bounds and describes what is held. BlockSize 0 is that of Pool.
 	// FirstBytes is set if Hash is SGLang's.
 	Fleet    fleet.Config
 	Pool     Pool   // whose store the model's engines load from; nil: there is none
@@ -40,7 +40,7 @@ type Pool interface {
 type model struct {
 	configured bool
 	cfg        Model
-	fleet      atomic.Pointer[fleet.Fleet] // nil while the block size is not known, which does not change then
+	fleet      atomic.Pointer[fleet.Fleet] // replaced by that of a dump
 	scratch    sync.Pool                   // of *scratch
 
 	mu sync.Mutex
@@ -48,9 +48,6 @@ type model struct {
 	withoutSource map[fleet.ID]time.Time
 	nextDrop      time.Time // when the expired ones are dropped next
 }
-
-// anyBlockSize stands for a block size that is not known when a model is checked.
-const anyBlockSize = 16
 
 // newModel checks the configuration of a model. Its errors name a field, see package fielderror.
 func newModel(cfg Model, configured bool) (*model, error) {
@@ -66,62 +63,39 @@ func newModel(cfg Model, configured bool) (*model, error) {
 			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or no pool", cfg.Fleet.BlockSize, size)
 		}
 	}
-	if cfg.Fleet.BlockSize == 0 && cfg.Fleet.Groups != nil {
-		return nil, fielderror.New([]string{"block_size"}, "has no block_size; groups need it")
+	if cfg.Fleet.BlockSize == 0 {
+		return nil, fielderror.New([]string{"block_size"}, "has no block_size, nor a pool that has one; give the engines' hash_block_size")
 	}
 	if cfg.Hash != nil {
 		cfg.Fleet.FirstBytes = cfg.Hash.Type == TypeSGLang
 	}
 	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}
 	m.scratch.New = func() any { return new(scratch) }
-	f, err := m.newFleet(cmp.Or(cfg.Fleet.BlockSize, anyBlockSize))
-	if err == nil && cfg.Fleet.BlockSize != 0 {
-		m.fleet.Store(f)
-	}
+	f, err := m.newFleet()
+	m.fleet.Store(f)
 	return m, err
 }
 
-// newFleet returns the fleet that the model has with a block size, without holders.
-func (m *model) newFleet(size int) (*fleet.Fleet, error) {
-	if m.cfg.Hash != nil {
-		n, err := m.cfg.Hash.check(size)
+// newFleet returns a fleet for the model, without holders.
+func (m *model) newFleet() (*fleet.Fleet, error) {
+	if h := m.cfg.Hash; h != nil {
+		n, err := h.check(m.cfg.Fleet.BlockSize)
+		if err == nil {
+			err = m.checkHashLen(n)
+		}
 		if err != nil {
 			return nil, fielderror.Below("hash", err)
 		}
-		if err := m.checkHashLen(n); err != nil {
-			return nil, fielderror.Below("hash", err)
-		}
 	}
-	cfg := m.cfg.Fleet
-	cfg.BlockSize = size
-	return fleet.New(cfg)
+	return fleet.New(m.cfg.Fleet)
 }
 
-// fleetFor returns the fleet for a caller that takes blocks to have a size; 0: any. It fails with ErrNoBlockSize or
-// ErrOtherBlock.
-func (m *model) fleetFor(blockSize int) (*fleet.Fleet, error) {
-	f := m.fleet.Load()
-	switch {
-	case f == nil:
-		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, m.cfg.Name)
-	case blockSize != 0 && blockSize != f.BlockSize():
-		return nil, fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, blockSize, m.cfg.Name, f.BlockSize())
+// checkBlockSize refuses another block size than the model's. 0 is any.
+func (m *model) checkBlockSize(size int) error {
+	if want := m.cfg.Fleet.BlockSize; size != 0 && size != want {
+		return fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, size, m.cfg.Name, want)
 	}
-	return f, nil
-}
-
-// setBlockSize sets the block size of a model that has none yet; 0: none is told. It fails as fleetFor does.
-func (m *model) setBlockSize(size int) (*fleet.Fleet, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fleet.Load() == nil && size != 0 {
-		f, err := m.newFleet(size)
-		if err != nil {
-			return nil, badConfig(err)
-		}
-		m.fleet.Store(f)
-	}
-	return m.fleetFor(size)
+	return nil
 }
 
 // find returns a model by its key, or the only one of the tenant if the key has no name.
@@ -150,14 +124,13 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	return found, nil
 }
 
-// Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel or
-// ErrNoBlockSize.
+// Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel.
 func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, error) {
 	m, err := s.find(key)
 	if err != nil {
 		return nil, err
 	}
-	return m.fleetFor(0)
+	return m.fleet.Load(), nil
 }
 
 // PoolName returns the name of a model's pool, nil if it has none. It fails with ErrNoModel.
@@ -177,13 +150,13 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 		if src.Type != "" && (src.Type == TypeSGLang) != m.cfg.Fleet.FirstBytes {
 			return nil, fmt.Errorf("%w: model %q", ErrOtherType, key.Name)
 		}
-		return m, nil
+		return m, m.checkBlockSize(src.BlockSize)
 	}
 	if len(models) >= s.cfg.MaxModels {
 		return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(models))
 	}
 	if src.BlockSize == 0 {
-		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
+		return nil, badField("block_size", "has no block_size, and model %q is not known; give the engine's", key.Name)
 	}
 	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == TypeSGLang), false)
 	if err != nil {
@@ -216,7 +189,7 @@ func (s *Service) dropUnused(m *model) {
 // ModelStatus is the state of a model.
 type ModelStatus struct {
 	ModelKey
-	BlockSize  int     `json:"block_size"` // 0: not known yet
+	BlockSize  int     `json:"block_size"`
 	Configured bool    `json:"configured"`
 	Pool       *string `json:"pool,omitzero"` // whose store Loadable asks, nil if there is none
 	fleet.Stats
@@ -238,15 +211,15 @@ func (s *ModelStatus) NumStale() int {
 func (s *Service) Models() []ModelStatus {
 	var list []ModelStatus
 	for _, m := range *s.models.Load() {
-		st := ModelStatus{ModelKey: m.cfg.ModelKey, Configured: m.configured}
+		m.mu.Lock()
+		m.dropExpired(time.Now())
+		m.mu.Unlock()
+		f := m.fleet.Load()
+		st := ModelStatus{
+			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Stats: f.Stats(), Holders: f.Holders(),
+		}
 		if m.cfg.Pool != nil {
 			st.Pool = &m.cfg.PoolName
-		}
-		if f := m.fleet.Load(); f != nil {
-			m.mu.Lock()
-			m.dropExpired(time.Now())
-			m.mu.Unlock()
-			st.BlockSize, st.Stats, st.Holders = f.BlockSize(), f.Stats(), f.Holders()
 		}
 		list = append(list, st)
 	}

@@ -12,7 +12,6 @@ import (
 // Predict says that an engine will soon have the blocks of a prompt, as a request with it was sent there. Of q only
 // BlockSize, Hashes, Tokens and Keys count. A holder that has no source is made, and dropped when its predictions have
 // expired. It fails as Query does, with ErrField, or with the errors of fleet.Holder.Predict and fleet.Fleet.Add.
-// The block size of the model must be known: only the configuration and sources decide it.
 func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -98,9 +97,10 @@ func (m *model) dropHolder(id fleet.ID) {
 }
 
 // claim returns the holder of a source: one without a source, with what is predicted or what a dump had, or a new one.
-func (m *model) claim(f *fleet.Fleet, id fleet.ID, resumes bool) (*fleet.Holder, error) {
+func (m *model) claim(id fleet.ID, resumes bool) (*fleet.Holder, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	f := m.fleet.Load()
 	h := f.Get(id)
 	_, free := m.withoutSource[id]
 	switch {

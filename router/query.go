@@ -46,18 +46,17 @@ type scratch struct {
 const maxScratch = 1 << 20
 
 // beginQuery returns a scratch for a query about a model, by a caller that takes blocks to have a size; 0: any. It fails
-// with ErrNoModel, ErrNoBlockSize or ErrOtherBlock.
+// with ErrNoModel or ErrOtherBlock.
 func (s *Service) beginQuery(key ModelKey, blockSize int) (*scratch, error) {
 	m, err := s.find(key)
 	if err != nil {
 		return nil, err
 	}
-	f, err := m.fleetFor(blockSize)
-	if err != nil {
+	if err := m.checkBlockSize(blockSize); err != nil {
 		return nil, err
 	}
 	sc := m.scratch.Get().(*scratch)
-	sc.model, sc.fleet = m, f
+	sc.model, sc.fleet = m, m.fleet.Load()
 	return sc, nil
 }
 
@@ -79,7 +78,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return err
 	}
 	defer sc.release()
-	a.BlockSize, a.LoadableTokens, a.Holders = sc.fleet.BlockSize(), -1, a.Holders[:0]
+	a.BlockSize, a.LoadableTokens, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, a.Holders[:0]
 	switch {
 	case q.Loadable && sc.model.cfg.Pool == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
@@ -115,7 +114,7 @@ func (sc *scratch) byHashes(ctx context.Context, q *Query, a *Answer) error {
 // is asked.
 func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 	t := &sc.tokens
-	if err := t.begin(sc.model, a.BlockSize, q, false); err != nil {
+	if err := t.begin(&sc.model.cfg, q, false); err != nil {
 		return err
 	}
 	if err := sc.query.Begin(sc.fleet, t.hashLen); err != nil {
@@ -160,7 +159,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 // from the scratch.
 func (sc *scratch) hash(q *Query, storage bool) (coordinator.Hashes, error) {
 	t := &sc.tokens
-	if err := t.begin(sc.model, sc.fleet.BlockSize(), q, storage); err != nil {
+	if err := t.begin(&sc.model.cfg, q, storage); err != nil {
 		return coordinator.Hashes{}, err
 	}
 	var err error

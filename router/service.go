@@ -15,15 +15,14 @@ import (
 
 // Errors of a Service. Those of sources are those of package events and of package fleet.
 var (
-	ErrNoModel     = errors.New("router: there is no such model")
-	ErrNoHashing   = errors.New("router: how the model's tokens are hashed is not configured; ask by hashes")
-	ErrNoPool      = errors.New("router: the model has no pool whose store could be asked")
-	ErrWholeHash   = errors.New("router: the store's keys need whole digests, not 64 bits of them")
-	ErrHashLen     = errors.New("router: hashes of another length than those of the model's pool")
-	ErrTooMany     = errors.New("router: too many")
-	ErrOtherBlock  = errors.New("router: another block size than the model's")
-	ErrOtherType   = errors.New("router: an engine of another type than the model's")
-	ErrNoBlockSize = errors.New("router: the block size of the model is not known yet; configure it, or name it with the first source")
+	ErrNoModel    = errors.New("router: there is no such model")
+	ErrNoHashing  = errors.New("router: how the model's tokens are hashed is not configured; ask by hashes")
+	ErrNoPool     = errors.New("router: the model has no pool whose store could be asked")
+	ErrWholeHash  = errors.New("router: the store's keys need whole digests, not 64 bits of them")
+	ErrHashLen    = errors.New("router: hashes of another length than those of the model's pool")
+	ErrTooMany    = errors.New("router: too many")
+	ErrOtherBlock = errors.New("router: another block size than the model's")
+	ErrOtherType  = errors.New("router: an engine of another type than the model's")
 	// ErrField refuses a field of a source, or a name; it has a fielderror.Error.
 	ErrField = errors.New("router: bad field")
 	ErrToken = errors.New("router: no token id")

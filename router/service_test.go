@@ -316,10 +316,7 @@ func TestTokensRefused(t *testing.T) {
 
 func TestPredict(t *testing.T) {
 	prompt, a := chain("p", 5), fleet.ID{Engine: "a"}
-	s := newService(t, Config{Models: []Model{{ModelKey: llama}}})
-	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 16}), ErrNoBlockSize, "a prediction decides no block size")
-	require.ErrorIs(t, s.Query(t.Context(), &Query{Hashes: prompt, BlockSize: 16}, new(Answer)), ErrNoBlockSize)
-	s = newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: 300 * time.Millisecond, MaxHolders: 2}}}})
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: 300 * time.Millisecond, MaxHolders: 2}}}})
 	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3), BlockSize: 16}))
 	require.Equal(t, "a/0=48(predicted=48) ", ask(t, s, Query{Hashes: prompt}))
 	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
@@ -371,7 +368,7 @@ func TestRegister(t *testing.T) {
 	require.NoError(t, s.Add(source(t, llama, "fixed", 0, 0)))
 	require.NoError(t, s.Register(source(t, llama, "a", 0, 16)))
 	qwen := ModelKey{Tenant: "x", Name: "qwen"}
-	require.ErrorIs(t, s.Register(source(t, qwen, "a", 0, 0)), ErrNoBlockSize)
+	require.ErrorIs(t, s.Register(source(t, qwen, "a", 0, 0)), ErrField)
 	require.Len(t, s.Models(), 1)
 	require.NoError(t, s.Register(source(t, qwen, "a", 0, 32)))
 	require.NoError(t, s.Register(source(t, qwen, "a", 1, 0)))
@@ -414,18 +411,19 @@ func TestRegister(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	pool := newPool(t, 32)
+	pool, known := newPool(t, 32), Model{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}
 	for name, cfg := range map[string]Config{
-		"twice":            {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Tenant: "default", Name: "llama"}}}},
-		"too many":         {Models: []Model{{ModelKey: llama}, {ModelKey: ModelKey{Name: "x"}}}, MaxModels: 1},
+		"no block size":    {Models: []Model{{ModelKey: llama}}},
+		"twice":            {Models: []Model{known, {ModelKey: ModelKey{Tenant: "default", Name: "llama"}, Fleet: known.Fleet}}},
+		"too many":         {Models: []Model{known, {ModelKey: ModelKey{Name: "x"}, Fleet: known.Fleet}}, MaxModels: 1},
 		"block size":       {Models: []Model{{ModelKey: llama, Pool: pool, Fleet: fleet.Config{BlockSize: 32}}}},
 		"negative":         {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: -1}}}},
-		"random seed":      {Models: []Model{{ModelKey: llama, Hash: &Hashing{Release: "0.28.0"}}}},
-		"SGLang's field":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{Bigrams: true}}}},
-		"vLLM's field":     {Models: []Model{{ModelKey: llama, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
+		"random seed":      {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Release: "0.28.0"}}}},
+		"SGLang's field":   {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Bigrams: true}}}},
+		"vLLM's field":     {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
 		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
-		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},
+		"negative maximum": {MaxModels: -1, Models: []Model{known}},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, api.ErrConfig, name)

@@ -130,11 +130,8 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 
 // startFollower makes the holder of a source, and follows. On an error a has what was made.
 func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) error {
-	f, err := a.model.setBlockSize(a.BlockSize)
-	if err != nil {
-		return err
-	}
-	if a.holder, err = a.model.claim(f, a.ID(), resume != nil); err != nil {
+	var err error
+	if a.holder, err = a.model.claim(a.ID(), resume != nil); err != nil {
 		return err
 	}
 	cfg := a.config()

@@ -126,7 +126,7 @@ engine-0  48      48   0: 32, 1: 48
 
 // What the command is refused for exits with 1, a server that is not there with 3.
 func TestHoldersRefused(t *testing.T) {
-	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: a, block_size: 64}, {name: b, block_size: 16}, c]}\n")
+	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: a, block_size: 64}, {name: b, block_size: 16}]}\n")
 	hash := strings.Repeat("ab", 32) + "\n"
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("ids", []byte("1 2 3"), 0o600))
@@ -134,7 +134,6 @@ func TestHoldersRefused(t *testing.T) {
 		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name one (no_model)",
 		"--hashes-file - --model d":            "there is no such model",
 		"--hashes-file - --model a --tenant t": "there is no such model",
-		"--hashes-file - --model c":            "(no_block_size)",
 		"--hashes-file - --model a --loadable": "(no_pool)",
 		"--tokens-file ids --model a":          "(no_hashing)",
 	} {
@@ -302,12 +301,12 @@ func TestRouterListener(t *testing.T) {
 
 // A reload changes what the HTTP listener allows, and names what else of the section needs a restart.
 func TestReloadRouter(t *testing.T) {
-	r := newTestReloader(t, "router: {listen: 127.0.0.1:8557, models: [a]}\n")
+	r := newTestReloader(t, "router: {listen: 127.0.0.1:8557, models: [{name: a, block_size: 16}]}\n")
 	r.router = &atomic.Pointer[server.Settings]{}
 	r.reload()
 	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
 	assert.Nil(t, r.router.Load())
-	r.write("router: {listen: {address: 127.0.0.1:8557, allow: [holders]}, models: [a, b]}\n")
+	r.write("router: {listen: {address: 127.0.0.1:8557, allow: [holders]}, models: [{name: b, block_size: 16}]}\n")
 	for range 2 {
 		r.reload()
 		lines := r.lines()
@@ -315,7 +314,7 @@ func TestReloadRouter(t *testing.T) {
 	}
 	assert.Equal(t, []string{"holders"}, r.router.Load().Rules.Anonymous.Names())
 	assert.Empty(t, r.srv.take())
-	r.write("router: {models: [a]}\n")
+	r.write("router: {models: [{name: a, block_size: 16}]}\n")
 	r.reload()
 	lines := r.lines()
 	assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[router.listen]`, lines[len(lines)-1])

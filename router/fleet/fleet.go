@@ -34,9 +34,6 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// BlockSize returns Config.BlockSize.
-func (f *Fleet) BlockSize() int { return f.cfg.BlockSize }
-
 // Add adds a holder, which is stale until SetStale(false). It fails with ErrExists or ErrTooMany.
 func (f *Fleet) Add(id ID) (*Holder, error) {
 	f.mu.Lock()

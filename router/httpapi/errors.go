@@ -60,7 +60,6 @@ var refusals = []struct {
 	{router.ErrNoPool, http.StatusConflict, "no_pool"},
 	{router.ErrOtherBlock, http.StatusConflict, "other_block_size"},
 	{router.ErrOtherType, http.StatusConflict, "other_engine"},
-	{router.ErrNoBlockSize, http.StatusConflict, "no_block_size"},
 	{router.ErrTooMany, http.StatusConflict, "too_many"},
 	{router.ErrWholeHash, http.StatusBadRequest, "bad_hashes"},
 	{router.ErrHashLen, http.StatusBadRequest, "bad_hashes"},

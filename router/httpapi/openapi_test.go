@@ -88,7 +88,7 @@ func testModels(t *testing.T) ([]router.Model, *lookuptest.Gate) {
 	require.NoError(t, err)
 	named := func(name string) router.ModelKey { return router.ModelKey{Name: name} }
 	return []router.Model{
-		{ModelKey: llama, Pool: pool, Hash: &router.Hashing{}}, {ModelKey: named("window"), Pool: window}, {ModelKey: named("blank")},
+		{ModelKey: llama, Pool: pool, Hash: &router.Hashing{}}, {ModelKey: named("window"), Pool: window},
 		{ModelKey: named("slow"), Pool: slow, Hash: &router.Hashing{}}, {ModelKey: named("plain"), Fleet: fleet.Config{BlockSize: 16}},
 		{ModelKey: named("crowded"), Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}, {ModelKey: named("full"), Fleet: fleet.Config{BlockSize: 16, MaxBlocks: 1}},
 	}, gate
@@ -215,7 +215,6 @@ func wrongBodies() map[string]string {
 		"/query no_hashing":       `{"model": "plain", "token_ids": [1]}`,
 		"/query no_pool":          `{"model": "plain", "token_ids": [], "loadable": true}`,
 		"/query other_block_size": `{"model": "llama", "token_ids": [1], "block_size": 32}`,
-		"/query no_block_size":    `{"model": "blank", "token_ids": [1], "block_size": 16}`,
 		"/query unanswerable":     `{"model": "window", "seq_hashes": ` + hashes + `, "loadable": true, "num_tokens": 1000000}`,
 		"/query timeout":          `{"model": "slow", "seq_hashes": ` + hashes + `, "loadable": true}`,
 
@@ -224,7 +223,6 @@ func wrongBodies() map[string]string {
 		"/predict no_model":         `{"model": "qwen", "instance_id": "p", "token_ids": [1]}`,
 		"/predict no_hashing":       `{"model": "plain", "instance_id": "p", "token_ids": [1]}`,
 		"/predict other_block_size": `{"model": "plain", "instance_id": "p", "seq_hashes": [1], "block_size": 4}`,
-		"/predict no_block_size":    `{"model": "blank", "instance_id": "p", "seq_hashes": [1]}`,
 		"/predict too_many":         `{"model": "crowded", "instance_id": "second", "seq_hashes": [1]}`,
 		"/predict full":             `{"model": "full", "instance_id": "p", "seq_hashes": [1, 2, 3]}`,
 
@@ -233,7 +231,6 @@ func wrongBodies() map[string]string {
 		"/register exists":           `{"modelname": "llama", "instance_id": "i", ` + endpoint + `}`,
 		"/register other_block_size": register(endpoint + `, "block_size": 32`),
 		"/register other_engine":     register(endpoint + `, "type": "SGLang"`),
-		"/register no_block_size":    `{"modelname": "blank", "instance_id": "new", ` + endpoint + `}`,
 		"/register too_many":         `{"modelname": "another", "block_size": 16, "instance_id": "new", ` + endpoint + `}`,
 
 		"/unregister bad_field":  `{"modelname": "llama"}`,

@@ -286,7 +286,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("backend: {mooncake: {masters: [a:1, b:2:3]}}\n")
 	f.Add("backend: {redis: {url: redis://h:1/0, ttl: 1s}}\n")
 	f.Add("a: &x [*x]\n--- |\n  b\n")
-	f.Add("pools: {qwen2.5: {model_name: \"a: b\", prefill_tp_sizes: [2]}}\nrouter: {models: [m], listen: 127.0.0.1:1}\n")
+	f.Add("pools: {qwen2.5: {model_name: \"a: b\", prefill_tp_sizes: [2]}}\nrouter: {models: [{name: m, block_size: 1}], listen: 127.0.0.1:1}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
 		c.origins = origins{}

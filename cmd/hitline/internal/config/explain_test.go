@@ -80,7 +80,7 @@ limits:
 		"router.models[1].name":       "c.yaml:14:22",
 		// A value that is set to its default is set.
 		"router.models[1].hash.bigrams": "c.yaml:14:41",
-		"router.models[1].hash.type":  "default",
+		"router.models[1].hash.type":    "default",
 		"router.sources[0].tenant_id":   "default",
 		"router.sources[0].name":        "derived",
 		"router.register[1]":            "HITLINE_ROUTER_REGISTER",

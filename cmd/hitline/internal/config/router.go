@@ -37,7 +37,7 @@ type Router struct {
 type RouterModel struct {
 	Name      string              `yaml:"name"`
 	Tenant    string              `yaml:"tenant_id"`
-	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
+	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool
 	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
 	Hash      *router.Hashing     `yaml:"hash,omitempty"`
 	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
@@ -206,12 +206,8 @@ func (c *Config) checkRouterSource(s *router.Source, path string) error {
 	if err := s.Validate(); err != nil {
 		return c.Blame(path, err)
 	}
-	i := slices.IndexFunc(models, func(m RouterModel) bool { return m.Name == s.Model && m.Tenant == s.Tenant })
-	switch {
-	case i < 0:
+	if !slices.ContainsFunc(models, func(m RouterModel) bool { return m.Name == s.Model && m.Tenant == s.Tenant }) {
 		return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under router.models", s.Model, s.Tenant)
-	case models[i].BlockSize == 0 && s.BlockSize == 0:
-		return c.wrong(fmt.Sprintf("router.models[%d].block_size", i), "is missing: neither %s nor a pool tells it", path)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ router:
       release: 0.29.0
       hash: {algorithm: xxhash, seed: 0}
       groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
-    - {name: sg, pool: "-", hash: {type: sglang}}
+    - {name: sg, block_size: 1, pool: "-", hash: {type: sglang}}
   sources:
     - {model: llama, instance_id: engine-0, endpoint: "tcp://127.0.0.1:5557", replay_endpoint: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
     - {name: x, model: llama, tenant_id: acme, instance_id: engine-0, dp_rank: 1, endpoint: "tcp://*:5559", bind: true, timeout: 3s}
@@ -47,7 +47,7 @@ router:
 			Hash:   &router.Hashing{Type: "vllm", Release: "0.29.0", Algorithm: "xxhash", Seed: new("0")},
 			Groups: []coordinator.Group{{BlockSize: 24}, {Kind: coordinator.SlidingWindow, BlockSize: 24, SlidingWindow: 48}},
 		},
-		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &router.Hashing{Type: "sglang"}},
+		{Name: "sg", Tenant: "default", BlockSize: 1, Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &router.Hashing{Type: "sglang"}},
 	}
 	want.Sources = []router.Source{
 		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Engine: "engine-0", Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
@@ -95,17 +95,16 @@ func TestRouterErrors(t *testing.T) {
 
 		{`router: {max_models: 1, models: [a, b]}`, `c.yaml:1:25: router.models: 2 models; at most 1 are possible, see max_models`},
 		{`router: {models: [{}]}`, `c.yaml:1:19: router.models[0]: has no name`},
-		{`router: {models: [a, a]}`, `c.yaml:1:22: router.models[1]: "a" of tenant "default" is a model before it`},
+		{`router: {models: [{name: a, block_size: 1}, {name: a, block_size: 1}]}`, `c.yaml:1:52: router.models[1].name: "a" of tenant "default" is a model before it`},
 		{`router: {models: [{name: a, pool: b}]}`, `c.yaml:1:35: router.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
 		{"pool: {}\nrouter: {models: [{name: a, block_size: 64}]}", `c.yaml:2:41: router.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or no pool`},
 		{`router: {models: [{name: a, block_size: -1}]}`, `c.yaml:1:41: router.models[0].block_size: a block of -1 tokens, must be 1 to 2147483647`},
 		{`router: {models: [{name: a, max_bytes: 1KiB}]}`, `c.yaml:1:40: router.models[0].max_bytes: 1KiB is too small, must be at least 16MiB`},
 		{`router: {models: [{name: a, predict_ttl: 1ms}]}`, `c.yaml:1:42: router.models[0].predict_ttl: 1ms is too small, must be at least 100ms`},
-		{`router: {models: [{name: a, hash: {type: trt}}]}`, `c.yaml:1:42: router.models[0].hash.type: "trt" is no type of engine; known are vllm and sglang`},
-		{`router: {models: [{name: a, hash: {type: sglang, seed: 0}}]}`, `c.yaml:1:29: router.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
-		{`router: {models: [{name: a, hash: {bigrams: true}}]}`, `c.yaml:1:29: router.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
-		{`router: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:29: router.models[0].hash: has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here`},
-		{`router: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:19: router.models[0]: has no block_size; groups need it`},
+		{`router: {models: [{name: a, block_size: 16, hash: {type: trt}}]}`, `c.yaml:1:58: router.models[0].hash.type: "trt" is no type of engine; known are vllm and sglang`},
+		{`router: {models: [{name: a, block_size: 16, hash: {type: sglang, seed: 0}}]}`, `c.yaml:1:45: router.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
+		{`router: {models: [{name: a, block_size: 16, hash: {bigrams: true}}]}`, `c.yaml:1:45: router.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
+		{`router: {models: [{name: a, block_size: 16, hash: {release: 0.24.0}}]}`, `c.yaml:1:45: router.models[0].hash: has no seed, and these engines draw it at random; set PYTHONHASHSEED in them, and give it here`},
 
 		{`router: {models: [{name: a, block_size: 1}], sources: [{endpoint: "tcp://a:1"}]}`, `c.yaml:1:56: router.sources[0]: has no instance_id`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i}]}`, `c.yaml:1:56: router.sources[0]: has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557`},
@@ -116,7 +115,6 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", name: "\x07"}]}`, `c.yaml:1:102: router.sources[0].name: "\a" is no name; give 1 to 256 bytes of printable characters`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", dp_rank: -1}]}`, `c.yaml:1:105: router.sources[0].dp_rank: -1 is no rank; give 0 to 65535`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:105: router.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
-		{`router: {models: [{name: a}], sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:19: router.models[0].block_size: is missing: neither router.sources[0] nor a pool tells it`},
 		{`router: {sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:20: router.sources[0]: has no model`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{model: b, instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:64: router.sources[0].model: there is no model "b" of tenant "default"; configure it under router.models`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}, {instance_id: j, endpoint: "tcp://a:1"}]}`, `c.yaml:1:97: router.sources[1].name: "tcp://a:1" is the name of a source before it`},
@@ -128,15 +126,15 @@ func TestRouterErrors(t *testing.T) {
 
 // What the listener allows can change while the server runs, the rest of the section cannot.
 func TestRouterMerge(t *testing.T) {
-	before := load(t, "router: {listen: 127.0.0.1:8557, models: [a]}\n")
-	next := load(t, "router: {listen: {address: 127.0.0.1:8557, allow: []}, models: [a, b], max_bytes: 2GiB}\n")
+	before := load(t, "router: {listen: 127.0.0.1:8557, models: [{name: a, block_size: 1}]}\n")
+	next := load(t, "router: {listen: {address: 127.0.0.1:8557, allow: []}, models: [{name: b, block_size: 1}], max_bytes: 2GiB}\n")
 	merged, changed, left := before.Merge(next)
 	assert.Equal(t, []string{"router.listen"}, changed)
 	assert.Equal(t, []string{"router.models", "router.max_bytes"}, left)
 	assert.Equal(t, Allow{}, merged.Router.Listen.Allow)
 	assert.Nil(t, before.Router.Listen.Allow)
 
-	_, changed, left = before.Merge(load(t, "router: {listen: 127.0.0.1:8558, models: [a]}\n"))
+	_, changed, left = before.Merge(load(t, "router: {listen: 127.0.0.1:8558, models: [{name: a, block_size: 1}]}\n"))
 	assert.Empty(t, changed)
 	assert.Equal(t, []string{"router.listen"}, left)
 }
