@@ -1,6 +1,6 @@
 // Package fleet records which engine holds which KV cache blocks, and finds who holds the longest
-// prefix of a prompt: for a router that chooses an engine. An [events.Follower] fills one [Holder]
-// for each engine, or data-parallel rank of it; a router without events calls [Holder.Predict]. No
+// prefix of a prompt: for a router that chooses an engine. An [events.Follower] tells one [Holder] of
+// each engine, or data-parallel rank of it; a router without events calls [Holder.Predict]. No
 // promise: it is internal to this module, and its API may change in any release.
 //
 // # Glossary
@@ -8,7 +8,7 @@
 //   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
 //   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
 //     ownership. An entry is one block of one holder in one group and tier, or predicted.
-//   - set: who holds a block where. Equal sets are one, which has a number.
+//   - set: who holds a block where. Sets have numbers.
 //   - record: a key and the number of its set. position: where a record is in the log.
 //   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
 //   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
@@ -25,18 +25,15 @@
 //
 //	fleet.go, holder.go, result.go    the API
 //	log.go, table.go, sets.go         records, keys, sets
-//	numbers.go, media.go, epochs.go     holders as bits; groups and tiers as numbers; predictions
+//	numbers.go, media.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
-//	work.go                           sweeping and compaction
+//	collect.go                        sweeping and compaction
 //	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
-//	snapshot.go, load.go, content.go  the state as a stream of bytes
+//	snapshot.go, load.go              the state as a stream of bytes
 //
 // Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
 // and asks the table only where they part. While the set stays the same nothing else is done. Where it changes, the
 // prefixes of the holders that it lacks end.
-//
-// A set is a list of pairs of a group and tier and the bits of 64 holders. Holders with equal prefixes are in few sets, whatever their number:
-// the memory of a block is that of its record and of its slot in the table.
 //
 // # What counts
 //
@@ -45,8 +42,8 @@
 //
 // With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
 // vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned: their number,
-// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count. What
-// one engine has told holds for all until no holder is left, so describe the groups if engines cannot be trusted.
+// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count.
+// Learned groups apply to all engines until the last holder is closed. Configure groups if engines are not trusted.
 // Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are
 // described: a prefix is then too short, never too long. A query is about whole blocks, and all of them may be held:
 // nothing is subtracted for the token that an engine computes at least.
@@ -55,17 +52,10 @@
 // the ends of whole blocks, which no part has. If the rules let hits end inside of a block, it finds those that end with
 // a whole hash, as the engine does.
 //
-// Media are answered by name; tiers of one medium count together. Tokens of a [Prefix] are over all media and
-// predictions together.
-//
-// A block that is predicted in an epoch counts in it and in the three that follow: at least 3/4 of PredictTTL, at most
-// PredictTTL. Predicting it again in a later epoch replaces the older prediction.
-//
 // # Invariants
 //
 //   - A key is in the table exactly if a record of it is live. There is one such record.
-//   - The references of a set number are its live records. Its aliases are the numbers that were swept to an equal set.
-//     A number without both is free.
+//   - The references of a set number are its live records. A number without them is free.
 //   - Sets are immutable. A set that is made after a holder number was retired does not have it. So the number is
 //     free once each set that there was when it was retired has been visited.
 //   - A holder number with a bit in some set is marked as used.
@@ -74,28 +64,21 @@
 // # Memory
 //
 // A block takes 12 bytes in the log and 10 to 20 in the table: 25 in all at 10 million blocks. A set takes 128 bytes and
-// 18 a pair. Config.MaxBytes bounds all of it, as [Stats] counts it. A change that needs more first collects what can be
-// freed, then drops the oldest predictions, those of the current epoch only for events, and then fails with ErrFull. A
-// removal may need a new set, so it can fail, too; an events.Follower then clears the holder.
+// 18 for each pair of a group and tier and 64 holders. Config.MaxBytes bounds all of it, as [Stats] counts it. A change
+// that needs more first collects what can be freed, then drops the oldest predictions, those of the current epoch only
+// for events, and then fails with ErrFull. A removal may need a new set, so it can fail, too; an events.Follower then
+// clears the holder.
 //
 // Clear and Close cost the same whatever the holder has: they retire its number. What it leaves is freed by steps of
-// bounded length, one with each later step of a change: sets are swept, unheld records are removed, and the records of
-// sparse segments move to the end of the log, in their order. Once more than a quarter of the records is dead each
-// change moves more than it makes.
-//
-// A fleet without holders has no memory but a minimum.
+// bounded length, one with each later step of a change. Once more than a quarter of the records is dead each change
+// moves more than it makes. A fleet without holders has no memory but a minimum.
 //
 // # Concurrency
 //
-// One RWMutex guards all. A change holds it for at most 256 blocks, work for about as long, and a lookup for 4,096
-// hashes. Nothing that is copied under the lock grows with the blocks but the directory of the table, of 16 bytes for
-// some 600 blocks. There are no goroutines.
+// One RWMutex guards all. A change holds it for at most 256 blocks and a step that frees memory, a lookup for 4,096
+// hashes or the prefix of one holder by the rules of several groups. Nothing that is copied under the lock grows with
+// the blocks but the directory of the table, of 16 bytes for some 600 blocks. There are no goroutines.
 //
-// A query keeps no position between its pieces. A holder number that was retired after Begin does not count in its answer, even
-// if another holder has it by then.
-//
-// # Ownership
-//
-// Hashes and events are borrowed until a method returns. A [Result] and a [Query] belong to one goroutine at a time and
-// are reused; Holders and Media of a Result are valid until it is used again.
+// A query keeps no position between its pieces. A holder number that was retired after Begin does not count in its
+// answer, even if another holder has it by then.
 package fleet

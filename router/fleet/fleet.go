@@ -111,7 +111,7 @@ type Stats struct {
 	Holders  int   `json:"-"`
 	Blocks   int64 `json:"blocks"`  // different block hashes: a hash in several groups is one
 	Entries  int64 `json:"entries"` // blocks of each holder, group and tier, and predicted ones
-	Sets     int   `json:"sets"`    // different sets of holders
+	Sets     int   `json:"sets"`    // sets of holders
 	Bytes    int64 `json:"bytes"`   // of memory
 	MaxBytes int64 `json:"max_bytes"`
 }

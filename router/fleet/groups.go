@@ -85,20 +85,18 @@ func (t *groupTable) learn(b *events.Blocks) error {
 	if t.cfg.Groups != nil {
 		return t.checkDescribed(b, &t.cfg.Groups[g])
 	}
-	if g < len(t.specs) && t.specs[g].equals(b) {
-		return nil // the usual case
-	}
 	var spec groupSpec
 	if g < len(t.specs) {
 		spec = t.specs[g]
 	}
+	known := spec
 	if err := spec.merge(b, int64(t.cfg.BlockSize)); err != nil {
 		return fmt.Errorf("%w: group %d %w", ErrGroup, g, err)
 	}
-	specs := slices.Clone(t.specs)
-	for len(specs) <= g {
-		specs = append(specs, groupSpec{})
+	if spec == known {
+		return nil // the usual case
 	}
+	specs := append(slices.Clone(t.specs), make([]groupSpec, max(0, g+1-len(t.specs)))...)
 	specs[g] = spec
 	return t.setSpecs(specs)
 }
@@ -124,12 +122,6 @@ func (t *groupTable) setSpecs(specs []groupSpec) error {
 // tellsSize reports whether the block size of an event is that of its group: other media join blocks.
 func tellsSize(b *events.Blocks) bool {
 	return b.BlockSize > 0 && (b.Tier.Medium == "GPU" || b.Tier.Medium == "")
-}
-
-// equals reports whether blocks tell nothing new.
-func (s *groupSpec) equals(b *events.Blocks) bool {
-	return s.seen && s.kind == b.SpecKind && s.window == max(0, b.SlidingWindow) &&
-		(!tellsSize(b) || b.BlockSize == s.blockSize && !s.single)
 }
 
 // merge adds what blocks tell of their group.

@@ -17,7 +17,7 @@ type run struct {
 type hybridScan struct {
 	checked  *holderSet // the last set at a block of the full group
 	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
-	first    []uint64   // holders by word that have some hash of the first block of the full group; in fine-grained mode
+	first    []uint64   // holders by word that have some hash of the first block of the full group: a prefix may end in it
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [(maxMedia + 64) / 64]uint64 // bits of the media that the holder has, by number
@@ -45,7 +45,7 @@ func (q *Query) recordRuns(blob []byte) {
 		} else {
 			q.runs = append(q.runs, run{set, q.n + 1})
 		}
-		if q.isPartOfFirst(stride) {
+		if int(q.n) < stride {
 			q.addFull(q.hybrid.first, set)
 		}
 		if stride > 0 && q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
@@ -80,11 +80,6 @@ func (q *Query) checkFull(set *holderSet) {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		q.hybrid.wantedTo = (q.rules.coordinator.LookEnd(int64(n)*blockSize) + blockSize - 1) / blockSize
 	}
-}
-
-// isPartOfFirst reports whether the next hash is one of the first block of the full group and a prefix may end with it.
-func (q *Query) isPartOfFirst(stride int) bool {
-	return int(q.n) < stride && q.rules.coordinator.FineGrained()
 }
 
 // addFull adds to words the holders that a set has in the first group of full attention.

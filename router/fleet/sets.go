@@ -18,17 +18,15 @@ const predictedIn = 1 << 31
 // holderSet is who holds a block where. It is immutable once it is in a setTable, so a query may go on using it
 // without the lock.
 type holderSet struct {
-	num   uint32 // canonical number
+	num   uint32
 	hash  uint64
 	pairs []pair // by groupTier and word; no bits are 0
 }
 
-// setEntry is a set number. Several numbers may have one set after a sweep: one of them is its canonical
-// number, and the others are aliases.
+// setEntry is a set number.
 type setEntry struct {
-	set     *holderSet // nil: the number is free
-	refs    uint32     // records with this number; the next free number, 0 for none, if it is free
-	aliases uint32     // numbers whose set has this one as canonical number
+	set  *holderSet // of this number, or the empty one; nil: the number is free
+	refs uint32     // records with this number; the next free number, 0 for none, if it is free
 }
 
 const (
@@ -42,11 +40,11 @@ const (
 	maxSets     = 1<<32 - 2
 )
 
-// setTable has the interned sets by number. Number 0 is the empty set.
+// setTable has the sets by number. Equal sets are one, but those that a sweep made equal. Number 0 is the empty set.
 type setTable struct {
 	chunks []*[setChunkLen]setEntry
 	free   uint32            // 0: none
-	intern map[uint64]uint32 // canonical number by hash
+	intern map[uint64]uint32 // number by hash
 	most   int               // entries that intern has had at a time
 	next   uint32            // number that was never used
 	count  int               // of different sets, without the empty one
@@ -97,7 +95,7 @@ func (t *setTable) hash(pairs []pair) uint64 {
 	return h | 1
 }
 
-// find returns the canonical set of a content, nil if there is none. pairs is only borrowed.
+// find returns the set of a content, nil if there is none. pairs is only borrowed.
 func (t *setTable) find(pairs []pair, hash uint64) *holderSet {
 	if len(pairs) == 0 {
 		return t.empty
@@ -112,14 +110,14 @@ func (t *setTable) find(pairs []pair, hash uint64) *holderSet {
 	return nil
 }
 
-// add adds a set that find does not find, without references. If another one has its hash, it is not interned.
+// add adds a set that find does not find, without references.
 func (t *setTable) add(pairs []pair, hash uint64) *holderSet {
 	num := t.newNum()
 	*t.entry(num) = setEntry{}
 	return t.put(num, pairs, hash)
 }
 
-// put makes num the canonical number of a new set.
+// put makes a new set that of a number. If another one has its hash, it is not interned.
 func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
 	set := &holderSet{num: num, hash: hash, pairs: slices.Clone(pairs)}
 	t.entry(num).set = set
@@ -132,8 +130,11 @@ func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
 	return set
 }
 
-// drop removes the set of its canonical number.
+// drop removes a set, unless it is the empty one.
 func (t *setTable) drop(set *holderSet) {
+	if set == t.empty {
+		return
+	}
 	if t.intern[set.hash] == set.num {
 		delete(t.intern, set.hash)
 		if len(t.intern) == 0 && t.most > setChunkLen {
@@ -146,46 +147,28 @@ func (t *setTable) drop(set *holderSet) {
 
 // unref removes a record's reference, and frees the number if it was the last.
 func (t *setTable) unref(num uint32) {
-	e := t.entry(num)
-	e.refs--
+	t.entry(num).refs--
 	t.freeUnused(num)
 }
 
 // freeUnused frees a number without references.
 func (t *setTable) freeUnused(num uint32) {
-	for num != 0 {
-		e := t.entry(num)
-		if e.refs > 0 || e.aliases > 0 || e.set == nil {
-			return
-		}
-		set := e.set
-		*e = setEntry{refs: t.free}
-		t.free = num
-		if set.num == num {
-			t.drop(set)
-			return
-		}
-		num = set.num
-		t.entry(num).aliases--
+	e := t.entry(num)
+	if num == 0 || e.refs > 0 || e.set == nil {
+		return
 	}
+	t.drop(e.set)
+	*e = setEntry{refs: t.free}
+	t.free = num
 }
 
-// retarget gives a number another content, of which it may become an alias.
+// retarget gives a number with a set another content.
 func (t *setTable) retarget(num uint32, pairs []pair) {
 	e := t.entry(num)
-	old := e.set
-	if old.num == num {
-		t.drop(old)
-	}
-	hash := t.hash(pairs)
-	if set := t.find(pairs, hash); set != nil && set.num != num {
-		e.set = set
-		t.entry(set.num).aliases++
+	t.drop(e.set)
+	if len(pairs) == 0 {
+		e.set = t.empty
 	} else {
-		t.put(num, pairs, hash)
-	}
-	if old.num != num {
-		t.entry(old.num).aliases--
-		t.freeUnused(old.num)
+		t.put(num, pairs, t.hash(pairs))
 	}
 }

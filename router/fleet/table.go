@@ -200,23 +200,23 @@ func (t *table) move(key uint64, from, to uint32) {
 func (t *table) remove(key uint64, pos uint32) {
 	sum := t.sum(key)
 	b := t.bucket(sum)
-	hole := b.slot(sum, pos)
-	if hole < 0 {
+	gap := b.slot(sum, pos)
+	if gap < 0 {
 		return
 	}
 	b.n--
-	for i := hole; ; {
+	for i := gap; ; {
 		i = (i + 1) % bucketLen
 		slot := b.slots[i]
 		if slot == 0 {
 			break
 		}
 		fromHome := (i - int(slot>>32)) & (bucketLen - 1)
-		fromHole := (i - hole) & (bucketLen - 1)
-		if fromHome >= fromHole {
-			b.slots[hole] = slot
-			hole = i
+		fromGap := (i - gap) & (bucketLen - 1)
+		if fromHome >= fromGap {
+			b.slots[gap] = slot
+			gap = i
 		}
 	}
-	b.slots[hole] = 0
+	b.slots[gap] = 0
 }
