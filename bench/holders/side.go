@@ -59,12 +59,9 @@ type ours struct {
 	result  fleet.Result
 }
 
-// noBound is a memory bound that the comparison does not reach.
-const noBound = 1 << 40
-
 func newOurs(o Options) (*ours, error) {
 	before := measure.SettledMemory()
-	f, err := fleet.New(fleet.Config{BlockSize: o.BlockSize, MaxBytes: noBound, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
+	f, err := fleet.New(fleet.Config{BlockSize: o.BlockSize, MaxBytes: fleet.MaxBytes, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
 	if err != nil {
 		return nil, err
 	}

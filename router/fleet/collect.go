@@ -32,7 +32,6 @@ type collection struct {
 	segment    uint32 // that is compacted
 	moved      uint32 // index in it of the next record
 	search     uint32 // segment where the search for the next one begins
-	foundNone  int64  // no segment to compact was found with so many dead records
 }
 
 // collectStep does a step of what frees memory. Unless it is forced, it waits until there is enough to be worth it. It
@@ -48,7 +47,7 @@ func (c *core) collectStep(force bool) bool {
 	case c.needsRemoval(force):
 		c.removeUnheld()
 	case c.needsCompaction(force):
-		c.compact()
+		c.compact(force)
 	default:
 		return false
 	}
@@ -97,16 +96,17 @@ func (c *core) needsRemoval(force bool) bool {
 	return c.unheld > 0 && (force || c.unheld > segmentLen+c.log.records/16)
 }
 
-// needsCompaction reports whether a quarter of the records is dead.
+// needsCompaction reports whether a quarter of the records is dead, or a ninth if it is forced. Those of the tail cannot
+// be moved.
 func (c *core) needsCompaction(force bool) bool {
-	if c.collection.compacting {
-		return true
+	dead := c.log.dead
+	if tail := c.log.tail; tail != nil {
+		dead -= int64(tail.used - tail.live)
 	}
-	limit := 2*segmentLen + c.log.records/3
 	if force {
-		limit = segmentLen + c.log.records/8
+		return c.collection.compacting || dead > segmentLen+c.log.records/8
 	}
-	return c.log.dead > max(limit, c.collection.foundNone)
+	return c.collection.compacting || dead > 2*segmentLen+c.log.records/3
 }
 
 func (c *core) beginSweep() {
@@ -181,9 +181,9 @@ func (c *core) removeUnheld() {
 }
 
 // compact moves some records of a sparse segment to the end of the log.
-func (c *core) compact() {
+func (c *core) compact(force bool) {
 	s := &c.collection
-	if !s.compacting && !c.findSparse() {
+	if !s.compacting && !c.findSparse(force) {
 		return
 	}
 	seg := c.log.segments[s.segment]
@@ -194,7 +194,7 @@ func (c *core) compact() {
 		if seg.sets[s.moved] == deadRecord {
 			continue
 		}
-		if moves == maxMovesPerStep || !c.log.canAppend() {
+		if moves == maxMovesPerStep {
 			return
 		}
 		from := s.segment<<segmentBits | s.moved
@@ -206,21 +206,19 @@ func (c *core) compact() {
 	s.compacting = false
 }
 
-// findSparse finds a segment with at least as many dead records as the average.
-func (c *core) findSparse() bool {
-	s := &c.collection
-	total := c.log.records + c.log.dead
-	for range min(maxScanPerStep, len(c.log.segments)) {
-		if s.search++; int(s.search) >= len(c.log.segments) {
-			s.search = 0
-		}
-		seg := c.log.segments[s.search]
-		if seg == nil || seg == c.log.tail || seg.used == seg.live || int64(seg.live)*total > int64(seg.used)*c.log.records {
-			continue
-		}
-		s.segment, s.moved, s.compacting, s.foundNone = s.search, 0, true, 0
-		return true
+// findSparse finds a segment of whose records as large a part is dead as needsCompaction asks of all: there is one.
+func (c *core) findSparse(force bool) bool {
+	s, part := &c.collection, int32(4)
+	if force {
+		part = 9
 	}
-	s.foundNone = c.log.dead + segmentLen
+	for range min(maxScanPerStep, len(c.log.segments)) {
+		s.search = (s.search + 1) % uint32(len(c.log.segments))
+		seg := c.log.segments[s.search]
+		if seg != nil && seg != c.log.tail && (seg.used-seg.live)*part >= seg.used {
+			s.segment, s.moved, s.compacting = s.search, 0, true
+			return true
+		}
+	}
 	return false
 }

@@ -23,7 +23,7 @@ type Config struct {
 	// FirstBytes says that the short form of a hash is its first 8 bytes, as SGLang's. Otherwise it
 	// is the last 8, as vLLM's.
 	FirstBytes bool
-	// MaxBytes bounds the memory for blocks and sets of holders; 0: DefaultMaxBytes.
+	// MaxBytes bounds the memory for blocks and sets of holders, at most MaxBytes; 0: DefaultMaxBytes.
 	MaxBytes int64
 	// MaxHolders bounds the holders; 0: DefaultMaxHolders.
 	MaxHolders int
@@ -45,6 +45,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"block_size"}, "a block of %d tokens, must be 1 to %d", c.BlockSize, math.MaxInt32))
 	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
 		return fmt.Errorf("fleet: %w: a bound is negative", fielderror.ErrConfig)
+	case c.MaxBytes > MaxBytes:
+		return fmt.Errorf("fleet: %w: %w", fielderror.ErrConfig, fielderror.New([]string{"max_bytes"}, "%d bytes, at most %d are possible", c.MaxBytes, int64(MaxBytes)))
 	case c.MaxHolders > MaxHolders:
 		return fmt.Errorf("fleet: %w: %d holders, at most %d are possible", fielderror.ErrConfig, c.MaxHolders, MaxHolders)
 	case len(c.Groups) > maxGroups:
@@ -73,7 +75,9 @@ func (c *Config) check() error {
 
 const (
 	// DefaultMaxBytes is 1 GiB: some 20 million blocks.
-	DefaultMaxBytes   = 1 << 30
+	DefaultMaxBytes = 1 << 30
+	// MaxBytes bounds Config.MaxBytes, so that positions and set numbers of 32 bits suffice.
+	MaxBytes          = 32 << 30
 	DefaultMaxHolders = 4096
 	// MaxHolders bounds Config.MaxHolders.
 	MaxHolders = 1 << 20

@@ -96,7 +96,7 @@ func (c *core) removeRecord(pos uint32) {
 // add appends a record of a key that is not there.
 func (c *core) add(key uint64, ch *change) (uint32, outcome, error) {
 	growth := c.log.growth() + c.table.growth(key)
-	if growth > 0 && !c.fits(growth) || !c.log.canAppend() || !c.table.canInsert(key) {
+	if growth > 0 && !c.fits(growth) {
 		return 0, outcome{}, errNoMemory
 	}
 	out, err := c.apply(c.sets.empty, ch)

@@ -183,7 +183,7 @@ func (l *loader) addRecord(key uint64, set *holderSet) {
 		l.in.Fail("block %016x is there twice", key)
 		return
 	}
-	if growth := c.log.growth() + c.table.growth(key); growth > 0 && !c.fits(growth) || !c.log.canAppend() || !c.table.canInsert(key) {
+	if growth := c.log.growth() + c.table.growth(key); growth > 0 && !c.fits(growth) {
 		l.failFull()
 		return
 	}

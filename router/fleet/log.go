@@ -7,8 +7,6 @@ const (
 	// segmentLen is the number of records in a segment: 48 KiB, which is quickly zeroed under the lock. It is one less
 	// than an index can number, so that the rest of a segment fits into a whole number of pages, too.
 	segmentLen = 1<<segmentBits - 1
-	// maxSegments is what a position can number.
-	maxSegments = 1 << (32 - segmentBits)
 )
 
 // segment has records in the order in which they were appended. Positions in it from used on are free.
@@ -50,11 +48,6 @@ func (l *recordLog) growth() int64 {
 		return 0
 	}
 	return segmentBytes
-}
-
-// canAppend reports whether a position is left for another record.
-func (l *recordLog) canAppend() bool {
-	return l.growth() == 0 || len(l.free) > 0 || len(l.segments) < maxSegments
 }
 
 // append adds a record and returns its position.

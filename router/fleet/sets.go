@@ -37,7 +37,6 @@ const (
 	// internBytes is that of an entry of the intern map when the map has just grown. It never shrinks.
 	internBytes = 40
 	pairBytes   = 18 // with the rounding of allocations
-	maxSets     = 1<<32 - 2
 )
 
 // setTable has the sets by number. Equal sets are one, but those that a sweep made equal. Number 0 is the empty set.

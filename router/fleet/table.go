@@ -11,8 +11,6 @@ const (
 	bucketLen  = 1 << bucketBits
 	// maxBucket is how many slots of a bucket are used: linear probing slows down steeply above this load.
 	maxBucket = bucketLen / 16 * 13
-	// maxDepth leaves bucketBits of a sum for the home slot.
-	maxDepth = 32 - bucketBits
 )
 
 // bucket is a part of a table: an open-addressing hash table with linear probing. A slot is
@@ -114,18 +112,11 @@ func (t *table) growth(key uint64) int64 {
 	return bucketBytes
 }
 
-// canInsert reports whether key fits in, after any growth. Sums spread evenly, so this fails only if there
-// are about as many keys as positions.
-func (t *table) canInsert(key uint64) bool {
-	b := t.bucket(t.sum(key))
-	return b.n < maxBucket || b.depth < maxDepth
-}
-
-// insert adds a key that is not there, at a position. canInsert comes before.
+// insert adds a key that is not there, at a position.
 func (t *table) insert(key uint64, pos uint32) {
 	sum := t.sum(key)
 	b := t.bucket(sum)
-	for b.n >= maxBucket && b.depth < maxDepth {
+	for b.n >= maxBucket {
 		t.split(b, sum)
 		b = t.bucket(sum)
 	}
