@@ -123,7 +123,7 @@ func (c *Config) checkRouterLimits() error {
 	return c.checkBounds(
 		within("router.max_models", f.MaxModels, 1, maxRouterModels),
 		within("router.max_holders", f.MaxHolders, 1, fleet.MaxHolders),
-		within("router.max_bytes", f.MaxBytes, minRouterBytes, maxInt),
+		within("router.max_bytes", f.MaxBytes, minRouterBytes, fleet.MaxBytes),
 		within("router.max_blocks", f.MaxBlocks, 1, maxBlocks),
 		within("router.max_payload", f.MaxPayload, minPayload, maxPayload),
 		within("router.predict_ttl", f.PredictTTL, minPredictTTL, maxPredictTTL),

@@ -8,6 +8,7 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/fleet"
 )
 
 // checkRouterModels checks the models and fills in their defaults.
@@ -42,7 +43,7 @@ func (c *Config) setRouterModel(m *RouterModel, path string) error {
 		}
 	}
 	return c.checkBounds(
-		within(path+".max_bytes", m.MaxBytes, minRouterBytes, maxInt),
+		within(path+".max_bytes", m.MaxBytes, minRouterBytes, fleet.MaxBytes),
 		within(path+".max_blocks", m.MaxBlocks, 1, maxBlocks),
 		within(path+".predict_ttl", m.PredictTTL, minPredictTTL, maxPredictTTL),
 	)
