@@ -3,7 +3,6 @@ package router
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -46,13 +45,10 @@ func newAllowList(entries []string) (allowList, error) {
 }
 
 func parseAllowed(entry string) (a allowed, err error) {
-	if strings.HasPrefix(entry, "ipc://") {
+	rest, isTCP := strings.CutPrefix(entry, "tcp://")
+	if !isTCP {
 		_, _, err := events.SplitEndpoint(entry)
 		return allowed{endpoint: entry}, err
-	}
-	rest, ok := strings.CutPrefix(entry, "tcp://")
-	if !ok {
-		return a, errors.New("neither tcp:// nor ipc://")
 	}
 	host, ports, err := net.SplitHostPort(rest)
 	if err != nil {
@@ -61,29 +57,26 @@ func parseAllowed(entry string) (a allowed, err error) {
 	if a.first, a.last, err = parsePorts(ports); err != nil {
 		return a, err
 	}
-	if strings.Contains(host, "/") {
+	ip, notIP := netip.ParseAddr(host)
+	switch {
+	case notIP == nil && ip.Zone() != "":
+		return a, errors.New("an address with a zone")
+	case notIP == nil:
+		a.network, err = ip.Unmap().Prefix(ip.Unmap().BitLen())
+	case strings.Contains(host, "/"):
 		a.network, err = netip.ParsePrefix(host)
-		return a, err
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.Zone() != "" {
-			return a, errors.New("an address with a zone")
-		}
-		ip = ip.Unmap()
-		a.network = netip.PrefixFrom(ip, ip.BitLen())
-		return a, nil
-	}
-	if host == "" || host == "*" {
+	case host == "" || host == "*":
 		return a, errors.New("no host; every address is 0.0.0.0/0 and [::/0]")
+	default:
+		a.host = host
 	}
-	a.host = host
-	return a, nil
+	return a, err
 }
 
 // parsePorts parses a port, a range of them, or *.
 func parsePorts(s string) (first, last uint16, err error) {
 	if s == "*" {
-		return 1, math.MaxUint16, nil
+		s = "1-65535"
 	}
 	low, high, isRange := strings.Cut(s, "-")
 	if !isRange {

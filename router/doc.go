@@ -1,30 +1,26 @@
 // Package router says which engines hold the longest prefix of a prompt, and how much of it the shared store
-// can load. A [Service] has models, each with a [fleet.Fleet]; the KV events of its engines fill it. Programs are
+// can load. A [Service] has models, each with a [fleet.Fleet]; the KV events of its engines tell what they hold. Programs are
 // promised all that it exports.
 //
 // # Glossary
 //
 //   - model: engines whose block hashes can be compared, with a tenant and a name.
-//   - source: one publisher of KV events. It fills one holder of one model.
-//   - holder: an instance, or one data-parallel rank of it. See package fleet.
+//   - source: one publisher of KV events, and the holder whose blocks they tell.
+//   - holder: a data-parallel rank of an engine, see package fleet. It may have no source: then it is predicted, or of a dump.
 //   - configured: a model or source of the configuration. Others come with a registration, and go with it.
 //   - predicted: blocks that a router says an engine will have soon.
-//   - dump: what the holders hold and where their sources are, at one moment.
-//   - peer: another service, whose dump this one starts from.
+//   - dump: what the holders hold and where their sources are, at one moment; a peer is a service that this one gets it from.
 //   - loadable: what the store that the model's engines share can load now. Only that is asked of the store,
 //     and only if wanted, as asking grants leases.
 //
-// # Layout
+// # From an event to an answer
 //
-//	service.go  Service, its configuration and errors
-//	models.go   models: by name, made by a source, dropped with their last source
-//	sources.go  sources: Add, Register, Unregister and their state
-//	query.go    Query: by hashes or by tokens, with what is loadable
-//	hashing.go  block hashes of tokens, in pieces
-//	predict.go  Predict, and holders that no source fills
-//	dump.go     WriteDump: what the holders hold and where their sources are, at one moment; dump_load.go LoadDump
-//	replica.go  Start from the dump of a peer, and Ready; peers.go the dump of a peer over HTTP
-//	httpapi/   the same over HTTP
+//	source.go, allow.go   the form of a source, and which may be registered
+//	sources.go            the registry: an events.Follower for each source, which fills a fleet.Holder
+//	models.go             models, each with the fleet.Fleet of its holders
+//	query.go, hashing.go  Query: by hashes or by tokens, with what is loadable
+//	predict.go            Predict, and holders without a source
+//	dump.go, dump_load.go, replica.go, peers.go   dumps, and starting from that of a peer
 //
 // # What is promised
 //

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -51,10 +52,9 @@ const MaxName = 256
 // IsName reports whether text can be such a name: 1 to MaxName bytes of UTF-8, of which people see each
 // character.
 func IsName(text string) bool {
+	isHidden := func(r rune) bool { return !unicode.IsPrint(r) }
 	return text != "" && len(text) <= MaxName && utf8.ValidString(text) && !strings.ContainsFunc(text, isHidden)
 }
-
-func isHidden(r rune) bool { return !unicode.IsPrint(r) }
 
 // Validate returns what is wrong with c, of which it changes nothing. The error names a field, see
 // package fielderror.
@@ -65,28 +65,25 @@ func (c *Config) check() error {
 	if c.Endpoint == "" {
 		return invalid("endpoint", "has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557")
 	}
-	parse := zmtp.DialAddress
+	split := zmtp.DialAddress
 	if c.Bind {
-		parse = zmtp.ListenAddress
+		split = zmtp.ListenAddress
 	}
-	if _, _, err := parse(c.Endpoint); err != nil {
+	if _, _, err := split(c.Endpoint); err != nil {
 		return invalid("endpoint", "%w", err)
 	}
-	if c.Replay != "" {
-		if _, _, err := zmtp.DialAddress(c.Replay); err != nil {
-			return invalid("replay_endpoint", "%w", err)
-		}
+	if _, _, err := zmtp.DialAddress(c.Replay); c.Replay != "" && err != nil {
+		return invalid("replay_endpoint", "%w", err)
 	}
-	setDefault(&c.Name, c.Endpoint)
+	c.Name = cmp.Or(c.Name, c.Endpoint)
 	if !IsName(c.Name) {
 		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
 	}
 	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
 		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
 	}
-	setDefault(&c.MaxPayload, DefaultMaxPayload)
-	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
-	setDefault(&c.Timeout, DefaultTimeout)
+	c.MaxPayload, c.MaxBlocks = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.MaxBlocks, DefaultMaxBlocks)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	return nil
 }
 
@@ -95,14 +92,7 @@ func SplitEndpoint(endpoint string) (network, address string, err error) {
 	return zmtp.DialAddress(endpoint)
 }
 
-// invalid is an api.ErrConfig about a field.
+// invalid is a fielderror.ErrConfig about a field.
 func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("events: %w: %w", fielderror.ErrConfig, fielderror.New([]string{field}, format, args...))
-}
-
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
 }
