@@ -179,9 +179,6 @@ func TestReplicaOfOneMoment(t *testing.T) {
 		p.Publish(true, stored(0))
 		require.NoError(t, one.Add(engineSource(p, "engine", i)))
 	}
-	for i := range engines {
-		awaitNext(t, one, fmt.Sprint("engine/", i), 1)
-	}
 	// Each batch takes a while to be applied, and some wait.
 	var many []uint64
 	for n := range uint64(300) {

@@ -118,12 +118,12 @@ func (r *Reader) Uvarint(limit uint64) uint64 {
 // Int reads a number from low to high.
 func (r *Reader) Int(low, high int) int {
 	u := r.Uvarint(math.MaxUint64)
-	n := int(u>>1) ^ -int(u&1)
-	if n < low || n > high {
+	n := int64(u>>1) ^ -int64(u&1)
+	if n < int64(low) || n > int64(high) {
 		r.Fail("a number of %d; %d to %d are possible", n, low, high)
 		return 0
 	}
-	return n
+	return int(n)
 }
 
 // Bool reads a truth value.
