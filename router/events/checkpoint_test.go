@@ -90,7 +90,7 @@ func requireEqualTrackers(t *testing.T, a, b *tracker) {
 // swap replaces the tracker of the simulation by one that begins at f, some steps later. The connection is lost.
 func (s *simulation) swap(f fork) {
 	s.track, s.set = s.resumed(f)
-	s.applied, s.upTo = f.applied, nil
+	s.applied = f.applied
 	s.up, s.flight = false, nil
 }
 

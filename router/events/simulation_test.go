@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,19 +24,12 @@ type simKey struct {
 	medium string
 }
 
-// simOp changes the number of copies of a block; clear removes all.
-type simOp struct {
-	key   simKey
-	by    int
-	clear bool
-}
-
-// simBatch is a batch of an engine: what was published, and what really changed.
+// simBatch is a batch of an engine: what was published, and what the engine had then.
 type simBatch struct {
 	incarnation int
 	seq         uint64
 	payload     []byte
-	ops         []simOp
+	after       map[simKey]int // copies
 }
 
 // simEngine is one run of an engine.
@@ -71,10 +65,9 @@ type simulation struct {
 	set    *testSet
 	track  *tracker
 
-	engine  *simEngine
-	engines map[int]*simEngine // the last ones
-	byHash  map[uint64]*simBatch
-	clock   float64
+	engine *simEngine
+	byHash map[uint64]*simBatch
+	clock  float64
 
 	// The connection.
 	up         bool
@@ -82,10 +75,7 @@ type simulation struct {
 	flight     []*simBatch // sent, not delivered
 	subscribed int         // batches until the subscription takes effect
 
-	// The oracle: the blocks of the engine after the batch that was applied last.
-	applied *simBatch
-	shadow  map[simKey]int
-	upTo    *simBatch
+	applied *simBatch // the last
 
 	equal, steps, caughtUp, completed int
 }
@@ -98,9 +88,8 @@ const (
 
 func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	s := &simulation{t: t, random: rand.New(rand.NewPCG(seed, 7)), mode: mode, set: newTestSet(),
-		engines: make(map[int]*simEngine), byHash: make(map[uint64]*simBatch)}
+		engine: &simEngine{copies: map[simKey]int{}}, byHash: map[uint64]*simBatch{}, applied: &simBatch{}}
 	s.track = newTracker(s.set, s.config())
-	s.restartEngine()
 	return s
 }
 
@@ -117,21 +106,6 @@ func (s *simulation) config() *Config {
 }
 
 func (s *simulation) chance(percent float64) bool { return s.random.Float64()*100 < percent }
-
-func (s *simulation) restartEngine() {
-	n := 0
-	if s.engine != nil {
-		n = s.engine.incarnation + 1
-	}
-	s.engine = &simEngine{incarnation: n, copies: make(map[simKey]int)}
-	s.engines[n] = s.engine
-	if old := s.engines[n-8]; old != nil {
-		for _, b := range old.batches {
-			delete(s.byHash, xxh3.Hash(b.payload))
-		}
-		delete(s.engines, n-8)
-	}
-}
 
 // simEvents builds the events of a batch.
 type simEvents struct {
@@ -188,79 +162,66 @@ func (s *simulation) at(key simKey) []func([]byte) []byte {
 // newBatch lets the engine do a few things.
 func (s *simulation) newBatch() *simBatch {
 	e := s.engine
-	b := &simBatch{incarnation: e.incarnation, seq: uint64(len(e.batches))}
 	var events simEvents
-	do := func(ops ...simOp) {
-		for _, op := range ops {
-			applyOp(e.copies, op)
-		}
-		b.ops = append(b.ops, ops...)
-	}
 	for range 1 + s.random.IntN(3) {
-		s.randomEvent(&events, do)
+		s.randomEvent(&events)
 	}
 	s.clock++
-	b.payload = events.batchAt(s.clock)
+	payload := events.batchAt(s.clock)
 	if s.chance(0.1) {
-		b.payload = b.payload[:len(b.payload)-1] // not to be decoded
+		payload = payload[:len(payload)-1] // not to be decoded
 	}
+	b := &simBatch{incarnation: e.incarnation, seq: uint64(len(e.batches)), payload: payload, after: maps.Clone(e.copies)}
 	s.byHash[xxh3.Hash(b.payload)] = b
 	return b
 }
 
-func applyOp(copies map[simKey]int, op simOp) {
-	if op.clear {
-		clear(copies)
-		return
-	}
-	if copies[op.key] += op.by; copies[op.key] == 0 {
-		delete(copies, op.key)
+// add changes the number of copies of a block.
+func (e *simEngine) add(key simKey, by int) {
+	if e.copies[key] += by; e.copies[key] == 0 {
+		delete(e.copies, key)
 	}
 }
 
 // randomEvent adds one event and does what it says.
-func (s *simulation) randomEvent(events *simEvents, do func(...simOp)) {
-	copies := s.engine.copies
-	key := simKey{hash: 100 + s.random.Uint64N(simHashes), medium: "GPU"}
+func (s *simulation) randomEvent(events *simEvents) {
+	e := s.engine
+	key := simKey{hash: 100 + s.random.Uint64N(simHashes), group: NoGroup, medium: "GPU"}
 	if s.mode.groups {
 		key.group = s.random.IntN(2)
-	} else {
-		key.group = NoGroup
 	}
 	switch p := s.random.IntN(1000); {
 	case p < 5:
-		do(simOp{clear: true})
+		clear(e.copies)
 		events.event("AllBlocksCleared")
 	case p < 6: // a removal of a later release
 		if key, ok := s.held(); ok {
-			do(simOp{key: key, by: -1})
+			e.add(key, -1)
 			events.event("BlockMoved", hashesField(key.hash))
 		}
 	case p < 30:
 		events.event("BlockStored", hashesField(key.hash), parentField(true), mediumField("cpu"))
-	case p < 100 && s.mode.fullReports && copies[key] > 0:
+	case p < 100 && s.mode.fullReports && e.copies[key] > 0:
 		events.event("BlockStored", append(s.at(key), hashesField(key.hash), parentField(true))...)
 	case p < 200: // a tier that keeps each block once, and may say so twice
 		key.medium = "CPU"
-		if copies[key] == 0 {
-			do(simOp{key: key, by: 1})
-		}
+		e.copies[key] = 1
 		events.event("BlockStored", append(s.at(key), hashesField(key.hash), parentField(s.chance(50)))...)
 	case p < 230: // a removal that says less: from all groups and tiers
-		s.removeEverywhere(key.hash, do)
+		maps.DeleteFunc(e.copies, func(k simKey, _ int) bool { return k.hash == key.hash })
 		events.event("BlockRemoved", hashesField(key.hash))
-	case p < 600 && len(copies) < simBlocks:
-		s.storeSome(key, events, do)
+	case p < 600 && len(e.copies) < simBlocks:
+		s.storeSome(key, events)
 	default:
 		if key, ok := s.held(); ok {
-			do(simOp{key: key, by: -1})
+			e.add(key, -1)
 			events.event("BlockRemoved", append(s.at(key), hashesField(key.hash))...)
 		}
 	}
 }
 
 // storeSome stores one to three blocks, or further copies of them, in one event.
-func (s *simulation) storeSome(key simKey, events *simEvents, do func(...simOp)) {
+func (s *simulation) storeSome(key simKey, events *simEvents) {
 	hashes := []uint64{key.hash}
 	for range s.random.IntN(3) {
 		if h := 100 + s.random.Uint64N(simHashes); !slices.Contains(hashes, h) {
@@ -268,47 +229,27 @@ func (s *simulation) storeSome(key simKey, events *simEvents, do func(...simOp))
 		}
 	}
 	anyHeld := false
-	var ops []simOp
 	for _, h := range hashes {
 		key.hash = h
 		held := s.engine.copies[key] > 0
 		anyHeld = anyHeld || held
 		if !held || s.mode.groups { // an engine that names no group keeps each block once
-			ops = append(ops, simOp{key: key, by: 1})
+			s.engine.add(key, 1)
 		}
 	}
 	root := s.chance(30) && (!anyHeld || s.mode.rootCopies)
-	do(ops...)
 	events.event("BlockStored", append(s.at(key), hashesField(hashes...), parentField(root))...)
-}
-
-func (s *simulation) removeEverywhere(hash uint64, do func(...simOp)) {
-	for _, key := range s.sorted(s.engine.copies) {
-		if key.hash == hash {
-			do(simOp{key: key, by: -s.engine.copies[key]})
-		}
-	}
 }
 
 // held returns a random block of the engine.
 func (s *simulation) held() (simKey, bool) {
-	keys := s.sorted(s.engine.copies)
+	keys := slices.SortedFunc(maps.Keys(s.engine.copies), func(a, b simKey) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), a.group-b.group, cmp.Compare(a.medium, b.medium))
+	})
 	if len(keys) == 0 {
 		return simKey{}, false
 	}
 	return keys[s.random.IntN(len(keys))], true
-}
-
-func (s *simulation) sorted(copies map[simKey]int) []simKey {
-	return slices.SortedFunc(maps.Keys(copies), func(a, b simKey) int {
-		if a.hash != b.hash {
-			return int(a.hash) - int(b.hash)
-		}
-		if a.group != b.group {
-			return a.group - b.group
-		}
-		return int(a.medium[0]) - int(b.medium[0])
-	})
 }
 
 // publish makes a batch. Its sending fails at times: then it is nowhere.
@@ -339,7 +280,7 @@ func (s *simulation) publish() {
 
 // restart replaces the engine. Behind a proxy the connection stays.
 func (s *simulation) restart(proxy bool) {
-	s.restartEngine()
+	s.engine = &simEngine{incarnation: s.engine.incarnation + 1, copies: map[simKey]int{}}
 	if !proxy {
 		s.dead = true
 	}
@@ -464,28 +405,6 @@ func (s *simulation) catchUp() {
 	}
 }
 
-// state returns the engine's blocks after the batch that was applied last.
-func (s *simulation) state() map[simKey]int {
-	if s.applied == nil {
-		return nil
-	}
-	if s.upTo != s.applied {
-		from := uint64(0)
-		if s.upTo != nil && s.upTo.incarnation == s.applied.incarnation && s.upTo.seq < s.applied.seq {
-			from = s.upTo.seq + 1
-		} else {
-			s.shadow = make(map[simKey]int)
-		}
-		for _, b := range s.engines[s.applied.incarnation].batches[from : s.applied.seq+1] {
-			for _, op := range b.ops {
-				applyOp(s.shadow, op)
-			}
-		}
-		s.upTo = s.applied
-	}
-	return s.shadow
-}
-
 // holds returns what the tracker holds, with copies.
 func (s *simulation) holds() map[simKey]int { return s.holdsOf(s.set, s.track) }
 
@@ -511,7 +430,7 @@ func (s *simulation) check() {
 	if s.set.Stale() {
 		return
 	}
-	state, held := s.state(), s.holds()
+	state, held := s.applied.after, s.holds()
 	for key, n := range held {
 		if n > state[key] {
 			require.Failf(s.t, "too much", "step %d: %v has %d copies, the engine %d, after batch %d (%s)",
