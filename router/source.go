@@ -65,7 +65,7 @@ func (src *Source) SetDefaults() {
 
 // Validate returns what is wrong with the source once its defaults are set. The error names a field, see package
 // fielderror. It is ErrField, or fielderror.ErrConfig for an endpoint.
-func (src Source) Validate() error { //nolint:gocritic // a copy, whose defaults are set
+func (src Source) Validate() error {
 	src.SetDefaults()
 	for _, err := range []error{
 		checkName("model", src.Model), checkName("tenant_id", src.Tenant), checkID(src.ID()),
