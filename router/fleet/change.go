@@ -46,7 +46,7 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 	pairs, out := c.changed(from, ch)
 	hash := c.sets.hash(pairs)
 	if out.to = c.sets.find(pairs, hash); out.to == nil {
-		if !c.fits(sizeOfSet(len(pairs))+internBytes+setChunkLen*16) {
+		if !c.fits(sizeOfSet(len(pairs)) + internBytes + setChunkLen*16) {
 			return outcome{}, errNoMemory
 		}
 		out.to = c.sets.add(pairs, hash)

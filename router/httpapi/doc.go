@@ -1,6 +1,6 @@
 // Package httpapi answers over HTTP which engine holds the longest prefix of a prompt, in the shape that routers know from
-// other indexers of KV events. It is internal to this module; what is promised is openapi.yaml. A test asks each operation
-// for each status and error code in it.
+// other indexers of KV events. No promise: it is internal to this module, and its API may change in any release. What is
+// promised is openapi.yaml. A test asks each operation for each status and error code in it.
 //
 // # Layout
 //
