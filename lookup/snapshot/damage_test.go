@@ -118,7 +118,6 @@ func TestForgedFiles(t *testing.T) {
 	raw := func(b ...byte) []forgedPool { return []forgedPool{{own, []*index.DumpRecord{run}, b}} }
 	for want, f := range map[string]forged{
 		"it has format 1, and this program reads format 2": {1, file, with(run)},
-		"it is 2h0m0s old, and max_age is 1h0m0s":          {0, fileInfo{Created: time.Now().Add(-2 * time.Hour)}, with(run)},
 		`pool "" is in it twice`:                           {0, file, slices.Repeat(with(run), 2)},
 		"JSON that cannot be read":                         {0, "no file", with(run)},
 		"in part 1: JSON that cannot be read":              {0, file, []forgedPool{{info: 1}}},

@@ -63,58 +63,29 @@ func TestRestart(t *testing.T) {
 	assert.Equal(t, "m", got.Pools[0].Model)
 }
 
-// A pool that is described otherwise, is no longer there, or is not accepted is left out with one line; the
-// others are loaded.
+// A pool that is described otherwise, or is one over max_pools, is left out with one line; the others are loaded.
 func TestPoolsLeftOut(t *testing.T) {
 	path := snapshotOf(t, filled(t, 10))
-	for name, test := range map[string]struct {
-		srv     func() Server
-		own, a  int
+	full := newServer(t, ownPool, otherPool)
+	for _, name := range []string{"e", "f"} {
+		_, err := full.DescribePool(name, coordinator.Pool{ModelName: "described", HashBlockSize: 16})
+		require.NoError(t, err)
+	}
+	for _, test := range []struct {
+		srv     *server.Server
+		own     int
 		leftOut string
 	}{
-		"described otherwise": {func() Server {
-			return newServer(t, coordinator.Pool{ModelName: "n", HashBlockSize: 16}, otherPool)
-		}, 0, 7, `pool \"\": it is described otherwise now: model_name is \"n\", in the snapshot \"m\"`},
-		"of another name": {func() Server { return without{newServer(t, ownPool, otherPool), "a"} }, 10, 0, `pool \"a\": it is no longer configured`},
-		"beyond max_pools": {func() Server {
-			srv := newServer(t, ownPool, otherPool)
-			for _, name := range []string{"e", "f"} {
-				_, err := srv.DescribePool(name, coordinator.Pool{ModelName: "described", HashBlockSize: 16})
-				require.NoError(t, err)
-			}
-			return srv
-		}, 10, 7, `pool \"d\": server: there are max_pools described pools: 2`},
+		{newServer(t, coordinator.Pool{ModelName: "n", HashBlockSize: 16}, otherPool), 0,
+			`left out: pool "": it is described otherwise now: model_name is "n", in the snapshot "m"`},
+		{full, 10, `left out: pool "d": server: there are max_pools described pools: 2`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := test.srv()
-			log, st := load(t, srv, path)
-			assert.Equal(t, "left out: "+strings.ReplaceAll(test.leftOut, `\"`, `"`), st.LoadError)
-			assert.Equal(t, 2, strings.Count(log, "\n"), log)
-			for _, p := range srv.Pools() {
-				switch p.Name {
-				case "":
-					assert.Equal(t, test.own, hitBlocks(t, p.Service, chain(1, 10)))
-				case "a":
-					assert.Equal(t, test.a, hitBlocks(t, p.Service, chain(3, 7)))
-				}
-			}
-		})
+		log, st := load(t, test.srv, path)
+		assert.Equal(t, test.leftOut, st.LoadError)
+		assert.Equal(t, 2, strings.Count(log, "\n"), log)
+		assert.Equal(t, test.own, hitBlocks(t, pool(t, test.srv, ""), chain(1, 10)))
+		assert.Equal(t, 7, hitBlocks(t, pool(t, test.srv, "a"), chain(3, 7)))
 	}
-}
-
-// without is a server without a pool.
-type without struct {
-	*server.Server
-	name string
-}
-
-func (w without) Pools() (list []server.ServedPool) {
-	for _, p := range w.Server.Pools() {
-		if p.Name != w.name {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 // What is too old, or was written by a clock that is ahead, is refused.

@@ -3,8 +3,11 @@ package fleet
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/partstest"
@@ -117,28 +120,18 @@ func TestSnapshotDuringChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 8))
 	chain := randomHashes(rng, 50_000)
 	f := newFilled(t, 3, chain)
-	stop, done := make(chan struct{}), make(chan struct{})
 	h, err := f.Add(ID{Engine: "busy"})
 	require.NoError(t, err)
-	go func() {
-		defer close(done)
-		var err error
-		for err == nil {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+	var stop atomic.Bool
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for !stop.Load() {
 			hashes := randomHashes(rng, 3000)
-			var held [3000]bool
-			err = h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, held[:])
-			if err == nil {
-				err = h.Predict(chain)
-			}
+			assert.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, make([]bool, 3000)))
+			assert.NoError(t, h.Predict(chain))
 			h.Clear()
 		}
-		t.Error(err)
-	}()
+	})
 	for range 10 {
 		other, err := New(Config{BlockSize: 16})
 		require.NoError(t, err)
@@ -148,7 +141,7 @@ func TestSnapshotDuringChanges(t *testing.T) {
 			require.Equal(t, chain.Len()*(i+1)/3, h.len())
 		}
 	}
-	close(stop)
-	<-done
+	stop.Store(true)
+	changing.Wait()
 	checkCore(t, f)
 }
