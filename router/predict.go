@@ -60,32 +60,19 @@ func (m *model) predicted(id fleet.ID, now time.Time) (*fleet.Holder, error) {
 // dropExpired drops the holders without a source whose predictions have expired. It looks through them a few times in
 // the life of a prediction. m.mu is held.
 func (m *model) dropExpired(now time.Time) {
-	if len(m.withoutSource) == 0 || now.Before(m.nextDrop) {
-		return
-	}
-	m.nextDrop = now.Add(m.cfg.Fleet.PredictTTL / 4)
-	for id, until := range m.withoutSource {
-		if !now.Before(until) {
-			m.dropHolder(id)
-		}
+	if len(m.withoutSource) > 0 && now.After(m.nextDrop) {
+		m.nextDrop = now.Add(m.cfg.Fleet.PredictTTL / 4)
+		m.dropPredicted(now)
 	}
 }
 
-// dropOldest drops the holder without a source that was predicted for longest ago: those of sources go first. It returns
-// false if there is none. m.mu is held.
-func (m *model) dropOldest() bool {
-	var oldest fleet.ID
-	var first time.Time
+// dropPredicted drops the holders without a source whose predictions have expired at a time. m.mu is held.
+func (m *model) dropPredicted(at time.Time) {
 	for id, until := range m.withoutSource {
-		if first.IsZero() || until.Before(first) {
-			oldest, first = id, until
+		if !at.Before(until) {
+			m.dropHolder(id)
 		}
 	}
-	if first.IsZero() {
-		return false
-	}
-	m.dropHolder(oldest)
-	return true
 }
 
 // dropHolder drops a holder. m.mu is held: no prediction is added to a holder that is closed.
@@ -111,8 +98,9 @@ func (m *model) claim(id fleet.ID, resumes bool) (*fleet.Holder, error) {
 		return nil, fmt.Errorf("%w: its holder is gone", events.ErrCheckpoint)
 	}
 	h, err := f.Add(id)
-	if errors.Is(err, fleet.ErrTooMany) && m.dropOldest() {
-		h, err = f.Add(id)
+	if errors.Is(err, fleet.ErrTooMany) { // those of sources go first
+		m.dropPredicted(time.Now().Add(m.cfg.Fleet.PredictTTL))
+		return f.Add(id)
 	}
 	return h, err
 }

@@ -330,19 +330,18 @@ func TestPredictThenSource(t *testing.T) {
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 
-// Predictions leave room for sources: those of one engine go for each.
+// Predictions leave room for sources.
 func TestSourcesBeforePredictions(t *testing.T) {
-	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 3}}}})
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 2}}}})
 	prompt := chain("p", 5)
-	for _, engine := range []string{"p1", "p2", "p3"} {
+	for _, engine := range []string{"p1", "p2"} {
 		require.NoError(t, s.Predict(llama, fleet.ID{Engine: engine}, &Query{Hashes: prompt}))
 	}
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "p4"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "p3"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
-	require.Equal(t, "p2/0=80(predicted=80) p3/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
+	require.Empty(t, ask(t, s, Query{Hashes: prompt}))
 	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
-	require.NoError(t, s.Add(source(t, llama, "c", 0, 0)))
-	require.ErrorIs(t, s.Add(source(t, llama, "d", 0, 0)), fleet.ErrTooMany)
+	require.ErrorIs(t, s.Add(source(t, llama, "c", 0, 0)), fleet.ErrTooMany)
 }
 
 func TestRegister(t *testing.T) {
