@@ -1,14 +1,12 @@
 package fleet
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -54,7 +52,7 @@ func TestGroups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, holders := newTestFleet(t, Config{Groups: c.groups}, 1)
 			for i, b := range c.events {
-				err := holders[0].Store(b, make([]bool, b.Hashes.Len()))
+				err := holders[0].Store(b, nil)
 				if c.isErr && i == len(c.events)-1 {
 					require.ErrorIs(t, err, ErrGroup)
 				} else {
@@ -74,7 +72,7 @@ func TestGroupsAreOfAllHolders(t *testing.T) {
 	require.EqualValues(t, 192, tokens(t, f, holders[1], hashes))
 	store := func(h *Holder, group, from, to int) {
 		b := &events.Blocks{Group: group, Tier: gpu, Hashes: slice(hashes, from, to), BlockSize: 16, SpecKind: "sliding_window", SlidingWindow: 33}
-		require.NoError(t, h.Store(b, make([]bool, to-from)))
+		require.NoError(t, h.Store(b, nil))
 	}
 	store(holders[0], 3, 4, 8)
 	require.EqualValues(t, 8*16, tokens(t, f, holders[0], hashes))
@@ -84,9 +82,7 @@ func TestGroupsAreOfAllHolders(t *testing.T) {
 	for _, h := range holders {
 		h.Close()
 	}
-	h, err := f.Add(ID{})
-	require.NoError(t, err)
-	h.SetStale(false)
+	h := addHolder(t, f, "next")
 	storeAll(t, h, hashes)
 	require.EqualValues(t, 192, tokens(t, f, h, hashes))
 }
@@ -99,36 +95,36 @@ func TestGroupsWithoutTransferCount(t *testing.T) {
 	storeAll(t, holders[0], hashes)
 	require.Zero(t, tokens(t, f, holders[0], hashes))
 	b := &events.Blocks{Group: 1, Tier: gpu, Hashes: slice(hashes, 0, 3)}
-	require.NoError(t, holders[0].Store(b, make([]bool, 3)))
+	require.NoError(t, holders[0].Store(b, nil))
 	require.EqualValues(t, 48, tokens(t, f, holders[0], hashes))
 }
 
 // A prediction counts in its quarter of the time to live and in the three that follow.
 func TestPredictionEnds(t *testing.T) {
 	start := time.Unix(100, 0)
-	now := start
-	f, holders := newTestFleet(t, Config{PredictTTL: time.Minute, now: func() time.Time { return now }}, 1)
+	clock := &fakeClock{start}
+	f, holders := newTestFleet(t, Config{PredictTTL: time.Minute, now: clock.now}, 1)
 	h, hashes := holders[0], randomHashes(newRand(5), 3)
 	h.SetStale(true) // predictions count all the same
 	for i, c := range []struct{ predicted, lasts time.Duration }{
 		{0, time.Minute}, {15*time.Second - 1, 45*time.Second + 1}, {15 * time.Second, time.Minute}, {20 * time.Second, 55 * time.Second},
 	} {
 		begin := start.Add(time.Duration(i) * time.Hour).Add(c.predicted)
-		now = begin
+		clock.Time = begin
 		require.NoError(t, h.Predict(hashes))
-		now = begin.Add(c.lasts - 1)
+		clock.Time = begin.Add(c.lasts - 1)
 		require.EqualValues(t, 48, tokens(t, f, h, hashes))
 		require.Equal(t, 3, h.len())
-		now = begin.Add(c.lasts)
+		clock.Time = begin.Add(c.lasts)
 		require.Zero(t, tokens(t, f, h, hashes))
 		require.Zero(t, h.len())
 	}
-	now = now.Add(time.Hour)
+	clock.pass(time.Hour)
 	require.NoError(t, h.Predict(hashes))
-	now = now.Add(50 * time.Second)
+	clock.pass(50 * time.Second)
 	require.NoError(t, h.Predict(slice(hashes, 0, 2))) // replaces the older one
 	require.Equal(t, 3, h.len())
-	now = now.Add(50 * time.Second)
+	clock.pass(50 * time.Second)
 	require.EqualValues(t, 32, tokens(t, f, h, hashes))
 	require.NoError(t, h.Remove(&events.Blocks{Hashes: slice(hashes, 0, 1)}))
 	require.Zero(t, tokens(t, f, h, hashes), "an event says that it was removed")
@@ -137,41 +133,17 @@ func TestPredictionEnds(t *testing.T) {
 	checkCore(t, f)
 }
 
-func TestErrors(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"no block size": {}, "negative": {BlockSize: 16, MaxBytes: -1}, "holders": {BlockSize: 16, MaxHolders: MaxHolders + 1},
-		"group": {BlockSize: 16, Groups: []coordinator.Group{{BlockSize: 24}}}, "groups": {BlockSize: 16, Groups: make([]coordinator.Group, maxGroups+1)},
-		"release": {BlockSize: 16, Release: "one", Groups: []coordinator.Group{window(16, 32)}},
-	} {
-		_, err := New(cfg)
-		require.ErrorIs(t, err, fielderror.ErrConfig, name)
-	}
-	f, holders := newTestFleet(t, Config{MaxHolders: 2}, 2)
-	_, err := f.Add(ID{Engine: "third"})
-	require.ErrorIs(t, err, ErrTooMany)
-	holders[1].Close()
-	_, err = f.Add(holders[0].id)
-	require.ErrorIs(t, err, ErrExists)
-
-	h, short := holders[0], slice(randomHashes(newRand(6), 2), 0, 2)
-	seven := short.Bytes()[:14]
-	var r Result
-	var q Query
-	require.ErrorIs(t, f.Lookup(&r, hashesOf(seven, 7)), ErrHashLen)
-	require.ErrorIs(t, q.Begin(f, 7), ErrHashLen)
-	require.ErrorIs(t, h.Store(&events.Blocks{Hashes: hashesOf(seven, 7)}, make([]bool, 2)), ErrHashLen)
-	require.ErrorIs(t, h.Remove(&events.Blocks{Hashes: hashesOf(seven, 7)}), ErrHashLen)
-	require.ErrorIs(t, h.Predict(hashesOf(seven, 7)), ErrHashLen)
-	store := func(tier events.Tier) error {
-		return h.Store(&events.Blocks{Tier: tier, Hashes: short}, make([]bool, 2))
-	}
-	require.ErrorIs(t, store(events.Tier{Medium: strings.Repeat("x", events.MaxName+1)}), events.ErrTiers)
-	require.ErrorIs(t, store(events.Tier{Medium: Predicted}), events.ErrTiers)
-	for i := range maxMedia {
-		require.NoError(t, store(events.Tier{Medium: string(rune('A' + i))}))
-	}
-	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), events.ErrTiers)
-	require.NoError(t, f.Lookup(&r, short))
-	require.Len(t, r.Holders[0].Media, maxMedia)
+// Groups are learned anew once no holder is left, also if a snapshot is being copied then.
+func TestGroupsEndDuringSnapshot(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 1)
+	hashes := randomHashes(newRand(1), 16)
+	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
+	copied := f.core
+	copied.copying++ // as Snapshot does
+	holders[0].Close()
+	h := addHolder(t, f, "other")
+	storeOf(t, h, 0, hashes, "sliding_window", 64)
+	copied.copying--
+	require.EqualValues(t, 16*16, tokens(t, f, h, hashes))
 	checkCore(t, f)
 }

@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -100,38 +99,31 @@ func (m *model) fill(e *modelEntry, at int) {
 	}
 }
 
-// step returns the groups that count, and the hashes in a common multiple of their blocks.
-func (m *model) step() (groups []int, hashes int) {
-	hashes = 1
-	for g, spec := range m.kind.groups {
+// groups returns the groups that count.
+func (m *model) groups() (list []int) {
+	for g := range m.kind.groups {
 		if m.seen[g] || m.kind.isDescribed {
-			groups = append(groups, g)
-			hashes = lcm(hashes, spec.BlockSize/oracleBlock)
+			list = append(list, g)
 		}
 	}
-	if len(groups) == 0 {
-		groups = []int{0} // predictions count all the same
+	if len(list) == 0 {
+		return []int{0} // predictions count all the same
 	}
-	return groups, hashes
+	return list
 }
 
-// prefix returns the longest length in tokens of a query of n hashes, a multiple of all block sizes, at which each group
-// that counts has what it needs.
+// prefix returns the longest length in tokens of a query of n hashes at which each group that counts has what it needs.
 func (m *model) prefix(h *modelHolder, n, medium int) int64 {
 	if m.rules != nil {
 		return m.prefixByRules(h, n, medium)
 	}
-	groups, step := m.step()
-	for n = n / step * step; n > 0; n -= step {
-		fits := true
-		for _, g := range groups {
-			fits = fits && needsMet(h.present[g][medium], m.kind.groups[g], n)
-		}
-		if fits {
-			return int64(n * oracleBlock)
+	groups := m.groups()
+	for ; n > 0; n-- {
+		if !slices.ContainsFunc(groups, func(g int) bool { return !needsMet(h.present[g][medium], m.kind.groups[g], n) }) {
+			break
 		}
 	}
-	return 0
+	return int64(n * oracleBlock)
 }
 
 // prefixByRules returns what FindHit finds in the bits of a holder.
@@ -152,8 +144,8 @@ func (m *model) prefixByRules(h *modelHolder, n, medium int) int64 {
 	return max(0, tokens) / oracleBlock * oracleBlock
 }
 
-// needsMet reports whether a group has what a prefix of n hashes needs: full attention all blocks in front of it, a
-// window those that the next token looks at.
+// needsMet reports whether a group has what a prefix of n hashes needs, which is whole blocks: full attention all blocks
+// in front of it, a window those that the next token looks at.
 func needsMet(present uint64, g coordinator.Group, n int) bool {
 	stride := g.BlockSize / oracleBlock
 	blocks, first := n/stride, 0
@@ -165,15 +157,7 @@ func needsMet(present uint64, g coordinator.Group, n int) bool {
 			return false
 		}
 	}
-	return true
-}
-
-func lcm(a, b int) int {
-	n := a
-	for n%b != 0 {
-		n += a
-	}
-	return n
+	return n%stride == 0
 }
 
 // answer returns what a query must find.
@@ -202,7 +186,7 @@ func (m *model) answer(hashes []int) []Prefix {
 		}
 	}
 	slices.SortFunc(list, func(a, b Prefix) int {
-		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), strings.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(b.Tokens, a.Tokens), compareIDs(a.ID, b.ID))
 	})
 	return list
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -83,7 +84,7 @@ func oracleScale(t *testing.T) (queries int, seed uint64) {
 		t.Logf("seed %d", seed)
 		return n/len(oracleKinds) + 1, seed
 	}
-	if testing.Short() || raceEnabled {
+	if testing.Short() || lookuptest.Race {
 		return 80, 0
 	}
 	return 800, 0

@@ -1,79 +1,144 @@
 package fleet
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router/events"
 )
 
-// storeOf stores blocks of a group whose kind is told.
-func storeOf(t *testing.T, h *Holder, group int, hashes coordinator.Hashes, kind string, window int64) {
-	b := &events.Blocks{Group: group, Tier: events.Tier{Medium: "GPU"}, Hashes: hashes, BlockSize: 16, SpecKind: kind, SlidingWindow: window}
-	require.NoError(t, h.Store(b, make([]bool, hashes.Len())))
+// lookupAround is a lookup with something done between its halves.
+func lookupAround(t *testing.T, f *Fleet, first, second coordinator.Hashes, between func()) []Prefix {
+	t.Helper()
+	var q Query
+	var r Result
+	require.NoError(t, q.Begin(f, first.HashLen()))
+	q.Add(first.Bytes())
+	between()
+	q.Add(second.Bytes())
+	q.End(&r)
+	return r.Holders
 }
 
-func TestStoreWithoutHeld(t *testing.T) {
-	f, hs := newTestFleet(t, Config{BlockSize: 16}, 1)
-	hashes := randomHashes(newRand(1), maxStep+1)
-	require.NoError(t, hs[0].Store(&events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: hashes}, nil))
-	require.EqualValues(t, 16*hashes.Len(), tokens(t, f, hs[0], hashes))
+// A holder that is cleared or closed, or becomes stale, between two pieces of a query is not in its answer, even if its
+// number has another holder by then.
+func TestChangesDuringQuery(t *testing.T) {
+	hashes := randomHashes(newRand(17), 100)
+	for name, change := range map[string]func(f *Fleet, h *Holder){
+		"clear": func(_ *Fleet, h *Holder) { h.Clear() },
+		"close": func(_ *Fleet, h *Holder) { h.Close() },
+		"stale": func(_ *Fleet, h *Holder) { h.SetStale(true) },
+		"clear, and store again": func(_ *Fleet, h *Holder) {
+			h.Clear()
+			storeAll(t, h, hashes)
+		},
+		"number of another": func(f *Fleet, h *Holder) {
+			h.Close()
+			f.collect()
+			for i := range 70 { // of these one gets the number
+				storeAll(t, addHolder(t, f, fmt.Sprintf("other-%d", i)), hashes)
+			}
+		},
+		"all close": func(f *Fleet, _ *Holder) {
+			for _, s := range f.Holders() {
+				f.Get(s.ID).Close()
+			}
+			storeAll(t, addHolder(t, f, "other"), hashes)
+		},
+	} {
+		for _, groups := range [][]coordinator.Group{nil, {full(16), {BlockSize: 16, Variant: 1}}} {
+			t.Run(fmt.Sprint(name, len(groups)), func(t *testing.T) {
+				f, holders := newTestFleet(t, Config{Groups: groups}, 2)
+				for _, h := range holders {
+					for g := range max(1, len(groups)) {
+						require.NoError(t, h.Store(&events.Blocks{Group: g, Tier: gpu, Hashes: hashes}, nil))
+					}
+				}
+				answer := lookupAround(t, f, slice(hashes, 0, 50), slice(hashes, 50, 100), func() { change(f, holders[0]) })
+				if name == "all close" {
+					require.Empty(t, answer)
+					return
+				}
+				require.Equal(t, []Prefix{{holders[1].id, 1600, []MediumPrefix{{"GPU", 1600}}}}, answer)
+			})
+		}
+	}
 }
 
 // A query that began before a group was known does not count its blocks as those of another group.
 func TestGroupLearnedDuringQuery(t *testing.T) {
-	f, hs := newTestFleet(t, Config{BlockSize: 16}, 1)
+	f, holders := newTestFleet(t, Config{}, 1)
 	all := randomHashes(newRand(1), 64)
 	first, second := slice(all, 0, 8), slice(all, 8, 64)
-	storeOf(t, hs[0], 0, first, "full_attention", 0)
-	var q Query
-	require.NoError(t, q.Begin(f, all.HashLen()))
-	q.Add(first.Bytes())
-	storeOf(t, hs[0], 1, second, "sliding_window", 64)
-	q.Add(second.Bytes())
-	var r Result
-	q.End(&r)
-	require.EqualValues(t, 16*first.Len(), r.Holders[0].Tokens)
+	storeOf(t, holders[0], 0, first, "full_attention", 0)
+	answer := lookupAround(t, f, first, second, func() { storeOf(t, holders[0], 1, second, "sliding_window", 64) })
+	require.EqualValues(t, 16*first.Len(), answer[0].Tokens)
 }
 
-// A holder that was stale when a query read its blocks may have lost them before.
+// A holder that was stale when a query read its blocks may have lost them before: only what is predicted counts.
 func TestStaleDuringQuery(t *testing.T) {
 	all := randomHashes(newRand(1), 16)
 	for _, kinds := range [][]string{{"full_attention"}, {"sliding_window"}, {"full_attention", "sliding_window"}} {
-		f, hs := newTestFleet(t, Config{BlockSize: 16}, 1)
+		f, holders := newTestFleet(t, Config{}, 1)
+		h := holders[0]
 		for g, kind := range kinds {
-			storeOf(t, hs[0], g, all, kind, 64)
+			storeOf(t, h, g, all, kind, 64)
 		}
-		require.NoError(t, hs[0].Predict(slice(all, 0, 2)))
-		hs[0].SetStale(true)
-		var q Query
-		require.NoError(t, q.Begin(f, all.HashLen()))
-		q.Add(all.Bytes())
-		require.NoError(t, hs[0].Remove(&events.Blocks{Group: events.NoGroup, Hashes: slice(all, 3, 16)}))
-		hs[0].SetStale(false)
-		var r Result
-		q.End(&r)
-		require.Len(t, r.Holders, 1, kinds)
-		require.EqualValues(t, 2*16, r.Holders[0].Tokens, "%v: only what is predicted counts", kinds)
-		require.EqualValues(t, 3*16, tokens(t, f, hs[0], all), "%v: the next query", kinds)
+		require.NoError(t, h.Predict(slice(all, 0, 2)))
+		h.SetStale(true)
+		answer := lookupAround(t, f, all, coordinator.Hashes{}, func() {
+			require.NoError(t, h.Remove(&events.Blocks{Group: events.NoGroup, Hashes: slice(all, 3, 16)}))
+			h.SetStale(false)
+		})
+		require.Equal(t, []Prefix{{h.id, 32, []MediumPrefix{{Predicted, 32}}}}, answer, kinds)
+		require.EqualValues(t, 3*16, tokens(t, f, h, all), "%v: the next query", kinds)
 	}
 }
 
-// Groups are learned anew once no holder is left, also if a snapshot is being copied then.
-func TestGroupsEndDuringSnapshot(t *testing.T) {
-	f, hs := newTestFleet(t, Config{BlockSize: 16}, 1)
-	hashes := randomHashes(newRand(1), 16)
-	storeOf(t, hs[0], 0, hashes, "full_attention", 0)
-	f.core.copying++ // as Snapshot does
-	copied := f.core
-	hs[0].Close()
-	h, err := f.Add(ID{Engine: "other"})
-	require.NoError(t, err)
-	h.SetStale(false)
-	storeOf(t, h, 0, hashes, "sliding_window", 64)
-	copied.copying--
-	require.EqualValues(t, 16*16, tokens(t, f, h, hashes))
-	checkCore(t, f)
+// A query says when no further hash is wanted.
+func TestQueryEndsEarly(t *testing.T) {
+	rng := newRand(18)
+	hashes := randomHashes(rng, 5000)
+	f, holders := newTestFleet(t, Config{}, 2)
+	var q Query
+	require.NoError(t, q.Begin(f, 8))
+	require.False(t, q.Add(hashes.Bytes()), "nothing is held")
+	storeAll(t, holders[0], slice(hashes, 0, 64))
+	require.NoError(t, holders[1].Predict(hashes))
+	require.NoError(t, q.Begin(f, 8))
+	require.True(t, q.Add(hashes.Bytes()))
+	require.False(t, q.Add(randomHashes(rng, 1).Bytes()))
+	var r Result
+	q.End(&r)
+	require.Equal(t, holders[1].id, r.Holders[0].ID)
+	require.EqualValues(t, 80_000, r.Holders[0].Tokens)
+	require.EqualValues(t, 64*16, r.Holders[1].Tokens)
+}
+
+// A query is reused without allocations.
+func TestQueryAllocatesNothing(t *testing.T) {
+	if lookuptest.Race {
+		t.Skip("sync primitives allocate")
+	}
+	for _, groups := range [][]coordinator.Group{{full(16)}, {full(16), window(16, 50)}} {
+		f, holders := newTestFleet(t, Config{Groups: groups}, 8)
+		hashes := randomHashes(newRand(19), 3000)
+		for i, h := range holders {
+			for g := range groups {
+				require.NoError(t, h.Store(&events.Blocks{Group: g, Tier: gpu, Hashes: slice(hashes, 0, (i+1)*300)}, nil))
+			}
+		}
+		var r Result
+		lookup := func() {
+			if f.Lookup(&r, hashes) != nil || len(r.Holders) != 8 || r.Holders[0].Tokens != 2400*16 {
+				t.Error("another answer", r.Holders)
+			}
+		}
+		lookup()
+		require.Zero(t, testing.AllocsPerRun(100, lookup))
+	}
 }
