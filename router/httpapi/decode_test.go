@@ -53,6 +53,7 @@ func TestBodiesRefused(t *testing.T) {
 		for _, body := range bodies {
 			_, err := readBody(strings.NewReader(body))
 			require.ErrorIs(t, err, want, "%.100q", body)
+			require.Equal(t, body == `{}` || body == `{"token_ids":null}`, strings.Contains(err.Error(), "one of them is needed"), "%.100q: %v", body, err)
 			if len(body) < 10_000 {
 				_, err = readBody(iotest.OneByteReader(strings.NewReader(body)))
 				require.ErrorIs(t, err, want, "%.100q in pieces", body)

@@ -273,8 +273,6 @@ func (h *Handler) writeError(w http.ResponseWriter, err error) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
-	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
-		w.Header().Set("Connection", "close") // the rest of the body is not read
 	}
 	h.write(w, refused.status, "application/json", refused.body())
 }

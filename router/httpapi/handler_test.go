@@ -138,6 +138,7 @@ func TestAnswers(t *testing.T) {
 		status, reply := do(t, h, "POST", test.path, test.body)
 		require.Equal(t, 200, status, reply)
 		require.JSONEq(t, test.want, reply, test.body)
+		require.Equal(t, strings.Count(test.want, `"DP"`), strings.Count(reply, `"DP"`))
 	}
 	require.Len(t, s.Status(), 1)
 }
