@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/internal/fielderror"
@@ -32,7 +31,7 @@ const maxMessage = 500
 func refuse(status int, code, format string, args ...any) *refusal {
 	text := fmt.Sprintf(format, args...)
 	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
+		text = text[:maxMessage] + "…" // writeJSON mends what is cut
 	}
 	return &refusal{status, code, text}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
