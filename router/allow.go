@@ -109,6 +109,6 @@ func (list allowList) allows(endpoint string) bool {
 		case notIP != nil:
 			return strings.EqualFold(host, a.host)
 		}
-		return ip.Zone() == "" && a.network.Contains(ip.Unmap())
+		return a.network.Contains(ip.Unmap()) // never if it has a zone
 	})
 }

@@ -1,9 +1,11 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,7 +85,7 @@ func TestAllowList(t *testing.T) {
 func TestSourceThatCannotStart(t *testing.T) {
 	s := newService(t, Config{MaxSources: 2, Allow: []string{"tcp://127.0.0.1:*"}})
 	first := source(t, llama, "a", 0, 16)
-	first.Endpoint, first.Bind = "tcp://127.0.0.1:*", true
+	first.Bind = true
 	require.ErrorIs(t, s.Register(first), ErrNotAllowed, "a client binds nothing")
 	first.Endpoint = "tcp://192.0.2.1:1"
 	require.Error(t, s.Add(first))
@@ -116,4 +118,36 @@ func TestCloseWhileSourcesGo(t *testing.T) {
 		running.Go(s.Close)
 		running.Wait()
 	}
+}
+
+// Sources that are not busy are paused first. A busy one is waited for as long as ctx lasts.
+func TestPauseAll(t *testing.T) {
+	s := newService(t, Config{})
+	for rank := range 2 {
+		require.NoError(t, s.Add(source(t, llama, "a", rank, 16)))
+	}
+	busy, free := s.active["llama/a/0"].follower, s.active["llama/a/1"].follower
+	_, err := busy.Pause(t.Context())
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	paused := s.pauseAll(ended)
+	require.Len(t, paused, 1)
+	free.Unpause()
+	go func() {
+		for {
+			if _, err := free.Pause(ended); err != nil {
+				break
+			}
+			free.Unpause()
+		}
+		busy.Unpause()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	paused = s.pauseAll(ctx)
+	for _, p := range paused {
+		p.follower.Unpause()
+	}
+	require.Len(t, paused, 2)
 }
