@@ -379,7 +379,7 @@ func TestStartErrors(t *testing.T) {
 	bad := e.sources()[0]
 	bad.Endpoint = ""
 	err := two.Start(t.Context(), StartConfig{Sources: []Source{bad, e.sources()[0]}, Peers: []string{good}})
-	require.ErrorIs(t, err, api.ErrConfig)
+	require.ErrorIs(t, err, ErrField)
 	require.ErrorContains(t, err, `source "a/0"`)
 	require.Len(t, two.Models()[0].Holders, 1)
 	require.Len(t, two.Status(), 1)

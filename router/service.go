@@ -23,7 +23,7 @@ var (
 	ErrTooMany    = errors.New("router: too many")
 	ErrOtherBlock = errors.New("router: another block size than the model's")
 	ErrOtherType  = errors.New("router: an engine of another type than the model's")
-	// ErrField refuses a field of a source, or a name; it has a fielderror.Error.
+	// ErrField refuses a field of a source or a query. The error names it.
 	ErrField = errors.New("router: bad field")
 	ErrToken = errors.New("router: no token id")
 	// ErrAdapter refuses tokens with an adapter whose hashes cannot be known.
@@ -87,7 +87,7 @@ type Service struct {
 	catchUpUntil      time.Time // how long Ready waits for sources of a dump; mu guards it
 }
 
-// New returns a service without sources. Its errors are fielderror.ErrConfig and name a field, see package fielderror.
+// New returns a service without sources. Its errors are api.ErrConfig of package lookup/api, and name a field.
 func New(cfg Config) (*Service, error) {
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
 	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}

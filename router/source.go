@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -63,8 +64,7 @@ func (src *Source) SetDefaults() {
 	src.Timeout = cmp.Or(src.Timeout, Duration(events.DefaultTimeout))
 }
 
-// Validate returns what is wrong with the source once its defaults are set. The error names a field, see package
-// fielderror. It is ErrField, or fielderror.ErrConfig for an endpoint.
+// Validate returns an ErrField if anything is wrong with the source once its defaults are set.
 func (src Source) Validate() error {
 	src.SetDefaults()
 	for _, err := range []error{
@@ -82,8 +82,11 @@ func (src Source) Validate() error {
 	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
 		return badField("timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
 	}
-	cfg := src.config()
-	return cfg.Validate()
+	var e *fielderror.Error
+	if errors.As(src.config().Validate(), &e) {
+		return fmt.Errorf("%w: %w", ErrField, e)
+	}
+	return nil
 }
 
 // config returns the configuration of the Follower, without limits.
