@@ -1,6 +1,6 @@
-// Package router says which engines hold the longest prefix of a prompt, and how much of it the shared store
-// can load. A [Service] has models, each with a [fleet.Fleet]; the KV events of its engines tell what they hold. Programs are
-// promised all that it exports.
+// Package router says which engines hold the longest prefix of a prompt, and how much of it the shared store can load. A
+// [Service] has models, each with a [fleet.Fleet]; the KV events of its engines tell what they hold. Programs are promised
+// all that it exports.
 //
 // # Glossary
 //
