@@ -197,19 +197,12 @@ func endOf(chains [][]*x509.Certificate) (end time.Time) {
 	return end
 }
 
-// names returns the names that the client's own certificate has: DNS names, URIs, e-mail addresses
-// and the common name.
+// names returns the names that the client's own certificate has.
 func (c *certificates) names() []string {
 	if len(c.shown) == 0 {
 		return nil
 	}
-	leaf := c.shown[0]
-	names := append([]string(nil), leaf.DNSNames...)
-	for _, uri := range leaf.URIs {
-		names = append(names, uri.String())
-	}
-	names = append(names, leaf.EmailAddresses...)
-	return append(names, leaf.Subject.CommonName)
+	return access.NamesOf(c.shown[0])
 }
 
 // notAllowedError refuses a request without permission.

@@ -57,13 +57,7 @@ func credentialOf(rules *access.Rules, r *http.Request) (*access.Credential, err
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil, nil
 	}
-	leaf := r.TLS.PeerCertificates[0]
-	names := slices.Clone(leaf.DNSNames)
-	for _, uri := range leaf.URIs {
-		names = append(names, uri.String())
-	}
-	names = append(append(names, leaf.EmailAddresses...), leaf.Subject.CommonName)
-	return rules.FindCertificate(names), nil
+	return rules.FindCertificate(access.NamesOf(r.TLS.PeerCertificates[0])), nil
 }
 
 // mayUse reports whether the sender may ask about a model with this pool, nil for none.
