@@ -62,7 +62,8 @@ func TestCompactionEndsIfItsSegmentIsFreed(t *testing.T) {
 	f, holders := newTestFleet(t, Config{}, 1)
 	storeAll(t, holders[0], randomHashes(newRand(7), 100))
 	c := f.core
-	c.collection.compacting, c.collection.segment, c.collection.moved = true, c.log.tailNum, 0
+	s := &c.collection
+	s.cleaning, s.compacting, s.segment, s.record, s.endSegment = true, true, c.log.tailNum, 1, c.log.tailNum+1
 	require.True(t, c.collectStep(false))
 	require.False(t, c.collectStep(false))
 	checkCore(t, f)

@@ -2,23 +2,16 @@ package fleet
 
 import "slices"
 
-// Bounds of one hold of the lock by collectStep: some tens of microseconds each.
+// Bounds of one hold of the lock by collectStep: some tens of microseconds.
 const (
-	maxSetsPerStep     = 256
-	maxRecordsPerStep  = 2 * segmentLen // that are looked at
-	maxRemovalsPerStep = 512
-	maxMovesPerStep    = 512
-	maxScanPerStep     = 4096 // segments that are looked at for one to compact
+	maxSetsPerStep = 256
+	maxCostPerStep = 2 * segmentLen // of records: 1 for a look at one, changeCost for one that is removed or moved
+	changeCost     = 16
 	// stepsOfClear is how many steps Clear and Close do. Later calls do the rest.
 	stepsOfClear = 16
 )
 
-// collection is the state of what frees memory step by step. There are three kinds of steps, in this order:
-//
-//   - sets: sets with retired holder numbers or expired predictions get a content without them. When all sets were
-//     visited, the numbers are free.
-//   - records: live ones whose set is empty now are removed.
-//   - compaction: live records of a sparse segment move to the end of the log, in their order.
+// collection is the state of what frees memory step by step: passes over all sets, and passes over all records.
 type collection struct {
 	sweeping bool
 	retired  bitmap // holder numbers that were retired when the pass over the sets began
@@ -26,28 +19,29 @@ type collection struct {
 	nextSet  uint32
 	endSet   uint32
 
-	nextRecord uint64 // position where the pass over the records goes on
-
-	compacting bool
-	segment    uint32 // that is compacted
-	moved      uint32 // index in it of the next record
-	search     uint32 // segment where the search for the next one begins
+	cleaning   bool
+	compacting bool   // the segment is sparse: its live records move to the end of the log
+	segment    uint32 // of the next record in the pass
+	record     uint32 // its index in the segment
+	endSegment uint32
 }
 
 // collectStep does a step of what frees memory. Unless it is forced, it waits until there is enough to be worth it. It
 // returns false if there was nothing to do.
 func (c *core) collectStep(force bool) bool {
+	s := &c.collection
 	switch {
 	case c.copying > 0:
 		return false
-	case c.collection.sweeping:
+	case s.sweeping:
 		c.sweepSets()
-	case c.needsSweep():
-		c.beginSweep()
-	case c.needsRemoval(force):
-		c.removeUnheld()
-	case c.needsCompaction(force):
-		c.compact(force)
+	case c.numbers.pending > 0 || c.firstPredicted != 0 && c.firstPredicted < c.oldest:
+		s.sweeping, s.nextSet, s.endSet, s.oldest = true, 1, c.sets.next, c.oldest
+		s.retired = append(s.retired[:0], c.numbers.retired...)
+	case s.cleaning:
+		c.cleanRecords(force)
+	case c.needsCleaning(force):
+		s.cleaning, s.segment, s.record, s.endSegment = true, 0, 0, uint32(len(c.log.segments))
 	default:
 		return false
 	}
@@ -69,7 +63,7 @@ func (f *Fleet) collect() {
 	f.mu.Lock()
 	c := f.core
 	c.expire(f.epoch())
-	n := 64 + 8*len(c.log.segments) + 4*int(c.sets.next/maxSetsPerStep) + 2*int(c.log.records+c.log.dead)/maxRemovalsPerStep
+	n := 64 + 4*int(c.sets.next/maxSetsPerStep) + 4*int(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep
 	f.mu.Unlock()
 	f.collectSteps(n, true)
 }
@@ -86,34 +80,6 @@ func (f *Fleet) dropPredictions(current bool) bool {
 	}
 	c.oldest = first + 1
 	return true
-}
-
-func (c *core) needsSweep() bool {
-	return c.numbers.pending > 0 || c.firstPredicted != 0 && c.firstPredicted < c.oldest
-}
-
-func (c *core) needsRemoval(force bool) bool {
-	return c.unheld > 0 && (force || c.unheld > segmentLen+c.log.records/16)
-}
-
-// needsCompaction reports whether a quarter of the records is dead, or a ninth if it is forced. Those of the tail cannot
-// be moved.
-func (c *core) needsCompaction(force bool) bool {
-	dead := c.log.dead
-	if tail := c.log.tail; tail != nil {
-		dead -= int64(tail.used - tail.live)
-	}
-	if force {
-		return c.collection.compacting || dead > segmentLen+c.log.records/8
-	}
-	return c.collection.compacting || dead > 2*segmentLen+c.log.records/3
-}
-
-func (c *core) beginSweep() {
-	s := &c.collection
-	s.sweeping, s.nextSet, s.endSet = true, 1, c.sets.next
-	s.retired = append(s.retired[:0], c.numbers.retired...)
-	s.oldest = c.oldest
 }
 
 // sweepSets visits some sets. Numbers that are given out meanwhile have sets without retired holder numbers.
@@ -156,69 +122,56 @@ func (c *core) sweepSet(num uint32) {
 	c.sets.retarget(num, pairs)
 }
 
-// removeUnheld visits some records, and removes those whose set is empty.
-func (c *core) removeUnheld() {
-	s, removed := &c.collection, 0
-	for range maxRecordsPerStep {
-		if int(s.nextRecord>>segmentBits) >= len(c.log.segments) {
-			s.nextRecord = 0
-		}
-		seg, i := c.log.at(uint32(s.nextRecord))
-		if seg == nil || seg.live == 0 || i >= uint32(seg.used) {
-			s.nextRecord = (s.nextRecord>>segmentBits + 1) << segmentBits
-			continue
-		}
-		s.nextRecord++
-		if num := seg.sets[i]; num == deadRecord || c.sets.at(num) != c.sets.empty {
-			continue
-		}
-		c.removeRecord(uint32(s.nextRecord - 1))
-		c.unheld--
-		if removed++; removed == maxRemovalsPerStep || c.unheld == 0 {
-			return
-		}
+// needsCleaning reports whether some 6% of the records are unheld or a quarter is dead, or less if it is forced. Dead ones
+// of the tail cannot be freed.
+func (c *core) needsCleaning(force bool) bool {
+	dead := c.log.dead
+	if tail := c.log.tail; tail != nil {
+		dead -= int64(tail.used - tail.live)
 	}
-}
-
-// compact moves some records of a sparse segment to the end of the log.
-func (c *core) compact(force bool) {
-	s := &c.collection
-	if !s.compacting && !c.findSparse(force) {
-		return
-	}
-	seg := c.log.segments[s.segment]
-	if seg == c.log.tail {
-		seg = nil // the segment was freed, and its number reused
-	}
-	for moves := 0; seg != nil && seg.live > 0 && s.moved < uint32(seg.used); s.moved++ {
-		if seg.sets[s.moved] == deadRecord {
-			continue
-		}
-		if moves == maxMovesPerStep {
-			return
-		}
-		from := s.segment<<segmentBits | s.moved
-		to := c.log.append(seg.keys[s.moved], seg.sets[s.moved])
-		c.table.move(seg.keys[s.moved], from, to)
-		c.log.markDead(from)
-		moves++
-	}
-	s.compacting = false
-}
-
-// findSparse finds a segment of whose records as large a part is dead as needsCompaction asks of all: there is one.
-func (c *core) findSparse(force bool) bool {
-	s, part := &c.collection, int32(4)
 	if force {
-		part = 9
+		return c.unheld > 0 || dead > segmentLen+c.log.records/8
 	}
-	for range min(maxScanPerStep, len(c.log.segments)) {
-		s.search = (s.search + 1) % uint32(len(c.log.segments))
-		seg := c.log.segments[s.search]
-		if seg != nil && seg != c.log.tail && (seg.used-seg.live)*part >= seg.used {
-			s.segment, s.moved, s.compacting = s.search, 0, true
-			return true
+	return c.unheld > segmentLen+c.log.records/16 || dead > 2*segmentLen+c.log.records/3
+}
+
+// cleanRecords visits some records. It removes those whose set is empty, and moves those of sparse segments to the end of
+// the log, in their order.
+func (c *core) cleanRecords(force bool) {
+	s := &c.collection
+	for cost := 0; cost < maxCostPerStep; cost++ {
+		if s.segment >= s.endSegment {
+			s.cleaning = false
+			return
+		}
+		seg := c.log.segments[s.segment]
+		if s.record == 0 {
+			s.compacting = seg != nil && seg.isSparse(force)
+		}
+		// A segment may have been freed, and its number be that of the tail now.
+		if isTail := seg == c.log.tail; seg == nil || s.record >= uint32(seg.used) || c.unheld == 0 && (!s.compacting || isTail) {
+			s.segment, s.record = s.segment+1, 0
+			continue
+		}
+		from := s.segment<<segmentBits | s.record
+		num, key := seg.sets[s.record], seg.keys[s.record]
+		s.record++
+		switch {
+		case num == deadRecord:
+		case c.sets.at(num) == c.sets.empty:
+			c.removeRecord(from)
+			c.unheld--
+			cost += changeCost
+		case s.compacting && seg != c.log.tail:
+			c.table.move(key, from, c.log.append(key, num))
+			c.log.markDead(from)
+			cost += changeCost
 		}
 	}
-	return false
+}
+
+// isSparse reports whether as large a part of a segment is dead as needsCleaning asks of all: there is such a segment.
+func (s *segment) isSparse(force bool) bool {
+	dead := s.used - s.live
+	return dead*4 >= s.used || force && dead*9 >= s.used
 }
