@@ -75,7 +75,7 @@ func (q *Query) setResult(r *Result) {
 	r.media = slices.Grow(r.media, len(q.ends)) // so that it stays where it is
 	for _, o := range q.order {
 		first := int(uint32(o))
-		p := Prefix{ID: f.byName[q.ends[first]>>40].id, Tokens: int64(^uint32(o>>32)) * int64(f.cfg.BlockSize)}
+		p := Prefix{ID: f.holders[q.ends[first]>>40].id, Tokens: int64(^uint32(o>>32)) * int64(f.cfg.BlockSize)}
 		from := len(r.media)
 		for _, e := range q.ends[first:] {
 			if e>>40 != q.ends[first]>>40 {

@@ -75,7 +75,7 @@ func BenchmarkParallelQuery(b *testing.B) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for h := f.byName[0]; !stop.Load(); {
+		for h := f.holders[0]; !stop.Load(); {
 			blocks := events.Blocks{Tier: gpu, Hashes: randomHashes(rng, 512)}
 			_ = h.Store(&blocks, nil)
 			_ = h.Remove(&blocks)

@@ -20,8 +20,7 @@ type Fleet struct {
 
 	mu      sync.RWMutex
 	core    *core
-	holders map[ID]*Holder
-	byName  []*Holder // by Engine and Rank; a Holder's index is where it is
+	holders []*Holder // by Engine and Rank; a Holder's index is where it is
 }
 
 // New returns a fleet without holders. Its errors are api.ErrConfig.
@@ -29,7 +28,7 @@ func New(cfg Config) (*Fleet, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{cfg: cfg, start: cfg.now(), holders: map[ID]*Holder{}}
+	f := &Fleet{cfg: cfg, start: cfg.now()}
 	f.core = newCore(&f.cfg)
 	return f, nil
 }
@@ -38,7 +37,7 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) Add(id ID) (*Holder, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.holders[id] != nil {
+	if _, found := f.search(id); found {
 		return nil, fmt.Errorf("%w: %q, rank %d", ErrExists, id.Engine, id.Rank)
 	}
 	if len(f.holders) >= f.cfg.MaxHolders {
@@ -50,18 +49,21 @@ func (f *Fleet) Add(id ID) (*Holder, error) {
 	return h, nil
 }
 
-// list adds a holder to the lists of holders.
+// search returns where a holder is, or would be.
+func (f *Fleet) search(id ID) (int, bool) {
+	return slices.BinarySearchFunc(f.holders, id, func(h *Holder, id ID) int { return compareIDs(h.id, id) })
+}
+
+// list adds a holder to the list of holders.
 func (f *Fleet) list(h *Holder) {
-	f.holders[h.id] = h
-	at, _ := slices.BinarySearchFunc(f.byName, h.id, func(h *Holder, id ID) int { return compareIDs(h.id, id) })
-	f.byName = slices.Insert(f.byName, at, h)
+	at, _ := f.search(h.id)
+	f.holders = slices.Insert(f.holders, at, h)
 	f.renumber(at)
 }
 
 // remove removes a holder and its number.
 func (f *Fleet) remove(h *Holder) {
-	delete(f.holders, h.id)
-	f.byName = slices.Delete(f.byName, int(h.index), int(h.index)+1)
+	f.holders = slices.Delete(f.holders, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
 	f.core.numbers.retire(h.number)
 	if len(f.holders) == 0 {
@@ -71,8 +73,8 @@ func (f *Fleet) remove(h *Holder) {
 
 // renumber sets the indexes of the holders from one on.
 func (f *Fleet) renumber(from int) {
-	for i := from; i < len(f.byName); i++ {
-		f.byName[i].index = uint32(i)
+	for i := from; i < len(f.holders); i++ {
+		f.holders[i].index = uint32(i)
 	}
 }
 
@@ -84,7 +86,10 @@ func compareIDs(a, b ID) int {
 func (f *Fleet) Get(id ID) *Holder {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.holders[id]
+	if at, found := f.search(id); found {
+		return f.holders[at]
+	}
+	return nil
 }
 
 // Status is the state of one holder.
@@ -99,8 +104,8 @@ func (f *Fleet) Holders() []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	oldest := f.core.oldestAt(f.epoch())
-	list := make([]Status, len(f.byName))
-	for i, h := range f.byName {
+	list := make([]Status, len(f.holders))
+	for i, h := range f.holders {
 		list[i] = Status{ID: h.id, Stale: h.stale, Blocks: h.count(oldest)}
 	}
 	return list
@@ -123,7 +128,7 @@ func (f *Fleet) Stats() Stats {
 	c := f.core
 	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.unheld, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
 	oldest := c.oldestAt(f.epoch())
-	for _, h := range f.byName {
+	for _, h := range f.holders {
 		s.Entries += int64(h.count(oldest))
 	}
 	return s

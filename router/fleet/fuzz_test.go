@@ -32,7 +32,7 @@ func FuzzLoad(f *testing.F) {
 		require.Equal(t, fleet.Holders(), again.Holders())
 		require.Equal(t, fleet.Stats().Blocks, again.Stats().Blocks)
 		var r Result
-		for _, h := range again.byName {
+		for _, h := range again.holders {
 			h.SetStale(false)
 			h.Clear()
 		}

@@ -17,7 +17,7 @@ type Holder struct {
 	id    ID
 
 	// Fleet.mu guards these.
-	index      uint32 // in Fleet.byName
+	index      uint32 // in Fleet.holders
 	number     uint32
 	stale      bool
 	closed     bool
@@ -154,8 +154,10 @@ func (h *Holder) step(ch *change, hashes coordinator.Hashes, held []bool, begin 
 // apply changes blocks until one fails, and returns how many it has changed.
 func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int, error) {
 	var keys [maxStep]uint64
-	h.readKeys(keys[:], hashes)
-	c := h.fleet.core
+	c, at := h.fleet.core, h.fleet.cfg.shortAt(hashes.HashLen())
+	for i, hash := range hashes.All() {
+		keys[i] = key(hash, at)
+	}
 	for i := range hashes.Len() {
 		if i%readAhead == 0 && !c.isAt(keys[i], h.next) {
 			c.table.readAhead(keys[i:min(i+readAhead, hashes.Len())])
@@ -185,13 +187,6 @@ func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int,
 
 // readAhead is for how many blocks memory is read at once: about as many reads as a core keeps waiting for.
 const readAhead = 32
-
-func (h *Holder) readKeys(keys []uint64, hashes coordinator.Hashes) {
-	n, at, blob := hashes.HashLen(), h.fleet.cfg.shortAt(hashes.HashLen()), hashes.Bytes()
-	for i := range hashes.Len() {
-		keys[i] = key(blob[i*n:], at)
-	}
-}
 
 // account counts the entries of an outcome.
 func (h *Holder) account(out *outcome, ch *change) {

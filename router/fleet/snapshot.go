@@ -50,7 +50,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	for number := range c.tiers.Len() {
 		s.tiers = append(s.tiers, *c.tiers.At(uint32(number)))
 	}
-	for i, h := range f.byName {
+	for i, h := range f.holders {
 		s.holders = append(s.holders, h.id)
 		s.index[h.number] = int32(i)
 	}

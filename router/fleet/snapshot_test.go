@@ -137,7 +137,7 @@ func TestSnapshotDuringChanges(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, other.Load(partstest.Reader(snapshotOf(f))))
 		checkCore(t, other)
-		for i, h := range other.byName[1:] {
+		for i, h := range other.holders[1:] {
 			require.Equal(t, chain.Len()*(i+1)/3, h.len())
 		}
 	}
