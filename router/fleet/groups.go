@@ -78,22 +78,24 @@ func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, 
 
 // learn checks the group of blocks that are stored, and learns what is new. It fails with ErrGroup.
 func (t *groupTable) learn(b *events.Blocks) error {
-	g := max(b.Group, 0)
-	if g >= maxGroups || t.cfg.Groups != nil && g >= len(t.cfg.Groups) {
-		return fmt.Errorf("%w: group %d, there are %d", ErrGroup, g, min(maxGroups, max(1, len(t.cfg.Groups))))
+	g, described := max(b.Group, 0), t.cfg.Groups
+	if g >= maxGroups || described != nil && g >= len(described) {
+		return fmt.Errorf("%w: group %d, there are %d", ErrGroup, g, min(maxGroups, max(1, len(described))))
 	}
-	if t.cfg.Groups != nil {
-		return t.checkDescribed(b, &t.cfg.Groups[g])
-	}
-	var spec groupSpec
+	var known, spec groupSpec
 	if g < len(t.specs) {
-		spec = t.specs[g]
+		known = t.specs[g]
 	}
-	known := spec
-	if err := spec.merge(b, int64(t.cfg.BlockSize)); err != nil {
+	var err error
+	if described != nil {
+		err = checkDescribed(b, &described[g])
+	} else {
+		spec, err = known.merge(b, int64(t.cfg.BlockSize))
+	}
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: group %d %w", ErrGroup, g, err)
-	}
-	if spec == known {
+	case spec == known:
 		return nil // the usual case
 	}
 	specs := append(slices.Clone(t.specs), make([]groupSpec, max(0, g+1-len(t.specs)))...)
@@ -124,25 +126,26 @@ func tellsSize(b *events.Blocks) bool {
 	return b.BlockSize > 0 && (b.Tier.Medium == "GPU" || b.Tier.Medium == "")
 }
 
-// merge adds what blocks tell of their group.
-func (s *groupSpec) merge(b *events.Blocks, hashSize int64) error {
+// merge returns what is known with what blocks tell of their group.
+func (s groupSpec) merge(b *events.Blocks, hashSize int64) (groupSpec, error) {
 	s.seen = true
 	if b.SpecKind != "" {
 		if s.kind != "" && s.kind != b.SpecKind {
-			return fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.kind)
+			return s, fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.kind)
 		}
 		s.kind = b.SpecKind
 	}
 	if b.SlidingWindow > 0 {
 		if s.window != 0 && s.window != b.SlidingWindow {
-			return fmt.Errorf("has a window of %d tokens, but had one of %d", b.SlidingWindow, s.window)
+			return s, fmt.Errorf("has a window of %d tokens, but had one of %d", b.SlidingWindow, s.window)
 		}
 		s.window = b.SlidingWindow
 	}
-	if tellsSize(b) {
-		return s.mergeSize(b, hashSize)
+	if !tellsSize(b) {
+		return s, nil
 	}
-	return nil
+	err := s.mergeSize(b, hashSize)
+	return s, err
 }
 
 // mergeSize adds a block size. A block that comes alone may be a part of a larger one.
@@ -182,18 +185,16 @@ func (s *groupSpec) group(hashSize int) coordinator.Group {
 	return g
 }
 
-// checkDescribed refuses blocks of a group that is described otherwise.
-func (t *groupTable) checkDescribed(b *events.Blocks, group *coordinator.Group) error {
-	if !group.Kind.MayBeNamed(b.SpecKind) {
-		return fmt.Errorf("%w: group %d is %s, but described as %s", ErrGroup, max(b.Group, 0), b.SpecKind, group.Kind)
-	}
-	if group.Kind.IsWindow() && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow) {
-		return fmt.Errorf("%w: group %d has a window of %d tokens, but is described with one of %d",
-			ErrGroup, max(b.Group, 0), b.SlidingWindow, group.SlidingWindow)
-	}
+// checkDescribed refuses blocks of a group that is described otherwise. A block that comes alone may be a part.
+func checkDescribed(b *events.Blocks, group *coordinator.Group) error {
 	size := int64(group.BlockSize)
-	if isPart := b.BlockSize < size && b.Hashes.Len() == 1; tellsSize(b) && b.BlockSize != size && !isPart {
-		return fmt.Errorf("%w: group %d has blocks of %d tokens, but is described with %d", ErrGroup, max(b.Group, 0), b.BlockSize, size)
+	switch {
+	case !group.Kind.MayBeNamed(b.SpecKind):
+		return fmt.Errorf("is %.32q, but described as %s", b.SpecKind, group.Kind)
+	case group.Kind.IsWindow() && b.SlidingWindow > 0 && b.SlidingWindow != int64(group.SlidingWindow):
+		return fmt.Errorf("has a window of %d tokens, but is described with one of %d", b.SlidingWindow, group.SlidingWindow)
+	case tellsSize(b) && b.BlockSize != size && (b.BlockSize > size || b.Hashes.Len() > 1):
+		return fmt.Errorf("has blocks of %d tokens, but is described with %d", b.BlockSize, size)
 	}
 	return nil
 }
