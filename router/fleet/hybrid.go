@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -25,10 +26,11 @@ type hybridScan struct {
 }
 
 // recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
-// group of full attention: when none is left, only the hashes up to LookEnd matter.
+// group of full attention: when none is left, only the hashes up to LookEnd matter. If there is no such group, all hashes
+// count as its first block.
 func (q *Query) recordRuns(blob []byte) {
 	c := q.core
-	stride := 0
+	stride := math.MaxInt
 	if q.rules.full >= 0 {
 		stride = q.rules.coordinator.Stride(q.rules.full)
 	}
@@ -44,11 +46,11 @@ func (q *Query) recordRuns(blob []byte) {
 			q.runs[last].end++
 		} else {
 			q.runs = append(q.runs, run{set, q.n + 1})
+			if int(q.n) < stride {
+				q.addFull(q.hybrid.first, set)
+			}
 		}
-		if int(q.n) < stride {
-			q.addFull(q.hybrid.first, set)
-		}
-		if stride > 0 && q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
+		if q.hybrid.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.hybrid.checked {
 			q.checkFull(set)
 		}
 		if q.n++; q.hybrid.wantedTo >= 0 && int64(q.n) >= q.hybrid.wantedTo {
@@ -82,20 +84,15 @@ func (q *Query) checkFull(set *holderSet) {
 	}
 }
 
-// addFull adds to words the holders that a set has in the first group of full attention.
+// addFull adds to words the holders that a set has in the first group of full attention, or in any if there is none.
 func (q *Query) addFull(words []uint64, set *holderSet) {
 	for i := range set.pairs {
-		if p := &set.pairs[i]; q.isOfGroup(p, q.rules.full) {
-			if holders := q.counting(p); holders != 0 {
-				words[p.word] |= holders
-			}
+		p := &set.pairs[i]
+		isFull := q.rules.full < 0 || p.groupTier&predictedIn != 0 || int(q.rules.storeGroups[q.core.tiers.groupOf(p)]) == q.rules.full
+		if holders := q.counting(p); isFull && holders != 0 {
+			words[p.word] |= holders
 		}
 	}
-}
-
-// isOfGroup reports whether a pair is of a store group. What is predicted is of all.
-func (q *Query) isOfGroup(p *pair, group int) bool {
-	return p.groupTier&predictedIn != 0 || int(q.rules.storeGroups[q.core.tiers.groupOf(p)]) == group
 }
 
 // findHits finds the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them. It
@@ -114,38 +111,13 @@ func (q *Query) findHits() {
 
 // beginHits sets q.order to the holders that may have a prefix, and where it ends in the full group if there is one.
 func (q *Query) beginHits() {
-	q.order = q.order[:0]
-	if q.rules.full >= 0 {
-		q.endAlive()
-		if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
-			for word, holders := range q.hybrid.first {
-				q.end(uint32(word), allMedia, holders, q.n)
-			}
-		}
-		q.order = append(q.order, q.ends...)
-	} else {
-		q.appendHolders()
-	}
-	q.ends = q.ends[:0]
-}
-
-// appendHolders appends all holders in the runs to q.order, if no group is of full attention.
-func (q *Query) appendHolders() {
-	s := &q.scan
-	for _, r := range q.runs {
-		for i := range r.set.pairs {
-			p := &r.set.pairs[i]
-			if holders := q.counting(p); holders != 0 {
-				s.seen[p.word] |= holders
-			}
+	q.endAlive()
+	if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
+		for word, holders := range q.hybrid.first {
+			q.end(uint32(word), allMedia, holders, q.n)
 		}
 	}
-	for word := range s.words {
-		for holders := s.seen[word]; holders != 0; holders &= holders - 1 {
-			q.order = append(q.order, packEnd(word*64+uint32(bits.TrailingZeros64(holders)), allMedia, q.n))
-		}
-		s.seen[word] = 0
-	}
+	q.order, q.ends = q.ends, q.order[:0]
 }
 
 // findHit adds the ends of a holder, whose prefix in the first group of full attention, if there is one, has n hashes.
