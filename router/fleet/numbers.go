@@ -35,17 +35,26 @@ func (t *numberTable) bytes() int64 {
 
 // alloc gives a holder a number.
 func (t *numberTable) alloc(h *Holder) uint32 {
-	if len(t.free) == 0 {
+	num := uint32(len(t.list))
+	if n := len(t.free); n > 0 {
+		num, t.free = t.free[n-1], t.free[:n-1]
+	} else {
 		t.grow()
 	}
-	num := t.free[len(t.free)-1]
-	t.free = t.free[:len(t.free)-1]
 	t.list[num] = holderNumber{holder: h, since: t.version}
 	t.live.set(num)
 	if !h.stale {
 		t.setFresh(num)
 	}
 	return num
+}
+
+// grow adds a number.
+func (t *numberTable) grow() {
+	if len(t.list)%64 == 0 {
+		t.live, t.fresh, t.retired = append(t.live, 0), append(t.fresh, 0), append(t.retired, 0)
+	}
+	t.list = append(t.list, holderNumber{})
 }
 
 // setFresh makes events count for a number, in queries that begin from now on.
@@ -58,18 +67,6 @@ func (t *numberTable) setFresh(num uint32) {
 // isFresh reports whether a number has been fresh since a version.
 func (t *numberTable) isFresh(num uint32, version uint64) bool {
 	return t.fresh.has(num) && t.list[num].freshAt <= version
-}
-
-// grow adds 64 numbers.
-func (t *numberTable) grow() {
-	first := uint32(len(t.list))
-	t.list = append(t.list, make([]holderNumber, 64)...)
-	for i := first + 64; i > first; i-- {
-		t.free = append(t.free, i-1) // the lowest is used first
-	}
-	for _, b := range []*bitmap{&t.live, &t.fresh, &t.retired} {
-		*b = append(*b, 0)
-	}
 }
 
 // retire takes a number from its holder: from now on no query counts it. It is free again when no set has it.
