@@ -306,21 +306,22 @@ func TestUnreadReply(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		h.ServeHTTP(w, r)
 	}
-	query(writer(func() {
+	query(writer{httptest.NewRecorder(), func() {
 		other := httptest.NewRecorder()
 		query(other)
 		require.Equal(t, http.StatusOK, other.Code)
-	}))
+	}})
 }
 
-// writer is a connection, which calls a function while it is written to.
-type writer func()
+// writer calls a function while it is written to.
+type writer struct {
+	*httptest.ResponseRecorder
+	before func()
+}
 
-func (w writer) Header() http.Header { return http.Header{} }
-func (w writer) WriteHeader(int)     {}
 func (w writer) Write(b []byte) (int, error) {
-	w()
-	return len(b), nil
+	w.before()
+	return w.ResponseRecorder.Write(b)
 }
 
 // A panic ends one request, and is logged with its stack.

@@ -26,21 +26,15 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// testAPI is a service with all that is needed for each documented reply, and servers of it.
+// testAPI is a service with all that is needed for each documented reply, and servers of it by what is special.
 type testAPI struct {
-	t        *testing.T
-	service  *router.Service
-	normal   *httptest.Server
-	small    *httptest.Server // with small limits
-	hasty    *httptest.Server // with a short time for replies
-	busy     *httptest.Server
-	closed   *httptest.Server // of a service that is closed
-	dumping  *httptest.Server // while a dump is read
-	notReady *httptest.Server
+	t       *testing.T
+	service *router.Service
+	servers map[string]*httptest.Server
 }
 
 func newTestAPI(t *testing.T) *testAPI {
-	f := &testAPI{t: t}
+	f := &testAPI{t: t, servers: map[string]*httptest.Server{}}
 	models, gate := testModels(t)
 	t.Cleanup(func() { close(gate.Open) })
 	cfg := router.Config{Models: models, Allow: []string{"tcp://127.0.0.1:*"}, MaxModels: len(models) + 1}
@@ -52,7 +46,7 @@ func newTestAPI(t *testing.T) *testAPI {
 		{Name: "admin", Digest: access.DigestOf([]byte("all")), Permissions: access.All}, {Name: "nobody", Digest: access.DigestOf([]byte("none"))},
 	})
 	require.NoError(t, err)
-	with := func(service *router.Service, limits *limits) *httptest.Server {
+	with := func(name string, service *router.Service, limits *limits) {
 		server := httptest.NewServer(New(Config{
 			Service: service, limits: limits, Ready: service.Ready, Local: true, Authorize: func(r *http.Request) (Access, error) {
 				if r.Header.Get("X-Panic") != "" {
@@ -62,16 +56,19 @@ func newTestAPI(t *testing.T) *testAPI {
 			},
 		}))
 		t.Cleanup(server.Close)
-		return server
+		f.servers[name] = server
 	}
-	f.normal = with(f.service, nil)
-	f.small = with(f.service, &limits{600, 64, 200 * time.Millisecond, time.Minute})
-	f.hasty = with(f.service, &limits{6000, 64, time.Second, time.Second})
-	f.busy = with(f.service, &limits{600, 1, time.Second, time.Minute})
-	f.busy.Config.Handler.(*Handler).requests <- struct{}{}
-	f.closed = with(closed, nil)
-	f.dumping = with(dumpingService(t), nil)
-	f.notReady = with(loadingService(t), nil)
+	with("normal", f.service, nil)
+	with("small", f.service, &limits{600, 64, 200 * time.Millisecond, time.Minute})
+	with("hasty", f.service, &limits{6000, 64, time.Second, time.Second})
+	with("busy", f.service, &limits{600, 1, time.Second, time.Minute})
+	f.servers["busy"].Config.Handler.(*Handler).requests <- struct{}{}
+	with("closed", closed, nil)
+	with("dumping", dumpingService(t), nil)
+	loading := f.servers["normal"].Config.Handler.(*Handler).cfg
+	loading.Loaded, loading.Ready = func() bool { return false }, func() error { return router.ErrLoading }
+	f.servers["notReady"] = httptest.NewServer(New(loading))
+	t.Cleanup(f.servers["notReady"].Close)
 	return f
 }
 
@@ -92,22 +89,6 @@ func testModels(t *testing.T) ([]router.Model, *lookuptest.Gate) {
 		{ModelKey: named("slow"), Pool: slow, Hash: &router.Hashing{}}, {ModelKey: named("plain"), Fleet: fleet.Config{BlockSize: 16}},
 		{ModelKey: named("crowded"), Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}, {ModelKey: named("full"), Fleet: fleet.Config{BlockSize: 16, MaxBlocks: 1}},
 	}, gate
-}
-
-// loadingService returns a service that loads the dump of a peer until the end of the test.
-func loadingService(t *testing.T) *router.Service {
-	peer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	t.Cleanup(peer.Close)
-	s := newService(t, router.Config{})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Start(ctx, router.StartConfig{Peers: []string{peer.URL}, PeerTimeout: time.Hour})
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
-	lookuptest.Eventually(t, "it loads", func() bool { return s.Ready() != nil })
-	return s
 }
 
 // dumpingService returns a service whose dump is read until the end of the test.
@@ -132,7 +113,7 @@ func testSource(model, engine string) router.Source {
 
 // exchange is a request, and by default it is right and its sender may do everything.
 type exchange struct {
-	server       *httptest.Server
+	server       string
 	method, path string
 	host         string // "": the server's
 	token        string
@@ -150,7 +131,7 @@ func (f *testAPI) ask(x exchange) (*http.Response, []byte) {
 		defer func() { _ = w.Close() }()
 		body, length = io.MultiReader(body, rest), length+10
 	}
-	r, err := http.NewRequestWithContext(f.t.Context(), x.method, x.server.URL+x.path, body)
+	r, err := http.NewRequestWithContext(f.t.Context(), x.method, f.servers[x.server].URL+x.path, body)
 	require.NoError(f.t, err)
 	r.ContentLength, r.Host = length, x.host
 	r.Header.Set("Authorization", "Bearer "+x.token)
@@ -179,26 +160,26 @@ func rightBodies() map[string]string {
 
 // wrong has for each error code what provokes it, from a request that is right. Codes that need another body in each
 // operation are in wrongBodies.
-func (f *testAPI) wrong() map[string]func(*exchange) {
+func wrong() map[string]func(*exchange) {
 	return map[string]func(*exchange){
 		"unauthorized":       func(x *exchange) { x.token = "unknown" },
 		"forbidden":          func(x *exchange) { x.token = "none" },
 		"other_origin":       func(x *exchange) { x.host = "evil.example:80" },
 		"method_not_allowed": func(x *exchange) { x.method = http.MethodDelete },
-		"slow_body":          func(x *exchange) { x.server, x.stuck, x.body = f.small, true, `{` },
-		"too_large":          func(x *exchange) { x.server, x.body = f.small, strings.Repeat(" ", 601) },
+		"slow_body":          func(x *exchange) { x.server, x.stuck, x.body = "small", true, `{` },
+		"too_large":          func(x *exchange) { x.server, x.body = "small", strings.Repeat(" ", 601) },
 		"media_type":         func(x *exchange) { x.header = map[string]string{"Content-Type": "application/x-www-form-urlencoded"} },
 		"bad_json":           func(x *exchange) { x.body = `{"model": "llama"` },
 		"busy": func(x *exchange) {
-			x.server = f.busy
+			x.server = "busy"
 			if x.path == "/dump" {
-				x.server = f.dumping
+				x.server = "dumping"
 			}
 		},
 		"internal":  func(x *exchange) { x.header = map[string]string{"X-Panic": "1"} },
-		"closing":   func(x *exchange) { x.server, x.body = f.closed, strings.Replace(x.body, `"i"`, `"gone"`, 1) },
-		"timeout":   func(x *exchange) { x.server = f.hasty },
-		"not_ready": func(x *exchange) { x.server = f.notReady },
+		"closing":   func(x *exchange) { x.server, x.body = "closed", strings.Replace(x.body, `"i"`, `"gone"`, 1) },
+		"timeout":   func(x *exchange) { x.server = "hasty" },
+		"not_ready": func(x *exchange) { x.server = "notReady" },
 	}
 }
 
@@ -255,7 +236,7 @@ func TestOpenAPI(t *testing.T) {
 	for _, e := range endpoints { // in their order: /register before /unregister
 		methods := paths[e.path].(map[string]any)
 		require.Len(t, methods, 1, e.path)
-		x := exchange{server: f.normal, method: e.method, path: e.path, token: "all", body: rightBodies()[e.path]}
+		x := exchange{server: "normal", method: e.method, path: e.path, token: "all", body: rightBodies()[e.path]}
 		for _, code := range f.checkOperation(d, methods[strings.ToLower(e.method)], x) {
 			documented[code] = true
 		}
@@ -281,7 +262,7 @@ func (f *testAPI) checkOperation(d document, operation any, right exchange) (doc
 	if right.path != "/unregister" {
 		succeed()
 	}
-	wrong, bodies := f.wrong(), wrongBodies()
+	changes, bodies := wrong(), wrongBodies()
 	for _, status := range slices.Sorted(maps.Keys(responses)) {
 		codes, _ := at(responses[status], "x-error-codes").([]any)
 		require.Equal(t, status == "200", len(codes) == 0, "%s %s", right.path, status)
@@ -293,7 +274,7 @@ func (f *testAPI) checkOperation(d document, operation any, right exchange) (doc
 			if ok {
 				x.body = body
 			}
-			if change := wrong[code.(string)]; change != nil {
+			if change := changes[code.(string)]; change != nil {
 				change(&x)
 			} else {
 				require.True(t, ok, "%s: no test provokes %s", x.path, code)
