@@ -32,7 +32,6 @@ type change struct {
 // outcome is what a change makes of a set. Entries are those of the holder.
 type outcome struct {
 	to      *holderSet
-	held    bool   // it was held in the group and tier before
 	removed int32  // entries that are removed but for predicted ones
 	epoch   uint32 // of the prediction that is removed, 0: none
 	added   bool   // an entry is added
@@ -58,7 +57,7 @@ func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
 // changed returns the content of a set after a change, in a buffer that the next call reuses. What does not count any
 // more is left out: no set that is made after a holder number was retired has that number.
 func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
-	var out outcome
+	out := outcome{added: ch.action != actionRemove}
 	word, bit := ch.number/64, uint64(1)<<(ch.number%64)
 	pairs := c.pairs[:0]
 	for i := range from.pairs {
@@ -69,7 +68,7 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 		if p.word == word && p.bits&bit != 0 {
 			switch predicted := p.groupTier&predictedIn != 0; {
 			case p.groupTier == ch.groupTier && ch.action != actionRemove:
-				out.held = true
+				out.added = false
 			case predicted && ch.action != actionStore:
 				out.epoch = p.groupTier &^ predictedIn
 				p.bits &^= bit
@@ -83,8 +82,7 @@ func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
 		}
 		pairs = append(pairs, p)
 	}
-	if ch.action != actionRemove && !out.held {
-		out.added = true
+	if out.added {
 		pairs = addBit(pairs, ch.groupTier, word, bit)
 	}
 	c.pairs = pairs

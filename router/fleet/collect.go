@@ -63,7 +63,7 @@ func (f *Fleet) collect() {
 	f.mu.Lock()
 	c := f.core
 	c.expire(f.epoch())
-	n := 64 + 4*int(c.sets.next/maxSetsPerStep) + 4*int(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep
+	n := 64 + 4*int(c.sets.next/maxSetsPerStep) + int(4*(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep)
 	f.mu.Unlock()
 	f.collectSteps(n, true)
 }

@@ -38,7 +38,7 @@ type Config struct {
 	described *rules           // of Groups; none if they are nil
 }
 
-// check fills in the defaults. It fails with api.ErrConfig.
+// check sets the defaults. It fails with fielderror.ErrConfig.
 func (c *Config) check() error {
 	switch {
 	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:

@@ -23,7 +23,7 @@ type Fleet struct {
 	holders []*Holder // by Engine and Rank; a Holder's index is where it is
 }
 
-// New returns a fleet without holders. Its errors are api.ErrConfig.
+// New returns a fleet without holders. It fails with fielderror.ErrConfig.
 func New(cfg Config) (*Fleet, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

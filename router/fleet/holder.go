@@ -11,7 +11,7 @@ import (
 )
 
 // Holder is one engine, or one data-parallel rank of it. It is an events.Holder, so an events.Follower
-// can feed it. Safe for concurrent use.
+// can tell it what the engine has. Safe for concurrent use.
 type Holder struct {
 	fleet *Fleet
 	id    ID
@@ -179,7 +179,7 @@ func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int,
 		h.next = pos + 1
 		h.account(&out, ch)
 		if i < len(held) {
-			held[i] = out.held
+			held[i] = !out.added
 		}
 	}
 	return hashes.Len(), nil
