@@ -24,10 +24,12 @@ func oneBlock(t testing.TB) (*fleet.Snapshot, *events.Checkpoint) {
 	h, err := f.Add(fleet.ID{Engine: "a"})
 	require.NoError(t, err)
 	require.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashesOf(1), BlockSize: 16}, make([]bool, 1)))
-	follower, err := events.NewFollower(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
+	follower, err := events.Follow(events.Config{Endpoint: "tcp://127.0.0.1:1"}, h)
 	require.NoError(t, err)
+	defer follower.Close()
 	checkpoint, err := follower.Pause(t.Context())
 	require.NoError(t, err)
+	follower.Unpause()
 	return f.Snapshot(), checkpoint
 }
 

@@ -136,10 +136,8 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	}
 	cfg := a.config()
 	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, a.model.cfg.Fleet.MaxBlocks
-	if a.follower, err = events.NewFollower(cfg, a.holder); err != nil {
-		return err
-	}
-	return a.follower.Start()
+	a.follower, err = events.Follow(cfg, a.holder)
+	return err
 }
 
 // end ends what startFollower has made, and waits for it. Its model goes if it has no other sources. s.changing is held.

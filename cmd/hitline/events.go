@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -81,11 +83,11 @@ type monitor struct {
 func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Duration) error {
 	m.seen, m.ended = make(chan struct{}, 1), make(chan error, 1)
 	cfg.Observe = m.observe
-	follower, err := events.NewFollower(cfg, discardHolder{})
-	if err != nil {
+	follower, err := events.Follow(cfg, discardHolder{})
+	switch {
+	case errors.Is(err, fielderror.ErrConfig):
 		return usagef("%v", err)
-	}
-	if err := follower.Start(); err != nil {
+	case err != nil:
 		return configError(err)
 	}
 	defer follower.Close()

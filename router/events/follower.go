@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -25,7 +24,6 @@ type Follower struct {
 	acceptor *acceptor // nil if the source connects
 
 	mu       sync.Mutex
-	started  bool
 	status   Status // after the last update
 	refusals refusals
 }
@@ -38,14 +36,14 @@ type refusals struct {
 	logged time.Time // when one was logged
 }
 
-// NewFollower checks cfg; its errors are fielderror.ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
-// follow. The holder must be empty, or have the blocks of the moment of cfg.Resume. If it has a method
-// Len() int, that is called to watch cfg.MaxBlocks.
-func NewFollower(cfg Config, holder Holder) (*Follower, error) {
+// Follow follows a source in the background until Close. It fails with fielderror.ErrConfig, with ErrCheckpoint for
+// cfg.Resume, or if the endpoint cannot be bound. The holder must be empty, or have the blocks of the moment of
+// cfg.Resume. If it has a method Len() int, that is called to watch cfg.MaxBlocks.
+func Follow(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg), pausing: newPauseLock()}
+	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg), log: newSourceLog(&cfg), pausing: newPauseLock()}
 	if cfg.Resume != nil {
 		if err := f.tracker.resume(cfg.Resume); err != nil {
 			return nil, err
@@ -55,37 +53,21 @@ func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err
 	f.status = *f.tracker.status()
-	f.log = newSourceLog(&cfg)
-	return f, nil
-}
-
-// Start follows the source in the background until Close. It fails if the source binds and its
-// endpoint cannot be bound, or if it was called before.
-func (f *Follower) Start() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.started {
-		return errors.New("events: the follower was started before")
-	}
-	if f.cfg.Bind {
-		a, err := listen(f.cfg.Endpoint, f.refused)
+	if cfg.Bind {
+		a, err := listen(cfg.Endpoint, f.refused)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		f.acceptor = a
 		f.running.Go(func() { a.run(f.ctx) })
 	}
-	f.started = true
 	f.running.Go(f.run)
-	return nil
+	return f, nil
 }
 
 // Close stops and waits for all goroutines. After it the Holder is not called any more, and is
-// stale. Close may be called more than once. After it, Start fails.
+// stale. Close may be called more than once.
 func (f *Follower) Close() {
-	f.mu.Lock()
-	f.started = true
-	f.mu.Unlock()
 	f.cancel()
 	f.running.Wait()
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,9 +37,8 @@ func follow(t *testing.T, cfg Config) (*Follower, *testSet) {
 
 func startFollower(t *testing.T, cfg Config, holder Holder) *Follower {
 	t.Helper()
-	f, err := NewFollower(cfg, holder)
+	f, err := Follow(cfg, holder)
 	require.NoError(t, err)
-	require.NoError(t, f.Start())
 	t.Cleanup(f.Close)
 	return f
 }
@@ -102,7 +102,6 @@ func TestFollowerReplaysThenFollows(t *testing.T) {
 	require.True(t, set.Stale())
 	require.True(t, f.Status().Stale)
 	require.Contains(t, log.String(), "the source is followed")
-	require.Error(t, f.Start())
 }
 
 // The log has a line for each change of the state, and a bounded number of lines.
@@ -401,9 +400,7 @@ func TestFollowerCloses(t *testing.T) {
 		"nobody there":           {Endpoint: "tcp://127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := NewFollower(cfg, newTestSet())
-			require.NoError(t, err)
-			require.NoError(t, f.Start())
+			f, _ := follow(t, cfg)
 			if name == "in a replay" {
 				eventually(t, func() bool { return p.NumReplays() > 0 })
 			}
@@ -413,16 +410,11 @@ func TestFollowerCloses(t *testing.T) {
 			require.Less(t, time.Since(start), DefaultTimeout)
 		})
 	}
-	f, err := NewFollower(p.config(), newTestSet())
-	require.NoError(t, err)
-	f.Close() // before Start
-	require.Error(t, f.Start())
 }
 
-func TestConfig(t *testing.T) {
+func TestFollowRefuses(t *testing.T) {
 	for _, cfg := range []Config{
 		{},
-
 		{Endpoint: "http://a:1"},
 		{Endpoint: "tcp://*:1"},
 		{Endpoint: "udp://*:1", Bind: true},
@@ -433,20 +425,14 @@ func TestConfig(t *testing.T) {
 		{Endpoint: "tcp://a:1", MaxBlocks: -1},
 		{Endpoint: "tcp://a:1", Timeout: -1},
 	} {
-		_, err := NewFollower(cfg, newTestSet())
+		_, err := Follow(cfg, newTestSet())
 		require.ErrorIs(t, err, fielderror.ErrConfig, "%+v", cfg)
 	}
-	f, err := NewFollower(Config{Endpoint: "tcp://a:1"}, newTestSet())
-	require.NoError(t, err)
-	require.Equal(t, Status{Name: "tcp://a:1", Endpoint: "tcp://a:1", State: StateConnecting, Stale: true}, f.Status())
-
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	f, err = NewFollower(Config{Endpoint: "tcp://" + l.Addr().String(), Bind: true}, newTestSet())
-	require.NoError(t, err)
-	require.Error(t, f.Start())
-	f.Close()
+	_, err = Follow(Config{Endpoint: "tcp://" + l.Addr().String(), Bind: true}, newTestSet())
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }
 
 // The file of a socket that a killed process has left does not keep a source from binding; one
@@ -457,17 +443,15 @@ func TestFollowerBindsDeadSocket(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
 	cfg := Config{Endpoint: "ipc://" + path, Bind: true}
-	f, err := NewFollower(cfg, newTestSet())
-	require.NoError(t, err)
-	require.Error(t, f.Start())
+	_, err = Follow(cfg, newTestSet())
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
 	require.FileExists(t, path)
 	startFollower(t, cfg, newTestSet()).Close()
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	f, err = NewFollower(cfg, newTestSet())
-	require.NoError(t, err)
-	require.Error(t, f.Start())
+	_, err = Follow(cfg, newTestSet())
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.FileExists(t, path)
 }

@@ -135,12 +135,9 @@ func TestFollowerClosesDuringABatch(t *testing.T) {
 	p := startPublisher(t)
 	cfg := p.config()
 	cfg.Replay = ""
-	h := &slowRemoval{testSet: newTestSet(), begun: make(chan struct{})}
-	f, err := NewFollower(cfg, h)
-	require.NoError(t, err)
-	h.until = f.ctx.Done()
-	require.NoError(t, f.Start())
-	t.Cleanup(f.Close)
+	h := &slowRemoval{testSet: newTestSet(), begun: make(chan struct{}), until: make(chan struct{})}
+	f := startFollower(t, cfg, h)
+	context.AfterFunc(f.ctx, func() { close(h.until) })
 	p.awaitSubscriber()
 	p.SendAs(0, storedBatch(1))
 	p.SendAs(1, removedBatch(make([]uint64, 3*maxApply)...))
@@ -153,9 +150,8 @@ func TestFollowerClosesDuringABatch(t *testing.T) {
 // slowRemoval is a Holder whose first Remove returns when until is closed.
 type slowRemoval struct {
 	*testSet
-	begun chan struct{}
-	until <-chan struct{}
-	calls int
+	begun, until chan struct{}
+	calls        int
 }
 
 func (h *slowRemoval) Remove(b *Blocks) error {

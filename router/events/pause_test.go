@@ -76,15 +76,14 @@ func TestResume(t *testing.T) {
 	p.publish(storedBatch(4), true)
 
 	blocks.SetStale(false) // the Follower knows better
-	cfg := p.config()
-	cfg.Resume = c
-	stale, err := NewFollower(cfg, blocks)
-	require.NoError(t, err)
+	p.Mute(true)
+	stale := resumeAt(t, p.config(), c, blocks)
 	require.True(t, blocks.Stale())
-	require.Equal(t, Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true, Complete: true, Blocks: 2, NextSeq: 3},
-		stale.Status())
-	require.NoError(t, stale.Start())
-	t.Cleanup(stale.Close)
+	s := stale.Status()
+	require.Equal(t, []any{true, true, int64(2), uint64(3)}, []any{s.Stale, s.Complete, s.Blocks, s.NextSeq})
+	stale.Close()
+	p.Mute(false)
+	stale = resumeAt(t, p.config(), c, blocks)
 	awaitHeld(t, blocks, 1, 2, 4) // the removal removed a copy
 	eventually(t, func() bool { return stale.Status().Batches == 2 })
 	require.True(t, stale.Status().Complete)
