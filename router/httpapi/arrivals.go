@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// arrivals are the bodies that are arriving, with the time when each began. If all places of requests are taken, the oldest
+// arrivals are the bodies that are arriving, with the time when each began. If no further request is admitted, the oldest
 // is ended, so that slow senders do not keep the others out. Safe for concurrent use.
 type arrivals struct {
 	mu    sync.Mutex
@@ -48,10 +48,10 @@ func (a *arrivals) cut(before time.Time) bool {
 	return oldest.SetReadDeadline(time.Now()) == nil
 }
 
-// takePlace takes one of the places of requests, and ends a body for it if need be: one that has been arriving for a tenth
-// of the time that a body has, in which a prompt of a million tokens arrives from nearby. It reports whether it did; then the caller
-// frees the place.
-func (h *Handler) takePlace() bool {
+// admitOne admits one more request, and ends a body for it if need be: one that has been arriving for a tenth of the time
+// that bodies have, in which a prompt of a million tokens arrives from nearby. If it returns true, the caller receives from
+// h.requests at the end.
+func (h *Handler) admitOne() bool {
 	select {
 	case h.requests <- struct{}{}:
 		return true

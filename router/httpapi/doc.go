@@ -7,7 +7,7 @@
 //	config.go   Config and Access
 //	access.go   what a sender may do, by the rules of a listener
 //	handler.go  the endpoints, and the way of a request through them
-//	arrivals.go places of requests, and which slow body loses its own
+//	arrivals.go how many requests are admitted, and which slow body ends for another
 //	decode.go   JSON of a body as it arrives, in bounded memory; fields.go its fields
 //	prompt.go   the body of queries and predictions; answer.go the answers
 //	register.go sources that come and go; services.go the state of all; dump.go all that is known
@@ -15,10 +15,10 @@
 //
 // # One request
 //
-//	origin and host → path and method → Authorize, permissions → Content-Type → a place for requests
-//	→ body → answer in memory → the place is free → reply
+//	origin and host → path and method → Authorize, permissions → Content-Type → admitted among limits.requests
+//	→ body → answer in memory → no longer counted → reply
 //
-// So nothing of a body is read for a sender who may not ask, and a client that does not read its reply holds no place. A
-// body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml need no place,
-// nor does a dump, which is sent as it is made. Bodies are pooled: nothing of one is used after its answer is in memory.
+// So nothing of a body is read for a sender who may not ask, and a client that does not read its reply keeps no other out.
+// A body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml are always
+// answered, and a dump is sent as it is made. Bodies are pooled: nothing of one is used after its answer is in memory.
 package httpapi

@@ -142,7 +142,7 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	e := c.endpoint
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
-		if !h.takePlace() {
+		if !h.admitOne() {
 			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.limits.requests)
 		}
 		defer func() { <-h.requests }()

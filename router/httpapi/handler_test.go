@@ -276,7 +276,7 @@ func TestKeepAlive(t *testing.T) {
 	require.Equal(t, http.StatusConflict, status(t, in), "that model has no pool")
 }
 
-// Bodies that arrive slowly take all places, and others are refused meanwhile. What is cheap is served. If they are slow for
+// While as many bodies arrive slowly as there may be requests, others are refused. What is cheap is served. If they are slow for
 // long, the oldest is ended for another request.
 func TestBusy(t *testing.T) {
 	h, address := serve(t, Config{limits: &limits{1000, 2, 20 * time.Second, time.Minute}})
@@ -284,7 +284,7 @@ func TestBusy(t *testing.T) {
 	var slow []*net.TCPConn
 	for n := range 2 {
 		slow = append(slow, send(t, address, post("Content-Length: 17", `{"token_ids":`)))
-		lookuptest.Eventually(t, "it has a place", func() bool { h.arrivals.mu.Lock(); defer h.arrivals.mu.Unlock(); return len(h.arrivals.begun) == n+1 })
+		lookuptest.Eventually(t, "it arrives", func() bool { h.arrivals.mu.Lock(); defer h.arrivals.mu.Unlock(); return len(h.arrivals.begun) == n+1 })
 	}
 	require.Equal(t, http.StatusServiceUnavailable, query())
 	health, _ := do(t, h, "GET", "/health", "")
@@ -294,11 +294,11 @@ func TestBusy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusRequestTimeout, status(t, bufio.NewReader(slow[0])))
 	require.Equal(t, http.StatusOK, status(t, bufio.NewReader(slow[1])))
-	lookuptest.Eventually(t, "the places are free", func() bool { return len(h.requests) == 0 })
+	lookuptest.Eventually(t, "none is counted", func() bool { return len(h.requests) == 0 })
 	require.Empty(t, h.arrivals.begun)
 }
 
-// A client that does not read its reply holds no place.
+// A client that does not read its reply keeps no other out.
 func TestUnreadReply(t *testing.T) {
 	h, _ := serve(t, Config{limits: &limits{1000, 1, time.Minute, time.Minute}})
 	query := func(w http.ResponseWriter) {
