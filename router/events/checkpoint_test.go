@@ -84,7 +84,7 @@ func requireEqualTrackers(t *testing.T, a, b *tracker) {
 	t.Helper()
 	require.Equal(t, encode(a.checkpoint("")), encode(b.checkpoint("")))
 	require.Equal(t, a.stats.Stale, b.stats.Stale)
-	require.Equal(t, a.hasLive, b.hasLive)
+	require.Equal(t, a.nextLive, b.nextLive)
 }
 
 // swap replaces the tracker of the simulation by one that begins at f, some steps later. The connection is lost.

@@ -86,8 +86,7 @@ type tracker struct {
 	anyNext bool                   // any number may come next
 	recent  [numRecent]recentBatch // by number modulo numRecent
 
-	lastLive uint64 // of the live batches on this connection
-	hasLive  bool
+	nextLive uint64 // after the live batches on this connection, 0 before the first
 
 	replayFirst bool // the replay has brought no batch yet
 
@@ -124,7 +123,7 @@ func (t *tracker) setStale(stale bool) {
 
 // connected begins a connection. It reports whether a replay is to be asked for.
 func (t *tracker) connected() (replay bool) {
-	t.hasLive, t.lastLive = false, 0
+	t.nextLive = 0
 	t.stats.Connects++
 	if t.hasReplay {
 		return true
@@ -166,7 +165,7 @@ func (t *tracker) restart(reason string) {
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
 func (t *tracker) restartSequence() {
-	t.hasLast, t.anyNext, t.next, t.hasLive, t.lastLive, t.rank = false, true, 0, false, 0, -1
+	t.hasLast, t.anyNext, t.next, t.nextLive, t.rank = false, true, 0, 0, -1
 	clear(t.recent[:])
 }
 
@@ -189,8 +188,8 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 	}
 	if t.hasLast && seq < t.next {
 		equal, known := t.compare(seq, payload)
-		if equal || !known && !(t.hasLive && seq <= t.lastLive) {
-			t.setLastLive(seq)
+		if equal || !known && seq >= t.nextLive {
+			t.nextLive = max(t.nextLive, seq+1)
 			return false, nil
 		}
 		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
@@ -217,15 +216,11 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 	if t.anyNext && seq > 0 {
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
 	}
-	t.setLastLive(seq)
+	t.nextLive = max(t.nextLive, seq+1)
 	return false, t.apply(seq, payload)
 }
 
-// setLastLive records the number of a live batch.
-func (t *tracker) setLastLive(seq uint64) { t.hasLive, t.lastLive = true, max(seq, t.lastLive) }
-
-// beginReplay returns the number to ask from: that of the last batch, or 0. A snapshot would be
-// loaded here instead of a replay from 0.
+// beginReplay returns the number to ask from: that of the last batch, or 0.
 func (t *tracker) beginReplay() uint64 {
 	t.stats.Replays++
 	t.stats.State = StateReplaying
