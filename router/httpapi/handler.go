@@ -169,7 +169,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if e == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
-	if r.Method != e.method {
+	if r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet) { // net/http drops the body of HEAD
 		w.Header().Set("Allow", e.method)
 		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, e.method)
 	}

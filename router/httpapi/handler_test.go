@@ -287,7 +287,7 @@ func TestBusy(t *testing.T) {
 		lookuptest.Eventually(t, "it arrives", func() bool { h.arrivals.mu.Lock(); defer h.arrivals.mu.Unlock(); return len(h.arrivals.begun) == n+1 })
 	}
 	require.Equal(t, http.StatusServiceUnavailable, query())
-	health, _ := do(t, h, "GET", "/health", "")
+	health, _ := do(t, h, "HEAD", "/health", "")
 	require.Equal(t, http.StatusOK, health)
 	lookuptest.Eventually(t, "the oldest gives way", func() bool { return query() == http.StatusOK })
 	_, err := io.WriteString(slow[1], ` []}`)
