@@ -64,7 +64,7 @@ func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 }
 
 // PublishPayload is Publish for a batch of any bytes; nil only uses its sequence number up.
-func (p *Publisher) PublishPayload(payload []byte, lost bool) {
+func (p *Publisher) PublishPayload(lost bool, payload []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish(lost, payload)

@@ -28,7 +28,7 @@ func (p *testPublisher) config() Config {
 }
 
 // publish adds a batch to the replay buffer, and sends it unless lost is set.
-func (p *testPublisher) publish(payload []byte, lost bool) { p.PublishPayload(payload, lost) }
+func (p *testPublisher) publish(payload []byte, lost bool) { p.PublishPayload(lost, payload) }
 
 func (p *testPublisher) restart() { p.Restart() }
 
