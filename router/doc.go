@@ -1,6 +1,6 @@
 // Package router says which engines hold the longest prefix of a prompt, and how much of it the shared store can load. A
 // [Service] has models, each with a [fleet.Fleet]; the KV events of its engines tell what they hold. Programs are promised
-// all that it exports.
+// all that it exports, and those types of packages fleet, events and blockhash that it shows.
 //
 // # Glossary
 //
@@ -16,7 +16,7 @@
 // # From an event to an answer
 //
 //	source.go, allow.go   the form of a source, and which may be registered
-//	sources.go            the registry: an events.Follower for each source, which fills a fleet.Holder
+//	sources.go            the registry: an events.Follower for each source, which tells a fleet.Holder
 //	models.go             models, each with the fleet.Fleet of its holders
 //	query.go, hashing.go  Query: by hashes or by tokens, with what is loadable
 //	predict.go            Predict, and holders without a source

@@ -51,7 +51,7 @@ func TestPageInChromium(t *testing.T) {
 	empty := loadPage(t, p)
 	for _, want := range []string{
 		`<body data-state="ready">`, ">v1.2.3<", `<p class="empty">No connection is open.</p>`, `<p class="empty">Nothing was refused.</p>`,
-		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`, ">54,321</td>", ">engine-7</td>", ">5</td>", ">tenant-t</td>", ">stale, live</td>", ">65,432</td>", "1 of 2 engines are listed.",
+		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`, ">54,321</td>", ">engine-7</td>", ">5</td>", ">tenant-t</td>", ">stale, live</td>", ">65,432</td>", "1 of 2 sources are listed.",
 	} {
 		assert.Contains(t, empty, want)
 	}

@@ -179,7 +179,7 @@
   // A stale source counts for nothing, an incomplete one for what its engine has said since.
   const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
 
-  const engineColumns = [
+  const sourceColumns = [
     { head: true, show: x => x.name }, { show: x => x.instance_id, as: 'name' }, { show: x => count(x.dp_rank), as: 'n' }, { show: x => x.model, as: 'name' },
     { show: stateOf, as: x => x.stale ? 'alert' : '' }, number(x => x.blocks), number(x => x.batches), number(x => x.gaps),
     { show: x => x.last_event ? when(x.last_event) : missing }, { show: x => x.last_error || missing, as: 'text' },
@@ -242,8 +242,8 @@
     $('router').hidden = $('router-sources').hidden = !s.router;
     if (!s.router) return;
     fill($('router'), modelColumns, s.router.models, (row, m) => setAttr(row, 'data-model', m.model));
-    fill($('router-sources'), engineColumns, s.router.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
-    more($('router-sources-more'), s.router.sources.shown, s.router.sources.total, 'engines');
+    fill($('router-sources'), sourceColumns, s.router.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
+    more($('router-sources-more'), s.router.sources.shown, s.router.sources.total, 'sources');
   };
 
   const more = (node, shown, total, what, note) => {

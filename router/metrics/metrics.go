@@ -41,18 +41,18 @@ func sourceCounter(name, help string, value func(st *router.SourceStatus) int64)
 
 var modelMetrics = []metric[router.ModelStatus]{
 	ofModel("holders", "Ranks of engines that are known.", func(st *router.ModelStatus) float64 { return float64(len(st.Holders)) }),
-	ofModel("stale_holders", "Those that count for nothing but what is predicted: events may be missing, or they have no source.", func(st *router.ModelStatus) float64 { return float64(st.NumStale()) }),
+	ofModel("stale_holders", "Holders that count for nothing but what is predicted: events may be missing, or they have no source.", func(st *router.ModelStatus) float64 { return float64(st.NumStale()) }),
 	ofModel("blocks", "Different block hashes that holders have.", func(st *router.ModelStatus) float64 { return float64(st.Blocks) }),
 	ofModel("entries", "Blocks of each holder and tier, predicted ones included.", func(st *router.ModelStatus) float64 { return float64(st.Entries) }),
 	ofModel("sets", "Different sets of holders that have a block.", func(st *router.ModelStatus) float64 { return float64(st.Sets) }),
-	ofModel("bytes", "Memory that this takes.", func(st *router.ModelStatus) float64 { return float64(st.Bytes) }),
+	ofModel("bytes", "Memory for what the holders have.", func(st *router.ModelStatus) float64 { return float64(st.Bytes) }),
 	ofModel("max_bytes", "Bound on hitline_router_bytes.", func(st *router.ModelStatus) float64 { return float64(st.MaxBytes) }),
 }
 
 var sourceMetrics = []metric[router.SourceStatus]{
-	sourceGauge("stale", "1 if the source may have missed events: its holder then counts for nothing.", func(st *router.SourceStatus) float64 { return boolValue(st.Stale) }),
+	sourceGauge("stale", "1 if the source may have missed events: its holder then counts for nothing but what is predicted.", func(st *router.SourceStatus) float64 { return boolValue(st.Stale) }),
 	sourceGauge("complete", "1 if all that the engine has said since its start is known.", func(st *router.SourceStatus) float64 { return boolValue(st.Complete) }),
-	sourceGauge("blocks", "Blocks that the engine holds, in all groups and tiers.", func(st *router.SourceStatus) float64 { return float64(st.Blocks) }),
+	sourceGauge("blocks", "Blocks that the engine holds, in all groups and tiers, predicted ones left out.", func(st *router.SourceStatus) float64 { return float64(st.Blocks) }),
 	sourceGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.", func(st *router.SourceStatus) float64 {
 		if st.LastEvent.IsZero() {
 			return 0
