@@ -47,24 +47,24 @@ func AppendPong(dst, ping []byte) (pong []byte, ok bool) {
 
 // CheckProperties checks the properties of a READY or INITIATE: name length (1 byte), name, value
 // length (4 bytes), value. A socket type, which the RFC makes optional, must be one of peers. It
-// fails with ErrProperties or ErrSocketType.
-func CheckProperties(p []byte, peers ...string) error {
+// fails with ErrProperties, or with ErrSocketType, and returns the refused type.
+func CheckProperties(p []byte, peers ...string) (refused []byte, err error) {
 	for len(p) > 0 {
 		name, rest, ok := cutShort(p)
 		if !ok || len(name) == 0 || len(rest) < 4 {
-			return ErrProperties
+			return nil, ErrProperties
 		}
 		size := binary.BigEndian.Uint32(rest)
 		if rest = rest[4:]; uint64(size) > uint64(len(rest)) {
-			return ErrProperties
+			return nil, ErrProperties
 		}
 		value := rest[:size]
 		p = rest[size:]
 		if bytes.EqualFold(name, []byte(propertySocketType)) && !slices.Contains(peers, string(value)) {
-			return ErrSocketType
+			return value, ErrSocketType
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // beginCommand checks the size of a command whose header was just read.
@@ -141,7 +141,7 @@ func (r *Reader) handleReady(want string, name, properties []byte, h Handler) er
 	if string(name) != want {
 		return ErrHandshake
 	}
-	err := CheckProperties(properties, "REQ", "DEALER")
+	_, err := CheckProperties(properties, "REQ", "DEALER")
 	if errors.Is(err, ErrSocketType) { // the RFC demands an ERROR command for this failure only
 		h.Control(ourError)
 	}

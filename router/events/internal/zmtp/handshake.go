@@ -54,8 +54,11 @@ func (c *Conn) readGreeting() (minor byte, err error) {
 		if g, err = c.buf.Peek(n); err != nil {
 			return 0, err
 		}
-		if _, err = netproto.CheckGreeting(g); err != nil {
-			return 0, protocolError("%w: it begins with %s", err, show(g))
+		switch _, err = netproto.CheckGreeting(g); {
+		case errors.Is(err, netproto.ErrVersion):
+			return 0, protocolError("the peer speaks a ZMTP older than 3.0: it begins with %s", show(g))
+		case err != nil:
+			return 0, protocolError("the peer is not a ZeroMQ socket: it begins with %s", show(g))
 		}
 	}
 	minor, mechanism := netproto.ParseGreeting(g)
@@ -82,15 +85,15 @@ func (c *Conn) readReady(peers []string) error {
 	if string(name) != netproto.CommandReady {
 		return protocolError("the command %s instead of a READY", show(name))
 	}
-	err = netproto.CheckProperties(data, peers...)
+	refused, err := netproto.CheckProperties(data, peers...)
 	if errors.Is(err, netproto.ErrSocketType) {
 		// RFC 37 demands this answer. Whether it arrives does not matter.
 		_ = c.write(netproto.AppendCommand(nil, netproto.CommandError, "\x13Invalid-socket-type"))
-		return protocolError("the peer is no %s, which a %s needs: its properties are %s",
-			strings.Join(peers, " or "), c.cfg.SocketType, show(data))
+		return protocolError("the peer's socket has the wrong type: %s; a %s socket needs a %s",
+			strings.Trim(show(refused), `"`), c.cfg.SocketType, strings.Join(peers, " or "))
 	}
 	if err != nil {
-		return protocolError("%w", err)
+		return protocolError("the properties of the peer's READY are malformed: %s", show(data))
 	}
 	return nil
 }
