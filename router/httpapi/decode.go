@@ -86,10 +86,10 @@ func decode(body io.Reader, to any, duplicates bool) error {
 	if err := json.UnmarshalDecode(&d.json, to); err != nil {
 		return bodyError(err)
 	}
-	switch _, err := d.json.ReadToken(); err {
-	case nil:
+	switch _, err := d.json.ReadToken(); {
+	case err == nil:
 		return fmt.Errorf("%w: something follows the object", errSyntax)
-	case io.EOF:
+	case errors.Is(err, io.EOF):
 		return nil
 	default:
 		return bodyError(err)

@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -33,7 +34,7 @@ func (c *Conn) Receive() (frames [][]byte, err error) { return c.ReceiveWithin(0
 func (c *Conn) ReceiveWithin(d time.Duration) (frames [][]byte, err error) {
 	c.in.within, c.in.end = d, time.Time{}
 	frames, err = c.receive()
-	if err != nil && err != ErrNoMessage {
+	if err != nil && !errors.Is(err, ErrNoMessage) {
 		err = fmt.Errorf("%w (%s)", err, c.peer)
 	}
 	return frames, err
