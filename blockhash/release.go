@@ -1,7 +1,7 @@
 package blockhash
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/hitline/hitline/coordinator"
 )
@@ -42,11 +42,11 @@ func rulesOf(release string) (rules, error) {
 		release = coordinator.NewestRelease()
 	}
 	if err := coordinator.CheckRelease(release); err != nil {
-		return rules{}, fmt.Errorf("blockhash: %w", err)
+		return rules{}, badField("release", "%w", errors.Unwrap(err)) // without its package
 	}
 	r, ok := releaseRules[release]
 	if !ok {
-		return rules{}, fmt.Errorf("blockhash: the block hashes of vLLM %s are not known", release)
+		return rules{}, badField("release", "the block hashes of vLLM %s are not known", release)
 	}
 	return r, nil
 }

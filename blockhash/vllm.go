@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Algorithm is a value of vLLM's --prefix-caching-hash-algo.
@@ -83,11 +85,11 @@ func NewVLLM(c VLLMConfig) (*VLLM, error) {
 	}
 	switch {
 	case c.BlockSize < 1 || c.BlockSize > maxTokens:
-		return nil, fmt.Errorf("blockhash: block size %d, want 1 to %d", c.BlockSize, maxTokens)
+		return nil, badField("block_size", "block size %d, want 1 to %d", c.BlockSize, maxTokens)
 	case c.Lookahead < 0 || c.Lookahead > maxTokens:
-		return nil, fmt.Errorf("blockhash: %d lookahead tokens, want 0 to %d", c.Lookahead, maxTokens)
+		return nil, badField("lookahead", "%d lookahead tokens, want 0 to %d", c.Lookahead, maxTokens)
 	case c.Lookahead > 0 && !r.lookahead:
-		return nil, fmt.Errorf("blockhash: the hashes of vLLM %s cover no lookahead tokens", c.Release)
+		return nil, badField("lookahead", "the hashes of vLLM %s cover no lookahead tokens", c.Release)
 	}
 	seed := defaultSeed
 	switch {
@@ -97,7 +99,7 @@ func NewVLLM(c VLLMConfig) (*VLLM, error) {
 		return nil, ErrRandomSeed
 	}
 	if !utf8.ValidString(seed) {
-		return nil, errors.New("blockhash: the seed is not UTF-8")
+		return nil, badField("seed", "the seed is not UTF-8")
 	}
 	h.out.begin()
 	h.out.text(seed)
@@ -113,7 +115,7 @@ func (h *VLLM) setAlgorithm(a Algorithm) error {
 	case SHA256CBOR, XXHashCBOR:
 		h.out = &cborWriter{}
 	default:
-		return fmt.Errorf("blockhash: unknown algorithm %q, known are %s", a, strings.Join(Algorithms(), ", "))
+		return badField("algorithm", "unknown algorithm %q, known are %s", a, strings.Join(Algorithms(), ", "))
 	}
 	h.crypto = a != XXHash && a != XXHashCBOR
 	h.hashLen = 16
@@ -220,3 +222,8 @@ func (h *VLLM) appendSum(dst []byte) []byte {
 // ShortHash returns the 64 bits of a hash that vLLM's events have by default: its last 8
 // bytes, big-endian. The hash must have 8 bytes or more.
 func ShortHash(hash []byte) uint64 { return binary.BigEndian.Uint64(hash[len(hash)-8:]) }
+
+// badField returns an error of a configuration that names a field of it.
+func badField(field, format string, args ...any) error {
+	return fmt.Errorf("blockhash: %w", fielderror.New([]string{field}, format, args...))
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Engines whose hashes the command hash knows.
@@ -227,8 +228,10 @@ func (o *hashOptions) newSGLang(cmd *cobra.Command) (promptHasher, error) {
 
 // withoutPackages returns the text of an error without the names of packages before it.
 func withoutPackages(err error) string {
-	text := strings.TrimPrefix(err.Error(), "blockhash: ")
-	return strings.TrimPrefix(text, "coordinator: ")
+	if e, ok := errors.AsType[*fielderror.Error](err); ok {
+		err = e.Err
+	}
+	return strings.TrimPrefix(err.Error(), "blockhash: ")
 }
 
 // maxTokensFile bounds a file of token ids in bytes: 10 million ids or more.
