@@ -89,7 +89,7 @@ func (s *Service) readModel(r *parts.Reader, d *loadedDump) {
 	var info modelInfo
 	r.JSON(&info)
 	key := info.key()
-	if key.check() != nil || d.fleets[key] != nil {
+	if key.check("name") != nil || d.fleets[key] != nil {
 		r.Fail("model %.40q of tenant %.40q is wrong, or there twice", info.Name, info.Tenant)
 		return
 	}

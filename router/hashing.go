@@ -94,7 +94,7 @@ func (t *tokenHashes) begin(m *Model, q *Query, storage bool) error {
 		}
 	}
 	if q.Keys != nil && q.Keys.LoRA != nil && q.Keys.LoRA.Path == "" && t.vllm.UsesLoRAPath() {
-		return fmt.Errorf("%w: with this release of vLLM they depend on the path of the adapter; name that too", ErrAdapter)
+		return badField(ErrAdapter, "lora_path", "has no lora_path, on which the hashes of this release of vLLM depend; give it, too")
 	}
 	t.hashLen, t.behind = t.vllm.HashLen(), h.Lookahead
 	t.parent = append(t.parent[:0], t.vllm.FirstParent()...)
@@ -108,7 +108,7 @@ func (t *tokenHashes) beginSGLang(h *Hashing, q *Query, storage bool) error {
 	c := blockhash.SGLangConfig{PageSize: t.size, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Dynamo: h.Dynamo}, Storage: storage}
 	if q.Keys != nil {
 		if q.Keys.LoRA != nil || len(q.Keys.Items) > 0 || q.Keys.Embeds != nil {
-			return fmt.Errorf("%w: SGLang hashes an id that it draws; ask by hashes", ErrAdapter)
+			return badField(ErrAdapter, "lora_name", "SGLang hashes an id of the adapter that it draws; ask by hashes")
 		}
 		c.Namespace.Salt = q.Keys.Salt
 	}
@@ -128,7 +128,7 @@ func (t *tokenHashes) beginSGLang(h *Hashing, q *Query, storage bool) error {
 func checkTokens(tokens []int64, last int64) error {
 	for i, id := range tokens {
 		if id < 0 || id > last {
-			return fmt.Errorf("%w: %d at position %d; ids are 0 to %d", ErrToken, id, i, last)
+			return badField(ErrToken, "token_ids", "%d at position %d is no token id; ids are 0 to %d", id, i, last)
 		}
 	}
 	return nil

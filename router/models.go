@@ -53,7 +53,7 @@ type model struct {
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
 	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
-	if err := cfg.ModelKey.check(); err != nil {
+	if err := cfg.ModelKey.check("name"); err != nil {
 		return nil, err
 	}
 	if cfg.Pool != nil {
@@ -78,31 +78,44 @@ func newModel(cfg Model, configured bool) (*model, error) {
 
 // newFleet returns a fleet for the model, without holders.
 func (m *model) newFleet() (*fleet.Fleet, error) {
-	if h := m.cfg.Hash; h != nil {
-		n, err := h.check(m.cfg.Fleet.BlockSize)
-		if err == nil {
-			err = m.checkHashLen(n)
-		}
-		if err != nil {
-			return nil, fielderror.Below("hash", err)
-		}
+	f, err := fleet.New(m.cfg.Fleet)
+	if m.cfg.Hash == nil || err != nil {
+		return f, err
 	}
-	return fleet.New(m.cfg.Fleet)
+	n, err := m.cfg.Hash.check(m.cfg.Fleet.BlockSize)
+	if err == nil && m.checkHashLen(n) != nil {
+		err = fielderror.New([]string{"algorithm", "type"}, "makes hashes of %d bytes, and those of the pool have %d; give the engines' own",
+			n, m.cfg.Pool.Pool().HashLen)
+	}
+	if err != nil {
+		return nil, fielderror.Below("hash", err)
+	}
+	return f, nil
 }
 
 // checkBlockSize refuses another block size than the model's. 0 is any.
 func (m *model) checkBlockSize(size int) error {
 	if want := m.cfg.Fleet.BlockSize; size != 0 && size != want {
-		return fmt.Errorf("%w: %d tokens; model %q has %d", ErrOtherBlock, size, m.cfg.Name, want)
+		return badField(ErrOtherBlock, "block_size", "is %d, and that of model %q is %d; give the same, or leave it out", size, m.cfg.Name, want)
 	}
 	return nil
 }
 
-// find returns a model by its key, or the only one of the tenant if the key has no name.
-func (s *Service) find(key ModelKey) (*model, error) {
+// checkSource refuses a source of another type or block size than the model's.
+func (m *model) checkSource(src *Source) error {
+	if src.Type != "" && (src.Type == TypeSGLang) != m.cfg.Fleet.FirstBytes {
+		return badField(ErrOtherType, "type", "is %s, and model %q has engines of another type; leave it out, or name another model", src.Type, m.cfg.Name)
+	}
+	return m.checkBlockSize(src.BlockSize)
+}
+
+// find returns a model by its key, or the only one of the tenant if the key has no name. Models that a sender may not
+// ask about do not exist; nil: all do.
+func (s *Service) find(key ModelKey, mayAsk func(pool *string) bool) (*model, error) {
 	key = key.withDefaults()
 	models := *s.models.Load()
-	if m := models[key]; m != nil {
+	visible := func(m *model) bool { return mayAsk == nil || mayAsk(m.poolName()) }
+	if m := models[key]; m != nil && visible(m) {
 		return m, nil
 	}
 	if key.Name != "" {
@@ -111,9 +124,9 @@ func (s *Service) find(key ModelKey) (*model, error) {
 	var found *model
 	for k, m := range models {
 		switch {
-		case k.Tenant != key.Tenant:
+		case k.Tenant != key.Tenant || !visible(m):
 		case found != nil:
-			return nil, fmt.Errorf("%w: tenant %q has several; name one", ErrNoModel, key.Tenant)
+			return nil, fmt.Errorf("%w: tenant %q has several; name a model", ErrNoModel, key.Tenant)
 		default:
 			found = m
 		}
@@ -126,20 +139,29 @@ func (s *Service) find(key ModelKey) (*model, error) {
 
 // Fleet returns the holders of a model, for callers that have their hashes in pieces. It fails with ErrNoModel.
 func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, error) {
-	m, err := s.find(key)
+	m, err := s.find(key, nil)
 	if err != nil {
 		return nil, err
 	}
 	return m.fleet.Load(), nil
 }
 
-// PoolName returns the name of a model's pool, nil if it has none. It fails with ErrNoModel.
-func (s *Service) PoolName(key ModelKey) (*string, error) {
-	m, err := s.find(key)
-	if err != nil || m.cfg.Pool == nil {
-		return nil, err
+// FindModel returns the key of a model, with its name if key has none, as if there were only the models about which
+// mayAsk returns true. It gets the name of the model's pool, nil without one. FindModel fails with ErrNoModel.
+func (s *Service) FindModel(key ModelKey, mayAsk func(pool *string) bool) (ModelKey, error) {
+	m, err := s.find(key, mayAsk)
+	if err != nil {
+		return key, err
 	}
-	return &m.cfg.PoolName, nil
+	return m.cfg.ModelKey, nil
+}
+
+// poolName returns the name of the model's pool, nil if it has none.
+func (m *model) poolName() *string {
+	if m.cfg.Pool == nil {
+		return nil
+	}
+	return &m.cfg.PoolName
 }
 
 // modelOf returns the model of a source, which is made if there is none. s.changing is held.
@@ -147,16 +169,13 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	key := src.ModelKey()
 	models := *s.models.Load()
 	if m := models[key]; m != nil {
-		if src.Type != "" && (src.Type == TypeSGLang) != m.cfg.Fleet.FirstBytes {
-			return nil, fmt.Errorf("%w: model %q", ErrOtherType, key.Name)
-		}
-		return m, m.checkBlockSize(src.BlockSize)
+		return m, m.checkSource(src)
 	}
 	if len(models) >= s.cfg.MaxModels {
 		return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(models))
 	}
 	if src.BlockSize == 0 {
-		return nil, badField("block_size", "has no block_size, and model %q is not known; give the engine's", key.Name)
+		return nil, badField(ErrField, "block_size", "has no block_size, and model %q is not known; give the engine's", key.Name)
 	}
 	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Type == TypeSGLang), false)
 	if err != nil {
@@ -216,10 +235,7 @@ func (s *Service) Models() []ModelStatus {
 		m.mu.Unlock()
 		f := m.fleet.Load()
 		st := ModelStatus{
-			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Stats: f.Stats(), Holders: f.Holders(),
-		}
-		if m.cfg.Pool != nil {
-			st.Pool = &m.cfg.PoolName
+			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(), Stats: f.Stats(), Holders: f.Holders(),
 		}
 		list = append(list, st)
 	}
@@ -229,7 +245,13 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// check returns ErrField unless both names of a model are some.
-func (k ModelKey) check() error {
-	return cmp.Or(checkName("name", k.Name), checkName("tenant_id", k.Tenant))
+// LoadableKey is beside the tenant's name in answers over HTTP, so no tenant may have it.
+const LoadableKey = "loadable_tokens"
+
+// check returns ErrField unless both names of a model are some. field is that of the model's name.
+func (k ModelKey) check(field string) error {
+	if k.Tenant == LoadableKey {
+		return badField(ErrField, "tenant_id", "%q cannot be a tenant, as answers have this key; give another name", k.Tenant)
+	}
+	return cmp.Or(checkName(field, k.Name), checkName("tenant_id", k.Tenant))
 }

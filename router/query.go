@@ -8,6 +8,7 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -48,7 +49,7 @@ const maxScratch = 1 << 20
 // beginQuery returns a scratch for a query about a model, by a caller that takes blocks to have a size; 0: any. It fails
 // with ErrNoModel or ErrOtherBlock.
 func (s *Service) beginQuery(key ModelKey, blockSize int) (*scratch, error) {
-	m, err := s.find(key)
+	m, err := s.find(key, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	case q.Loadable && sc.model.cfg.Pool == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
 	case q.NumTokens < 0:
-		return badField("num_tokens", "%d is negative", q.NumTokens)
+		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.Hashes.Len() > 0 || len(q.Tokens) == 0:
 		err = sc.byHashes(ctx, q, a)
 	default:
@@ -170,7 +171,7 @@ func (sc *scratch) hash(q *Query, storage bool) (coordinator.Hashes, error) {
 // load asks the store how much of a prompt it can load.
 func (sc *scratch) load(ctx context.Context, numTokens int64, hashes coordinator.Hashes, a *Answer) error {
 	if err := sc.model.checkHashLen(hashes.HashLen()); err != nil {
-		return err
+		return fielderror.Below("seq_hashes", err)
 	}
 	hit, err := sc.model.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
 	if err != nil {

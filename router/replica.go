@@ -32,12 +32,15 @@ type StartConfig struct {
 	Token       string // for the peers, "" for none
 }
 
-// Start adds the sources of the configuration to a service without sources. Before that it loads the dump of a peer.
+// Start adds the sources of the configuration to a service without sources, otherwise it fails with ErrNotEmpty. Before that it loads the dump of a peer.
 // Sources that were registered there are followed here, too, if Config.Allow has their endpoints. Holders
 // without a source are dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
 //
 // Start fails as Add does, and with the error of ctx. That a peer or a source of its dump fails is logged only.
 func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
+	if len(s.sources()) > 0 {
+		return ErrNotEmpty
+	}
 	cfg.PeerTimeout = cmp.Or(cfg.PeerTimeout, DefaultPeerTimeout)
 	s.starting.Store(true)
 	s.loading.Store(len(cfg.Peers) > 0)

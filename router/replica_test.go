@@ -383,6 +383,7 @@ func TestStartErrors(t *testing.T) {
 	require.ErrorContains(t, err, `source "a/0"`)
 	require.Len(t, two.Models()[0].Holders, 1)
 	require.Len(t, two.Status(), 1)
+	require.ErrorIs(t, two.Start(t.Context(), StartConfig{Peers: []string{"no peer, and it is not asked"}}), ErrNotEmpty)
 
 	for _, peer := range []string{"", "127.0.0.1:80", "ftp://127.0.0.1", "http://", "http://user:secret@host", "http://host?x=y", "http://host/dump"} {
 		err := newService(t, Config{}).Start(t.Context(), StartConfig{Peers: []string{peer}})

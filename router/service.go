@@ -89,6 +89,11 @@ type Service struct {
 
 // New returns a service without sources. Its errors are api.ErrConfig of package lookup/api, and name a field.
 func New(cfg Config) (*Service, error) {
+	for field, n := range map[string]int{"max_models": cfg.MaxModels, "max_sources": cfg.MaxSources, "max_payload": cfg.MaxPayload} {
+		if n < 0 {
+			return nil, badConfig(fielderror.New([]string{field}, "%d is negative", n))
+		}
+	}
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
 	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
 	models := make(map[ModelKey]*model, len(cfg.Models))

@@ -366,6 +366,8 @@ func TestRegister(t *testing.T) {
 	sgl := source(t, llama, "sgl", 0, 0)
 	sgl.Type = TypeSGLang
 	require.ErrorIs(t, s.Register(sgl), ErrOtherType)
+	require.ErrorIs(t, s.Check(sgl), ErrOtherType)
+	require.NoError(t, s.Check(source(t, llama, "b", 0, 0)))
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
 	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), ErrExists)
 
@@ -405,7 +407,10 @@ func TestNewRefuses(t *testing.T) {
 		"vLLM's field":     {Models: []Model{{ModelKey: llama, Fleet: known.Fleet, Hash: &Hashing{Type: TypeSGLang, Lookahead: 1}}}},
 		"hash length":      {Models: []Model{{ModelKey: llama, Pool: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
-		"negative maximum": {MaxModels: -1, Models: []Model{known}},
+		"no tenant":        {Models: []Model{{ModelKey: ModelKey{Name: "a", Tenant: LoadableKey}, Fleet: known.Fleet}}},
+		"negative models":  {MaxModels: -1},
+		"negative sources": {MaxSources: -1},
+		"negative payload": {MaxPayload: -1},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, api.ErrConfig, name)

@@ -67,20 +67,16 @@ func (src *Source) SetDefaults() {
 // Validate returns an ErrField if anything is wrong with the source once its defaults are set.
 func (src Source) Validate() error {
 	src.SetDefaults()
-	for _, err := range []error{
-		checkName("model", src.Model), checkName("tenant_id", src.Tenant), checkID(src.ID()),
-	} {
-		if err != nil {
-			return err
-		}
+	if err := cmp.Or(src.ModelKey().check("model"), checkID(src.ID())); err != nil {
+		return err
 	}
 	switch {
 	case src.Type != "" && src.Type != TypeVLLM && src.Type != TypeSGLang:
-		return badField("type", "%.40q is no type of engine; known are %s and %s", src.Type, TypeVLLM, TypeSGLang)
+		return badField(ErrField, "type", "%.40q is no type of engine; known are %s and %s", src.Type, TypeVLLM, TypeSGLang)
 	case src.BlockSize < 0 || src.BlockSize > math.MaxInt32:
-		return badField("block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", src.BlockSize, math.MaxInt32)
+		return badField(ErrField, "block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", src.BlockSize, math.MaxInt32)
 	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
-		return badField("timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
+		return badField(ErrField, "timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
 	}
 	var e *fielderror.Error
 	if errors.As(src.config().Validate(), &e) {
@@ -97,25 +93,25 @@ func (src *Source) config() events.Config {
 	}
 }
 
-// badField returns an ErrField about a field of a source, or of a request.
-func badField(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrField, fielderror.New([]string{field}, format, args...))
+// badField returns a class of errors, such as ErrField, about a field of a source or of a request.
+func badField(class error, field, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", class, fielderror.New([]string{field}, format, args...))
 }
 
 // checkName refuses what cannot name a model, a tenant or an engine.
 func checkName(field, name string) error {
 	switch {
 	case name == "":
-		return badField(field, "has no %s", field)
+		return badField(ErrField, field, "has no %s; give 1 to %d bytes of printable characters", field, events.MaxName)
 	case !events.IsName(name):
-		return badField(field, "%.40q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
+		return badField(ErrField, field, "%.40q is no name; give 1 to %d bytes of printable characters", name, events.MaxName)
 	}
 	return nil
 }
 
 func checkID(id fleet.ID) error {
 	if id.Rank < 0 || id.Rank > MaxRank {
-		return badField("dp_rank", "%d is no rank; give 0 to %d", id.Rank, MaxRank)
+		return badField(ErrField, "dp_rank", "%d is no rank; give 0 to %d", id.Rank, MaxRank)
 	}
 	return checkName("instance_id", id.Engine)
 }

@@ -37,6 +37,18 @@ type activeSource struct {
 // package, with fleet.ErrExists if another source has the holder, or as events.NewFollower and Follower.Start do.
 func (s *Service) Add(src Source) error { return s.follow(src, false) }
 
+// Check returns what Add says of a source by its fields and by its model, if there is one. It follows nothing.
+func (s *Service) Check(src Source) error {
+	src.SetDefaults()
+	if err := src.Validate(); err != nil {
+		return err
+	}
+	if m := (*s.models.Load())[src.ModelKey()]; m != nil {
+		return m.checkSource(&src)
+	}
+	return nil
+}
+
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot bind, otherwise it
 // fails with ErrNotAllowed.
 func (s *Service) Register(src Source) error { return s.follow(src, true) }
@@ -44,7 +56,7 @@ func (s *Service) Register(src Source) error { return s.follow(src, true) }
 // follow follows a source: if a dump had its holder, from there on.
 func (s *Service) follow(src Source, registered bool) error {
 	src.SetDefaults()
-	if err := src.Validate(); err != nil {
+	if err := s.Check(src); err != nil {
 		return err
 	}
 	if registered {
@@ -153,10 +165,13 @@ func (s *Service) end(a *activeSource) {
 	s.dropUnused(a.model)
 }
 
-// Unregister ends a source that was registered and waits for it, and drops its holder. It fails with ErrNoModel,
-// ErrNoSource, ErrConfigured or ErrClosed.
+// Unregister ends a source that was registered and waits for it, and drops its holder. It fails with ErrField,
+// ErrNoModel, ErrNoSource, ErrConfigured or ErrClosed.
 func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
-	m, err := s.find(key)
+	if err := cmp.Or(key.withDefaults().check("model"), checkID(id)); err != nil {
+		return err
+	}
+	m, err := s.find(key, nil)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestSourceValidate(t *testing.T) {
 		"name":            func(s *Source) { s.Name = "a\nb" },
 		"type":            func(s *Source) { s.Type = "trt" },
 		"model":           func(s *Source) { s.Model = "" },
-		"tenant_id":       func(s *Source) { s.Tenant = "\xff" },
+		"tenant_id":       func(s *Source) { s.Tenant = LoadableKey },
 		"instance_id":     func(s *Source) { s.Engine = "a\u202eb" },
 		"dp_rank":         func(s *Source) { s.Rank = MaxRank + 1 },
 		"block_size":      func(s *Source) { s.BlockSize = -1 },

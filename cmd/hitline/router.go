@@ -57,10 +57,6 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 	}
 	cfg := &r.cfg.Router
 	start := router.StartConfig{Peers: cfg.Peers, PeerTimeout: time.Duration(cfg.PeerTimeout), Sources: cfg.Sources}
-	for _, s := range cfg.Sources {
-		r.logger.Info("following KV events", "source", s.Name, "endpoint", s.Endpoint, "bind", s.Bind, "replay", s.Replay,
-			"model", s.Model, "tenant", s.Tenant, "engine", s.Engine, "rank", s.Rank)
-	}
 	if len(cfg.Peers) > 0 {
 		srv.SetPreparing("loading what a peer of the router holds")
 		var err error
@@ -73,6 +69,10 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 		return fmt.Errorf("stopped before it was ready: %w", context.Cause(ctx))
 	case err != nil:
 		return configError(r.cfg.Blame("router.sources", err))
+	}
+	for _, s := range cfg.Sources {
+		r.logger.Info("following KV events", "source", s.Name, "endpoint", s.Endpoint, "bind", s.Bind, "replay", s.Replay,
+			"model", s.Model, "tenant", s.Tenant, "engine", s.Engine, "rank", s.Rank)
 	}
 	return nil
 }

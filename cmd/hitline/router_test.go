@@ -131,7 +131,7 @@ func TestHoldersRefused(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("ids", []byte("1 2 3"), 0o600))
 	for line, want := range map[string]string{
-		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name one (no_model)",
+		"--hashes-file -":                      "there is no such model: tenant \"default\" has several; name a model (no_model)",
 		"--hashes-file - --model d":            "there is no such model",
 		"--hashes-file - --model a --tenant t": "there is no such model",
 		"--hashes-file - --model a --loadable": "(no_pool)",

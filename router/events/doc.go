@@ -9,8 +9,8 @@
 //   - batch: one message of a publisher: a sequence number and events.
 //   - event: blocks that were stored or removed, or that all were cleared.
 //   - tier: the medium that holds a block, such as the GPU, with its locality and ownership.
-//   - gap: sequence numbers that did not arrive. It is filled from the replay socket.
-//   - lost: said of the batches of a gap that cannot be filled, and of one that cannot be read.
+//   - gap: sequence numbers that did not arrive. The replay socket may still have them.
+//   - lost: said of the batches of a gap that the replay socket lacks, and of one that cannot be read.
 //   - stale: a source that may have missed events. None of its blocks counts as held.
 //   - complete: a source for which all batches since the start of its engine, or since its last
 //     clearing, were applied.
@@ -22,7 +22,7 @@
 //
 // # From the wire to a Holder
 //
-// A [Follower] follows one source and fills one [Holder].
+// A [Follower] follows one source and tells one [Holder] what it holds.
 //
 //	socket -> reader -> queue (bounded) -> tracker -> Decoder -> applier -> Holder
 //	                                          ^

@@ -13,7 +13,7 @@ import (
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
-// Bounds of what waits between the socket and the Holder. A slow Holder fills the queue, then the
+// Bounds of what waits between the socket and the Holder. Behind a slow Holder the queue becomes full, then the
 // socket's buffers, then those of the publisher.
 const (
 	queueBatches = 256

@@ -129,7 +129,7 @@ func TestTenants(t *testing.T) {
 	lookuptest.Eventually(t, "the connections fail", func() bool {
 		return !slices.ContainsFunc(s.Status(), func(st router.SourceStatus) bool { return st.LastError == "" })
 	})
-	sender := Access{Name: "tenant", Permissions: access.All}
+	sender := Access{Name: "credential", Permissions: access.All}
 	h := New(Config{Service: s, Authorize: func(*http.Request) (Access, error) { return sender, nil }})
 	for _, test := range []struct {
 		pools   []string
@@ -140,6 +140,9 @@ func TestTenants(t *testing.T) {
 		for _, secret := range []string{"tcp://", `"last_error":`} {
 			require.Equal(t, sender.Admin, strings.Contains(services, secret), services)
 		}
+		status, reply := do(t, h, "POST", "/query", `{"seq_hashes": [1]}`)
+		require.Equal(t, len(test.visible) == 1, status == http.StatusOK, "the only one that the sender may ask about")
+		require.Equal(t, len(test.visible) > 1, strings.Contains(reply, "has several; name a model"), reply)
 		for _, model := range models {
 			visible := slices.Contains(test.visible, model)
 			for _, path := range []string{"/query_by_hash", "/predict"} {
@@ -147,7 +150,8 @@ func TestTenants(t *testing.T) {
 				require.Equal(t, visible, status != http.StatusNotFound, "%s of %s: %s", path, model, reply)
 				if !visible {
 					_, unknown := do(t, h, "POST", path, `{"model": "qwen", "seq_hashes": [1], "instance_id": "p"}`)
-					require.Equal(t, unknown, reply, "a model of others is as one that there is not")
+					require.Equal(t, strings.Replace(unknown, "qwen", model, 1), reply, "a model of others is as one that there is not")
+					require.NotContains(t, reply, sender.Name)
 				}
 			}
 			require.Equal(t, visible, strings.Contains(services, `"model":"`+model+`"`), services)

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"cmp"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,18 +15,12 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// loadableKey is beside the tenant's name in an answer, so no tenant is asked about that has this name.
-const loadableKey = "loadable_tokens"
-
-// checkModel refuses models that the sender may not ask about: for the sender they do not exist.
-func (c *call) checkModel(key router.ModelKey) error {
-	if c.access.Pools == nil {
-		return nil // the request fails if there is no such model
+// chooseModel sets the model of a request. Those that the sender may not ask about do not exist for the sender.
+func (c *call) chooseModel(key *router.ModelKey) (err error) {
+	if c.access.Pools != nil { // otherwise all exist
+		*key, err = c.cfg.Service.FindModel(*key, c.access.mayUse)
 	}
-	if pool, err := c.cfg.Service.PoolName(key); err != nil || !c.access.mayUse(pool) {
-		return refuse(http.StatusNotFound, "no_model", "there is no such model for %q", c.access.Name)
-	}
-	return nil
+	return err
 }
 
 // query answers /query and /query_by_hash.
@@ -36,7 +29,7 @@ func (c *call) query() error {
 	if q.Loadable && c.access.Permissions&access.Lookup == 0 {
 		return c.forbidden("loadable needs the permission %s, too", access.Lookup)
 	}
-	if err := c.checkModel(q.ModelKey); err != nil {
+	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}
 	a := answers.Get().(*answer)
@@ -50,7 +43,7 @@ func (c *call) query() error {
 // predict answers /predict.
 func (c *call) predict() error {
 	q := c.prompt.query()
-	if err := c.checkModel(q.ModelKey); err != nil {
+	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}
 	if err := c.cfg.Service.Predict(q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
@@ -126,7 +119,7 @@ func (a *answer) write(out *bytes.Buffer, tenant string) error {
 	}
 	a.put(jsontext.EndObject)
 	if a.LoadableTokens >= 0 {
-		a.put(jsontext.String(loadableKey), jsontext.Int(a.LoadableTokens))
+		a.put(jsontext.String(router.LoadableKey), jsontext.Int(a.LoadableTokens))
 	}
 	a.put(jsontext.EndObject)
 	return a.err

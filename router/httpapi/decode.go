@@ -1,15 +1,17 @@
 package httpapi
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/hitline/hitline/router"
 )
 
 const (
@@ -24,18 +26,17 @@ const (
 	maxDepth = 32
 )
 
-// Errors of a body: not JSON or cut off, more than a request may have, or a field that is not as it must be.
+// Errors of a body: not JSON or cut off, or more than a request may have.
 var (
 	errSyntax = errors.New("not JSON")
 	errMany   = errors.New("too many for one request")
-	errField  = errors.New("field")
 )
 
 // Errors of the value of a field.
 var (
-	errTwice = errors.New("it is there twice, or under two names")
-	errType  = errors.New("another type")
-	errLong  = fmt.Errorf("more than %d bytes", maxText)
+	errTwice = errors.New("is there twice, or under two names; give it once")
+	errType  = errors.New("has another type, or a number that is too large; GET /openapi.yaml describes it")
+	errLong  = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
 )
 
 // boundedReader is a body. It fails if the decoder would need more memory for what follows than it may.
@@ -72,7 +73,7 @@ type decoder struct {
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are skipped. It fails
-// with errSyntax, errMany, errField or as the body does. Unless duplicates are allowed, which fields then check
+// with errSyntax, errMany, router.ErrField or as the body does. Unless duplicates are allowed, which fields then check
 // themselves, it keeps all names.
 func decode(body io.Reader, to any, duplicates bool) error {
 	d := decoders.Get().(*decoder)
@@ -99,7 +100,12 @@ func decode(body io.Reader, to any, duplicates bool) error {
 // bodyError returns the error of a body for one of package json, without the Go types that it names.
 func bodyError(err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		return fmt.Errorf("%w %s: %w", errField, strings.TrimPrefix(string(semantic.JSONPointer), "/"), cmp.Or(semantic.Err, errType))
+		reason := semantic.Err
+		isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
+		if reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange) {
+			reason = errType
+		}
+		return wrongField(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "%w", reason)
 	}
 	if errors.Is(err, errMany) {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/router"
 )
 
 // readBody reads the body of a request about a prompt.
@@ -33,8 +34,8 @@ func TestBodiesRefused(t *testing.T) {
 			`{"model":"\udc00"}`, `{"token_ids":[1,]}`, `{"token_ids":[1 2]}`, `{"token_ids":[01]}`, `{"token_ids":[1`, `{"seq_hashes":["00112233`,
 			`{"a":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`, `{"a":` + strings.Repeat(`{"a":`, 100_000),
 		},
-		errField: {
-			`{}`, `{"token_ids":null}`, `{"token_ids":[],"seq_hashes":[]}`, `{"token_ids":[],"lora_path":"a"}`, `{"token_ids":[],"tenant_id":"loadable_tokens"}`,
+		router.ErrField: {
+			`{}`, `{"token_ids":null}`, `{"token_ids":[],"seq_hashes":[]}`, `{"token_ids":[],"lora_path":"a"}`,
 			`{"model":5}`, `{"model":["a"]}`, `{"model":{}}`, `{"model":"` + strings.Repeat("a", maxText+1) + `"}`, `{"loadable":1}`, `{"loadable":"true"}`,
 			`{"model":"a","model":"a"}`, `{"token_ids":[],"token_ids":[]}`, `{"token_ids":[],"model":"a","modelname":"a"}`, `{"seq_hashes":[],"block_hash":[]}`,
 			`{"block_size":1.0}`, `{"block_size":1e3}`, `{"block_size":"16"}`, `{"token_ids":[],"block_size":0}`, `{"token_ids":[],"block_size":2147483648}`,
@@ -52,7 +53,7 @@ func TestBodiesRefused(t *testing.T) {
 		for _, body := range bodies {
 			_, err := readBody(strings.NewReader(body))
 			require.ErrorIs(t, err, want, "%.100q", body)
-			require.Equal(t, body == `{}` || body == `{"token_ids":null}`, strings.Contains(err.Error(), "one of them is needed"), "%.100q: %v", body, err)
+			require.Equal(t, body == `{}` || body == `{"token_ids":null}`, strings.Contains(err.Error(), "and so is seq_hashes"), "%.100q: %v", body, err)
 			if len(body) < 10_000 {
 				_, err = readBody(iotest.OneByteReader(strings.NewReader(body)))
 				require.ErrorIs(t, err, want, "%.100q in pieces", body)
@@ -60,7 +61,7 @@ func TestBodiesRefused(t *testing.T) {
 		}
 	}
 	_, err := readBody(strings.NewReader(`{"seq_hashes":[1,"2"]}`))
-	require.EqualError(t, err, "field seq_hashes: element 1: a hash in hex has 8 to 64 bytes")
+	require.EqualError(t, err, "router: bad field: seq_hashes: element 1 is no hash; give a whole number of 64 bits, or hex of 8 to 64 bytes")
 }
 
 // Bodies as large as a body may be, which must not take memory of that size.
@@ -79,8 +80,8 @@ func TestBodyMemory(t *testing.T) {
 		"number":      {fill(`{"token_ids":[`, "1", `]}`), errMany},
 		"spaces":      {fill(`{`, " ", `}`), errMany},
 		"depth":       {fill(`{"a":`, "[", ``), errSyntax},
-		"our depth":   {fill(`{"token_ids":`, "[", ``), errField},
-		"model depth": {fill(`{"model":`, "[", ``), errField},
+		"our depth":   {fill(`{"token_ids":`, "[", ``), router.ErrField},
+		"model depth": {fill(`{"model":`, "[", ``), router.ErrField},
 		"names":       {fill(`{"a":`, `{"`+strings.Repeat("n", maxName-10)+`":`, ``), errSyntax},
 		"fields":      {fill(`{`, `"a":1,`, `"token_ids":[]}`), nil},
 		"elements":    {fill(`{"token_ids":[],"a":[`, `{"b":[]},`, `1]}`), nil},

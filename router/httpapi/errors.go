@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/internal/fielderror"
@@ -36,6 +37,25 @@ func refuse(status int, code, format string, args ...any) *refusal {
 	return &refusal{status, code, text}
 }
 
+// wrongField returns a router.ErrField about a field of a body.
+func wrongField(name, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", router.ErrField, fielderror.New([]string{name}, format, args...))
+}
+
+// packages are the names of packages in front of what an error of theirs says.
+var packages = regexp.MustCompile(`(^|: )(?:(?:router|fleet|events|zmtp|blockhash|coordinator|lookup|index|jsontext|json): )+`)
+
+// messageOf returns what an error says to people: field NAME: what is wrong with it; what to do. Nothing of Go is in it.
+func messageOf(err error) string {
+	text := err.Error()
+	if wrong, ok := errors.AsType[*fielderror.Error](err); ok {
+		text = "field " + wrong.Error()
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		text = "there was no answer in time; try again"
+	}
+	return packages.ReplaceAllString(text, "$1")
+}
+
 // body returns the JSON of the reply.
 func (r *refusal) body() []byte {
 	var out bytes.Buffer
@@ -51,7 +71,6 @@ var refusals = []struct {
 }{
 	{errSyntax, http.StatusBadRequest, "bad_json"},
 	{errMany, http.StatusRequestEntityTooLarge, "too_large"},
-	{errField, http.StatusBadRequest, "bad_field"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
 
 	{router.ErrNoModel, http.StatusNotFound, "no_model"},
@@ -87,8 +106,8 @@ func refusalOf(err error) *refusal {
 	}
 	for _, known := range refusals {
 		if errors.Is(err, known.err) {
-			return refuse(known.status, known.code, "%v", err)
+			return refuse(known.status, known.code, "%s", messageOf(err))
 		}
 	}
-	return refuse(http.StatusUnprocessableEntity, "unanswerable", "%v", err)
+	return refuse(http.StatusUnprocessableEntity, "unanswerable", "%s", messageOf(err))
 }

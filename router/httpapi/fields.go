@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -58,6 +59,12 @@ func (f *field[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
+// Errors of an element of a list.
+var (
+	errID   = errors.New("is no token id; give a whole number of 64 bits")
+	errHash = fmt.Errorf("is no hash; give a whole number of 64 bits, or hex of %d to %d bytes", shortHashLen, netproto.MaxHashLen)
+)
+
 // readList reads the elements of a list: add gets the first token of each. At most limit are possible.
 func readList(dec *jsontext.Decoder, set *bool, limit int, add func(n int, token jsontext.Token) error) error {
 	if ok, err := begin(dec, set); !ok {
@@ -72,10 +79,10 @@ func readList(dec *jsontext.Decoder, set *bool, limit int, add func(n int, token
 			return err
 		}
 		if n == limit {
-			return fmt.Errorf("%w: at most %d", errMany, limit)
+			return fmt.Errorf("%w: it may have %d", errMany, limit)
 		}
 		if err = add(n, token); err != nil {
-			return fmt.Errorf("element %d: %w", n, err)
+			return fmt.Errorf("element %d %w", n, err)
 		}
 	}
 	return err
@@ -91,11 +98,14 @@ type tokenIDs struct {
 func (t *tokenIDs) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return readList(dec, &t.set, maxTokens, func(_ int, token jsontext.Token) error {
 		if token.Kind() != jsontext.KindNumber {
-			return errType
+			return errID
 		}
 		id, err := token.Int()
+		if err != nil {
+			return errID
+		}
 		t.ids = append(t.ids, id)
-		return err
+		return nil
 	})
 }
 
@@ -112,11 +122,11 @@ func (h *hashes) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return readList(dec, &h.set, maxHashes, func(n int, token jsontext.Token) (err error) {
 		from := len(h.bytes)
 		if h.bytes, err = appendHash(h.bytes, token); err != nil {
-			return err
+			return errHash
 		}
 		length := len(h.bytes) - from
 		if n > 0 && length != h.hashLen {
-			return fmt.Errorf("a hash of %d bytes after those of %d", length, h.hashLen)
+			return fmt.Errorf("has %d bytes, and those before it %d; give hashes of one length", length, h.hashLen)
 		}
 		h.hashLen = length
 		return nil
@@ -135,10 +145,8 @@ func appendHash(hashes []byte, token jsontext.Token) ([]byte, error) {
 	case token.Kind() == jsontext.KindNumber:
 		bits, err := strconv.ParseUint(text, 10, 64)
 		return binary.BigEndian.AppendUint64(hashes, bits), err
-	case token.Kind() != jsontext.KindString:
-		return hashes, errType
-	case len(text) < 2*shortHashLen || len(text) > 2*netproto.MaxHashLen:
-		return hashes, fmt.Errorf("a hash in hex has %d to %d bytes", shortHashLen, netproto.MaxHashLen)
+	case token.Kind() != jsontext.KindString || len(text) < 2*shortHashLen || len(text) > 2*netproto.MaxHashLen:
+		return hashes, errHash
 	default:
 		return hex.AppendDecode(hashes, []byte(text))
 	}

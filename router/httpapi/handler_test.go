@@ -143,11 +143,13 @@ func TestAnswers(t *testing.T) {
 	require.Len(t, s.Status(), 1)
 }
 
-// What is refused besides that of the OpenAPI text: pages of other sites, paths that there are not, fields of registrations.
+// What is refused besides that of the OpenAPI text: pages of other sites, paths that there are not, wrong fields, which have
+// one form: field NAME: what is wrong; what to do.
 // Long names of a request do not come back whole, and never as broken UTF-8.
 func TestRefused(t *testing.T) {
 	h := New(Config{Service: newService(t, router.Config{Models: []router.Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})})
 	register := `{"endpoint": "tcp://127.0.0.1:1", "model": "llama", "instance_id": "a"`
+	const another, name = "has another type, or a number that is too large; GET /openapi.yaml describes it", "; give 1 to 256 bytes of printable characters"
 	for _, test := range []struct {
 		path, body string
 		header     []string
@@ -161,19 +163,33 @@ func TestRefused(t *testing.T) {
 		{"/query", `{"seq_hashes": []}`, []string{"Content-Type", ""}, 415, "media_type"},
 		{"/query", `{"seq_hashes": []}`, []string{"Content-Type", `application/json; x="`}, 415, "media_type"},
 		{"/query/", "", nil, 404, "no_path"}, {"//query", "", nil, 404, "no_path"}, {"/Query", "", nil, 404, "no_path"}, {"/", "", nil, 404, "no_path"},
-		{"/register", register + `, "additionalsalt": "w"}`, nil, 400, "field additionalsalt"},
-		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field modelname"},
+		{"/register", register + `, "additionalsalt": "w"}`, nil, 400, "field additionalsalt: is not supported; leave it out"},
+		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field modelname: is there twice, or under two names; give it once"},
 		{"/register", register + `, "model": "llama"}`, nil, 400, "bad_json"},
 		{"/register", register + `, "bind": true}`, nil, 403, "not_allowed"},
-		{"/register", register + `, "tenant_id": "loadable_tokens"}`, nil, 400, "field tenant_id"},
-		{"/register", register + `, "replay_endpoint": "nonsense"}`, nil, 400, "replay_endpoint"},
+		{"/register", register + `, "tenant_id": "loadable_tokens"}`, nil, 400, `field tenant_id: \"loadable_tokens\" cannot be a tenant`},
+		{"/register", register + `, "block_size": 32}`, nil, 409, `field block_size: is 32, and that of model \"llama\" is 16; give the same`},
+		{"/register", register + `, "type": "sglang"}`, nil, 409, `field type: is sglang, and model \"llama\" has engines of another type; leave`},
+		{"/register", register + `, "timeout": "x"}`, nil, 400, `field timeout: \"x\" is not a duration such as`},
+		{"/register", register + `, "timeout": 5}`, nil, 400, "field timeout: " + another},
+		{"/register", register + `, "dp_rank": "1"}`, nil, 400, "field dp_rank: " + another},
+		{"/register", `{"model": "llama", "endpoint": "tcp://127.0.0.1:1"}`, nil, 400, "field instance_id: has no instance_id" + name},
+		{"/register", `{"model": "llama", "instance_id": "a"}`, nil, 400, "field endpoint: has no endpoint; give the publisher's"},
+		{"/unregister", `{"model": "llama", "instance_id": "\n"}`, nil, 400, `field instance_id: \"\\n\" is no name` + name},
+		{"/query", `{"dp_rank": true}`, nil, 400, "field dp_rank: " + another},
+		{"/query", `{"block_size": 1.5}`, nil, 400, "field block_size: " + another},
+		{"/query", `{"token_ids": [1, 1.5]}`, nil, 400, "field token_ids: element 1 is no token id; give a whole number"},
+		{"/query", `{"seq_hashes": ["0x112233445566778"]}`, nil, 400, "field seq_hashes: element 0 is no hash; give a whole number"},
+		{"/query", `{"seq_hashes": [5`, nil, 400, `"bad_json","message":"not JSON: `},
+		{"/register", register + `, "replay_endpoint": "nonsense"}`, nil, 400, "field replay_endpoint: bad endpoint"},
 		{"/register", register + `, "a": "` + strings.Repeat("x", maxRegistration) + `"}`, nil, 413, "too_large"},
-		{"/unregister", `{"instance_id": "a"}`, nil, 400, "field model"},
+		{"/unregister", `{"instance_id": "a"}`, nil, 400, "field model: has no model" + name},
 		{"/query", `{"token_ids": [], "model": "` + strings.Repeat("é", 2000) + `"}`, nil, 404, "no_model"},
 	} {
 		status, reply := do(t, h, "POST", test.path, test.body, test.header...)
 		require.Equal(t, test.want, status, "%s %.100s %v: %s", test.path, test.body, test.header, reply)
 		require.Contains(t, reply, test.reply)
+		require.NotRegexp(t, goNames, reply)
 		require.Less(t, len(reply), 600)
 		require.True(t, utf8.ValidString(reply))
 	}

@@ -289,6 +289,9 @@ func (f *testAPI) checkOperation(d document, operation any, right exchange) (doc
 	return documented
 }
 
+// goNames are names of packages, and others that errors of Go have.
+const goNames = `(router|fleet|events|lookup|coordinator|blockhash|jsontext|json|strconv|hex)[:.]|Go |context`
+
 // check compares the reply to a request with its description.
 func (f *testAPI) check(d document, response any, x exchange, status int, code string) {
 	gotStatus, header, body := f.ask(x)
@@ -305,6 +308,7 @@ func (f *testAPI) check(d document, response any, x exchange, status int, code s
 		require.NoError(t, d.validateJSON(at(content, "schema"), body), what)
 	}
 	if code != "" {
+		require.NotRegexp(t, goNames, string(body))
 		var e struct{ Error struct{ Code string } }
 		require.NoError(t, json.Unmarshal(body, &e))
 		require.Equal(t, code, e.Error.Code, what)

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"math"
 	"sync"
@@ -50,19 +49,17 @@ func (c *call) readPrompt(body io.Reader) error {
 	hashes := p.SeqHashes.set || p.BlockHash.set
 	switch {
 	case p.Model.set && p.ModelName.set:
-		return fmt.Errorf("%w modelname: %w", errField, errTwice)
+		return wrongField("modelname", "%w", errTwice)
 	case p.SeqHashes.set && p.BlockHash.set:
-		return fmt.Errorf("%w block_hash: %w", errField, errTwice)
+		return wrongField("block_hash", "%w", errTwice)
 	case p.BlockSize.set && (p.BlockSize.value < 1 || p.BlockSize.value > math.MaxInt32):
-		return fmt.Errorf("%w block_size: it is 1 to %d", errField, math.MaxInt32)
-	case p.Tenant.value == loadableKey:
-		return fmt.Errorf("%w tenant_id: no tenant has this name", errField)
+		return wrongField("block_size", "%d is no number of tokens; give 1 to %d", p.BlockSize.value, math.MaxInt32)
 	case p.TokenIDs.set && hashes:
-		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)
+		return wrongField("token_ids", "is there beside hashes; give one of them")
 	case !p.TokenIDs.set && !hashes:
-		return fmt.Errorf("%w token_ids or seq_hashes: one of them is needed", errField)
+		return wrongField("token_ids", "is missing, and so is seq_hashes; give one of them")
 	case p.LoRAPath.value != "" && p.LoRAName.value == "": // the hashes would be those of the base model
-		return fmt.Errorf("%w lora_name: it is missing beside lora_path", errField)
+		return wrongField("lora_name", "is missing beside lora_path; give both")
 	}
 	return nil
 }

@@ -37,16 +37,9 @@ func (c *call) readRegistration(body io.Reader) error {
 	}
 	switch {
 	case r.Model != "" && r.ModelName != "":
-		return fmt.Errorf("%w modelname: %w", errField, errTwice)
-	case r.Model == "" && r.ModelName == "":
-		return fmt.Errorf("%w model: it is missing", errField)
-	case r.Engine == "":
-		return fmt.Errorf("%w instance_id: it is missing", errField)
-	case r.Tenant == loadableKey:
-		return fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
+		return wrongField("modelname", "%w", errTwice)
 	case r.ExtraSalt != "":
-		return fmt.Errorf("%w additionalsalt: it is not supported; engines' hashes have no such salt, and those of a request "+
-			"have its cache_salt", errField)
+		return wrongField("additionalsalt", "is not supported; leave it out: engines' hashes have no such salt, and those of a request have its cache_salt")
 	}
 	r.Model = cmp.Or(r.Model, r.ModelName)
 	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)

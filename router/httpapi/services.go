@@ -45,7 +45,7 @@ func (c *call) health() error { return c.json(changed{Status: "ok"}) }
 func (c *call) ready() error {
 	if c.cfg.Ready != nil {
 		if err := c.cfg.Ready(); err != nil {
-			return refuse(http.StatusServiceUnavailable, "not_ready", "%v", err)
+			return refuse(http.StatusServiceUnavailable, "not_ready", "%s", messageOf(err))
 		}
 	}
 	return c.json(changed{Status: "ready"})

@@ -174,36 +174,46 @@ func (c *Config) addresses() []string {
 	return list
 }
 
-// checkRouterSources checks the sources and fills in their defaults.
+// checkRouterSources checks the models together and the sources, and fills in the sources' defaults.
 func (c *Config) checkRouterSources() error {
 	f := &c.Router
 	f.Sources = append([]router.Source{}, f.Sources...)
-	names, filled := map[string]bool{}, map[string]bool{}
+	service, err := router.New(f.Config(c.poolRules))
+	if err != nil {
+		return c.Blame("router", err)
+	}
+	names, holders := map[string]bool{}, map[string]bool{}
 	for i := range f.Sources {
 		s, path := &f.Sources[i], fmt.Sprintf("router.sources[%d]", i)
-		if err := c.checkRouterSource(s, path); err != nil {
+		if err := c.checkRouterSource(service, s, path); err != nil {
 			return err
 		}
 		holder := fmt.Sprint(s.ModelKey(), s.ID())
 		switch {
 		case names[s.Name]:
 			return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
-		case filled[holder]:
+		case holders[holder]:
 			return c.wrong(path+".instance_id", "a source before it is of rank %d of %q; a rank has one source", s.Rank, s.Engine)
 		}
-		names[s.Name], filled[holder] = true, true
+		names[s.Name], holders[holder] = true, true
 	}
 	return nil
 }
 
 // checkRouterSource checks one source and fills in its defaults.
-func (c *Config) checkRouterSource(s *router.Source, path string) error {
+func (c *Config) checkRouterSource(service *router.Service, s *router.Source, path string) error {
 	models := c.Router.Models
-	if len(models) == 1 && s.Model == "" {
+	switch {
+	case s.Model != "":
+	case len(models) == 0:
+		return c.wrong(path, "has no model; configure router.models")
+	case len(models) > 1:
+		return c.wrong(path, "has no model; name one of router.models")
+	default:
 		s.Model, s.Tenant = models[0].Name, cmp.Or(s.Tenant, models[0].Tenant)
 	}
 	s.SetDefaults()
-	if err := s.Validate(); err != nil {
+	if err := service.Check(*s); err != nil {
 		return c.Blame(path, err)
 	}
 	if !slices.ContainsFunc(models, func(m RouterModel) bool { return m.Name == s.Model && m.Tenant == s.Tenant }) {

@@ -20,9 +20,6 @@ func (c *Config) checkRouterModels() error {
 			return err
 		}
 	}
-	if _, err := router.New(f.Config(c.poolRules)); err != nil {
-		return c.Blame("router", err)
-	}
 	return nil
 }
 
