@@ -147,7 +147,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.MaxBlocks = resume, s.log, s.cfg.MaxPayload, a.model.cfg.Fleet.MaxBlocks
+	cfg.Resume, cfg.Logger, cfg.MaxPayload = resume, s.log, s.cfg.MaxPayload
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err
 }

@@ -36,9 +36,6 @@ func isUnheld(t *Tier) bool {
 	return t.Medium != strings.ToUpper(t.Medium)
 }
 
-// ErrFull is the error of a source that holds more than Config.MaxBlocks.
-var ErrFull = errors.New("events: the source holds too many blocks")
-
 // errHolder marks the errors of the Holder among those of a batch.
 var errHolder = errors.New("events: a batch could not be applied")
 
@@ -55,8 +52,6 @@ var errHolder = errors.New("events: a batch could not be applied")
 // So a block never has more copies here than in the engine. Not safe for concurrent use.
 type applier struct {
 	holder      Holder
-	size        interface{ Len() int } // holder, or nil if it cannot tell
-	maxBlocks   int
 	exactCopies bool
 	copies      copies
 	stats       *Status
@@ -88,10 +83,7 @@ func emptied(b []byte) []byte {
 }
 
 func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
-	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats,
-		stopped: func() error { return nil }}
-	a.size, _ = holder.(interface{ Len() int })
-	return a
+	return &applier{holder: holder, exactCopies: cfg.ExactCopies, stats: stats, stopped: func() error { return nil }}
 }
 
 // clear removes all blocks.
@@ -140,9 +132,6 @@ func (a *applier) store(e *Event) error {
 			front = a.recordAdded(held, front)
 		}
 		b.Parent = part[len(part)-hashLen:]
-	}
-	if a.size != nil && a.maxBlocks > 0 && a.size.Len() > a.maxBlocks {
-		return fmt.Errorf("%w: %w: over %d", errHolder, ErrFull, a.maxBlocks)
 	}
 	if partial {
 		a.removeFront(e, front)

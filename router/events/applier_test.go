@@ -195,7 +195,7 @@ func TestApplierFullReports(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			set := newTestSet()
-			a := newApplier(set, &Config{MaxBlocks: 100}, &Status{Complete: test.complete})
+			a := newApplier(set, new(Config), &Status{Complete: test.complete})
 			set.SetStale(false)
 			for _, e := range append(test.before, report) {
 				apply := a.store

@@ -86,7 +86,7 @@ func (noHolder) SetStale(bool)               {}
 func BenchmarkApply(b *testing.B) {
 	payloads := benchBatches(8192, false)
 	queue := newLiveQueue()
-	t := newTracker(noHolder{}, &Config{MaxBlocks: DefaultMaxBlocks})
+	t := newTracker(noHolder{}, &Config{})
 	t.connected()
 	b.ResetTimer()
 	var reader sync.WaitGroup

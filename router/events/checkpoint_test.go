@@ -183,7 +183,7 @@ func useCheckpoint(t *testing.T, content []byte) {
 		return
 	}
 	recode(t, c)
-	cfg := &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: c.exactCopies, MaxBlocks: 100}
+	cfg := &Config{Replay: "tcp://127.0.0.1:1", ExactCopies: c.exactCopies}
 	tr := newTracker(newTestSet(), cfg)
 	require.NoError(t, tr.resume(c))
 	require.True(t, tr.connected())

@@ -25,7 +25,6 @@ type Config struct {
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool
 	MaxPayload  int // bytes of one payload; 0: DefaultMaxPayload
-	MaxBlocks   int // blocks that the source may hold; 0: DefaultMaxBlocks
 	// Timeout is how long a connection may be silent, heartbeats included, and how long a replay may
 	// wait; 0: DefaultTimeout.
 	Timeout time.Duration
@@ -41,7 +40,6 @@ type Config struct {
 
 const (
 	DefaultMaxPayload = 64 << 20
-	DefaultMaxBlocks  = 16 << 20
 	DefaultTimeout    = 10 * time.Second
 )
 
@@ -79,11 +77,10 @@ func (c *Config) check() error {
 	if !IsName(c.Name) {
 		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
 	}
-	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
+	if c.MaxPayload < 0 || c.Timeout < 0 {
 		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
 	}
-	c.MaxPayload, c.MaxBlocks = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.MaxBlocks, DefaultMaxBlocks)
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.MaxPayload, c.Timeout = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.Timeout, DefaultTimeout)
 	return nil
 }
 

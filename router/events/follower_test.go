@@ -361,14 +361,12 @@ func (h *failingHolder) Store(b *Blocks, held []bool) error {
 	return h.testSet.Store(b, held)
 }
 
-// A Holder may fail, and a source may have too many blocks.
+// A Holder may fail.
 func TestFollowerSurvivesItsHolder(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
 	h := &failingHolder{testSet: newTestSet()}
-	cfg := p.config()
-	cfg.MaxBlocks = 3
-	f := startFollower(t, cfg, h)
+	f := startFollower(t, p.config(), h)
 	p.awaitSubscriber()
 	p.publish(storedBatch(1), false)
 	awaitHeld(t, h.testSet, 1)
@@ -379,10 +377,6 @@ func TestFollowerSurvivesItsHolder(t *testing.T) {
 	h.fail.Store(false)
 	p.publish(storedBatch(3), true)
 	awaitHeld(t, h.testSet, 3)
-	p.publish(storedBatch(4, 5, 6), false)
-	awaitStatus(t, f, func(s Status) bool { return s.Lost == 2 && strings.Contains(s.LastError, ErrFull.Error()) })
-	p.publish(storedBatch(7), true)
-	awaitHeld(t, h.testSet, 7)
 	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
 }
 
@@ -422,7 +416,6 @@ func TestFollowRefuses(t *testing.T) {
 		{Endpoint: "tcp://a:1", Name: "a\nb"},
 		{Endpoint: "tcp://a:1", Name: string(make([]byte, 257))},
 		{Endpoint: "tcp://a:1", MaxPayload: -1},
-		{Endpoint: "tcp://a:1", MaxBlocks: -1},
 		{Endpoint: "tcp://a:1", Timeout: -1},
 	} {
 		_, err := Follow(cfg, newTestSet())

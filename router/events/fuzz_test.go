@@ -82,7 +82,7 @@ func FuzzTracker(f *testing.F) {
 		}
 		batches := [][]byte{storedBatch(1, 2), gpuEvent(false, 1), removedBatch(1), gpuEvent(true, 2, 2),
 			batchOf("AllBlocksCleared"), batchOf("BlockMoved"), batchOf("BlockRemoved", hashesField(2)), raw}
-		cfg := &Config{MaxBlocks: 100}
+		cfg := new(Config)
 		if len(ops)%2 == 0 {
 			cfg.Replay = "tcp://127.0.0.1:1"
 		}

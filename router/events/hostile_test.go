@@ -18,12 +18,6 @@ import (
 // of replays and connections is bounded, and so is memory.
 func TestFollowerHostilePublishers(t *testing.T) {
 	huge := make([]byte, 2<<20)
-	// As many hashes as fit a payload, in one event.
-	manyHashes := make([]uint64, 100_000)
-	for i := range manyHashes {
-		manyHashes[i] = uint64(i) << 40
-	}
-	many := storedBatch(manyHashes...)
 	nested := bytes.Repeat([]byte{0x91}, 1<<20) // arrays of one element
 	claim := msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), 1), 1<<31)
 	seqFrame := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
@@ -42,9 +36,8 @@ func TestFollowerHostilePublishers(t *testing.T) {
 		"nested batches":  {func(n uint64) []byte { return batch(n, nested) }, failsTwice},
 		"lying lengths":   {func(n uint64) []byte { return batch(n, claim) }, failsTwice},
 		"huge batches":    {func(n uint64) []byte { return batch(n, huge) }, failsTwice},
-		"many hashes":     {func(n uint64) []byte { return batch(n, many) }, failsTwice},
-		"few frames":      {func(n uint64) []byte { return eventstest.Message(seqFrame(n), many[:10]) }, failsTwice},
-		"short number":    {func(n uint64) []byte { return eventstest.Message(nil, []byte{1}, many[:10]) }, failsTwice},
+		"few frames":      {func(n uint64) []byte { return eventstest.Message(seqFrame(n), storedBatch(n)) }, failsTwice},
+		"short number":    {func(n uint64) []byte { return eventstest.Message(nil, []byte{1}, storedBatch(n)) }, failsTwice},
 		"no payload":      {func(n uint64) []byte { return batch(n, nil) }, failsTwice},
 		"garbage frames":  {func(n uint64) []byte { return huge[:100] }, failsTwice},
 	} {
@@ -54,7 +47,7 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			good, bad := startPublisher(t), startPublisher(t)
 			goodFollower, goodSet := follow(t, good.config())
 			cfg := bad.config()
-			cfg.MaxPayload, cfg.MaxBlocks = 1<<20, 50_000
+			cfg.MaxPayload = 1 << 20
 			badFollower, badSet := follow(t, cfg)
 			ctx, stop := context.WithCancel(t.Context())
 			var flooding sync.WaitGroup
@@ -88,7 +81,6 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			attempts := 10 + int64(time.Since(start)/(50*time.Millisecond))
 			require.LessOrEqual(t, s.Connects, attempts)
 			require.LessOrEqual(t, s.Replays, 3*attempts)
-			require.LessOrEqual(t, badSet.Len(), 50_000+maxApply)
 			require.True(t, badSet.Stale())
 		})
 	}

@@ -95,7 +95,7 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 
 // config returns that of the tracker.
 func (s *simulation) config() *Config {
-	cfg := &Config{ExactCopies: s.mode.exact, MaxBlocks: DefaultMaxBlocks, Observe: func(_ uint64, payload []byte) {
+	cfg := &Config{ExactCopies: s.mode.exact, Observe: func(_ uint64, payload []byte) {
 		s.applied = s.byHash[xxh3.Hash(payload)]
 		require.NotNil(s.t, s.applied)
 	}}

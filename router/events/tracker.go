@@ -347,8 +347,8 @@ func (t *tracker) event(e *Event) error {
 // status brings the state up to date and returns it.
 func (t *tracker) status() *Status {
 	t.stats.NextSeq = t.next
-	if t.size != nil {
-		t.stats.Blocks = int64(t.size.Len())
+	if h, ok := t.holder.(interface{ Len() int }); ok {
+		t.stats.Blocks = int64(h.Len())
 	}
 	return t.stats
 }

@@ -14,7 +14,7 @@ type script struct {
 }
 
 func newScript(t *testing.T, replay bool) *script {
-	cfg := &Config{MaxBlocks: DefaultMaxBlocks}
+	cfg := new(Config)
 	if replay {
 		cfg.Replay = "tcp://127.0.0.1:1"
 	}

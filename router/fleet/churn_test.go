@@ -122,7 +122,7 @@ func TestMaxBytes(t *testing.T) {
 			err := h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, nil)
 			require.LessOrEqual(t, f.Stats().Bytes, int64(limit))
 			if err != nil {
-				require.ErrorIs(t, err, events.ErrFull)
+				require.ErrorIs(t, err, ErrFull)
 				return stored
 			}
 			stored = hashes

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
-	"github.com/hitline/hitline/router/events"
 )
 
 // Config bounds a Fleet and describes what its engines have in common.
@@ -27,7 +26,7 @@ type Config struct {
 	MaxBytes int64
 	// MaxHolders bounds the holders; 0: DefaultMaxHolders.
 	MaxHolders int
-	// MaxBlocks bounds the blocks of one holder in all groups and tiers; 0: events.DefaultMaxBlocks. More are predicted
+	// MaxBlocks bounds the blocks of one holder in all groups and tiers; 0: DefaultMaxBlocks. More are predicted
 	// only while both together are fewer.
 	MaxBlocks int
 	// PredictTTL is how long a predicted block counts at most, and at least three quarters of it; 0:
@@ -54,7 +53,7 @@ func (c *Config) check() error {
 	}
 	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	c.MaxHolders = cmp.Or(c.MaxHolders, DefaultMaxHolders)
-	c.MaxBlocks = cmp.Or(c.MaxBlocks, events.DefaultMaxBlocks)
+	c.MaxBlocks = cmp.Or(c.MaxBlocks, DefaultMaxBlocks)
 	c.PredictTTL = max(cmp.Or(c.PredictTTL, DefaultPredictTTL), epochsPerTTL)
 	if c.now == nil {
 		c.now = time.Now
@@ -79,6 +78,7 @@ const (
 	// MaxBytes bounds Config.MaxBytes, so that positions and set numbers of 32 bits suffice.
 	MaxBytes          = 32 << 30
 	DefaultMaxHolders = 4096
+	DefaultMaxBlocks  = 16 << 20
 	// MaxHolders bounds Config.MaxHolders.
 	MaxHolders = 1 << 20
 	// DefaultPredictTTL is as long as blocks of a busy engine stay cached at least.
@@ -90,7 +90,7 @@ var (
 	ErrExists  = errors.New("fleet: there is a holder of this name")
 	ErrTooMany = errors.New("fleet: too many holders")
 	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
-	ErrFull = fmt.Errorf("fleet: %w", events.ErrFull)
+	ErrFull = errors.New("fleet: too many blocks")
 	// ErrGroup refuses blocks of a KV cache group that differs from what was described or told before.
 	ErrGroup = errors.New("fleet: a KV cache group other than before")
 	// ErrHashLen refuses hashes of less than 8 bytes.

@@ -11,7 +11,6 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -96,7 +95,7 @@ var refusals = []struct {
 	{router.ErrClosed, http.StatusServiceUnavailable, "closing"},
 	{fleet.ErrExists, http.StatusConflict, "exists"},
 	{fleet.ErrTooMany, http.StatusConflict, "too_many"},
-	{events.ErrFull, http.StatusServiceUnavailable, "full"}, // fleet.ErrFull too
+	{fleet.ErrFull, http.StatusServiceUnavailable, "full"},
 }
 
 // refusalOf returns the reply for an error.

@@ -69,7 +69,7 @@ const (
 func defaultRouter() Router {
 	return Router{
 		Models: []RouterModel{}, Sources: []router.Source{}, Register: []string{}, Peers: []string{},
-		MaxModels: router.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: events.DefaultMaxBlocks,
+		MaxModels: router.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: fleet.DefaultMaxBlocks,
 		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(router.DefaultPeerTimeout),
 	}
 }
