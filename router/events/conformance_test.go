@@ -37,7 +37,7 @@ type recordedEvent struct {
 	CacheSalt string         `json:"cache_salt"`
 	SpecKind  string         `json:"kv_cache_spec_kind"`
 	Window    *int64         `json:"kv_cache_spec_sliding_window"`
-	ExtraKeys any            `json:"extra_keys"`
+	ExtraKeys recordedKeys   `json:"extra_keys"`
 	Lookahead [][]uint32     `json:"lookahead_token_ids"`
 	LoRAID    any            `json:"lora_id"`    // not decoded
 	SessionID any            `json:"session_id"` // not decoded
@@ -87,6 +87,15 @@ func (r *recordedTokens) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// recordedKeys are extra keys as JSON has them, with integers of any size.
+type recordedKeys struct{ any }
+
+func (r *recordedKeys) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(&r.any)
+}
+
 // decoded returns what is to be decoded, but for the extra keys.
 func (r *recordedEvent) decoded() decoded {
 	kinds := map[string]Kind{"BlockStored": KindStored, "BlockRemoved": KindRemoved, "AllBlocksCleared": KindCleared}
@@ -121,12 +130,12 @@ func asRecorded(v any) any {
 }
 
 // sameExtraKeys compares extra keys as they were decoded with the recorded ones.
-func sameExtraKeys(got [][]any, want any) bool {
+func sameExtraKeys(got [][]any, want recordedKeys) bool {
 	for i := range got {
 		asRecorded(got[i])
 	}
 	a, errA := json.Marshal(got)
-	var back any
+	var back recordedKeys
 	errB := json.Unmarshal(a, &back)
 	return errors.Join(errA, errB) == nil && reflect.DeepEqual(back, want)
 }
