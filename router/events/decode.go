@@ -24,8 +24,9 @@ const (
 //
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
 // order. It skips unknown keys, and array elements beyond those it knows. Bytes after the batch are
-// an error. Values may have arrays and maps 13 deep, and an event 4 million hashes of at most 64
-// bytes. Memory is taken for what a payload has, not for the lengths that it claims.
+// an error. Of a key that comes twice the last value counts. Token ids, lookahead ids and extra keys are
+// checked only by the methods of Event. Values may have arrays and maps 13 deep, and an event 4 million
+// hashes of at most 64 bytes. Memory is taken for what a payload has, not for the lengths that it claims.
 type Decoder struct {
 	event     Event
 	hasHashes bool   // the event names hashes, if only none

@@ -22,13 +22,16 @@ type sourceLog struct {
 	at     time.Time // when last was logged
 	tokens int       // lines that may follow
 	filled time.Time // when tokens was last increased
+
+	failure string        // that ended the last connection
+	retryIn time.Duration // the pause after it
 }
 
 // loggedState is what a line is about.
 type loggedState struct {
 	stale, complete bool
 	lost            int64
-	failure         string // the last error, if it is stale
+	failure         string // of sourceLog, if it is stale
 }
 
 func newSourceLog(cfg *Config) *sourceLog {
@@ -44,7 +47,7 @@ func newSourceLog(cfg *Config) *sourceLog {
 func (l *sourceLog) changed(s *Status, reason string) {
 	now := loggedState{stale: s.Stale, complete: s.Complete, lost: s.Lost}
 	if s.Stale {
-		now = loggedState{stale: true, failure: s.LastError}
+		now = loggedState{stale: true, failure: l.failure}
 	}
 	if now == l.last && (!s.Stale || time.Since(l.at) < logRepeat) {
 		return
@@ -68,6 +71,9 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	}
 	if s.Stale || !s.Complete {
 		args = append(args, "reason", reason)
+	}
+	if s.State == StateConnecting {
+		args = append(args, "retry_in", l.retryIn.Round(time.Millisecond))
 	}
 	l.log.Log(context.Background(), level, text, args...)
 	l.last, l.at = now, time.Now()

@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// Waits between connections, and between replays that gaps cause, begin with minBackOff
-	// and double up to maxBackOff.
+	// Pauses between connections, and between replays that gaps cause, begin with minBackOff
+	// and double up to maxBackOff. Each is up to half shorter or longer, so that sources that fail
+	// at one moment do not connect at one moment.
 	minBackOff = 100 * time.Millisecond
 	maxBackOff = 5 * time.Second
 
 	// A subscription takes effect a moment after it was sent, which is not acknowledged. So a replay follows
-	// firstCheck after the connection. After checkEvery without a batch another replay checks that none was
-	// lost, and that the publisher is the same.
+	// firstCheck after the connection, unless a batch came: then the subscription is in effect, and the number
+	// of that batch has shown whether one was missed before. After checkEvery without a batch another replay
+	// checks that none was lost, and that the publisher is the same.
 	firstCheck = time.Second
 	checkEvery = 5 * time.Second
 )
@@ -27,13 +29,14 @@ var errClosed = errors.New("the follower is closed")
 
 // run follows one connection after the other until Close.
 func (f *Follower) run() {
-	connects, replays := newPacer(), newPacer()
+	connects, replays := newPacer(false), newPacer(true)
 	for {
 		err := f.runConnection(replays)
 		closed := f.ctx.Err() != nil
 		if closed {
 			err = errClosed
 		}
+		f.log.failure, f.log.retryIn = err.Error(), connects.next()
 		_ = f.update(func(t *tracker) error {
 			t.markStale(err.Error())
 			t.stats.State = StateConnecting
@@ -46,7 +49,7 @@ func (f *Follower) run() {
 		if closed {
 			return
 		}
-		connects.wait(f.ctx)
+		sleep(f.ctx, f.log.retryIn)
 	}
 }
 
@@ -133,7 +136,7 @@ func (f *Follower) applyBatch(ctx context.Context, b liveBatch, replays *pacer) 
 	if err := live(false); err != nil || !needReplay {
 		return err
 	}
-	replays.wait(ctx)
+	sleep(ctx, replays.next())
 	if err := f.replay(ctx); err != nil {
 		return err
 	}
@@ -159,24 +162,28 @@ func (f *Follower) replay(ctx context.Context) error {
 // pacer spaces out what a publisher may cause over and over.
 type pacer struct {
 	backOff *backoff.ExponentialBackOff
-	last    time.Time // when the last wait ended
+	atOnce  bool      // there is no pause if the last is long ago
+	last    time.Time // when the last pause ends
 }
 
-func newPacer() *pacer {
+func newPacer(atOnce bool) *pacer {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.Multiplier, b.MaxInterval, b.RandomizationFactor = minBackOff, 2, maxBackOff, 0.5
 	b.Reset()
-	return &pacer{backOff: b}
+	return &pacer{backOff: b, atOnce: atOnce}
 }
 
-// wait waits longer from time to time, and not at all if the last is long ago.
-func (p *pacer) wait(ctx context.Context) {
-	if time.Since(p.last) >= 2*maxBackOff {
+// next returns the next pause: longer from time to time, and the shortest if the last is long ago.
+func (p *pacer) next() (pause time.Duration) {
+	isFirst := time.Since(p.last) >= 2*maxBackOff
+	if isFirst {
 		p.backOff.Reset()
-	} else {
-		sleep(ctx, p.backOff.NextBackOff())
 	}
-	p.last = time.Now()
+	if !isFirst || !p.atOnce {
+		pause = p.backOff.NextBackOff()
+	}
+	p.last = time.Now().Add(pause)
+	return pause
 }
 
 // sleep waits for d or the end of ctx.
