@@ -89,10 +89,13 @@ func (f *Follower) Status() Status {
 func (f *Follower) update(change func(*tracker) error) error {
 	f.pausing.lock()
 	stats := f.tracker.stats
-	batches := stats.Batches
+	before := *stats
 	err := change(f.tracker)
-	if stats.Batches > batches {
+	if stats.Batches > before.Batches {
 		stats.LastEvent = time.Now()
+	}
+	if stats.Lost > before.Lost || stats.Restarts > before.Restarts {
+		stats.LastErrorTime = time.Now()
 	}
 	f.pausing.unlock()
 	if err != nil {

@@ -198,6 +198,8 @@ func TestFollowerGaps(t *testing.T) {
 	p.publish(storedBatch(4), false)
 	awaitHeld(t, set, 4)
 	awaitStatus(t, f, func(s Status) bool { return !s.Complete && s.Gaps == 2 && s.Lost == 1 })
+	require.Equal(t, "batch 5 came, not 4, and the replay socket does not have what lies between", f.Status().LastError)
+	require.WithinDuration(t, time.Now(), f.Status().LastErrorTime, time.Minute)
 	p.publish(batchOf("AllBlocksCleared"), true)
 	p.publish(storedBatch(5), true)
 	awaitHeld(t, set, 5)
@@ -226,8 +228,13 @@ func TestFollowerReconnects(t *testing.T) {
 // A publisher restarts, with its connections or without, as behind a proxy.
 func TestFollowerNoticesRestart(t *testing.T) {
 	noLeak(t)
-	for name, test := range map[string]struct{ replay, cut bool }{
-		"replay": {true, true}, "no replay": {false, true}, "behind a proxy": {true, false},
+	for name, test := range map[string]struct {
+		replay, cut bool
+		reason      string
+	}{
+		"replay":         {true, true, "the engine was started again: it has no batch 1"},
+		"no replay":      {false, true, "the connection was lost, and there is no replay socket"},
+		"behind a proxy": {true, false, "the engine was started again: batch 0 is another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPublisher(t)
@@ -250,6 +257,7 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			}
 			awaitHeld(t, set, 100, 101, 102)
 			awaitStatus(t, f, func(s Status) bool { return s.Complete })
+			require.Contains(t, f.Status().LastError, test.reason)
 		})
 	}
 }

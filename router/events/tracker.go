@@ -92,7 +92,7 @@ type tracker struct {
 
 	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
 
-	reason string // of the last change to the worse, for logs
+	reason string // of the last change to the worse
 }
 
 // recentBatch is a batch that was applied.
@@ -129,7 +129,7 @@ func (t *tracker) connected() (replay bool) {
 		return true
 	}
 	if t.hasLast {
-		t.lose("the connection was lost, and there is no replay socket")
+		t.lose("the connection was lost, and there is no replay socket for what was published meanwhile")
 		t.restartSequence()
 	} else {
 		t.reason = "there is no replay socket for what was published before"
@@ -148,19 +148,30 @@ func (t *tracker) markStale(reason string) {
 
 // lose counts lost batches, and clears what they may have removed.
 func (t *tracker) lose(reason string) {
-	t.reason = reason
 	t.stats.Lost++
-	t.stats.Complete = false
-	t.clear()
+	t.dropAll(reason)
+}
+
+// loseUpTo counts what lies between the last batch and batch seq as lost.
+func (t *tracker) loseUpTo(seq uint64) {
+	why := "there is no replay socket"
+	if t.hasReplay {
+		why = "the replay socket does not have what lies between"
+	}
+	t.lose(fmt.Sprintf("batch %d came, not %d, and %s", seq, t.next, why))
 }
 
 // restart clears what an earlier publisher held.
 func (t *tracker) restart(reason string) {
-	t.reason = reason
 	t.stats.Restarts++
-	t.stats.Complete = false
-	t.clear()
+	t.dropAll(reason)
 	t.restartSequence()
+}
+
+// dropAll clears all blocks. reason is in the status, for people.
+func (t *tracker) dropAll(reason string) {
+	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
+	t.clear()
 }
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
@@ -192,7 +203,7 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 			t.nextLive = max(t.nextLive, seq+1)
 			return false, nil
 		}
-		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
+		t.restart(fmt.Sprintf("the engine was started again: batch %d is another one", seq))
 		switch {
 		case seq == 0 || !t.hasReplay:
 		case afterReplay:
@@ -208,10 +219,10 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (needReplay
 			t.stats.Gaps++
 		}
 		if t.hasReplay && !afterReplay {
-			t.markStale(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
+			t.markStale(fmt.Sprintf("batch %d came, not %d", seq, t.next))
 			return true, nil
 		}
-		t.lose(fmt.Sprintf("lost: batch %d came, not %d", seq, t.next))
+		t.loseUpTo(seq)
 	}
 	if t.anyNext && seq > 0 {
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
@@ -248,7 +259,7 @@ func (t *tracker) replayed(seq uint64, payload []byte) error {
 	case seq < t.next:
 		return fmt.Errorf("%w: a replay has batch %d after %d", errSequence, seq, t.next-1)
 	case seq > t.next:
-		t.lose(fmt.Sprintf("lost: a replay has batch %d, but not %d", seq, t.next))
+		t.loseUpTo(seq)
 	}
 	return t.apply(seq, payload)
 }
@@ -262,9 +273,9 @@ func (t *tracker) checkFirst(seq uint64, payload []byte) error {
 		return nil
 	}
 	if seq <= last {
-		t.restart(fmt.Sprintf("restart: batch %d is another one", last))
+		t.restart(fmt.Sprintf("the engine was started again: batch %d is another one", last))
 	} else {
-		t.lose(fmt.Sprintf("lost: a replay from %d begins with %d", last, seq))
+		t.lose(fmt.Sprintf("the replay socket has batch %d, but not %d", seq, last))
 		t.restartSequence()
 	}
 	t.setStale(true)
@@ -275,7 +286,7 @@ func (t *tracker) checkFirst(seq uint64, payload []byte) error {
 func (t *tracker) endReplay() error {
 	if t.replayFirst {
 		if t.hasLast {
-			t.restart(fmt.Sprintf("restart: the publisher has no batch %d", t.next-1))
+			t.restart(fmt.Sprintf("the engine was started again: it has no batch %d", t.next-1))
 			t.setStale(true)
 			return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
 		}
@@ -306,7 +317,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 		err = t.flush()
 	}
 	if err != nil {
-		t.lose(fmt.Sprintf("lost: batch %d: %v", seq, err))
+		t.lose(fmt.Sprintf("batch %d: %v", seq, err))
 		return fmt.Errorf("batch %d: %w", seq, err)
 	}
 	return nil
@@ -339,7 +350,7 @@ func (t *tracker) event(e *Event) error {
 		t.clear()
 	default: // it may remove blocks
 		t.stats.Unknown++
-		t.lose("lost: an event of an unknown type")
+		t.lose("an event of an unknown type, which may have removed any block")
 	}
 	return nil
 }

@@ -217,6 +217,7 @@ func TestTrackerBadBatches(t *testing.T) {
 	s.ok(3, batchOf("BlockMoved", hashesField(2)))
 	s.holds(false)
 	require.Equal(t, [2]int64{2, 1}, [2]int64{s.stats.Lost, s.stats.Unknown})
+	require.Contains(t, s.stats.LastError, "an event of an unknown type")
 
 	_, err = s.live(endOfReplay, a, false)
 	require.ErrorIs(t, err, errSequence)
