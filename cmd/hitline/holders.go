@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -75,8 +78,9 @@ With --json: the server's answer, {TENANT: {ENGINE: {"longest_matched": …,
 		}
 		answer, err := parseHolders(reply)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.connect, err)
+			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
 		}
+		answer.noBlock = len(answer.engines) == 0 && !t.json && f.hasNoBlock(cmd.Context(), &t)
 		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
 	}
 	return cmd
@@ -136,7 +140,7 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 		if f.query.Tokens == nil {
 			f.query.Tokens = []int64{} // the field is required
 		}
-		return t.post(cmd.Context(), "/query", &f.query)
+		return t.askHTTP(cmd.Context(), "/query", &f.query)
 	}
 	list, err := loadHashes(cmd, f.hashesFile)
 	if err != nil {
@@ -146,12 +150,38 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 	for hash := range slices.Chunk(list.blob, max(list.hashLen, 1)) {
 		f.query.Hashes = append(f.query.Hashes, hex.EncodeToString(hash))
 	}
-	return t.post(cmd.Context(), "/query_by_hash", &f.query)
+	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
+}
+
+// hasNoBlock reports whether the prompt is shorter than a block of its model, as far as the server says what that is.
+func (f *holdersFlags) hasNoBlock(ctx context.Context, t *target) bool {
+	if f.tokensFile == "" {
+		return len(f.query.Hashes) == 0
+	}
+	var services struct {
+		Models []struct {
+			Model     string
+			Tenant    string `json:"tenant_id"`
+			BlockSize int    `json:"block_size"`
+		}
+	}
+	reply, err := t.askHTTP(ctx, "/services", nil)
+	if err != nil || json.Unmarshal(reply, &services) != nil {
+		return len(f.query.Tokens) == 0
+	}
+	tenant := cmp.Or(f.query.Tenant, router.DefaultTenant)
+	for _, m := range services.Models {
+		if m.Tenant == tenant && (f.query.Model == "" || m.Model == f.query.Model) {
+			return len(f.query.Tokens) < m.BlockSize
+		}
+	}
+	return len(f.query.Tokens) == 0
 }
 
 // holdersAnswer is the answer to a query, the longest prefix first.
 type holdersAnswer struct {
 	engines  []engineHeld
+	noBlock  bool   // the prompt has no whole block, so there are no engines
 	loadable *int64 // tokens; nil if that was not asked
 }
 
@@ -163,11 +193,11 @@ type engineHeld struct {
 	media   map[string]int64
 }
 
-// parseHolders reads an answer. It fails with client.ErrReply.
+// parseHolders reads an answer.
 func parseHolders(reply []byte) (a holdersAnswer, err error) {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(reply, &top); err != nil {
-		return a, fmt.Errorf("%w: no JSON object", client.ErrReply)
+		return a, errors.New("no JSON object")
 	}
 	for key, value := range top {
 		if key == "loadable_tokens" {
@@ -176,7 +206,7 @@ func parseHolders(reply []byte) (a holdersAnswer, err error) {
 			err = a.addEngines(value)
 		}
 		if err != nil {
-			return a, fmt.Errorf("%w: not an answer of /query: %q", client.ErrReply, key)
+			return a, fmt.Errorf("not an answer of /query: %q", key)
 		}
 	}
 	slices.SortFunc(a.engines, func(a, b engineHeld) int {
@@ -244,7 +274,9 @@ func (a holdersAnswer) media() []string {
 // String returns the answer as a table.
 func (a holdersAnswer) String() string {
 	var b strings.Builder
-	if len(a.engines) == 0 {
+	if a.noBlock {
+		b.WriteString("the prompt has no whole block, and only these are held\n")
+	} else if len(a.engines) == 0 {
 		b.WriteString("no engine has the first block; GET /services tells whose events are followed\n")
 	} else {
 		a.writeTable(&b)

@@ -65,11 +65,12 @@ b       64      0    0     16   64         7: 64
 			w.WriteHeader(test.status)
 			_, _ = io.WriteString(w, test.reply)
 		}))
-		got := hitline(t, "", "holders", "--connect", s.URL, "--hashes-file", "-")
+		got := hitline(t, strings.Repeat("ab", 32), "holders", "--connect", s.URL, "--hashes-file", "-")
 		s.Close()
 		assert.Equal(t, test.code, got.code, "%s: %s", test.reply, got.stderr)
 		assert.Equal(t, test.out, got.stdout, test.reply)
 		assert.Contains(t, got.stderr, test.want)
+		assert.NotContains(t, got.stderr, "client:")
 	}
 	mute := strings.TrimPrefix(listenAndReply(t, silent), "tcp://")
 	got := hitline(t, "", "holders", "--connect", mute, "--hashes-file", "-", "--timeout", "50ms")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,27 +41,31 @@ func (t *target) checkHTTP() error {
 	return t.useAddress(t.secure.HTTPAddress())
 }
 
-// post sends a body in JSON and returns the body of the reply. The flags' timeout bounds it.
-func (t *target) post(ctx context.Context, path string, body any) ([]byte, error) {
+// askHTTP sends a request, a POST if it has a body, which is sent as JSON. It returns the body of the reply. The flags'
+// timeout bounds it.
+func (t *target) askHTTP(ctx context.Context, path string, body any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	reply, err := t.sendPost(ctx, path, body)
+	reply, err := t.sendHTTP(ctx, path, body)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = cli.WithClass(fmt.Errorf("%s: no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
 	}
 	return reply, err
 }
 
-func (t *target) sendPost(ctx context.Context, path string, body any) ([]byte, error) {
+func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, error) {
 	connection, err := t.loadConnection()
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("cannot encode the request: %w", err)
+	method, text := http.MethodGet, []byte(nil)
+	if body != nil {
+		method = http.MethodPost
+		if text, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("cannot encode the request: %w", err)
+		}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.connect+path, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(ctx, method, t.connect+path, bytes.NewReader(text))
 	if err != nil {
 		return nil, usagef("%s: %v", t.connect, err)
 	}
@@ -77,7 +82,7 @@ func (t *target) sendPost(ctx context.Context, path string, body any) ([]byte, e
 		if of, ok := errors.AsType[*url.Error](err); ok {
 			err = of.Err // the text of a url.Error has the address, too
 		}
-		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrConnect)
+		return nil, cli.WithClass(fmt.Errorf("%s: %w%s", t.connect, err, otherAddress(err)), client.ErrConnect)
 	}
 	defer response.Body.Close() // it is read to its end, or the connection is closed
 	reply, err := io.ReadAll(io.LimitReader(response.Body, maxHTTPReply+1))
@@ -85,11 +90,22 @@ func (t *target) sendPost(ctx context.Context, path string, body any) ([]byte, e
 	case err != nil:
 		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrNoAnswer)
 	case len(reply) > maxHTTPReply:
-		return nil, fmt.Errorf("%s: %w: more than %d MiB", t.connect, client.ErrReply, maxHTTPReply>>20)
+		return nil, cli.WithClass(fmt.Errorf("%s: bad reply: more than %d MiB", t.connect, maxHTTPReply>>20), client.ErrReply)
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %w: %s", t.connect, client.ErrRefused, httpRefusal(response.Status, reply))
+		return nil, cli.WithClass(fmt.Errorf("%s: refused by the server: %s", t.connect, httpRefusal(response.Status, reply)), client.ErrRefused)
 	}
 	return reply, nil
+}
+
+// otherAddress says which address to give after an error of a server that speaks something else there.
+func otherAddress(err error) string {
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "; it has no TLS, so give http://"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return "; give the address of router.listen, with https:// if it has TLS"
+	}
+	return ""
 }
 
 // httpRefusal returns what the reply to a refused request says: its code and message, or the status if it has none.
@@ -98,6 +114,9 @@ func httpRefusal(status string, reply []byte) string {
 		Error struct{ Code, Message string }
 	}
 	if err := json.Unmarshal(reply, &doc); err != nil || doc.Error.Code == "" {
+		if bytes.Contains(reply, []byte("HTTP request to an HTTPS server")) { // as net/http answers
+			status += "; it has TLS, so give https://"
+		}
 		return status
 	}
 	return fmt.Sprintf("%s (%s)", doc.Error.Message, doc.Error.Code)

@@ -84,9 +84,11 @@ engine-0  48      48   0: 32, 1: 48
 	const none = "no engine has the first block; GET /services tells whose events are followed\n"
 	assert.Equal(t, none, ask("--salt", "x").stdout)
 	assert.Equal(t, none, ask("--lora", "x", "--lora-path", "/x").stdout)
-	for _, file := range []string{"--tokens-file", "--hashes-file"} {
-		assert.Equal(t, result{exitDone, none, ""}, hitline(t, "", "holders", "--connect", s.router, file, "-"), "an empty prompt")
+	for file, prompt := range map[string]string{"--tokens-file": strings.Repeat("1 ", 15), "--hashes-file": ""} {
+		got := hitline(t, prompt, "holders", "--connect", s.router, file, "-")
+		assert.Equal(t, result{exitDone, "the prompt has no whole block, and only these are held\n", ""}, got, file)
 	}
+	assert.Equal(t, none, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
 
 	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
 	stored := hitline(t, hexKeys(hashes[:4]), "store", "--connect", s.address, "--hashes-file", "-")
@@ -146,7 +148,8 @@ func TestHoldersRefused(t *testing.T) {
 		got = hitline(t, hash, append([]string{"holders", "--json", "--connect", s.router}, strings.Fields(line)...)...)
 		assert.Regexp(t, `^\{"error":".*","exit":1\}\n$`, got.stdout, line)
 	}
-	for address, want := range map[string]string{storetest.FreeAddr(t): "connection refused", s.address: "EOF", "https://" + s.router: "HTTP response to HTTPS client"} {
+	for address, want := range map[string]string{storetest.FreeAddr(t): "connection refused", s.address: "; give the address of router.listen, with https:// if it has TLS",
+		"https://" + s.router: "; it has no TLS, so give http://"} {
 		got := hitline(t, hash, "holders", "--connect", strings.TrimPrefix(address, "tcp://"), "--hashes-file", "-")
 		assert.Equal(t, exitNoConnection, got.code, "%s: %s", address, got.stderr)
 		assert.Contains(t, got.stderr, want, address)
@@ -252,6 +255,8 @@ func TestRouterListener(t *testing.T) {
 	writeAt(t, tokens, "tokens: [{name: router, token: "+router+", allow: [holders]}, {name: admin, token: "+admin+", allow: all}]\n", 1)
 	s := startServe(t, "router:\n  listen: {address: \"tls://127.0.0.1:0\", tokens: "+tokens+", tls: {cert: "+cert+", key: "+key+"}}\n"+
 		"  models: [{name: m, block_size: 16}]\n")
+	plain := hitline(t, "", "holders", "--connect", s.router, "--hashes-file", "-")
+	assert.Equal(t, result{exitFailed, "", "hitline: http://" + s.router + ": refused by the server: 400 Bad Request; it has TLS, so give https://\n"}, plain)
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}}}
 	defer client.CloseIdleConnections()
 	ask := func(path, body, token string) (int, string) {
