@@ -344,6 +344,7 @@ func TestRouterConfigErrors(t *testing.T) {
 		got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)
 		assert.Equal(t, exitUsage, got.code, "%s: %s", test.text, got.stderr)
 		assert.Contains(t, got.stderr, test.want)
+		assert.NotContains(t, got.stderr, "following KV events")
 		got = hitline(t, "", "serve", "--check", "--config", file)
 		assert.Equal(t, test.check, got.code == exitUsage, "%s: %s", test.text, got.stderr)
 	}

@@ -28,7 +28,7 @@ func noLeak(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
-// follow starts a Follower that fills a testSet.
+// follow starts a Follower of a testSet.
 func follow(t *testing.T, cfg Config) (*Follower, *testSet) {
 	t.Helper()
 	set := newTestSet()
@@ -145,7 +145,7 @@ func TestFollowerLogs(t *testing.T) {
 	require.Empty(t, log.Take()) // closing is no trouble
 }
 
-// Whatever fills the log, its last line tells whether the source is followed.
+// However much is logged, the last line tells whether the source is followed.
 func TestFollowerLogsAreBounded(t *testing.T) {
 	log := new(logtest.Buffer)
 	l := newSourceLog(&Config{Name: "engine-0", Endpoint: "tcp://127.0.0.1:5557", Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -180,7 +180,7 @@ func TestFollowerLogsAreBounded(t *testing.T) {
 	require.Len(t, log.Take(), 2)
 }
 
-// A gap is filled from the replay socket. A number that was used up is not there: any block may have gone in its batch.
+// The replay socket has the batches of a gap. A number that was used up is not there: any block may have gone in its batch.
 // A subscription takes effect unnoticed: a batch that is lost at the end is found by the check.
 func TestFollowerGaps(t *testing.T) {
 	noLeak(t)

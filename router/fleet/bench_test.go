@@ -117,7 +117,7 @@ func BenchmarkStore(b *testing.B) {
 	b.ReportMetric(float64(b.N)*prompt*1.25/b.Elapsed().Seconds()/1e6, "Mblocks/s")
 }
 
-// BenchmarkMemory fills a fleet of 64 holders with 10 million blocks. Prompts begin with one of 1,000 prefixes of 64
+// BenchmarkMemory stores 10 million blocks in a fleet of 64 holders. Prompts begin with one of 1,000 prefixes of 64
 // blocks, chosen by Zipf's law, have a second part that some share, and a tail of their own.
 func BenchmarkMemory(b *testing.B) {
 	if testing.Short() {
