@@ -96,10 +96,13 @@ func (a *answer) byEngine() {
 	}
 }
 
-// add counts what a rank has in one medium, whose name engines write in either case. The longest prefix of a rank counts:
-// a request is served by one.
+// add counts what a rank has in one medium. Engines write the fixed ones in either case. The longest prefix of a rank
+// counts: a request is served by one.
 func (e *engineAnswer) add(m fleet.MediumPrefix) {
-	n := slices.IndexFunc(e.media, func(known fleet.MediumPrefix) bool { return strings.EqualFold(known.Medium, m.Medium) })
+	n := slices.IndexFunc(fixedMedia[:], func(f fleet.MediumPrefix) bool { return strings.EqualFold(f.Medium, m.Medium) })
+	if n < 0 {
+		n = slices.IndexFunc(e.media, func(known fleet.MediumPrefix) bool { return known.Medium == m.Medium })
+	}
 	switch {
 	case n >= 0:
 		e.media[n].Tokens = max(e.media[n].Tokens, m.Tokens)

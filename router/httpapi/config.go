@@ -42,7 +42,7 @@ type Access struct {
 // limits bound what requests take.
 type limits struct {
 	body     int64         // bytes: enough for maxTokens of 16 bytes, or maxHashes of 64
-	requests int           // that are read or answered at a time: they may take 512 MiB with their token ids
+	requests int           // that are read or answered at a time; docs/limits.md has the memory that they may take
 	arrival  time.Duration // in which a body must arrive
 	reply    time.Duration // for an answer, the store's included, and again for sending it
 }

@@ -251,7 +251,7 @@ func TestHostileBodies(t *testing.T) {
 		"expects 100":        {address, post(length(len(body))+"\r\nExpect: 100-continue\r\nConnection: close", body), false, []string{"100 Continue", "200 OK"}, "error"},
 		"too long a length":  {address, post(length(len(body)+5), body), false, []string{"408 Request Timeout", "slow_body", "Connection: close"}, "127.0.0.1"},
 		"too short a length": {address, post(length(len(body)-5), body), true, []string{"400 Bad Request", "bad_json"}, "200 OK"},
-		"a huge length":      {address, post(length(1<<40), body), true, []string{"413 Request Entity Too Large", "too_large", "Connection: close"}, "200 OK"},
+		"a huge length":      {address, post("Content-Length: 1099511627776", body), true, []string{"413 Request Entity Too Large", "too_large", "Connection: close"}, "200 OK"},
 		"a negative length":  {address, post(length(-1), body), true, []string{"400 Bad Request"}, "200 OK"},
 		"two lengths":        {address, post(length(24)+"\r\n"+length(23), body), true, []string{"400 Bad Request"}, "200 OK"},
 		"chunks for ever":    {address, post(chunks, strings.Repeat("64\r\n"+strings.Repeat(" ", 100)+"\r\n", 20)), true, []string{"413 Request", "too_large"}, "200 OK"},
