@@ -108,6 +108,7 @@ func TestAnswers(t *testing.T) {
 	hold(t, s, llama, "vllm-1", 1, "cpu", first(prompt, 16))
 	hold(t, s, llama, "vllm-1", 1, "DP", first(prompt, 2))
 	hold(t, s, llama, `b"2`, 0, "STORAGE", first(prompt, 1))
+	hold(t, s, llama, `b"2`, 1, "Storage", first(prompt, 1)) // another medium: only the case of the fixed ones is ignored
 	register := func(engine string, rank int) string {
 		return fmt.Sprintf(`{"endpoint": "tcp://127.0.0.1:%d", "modelname": "llama", "instance_id": %q, "dp_rank": %d}`, rank+1, engine, rank)
 	}
@@ -115,11 +116,11 @@ func TestAnswers(t *testing.T) {
 		{
 			"/query_by_hash", `{"model": "llama", "block_size": 16, "seq_hashes": ` + hexOf(prompt) + `}`,
 			`{"default": {"vllm-1": {"longest_matched": 256, "GPU": 128, "CPU": 256, "DISK": 0, "DP": {"0": 128, "1": 256}},
-			  "b\"2": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 16}, "STORAGE": 16}}}`,
+			  "b\"2": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 16, "1": 16}, "STORAGE": 16, "Storage": 16}}}`,
 		},
 		{
 			"/query_by_hash", `{"instance_id": "b\u00222", "loadable": true, "block_hash": ` + hexOf(prompt) + `}`,
-			`{"default": {"b\"2": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 16}, "STORAGE": 16}}, "loadable_tokens": 112}`,
+			`{"default": {"b\"2": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "DP": {"0": 16, "1": 16}, "STORAGE": 16, "Storage": 16}}, "loadable_tokens": 112}`,
 		},
 		{"/query_by_hash", `{"seq_hashes": [1, -1, 18446744073709551615]}`, `{"default": {}}`},
 		{"/query", `{"model": "llama", "lora_name": null, "token_ids": [1, 2, 3], "stream": {"of": [1.5e3, null]}}`, `{"default": {}}`},
