@@ -176,8 +176,9 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if err := h.authorize(c); err != nil {
 		return err
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); e.read != nil && (err != nil || kind != "application/json") {
-		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json")
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if e.read != nil && (err != nil || kind != "application/json" || r.Header.Get("Content-Encoding") != "") {
+		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json, and the body not compressed")
 	}
 	return nil
 }

@@ -163,6 +163,7 @@ func TestRefused(t *testing.T) {
 		{"/query", `{"seq_hashes": []}`, []string{"Origin", "http://evil.example"}, 403, "other_origin"},
 		{"/query", `{"seq_hashes": []}`, []string{"Content-Type", ""}, 415, "media_type"},
 		{"/query", `{"seq_hashes": []}`, []string{"Content-Type", `application/json; x="`}, 415, "media_type"},
+		{"/query", `{"seq_hashes": []}`, []string{"Content-Encoding", "gzip"}, 415, "not compressed"},
 		{"/query/", "", nil, 404, "no_path"}, {"//query", "", nil, 404, "no_path"}, {"/Query", "", nil, 404, "no_path"}, {"/", "", nil, 404, "no_path"},
 		{"/register", register + `, "additionalsalt": "w"}`, nil, 400, "field additionalsalt: is not supported; leave it out"},
 		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field modelname: is there twice, or under two names; give it once"},
