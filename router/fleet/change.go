@@ -21,7 +21,7 @@ type change struct {
 	groupTier  uint32   // of actionStore; predictedIn and the epoch for actionPredict
 	groupTiers []uint32 // of actionRemove
 	oldest     uint32   // predictions of earlier epochs have expired
-	limit      int      // of the blocks that are changed: one each may be added
+	room       int      // how many entries more the holder may have
 
 	// Blocks that follow each other mostly have one set. Its outcome is found once: its new set stays, as no change takes
 	// blocks out of the sets that it makes.
@@ -37,12 +37,18 @@ type outcome struct {
 	added   bool   // an entry is added
 }
 
-// apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory.
+// grows reports whether the holder has an entry more.
+func (out *outcome) grows() bool { return out.added && out.epoch == 0 }
+
+// apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory or errNoRoom.
 func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
-	if ch.lastFrom == from {
+	if ch.lastFrom == from && (ch.room > 0 || !ch.last.grows()) {
 		return ch.last, nil
 	}
 	pairs, out := c.changed(from, ch)
+	if ch.room <= 0 && out.grows() {
+		return outcome{}, errNoRoom
+	}
 	hash := c.sets.hash(pairs)
 	if out.to = c.sets.find(pairs, hash); out.to == nil {
 		if !c.fits(sizeOfSet(len(pairs)) + internBytes + setChunkLen*16) {

@@ -5,8 +5,12 @@ import (
 	"unsafe"
 )
 
-// errNoMemory says that a change needs more memory than the bound leaves.
-var errNoMemory = errors.New("fleet: out of memory")
+var (
+	// errNoMemory says that a change needs more memory than the bound leaves.
+	errNoMemory = errors.New("fleet: out of memory")
+	// errNoRoom says that a change adds an entry to a holder that has as many as it may.
+	errNoRoom = errors.New("fleet: out of room")
+)
 
 // core has the blocks and who holds them. Fleet.mu guards it.
 type core struct {
@@ -95,8 +99,10 @@ func (c *core) removeRecord(pos uint32) {
 
 // add appends a record of a key that is not there.
 func (c *core) add(key uint64, ch *change) (uint32, outcome, error) {
-	growth := c.log.growth() + c.table.growth(key)
-	if growth > 0 && !c.fits(growth) {
+	switch growth := c.log.growth() + c.table.growth(key); {
+	case ch.room <= 0:
+		return 0, outcome{}, errNoRoom
+	case growth > 0 && !c.fits(growth):
 		return 0, outcome{}, errNoMemory
 	}
 	out, err := c.apply(c.sets.empty, ch)

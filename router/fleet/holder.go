@@ -52,15 +52,12 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	}
 	return h.inSteps(b.Hashes, held, func(ch *change) error {
 		c := h.fleet.core
-		if ch.limit = h.fleet.cfg.MaxBlocks - h.entries; ch.limit <= 0 {
-			return fmt.Errorf("%w: the holder has max_blocks, %d", ErrFull, h.entries)
-		}
 		if err := c.groups.learn(b); err != nil {
 			return err
 		}
 		c.numbers.list[h.number].isUsed = true
 		var err error
-		ch.action = actionStore
+		ch.action, ch.room = actionStore, h.fleet.cfg.MaxBlocks-h.entries
 		ch.groupTier, err = h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
 		return err
 	})
@@ -93,12 +90,9 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 		if epoch < ch.oldest {
 			return fmt.Errorf("%w: events need the memory of predictions", ErrFull)
 		}
-		if ch.limit = h.fleet.cfg.MaxBlocks - h.count(ch.oldest); ch.limit <= 0 {
-			return fmt.Errorf("%w: the holder has max_blocks, %d, with predicted ones", ErrFull, h.fleet.cfg.MaxBlocks)
-		}
 		c.firstPredicted, c.lastPredicted = min(cmp.Or(c.firstPredicted, epoch), epoch), max(c.lastPredicted, epoch)
 		c.numbers.list[h.number].isUsed = true
-		ch.action, ch.groupTier = actionPredict, predictedIn|epoch
+		ch.action, ch.groupTier, ch.room = actionPredict, predictedIn|epoch, h.fleet.cfg.MaxBlocks-h.count(ch.oldest)
 		return nil
 	})
 }
@@ -125,6 +119,8 @@ func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*cha
 			collected = true
 		case errors.Is(err, errNoMemory):
 			return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, f.cfg.MaxBytes)
+		case errors.Is(err, errNoRoom):
+			return fmt.Errorf("%w: the holder has max_blocks, %d", ErrFull, f.cfg.MaxBlocks)
 		case err != nil:
 			return err
 		}
@@ -140,12 +136,12 @@ func (h *Holder) step(ch *change, hashes coordinator.Hashes, held []bool, begin 
 	if h.closed {
 		return 0, ErrClosed
 	}
-	*ch = change{number: h.number, groupTiers: ch.groupTiers[:0], limit: maxStep, oldest: f.core.expire(f.epoch())}
+	*ch = change{number: h.number, groupTiers: ch.groupTiers[:0], oldest: f.core.expire(f.epoch())}
 	if err := begin(ch); err != nil {
 		return 0, err
 	}
 	n := hashes.HashLen()
-	blob := hashes.Bytes()[:n*min(maxStep, ch.limit, hashes.Len())]
+	blob := hashes.Bytes()[:n*min(maxStep, hashes.Len())]
 	done, err := h.apply(ch, coordinator.NewHashes(blob, n), held)
 	f.core.collectStep(false)
 	return done, err
@@ -191,6 +187,9 @@ const readAhead = 32
 // account counts the entries of an outcome.
 func (h *Holder) account(out *outcome, ch *change) {
 	h.entries -= int(out.removed)
+	if out.grows() {
+		ch.room--
+	}
 	if out.epoch != 0 {
 		h.predicted.remove(out.epoch)
 	}

@@ -206,5 +206,5 @@ func (m *model) entries(h *modelHolder) int {
 	return stored + predicted
 }
 
-// isFull reports whether a holder with so many entries takes no more.
+// isFull reports whether a holder with so many entries takes no further one.
 func (m *model) isFull(entries int) bool { return m.kind.maxBlocks > 0 && entries >= m.kind.maxBlocks }

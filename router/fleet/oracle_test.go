@@ -283,14 +283,15 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 	o.model.seen[max(0, b.Group)] = true
 	var wantErr error
 	for i, hash := range hashes {
+		e := o.model.entry(m, hash)
+		if want[i] = slices.Contains(e.tiers, at); want[i] {
+			continue
+		}
 		if stored, _ := o.model.count(m); o.model.isFull(stored) {
 			wantErr = ErrFull
 			break
 		}
-		e := o.model.entry(m, hash)
-		if want[i] = slices.Contains(e.tiers, at); !want[i] {
-			e.tiers = append(e.tiers, at)
-		}
+		e.tiers = append(e.tiers, at)
 	}
 	require.ErrorIs(o.t, err, wantErr)
 	require.Equal(o.t, want, held)
@@ -324,11 +325,11 @@ func (o *oracle) predict(h *Holder, m *modelHolder) {
 	err := h.Predict(coordinator.NewHashes(prompt, n))
 	var wantErr error
 	for hash := range slices.Chunk(prompt, n) {
-		if o.model.isFull(o.model.entries(m)) {
+		e := o.model.entry(m, o.number(hash))
+		if !o.model.counts(e) && o.model.isFull(o.model.entries(m)) {
 			wantErr = ErrFull
 			break
 		}
-		e := o.model.entry(m, o.number(hash))
 		e.isPredicted, e.predicted = true, o.model.now
 	}
 	require.ErrorIs(o.t, err, wantErr)
