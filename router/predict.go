@@ -30,17 +30,24 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	if hashes.Len() == 0 {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h, err := m.predicted(id, time.Now())
-	if err != nil {
-		return err
+	for attempt := 1; ; attempt++ {
+		h, err := m.predicted(id, time.Now())
+		if err != nil {
+			return err
+		}
+		if err = h.Predict(hashes); !errors.Is(err, fleet.ErrClosed) || attempt == maxAttempts {
+			return err
+		}
 	}
-	return h.Predict(hashes)
 }
 
-// predicted returns a holder for predictions, which is made if there is none. m.mu is held.
+// maxAttempts bounds how often a prediction is made again because another goroutine has closed its holder.
+const maxAttempts = 8
+
+// predicted returns a holder for predictions, which is made if there is none.
 func (m *model) predicted(id fleet.ID, now time.Time) (*fleet.Holder, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.dropExpired(now)
 	f := m.fleet.Load()
 	h := f.Get(id)
@@ -75,7 +82,7 @@ func (m *model) dropPredicted(at time.Time) {
 	}
 }
 
-// dropHolder drops a holder. m.mu is held: no prediction is added to a holder that is closed.
+// dropHolder drops a holder. m.mu is held.
 func (m *model) dropHolder(id fleet.ID) {
 	delete(m.withoutSource, id)
 	if h := m.fleet.Load().Get(id); h != nil {
