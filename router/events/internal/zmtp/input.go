@@ -32,9 +32,7 @@ type input struct {
 	stepEnd  time.Time // when stepLeft more bytes of it must have arrived; zero before the first wait
 	stepLeft int
 
-	// Of a Receive, while nothing has begun:
-	within time.Duration // 0: no limit
-	end    time.Time     // of the wait; zero before the first
+	end time.Time // of a Receive, while nothing has begun; zero: none
 }
 
 // Read reads once, with one of three deadlines: when the peer has been silent for too long, when the
@@ -70,16 +68,13 @@ func (in *input) Read(p []byte) (int, error) {
 
 // waitEnd returns when a wait that begins now ends although the peer is there; zero: never.
 func (in *input) waitEnd(now time.Time) time.Time {
-	switch {
-	case in.begun:
-		if in.stepEnd.IsZero() || in.stepLeft <= 0 {
-			in.beginStep(now)
-		}
-		return in.stepEnd
-	case in.end.IsZero() && in.within > 0:
-		in.end = now.Add(in.within)
+	if !in.begun {
+		return in.end
 	}
-	return in.end
+	if in.stepEnd.IsZero() || in.stepLeft <= 0 {
+		in.beginStep(now)
+	}
+	return in.stepEnd
 }
 
 func (in *input) beginStep(now time.Time) {

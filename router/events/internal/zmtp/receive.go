@@ -32,7 +32,9 @@ func (c *Conn) Receive() (frames [][]byte, err error) { return c.ReceiveWithin(0
 // although the peer is there. After this error one may receive again. If d is 0, it waits as
 // long as the peer is there.
 func (c *Conn) ReceiveWithin(d time.Duration) (frames [][]byte, err error) {
-	c.in.within, c.in.end = d, time.Time{}
+	if c.in.end = (time.Time{}); d > 0 {
+		c.in.end = time.Now().Add(d)
+	}
 	frames, err = c.receive()
 	if err != nil && !errors.Is(err, ErrNoMessage) {
 		err = fmt.Errorf("%w (%s)", err, c.peer)
@@ -66,8 +68,11 @@ func (c *Conn) receive() ([][]byte, error) {
 			if err := c.handleCommand(h); err != nil {
 				return nil, err
 			}
-			if frames > 0 {
+			switch {
+			case frames > 0:
 				commands++
+			case !c.in.end.IsZero() && !time.Now().Before(c.in.end): // each command may take Timeout
+				return nil, ErrNoMessage
 			}
 			continue
 		case frames == maxFrames:

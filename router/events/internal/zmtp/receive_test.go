@@ -157,6 +157,16 @@ func TestReceiveWithin(t *testing.T) {
 		require.Equal(t, []string{"abcdefg"}, stringsOf(frames))
 
 		start = time.Now()
+		what := command("WHAT", "") // 7 bytes: what is sent at a time ends inside of a command
+		p.sendSlowly(750*time.Millisecond, len(what), join(command("WHAT", "12"), bytes.Repeat(what, 4), messageOf("x")))
+		_, err = c.ReceiveWithin(2 * time.Second)
+		require.Equal(t, ErrNoMessage, err, "commands are no message")
+		require.Equal(t, 2250*time.Millisecond, time.Since(start))
+		frames, err = c.ReceiveWithin(time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, []string{"x"}, stringsOf(frames))
+
+		start = time.Now()
 		for err = nil; err == nil || err == ErrNoMessage; { // the silence of one call is that of the next
 			_, err = c.ReceiveWithin(time.Second)
 		}
