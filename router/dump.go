@@ -16,8 +16,8 @@ import (
 var (
 	ErrDump     = errors.New("router: not a dump that can be loaded")
 	ErrDumpBusy = errors.New("router: a dump is being written already")
-	// ErrNotEmpty refuses a dump for a service that has sources: it is loaded before they are added.
-	ErrNotEmpty = errors.New("router: the service has sources already")
+	// ErrNotEmpty refuses a dump for a service that has sources, or holders of another dump: it is loaded before they are added.
+	ErrNotEmpty = errors.New("router: the service has sources, or has loaded a dump, already")
 )
 
 // pauseTimeout is how long a batch in progress is waited for at the beginning of a dump, while the other

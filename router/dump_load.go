@@ -33,7 +33,7 @@ type loadedDump struct {
 	checkpoints int64 // bytes
 }
 
-// LoadDump reads a dump that WriteDump has written, in a service without sources. The holders of
+// LoadDump reads a dump that WriteDump has written, in a service without sources or holders of another dump. The holders of
 // the dump are there then, and stale. Add and Register of a source for one of these holders goes on where the source was.
 // DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
 // block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and then
@@ -41,7 +41,7 @@ type loadedDump struct {
 func (s *Service) LoadDump(r io.Reader) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if len(s.active) > 0 {
+	if len(s.active)+len(s.loaded) > 0 {
 		return ErrNotEmpty
 	}
 	d := &loadedDump{models: maps.Clone(*s.models.Load()), fleets: map[ModelKey]*fleet.Fleet{}, sources: map[holderKey]*dumpedSource{}}

@@ -67,6 +67,7 @@ func TestLoadDumpRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.Empty(t, s.Models())
 		require.NoError(t, s.LoadDump(bytes.NewReader(dump)))
+		require.ErrorIs(t, s.LoadDump(bytes.NewReader(dump)), ErrNotEmpty, "its sources could not take the holders of the first")
 	}
 	require.ErrorIs(t, newEngines(t).service().LoadDump(bytes.NewReader(dump)), ErrNotEmpty)
 }
