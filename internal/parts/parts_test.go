@@ -184,6 +184,7 @@ func TestDamage(t *testing.T) {
 		"part 1: the checksum of the part is wrong":   slices.Concat(head, part(all, 0), part(other, 1), part(all, 2)),
 		"part 1: the header of the part is damaged":   slices.Concat(head, part(all, 0), part(all, 2)),
 		"part 2: something follows the end":           append(slices.Clone(all), 0),
+		"part 0: the header of the part is damaged":   write(t, func(w *Writer) { w.flags = isLast << 1 }),
 	} {
 		_, err := drain(reader(stream))
 		require.ErrorContains(t, err, want)

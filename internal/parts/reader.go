@@ -178,7 +178,7 @@ func (r *Reader) readPart() {
 		return
 	}
 	flags, length := binary.LittleEndian.Uint32(header[:]), binary.LittleEndian.Uint32(header[4:])
-	if length > MaxPart || binary.LittleEndian.Uint32(header[8:]) != r.number {
+	if flags&^(beginsSection|isLast) != 0 || length > MaxPart || binary.LittleEndian.Uint32(header[8:]) != r.number {
 		r.Fail("the header of the part is damaged")
 		return
 	}
