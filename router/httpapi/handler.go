@@ -258,9 +258,14 @@ func writeJSON(out *bytes.Buffer, value any) error {
 	return json.MarshalWrite(out, value, jsontext.AllowInvalidUTF8(true))
 }
 
-// write sends a reply in time. The client may be gone, which is no error.
+// write sends a reply in time. The client may be gone, which is no error. http.Server first waits for the body of a request
+// that is refused.
 func (h *Handler) write(w http.ResponseWriter, status int, kind string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.limits.reply))
+	limit := h.cfg.limits.reply
+	if status != http.StatusOK {
+		limit += h.cfg.limits.arrival
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

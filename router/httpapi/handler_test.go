@@ -239,7 +239,7 @@ func post(header, body string) string {
 // Bodies that are not what their headers say. The server closes the connection.
 func TestHostileBodies(t *testing.T) {
 	_, address := serve(t, Config{limits: &limits{1000, 64, 300 * time.Millisecond, time.Minute}})
-	_, closed := serve(t, Config{limits: &limits{1000, 64, 200 * time.Millisecond, time.Minute}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
+	_, closed := serve(t, Config{limits: &limits{1000, 64, time.Second, 500 * time.Millisecond}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
 	body := `{"token_ids": [1, 2, 3]}`
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d", n) }
 	chunks := "Transfer-Encoding: chunked"
