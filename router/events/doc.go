@@ -1,6 +1,7 @@
 // Package events follows the KV events of engines: which blocks an engine has cached, removed or
 // cleared. An unmodified vLLM or SGLang publishes them over ZeroMQ. A [Holder] keeps what an engine
 // holds. No promise: it is internal to this module, and its API may change in any release.
+// What package router shows of it is promised there.
 //
 // # Glossary
 //

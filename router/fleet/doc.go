@@ -1,7 +1,8 @@
 // Package fleet records which engine holds which KV cache blocks, and finds who holds the longest
 // prefix of a prompt: for a router that chooses an engine. An [events.Follower] tells one [Holder] of
 // each engine, or data-parallel rank of it; a router without events calls [Holder.Predict]. No
-// promise: it is internal to this module, and its API may change in any release.
+// promise: it is internal to this module, and its API may change in any release. What package router
+// shows of it is promised there.
 //
 // # Glossary
 //
