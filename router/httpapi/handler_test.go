@@ -186,6 +186,7 @@ func TestRefused(t *testing.T) {
 		{"/register", register + `, "replay_endpoint": "nonsense"}`, nil, 400, "field replay_endpoint: bad endpoint"},
 		{"/register", register + `, "a": "` + strings.Repeat("x", maxRegistration) + `"}`, nil, 413, "too_large"},
 		{"/unregister", `{"instance_id": "a"}`, nil, 400, "field model: has no model" + name},
+		{"/query", `{"token_ids": [], "model": "a: index: b"}`, nil, 404, `there is no such model: \"a: index: b\" of`},
 		{"/query", `{"token_ids": [], "model": "` + strings.Repeat("é", 2000) + `"}`, nil, 404, "no_model"},
 	} {
 		status, reply := do(t, h, "POST", test.path, test.body, test.header...)
