@@ -32,13 +32,12 @@ type dumpInfo struct {
 
 // modelInfo tells of a model.
 type modelInfo struct {
-	Tenant     string `json:"tenant_id"`
-	Name       string `json:"name"`
+	ModelKey
 	BlockSize  int    `json:"block_size"`
 	FirstBytes bool   `json:"first_bytes"`
 }
 
-func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name}.withDefaults() }
+func (i *modelInfo) key() ModelKey { return i.withDefaults() }
 
 // sourceInfo tells of a source.
 type sourceInfo struct {
@@ -96,7 +95,7 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, m := range *s.models.Load() {
-		info := modelInfo{Tenant: key.Tenant, Name: key.Name, BlockSize: m.cfg.Fleet.BlockSize, FirstBytes: m.cfg.Fleet.FirstBytes}
+		info := modelInfo{ModelKey: key, BlockSize: m.cfg.Fleet.BlockSize, FirstBytes: m.cfg.Fleet.FirstBytes}
 		d.models = append(d.models, dumpedModel{info, m.fleet.Load().Snapshot()})
 	}
 	for _, p := range paused {

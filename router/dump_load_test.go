@@ -48,7 +48,7 @@ func dumpWith(t testing.TB, infos ...modelInfo) []byte {
 // Whatever is wrong with a dump, it is refused and nothing of it is loaded.
 func TestLoadDumpRefuses(t *testing.T) {
 	dump := dumpOf(t, newEngines(t).service())
-	header, model := append([]byte(dumpMagic), make([]byte, 24)...), modelInfo{Name: "m", BlockSize: 16}
+	header, model := append([]byte(dumpMagic), make([]byte, 24)...), modelInfo{ModelKey: ModelKey{Name: "m"}, BlockSize: 16}
 	flipped := slices.Clone(dump)
 	flipped[len(flipped)/2] ^= 1
 	for want, refused := range map[string]io.Reader{
@@ -107,7 +107,7 @@ func TestDumpOfOtherModels(t *testing.T) {
 // one that is configured, nor remove it. A holder without a source is dropped at once.
 func TestDumpOfModelWithoutTenant(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
-	require.NoError(t, s.LoadDump(bytes.NewReader(dumpWith(t, modelInfo{Name: llama.Name, BlockSize: 16}))))
+	require.NoError(t, s.LoadDump(bytes.NewReader(dumpWith(t, modelInfo{ModelKey: llama, BlockSize: 16}))))
 	require.Len(t, s.Models(), 1)
 	require.Empty(t, s.Models()[0].Holders)
 	s.DropLoaded()
@@ -118,7 +118,7 @@ func TestDumpOfModelWithoutTenant(t *testing.T) {
 // source is dropped again.
 func FuzzLoadDump(f *testing.F) {
 	snapshot, checkpoint := oneBlock(f)
-	f.Add([]byte(`{"models":1,"sources":1}`), []byte(`{"name":"llama","block_size":16}`), partstest.Content(snapshot.Write),
+	f.Add([]byte(`{"models":1,"sources":1}`), []byte(`{"model":"llama","block_size":16}`), partstest.Content(snapshot.Write),
 		[]byte(`{"model":"llama","instance_id":"a","endpoint":"tcp://127.0.0.1:1"}`), partstest.Content(checkpoint.Write))
 	f.Fuzz(func(t *testing.T, dump, model, held, source, checkpoint []byte) {
 		var b bytes.Buffer

@@ -1,11 +1,13 @@
 package router
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/internal/fielderror"
@@ -24,6 +26,9 @@ type Hashing struct {
 	Dynamo  bool `yaml:"dynamo"`  // events have the format "dynamo"
 }
 
+// SetDefaults sets the type, in the case of ours: people write vLLM.
+func (h *Hashing) SetDefaults() { h.Type = cmp.Or(strings.ToLower(h.Type), TypeVLLM) }
+
 // check returns the length of a hash in bytes. Its errors name a field.
 func (h *Hashing) check(blockSize int) (hashLen int, err error) {
 	ofVLLM := h.Release != "" || h.Algorithm != "" || h.Seed != nil || h.Lookahead != 0
@@ -34,7 +39,7 @@ func (h *Hashing) check(blockSize int) (hashLen int, err error) {
 		}
 		_, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: blockSize})
 		return blockhash.DigestLen, err
-	case TypeVLLM, "":
+	case TypeVLLM:
 		if h.Bigrams || h.Dynamo {
 			return 0, fmt.Errorf("bigrams and dynamo are SGLang's; remove them for %s", TypeVLLM)
 		}

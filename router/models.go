@@ -67,6 +67,8 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		return nil, fielderror.New([]string{"block_size"}, "has no block_size, nor a pool that has one; give the engines' hash_block_size")
 	}
 	if cfg.Hash != nil {
+		cfg.Hash = new(*cfg.Hash)
+		cfg.Hash.SetDefaults()
 		cfg.Fleet.FirstBytes = cfg.Hash.Type == TypeSGLang
 	}
 	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}

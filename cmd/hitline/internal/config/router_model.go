@@ -33,7 +33,7 @@ func (c *Config) setRouterModel(m *RouterModel, path string) error {
 	m.PredictTTL = cmp.Or(m.PredictTTL, c.Router.PredictTTL)
 	if m.Hash != nil {
 		m.Hash = new(*m.Hash)
-		m.Hash.Type = cmp.Or(m.Hash.Type, router.TypeVLLM)
+		m.Hash.SetDefaults()
 		if m.Hash.Type == router.TypeVLLM {
 			m.Hash.Release = cmp.Or(m.Hash.Release, m.Release, coordinator.NewestRelease())
 			m.Hash.Algorithm = cmp.Or(m.Hash.Algorithm, blockhash.SHA256)

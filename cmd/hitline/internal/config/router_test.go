@@ -27,7 +27,7 @@ router:
       release: 0.29.0
       hash: {algorithm: xxhash, seed: 0}
       groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
-    - {name: sg, block_size: 1, pool: "-", hash: {type: sglang}}
+    - {name: sg, block_size: 1, pool: "-", hash: {type: SGLang}}
   sources:
     - {model: llama, instance_id: engine-0, endpoint: "tcp://127.0.0.1:5557", replay_endpoint: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
     - {name: x, model: llama, tenant_id: acme, instance_id: engine-0, dp_rank: 1, endpoint: "tcp://*:5559", bind: true, timeout: 3s}
