@@ -3,6 +3,7 @@ package parts
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -93,6 +94,21 @@ func TestValues(t *testing.T) {
 	readValues(t, r)
 	require.EqualValues(t, len(stream), r.Offset())
 	require.False(t, r.NextSection())
+	require.NoError(t, r.End())
+}
+
+// A stream that was made by hand, from the page docs/snapshots.md.
+func TestFormat(t *testing.T) {
+	stream, err := hex.DecodeString("4849544c54455354" + "07000000" + "000102030405060708090a0b0c0d0e0f" + "52efddcb" + // header
+		"00000000" + "05000000" + "00000000" + "4f380698" + "ac02" + "026869" + // 300, "hi"
+		"03000000" + "09000000" + "01000000" + "246b4021" + "01" + "0201000000000000") // -1, 258
+	require.NoError(t, err)
+	r := reader(stream)
+	require.EqualValues(t, 300, r.Uvarint(300))
+	require.Equal(t, "hi", r.Text(2))
+	require.True(t, r.NextSection())
+	require.Equal(t, -1, r.Int(-1, 0))
+	require.EqualValues(t, 258, r.Fixed64())
 	require.NoError(t, r.End())
 }
 
