@@ -172,7 +172,7 @@ func TestApplierUnheld(t *testing.T) {
 }
 
 // Of what may be a full report of a sliding window of 6 tokens, or 2 blocks, an incomplete source stores the window, and
-// a complete one no block in front of one that the engine may have cached before.
+// a complete one no block in front of one that the engine may have cached before. A checkpoint has what that needs.
 func TestApplierFullReports(t *testing.T) {
 	event := func(kind Kind, parent string, hashes ...uint64) *Event {
 		return &Event{Kind: kind, Blocks: Blocks{Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
@@ -204,6 +204,7 @@ func TestApplierFullReports(t *testing.T) {
 				}
 				require.NoError(t, apply(e))
 				require.NoError(t, a.flush())
+				a.copies = recode(t, &Checkpoint{copies: a.copies.clone()}).copies
 			}
 			require.Equal(t, test.held, numbers(set))
 		})
