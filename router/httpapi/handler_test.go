@@ -317,28 +317,41 @@ func TestBusy(t *testing.T) {
 	require.Empty(t, h.arrivals.begun)
 }
 
-// A client that does not read its reply keeps no other out.
+// A client that does not read its reply keeps no other out, and the reply, or each piece of a dump, has a time to be sent in.
 func TestUnreadReply(t *testing.T) {
 	h, _ := serve(t, Config{limits: &limits{1000, 1, time.Minute, time.Minute}})
-	query := func(w http.ResponseWriter) {
-		r := httptest.NewRequest(http.MethodPost, "/query", strings.NewReader(`{"token_ids": []}`))
+	for _, test := range []struct {
+		method, path string
+		limit        time.Duration
+	}{{"POST", "/query", time.Minute}, {"GET", "/dump", dumpWriteTimeout}} {
+		w := &writer{ResponseRecorder: httptest.NewRecorder()}
+		w.before = func() {
+			require.WithinDuration(t, time.Now().Add(test.limit), w.deadline, 10*time.Second, test.path)
+			w.deadline = time.Time{}
+			status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`)
+			require.Equal(t, http.StatusOK, status)
+		}
+		r := httptest.NewRequest(test.method, test.path, strings.NewReader(`{"token_ids": []}`))
 		r.Header.Set("Content-Type", "application/json")
 		h.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Zero(t, w.deadline, "something was sent")
 	}
-	query(writer{httptest.NewRecorder(), func() {
-		other := httptest.NewRecorder()
-		query(other)
-		require.Equal(t, http.StatusOK, other.Code)
-	}})
 }
 
 // writer calls a function while it is written to.
 type writer struct {
 	*httptest.ResponseRecorder
-	before func()
+	before   func()
+	deadline time.Time
 }
 
-func (w writer) Write(b []byte) (int, error) {
+func (w *writer) SetWriteDeadline(t time.Time) error {
+	w.deadline = t
+	return nil
+}
+
+func (w *writer) Write(b []byte) (int, error) {
 	w.before()
 	return w.ResponseRecorder.Write(b)
 }
