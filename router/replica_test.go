@@ -340,6 +340,12 @@ func TestStartFromPeers(t *testing.T) {
 	require.EqualValues(t, 2, asked.Load())
 	require.Zero(t, status(t, two, "a/0").Batches)
 	require.True(t, status(t, two, "b/1").Registered)
+
+	// What the peer's configuration has is not followed unless this one has it, too.
+	three := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
+	require.NoError(t, three.Start(t.Context(), StartConfig{Token: "secret", Peers: []string{good}}))
+	require.Len(t, three.Status(), 1)
+	require.Equal(t, "b/1", three.Status()[0].Name)
 }
 
 // Without any peer that answers, a service starts as ever: a peer that hangs is not waited for longer than PeerTimeout.

@@ -472,7 +472,13 @@ func TestQueryAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
-	prompt := chain("p", 100)
-	q, a := Query{Hashes: prompt, Engine: "a"}, Answer{}
-	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.Query(context.Background(), &q, &a) }))
+	prompt, a := chain("p", 100), Answer{}
+	for i := range 3 {
+		require.NoError(t, s.Add(source(t, llama, "a", i, 16)))
+		hold(t, s, llama, fleet.ID{Engine: "a", Rank: i}, gpu, first(prompt, 10*i+10))
+	}
+	for _, q := range []Query{{Hashes: prompt}, {Hashes: prompt, Engine: "a"}} {
+		require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.Query(context.Background(), &q, &a) }))
+		require.Len(t, a.Holders, 3)
+	}
 }
