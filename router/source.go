@@ -19,9 +19,6 @@ const (
 	TypeSGLang = "sglang"
 )
 
-// MaxRank bounds data-parallel ranks: engines have some hundreds.
-const MaxRank = math.MaxUint16
-
 // Bounds of Source.Timeout. The minimum leaves a heartbeat, a third of it, time to be answered.
 const (
 	minTimeout = Duration(100 * time.Millisecond)
@@ -110,8 +107,8 @@ func checkName(field, name string) error {
 }
 
 func checkID(id fleet.ID) error {
-	if id.Rank < 0 || id.Rank > MaxRank {
-		return badField(ErrField, "dp_rank", "%d is no rank; give 0 to %d", id.Rank, MaxRank)
+	if id.Rank < 0 || id.Rank > fleet.MaxRank {
+		return badField(ErrField, "dp_rank", "%d is no rank; give 0 to %d", id.Rank, fleet.MaxRank)
 	}
 	return checkName("instance_id", id.Engine)
 }

@@ -22,11 +22,12 @@ func TestSourceValidate(t *testing.T) {
 		"endpoint":        func(s *Source) { s.Endpoint = "" },
 		"replay_endpoint": func(s *Source) { s.Replay = "tcp://*:1" },
 		"name":            func(s *Source) { s.Name = "a\nb" },
+		"topic":           func(s *Source) { s.Topic = "\x00\x1b" },
 		"type":            func(s *Source) { s.Type = "trt" },
 		"model":           func(s *Source) { s.Model = "" },
 		"tenant_id":       func(s *Source) { s.Tenant = LoadableKey },
 		"instance_id":     func(s *Source) { s.Engine = "a\u202eb" },
-		"dp_rank":         func(s *Source) { s.Rank = MaxRank + 1 },
+		"dp_rank":         func(s *Source) { s.Rank = fleet.MaxRank + 1 },
 		"block_size":      func(s *Source) { s.BlockSize = -1 },
 		"timeout":         func(s *Source) { s.Timeout = 1 },
 	} {

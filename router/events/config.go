@@ -43,7 +43,7 @@ const (
 	DefaultTimeout    = 10 * time.Second
 )
 
-// MaxName bounds each name in bytes, of sources, models, engines and media: they are in logs, answers and
+// MaxName bounds each name in bytes, of sources, topics, models, engines and media: they are in logs, answers and
 // labels of metrics.
 const MaxName = 256
 
@@ -76,6 +76,9 @@ func (c *Config) check() error {
 	c.Name = cmp.Or(c.Name, c.Endpoint)
 	if !IsName(c.Name) {
 		return invalid("name", "%q is no name; give 1 to %d bytes of printable characters", c.Name, MaxName)
+	}
+	if c.Topic != "" && !IsName(c.Topic) {
+		return invalid("topic", "%.40q is no topic; give up to %d bytes of printable characters", c.Topic, MaxName)
 	}
 	if c.MaxPayload < 0 || c.Timeout < 0 {
 		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)

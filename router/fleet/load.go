@@ -76,7 +76,7 @@ func (l *loader) readHolders() {
 	seen := map[ID]bool{}
 	for range n {
 		h := &Holder{fleet: l.fleet, stale: true}
-		h.id = ID{Engine: in.Text(events.MaxName), Rank: in.Int(math.MinInt, math.MaxInt)}
+		h.id = ID{Engine: in.Text(events.MaxName), Rank: in.Int(0, MaxRank)}
 		if seen[h.id] {
 			in.Fail("two holders %q, rank %d", h.id.Engine, h.id.Rank)
 		}

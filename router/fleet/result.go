@@ -7,6 +7,9 @@ type ID struct {
 	Rank   int    `json:"dp_rank"`
 }
 
+// MaxRank bounds data-parallel ranks: engines have some hundreds.
+const MaxRank = 1<<16 - 1
+
 // Predicted is the medium of predicted blocks in a Result.
 const Predicted = "predicted"
 

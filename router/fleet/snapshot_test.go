@@ -99,6 +99,7 @@ func TestLoadRefusesWrongContent(t *testing.T) {
 		"no such group and tier":                slices.Concat(head, []byte{1, 1, 1}, set[3:], block),
 		"an empty pair":                         slices.Concat(head, set[:4], make([]byte, 8), block),
 		"equal pairs":                           slices.Concat(head, []byte{1, 2}, set[2:], set[2:], block),
+		"no such rank":                          {0, 1, 1, 'a', 1, 0, 0},
 		"two holders":                           {0, 2, 1, 'a', 0, 1, 'a', 0, 0, 0},
 		"set 0 is empty":                        slices.Concat(head, []byte{1, 0}, block),
 		"a block is cut":                        slices.Concat(head, set, block[:9]),

@@ -38,7 +38,7 @@ func TestBodiesRefused(t *testing.T) {
 			`{}`, `{"token_ids":null}`, `{"token_ids":[],"seq_hashes":[]}`, `{"token_ids":[],"lora_path":"a"}`,
 			`{"model":5}`, `{"model":["a"]}`, `{"model":{}}`, `{"model":"` + strings.Repeat("a", maxText+1) + `"}`, `{"loadable":1}`, `{"loadable":"true"}`,
 			`{"model":"a","model":"a"}`, `{"token_ids":[],"token_ids":[]}`, `{"token_ids":[],"model":"a","modelname":"a"}`, `{"seq_hashes":[],"block_hash":[]}`,
-			`{"block_size":1.0}`, `{"block_size":1e3}`, `{"block_size":"16"}`, `{"token_ids":[],"block_size":0}`, `{"token_ids":[],"block_size":2147483648}`,
+			`{"block_size":1.0}`, `{"block_size":1e3}`, `{"block_size":"16"}`, `{"token_ids":[],"block_size":-1}`, `{"token_ids":[],"block_size":2147483648}`,
 			`{"dp_rank":true}`, `{"num_tokens":9223372036854775808}`, `{"token_ids":1}`, `{"token_ids":{}}`, `{"token_ids":[[1]]}`, `{"token_ids":[1,"2"]}`,
 			`{"token_ids":[1.5]}`, `{"token_ids":[1E5]}`, `{"token_ids":[null]}`, `{"token_ids":[9223372036854775808]}`, `{"token_ids":[` + strings.Repeat("9", 100_000) + `]}`,
 			`{"seq_hashes":[18446744073709551616]}`, `{"seq_hashes":[-9223372036854775809]}`, `{"seq_hashes":[1.0]}`, `{"seq_hashes":[true]}`, `{"seq_hashes":[""]}`,

@@ -158,6 +158,7 @@ func TestRefused(t *testing.T) {
 		reply      string
 	}{
 		{"/query", `{"seq_hashes": []}`, nil, 200, ""},
+		{"/query", `{"seq_hashes": [], "block_size": 0}`, nil, 200, ""},
 		{"/query", `{"seq_hashes": []}`, []string{"Sec-Fetch-Site", "same-origin"}, 200, ""},
 		{"/query", `{"seq_hashes": []}`, []string{"Sec-Fetch-Site", "cross-site"}, 403, "other_origin"},
 		{"/query", `{"seq_hashes": []}`, []string{"Origin", "http://evil.example"}, 403, "other_origin"},

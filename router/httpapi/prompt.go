@@ -52,8 +52,8 @@ func (c *call) readPrompt(body io.Reader) error {
 		return wrongField("modelname", "%w", errTwice)
 	case p.SeqHashes.set && p.BlockHash.set:
 		return wrongField("block_hash", "%w", errTwice)
-	case p.BlockSize.set && (p.BlockSize.value < 1 || p.BlockSize.value > math.MaxInt32):
-		return wrongField("block_size", "%d is no number of tokens; give 1 to %d", p.BlockSize.value, math.MaxInt32)
+	case p.BlockSize.value < 0 || p.BlockSize.value > math.MaxInt32:
+		return wrongField("block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", p.BlockSize.value, math.MaxInt32)
 	case p.TokenIDs.set && hashes:
 		return wrongField("token_ids", "is there beside hashes; give one of them")
 	case !p.TokenIDs.set && !hashes:
