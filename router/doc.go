@@ -10,8 +10,8 @@
 //   - configured: a model or source of the configuration. Others come with a registration, and go with it.
 //   - predicted: blocks that a router says an engine will have soon.
 //   - dump: what the holders hold and where their sources are, at one moment; a peer is a service that this one gets it from.
-//   - loadable: what the store that the model's engines share can load now. Only that is asked of the store,
-//     and only if wanted, as asking grants leases.
+//   - loadable: what the store that the model's engines share can load now. The store is asked only for
+//     this, and only on demand: asking grants leases.
 //
 // # From an event to an answer
 //

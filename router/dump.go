@@ -33,8 +33,8 @@ type dumpInfo struct {
 // modelInfo tells of a model.
 type modelInfo struct {
 	ModelKey
-	BlockSize  int    `json:"block_size"`
-	FirstBytes bool   `json:"first_bytes"`
+	BlockSize  int  `json:"block_size"`
+	FirstBytes bool `json:"first_bytes"`
 }
 
 func (i *modelInfo) key() ModelKey { return i.withDefaults() }

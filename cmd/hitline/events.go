@@ -35,8 +35,8 @@ the engine still has; a gap that the replay socket does not fill has a line of
 its own. What goes wrong with the connection is printed on standard error.
 
 Lines of stored blocks have the group, its kind and its window in tokens, as the
-pool of a server must have them; with --json the tokens of a block, too. Hashes
-are printed by their last 64 bits, with --json whole.`,
+pool of a server must have them; with --json its block size, too. Hashes are
+printed by their last 64 bits, with --json whole.`,
 		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind -n 10 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -326,3 +326,4 @@ func (discardHolder) Store(*events.Blocks, []bool) error { return nil }
 func (discardHolder) Remove(*events.Blocks) error        { return nil }
 func (discardHolder) Clear()                             {}
 func (discardHolder) SetStale(bool)                      {}
+func (discardHolder) Len() int                           { return 0 }

@@ -79,6 +79,7 @@ func (noHolder) Store(*Blocks, []bool) error { return nil }
 func (noHolder) Remove(*Blocks) error        { return nil }
 func (noHolder) Clear()                      {}
 func (noHolder) SetStale(bool)               {}
+func (noHolder) Len() int                    { return 0 }
 
 // BenchmarkApply measures how many blocks a second go through the queue, the decoder, the tracker and the applier:
 // one goroutine copies payloads into the queue, as the reader does, and another applies them. blocks/s counts the

@@ -56,7 +56,7 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	if len(c.extra) == 0 {
 		return false
 	}
-	c.match = c.groupTiers.AppendMatching(c.match[:0], group, tier)
+	c.match = c.groupTiers.appendMatching(c.match[:0], group, tier)
 	if exact := group != NoGroup && tier.Medium != "" && len(c.match) == 1; !exact {
 		for _, groupTier := range c.match {
 			delete(c.extra, string(c.keyOf(groupTier, hash)))

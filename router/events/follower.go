@@ -38,7 +38,7 @@ type refusals struct {
 
 // Follow follows a source in the background until Close. It fails with fielderror.ErrConfig, with ErrCheckpoint for
 // cfg.Resume, or if the endpoint cannot be bound. The holder must be empty, or have the blocks of the moment of
-// cfg.Resume. If it has a method Len() int, that tells Status.Blocks.
+// cfg.Resume.
 func Follow(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

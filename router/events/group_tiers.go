@@ -82,8 +82,8 @@ func (t *GroupTiers) FindOrAdd(group int, tier *Tier) (uint32, error) {
 	return t.last, nil
 }
 
-// AppendMatching appends the numbers of all that a removal from group and tier may mean.
-func (t *GroupTiers) AppendMatching(dst []uint32, group int, tier *Tier) []uint32 {
+// appendMatching appends the numbers of all that a removal from group and tier may mean.
+func (t *GroupTiers) appendMatching(dst []uint32, group int, tier *Tier) []uint32 {
 	for i := range t.list {
 		if t.list[i].Matches(group, tier) {
 			dst = append(dst, uint32(i))

@@ -29,7 +29,7 @@ func TestGroupTiersMatching(t *testing.T) {
 		{1, gpu, []uint32{0, 3}},
 		{2, gpu, []uint32{0}},
 	} {
-		require.Equal(t, test.want, g.AppendMatching(nil, test.group, &test.tier), "%+v", test)
+		require.Equal(t, test.want, g.appendMatching(nil, test.group, &test.tier), "%+v", test)
 	}
 }
 

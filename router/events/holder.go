@@ -42,4 +42,6 @@ type Holder interface {
 	// SetStale says whether the source may have missed events. While it is stale no block
 	// counts as held. A source begins stale.
 	SetStale(stale bool)
+	// Len returns how many blocks are held, in all groups and tiers, for Status.Blocks.
+	Len() int
 }

@@ -18,7 +18,7 @@ type Status struct {
 	State    State  `json:"state"`
 	Stale    bool   `json:"stale"`
 	Complete bool   `json:"complete"`
-	Blocks   int64  `json:"blocks"` // held now; 0 if the Holder has no method Len() int
+	Blocks   int64  `json:"blocks"` // held now, as Holder.Len says
 	NextSeq  uint64 `json:"next_sequence"`
 
 	Batches  int64 `json:"batches"`

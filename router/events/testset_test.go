@@ -58,7 +58,7 @@ func (s *testSet) Store(b *Blocks, held []bool) error {
 func (s *testSet) Remove(b *Blocks) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, groupTier := range s.groupTiers.AppendMatching(nil, b.Group, &b.Tier) {
+	for _, groupTier := range s.groupTiers.appendMatching(nil, b.Group, &b.Tier) {
 		for _, hash := range b.Hashes.All() {
 			delete(s.blocks, testBlock{groupTier, string(hash)})
 		}

@@ -181,7 +181,7 @@ func (t *tracker) restartSequence() {
 }
 
 // compare compares a batch with the one of its number that was applied: known is false if that
-// is too long ago. Ids of publishers would be compared here.
+// is too long ago.
 func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 	r := &t.recent[seq%numRecent]
 	if !r.valid || r.seq != seq {
@@ -358,8 +358,6 @@ func (t *tracker) event(e *Event) error {
 // status brings the state up to date and returns it.
 func (t *tracker) status() *Status {
 	t.stats.NextSeq = t.next
-	if h, ok := t.holder.(interface{ Len() int }); ok {
-		t.stats.Blocks = int64(h.Len())
-	}
+	t.stats.Blocks = int64(t.holder.Len())
 	return t.stats
 }

@@ -32,7 +32,7 @@ var _ events.Holder = (*Holder)(nil)
 // maxStep is how many blocks are changed in one hold of the lock: some 25 µs.
 const maxStep = 256
 
-// Len returns how many blocks its events have stored, in all groups and tiers. An events.Follower tells it.
+// Len implements events.Holder: predicted blocks are left out.
 func (h *Holder) Len() int {
 	h.fleet.mu.RLock()
 	defer h.fleet.mu.RUnlock()

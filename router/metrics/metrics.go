@@ -41,19 +41,25 @@ func sourceCounter(name, help string, value func(st *router.SourceStatus) int64)
 
 var modelMetrics = []metric[router.ModelStatus]{
 	ofModel("holders", "Ranks of engines that are known.", func(st *router.ModelStatus) float64 { return float64(len(st.Holders)) }),
-	ofModel("stale_holders", "Holders that count for nothing but what is predicted: events may be missing, or they have no source.", func(st *router.ModelStatus) float64 { return float64(st.NumStale()) }),
+	ofModel("stale_holders", "Holders that count for nothing but what is predicted: events may be missing, or they have no source.",
+		func(st *router.ModelStatus) float64 { return float64(st.NumStale()) }),
 	ofModel("blocks", "Different block hashes that holders have.", func(st *router.ModelStatus) float64 { return float64(st.Blocks) }),
-	ofModel("entries", "Blocks of each holder and tier, predicted ones included.", func(st *router.ModelStatus) float64 { return float64(st.Entries) }),
+	ofModel("entries", "Blocks of each holder and tier, predicted ones included.",
+		func(st *router.ModelStatus) float64 { return float64(st.Entries) }),
 	ofModel("sets", "Different sets of holders that have a block.", func(st *router.ModelStatus) float64 { return float64(st.Sets) }),
 	ofModel("bytes", "Memory for what the holders have.", func(st *router.ModelStatus) float64 { return float64(st.Bytes) }),
 	ofModel("max_bytes", "Bound on hitline_router_bytes.", func(st *router.ModelStatus) float64 { return float64(st.MaxBytes) }),
 }
 
 var sourceMetrics = []metric[router.SourceStatus]{
-	sourceGauge("stale", "1 if the source may have missed events: its holder then counts for nothing but what is predicted.", func(st *router.SourceStatus) float64 { return boolValue(st.Stale) }),
-	sourceGauge("complete", "1 if all that the engine has said since its start is known.", func(st *router.SourceStatus) float64 { return boolValue(st.Complete) }),
-	sourceGauge("blocks", "Blocks that the engine holds, in all groups and tiers, predicted ones left out.", func(st *router.SourceStatus) float64 { return float64(st.Blocks) }),
-	sourceGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.", func(st *router.SourceStatus) float64 {
+	sourceGauge("stale", "1 if the source may have missed events: its holder then counts for nothing but what is predicted.",
+		func(st *router.SourceStatus) float64 { return boolValue(st.Stale) }),
+	sourceGauge("complete", "1 if all that the engine has said since its start is known.",
+		func(st *router.SourceStatus) float64 { return boolValue(st.Complete) }),
+	sourceGauge("blocks", "Blocks that the engine holds, in all groups and tiers, predicted ones left out.",
+		func(st *router.SourceStatus) float64 { return float64(st.Blocks) }),
+	sourceGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.",
+		func(st *router.SourceStatus) float64 {
 		if st.LastEvent.IsZero() {
 			return 0
 		}
@@ -63,14 +69,18 @@ var sourceMetrics = []metric[router.SourceStatus]{
 	sourceCounter("stored_total", "Blocks that events have stored.", func(st *router.SourceStatus) int64 { return st.Stored }),
 	sourceCounter("removed_total", "Blocks that events have removed.", func(st *router.SourceStatus) int64 { return st.Removed }),
 	sourceCounter("cleared_total", "Events that removed all blocks.", func(st *router.SourceStatus) int64 { return st.Cleared }),
-	sourceCounter("unheld_total", "Blocks of stores that no event removes; they are not held.", func(st *router.SourceStatus) int64 { return st.Unheld }),
+	sourceCounter("unheld_total", "Blocks of stores that no event removes; they are not held.",
+		func(st *router.SourceStatus) int64 { return st.Unheld }),
 	sourceCounter("unknown_total", "Events of a type that is not known.", func(st *router.SourceStatus) int64 { return st.Unknown }),
 	sourceCounter("gaps_total", "Times that sequence numbers were missing.", func(st *router.SourceStatus) int64 { return st.Gaps }),
-	sourceCounter("lost_total", "Times that batches were lost or could not be read: all blocks were removed.", func(st *router.SourceStatus) int64 { return st.Lost }),
+	sourceCounter("lost_total", "Times that batches were lost or could not be read: all blocks were removed.",
+		func(st *router.SourceStatus) int64 { return st.Lost }),
 	sourceCounter("replays_total", "Replays that the publisher was asked for.", func(st *router.SourceStatus) int64 { return st.Replays }),
-	sourceCounter("restarts_total", "Times that the publisher was found to be another one.", func(st *router.SourceStatus) int64 { return st.Restarts }),
+	sourceCounter("restarts_total", "Times that the publisher was found to be another one.",
+		func(st *router.SourceStatus) int64 { return st.Restarts }),
 	sourceCounter("connects_total", "Connections to the publisher.", func(st *router.SourceStatus) int64 { return st.Connects }),
-	sourceCounter("errors_total", "Connections that failed or ended, and batches that could not be applied.", func(st *router.SourceStatus) int64 { return st.Errors }),
+	sourceCounter("errors_total", "Connections that failed or ended, and batches that could not be applied.",
+		func(st *router.SourceStatus) int64 { return st.Errors }),
 }
 
 var (
