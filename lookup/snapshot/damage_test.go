@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,37 +38,18 @@ func refused(t *testing.T, srv Server, path, what string) string {
 	return st.LoadError
 }
 
-// No cut of a snapshot and none with a flipped byte loads anything, nor does one with a part of another snapshot.
+// Of a damaged snapshot nothing is loaded, also not what is in front of the damage. Package parts has the kinds of damage.
 func TestDamagedFilesAreRefused(t *testing.T) {
-	read := func() []byte {
-		b, err := os.ReadFile(snapshotOf(t, filled(t, 10_000))) // more than a part
-		require.NoError(t, err)
-		return b
-	}
-	whole, other := read(), read()
-	random := rand.New(rand.NewPCG(1, 2))
+	whole, err := os.ReadFile(snapshotOf(t, filled(t, 10_000))) // more than a part
+	require.NoError(t, err)
 	srv := newServer(t, ownPool, otherPool)
 	path := filepath.Join(t.TempDir(), "damaged")
-	write := func(b []byte) { require.NoError(t, os.WriteFile(path, b, 0o600)) }
-	for range 100 {
-		cut := random.IntN(len(whole))
-		write(whole[:cut])
-		refused(t, srv, path, "cut")
+	damaged := slices.Clone(whole)
+	damaged[len(damaged)-1] ^= 1
+	require.NoError(t, os.WriteFile(path, damaged, 0o600))
+	assert.Contains(t, refused(t, srv, path, "damaged"), "the checksum of the part is wrong")
 
-		b := slices.Clone(whole)
-		at, flip := random.IntN(len(b)), byte(1+random.IntN(255))
-		b[at] ^= flip
-		write(b)
-		refused(t, srv, path, "flipped")
-	}
-	write(slices.Concat(whole[:32], other[32:])) // behind the header
-	assert.Contains(t, refused(t, srv, path, "foreign"), "the checksum of the part is wrong")
-	write(append(slices.Clone(whole), 0))
-	assert.Contains(t, refused(t, srv, path, "longer"), "something follows the end")
-	write([]byte("hello\n"))
-	assert.Contains(t, refused(t, srv, path, "short"), `it does not begin with "HITLSNAP"`)
-
-	write(whole) // the server is none the worse for it
+	require.NoError(t, os.WriteFile(path, whole, 0o600)) // the server is none the worse for it
 	_, st := load(t, srv, path)
 	assert.Equal(t, int64(10_021), st.LoadedEntries)
 	assert.Equal(t, 10_000, hitBlocks(t, pool(t, srv, ""), chain(1, 10_000)))

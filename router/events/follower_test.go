@@ -229,20 +229,15 @@ func TestFollowerReconnects(t *testing.T) {
 func TestFollowerNoticesRestart(t *testing.T) {
 	noLeak(t)
 	for name, test := range map[string]struct {
-		replay, cut bool
-		reason      string
+		cut    bool
+		reason string
 	}{
-		"replay":         {true, true, "the engine was started again: it has no batch 1"},
-		"no replay":      {false, true, "the connection was lost, and there is no replay socket"},
-		"behind a proxy": {true, false, "the engine was started again: batch 0 is another one"},
+		"cut":            {true, "the engine was started again: it has no batch 1"},
+		"behind a proxy": {false, "the engine was started again: batch 0 is another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPublisher(t)
-			cfg := p.config()
-			if !test.replay {
-				cfg.Replay = ""
-			}
-			f, set := follow(t, cfg)
+			f, set := follow(t, p.config())
 			p.awaitSubscriber()
 			p.publish(storedBatch(1), false)
 			p.publish(storedBatch(2), false)
@@ -260,29 +255,6 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			require.Contains(t, f.Status().LastError, test.reason)
 		})
 	}
-}
-
-// The replay socket does not have what the publisher sends: that of an engine that is going away, say.
-// The source is right again at once when it has, though batches come all the time.
-func TestFollowerLiveIsNotOfTheReplay(t *testing.T) {
-	noLeak(t)
-	p := startPublisher(t)
-	f, set := follow(t, p.config())
-	p.awaitSubscriber()
-	p.publish(storedBatch(1), false)
-	p.publish(storedBatch(2), false)
-	awaitHeld(t, set, 1, 2)
-	p.SendAs(1, storedBatch(9))
-	awaitStatus(t, f, func(s Status) bool { return s.Restarts == 2 }) // one more after the replay
-	want := []uint64{1, 2}
-	for hash := uint64(10); set.Stale(); hash++ {
-		require.Less(t, hash, uint64(10+300))
-		p.publish(storedBatch(hash), false)
-		want = append(want, hash)
-		time.Sleep(100 * time.Millisecond) // a publisher that never waits for checkEvery
-	}
-	awaitHeld(t, set, want...)
-	awaitStatus(t, f, func(s Status) bool { return s.Complete && strings.Contains(s.LastError, errReplayOther.Error()) })
 }
 
 // Batches of other topics are left out, even if the publisher sends them.
@@ -447,15 +419,23 @@ func TestFollowerCloses(t *testing.T) {
 	}
 }
 
+// What people cannot read or tell apart is no name, nor is what fills their lines.
+func TestNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a": true, "é/b c": true, strings.Repeat("a", 256): true,
+		"": false, "a\nb": false, "a\u200bb": false, "a\u202eb": false, "\xff": false, strings.Repeat("a", 257): false,
+	} {
+		require.Equal(t, want, IsName(name), "%q", name)
+	}
+}
+
 func TestFollowRefuses(t *testing.T) {
 	for _, cfg := range []Config{
 		{},
-		{Endpoint: "http://a:1"},
 		{Endpoint: "tcp://*:1"},
 		{Endpoint: "udp://*:1", Bind: true},
 		{Endpoint: "tcp://a:1", Replay: "a:1"},
 		{Endpoint: "tcp://a:1", Name: "a\nb"},
-		{Endpoint: "tcp://a:1", Name: string(make([]byte, 257))},
 		{Endpoint: "tcp://a:1", MaxPayload: -1},
 		{Endpoint: "tcp://a:1", Timeout: -1},
 	} {

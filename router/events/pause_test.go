@@ -127,18 +127,3 @@ func TestResumeAfterRestart(t *testing.T) {
 		second.Close()
 	}
 }
-
-// Without a replay socket nobody knows what was missed.
-func TestResumeWithoutReplay(t *testing.T) {
-	noLeak(t)
-	p := startPublisher(t)
-	p.publish(storedBatch(1), true)
-	f, set := follow(t, p.config())
-	awaitHeld(t, set, 1)
-	c, blocks := checkpointOf(t, f, set)
-	cfg := p.config()
-	cfg.Replay = ""
-	second := resumeAt(t, cfg, c, blocks)
-	awaitHeld(t, blocks)
-	awaitStatus(t, second, func(s Status) bool { return s.Lost == 1 && !s.Complete })
-}

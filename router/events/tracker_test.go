@@ -196,6 +196,7 @@ func TestTrackerWithoutReplay(t *testing.T) {
 	s.connected()
 	s.holds(false)
 	require.EqualValues(t, 2, s.stats.Lost)
+	require.Contains(t, s.stats.LastError, "the connection was lost, and there is no replay socket")
 	s.ok(0, a)
 	s.holds(true, 1)
 }
