@@ -341,7 +341,8 @@ func TestPredictThenSource(t *testing.T) {
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}))
 	again := source(t, llama, "a", 0, 0)
 	again.Name = "again"
-	require.ErrorIs(t, s.Add(again), fleet.ErrExists)
+	require.ErrorIs(t, s.Add(again), ErrExists)
+	require.ErrorContains(t, s.Add(again), `router: rank 0 of engine "a" has a source already`)
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}), "the first source is followed on")
 }
 

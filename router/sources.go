@@ -14,7 +14,7 @@ import (
 // Errors of sources.
 var (
 	ErrNotAllowed = errors.New("router: not an endpoint that may be registered")
-	ErrExists     = errors.New("router: there is a source of this name")
+	ErrExists     = errors.New("has a source already")
 	ErrNoSource   = errors.New("router: there is no such source")
 	ErrConfigured = errors.New("router: the source is one of the configuration")
 	ErrClosed     = errors.New("router: the service is closed")
@@ -34,7 +34,7 @@ type activeSource struct {
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
-// package, with fleet.ErrExists if another source has the holder, or as events.NewFollower and Follower.Start do.
+// package, with fleet.ErrExists if the caller has made the holder, or as events.Follow does.
 func (s *Service) Add(src Source) error { return s.follow(src, false) }
 
 // Check returns what Add says of a source by its fields and by its model, if there is one. It follows nothing.
@@ -69,7 +69,7 @@ func (s *Service) follow(src Source, registered bool) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if err := s.checkFree(src.Name, registered); err != nil {
+	if err := s.checkFree(&src, registered); err != nil {
 		return err
 	}
 	key := holderKey{src.ModelKey(), src.ID()}
@@ -100,19 +100,23 @@ func (s *Service) checkAllowed(src *Source) error {
 	return nil
 }
 
-// checkFree refuses a source for which there is no room. s.changing is held.
-func (s *Service) checkFree(name string, registered bool) error {
+// checkFree refuses a source whose name or holder has one, or for which there is no room. s.changing is held.
+func (s *Service) checkFree(src *Source, registered bool) error {
+	if s.closed {
+		return ErrClosed
+	}
 	n := 0
 	for _, a := range s.active {
 		if a.registered {
 			n++
 		}
+		if a.ModelKey() == src.ModelKey() && a.ID() == src.ID() {
+			return fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
+		}
 	}
 	switch {
-	case s.closed:
-		return ErrClosed
-	case s.active[name] != nil:
-		return fmt.Errorf("%w: %q", ErrExists, name)
+	case s.active[src.Name] != nil:
+		return fmt.Errorf("router: the name %q %w", src.Name, ErrExists)
 	case registered && n >= s.cfg.MaxSources:
 		return fmt.Errorf("%w sources: %d are registered", ErrTooMany, n)
 	}

@@ -87,7 +87,7 @@ const (
 
 // Errors of a Fleet.
 var (
-	ErrExists  = errors.New("fleet: there is a holder of this name")
+	ErrExists  = errors.New("fleet: there is such a holder")
 	ErrTooMany = errors.New("fleet: too many holders")
 	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
 	ErrFull = errors.New("fleet: too many blocks")

@@ -38,7 +38,7 @@ func (f *Fleet) Add(id ID) (*Holder, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, found := f.search(id); found {
-		return nil, fmt.Errorf("%w: %q, rank %d", ErrExists, id.Engine, id.Rank)
+		return nil, fmt.Errorf("%w: rank %d of engine %q", ErrExists, id.Rank, id.Engine)
 	}
 	if len(f.holders) >= f.cfg.MaxHolders {
 		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(f.holders))

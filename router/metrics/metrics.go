@@ -9,6 +9,12 @@ import (
 	"github.com/hitline/hitline/router/events"
 )
 
+// What a metric is about.
+type (
+	model  = router.ModelStatus
+	source = router.SourceStatus
+)
+
 // metric is one figure of a model or of a source. Those of a source have no label but its name: source_info has the others.
 type metric[T any] struct {
 	desc  *prometheus.Desc
@@ -25,62 +31,58 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hitline_router_"+name, help, labels, nil)
 }
 
-func ofModel(name, help string, value func(st *router.ModelStatus) float64) metric[router.ModelStatus] {
-	return metric[router.ModelStatus]{describe(name, help, "model", "tenant"), prometheus.GaugeValue, value}
+func ofModel(name, help string, value func(st *model) float64) metric[model] {
+	return metric[model]{describe(name, help, "model", "tenant"), prometheus.GaugeValue, value}
 }
 
-func sourceGauge(name, help string, value func(st *router.SourceStatus) float64) metric[router.SourceStatus] {
-	return metric[router.SourceStatus]{describe("source_"+name, help, "source"), prometheus.GaugeValue, value}
+func sourceGauge(name, help string, value func(st *source) float64) metric[source] {
+	return metric[source]{describe("source_"+name, help, "source"), prometheus.GaugeValue, value}
 }
 
-func sourceCounter(name, help string, value func(st *router.SourceStatus) int64) metric[router.SourceStatus] {
-	m := sourceGauge(name, help, func(st *router.SourceStatus) float64 { return float64(value(st)) })
+func sourceCounter(name, help string, value func(st *source) int64) metric[source] {
+	m := sourceGauge(name, help, func(st *source) float64 { return float64(value(st)) })
 	m.kind = prometheus.CounterValue
 	return m
 }
 
-var modelMetrics = []metric[router.ModelStatus]{
-	ofModel("holders", "Ranks of engines that are known.", func(st *router.ModelStatus) float64 { return float64(len(st.Holders)) }),
+var modelMetrics = []metric[model]{
+	ofModel("holders", "Ranks of engines that are known.", func(st *model) float64 { return float64(len(st.Holders)) }),
 	ofModel("stale_holders", "Holders that count for nothing but what is predicted: events may be missing, or they have no source.",
-		func(st *router.ModelStatus) float64 { return float64(st.NumStale()) }),
-	ofModel("blocks", "Different block hashes that holders have.", func(st *router.ModelStatus) float64 { return float64(st.Blocks) }),
-	ofModel("entries", "Blocks of each holder and tier, predicted ones included.",
-		func(st *router.ModelStatus) float64 { return float64(st.Entries) }),
-	ofModel("sets", "Different sets of holders that have a block.", func(st *router.ModelStatus) float64 { return float64(st.Sets) }),
-	ofModel("bytes", "Memory for what the holders have.", func(st *router.ModelStatus) float64 { return float64(st.Bytes) }),
-	ofModel("max_bytes", "Bound on hitline_router_bytes.", func(st *router.ModelStatus) float64 { return float64(st.MaxBytes) }),
+		func(st *model) float64 { return float64(st.NumStale()) }),
+	ofModel("blocks", "Different block hashes that holders have.", func(st *model) float64 { return float64(st.Blocks) }),
+	ofModel("entries", "Blocks of each holder and tier, predicted ones included.", func(st *model) float64 { return float64(st.Entries) }),
+	ofModel("sets", "Different sets of holders that have a block.", func(st *model) float64 { return float64(st.Sets) }),
+	ofModel("bytes", "Memory for what the holders have.", func(st *model) float64 { return float64(st.Bytes) }),
+	ofModel("max_bytes", "Bound on hitline_router_bytes.", func(st *model) float64 { return float64(st.MaxBytes) }),
 }
 
-var sourceMetrics = []metric[router.SourceStatus]{
+var sourceMetrics = []metric[source]{
 	sourceGauge("stale", "1 if the source may have missed events: its holder then counts for nothing but what is predicted.",
-		func(st *router.SourceStatus) float64 { return boolValue(st.Stale) }),
+		func(st *source) float64 { return boolValue(st.Stale) }),
 	sourceGauge("complete", "1 if all that the engine has said since its start is known.",
-		func(st *router.SourceStatus) float64 { return boolValue(st.Complete) }),
+		func(st *source) float64 { return boolValue(st.Complete) }),
 	sourceGauge("blocks", "Blocks that the engine holds, in all groups and tiers, predicted ones left out.",
-		func(st *router.SourceStatus) float64 { return float64(st.Blocks) }),
-	sourceGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.",
-		func(st *router.SourceStatus) float64 {
+		func(st *source) float64 { return float64(st.Blocks) }),
+	sourceGauge("last_timestamp_seconds", "When the last batch arrived, in seconds since 1970; 0 before the first.", func(st *source) float64 {
 		if st.LastEvent.IsZero() {
 			return 0
 		}
 		return float64(st.LastEvent.UnixMilli()) / 1000
 	}),
-	sourceCounter("batches_total", "Batches of events that were applied.", func(st *router.SourceStatus) int64 { return st.Batches }),
-	sourceCounter("stored_total", "Blocks that events have stored.", func(st *router.SourceStatus) int64 { return st.Stored }),
-	sourceCounter("removed_total", "Blocks that events have removed.", func(st *router.SourceStatus) int64 { return st.Removed }),
-	sourceCounter("cleared_total", "Events that removed all blocks.", func(st *router.SourceStatus) int64 { return st.Cleared }),
-	sourceCounter("unheld_total", "Blocks of stores that no event removes; they are not held.",
-		func(st *router.SourceStatus) int64 { return st.Unheld }),
-	sourceCounter("unknown_total", "Events of a type that is not known.", func(st *router.SourceStatus) int64 { return st.Unknown }),
-	sourceCounter("gaps_total", "Times that sequence numbers were missing.", func(st *router.SourceStatus) int64 { return st.Gaps }),
+	sourceCounter("batches_total", "Batches of events that were applied.", func(st *source) int64 { return st.Batches }),
+	sourceCounter("stored_total", "Blocks that events have stored.", func(st *source) int64 { return st.Stored }),
+	sourceCounter("removed_total", "Blocks that events have removed.", func(st *source) int64 { return st.Removed }),
+	sourceCounter("cleared_total", "Events that removed all blocks.", func(st *source) int64 { return st.Cleared }),
+	sourceCounter("unheld_total", "Blocks of stores that no event removes; they are not held.", func(st *source) int64 { return st.Unheld }),
+	sourceCounter("unknown_total", "Events of a type that is not known.", func(st *source) int64 { return st.Unknown }),
+	sourceCounter("gaps_total", "Times that sequence numbers were missing.", func(st *source) int64 { return st.Gaps }),
 	sourceCounter("lost_total", "Times that batches were lost or could not be read: all blocks were removed.",
-		func(st *router.SourceStatus) int64 { return st.Lost }),
-	sourceCounter("replays_total", "Replays that the publisher was asked for.", func(st *router.SourceStatus) int64 { return st.Replays }),
-	sourceCounter("restarts_total", "Times that the publisher was found to be another one.",
-		func(st *router.SourceStatus) int64 { return st.Restarts }),
-	sourceCounter("connects_total", "Connections to the publisher.", func(st *router.SourceStatus) int64 { return st.Connects }),
+		func(st *source) int64 { return st.Lost }),
+	sourceCounter("replays_total", "Replays that the publisher was asked for.", func(st *source) int64 { return st.Replays }),
+	sourceCounter("restarts_total", "Times that the publisher was found to be another one.", func(st *source) int64 { return st.Restarts }),
+	sourceCounter("connects_total", "Connections to the publisher.", func(st *source) int64 { return st.Connects }),
 	sourceCounter("errors_total", "Connections that failed or ended, and batches that could not be applied.",
-		func(st *router.SourceStatus) int64 { return st.Errors }),
+		func(st *source) int64 { return st.Errors }),
 }
 
 var (
@@ -121,7 +123,8 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		for _, state := range sourceStates {
 			out <- prometheus.MustNewConstMetric(sourceState, prometheus.GaugeValue, boolValue(state == st.State), st.Name, string(state))
 		}
-		out <- prometheus.MustNewConstMetric(sourceInfo, prometheus.GaugeValue, 1, st.Name, st.Model, st.Tenant, st.Engine, strconv.Itoa(st.Rank), st.Endpoint)
+		out <- prometheus.MustNewConstMetric(sourceInfo, prometheus.GaugeValue, 1,
+			st.Name, st.Model, st.Tenant, st.Engine, strconv.Itoa(st.Rank), st.Endpoint)
 	}
 }
 
