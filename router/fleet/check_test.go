@@ -14,7 +14,7 @@ func checkCore(t *testing.T, f *Fleet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.core
-	refs, records, dead, unheld := map[uint32]uint32{}, int64(0), int64(0), int64(0)
+	refs, records, dead, empty := map[uint32]uint32{}, int64(0), int64(0), int64(0)
 	for n, s := range c.log.segments {
 		if s == nil {
 			require.Contains(t, c.log.free, uint32(n))
@@ -30,7 +30,7 @@ func checkCore(t *testing.T, f *Fleet) {
 			live++
 			refs[num]++
 			if c.sets.at(num) == c.sets.empty {
-				unheld++
+				empty++
 			}
 			pos, ok := c.table.find(&c.log, s.keys[i])
 			if !ok || pos != uint32(n)<<segmentBits|uint32(i) {
@@ -42,7 +42,7 @@ func checkCore(t *testing.T, f *Fleet) {
 	}
 	require.Equal(t, records, c.log.records)
 	require.Equal(t, dead, c.log.dead)
-	require.Equal(t, unheld, c.unheld)
+	require.Equal(t, empty, c.emptyRecords)
 	slots, buckets, last := int64(0), int64(0), (*bucket)(nil)
 	for _, e := range c.table.dir {
 		b := e.bucket

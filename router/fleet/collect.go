@@ -117,12 +117,12 @@ func (c *core) sweepSet(num uint32) {
 		return
 	}
 	if len(pairs) == 0 {
-		c.unheld += int64(e.refs)
+		c.emptyRecords += int64(e.refs)
 	}
 	c.sets.retarget(num, pairs)
 }
 
-// needsCleaning reports whether some 6% of the records are unheld or a quarter is dead, or less if it is forced. Dead ones
+// needsCleaning reports whether some 6% of the records are empty or a quarter is dead, or less if it is forced. Dead ones
 // of the tail cannot be freed.
 func (c *core) needsCleaning(force bool) bool {
 	dead := c.log.dead
@@ -130,9 +130,9 @@ func (c *core) needsCleaning(force bool) bool {
 		dead -= int64(tail.used - tail.live)
 	}
 	if force {
-		return c.unheld > 0 || dead > segmentLen+c.log.records/8
+		return c.emptyRecords > 0 || dead > segmentLen+c.log.records/8
 	}
-	return c.unheld > segmentLen+c.log.records/16 || dead > 2*segmentLen+c.log.records/3
+	return c.emptyRecords > segmentLen+c.log.records/16 || dead > 2*segmentLen+c.log.records/3
 }
 
 // cleanRecords visits some records. It removes those whose set is empty, and moves those of sparse segments to the end of
@@ -149,7 +149,7 @@ func (c *core) cleanRecords(force bool) {
 			s.compacting = seg != nil && seg.isSparse(force)
 		}
 		// A segment may have been freed, and its number be that of the tail now.
-		if isTail := seg == c.log.tail; seg == nil || s.record >= uint32(seg.used) || c.unheld == 0 && (!s.compacting || isTail) {
+		if isTail := seg == c.log.tail; seg == nil || s.record >= uint32(seg.used) || c.emptyRecords == 0 && (!s.compacting || isTail) {
 			s.segment, s.record = s.segment+1, 0
 			continue
 		}
@@ -160,7 +160,7 @@ func (c *core) cleanRecords(force bool) {
 		case num == deadRecord:
 		case c.sets.at(num) == c.sets.empty:
 			c.removeRecord(from)
-			c.unheld--
+			c.emptyRecords--
 			cost += changeCost
 		case s.compacting && seg != c.log.tail:
 			c.table.move(key, from, c.log.append(key, num))

@@ -28,7 +28,7 @@ type core struct {
 	oldest uint32
 	// firstPredicted is the first epoch that sets may have, lastPredicted the last; 0: none.
 	firstPredicted, lastPredicted uint32
-	unheld                        int64 // live records whose set is empty
+	emptyRecords                  int64 // live records whose set is empty
 	collection                    collection
 	copying                       int // snapshots that are copied now: records and numbers stay where they are
 }
@@ -76,7 +76,7 @@ func (c *core) change(pos uint32, ch *change) (outcome, error) {
 		return out, err
 	}
 	if from == c.sets.empty {
-		c.unheld--
+		c.emptyRecords--
 	}
 	if out.to == c.sets.empty {
 		c.removeRecord(pos)

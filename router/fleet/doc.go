@@ -15,7 +15,7 @@
 //   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
 //   - retired: a holder number that no holder has, but sets may have. swept: a set without retired numbers.
 //   - epoch: a quarter of PredictTTL, counted from New.
-//   - dead record: one that the table does not have. unheld record: a live one whose set is empty.
+//   - dead record: one that the table does not have. empty record: a live one whose set is empty.
 //
 // # Layout
 //

@@ -126,7 +126,7 @@ func (f *Fleet) Stats() Stats {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	c := f.core
-	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.unheld, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
+	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.emptyRecords, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
 	oldest := c.oldestAt(f.epoch())
 	for _, h := range f.holders {
 		s.Entries += int64(h.count(oldest))
