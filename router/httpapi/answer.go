@@ -25,7 +25,7 @@ func (c *call) chooseModel(key *router.ModelKey) (err error) {
 
 // query answers /query and /query_by_hash.
 func (c *call) query() error {
-	q := c.prompt.query()
+	q := c.prompt.toQuery()
 	if q.Loadable && c.access.Permissions&access.Lookup == 0 {
 		return c.forbidden("loadable needs the permission %s, too", access.Lookup)
 	}
@@ -42,7 +42,7 @@ func (c *call) query() error {
 
 // predict answers /predict.
 func (c *call) predict() error {
-	q := c.prompt.query()
+	q := c.prompt.toQuery()
 	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}

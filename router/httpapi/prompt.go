@@ -64,8 +64,8 @@ func (c *call) readPrompt(body io.Reader) error {
 	return nil
 }
 
-// query returns the query that a body asks. It borrows the lists.
-func (p *prompt) query() router.Query {
+// toQuery returns the query that a body asks. It borrows the lists.
+func (p *prompt) toQuery() router.Query {
 	list := &p.SeqHashes
 	if p.BlockHash.set {
 		list = &p.BlockHash
