@@ -49,7 +49,7 @@ func (c *call) predict() error {
 	if err := c.cfg.Service.Predict(q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
 		return err
 	}
-	return c.json(changed{Status: "predicted", Engine: q.Engine})
+	return c.json(statusReply{Status: "predicted", Engine: q.Engine})
 }
 
 // answer is the answer to a query, and what writing it takes.

@@ -22,8 +22,8 @@ type registration struct {
 	ExtraSalt string `json:"additionalsalt"` // not supported
 }
 
-// changed is the reply to a change.
-type changed struct {
+// statusReply is the reply of operations that only say how they went.
+type statusReply struct {
 	Status  string   `json:"status"`
 	Engine  string   `json:"instance_id,omitempty"`
 	Removed []string `json:"removed_instances,omitempty"`
@@ -61,7 +61,7 @@ func (c *call) register() error {
 		return err
 	}
 	log.Info("source registered")
-	return c.json(changed{Status: "registered successfully", Engine: src.Engine})
+	return c.json(statusReply{Status: "registered successfully", Engine: src.Engine})
 }
 
 // unregister answers /unregister.
@@ -73,7 +73,7 @@ func (c *call) unregister() error {
 			ranks = registered // otherwise the error of rank 0 says what is wrong
 		}
 	}
-	reply := changed{Status: "unregistered successfully"}
+	reply := statusReply{Status: "unregistered successfully"}
 	for _, rank := range ranks {
 		if err := c.cfg.Service.Unregister(src.ModelKey(), fleet.ID{Engine: src.Engine, Rank: rank}); err != nil {
 			return err

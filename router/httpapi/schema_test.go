@@ -136,7 +136,7 @@ func TestValidate(t *testing.T) {
 		`Error {"error": {"code": "a", "message": ""}}`: false, `Error {"error": {"code": "a", "message": "b", "x": 1}}`: false,
 		`Name "org/é b"`: true, `Name ""`: false, `Name "a\u202eb"`: false, `Name "a\u00a0b"`: false, `Text ""`: true,
 		`Hashes [1, -1, "0011223344556677"]`: true, `Hashes [1e300]`: false, `Hashes ["00112233445566"]`: false,
-		`Changed {"status": "ok", "removed_instances": ["a|b|0"]}`: true, `Changed {"status": "ok", "removed_instances": ["a"]}`: false,
+		`Status {"status": "ok", "removed_instances": ["a|b|0"]}`: true, `Status {"status": "ok", "removed_instances": ["a"]}`: false,
 		`Query {"seq_hashes": []}`: true, `Query {}`: false, `Predict {"instance_id": "a", "seq_hashes": [], "token_ids": []}`: false,
 	} {
 		name, text, _ := strings.Cut(text, " ")

@@ -39,7 +39,7 @@ func hideEndpoint(s *router.SourceStatus) {
 }
 
 // health answers /health: the server lives.
-func (c *call) health() error { return c.json(changed{Status: "ok"}) }
+func (c *call) health() error { return c.json(statusReply{Status: "ok"}) }
 
 // ready answers /ready.
 func (c *call) ready() error {
@@ -48,7 +48,7 @@ func (c *call) ready() error {
 			return refuse(http.StatusServiceUnavailable, "not_ready", "%s", messageOf(err))
 		}
 	}
-	return c.json(changed{Status: "ready"})
+	return c.json(statusReply{Status: "ready"})
 }
 
 // openapi answers /openapi.yaml.
