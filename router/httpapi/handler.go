@@ -91,7 +91,7 @@ type call struct {
 	access       Access
 	prompt       *prompt // the body of a POST, or
 	registration registration
-	kind         string // Content-Type; "": JSON
+	contentType  string // "": JSON
 	reply        bytes.Buffer
 }
 
@@ -123,7 +123,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) {
 		h.writeError(w, err)
 		return
 	}
-	h.write(w, http.StatusOK, cmp.Or(c.kind, "application/json"), c.reply.Bytes())
+	h.write(w, http.StatusOK, cmp.Or(c.contentType, "application/json"), c.reply.Bytes())
 }
 
 // recovered answers with status 500 after a panic, which is a bug of ours. It ends no other request.
@@ -176,8 +176,8 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if err := h.authorize(c); err != nil {
 		return err
 	}
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if e.read != nil && (err != nil || kind != "application/json" || r.Header.Get("Content-Encoding") != "") {
+	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if e.read != nil && (err != nil || contentType != "application/json" || r.Header.Get("Content-Encoding") != "") {
 		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json, and the body not compressed")
 	}
 	return nil
@@ -260,13 +260,13 @@ func writeJSON(out *bytes.Buffer, value any) error {
 
 // write sends a reply in time. The client may be gone, which is no error. http.Server first waits for the body of a request
 // that is refused.
-func (h *Handler) write(w http.ResponseWriter, status int, kind string, body []byte) {
+func (h *Handler) write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	limit := h.cfg.limits.reply
 	if status != http.StatusOK {
 		limit += h.cfg.limits.arrival
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
-	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

@@ -53,7 +53,7 @@ func (c *call) ready() error {
 
 // openapi answers /openapi.yaml.
 func (c *call) openapi() error {
-	c.kind = "application/yaml"
+	c.contentType = "application/yaml"
 	c.reply.Write(openAPI)
 	return nil
 }
