@@ -214,7 +214,7 @@ type ModelStatus struct {
 	Configured bool    `json:"configured"`
 	Pool       *string `json:"pool,omitzero"` // whose store Loadable asks, nil if there is none
 	fleet.Stats
-	Holders []fleet.Status `json:"holders"`
+	Holders []fleet.HolderStatus `json:"holders"`
 }
 
 // NumStale returns the number of holders that count for nothing but what is predicted.

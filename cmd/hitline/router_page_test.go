@@ -19,7 +19,7 @@ func TestRouterSection(t *testing.T) {
 	assert.Equal(t, &routerSection{[]modelSection{}, sourcesSection{0, 0, []router.SourceStatus{}}}, s, "lists in JSON, not null")
 	pool := ""
 	models := []router.ModelStatus{{
-		ModelKey: router.ModelKey{Name: "m", Tenant: "t"}, Configured: true, BlockSize: 16, Pool: &pool, Holders: []fleet.Status{{Stale: true}, {}},
+		ModelKey: router.ModelKey{Name: "m", Tenant: "t"}, Configured: true, BlockSize: 16, Pool: &pool, Holders: []fleet.HolderStatus{{Stale: true}, {}},
 		Stats: fleet.Stats{Holders: 2, Blocks: 3, Entries: 4, Sets: 5, Bytes: 6, MaxBytes: 7},
 	}}
 	var sources []router.SourceStatus

@@ -92,21 +92,21 @@ func (f *Fleet) Get(id ID) *Holder {
 	return nil
 }
 
-// Status is the state of one holder.
-type Status struct {
+// HolderStatus is the state of one holder.
+type HolderStatus struct {
 	ID
 	Stale  bool `json:"stale"`
 	Blocks int  `json:"blocks"` // entries in all groups and tiers, and predicted ones
 }
 
 // Holders returns the state of all holders, by Engine and Rank. The caller owns the result.
-func (f *Fleet) Holders() []Status {
+func (f *Fleet) Holders() []HolderStatus {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	oldest := f.core.oldestAt(f.epoch())
-	list := make([]Status, len(f.holders))
+	list := make([]HolderStatus, len(f.holders))
 	for i, h := range f.holders {
-		list[i] = Status{ID: h.id, Stale: h.stale, Blocks: h.count(oldest)}
+		list[i] = HolderStatus{ID: h.id, Stale: h.stale, Blocks: h.count(oldest)}
 	}
 	return list
 }

@@ -388,10 +388,10 @@ func (o *oracle) check() {
 	require.GreaterOrEqual(o.t, s.Blocks, int64(len(blocks))) // beside those that await a sweep
 	o.fleet.collect()
 	require.EqualValues(o.t, len(blocks), o.fleet.Stats().Blocks)
-	var want []Status
+	var want []HolderStatus
 	for id, m := range o.model.holders {
-		want = append(want, Status{id, m.stale, o.model.entries(m)})
+		want = append(want, HolderStatus{id, m.stale, o.model.entries(m)})
 	}
-	slices.SortFunc(want, func(a, b Status) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(want, func(a, b HolderStatus) int { return compareIDs(a.ID, b.ID) })
 	require.Equal(o.t, want, o.fleet.Holders())
 }

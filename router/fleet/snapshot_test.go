@@ -108,7 +108,7 @@ func TestLoadRefusesWrongContent(t *testing.T) {
 		require.NoError(t, err)
 		if err = f.Load(snapshotWith(content)); name == "right" {
 			require.NoError(t, err)
-			require.Equal(t, []Status{{ID{"a", 1}, true, 1}}, f.Holders())
+			require.Equal(t, []HolderStatus{{ID{"a", 1}, true, 1}}, f.Holders())
 			continue
 		}
 		require.ErrorContains(t, err, "in part 0: ", name)

@@ -23,7 +23,7 @@ func TestCollector(t *testing.T) {
 		Models: func() []router.ModelStatus {
 			return []router.ModelStatus{{
 				ModelKey: router.ModelKey{Tenant: "t", Name: "m"}, Stats: fleet.Stats{Holders: 3, Blocks: 4, Entries: 5, Sets: 6, Bytes: 7, MaxBytes: 8},
-				Holders: []fleet.Status{{Stale: true}, {}, {}},
+				Holders: []fleet.HolderStatus{{Stale: true}, {}, {}},
 			}}
 		},
 		Sources: func() []router.SourceStatus {
