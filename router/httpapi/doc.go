@@ -6,7 +6,7 @@
 //
 //	config.go   Config and Access
 //	access.go   what a sender may do, by the rules of a listener
-//	handler.go  the endpoints, and the way of a request through them
+//	handler.go  the operations, and the way of a request through them
 //	arrivals.go how many requests are admitted, and which slow body ends for another
 //	decode.go   JSON of a body as it arrives, in bounded memory; fields.go its fields
 //	prompt.go   the body of queries and predictions; answer.go the answers

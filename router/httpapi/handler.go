@@ -50,18 +50,18 @@ func New(cfg Config) *Handler {
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
 		requests: make(chan struct{}, cfg.limits.requests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
 	}
-	serve := func(path string, e *endpoint) http.Handler {
-		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, endpoint: e}) })
+	serve := func(path string, e *operation) http.Handler {
+		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, operation: e}) })
 	}
-	for i := range endpoints {
-		h.paths[endpoints[i].path] = serve(endpoints[i].path, &endpoints[i])
+	for i := range operations {
+		h.paths[operations[i].path] = serve(operations[i].path, &operations[i])
 	}
 	h.other = serve(otherPath, nil)
 	return h
 }
 
-// endpoint is a path and what answers it.
-type endpoint struct {
+// operation is a path and what answers it.
+type operation struct {
 	path, method string
 	needs        access.Permissions
 	admin        bool                         // an administrator alone
@@ -69,7 +69,7 @@ type endpoint struct {
 	answer       func(*call) error            // nil: see sendDump
 }
 
-var endpoints = [...]endpoint{
+var operations = [...]operation{
 	{"/query", http.MethodPost, access.Holders, false, (*call).readPrompt, (*call).query},
 	{"/query_by_hash", http.MethodPost, access.Holders, false, (*call).readPrompt, (*call).query},
 	{"/predict", http.MethodPost, access.Store, false, (*call).readPrompt, (*call).predict},
@@ -87,7 +87,7 @@ type call struct {
 	*Handler
 	ctx          context.Context
 	http         *http.Request
-	endpoint     *endpoint // nil: there is no such path
+	operation    *operation // nil: there is no such path
 	access       Access
 	prompt       *prompt // the body of a POST, or
 	registration registration
@@ -112,7 +112,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) {
 	err := h.admit(w, c)
 	switch {
 	case err != nil:
-	case c.endpoint.answer == nil:
+	case c.operation.answer == nil:
 		if err = h.sendDump(w, c); err == nil {
 			return
 		}
@@ -140,7 +140,7 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 
 // answer reads the body and computes the reply.
 func (h *Handler) answer(w http.ResponseWriter, c *call) error {
-	e := c.endpoint
+	e := c.operation
 	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
 		if !h.admitOne() {
 			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.limits.requests)
@@ -162,7 +162,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 
 // admit refuses requests that their sender may not make.
 func (h *Handler) admit(w http.ResponseWriter, c *call) error {
-	r, e := c.http, c.endpoint
+	r, e := c.http, c.operation
 	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
@@ -185,7 +185,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 
 // authorize checks what the sender of a request may do, and whether the server can do it yet.
 func (h *Handler) authorize(c *call) error {
-	e := c.endpoint
+	e := c.operation
 	if e.needs == 0 && !e.admin {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (c *call) forbidden(format string, args ...any) error {
 // readBody reads the body of a request within the time that it has.
 func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
 	limit := h.cfg.limits.body
-	if c.endpoint.admin {
+	if c.operation.admin {
 		limit = min(limit, maxRegistration)
 	}
 	large := func() error {
@@ -229,7 +229,7 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
 		return large()
 	}
 	arrival := h.arrivals.begin(w)
-	err := c.endpoint.read(c, http.MaxBytesReader(w, c.http.Body, limit))
+	err := c.operation.read(c, http.MaxBytesReader(w, c.http.Body, limit))
 	inTime := h.arrivals.end(arrival)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return large()

@@ -233,7 +233,7 @@ func TestOpenAPI(t *testing.T) {
 
 	paths := at(map[string]any(d), "paths").(map[string]any)
 	documented := map[string]bool{}
-	for _, e := range endpoints { // in their order: /register before /unregister
+	for _, e := range operations { // in their order: /register before /unregister
 		methods := paths[e.path].(map[string]any)
 		require.Len(t, methods, 1, e.path)
 		x := exchange{server: "normal", method: e.method, path: e.path, token: "all", body: rightBodies()[e.path]}
