@@ -50,8 +50,8 @@ func New(cfg Config) *Handler {
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
 		requests: make(chan struct{}, cfg.limits.requests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
 	}
-	serve := func(path string, e *operation) http.Handler {
-		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, operation: e}) })
+	serve := func(path string, op *operation) http.Handler {
+		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, operation: op}) })
 	}
 	for i := range operations {
 		h.paths[operations[i].path] = serve(operations[i].path, &operations[i])
@@ -140,14 +140,14 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 
 // answer reads the body and computes the reply.
 func (h *Handler) answer(w http.ResponseWriter, c *call) error {
-	e := c.operation
-	if e.needs != 0 || e.admin { // the rest is cheap, and is answered when the server is busy, too
+	op := c.operation
+	if op.needs != 0 || op.admin { // the rest is cheap, and is answered when the server is busy, too
 		if !h.admitOne() {
 			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.limits.requests)
 		}
 		defer func() { <-h.requests }()
 	}
-	if e.read != nil {
+	if op.read != nil {
 		c.prompt = prompts.Get().(*prompt)
 		defer c.prompt.release()
 		if err := h.readBody(w, c); err != nil {
@@ -157,27 +157,27 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	ctx, cancel := context.WithTimeout(c.http.Context(), h.cfg.limits.reply)
 	defer cancel()
 	c.ctx = ctx
-	return e.answer(c)
+	return op.answer(c)
 }
 
 // admit refuses requests that their sender may not make.
 func (h *Handler) admit(w http.ResponseWriter, c *call) error {
-	r, e := c.http, c.operation
+	r, op := c.http, c.operation
 	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
-	if e == nil {
+	if op == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
-	if r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet) { // net/http drops the body of HEAD
-		w.Header().Set("Allow", e.method)
-		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", e.path, e.method)
+	if r.Method != op.method && (r.Method != http.MethodHead || op.method != http.MethodGet) { // net/http drops the body of HEAD
+		w.Header().Set("Allow", op.method)
+		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", op.path, op.method)
 	}
 	if err := h.authorize(c); err != nil {
 		return err
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if e.read != nil && (err != nil || contentType != "application/json" || r.Header.Get("Content-Encoding") != "") {
+	if op.read != nil && (err != nil || contentType != "application/json" || r.Header.Get("Content-Encoding") != "") {
 		return refuse(http.StatusUnsupportedMediaType, "media_type", "the Content-Type must be application/json, and the body not compressed")
 	}
 	return nil
@@ -185,8 +185,8 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 
 // authorize checks what the sender of a request may do, and whether the server can do it yet.
 func (h *Handler) authorize(c *call) error {
-	e := c.operation
-	if e.needs == 0 && !e.admin {
+	op := c.operation
+	if op.needs == 0 && !op.admin {
 		return nil
 	}
 	if h.cfg.Loaded != nil && !h.cfg.Loaded() {
@@ -200,10 +200,10 @@ func (h *Handler) authorize(c *call) error {
 		}
 	}
 	switch {
-	case e.admin && !c.access.Admin:
-		return c.forbidden("%s is for administrators: a token with every permission, of all pools", e.path)
-	case e.needs&^c.access.Permissions != 0:
-		return c.forbidden("%s needs the permission %s", e.path, e.needs)
+	case op.admin && !c.access.Admin:
+		return c.forbidden("%s is for administrators: a token with every permission, of all pools", op.path)
+	case op.needs&^c.access.Permissions != 0:
+		return c.forbidden("%s needs the permission %s", op.path, op.needs)
 	}
 	return nil
 }

@@ -233,14 +233,14 @@ func TestOpenAPI(t *testing.T) {
 
 	paths := at(map[string]any(d), "paths").(map[string]any)
 	documented := map[string]bool{}
-	for _, e := range operations { // in their order: /register before /unregister
-		methods := paths[e.path].(map[string]any)
-		require.Len(t, methods, 1, e.path)
-		x := exchange{server: "normal", method: e.method, path: e.path, token: "all", body: rightBodies()[e.path]}
-		for _, code := range f.checkOperation(d, methods[strings.ToLower(e.method)], x) {
+	for _, op := range operations { // in their order: /register before /unregister
+		methods := paths[op.path].(map[string]any)
+		require.Len(t, methods, 1, op.path)
+		x := exchange{server: "normal", method: op.method, path: op.path, token: "all", body: rightBodies()[op.path]}
+		for _, code := range f.checkOperation(d, methods[strings.ToLower(op.method)], x) {
 			documented[code] = true
 		}
-		delete(paths, e.path)
+		delete(paths, op.path)
 	}
 	require.Empty(t, paths)
 	for _, r := range refusals {
