@@ -130,5 +130,8 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), events.ErrTiers)
 	require.NoError(t, f.Lookup(&r, short))
 	require.Len(t, r.Holders[0].Media, maxMedia)
+	for group, want := range []error{1: nil, 2: nil, 3: events.ErrTiers} {
+		require.ErrorIs(t, h.Store(&events.Blocks{Group: group, Tier: events.Tier{Medium: "A"}, Hashes: short}, nil), want)
+	}
 	checkCore(t, f)
 }

@@ -207,7 +207,7 @@ func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint
 	if number, ok := t.Find(group, tier); ok && slices.Contains(h.groupTiers, number) {
 		return number, nil
 	}
-	if len(h.groupTiers) == events.MaxGroupTiers {
+	if len(h.groupTiers) == events.MaxGroupTiers { // as in a Follower: a removal may compare each with each
 		return 0, fmt.Errorf("fleet: %w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
 	}
 	number, err := t.findOrAdd(group, tier)
