@@ -35,13 +35,13 @@ type loadedDump struct {
 
 // LoadDump reads a dump that WriteDump has written, in a service without sources or holders of another dump. The holders of
 // the dump are there then, and stale. Add and Register of a source for one of these holders goes on where the source was.
-// DropLoaded ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
+// DropUnclaimed ends this. A model of the dump is left out, with a line in the log, if it does not suit this service: its
 // block size or groups differ, or it does not fit into the limits. LoadDump fails with ErrDump or ErrNotEmpty, and then
 // has loaded nothing.
 func (s *Service) LoadDump(r io.Reader) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if len(s.active)+len(s.loaded) > 0 {
+	if len(s.active)+len(s.unclaimed) > 0 {
 		return ErrNotEmpty
 	}
 	d := &loadedDump{models: maps.Clone(*s.models.Load()), fleets: map[ModelKey]*fleet.Fleet{}, sources: map[holderKey]*dumpedSource{}}
@@ -57,7 +57,7 @@ func (s *Service) LoadDump(r io.Reader) error {
 		d.models[key].replaceFleet(f)
 	}
 	s.models.Store(&d.models)
-	s.loaded = d.sources
+	s.unclaimed = d.sources
 	return nil
 }
 
@@ -161,9 +161,9 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 	}
 }
 
-// hasLoaded reports whether a model has holders of a dump that have no source yet. s.changing is held.
-func (s *Service) hasLoaded(model ModelKey) bool {
-	for key := range s.loaded {
+// hasUnclaimed reports whether a model has holders of a dump that have no source yet. s.changing is held.
+func (s *Service) hasUnclaimed(model ModelKey) bool {
+	for key := range s.unclaimed {
 		if key.ModelKey == model {
 			return true
 		}
@@ -171,18 +171,18 @@ func (s *Service) hasLoaded(model ModelKey) bool {
 	return false
 }
 
-// DropLoaded drops the holders of a dump that have no source yet, and models without sources.
-func (s *Service) DropLoaded() {
+// DropUnclaimed drops the holders of a dump that have no source yet, and models without sources.
+func (s *Service) DropUnclaimed() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	models := *s.models.Load()
-	for key := range s.loaded {
+	for key := range s.unclaimed {
 		m := models[key.ModelKey]
 		m.mu.Lock()
 		m.dropHolder(key.ID)
 		m.mu.Unlock()
 	}
-	clear(s.loaded)
+	clear(s.unclaimed)
 	for _, m := range models {
 		s.dropUnused(m)
 	}

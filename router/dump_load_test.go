@@ -85,11 +85,11 @@ func TestDumpOfOtherModels(t *testing.T) {
 		test.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		s := newService(t, test.cfg)
 		require.NoError(t, s.LoadDump(bytes.NewReader(dump)), what)
-		require.Len(t, s.loaded, test.holds, what)
+		require.Len(t, s.unclaimed, test.holds, what)
 		require.Len(t, s.Models(), 1, what)
 		require.Len(t, s.Models()[0].Holders, test.holds, what)
 		require.Equal(t, test.holds == 0, bytes.Contains(log.Bytes(), []byte("a model of the dump is left out")), what)
-		s.DropLoaded()
+		s.DropUnclaimed()
 		require.Len(t, s.Models(), 1, what)
 		require.Empty(t, s.Models()[0].Holders, what)
 	}
@@ -102,7 +102,7 @@ func TestDumpOfModelWithoutTenant(t *testing.T) {
 	require.NoError(t, s.LoadDump(bytes.NewReader(dumpWith(t, modelInfo{ModelKey: llama, BlockSize: 16}))))
 	require.Len(t, s.Models(), 1)
 	require.Empty(t, s.Models()[0].Holders)
-	s.DropLoaded()
+	s.DropUnclaimed()
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: llama, Hashes: hashesOf(1)}, new(Answer)))
 }
 
@@ -130,7 +130,7 @@ func FuzzLoadDump(f *testing.F) {
 			require.ErrorIs(t, err, ErrDump)
 			require.Empty(t, s.Models())
 		}
-		s.DropLoaded()
+		s.DropUnclaimed()
 		require.Empty(t, s.Models())
 	})
 }

@@ -199,7 +199,7 @@ func (s *Service) sourcedModel(key ModelKey, blockSize int, firstBytes bool) Mod
 // dropUnused removes a model that came with a source, if it has no sources, nor holders of a dump that sources may
 // still take. s.changing is held.
 func (s *Service) dropUnused(m *model) {
-	if m.configured || s.hasLoaded(m.cfg.ModelKey) || slices.ContainsFunc(s.sources(), func(a *activeSource) bool { return a.model == m }) {
+	if m.configured || s.hasUnclaimed(m.cfg.ModelKey) || slices.ContainsFunc(s.sources(), func(a *activeSource) bool { return a.model == m }) {
 		return
 	}
 	models := maps.Clone(*s.models.Load())

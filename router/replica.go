@@ -55,15 +55,15 @@ func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
 		}
 	}
 	s.loading.Store(false)
-	s.followLoaded()
-	s.DropLoaded()
+	s.followUnclaimed()
+	s.DropUnclaimed()
 	return errors.Join(errs...)
 }
 
-// followLoaded follows the sources of a dump that were registered, and that no source of the configuration has replaced.
-func (s *Service) followLoaded() {
+// followUnclaimed follows the sources of a dump that were registered, and that no source of the configuration has replaced.
+func (s *Service) followUnclaimed() {
 	s.changing.Lock()
-	list := slices.SortedFunc(maps.Values(s.loaded), func(a, b *dumpedSource) int { return strings.Compare(a.info.Name, b.info.Name) })
+	list := slices.SortedFunc(maps.Values(s.unclaimed), func(a, b *dumpedSource) int { return strings.Compare(a.info.Name, b.info.Name) })
 	s.changing.Unlock()
 	for _, l := range list {
 		if !l.info.Registered {

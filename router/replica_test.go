@@ -133,7 +133,7 @@ func TestReplica(t *testing.T) {
 	e.a.Publish(true, removed(1), removed(4)) // meanwhile
 	require.NoError(t, two.Add(e.sources()[0]))
 	require.NoError(t, two.Register(e.sources()[1]))
-	two.DropLoaded()
+	two.DropUnclaimed()
 	awaitNext(t, two, "a/0", 3)
 	awaitNext(t, two, "b/1", 2)
 	require.Equal(t, "a/0=48(GPU=48) b/1=16(GPU=16) ", askAll(t, two), "predictions are left out, a copy is left")
@@ -152,7 +152,7 @@ func TestReplica(t *testing.T) {
 	three := newService(t, Config{})
 	require.NoError(t, three.LoadDump(bytes.NewReader(dumpOf(t, two))))
 	require.NoError(t, three.Add(e.sources()[1]))
-	three.DropLoaded()
+	three.DropUnclaimed()
 	awaitNext(t, three, "b/1", 2)
 	require.Equal(t, "b/1=16(GPU=16) ", askAll(t, three))
 	require.Len(t, three.Models()[0].Holders, 1, "a holder of no source is dropped")
@@ -214,7 +214,7 @@ func TestReplicaOfOneMoment(t *testing.T) {
 		for _, h := range f.Holders() {
 			require.Equal(t, 1, h.Blocks)
 			f.Get(h.ID).SetStale(false)
-			next := last.loaded[holderKey{llama.withDefaults(), h.ID}].checkpoint.NextSeq
+			next := last.unclaimed[holderKey{llama.withDefaults(), h.ID}].checkpoint.NextSeq
 			require.Equal(t, fmt.Sprintf("engine/%d=16(GPU=16) ", h.Rank), ask(t, last, Query{ModelKey: llama, Hashes: hashesOf(next - 1)}))
 			f.Get(h.ID).SetStale(true)
 		}
@@ -260,9 +260,9 @@ func TestDumpLeavesOutBusySource(t *testing.T) {
 	awaitNext(t, s, "a/0", 3)
 	two := newService(t, Config{})
 	require.NoError(t, two.LoadDump(&dump))
-	require.Len(t, two.loaded, 1)
+	require.Len(t, two.unclaimed, 1)
 	require.Len(t, two.Models()[0].Holders, 1)
-	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Engine: "a"}}].checkpoint.NextSeq)
+	require.EqualValues(t, 2, two.unclaimed[holderKey{llama.withDefaults(), fleet.ID{Engine: "a"}}].checkpoint.NextSeq)
 	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
 }
 

@@ -74,10 +74,10 @@ type Service struct {
 
 	// changing is held by calls that add or end models, sources or holders of a dump: a source's name and holder stay
 	// reserved while it starts or stops. Queries do not take it.
-	changing sync.Mutex
-	closed   bool
-	models   atomic.Pointer[map[ModelKey]*model] // replaced as a whole
-	loaded   map[holderKey]*dumpedSource         // sources of a dump whose holders have no source yet
+	changing  sync.Mutex
+	closed    bool
+	models    atomic.Pointer[map[ModelKey]*model] // replaced as a whole
+	unclaimed map[holderKey]*dumpedSource         // sources of a dump whose holders have no source yet
 
 	mu     sync.Mutex               // taken after changing
 	active map[string]*activeSource // by name; changed with changing held, too

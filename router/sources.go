@@ -73,17 +73,17 @@ func (s *Service) follow(src Source, registered bool) error {
 		return err
 	}
 	key := holderKey{src.ModelKey(), src.ID()}
-	loaded := s.loaded[key]
-	if loaded == nil {
+	from := s.unclaimed[key]
+	if from == nil {
 		return s.start(src, nil, registered)
 	}
-	err := s.start(src, loaded, registered)
+	err := s.start(src, from, registered)
 	if errors.Is(err, events.ErrCheckpoint) {
 		s.log.Warn("router: a source begins anew", "source", src.Name, "reason", err)
 		err = s.start(src, nil, registered)
 	}
 	if err == nil {
-		delete(s.loaded, key)
+		delete(s.unclaimed, key)
 	}
 	return err
 }
