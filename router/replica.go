@@ -32,11 +32,12 @@ type StartConfig struct {
 	Token       string // for the peers, "" for none
 }
 
-// Start adds the sources of the configuration to a service without sources, otherwise it fails with ErrNotEmpty. Before that it loads the dump of a peer.
-// Sources that were registered there are followed here, too, if Config.Allow has their endpoints. Holders
-// without a source are dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
+// Start loads the dump of a peer and adds the sources of the configuration, in a service without sources. Sources that
+// were registered at the peer are followed here, too, if Config.Allow has their endpoints. Holders without a source are
+// dropped. Register and WriteDump fail with ErrLoading until the dump is loaded.
 //
-// Start fails as Add does, and with the error of ctx. That a peer or a source of its dump fails is logged only.
+// Start fails with ErrNotEmpty, as Add does, and with the error of ctx. That a peer or a source of its dump fails is
+// logged only.
 func (s *Service) Start(ctx context.Context, cfg StartConfig) error {
 	if len(s.sources()) > 0 {
 		return ErrNotEmpty

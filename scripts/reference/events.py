@@ -11,7 +11,7 @@ import sys
 from modules import Finder
 
 NAME = "events"
-PACKAGE = "./events"
+PACKAGE = "./router/events"
 RECORDED = 50  # 15 to 25 KiB, compressed
 FOLDERS = {"vllm": "vllm-events", "sglang": "sglang-events"}
 # Those that send events as arrays. SGLang 0.5.18 and 0.5.19 may have metadata in them.
