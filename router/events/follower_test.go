@@ -232,7 +232,7 @@ func TestFollowerNoticesRestart(t *testing.T) {
 		cut    bool
 		reason string
 	}{
-		"cut":            {true, "the engine was started again: it has no batch 1"},
+		"cut":            {true, "the engine was started again"}, // it may have published a batch 1 before it is asked
 		"behind a proxy": {false, "the engine was started again: batch 0 is another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
