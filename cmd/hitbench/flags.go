@@ -40,7 +40,7 @@ func connectionsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 }
 
 func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
-	cli.SecondsVarP(flags, p, "duration", "d", value, "how long to measure, in seconds or as 500ms or 2m"+detail)
+	cli.DurationVarP(flags, p, "duration", "d", value, "how long to measure"+detail)
 }
 
 func requestsFlag(flags *pflag.FlagSet, p *int, detail string) {
@@ -70,7 +70,7 @@ func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64) {
 }
 
 func timeoutFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
-	flags.DurationVar(p, "timeout", value, "longest wait for a start, a connection or an answer"+detail)
+	cli.DurationVarP(flags, p, "timeout", "", value, "longest wait for a start, a connection or an answer"+detail)
 }
 
 func hitlineFlag(flags *pflag.FlagSet, p *string) {

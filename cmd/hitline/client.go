@@ -31,7 +31,7 @@ func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
 	addJSONFlag(cmd, &t.json)
 	t.addConnectionFlags(cmd, "Connection", func(group *pflag.FlagSet) {
-		group.DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer together")
+		cli.DurationVarP(group, &t.timeout, "timeout", "", 10*time.Second, "most `time` to wait for connecting and the answer together")
 	})
 }
 

@@ -54,7 +54,7 @@ connection.`,
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
 	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "examine the store for the pool of this `name` of a running server, as its engine has described it")
-	cmd.Flags().DurationVar(&t.timeout, "timeout", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
+	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
 	addJSONFlag(cmd, &t.json)
 	source := configFlags(cmd)
 	t.addConnectionFlags(cmd, "Connection to the server of --pool", nil)

@@ -61,7 +61,7 @@ printed by their last 64 bits, with --json whole.`,
 	f.BoolVar(&cfg.Bind, "bind", false, "bind ENDPOINT and wait for a publisher that connects")
 	f.StringVar(&cfg.Topic, "topic", "", "`prefix` of the topics to subscribe to (default all)")
 	f.BoolVar(&m.json, "json", false, "print JSON, one line for each batch")
-	f.DurationVar(&timeout, "timeout", 0, "fail if there is no batch for this `time` (default wait for ever)")
+	cli.DurationVarP(f, &timeout, "timeout", "", 0, "fail if there is no batch for this `time` (default wait for ever)")
 	return cmd
 }
 

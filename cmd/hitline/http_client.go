@@ -27,7 +27,7 @@ func (t *target) addHTTPFlags(cmd *cobra.Command) {
 	addJSONFlag(cmd, &t.json)
 	cli.FlagGroup(cmd.Flags(), "Connection", func(group *pflag.FlagSet) {
 		t.secure.AddHTTPAddress(group)
-		group.DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer together")
+		cli.DurationVarP(group, &t.timeout, "timeout", "", 10*time.Second, "most `time` to wait for connecting and the answer together")
 		t.secure.Add(group)
 	})
 	t.setWarn(cmd)

@@ -3,18 +3,22 @@ package cli
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
 )
 
+// wholeDuration matches a duration that has its units, as package time wants them.
+var wholeDuration = regexp.MustCompile(`^[+-]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`)
+
 // seconds is a duration as users of wrk type it. It is for pflag.
 type seconds time.Duration
 
-// SecondsVarP defines a flag for a duration that may be a bare number, which is of seconds: 10,
-// 0.5, 500ms. Other flags of durations need a unit.
-func SecondsVarP(flags *pflag.FlagSet, d *time.Duration, name, shorthand string, value time.Duration, usage string) {
+// DurationVarP defines a flag for a duration that may be a bare number, which is of seconds: 10,
+// 0.5, 500ms. All flags of durations are made by it.
+func DurationVarP(flags *pflag.FlagSet, d *time.Duration, name, shorthand string, value time.Duration, usage string) {
 	*d = value
 	f := flags.VarPF((*seconds)(d), name, shorthand, usage)
 	if value == 0 {
@@ -33,6 +37,9 @@ func (s *seconds) Set(text string) error {
 		return nil
 	}
 	d, err := time.ParseDuration(text)
+	if err != nil && wholeDuration.MatchString(text) {
+		return fmt.Errorf("the duration is out of range")
+	}
 	if err != nil {
 		return fmt.Errorf("write seconds, such as 10, or a duration, such as 500ms or 2m")
 	}

@@ -35,7 +35,7 @@ func newTestRoot(err error) *cobra.Command {
 	}
 	var d time.Duration
 	measure.Flags().Int("connections", 1, "connections, of which\nthere may be so many that this text takes more than a line")
-	SecondsVarP(measure.Flags(), &d, "duration", "d", 0, "how long")
+	DurationVarP(measure.Flags(), &d, "duration", "d", 0, "how long")
 	measure.Flags().String("dialect", "raw", "dialect: raw or zmtp")
 	Complete(measure, "dialect", "raw", "zmtp")
 	measure.Flags().String("out", "", "`file` to write")
@@ -175,11 +175,11 @@ func TestVersion(t *testing.T) {
 	assert.Equal(t, result{stdout: "prog version v1\n"}, run(t.Context(), newTestRoot(nil), "--version"))
 }
 
-func TestSeconds(t *testing.T) {
+func TestDurations(t *testing.T) {
 	for text, want := range map[string]time.Duration{"10": 10 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "1e-3": time.Millisecond, "250ms": 250 * time.Millisecond, "2m": 2 * time.Minute} {
 		var d time.Duration
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
-		SecondsVarP(set, &d, "duration", "d", time.Second, "how long")
+		DurationVarP(set, &d, "duration", "d", time.Second, "how long")
 		require.Equal(t, time.Second, d)
 		require.NoError(t, set.Parse([]string{"-d", text}), text)
 		assert.Equal(t, want, d, text)

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,10 +57,7 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wholeDuration matches a duration that has its units, as package time wants them.
-var wholeDuration = regexp.MustCompile(`^[+-]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`)
-
-// suggestValue replaces what package strconv or time says of a value by what to write. Errors of
+// suggestValue replaces what package strconv says of a value by what to write. Errors of
 // flags with a type of their own say it themselves.
 func suggestValue(cmd *cobra.Command, invalid *pflag.InvalidValueError) error {
 	f, value := invalid.GetFlag(), invalid.GetValue()
@@ -72,17 +67,13 @@ func suggestValue(cmd *cobra.Command, invalid *pflag.InvalidValueError) error {
 	want := map[string]string{
 		"int": "write a whole number", "uint": "write a whole number, 0 or more", "float": "write a number",
 		"intSlice": "write whole numbers, such as 1,64", "floatSlice": "write numbers, such as 0.5,100", "bool": "write true or false",
-		"duration": "write a duration with its unit, such as 500ms or 2m",
 	}[strings.NewReplacer("64", "", "32", "", "16", "", "8", "").Replace(f.Value.Type())]
 	number, isNumber := errors.AsType[*strconv.NumError](invalid)
-	_, err := time.ParseDuration(value)
-	switch isDuration := err != nil && err.Error() == invalid.Unwrap().Error(); {
-	case want == "" || !isNumber && !isDuration:
+	switch {
+	case want == "" || !isNumber:
 		return invalid
-	case isNumber && errors.Is(number, strconv.ErrRange):
+	case errors.Is(number, strconv.ErrRange):
 		want = "the number is out of range"
-	case isDuration && wholeDuration.MatchString(value):
-		want = "the duration is out of range"
 	}
 	text := strings.TrimSuffix(invalid.Error(), invalid.Unwrap().Error())
 	return Usagef("%s%s", text, want)
