@@ -216,7 +216,7 @@ func judgeMaskOp(cs *maskCase, release string) conformance.Verdict {
 	case "lookup_mask":
 		masks, err = c.LookupMask(cs.AlignedTokenLen)
 	case "load_mask":
-		masks, err = c.LoadMask(cs.NumHashes, cs.TokenLen)
+		masks, err = c.LoadMask(cs.TokenLen, cs.NumHashes)
 	default:
 		return conformance.Skipped("unknown operation " + cs.Op)
 	}

@@ -34,7 +34,7 @@ func TestTextsForClients(t *testing.T) {
 			return err
 		},
 		"num_tokens is -16, want 0 or more": func() error {
-			_, err := old.LoadMask(3, -16)
+			_, err := old.LoadMask(-16, 3)
 			return err
 		},
 	} {

@@ -74,7 +74,7 @@ func ExampleCoordinator_StoreMask() {
 		fmt.Println(err)
 		return
 	}
-	load, err := c.LoadMask(4, 64)
+	load, err := c.LoadMask(64, 4)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -321,7 +321,7 @@ func TestHugeLengths(t *testing.T) {
 				assert.GreaterOrEqual(t, answer.Tokens, int64(0))
 			}
 		}
-		_, _ = c.LoadMask(3, huge)
+		_, _ = c.LoadMask(huge, 3)
 		for _, op := range []func(int64) ([]Mask, error){c.LookupMask, func(n int64) ([]Mask, error) { return c.StoreMask(n, 0, huge) }} {
 			masks, err := op(floorTo(huge, c.Alignment()))
 			if err == nil {
@@ -338,7 +338,7 @@ func TestPresenceMustFitThePool(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidPresence)
 	_, err = c.FindHit(&Presence{NumHashes: -1, Everything: true}, 16, true, &s)
 	require.ErrorIs(t, err, ErrInvalidPresence)
-	_, err = c.LoadMask(-1, 16)
+	_, err = c.LoadMask(16, -1)
 	require.ErrorIs(t, err, ErrInvalidPresence)
 }
 

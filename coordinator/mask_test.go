@@ -150,7 +150,7 @@ func TestLoadMaskExamples(t *testing.T) {
 		{"too few hashes", []Group{mamba(16)}, false, 3, 64, nil, ErrIndexOutOfRange},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			masks, err := must(t, Pool{UseEagle: tc.eagle, Groups: tc.groups}).LoadMask(tc.hashes, tc.tokens)
+			masks, err := must(t, Pool{UseEagle: tc.eagle, Groups: tc.groups}).LoadMask(tc.tokens, tc.hashes)
 			require.ErrorIs(t, err, tc.err)
 			if tc.err == nil {
 				assert.Equal(t, tc.masks, showAll(masks))
@@ -256,7 +256,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 	var masks []Mask
 	all := func() {
 		masks = masks[:0]
-		masks, _ = c.AppendLoadMask(masks, 64, 1024, &s)
+		masks, _ = c.AppendLoadMask(masks, 1024, 64, &s)
 		masks, _ = c.AppendStoreMask(masks, 1024, 100, 900)
 		masks, _ = c.AppendLookupMask(masks, 1024)
 		masks = c.AppendEmptyMasks(masks)
@@ -267,7 +267,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 		require.NoError(t, err)
 		return list
 	}
-	assert.Equal(t, slices.Concat(want(c.LoadMask(64, 1024)), want(c.StoreMask(1024, 100, 900)), want(c.LookupMask(1024)), make([]Mask, 4)), masks)
+	assert.Equal(t, slices.Concat(want(c.LoadMask(1024, 64)), want(c.StoreMask(1024, 100, 900)), want(c.LookupMask(1024)), make([]Mask, 4)), masks)
 }
 
 func TestStoreGroup(t *testing.T) {

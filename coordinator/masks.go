@@ -110,12 +110,12 @@ func (c *Coordinator) KeyMask(g int) Mask {
 // to be served its first tokenLen tokens. These are a hit, so eagle groups do not drop a
 // block again. No mask is the sentinel. The errors, and a negative tokenLen, are as for
 // FindHit. (Reference: the coordinator's load_mask.)
-func (c *Coordinator) LoadMask(numHashes int, tokenLen int64) ([]Mask, error) {
-	return c.AppendLoadMask(nil, numHashes, tokenLen, new(Scratch))
+func (c *Coordinator) LoadMask(tokenLen int64, numHashes int) ([]Mask, error) {
+	return c.AppendLoadMask(nil, tokenLen, numHashes, new(Scratch))
 }
 
 // AppendLoadMask is LoadMask that appends the masks to dst. Tail boundaries in s stay valid.
-func (c *Coordinator) AppendLoadMask(dst []Mask, numHashes int, tokenLen int64, s *Scratch) ([]Mask, error) {
+func (c *Coordinator) AppendLoadMask(dst []Mask, tokenLen int64, numHashes int, s *Scratch) ([]Mask, error) {
 	p := Presence{NumHashes: numHashes, Everything: true}
 	if _, err := c.FindHit(&p, tokenLen, false, s); err != nil {
 		return dst, err

@@ -242,7 +242,7 @@ func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Ha
 func (d *differential) plan(tokens int64, hashes coordinator.Hashes, hit int64, class string) {
 	want := make([][]bool, len(d.slow.Groups))
 	if class == "" && hit > 0 {
-		want, class = d.slow.LoadMask(hashes.Len(), int(hit))
+		want, class = d.slow.LoadMask(int(hit), hashes.Len())
 	}
 	plan, err := d.service.Plan(context.Background(), tokens, hashes)
 	if classOf(err) != class {

@@ -12,11 +12,11 @@ import (
 // LoadMask returns which chunks a prompt with numHashes hashes must load to be served its first
 // tokens tokens, which are a hit: one mask for each group of the pool. It asks no store. It fails
 // where the reference does (coordinator.LoadMask), with ErrTokens or with ErrTooManyRuns.
-func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]api.GroupMask, error) {
+func (s *Service) LoadMask(_ context.Context, tokens int64, numHashes int) ([]api.GroupMask, error) {
 	if tokens < 0 {
 		return nil, fmt.Errorf("%w: num_tokens %d", ErrTokens, tokens)
 	}
-	return s.newMasks(s.coord.LoadMask(numHashes, tokens))
+	return s.newMasks(s.coord.LoadMask(tokens, numHashes))
 }
 
 // StoreMask returns which chunks of the first tokens tokens are worth storing, from the first that
@@ -91,7 +91,7 @@ func (s *Service) loadMasks(numHashes int, hit api.Hit) ([]coordinator.Mask, err
 	if hit.Tokens == 0 {
 		return s.coord.AppendEmptyMasks(nil), nil
 	}
-	return s.coord.LoadMask(numHashes, hit.Tokens)
+	return s.coord.LoadMask(hit.Tokens, numHashes)
 }
 
 // newMasks returns the masks of all groups of the pool.

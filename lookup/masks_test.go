@@ -24,7 +24,7 @@ func TestMasksOfAService(t *testing.T) {
 			}
 			return list
 		}
-		masks, err := s.LoadMask(t.Context(), 12, 192)
+		masks, err := s.LoadMask(t.Context(), 192, 12)
 		require.NoError(t, err)
 		require.Equal(t, []api.GroupMask{
 			{Group: 0, End: 3, Runs: []api.ChunkRun{{Start: 0, End: 3}}},
@@ -46,7 +46,7 @@ func TestMasksOfAService(t *testing.T) {
 			{Group: 1, End: 8, Runs: runs(3, 7)},
 		}, masks, name)
 
-		_, err = s.LoadMask(t.Context(), 1, -1)
+		_, err = s.LoadMask(t.Context(), -1, 1)
 		require.ErrorIs(t, err, ErrTokens)
 		_, err = s.StoreMask(t.Context(), -64, 0, 0)
 		require.ErrorIs(t, err, ErrTokens)
@@ -119,7 +119,7 @@ func TestPlan(t *testing.T) {
 		require.EqualValues(t, 128, s.Stat().HitTokens, name)
 		hit, err := s.Lookup(t.Context(), 192, hashes)
 		require.NoError(t, err)
-		masks, err := s.LoadMask(t.Context(), 12, hit.Tokens)
+		masks, err := s.LoadMask(t.Context(), hit.Tokens, 12)
 		require.NoError(t, err)
 		require.Equal(t, api.Plan{Hit: hit, Masks: masks}, plan, name)
 		require.Len(t, hit.TailBoundaries, 2)

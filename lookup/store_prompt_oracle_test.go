@@ -233,7 +233,7 @@ func (p *storedPrompt) checkLoad() {
 			return // it looks ahead, and the reference may then find more than the others have
 		}
 	}
-	masks, err := p.coord.LoadMask(p.n, hit.Tokens)
+	masks, err := p.coord.LoadMask(hit.Tokens, p.n)
 	require.NoError(p.t, err, "seed %d", p.seed)
 	for number, g := range p.slow.StoreGroups() {
 		stride := p.coord.Stride(number)

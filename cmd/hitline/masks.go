@@ -139,7 +139,7 @@ func checkMaskFlags(cmd *cobra.Command, kind string) error {
 func (r *maskRequest) ask(ctx context.Context, c *client.Client, kind string) ([]api.GroupMask, error) {
 	switch kind {
 	case "load":
-		return c.LoadMask(ctx, int(r.hashes), int64(r.tokens))
+		return c.LoadMask(ctx, int64(r.tokens), int(r.hashes))
 	case "store":
 		return c.StoreMask(ctx, int64(r.tokens), int64(r.start), r.prompt)
 	}

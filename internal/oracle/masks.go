@@ -33,7 +33,7 @@ func (p *Pool) LookupMask(aligned int) (masks []Mask, class string) {
 }
 
 // LoadMask returns the chunks that a hit of tokens tokens must load.
-func (p *Pool) LoadMask(hashes, tokens int) (masks [][]bool, class string) {
+func (p *Pool) LoadMask(tokens, hashes int) (masks [][]bool, class string) {
 	_, masks, class = p.FindHit(nil, hashes, tokens, false)
 	return masks, class
 }

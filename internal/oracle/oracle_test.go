@@ -45,7 +45,7 @@ func (c *recordedCase) run() (hit int, masks []Mask, class string) {
 		masks, class = c.LookupMask(c.AlignedTokenLen)
 	case "load_mask":
 		var found [][]bool
-		found, class = c.LoadMask(c.NumHashes, c.TokenLen)
+		found, class = c.LoadMask(c.TokenLen, c.NumHashes)
 		masks = lists(found, class)
 	default:
 		var found [][]bool

@@ -35,7 +35,7 @@ type PrefixCache interface {
 	Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (Plan, error)
 	// LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes
 	// must load to be served its first tokens tokens, which are a hit.
-	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]GroupMask, error)
+	LoadMask(ctx context.Context, tokens int64, numHashes int) ([]GroupMask, error)
 	// StoreMask returns for each group of the pool which chunks of the first tokens tokens are
 	// worth storing, from the first that begins at or after token start. tokens is a multiple of
 	// the pool's alignment. promptTokens is the length of the prompt, negative if it is not known.

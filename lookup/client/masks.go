@@ -42,7 +42,7 @@ func (c *Client) Plan(ctx context.Context, numTokens int64, hashes coordinator.H
 // load to be served its first tokens tokens, which are a hit. Like StoreMask and LookupMask it
 // fails with ErrRequest if a number does not fit 32 bits, and with ErrRefused for numbers that
 // the pool's release does not allow.
-func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]api.GroupMask, error) {
+func (c *Client) LoadMask(ctx context.Context, tokens int64, numHashes int) ([]api.GroupMask, error) {
 	if err := checkNumbers(tokens, int64(numHashes)); err != nil {
 		return nil, err
 	}

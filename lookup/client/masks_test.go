@@ -23,11 +23,11 @@ var maskCalls = map[string]struct {
 	invalid []func(c *Client) ([]api.GroupMask, error)
 }{
 	"load_mask": {
-		func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, 48) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
+		func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 48, 12) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
 		[]func(c *Client) ([]api.GroupMask, error){
-			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, -1, 48) },
-			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, 1<<32) },
-			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 12, -1) },
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 48, -1) },
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, 1<<32, 12) },
+			func(c *Client) ([]api.GroupMask, error) { return c.LoadMask(background, -1, 12) },
 		},
 	},
 	"store_mask": {

@@ -23,7 +23,7 @@ func BenchmarkPlanRoundTrip(b *testing.B) {
 			"lookup, load_mask": func() error {
 				hit, err := c.Lookup(b.Context(), int64(16*n), hashes)
 				if err == nil {
-					_, err = c.LoadMask(b.Context(), n, hit.Tokens)
+					_, err = c.LoadMask(b.Context(), hit.Tokens, n)
 				}
 				return err
 			},

@@ -95,7 +95,7 @@ func (c *maskCase) judge(t *testing.T, server *Server) conformance.Verdict {
 func (c *maskCase) ask(t *testing.T, conn *client.Client) ([]api.GroupMask, error) {
 	switch c.Op {
 	case "load_mask":
-		return conn.LoadMask(t.Context(), c.NumHashes, c.TokenLen)
+		return conn.LoadMask(t.Context(), c.TokenLen, c.NumHashes)
 	case "store_mask":
 		prompt := int64(coordinator.NoPrompt)
 		if c.NumPromptTokens != nil {

@@ -65,7 +65,7 @@ func TestPlanIsALookup(t *testing.T) {
 			require.NoError(t, err)
 			hit, err := c.Lookup(t.Context(), 192, coordinator.NewHashes(chain, 32))
 			require.NoError(t, err)
-			masks, err := c.LoadMask(t.Context(), 12, 128)
+			masks, err := c.LoadMask(t.Context(), 128, 12)
 			require.NoError(t, err)
 			require.Equal(t, api.Plan{Hit: hit, Masks: masks}, plan, name)
 			require.EqualValues(t, 128, hit.Tokens)

@@ -107,7 +107,7 @@ func runMasks(ctx context.Context, j *job) (err error) {
 	var masks []api.GroupMask
 	switch p := &j.q.Prompt; j.tag {
 	case netproto.TagLoadMask:
-		masks, err = j.service.LoadMask(ctx, int(p.NumHashes), int64(p.NumTokens))
+		masks, err = j.service.LoadMask(ctx, int64(p.NumTokens), int(p.NumHashes))
 	case netproto.TagStoreMask:
 		prompt := int64(p.PromptTokens)
 		if p.PromptTokens == netproto.PromptTokensUnknown {

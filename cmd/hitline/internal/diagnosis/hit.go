@@ -86,7 +86,7 @@ func allComplete(ends []coordinator.GroupEnd) bool {
 func (e *examination) noteComplete(prompt Prompt) {
 	r := e.report
 	aligned := r.Prompt.Tokens - r.Prompt.Tokens%e.rules.Alignment()
-	masks, err := e.rules.LoadMask(prompt.Hashes.Len(), aligned)
+	masks, err := e.rules.LoadMask(aligned, prompt.Hashes.Len())
 	if err != nil { // not of a lookup that is complete
 		r.addProblem("the prompt could not be looked up: %v", err)
 		return
