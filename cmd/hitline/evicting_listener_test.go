@@ -263,7 +263,7 @@ func TestEvictableTLSConnection(t *testing.T) {
 func TestAnswersBesideSlowPeer(t *testing.T) {
 	for name, begin := range map[string]string{"a header": "GET /health", "a second header": "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\nGET /", "a body": "POST /query HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"} {
 		t.Run(name, func(t *testing.T) {
-			o := startWithMetrics(t, "router: {listen: 127.0.0.1:0}\n")
+			o := startWithMetrics(t, "router: {listen: 127.0.0.1:0, models: [{name: m, block_size: 16}]}\n")
 			for address, paths := range map[string][]string{o.metrics: {"/readyz", "/metrics"}, o.router: {"/ready"}} {
 				maxConns := maxHTTPConns
 				if address == o.router {

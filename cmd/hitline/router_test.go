@@ -336,8 +336,8 @@ func TestRouterConfigErrors(t *testing.T) {
 	}{
 		{"router: {listen: \"127.0.0.1:0\", register: [\"udp://a:1\"]}\n", "router.register", true},
 		{"router: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "router.peer_token_file: ", true},
-		{"router: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}}\n", "router.listen.tokens: cannot read it", true},
-		{"router: {listen: \"" + taken.Addr().String() + "\"}\n", "cannot listen for the router: ", false},
+		{"router: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}, models: [{name: m, block_size: 16}]}\n", "router.listen.tokens: cannot read it", true},
+		{"router: {listen: \"" + taken.Addr().String() + "\", models: [{name: m, block_size: 16}]}\n", "cannot listen for the router: ", false},
 		{"router: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://" + taken.Addr().String() + "\", bind: true}]}\n", "router.sources: ", false},
 	} {
 		file := configFile(t, test.text)

@@ -99,33 +99,33 @@ func splitList(text string) []string {
 // also for one that is called hitline-pool or hitline-log.
 var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
-// pluginVariable is the plug-in's, which may run in the same environment.
-const pluginVariable = "HITLINE_POOL_NAME"
+// others are the variables of clients, the plug-in, tests and scripts, which may run in the same environment.
+var others = []string{
+	"HITLINE_ADDRESS", "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY",
+	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_POOL_NAME",
+	"HITLINE_KERNEL", "HITLINE_TAG", "HITLINE_CONFORMANCE", "HITLINE_E2E_DIR", "HITLINE_BENCH_ENTRIES",
+}
 
-// refuseVariable refuses an unknown variable that can only be a mistyped one:
-// its name begins as a section's do. Others are somebody else's.
+// testPrefix begins the names of further variables of tests.
+const testPrefix = prefix + "TEST_"
+
+// refuseVariable refuses a variable that nobody is known to read.
 func refuseVariable(name string, known map[string]variable) error {
-	if injected.MatchString(name) || name == pluginVariable {
+	if injected.MatchString(name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
 		return nil
 	}
 	if strings.HasPrefix(name, prefix+"POOLS_") {
 		return &problem{at: origin{name: name}, text: "no such variable; write the pools as YAML in HITLINE_POOLS, or in the file"}
 	}
-	for _, section := range slices.Sorted(maps.Keys(known)) {
-		if !isSection(known[section].dst.Type()) || !strings.HasPrefix(name, section+"_") {
-			continue
+	if rest, ok := strings.CutPrefix(name, variableName("backend")+"_"); ok {
+		word, _, _ := strings.Cut(rest, "_")
+		if err := checkBackendName(strings.ToLower(word)); err != nil {
+			return &problem{at: origin{name: name}, text: err.Error(), err: err}
 		}
-		if known[section].path == "backend" {
-			word, _, _ := strings.Cut(strings.TrimPrefix(name, section+"_"), "_")
-			if err := checkBackendName(strings.ToLower(word)); err != nil {
-				return &problem{at: origin{name: name}, text: err.Error(), err: err}
-			}
-		}
-		text := "no such variable"
-		if near := cli.Nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
-			text += "; did you mean " + near + "?"
-		}
-		return &problem{at: origin{name: name}, text: text}
 	}
-	return nil
+	text := "no such variable"
+	if near := cli.Nearest(name, slices.Concat(slices.Sorted(maps.Keys(known)), others)); near != "" {
+		text += "; did you mean " + near + "?"
+	}
+	return &problem{at: origin{name: name}, text: text}
 }

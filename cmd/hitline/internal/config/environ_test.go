@@ -139,6 +139,9 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; did you mean HITLINE_POOL_TP_SIZE?`},
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MESSAGE_TIMEOUT?`},
 		{"HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
+		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
+		{"HITLINE_ADRESS=tcp://a:1", `HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?`},
+		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_LOG_LEVELS=info", `HITLINE_LOG_LEVELS: no such variable; did you mean HITLINE_LOG_LEVEL?`},
 		{"HITLINE_BACKEND_MEMORY_BYTES=1", `HITLINE_BACKEND_MEMORY_BYTES: no such variable; did you mean HITLINE_BACKEND_MEMORY_MAX_BYTES?`},
 		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; did you mean HITLINE_BACKEND_REDIS_URL?`},
@@ -154,12 +157,13 @@ func TestEnvironErrors(t *testing.T) {
 	}
 }
 
-// Variables that others set are none of ours.
+// Variables that others read or set are none of ours.
 func TestEnvironLeftAlone(t *testing.T) {
 	c, err := Load(Source{Environ: []string{
 		"HITLINE_KERNEL=generic", "HITLINE_CONFORMANCE=/x", "HITLINE_TEST_DRAIN=1", "HITLINE_SERVICE_HOST=10.0.0.1",
 		"HITLINE_SERVICE_PORT_TCP=7557", "HITLINE_PORT=tcp://10.0.0.1:7557", "HITLINE_PORT_7557_TCP=tcp://10.0.0.1:7557",
 		"HITLINE_POOL_SERVICE_HOST=10.0.0.1", "HITLINE_POOL_PORT=tcp://10.0.0.1:80", "HITLINE_LOG_PORT_80_TCP_ADDR=10.0.0.1",
+		"HITLINE_ADDRESS=auto", "HITLINE_TIMEOUT=1", "HITLINE_VLLM=0.33.0", "HITLINE_ON_MISMATCH=miss", "HITLINE_TLS_CA=/x", "HITLINE_TOKEN_FILE=/x",
 		"HITLINE_POOL_NAME=x", "HITLINE_POOL_SERVICE_PORT=80", "HITLINE_POOL_SERVICE_PORT_HTTP=80", "hitline_loops=3", "HITLINE",
 	}})
 	require.NoError(t, err)

@@ -96,6 +96,9 @@ func (c *Config) checkRouter() error {
 	if len(f.Register) > 0 && f.Listen == nil {
 		return c.wrong("router.register", "needs router.listen, the address that POST /register is served at, such as 127.0.0.1:8557")
 	}
+	if f.Listen != nil && len(f.Models)+len(f.Register)+len(f.Peers) == 0 {
+		return c.wrong(routerListenPath, "has no model to answer about; configure router.models, router.register or router.peers")
+	}
 	return nil
 }
 

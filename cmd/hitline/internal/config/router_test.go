@@ -115,6 +115,7 @@ func TestRouterErrors(t *testing.T) {
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", name: "\x07"}]}`, `c.yaml:1:102: router.sources[0].name: "\a" is no name; give 1 to 256 bytes of printable characters`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", dp_rank: -1}]}`, `c.yaml:1:105: router.sources[0].dp_rank: -1 is no rank; give 0 to 65535`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:105: router.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
+		{`router: {listen: 127.0.0.1:8557}`, `c.yaml:1:18: router.listen: has no model to answer about; configure router.models, router.register or router.peers`},
 		{`router: {sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:20: router.sources[0]: has no model; configure router.models`},
 		{`router: {models: [{name: a, block_size: 1}, {name: b, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1"}]}`, `c.yaml:1:82: router.sources[0]: has no model; name one of router.models`},
 		{`router: {models: [{name: a, block_size: 1}], sources: [{instance_id: i, endpoint: "tcp://a:1", block_size: 2}]}`, `c.yaml:1:108: router.sources[0].block_size: is 2, and that of model "a" is 1; give the same, or leave it out`},
