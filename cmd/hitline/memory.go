@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
@@ -47,6 +50,31 @@ func routerMemory(cfg *config.Config) int64 {
 		most += int64(cfg.Router.Models[i].MaxBytes)
 	}
 	return most
+}
+
+// memoryWarnings returns a sentence if the bounds that are configured exceed total, the memory that
+// the process may use in bytes, 0 if that is unknown.
+func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []string {
+	var parts []string
+	var sum int64
+	for _, bound := range []struct {
+		name  string
+		bytes int64
+	}{
+		{"backend.memory.max_bytes", indexMemory(cfg, store)},
+		{"max_bytes of router.models", routerMemory(cfg)},
+		{"limits.max_memory", int64(cfg.Limits.MaxMemory)},
+	} {
+		if bound.bytes > 0 {
+			parts = append(parts, fmt.Sprintf("%s %v", bound.name, config.Size(bound.bytes)))
+			sum += min(bound.bytes, math.MaxInt64-sum)
+		}
+	}
+	if total == 0 || sum <= total {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
+		strings.Join(parts, " and "), total>>20)}
 }
 
 // leastGoMemory is the least soft limit of Go's memory, in bytes.

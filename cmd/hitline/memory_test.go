@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,25 @@ func TestMemoryAccount(t *testing.T) {
 	require.EqualValues(t, config.MinMemory, bound(cfg, nil), "nothing is left")
 	cfg.Limits.MaxMemory = 20 << 20
 	require.EqualValues(t, 20<<20, bound(cfg, nil))
+}
+
+func TestMemoryWarnings(t *testing.T) {
+	const total = 4 << 30
+	cfg := config.Default()
+	warn := func() string { return strings.Join(memoryWarnings(&cfg, nil, total), "\n") }
+	require.Empty(t, warn())
+	cfg.Backend.Memory.MaxBytes = 500 << 40
+	require.Equal(t, "backend.memory.max_bytes 500TiB: more than the 4096MiB of memory that this machine or container has; a bound above it protects from nothing, lower it", warn())
+	require.Empty(t, memoryWarnings(&cfg, new(remoteStore), total), "there is no index")
+	require.Empty(t, memoryWarnings(&cfg, nil, 0))
+	cfg.Backend.Memory.MaxBytes = 2 << 30
+	cfg.Router.Models = []config.RouterModel{{MaxBytes: 1 << 30}, {MaxBytes: 1 << 30}}
+	require.Empty(t, warn())
+	cfg.Limits.MaxMemory = 1 << 20
+	require.Contains(t, warn(), "backend.memory.max_bytes 2GiB and max_bytes of router.models 2GiB and limits.max_memory 1MiB: more than")
+	cfg.Limits.MaxMemory = 1 << 62
+	cfg.Backend.Memory.MaxBytes = 1 << 62
+	require.NotEmpty(t, warn())
 }
 
 // namedStore is a store that nobody asks.

@@ -193,6 +193,7 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	for _, warning := range rules.Warnings() {
 		warnings = append(warnings, "pool."+warning)
 	}
+	warnings = append(warnings, memoryWarnings(cfg, store, machineMemory())...)
 	for _, l := range r.read {
 		warnings = append(warnings, l.warnings...)
 	}
