@@ -21,7 +21,7 @@
 // # What is checked
 //
 // What a lookup must hit is computed beforehand from what was stored, by package
-// coordinator in this process. A salt keeps runs apart, so a server need not be
+// coordinator in this process, for the pool that the server tells. A salt keeps runs apart, so a server need not be
 // empty. Requests of one connection take effect in order and, having equal
 // envelopes, are answered in order; so the expected answer is known when a request
 // is sent, also with stores and evicts. An answer that cannot be read, was not

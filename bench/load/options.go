@@ -9,7 +9,6 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
-	"github.com/hitline/hitline/coordinator"
 )
 
 // Bounds of options.
@@ -55,9 +54,6 @@ type Options struct {
 	Warmup   time.Duration // before each step, not measured
 	Timeout  time.Duration // longest wait for a connection or an answer; default 10 s
 
-	// Pool is the server's. Its zero value stands for one full-attention group,
-	// of blocks as large as the server says.
-	Pool  coordinator.Pool
 	Reset bool   // have the server forget everything first
 	Seed  uint64 // of the hashes and of all choices; 0 takes a random one, which the report has
 
@@ -93,6 +89,17 @@ func (l Lengths) String() string {
 		return fmt.Sprint(l.Least)
 	}
 	return fmt.Sprintf("%d-%d", l.Least, l.Most)
+}
+
+// LatencyName says what latencies are: of a closed loop round trips; of an open one from when a
+// lookup fell due, with what it waited because others stalled.
+func (o Options) LatencyName() string { return latencyName(len(o.Rates) > 0) }
+
+func latencyName(open bool) string {
+	if open {
+		return "with stalls"
+	}
+	return "round trip"
 }
 
 // withDefaults fills in what is zero and has a default.

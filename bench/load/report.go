@@ -116,6 +116,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("time", "%.3f s", r.Seconds)
 	t.Line("requests", "%s%s%s", measure.Grouped(r.Requests), perSecond, changes)
 	if r.Figures != nil {
+		t.Line("hashes", "%s a second", measure.Grouped(int64(r.HashesPerSecond)))
+	}
+	t.Line("latency", "%s", latencyName(r.Mode == "open"))
+	if r.Figures != nil {
 		r.Figures.write(&t)
 	}
 	t.Line("wrong", "%s", measure.Grouped(r.Wrong))
@@ -150,7 +154,6 @@ func (c Cores) String() string {
 
 // write adds the figures, a line each.
 func (f *Figures) write(t *measure.Table) {
-	t.Line("hashes", "%s a second", measure.Grouped(int64(f.HashesPerSecond)))
 	bounds, atLeast := "", ""
 	if f.P50usMax > 0 {
 		bounds = fmt.Sprintf(" (%.1f to %.1f)", f.P50usMin, f.P50usMax)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -97,7 +96,7 @@ func TestAtLeast(t *testing.T) {
 	assert.InEpsilon(t, 700_000, r.MaxUs, 1e-3)
 	var text strings.Builder
 	require.NoError(t, r.WriteTable(&text))
-	assert.Contains(t, text.String(), "p50          100.0 us\n")
+	assert.Contains(t, text.String(), "latency      with stalls\np50          100.0 us\n")
 	for _, name := range []string{"p90          ", "p99          ", "max          ", "mean         "} {
 		assert.Contains(t, text.String(), name+"≥ ")
 	}
@@ -139,7 +138,7 @@ func TestBounds(t *testing.T) {
 	assert.Contains(t, table, "spread       100.0 %\n")
 	for _, m := range []*measured{collect(), collect(0)} {
 		r, table := report(m)
-		assert.Contains(t, table, "p50          5.0 us\n")
+		assert.Contains(t, table, "latency      round trip\np50          5.0 us\n")
 		assert.Contains(t, table, "spread       not known")
 		assert.Zero(t, r.P50usMax)
 	}
@@ -181,7 +180,7 @@ func TestValidate(t *testing.T) {
 		"how long to measure or how many ":   func(o *Options) { o.Duration = 1 },
 		"how long to measure or":             func(o *Options) { o.Requests = 0 },
 	})
-	o := Options{Duration: 3 * time.Second, Pool: coordinator.Pool{}}
+	o := Options{Duration: 3 * time.Second}
 	assert.Equal(t, 300*time.Millisecond, o.window())
 	o.Duration = time.Hour
 	assert.Equal(t, time.Second, o.window())

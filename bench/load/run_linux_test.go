@@ -105,7 +105,9 @@ func TestRun(t *testing.T) {
 		"changes":          {full, Options{Requests: 2000, Connections: 3, Pipeline: 6, Stores: 0.2, Evicts: 0.2}},
 		"growing":          {full, Options{Requests: 2000, Connections: 5, Pipeline: 6, Stores: 0.5}},
 		"evicts":           {full, Options{Requests: 1000, Evicts: 0.3, Rates: []float64{20000}}},
-		"hybrid":           {hybrid(), Options{Requests: 2000, Connections: 3, Pipeline: 4, Pool: hybrid(), Hashes: Lengths{Least: 5, Most: 200}, Stores: 0.1, Evicts: 0.1}},
+		"hybrid":           {hybrid(), Options{Requests: 2000, Connections: 3, Pipeline: 4, Hashes: Lengths{Least: 5, Most: 200}, Stores: 0.1, Evicts: 0.1}},
+		"vllm":             {coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}, Options{Requests: 500, Stores: 0.1}},
+		"vllm, zmtp":       {coordinator.Pool{HashBlockSize: 32, VLLM: "0.27.1"}, Options{Requests: 500, Dialect: wire.ZMTP}},
 		"first":            {full, Options{Requests: 200, MissAt: workload.MissFirst}},
 		"middle":           {full, Options{Requests: 200, MissAt: workload.MissMiddle}},
 		"tail":             {full, Options{Requests: 200, MissAt: workload.MissTail}},
@@ -455,25 +457,11 @@ func TestRunUnreachable(t *testing.T) {
 	}
 }
 
-// What the server says of itself is compared with what is to be measured.
-func TestRunOtherPool(t *testing.T) {
-	o := Options{Requests: 1}
+// What is measured is the pool of the connections, which a lookup must fit.
+func TestRunPool(t *testing.T) {
+	o := Options{Requests: 1, Hashes: Lengths{Least: 3, Most: 3}}
 	o.Connect, _ = serve(t, hybrid(), anywhere)
 	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, measure.ErrOptions)
-	require.ErrorContains(t, err, "the server's groups are [full_attention sliding_window mamba full_attention], those to measure [full_attention]; give the server's configuration (--config)")
-	o.Pool = coordinator.Pool{HashBlockSize: 64}
-	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, measure.ErrOptions)
-	require.ErrorContains(t, err, "those to measure [full_attention]")
-	plain := o
-	plain.Connect, _ = serve(t, coordinator.Pool{HashBlockSize: 32}, anywhere)
-	_, err = Run(t.Context(), plain)
-	require.ErrorIs(t, err, measure.ErrOptions)
-	require.ErrorContains(t, err, "a hash covers 32 tokens at the server and 64 here")
-	o.Pool = hybrid()
-	o.Hashes = Lengths{Least: 3, Most: 3}
-	_, err = Run(t.Context(), o)
 	require.ErrorIs(t, err, measure.ErrOptions)
 	require.ErrorContains(t, err, "3 hashes of 16 tokens; a lookup takes a multiple of 64 tokens")
 }

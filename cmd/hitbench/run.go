@@ -51,18 +51,19 @@ after the other, each with figures of its own.
 Chains of random hashes are looked up. With --stores and --evicts connections
 also change chains of their own, and look each up afterwards.
 
-requests/s: answered during the measurement. unsent: due in it but not sent,
-because the server was overloaded. In brackets after p50: the lowest and highest
-p50 of samples of a second or less. spread: the standard deviation of the
-samples' requests a second, divided by the mean. Percentiles are exact to 0.1 %.
+round trip: latency in a closed loop, from request to answer. with stalls: that
+in an open loop. requests/s: answered during the measurement. unsent: due in it
+but not sent, because the server was overloaded. In brackets after p50: the
+lowest and highest p50 of samples of a second or less. spread: the standard
+deviation of the samples' requests a second, divided by the mean. Percentiles
+are exact to 0.1 %.
 
 Which cores both sides run on changes the figures severalfold. With --start each
 gets half of them, or the others where only one of --client-cores and
 --server-cores is given. To measure a server of your own, start it on some cores
 (taskset) and give --client-cores the others.
 
-What must be hit is computed from the server's pool. One full-attention group
-needs no flags; describe any other by --config or --groups.
+What must be hit is computed from the server's pool, which it is asked for.
 
 At a tls:// address goroutines of this program carry all bytes; the time that
 takes is measured as the server's.
@@ -92,7 +93,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVarP(&f.o.Pipeline, "pipeline", "P", 1, "requests under way on each connection")
 	durationFlag(flags, &f.o.Duration, 10*time.Second, ", each rate")
 	requestsFlag(flags, &f.requests, " to measure, each rate, instead of --duration")
-	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured")
+	cli.DurationVarP(flags, &f.o.Warmup, "warmup", "", time.Second, "time before that, not measured")
 	flags.Float64SliceVarP(&f.o.Rates, "rate", "r", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
 	replaceList(flags, "rate")
 	timeoutFlag(flags, &f.o.Timeout, 10*time.Second, "")
@@ -101,6 +102,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	cli.FlagGroup(flags, "Requests", f.addRequestFlags)
 	cli.FlagGroup(flags, "Server that is started", func(group *pflag.FlagSet) {
 		group.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
+		f.pool.addFlags(group)
 		group.IntVar(&f.loops, "loops", 0, "event loops of the server; 0 for its default")
 		hitlineFlag(group, &f.hitline)
 		f.cores.add(group, " (default with --start half of them, else any)", " (default the others)")
@@ -116,7 +118,6 @@ func (f *runFlags) addRequestFlags(group *pflag.FlagSet) {
 	group.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
 	group.StringVar((*string)(&f.o.Dialect), "dialect", "raw", "dialect: raw or zmtp")
 	group.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
-	f.pool.addFlags(group)
 }
 
 // load runs the command and prints the report, be it a partial one.
@@ -165,9 +166,6 @@ func (f *runFlags) fill(a *app, flags *pflag.FlagSet) error {
 		f.o.Connect, f.o.Token, f.o.TLS = addr, secure.Token, secure.TLS
 	}
 	var err error
-	if f.o.Pool, err = f.pool.pool(); err != nil {
-		return err
-	}
 	f.o.Hashes, err = parseLengths(f.hashes)
 	return err
 }
@@ -181,7 +179,10 @@ func (f *runFlags) checkFlags(flags *pflag.FlagSet) error {
 		if given := f.secure.Given(); given != "" {
 			return cli.Usagef("--%s is for --connect; a server of --start needs none", given)
 		}
-	} else if err := refuse(flags.Changed, "--%s only has a meaning with --start", "hitline", "server-cores", "loops"); err != nil {
+		if f.pool.config != "" && (f.pool.groups != "" || f.pool.blockSize != 0) {
+			return cli.Usagef("--config describes the whole pool; leave --groups and --block-size out")
+		}
+	} else if err := refuse(flags.Changed, "--%s only has a meaning with --start", "hitline", "server-cores", "loops", "config", "groups", "block-size"); err != nil {
 		return err
 	}
 	for _, name := range []string{"connections", "pipeline", "entries", "timeout", "requests", "duration"} {
@@ -238,8 +239,8 @@ func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error
 	return watch(a, func(p *progress) (load.Report, error) {
 		o.OnPhase = func(name string, total int) { p.status(name, fmt.Sprintf("%s: %d", name, total)) }
 		o.OnSample = func(s load.Sample) {
-			p.status("measure", fmt.Sprintf("%5.0f s  %9.0f requests/s  p50 %.1f us  p99 %.1f us  wrong %d",
-				s.Elapsed, s.RequestsPerSecond, s.P50us, s.P99us, s.Wrong+s.Refused))
+			p.status("measure", fmt.Sprintf("%5.0f s  %9.0f requests/s  %s p50 %.1f us  p99 %.1f us  wrong %d",
+				s.Elapsed, s.RequestsPerSecond, o.LatencyName(), s.P50us, s.P99us, s.Wrong+s.Refused))
 		}
 		o.OnProblem = func(problem *load.Problem) {
 			kind := "wrong"

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,15 +94,12 @@ func TestRunWrong(t *testing.T) {
 	assert.Greater(t, got.Wrong, int64(maxDescribed))
 	assert.False(t, got.Partial)
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "lookup of 10 hashes of which the first 10 are stored: expected 160 tokens, got 176 tokens\n"))
-	assert.Contains(t, r.stderr, "hitbench: "+addr+": request 18 on connection 0, ") // behind ten stores
+	assert.Contains(t, r.stderr, "hitbench: "+addr+": request 20 on connection 0, ") // behind ten stores
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems of this kind"))
 	assert.Contains(t, r.stderr, " answers are wrong, 0 requests were refused; 400 requests were measured\n")
 }
 
 func TestRunUsage(t *testing.T) {
-	dir := t.TempDir()
-	broken := filepath.Join(dir, "broken.yaml")
-	require.NoError(t, os.WriteFile(broken, []byte("pool: {groups: [{kind: cross_attention}]}\n"), 0o600))
 	for want, args := range map[string][]string{
 		"unknown flag: --qps":                                  {"--qps", "1"},
 		"a dialect \"http\"; there are raw, zmtp":              {"--dialect", "http"},
@@ -121,11 +117,8 @@ func TestRunUsage(t *testing.T) {
 		"--hashes \"0\"; write a number such as 64":            {"--hashes", "0"},
 		"--connections 0; give more than 0":                    {"--connections", "0"},
 		"--timeout 0s; give more than 0":                       {"--timeout", "0"},
-		"--config describes the whole pool":                    {"--config", broken, "--block-size", "1"},
-		"--config: " + broken + ": ":                           {"--config", broken},
-		"--config: open " + dir + "/none":                      {"--config", dir + "/none"},
-		"--groups: ":                                           {"--groups", "[{kind: window}]"},
-		"--groups lists none":                                  {"--groups", "[]"},
+		"--config describes the whole pool":                    {"--start", "--config", "x", "--block-size", "1"},
+		"--block-size only has a meaning with --start":         {"--block-size", "16"},
 		"--connect: \"udp://h:1\": unknown scheme":             {"--connect", "udp://h:1"},
 		"half of them at most":                                 {"--stores", "0.9"},
 		"a miss at \"end\"":                                    {"--miss-at", "end"},
@@ -182,30 +175,4 @@ func TestRunSignals(t *testing.T) {
 	ended, children := signalled(t, syscall.SIGTERM, 1, "run", "--start", "--hitline", os.Args[0], "--duration", "1h", "--entries", "100")
 	assert.Equal(t, end{exitBad, "hitbench: interrupted\n"}, ended)
 	assert.Eventually(t, func() bool { return syscall.Kill(children[0], 0) != nil }, 20*time.Second, time.Millisecond)
-}
-
-func TestReadPool(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "hitline.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(`listen: [tcp://127.0.0.1:7557]
-pool:
-  hash_block_size: 32
-  tp_size: 2
-  vllm: "0.28.0"
-  groups:
-    - {kind: full_attention, block_size: 32}
-    - {kind: mamba, block_size: 64, mamba_cache_mode: align}
-limits: {max_connections: 10}
-`), 0o600))
-	pool, err := readPool(path)
-	require.NoError(t, err)
-	text, err := json.Marshal(pool)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"hash_block_size":32,"scheduler_block_size":0,"tp_size":2,"vllm":"0.28.0","groups":[
-		{"kind":"full_attention","block_size":32},{"kind":"mamba","block_size":64,"mamba_cache_mode":"align"}]}`, string(text))
-
-	f := poolFlags{groups: "[{kind: sliding_window, block_size: 8, sliding_window: 64}]", blockSize: 8}
-	pool, err = f.pool()
-	require.NoError(t, err)
-	assert.Equal(t, []int{8, 64}, []int{pool.HashBlockSize, pool.Groups[0].SlidingWindow})
-	assert.Equal(t, "sliding_window", pool.Groups[0].Kind.String())
 }

@@ -176,9 +176,12 @@ func (p *peer) reply(envelope []byte, frames [][]byte) (answer []byte, more bool
 		return p.lookup(envelope, frames)
 	case "store", "evict":
 		return s.change(envelope, string(frames[0]), frames[3]), true
-	case "explain":
-		text := netproto.AppendFrame(nil, []byte(`{"hit_tokens":0,"groups":[{"kind":"full_attention"}]}`), false)
-		return netproto.AppendDone(nil, envelope, text), true
+	case "stat", "pool":
+		text := fmt.Appendf(nil, `{"pool":{"hash_block_size":%d}}`, s.Block)
+		if string(frames[0]) == "stat" { // the pool has no name
+			text = []byte(`{}`)
+		}
+		return netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, text, false)), true
 	case "ping":
 		var again []byte
 		if s.Fault == LastTwice && p.last != nil {
