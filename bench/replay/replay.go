@@ -19,7 +19,9 @@ package replay
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +65,8 @@ type Options struct {
 	// OnProblem, if set, is told of each wrong answer (a *[WrongError]) and each
 	// refusal (wraps [measure.ErrRefused]). Calls do not overlap.
 	OnProblem func(error)
+	// OnNote, if set, is told by CountRequests what is odd in the trace.
+	OnNote func(string)
 	// OnRequest, if set, is called after each request, with its time since the
 	// trace's first one, or 0 without a speed. Calls of different connections
 	// overlap.
@@ -90,11 +94,22 @@ func (o Options) Validate() error {
 // CountRequests reads the trace as [Run] will and returns how many requests each connection will
 // make. Errors are those of Run that concern the options, the trace and ctx.
 func (o Options) CountRequests(ctx context.Context) (int, error) {
-	n := 0
-	err := o.each(ctx, func(workload.Request) error {
+	n, misfits := 0, 0
+	var first workload.Request
+	err := o.each(ctx, func(r workload.Request) error {
 		n++
+		if r.TokensFit() {
+			return nil
+		}
+		if misfits++; misfits == 1 {
+			first = workload.Request{Number: r.Number, Tokens: r.Tokens, IDs: slices.Clone(r.IDs)}
+		}
 		return nil
 	})
+	if misfits > 0 && o.OnNote != nil {
+		o.OnNote(fmt.Sprintf("%s:%d: input_length %d does not fit %d hash_ids of %d tokens, nor do %d more of %d; the ids are replayed",
+			o.Trace, first.Number, first.Tokens, len(first.IDs), workload.BlockTokens, misfits-1, n))
+	}
 	return n, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,6 +140,28 @@ func TestReplayLimit(t *testing.T) {
 	o.Requests = 1
 	_, err := Run(t.Context(), o, newFake(t))
 	require.NoError(t, err)
+}
+
+// Numbers of tokens that do not fit the ids are said once, of the requests that are replayed.
+func TestReplayLengths(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"input_length":512,"hash_ids":[1]}`:                 "",
+		`{"input_length":513,"hash_ids":[1,2]}`:               "",
+		`{"input_length":"many","hash_ids":[1]}`:              "",
+		`{"input_length":-5,"hash_ids":[1]}`:                  "",
+		"{\"hash_ids\":[]}\n":                                 "",
+		`{"input_length":20,"hash_ids":[1,2]}`:                "t.jsonl:1: input_length 20 does not fit 2 hash_ids of 512 tokens, nor do 0 more of 1; the ids are replayed",
+		`{"input_length":9223372036854775807,"hash_ids":[1]}`: "",
+		"{\"input_length\":512,\"hash_ids\":[1]}\n{\"input_length\":2000,\"hash_ids\":[1]}\n{\"input_length\":1,\"hash_ids\":[]}\n{\"hash_ids\":[1]}\n{\"input_length\":1,\"hash_ids\":[1,2]}": "t.jsonl:2: input_length 2000 does not fit 1 hash_ids of 512 tokens, nor do 1 more of 4; the ids are replayed",
+	} {
+		o := options(traceOf(t, text))
+		o.Requests = 4
+		var said []string
+		o.OnNote = func(text string) { said = append(said, text) }
+		_, err := o.CountRequests(t.Context())
+		require.NoError(t, err, text)
+		assert.Equal(t, want, strings.Join(said, "; "), text)
+	}
 }
 
 func TestReplayLies(t *testing.T) {

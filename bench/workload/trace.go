@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -34,7 +35,13 @@ type Trace string
 type Request struct {
 	Number int           // from 1; also the line
 	At     time.Duration // since the trace's first request; 0 where times are not read
+	Tokens int64         // of the prompt, its input_length; 0 if the line has none
 	IDs    []uint64
+}
+
+// TokensFit reports whether the prompt has as many ids as its tokens need.
+func (r Request) TokensFit() bool {
+	return r.Tokens == 0 || (r.Tokens+BlockTokens-1)/BlockTokens == int64(len(r.IDs))
 }
 
 // Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
@@ -66,7 +73,7 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 		if n := len(ids) * (BlockTokens / blockSize); n > MaxHashes {
 			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, MaxHashes))
 		}
-		one := Request{Number: r.line, IDs: ids}
+		one := Request{Number: r.line, Tokens: int64(r.rec.InputLength), IDs: ids}
 		if timed {
 			if one.At, err = r.clock.at(r.rec.Timestamp); err != nil {
 				return r.fail(err)
@@ -144,7 +151,7 @@ func (r *traceReader) next() ([]uint64, error) {
 	}
 	r.requests++
 	r.rec.HashIDs.reset()
-	r.rec.Timestamp = timestamp{}
+	r.rec.Timestamp, r.rec.InputLength = timestamp{}, 0
 	if err := json.Unmarshal(text, &r.rec); err != nil {
 		return nil, r.fail(explain(err))
 	}
@@ -190,8 +197,22 @@ func (r *traceReader) fail(err error) error {
 
 // traceRecord is what a replay needs of a line; other keys are skipped.
 type traceRecord struct {
-	HashIDs   idList    `json:"hash_ids"`
-	Timestamp timestamp `json:"timestamp"`
+	HashIDs     idList    `json:"hash_ids"`
+	Timestamp   timestamp `json:"timestamp"`
+	InputLength numTokens `json:"input_length"`
+}
+
+// numTokens is a number of tokens; 0 for what is none.
+type numTokens int64
+
+// UnmarshalJSON reads text, which encoding/json has found to be valid JSON. It does not fail.
+func (n *numTokens) UnmarshalJSON(text []byte) error {
+	number, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || number < 0 || number > math.MaxInt64-BlockTokens {
+		number = 0
+	}
+	*n = numTokens(number)
+	return nil
 }
 
 // idList reads a JSON list of ids into a slice that it uses again.

@@ -16,24 +16,27 @@ const (
 	maxDescribed = 10
 	// statusEvery is how often the last line changes at most: as fast as figures can be read.
 	statusEvery = 200 * time.Millisecond
+	// logEvery is how often a line says where a measurement is if there is no terminal.
+	logEvery = 10 * time.Second
 )
 
 // progress shows how a measurement goes: lines that stay, and below them, if w is a terminal, a
-// line that changes. Safe for concurrent use.
+// line that changes. Otherwise what that would show is a line that stays, now and then. Safe for concurrent use.
 type progress struct {
 	w        io.Writer
 	terminal bool
 
 	mu        sync.Mutex
 	phase     string         // of the line that changes; empty: there is none
-	next      time.Time      // when it may change within its phase
+	next      time.Time      // when it may change within its phase, or be a line that stays
 	described map[string]int // problems by kind
 }
 
 // newProgress begins to show a measurement. The caller ends it with finish.
 func newProgress(w io.Writer) *progress {
 	f, ok := w.(*os.File)
-	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), described: map[string]int{}}
+	terminal := ok && term.IsTerminal(int(f.Fd()))
+	return &progress{w: w, terminal: terminal, next: time.Now().Add(logEvery), described: map[string]int{}}
 }
 
 // step shows how many steps of a phase are done.
@@ -43,12 +46,16 @@ func (p *progress) step(phase string, done, total int) {
 
 // status replaces the last line, but within a phase not too often.
 func (p *progress) status(phase, text string) {
-	if !p.terminal {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	if !p.terminal {
+		if !now.Before(p.next) {
+			p.next = now.Add(logEvery)
+			fmt.Fprintf(p.w, "hitbench: %s\n", text)
+		}
+		return
+	}
 	if phase == p.phase && now.Before(p.next) {
 		return
 	}

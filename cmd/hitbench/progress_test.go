@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -20,10 +21,14 @@ func TestStatus(t *testing.T) {
 	p.finish()
 	assert.Equal(t, "\r\x1b[Kstore: 1 of 4\r\x1b[Krounds: 0 of 3\r\x1b[Khitbench: problem\n", out.String())
 	out.Reset()
-	p = progress{w: &out}
-	p.step("no terminal", 1, 2)
-	p.finish()
-	assert.Empty(t, out.String())
+	q := newProgress(&out)
+	q.step("no terminal", 1, 3)
+	assert.Empty(t, out.String(), "what is soon over says nothing")
+	q.next = time.Now()
+	q.step("no terminal", 2, 3)
+	q.step("no terminal", 3, 3)
+	q.finish()
+	assert.Equal(t, "hitbench: no terminal: 2 of 3\n", out.String())
 }
 
 // Problems are described until a pattern shows, each kind by itself.
