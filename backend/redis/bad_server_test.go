@@ -89,7 +89,7 @@ func TestSampleOfManyKeys(t *testing.T) {
 	reply := "*2\r\n$1\r\n0\r\n*203\r\n" + bulk(long+"@0") + bulk(long+"@group:0") + bulk("m@0") + strings.Repeat(bulk("m@group:0"), 200)
 	b := testBackend(t, Config{URL: "redis://" + scriptedServer(t, func() func(string) string {
 		return func(name string) string {
-			return map[string]string{"hello": noCommand, "ping": "+PONG\r\n", "scan": reply, "srandmember": "$1\r\na\r\n"}[name]
+			return map[string]string{"hello": noCommand, "ping": "+PONG\r\n", "scan": reply, "srandmember": "*1\r\n$1\r\na\r\n"}[name]
 		}
 	})})
 	got, err := b.Sample(testContext(t))

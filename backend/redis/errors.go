@@ -57,6 +57,8 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 		return conn.text, unavailable
 	case errors.Is(err, backend.ErrReply):
 		return strings.TrimPrefix(err.Error(), backend.ErrReply.Error()+": "), []error{backend.ErrReply}
+	case errors.Is(err, goredis.Nil):
+		return b.endpoint.String() + ": the server replied null to a command that has no such reply", []error{backend.ErrReply}
 	case errors.As(err, &reply):
 		return b.diagnoseReply(reply.Error(), writes)
 	case errors.Is(err, goredis.ErrPoolTimeout), errors.Is(err, goredis.ErrPoolExhausted):

@@ -157,6 +157,8 @@ func (s *faultyServer) faults() map[string]fault {
 		"attributes for ever":    repeats("", "|1\r\n+ttl\r\n:1\r\n"),
 		"empty attributes":       repeats("", "|0\r\n"),
 		"null in an attribute":   sends("|1\r\n+a\r\n$-1\r\n+x$2147483647\r\n"),
+		"null string":            sends("$-1\r\n"),
+		"null array":             sends("*-1\r\n"),
 		"wrong type":             sends("*1\r\n*1\r\n$3\r\nabc\r\n"),
 		"wrong text":             sends("+OK\r\n"),
 		"wrong error":            sends("-WRONGTYPE Operation against a key\r\n"),
@@ -195,7 +197,7 @@ func TestFaultyFirstAnswer(t *testing.T) {
 	for command, scheme := range map[string]string{"ping": "redis", "cluster": "redis-cluster"} {
 		s := startFaulty(t, command)
 		faults := s.faults()
-		for _, name := range []string{"wrong text", "wrong error"} { // a PING may be answered so
+		for _, name := range []string{"wrong text", "wrong error", "null string", "null array"} { // a PING may be answered so
 			delete(faults, name)
 		}
 		for name, f := range faults {
@@ -284,18 +286,7 @@ func TestHugeAnnouncementTransports(t *testing.T) {
 			url = "rediss://" + l.Addr().String() + "?skip_verify=true"
 			l = tls.NewListener(l, certified.TLS)
 		}
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					s.serve(conn)
-				}()
-			}
-		}()
+		go serveListener(l, s.serve)
 		_, err = testBackend(t, Config{URL: url}).Exists(testContext(t), blocks("m", 3))
 		require.ErrorContains(t, err, "a string of 2147483647 bytes", url)
 	}

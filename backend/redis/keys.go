@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -26,7 +25,8 @@ const (
 var existsSizes = [...]int{keysPerCommand, 32, 1}
 
 // exec sends commands in one pipeline, in a cluster one for each node. It returns the first
-// error of a command. A nil reply is no error.
+// error of a command. The driver's Nil is one: it may be about a command of the driver's own, and
+// ours were never sent.
 func (b *Backend) exec(ctx context.Context, cmds []goredis.Cmder) error {
 	if len(cmds) == 0 {
 		return nil
@@ -39,12 +39,9 @@ func (b *Backend) exec(ctx context.Context, cmds []goredis.Cmder) error {
 		return err
 	}
 	_, err := pipe.Exec(ctx)
-	if errors.Is(err, goredis.Nil) {
-		err = nil
-	}
 	for _, cmd := range cmds {
 		switch e := cmd.Err(); {
-		case e == nil || errors.Is(e, goredis.Nil):
+		case e == nil:
 			if confirmed, ok := ctx.Value(confirmedKey{}).(*atomic.Bool); ok {
 				confirmed.Store(true)
 			}
@@ -172,21 +169,22 @@ func (b *Backend) storeKeys(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// setAbsent sets the keys that are absent and returns the present ones.
+// setAbsent sets the keys that are absent and returns the present ones. A BoolCmd reads the null
+// reply about a present key as false.
 func (b *Backend) setAbsent(ctx context.Context, keys []string) (present []string, err error) {
 	cmds := make([]goredis.Cmder, len(keys))
 	for i, key := range keys {
 		if b.cfg.TTL > 0 {
-			cmds[i] = goredis.NewStatusCmd(ctx, "set", key, "", "nx", "px", b.cfg.TTL.Milliseconds())
+			cmds[i] = goredis.NewBoolCmd(ctx, "set", key, "", "nx", "px", b.cfg.TTL.Milliseconds())
 		} else {
-			cmds[i] = goredis.NewStatusCmd(ctx, "set", key, "", "nx")
+			cmds[i] = goredis.NewBoolCmd(ctx, "set", key, "", "nx")
 		}
 	}
 	if err := b.exec(ctx, cmds); err != nil {
 		return nil, err
 	}
 	for i, cmd := range cmds {
-		if errors.Is(cmd.Err(), goredis.Nil) {
+		if !cmd.(*goredis.BoolCmd).Val() {
 			present = append(present, keys[i])
 		}
 	}

@@ -492,19 +492,22 @@ func listen(t *testing.T, script func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				script(conn)
-			}()
-		}
-	}()
+	go serveListener(l, script)
 	return l.Addr().String()
+}
+
+// serveListener serves each connection of l with script and closes it.
+func serveListener(l net.Listener, script func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			script(conn)
+		}()
+	}
 }
 
 func TestConfig(t *testing.T) {

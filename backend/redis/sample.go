@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"strings"
 	"sync"
 
@@ -84,13 +83,13 @@ func (b *Backend) sampleNode(ctx context.Context, node *goredis.Client) (Sample,
 		sets, s.Complete = sets[:maxSampleSets], false
 	}
 	for _, name := range sets {
-		member, err := node.SRandMember(ctx, name).Result()
+		members, err := node.SRandMemberN(ctx, name, 1).Result()
 		switch {
 		case isNoPermission(err):
 			s.Sets = append(s.Sets, name)
-		case err == nil:
-			s.Sets = append(s.Sets, name+"@"+hex.EncodeToString([]byte(member)))
-		case !goredis.HasErrorPrefix(err, "WRONGTYPE") && !errors.Is(err, goredis.Nil):
+		case err == nil && len(members) > 0:
+			s.Sets = append(s.Sets, name+"@"+hex.EncodeToString([]byte(members[0])))
+		case err != nil && !goredis.HasErrorPrefix(err, "WRONGTYPE"):
 			return s, err
 		}
 	}

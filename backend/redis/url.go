@@ -26,6 +26,12 @@ type endpoint struct {
 // String returns the addresses, and nothing secret.
 func (e *endpoint) String() string { return strings.Join(e.addrs, ",") }
 
+// host returns the host of the first address.
+func (e *endpoint) host() string {
+	host, _, _ := net.SplitHostPort(e.addrs[0])
+	return host
+}
+
 // scheme is what the scheme of a URL stands for.
 type scheme struct{ unix, tls, cluster bool }
 
