@@ -156,7 +156,7 @@ func (r *Reader) handleReady(want string, name, properties []byte, h Handler) er
 
 // handlePing answers a PING with a PONG of the same context, and records its TTL.
 func (r *Reader) handlePing(data []byte, h Handler) error {
-	pong, ok := AppendPong(r.carry[:0], data) // carry is free between messages
+	pong, ok := AppendPong(r.carry[:0], data) // carry is free between frames
 	if !ok {
 		return ErrBadCommand
 	}

@@ -27,7 +27,7 @@ var (
 	ErrProperties  = errors.New("netproto: ZMTP properties are malformed")
 	ErrSocketType  = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
 	ErrPeerError   = errors.New("netproto: ZMTP peer sent ERROR")
-	ErrBadCommand  = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
+	ErrBadCommand  = errors.New("netproto: ZMTP command is malformed or too long")
 )
 
 // ErrShort is the error of ParseMessage for bytes that end inside a message.

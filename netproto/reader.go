@@ -20,7 +20,7 @@ type Handler interface {
 	Dropped(q *Request)
 	// Control is called with protocol bytes to send to the peer at once: the
 	// greeting, WELCOME, READY, ERROR or PONG of ZMTP. out is empty if a command was ignored.
-	// It is called between messages only.
+	// It is called between frames, also those of one message.
 	Control(out []byte)
 }
 
@@ -48,7 +48,7 @@ type Reader struct {
 	echoSize  int              // payload bytes of a ping
 
 	blobLeft uint64           // bytes of hashes that have not arrived and will be passed on
-	carry    [MaxHashLen]byte // a hash cut by the end of a piece; during the handshake, the greeting
+	carry    [MaxHashLen]byte // a hash cut by the end of a piece; between frames a PONG, during the handshake the greeting
 	carryLen int              // bytes in carry
 
 	stopped bool // End has returned false
@@ -189,8 +189,8 @@ func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 	return n, r.beginFrame(int64(want), h)
 }
 
-// checkFlags checks the first byte of a frame. Any frame ends the TTL. A command is one frame
-// between messages of ZMTP, and a handshake has nothing else.
+// checkFlags checks the first byte of a frame. Any frame ends the TTL. A command of ZMTP is one frame,
+// and a handshake has nothing else. libzmq sends a heartbeat between the frames of a message, too.
 func (r *Reader) checkFlags(flags byte) (err error) {
 	r.ttl = 0
 	isCommand := flags&FlagCommand != 0
@@ -199,7 +199,7 @@ func (r *Reader) checkFlags(flags byte) (err error) {
 		err = ErrFlags
 	case isCommand && r.stage == stageRaw:
 		err = ErrCommand
-	case isCommand && (flags&FlagMore != 0 || r.frames > 0):
+	case isCommand && flags&FlagMore != 0:
 		err = ErrBadCommand
 	case !isCommand && r.InHandshake():
 		err = ErrHandshake

@@ -404,9 +404,6 @@ func slowTraffic(b []byte, limits Limits, zmtp bool) (lines []string, bad error)
 			case f&4 != 0 && !zmtp:
 				return lines, ErrCommand
 			case f&4 != 0:
-				if len(frames) > 0 {
-					return lines, ErrBadCommand
-				}
 				name, data, n, err := slowCommand(b, 4096)
 				if n == 0 || err != nil {
 					return lines, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,8 +201,10 @@ func TestZMTPTraffic(t *testing.T) {
 			[]string{"ignored", "ignored", "ignored", "ignored", "ignored", "stat env=0100 hashes="}, nil},
 		"command too long":         {command("x", strings.Repeat("y", MaxCommand)), nil, ErrBadCommand},
 		"command with MORE":        {"\x05" + command("PING", "\x00\x00")[1:], nil, ErrBadCommand},
-		"command in a message":     {"\x01\x00" + command("PING", "\x00\x00"), nil, ErrBadCommand},
-		"command before last":      {string(message("", "lookup", be(4, 16), "x")[:14]) + command("PING", "\x00\x00"), nil, ErrBadCommand},
+		"PING in a message":        {"\x01\x00" + command("PING", "\x00\x00c") + "\x00\x04stat", []string{saysPong("c"), "stat env=0100 hashes="}, nil},
+		"PINGs in a dropped one":   {"\x01\x01a" + strings.Repeat(command("PING", "\x00\x00c"), 2) + "\x00\x01b", []string{saysPong("c"), saysPong("c"), "dropped env=010161"}, nil},
+		"unknown one in a message": {"\x01\x00" + command("x", "y") + "\x00\x04stat", []string{"ignored", "stat env=0100 hashes="}, nil},
+		"ERROR in a message":       {"\x01\x00" + command("ERROR", "\x00"), nil, ErrPeerError},
 		"command without a name":   {"\x04\x03\x00ab", nil, ErrBadCommand},
 		"empty command":            {"\x04\x00", nil, ErrBadCommand},
 		"reserved flag":            {"\x10\x00", nil, ErrFlags},
@@ -221,6 +224,40 @@ func TestZMTPTraffic(t *testing.T) {
 					require.ErrorIs(t, err, c.err, "pieces of %d", size)
 				}
 				require.Equal(t, append([]string{saysGreeting, saysReady}, c.want...), got, "pieces of %d", size)
+			}
+		})
+	}
+}
+
+// TestPingBetweenFrames has a heartbeat after each frame of a message, as libzmq sends them: the message
+// is what it is without.
+func TestPingBetweenFrames(t *testing.T) {
+	const seven = "1234567"
+	ping := command("PING", "\x00\x01"+seven)
+	for name, parts := range map[string][]string{
+		"lookup": {"", "lookup", be(4, 48), be(2, 3), "abcdefghi"},
+		"store":  {"", "store", be(2, 3), "abcdefghi"},
+		"stat":   {"client", "", "stat"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []int{0, 1, 2, 3, 7, 64} {
+				want, _, err := feed([]byte(shaken+string(message(parts...))), size, Limits{})
+				require.NoError(t, err)
+				bytes, numPings := []byte(shaken), 0
+				for i, part := range parts {
+					more := i < len(parts)-1
+					if bytes = AppendFrame(bytes, []byte(part), more); more {
+						bytes = append(bytes, ping...)
+						numPings++
+					}
+				}
+				got, r, err := feed(bytes, size, Limits{})
+				require.NoError(t, err, "pieces of %d", size)
+				require.False(t, r.InMessage())
+				pongs := slices.DeleteFunc(slices.Clone(got), func(line string) bool { return line != saysPong(seven) })
+				require.Len(t, pongs, numPings)
+				rest := slices.DeleteFunc(got, func(line string) bool { return line == saysPong(seven) })
+				require.Equal(t, want, rest, "pieces of %d", size)
 			}
 		})
 	}

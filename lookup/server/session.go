@@ -322,7 +322,9 @@ func (s *session) Dropped(*netproto.Request) {
 
 // Control implements netproto.Handler.
 func (s *session) Control(out []byte) {
-	s.messageEnded = true // the next message of this turn begins after it
+	if !s.reader.InMessage() {
+		s.messageEnded = true // the next message of this turn begins after it
+	}
 	if len(out) == 0 {
 		s.metrics.ignored.Add(1)
 		return
