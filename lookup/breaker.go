@@ -18,18 +18,20 @@ import (
 // rounds before. The breaker ignores it.
 var errShortTime = errors.New("lookup: little time was left")
 
-// newBreaker returns the circuit breaker of a backend. It ignores calls that ended by our
-// own doing.
+// newBreaker returns the circuit breaker of a backend. It ignores blameless errors.
 func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     cfg.BreakerPause,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
-		IsExcluded: func(err error) bool {
-			return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned)
-		},
+		Timeout:       cfg.BreakerPause,
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
+		IsExcluded:    blameless,
 		IsSuccessful:  healthy,
 		OnStateChange: func(_ string, from, to gobreaker.State) { log.changeState(from, to) },
 	})
+}
+
+// blameless reports whether a call ended by our own doing.
+func blameless(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned)
 }
 
 // healthy reports whether a backend that returns err is well.
@@ -37,6 +39,18 @@ func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrRe
 
 // Down reports whether the breaker refuses every call.
 func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.StateOpen }
+
+// Failure returns why the latest call of the backend failed, nil if it did not. Calls that ended by
+// our own doing do not count.
+func (b *SharedBackend) Failure() error {
+	if failure := b.failure.Load(); failure != nil {
+		return failure.error
+	}
+	return nil
+}
+
+// callError is the error of a failed call.
+type callError struct{ error }
 
 // breakerCall is one call of the backend, or the calls of one change, under the breaker.
 type breakerCall struct {
@@ -77,7 +91,11 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 	if c.done, err = r.breaker.Allow(); err != nil {
 		r.breakerLog.flush()
 		r.rejected.Add(1)
-		return nil, fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
+		text := fmt.Sprintf("%s has failed and is tried again soon", r.store.Name())
+		if failure := r.Failure(); failure != nil {
+			text += "; it failed with: " + failure.Error()
+		}
+		return nil, fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
 	}
 	return c, nil
 }
@@ -87,12 +105,21 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 func (c *breakerCall) end(err error) error {
 	r := c.remote
 	err = c.classify(err)
+	failed := !healthy(err) && !blameless(err)
+	switch {
+	case failed:
+		r.failure.Store(&callError{err})
+		r.breakerLog.setError(err)
+	case healthy(err) && r.failure.Load() != nil:
+		r.failure.Store(nil)
+	}
 	if err == nil {
 		r.lastSuccess.Store(monotime.Now())
-	} else if !healthy(err) {
-		r.breakerLog.setError(err)
 	}
 	c.report(err)
+	if failed {
+		r.breakerLog.callFailed(err)
+	}
 	r.breakerLog.flush()
 	if c.change {
 		r.coalescer.invalidate() // also if it failed: it may have done a part

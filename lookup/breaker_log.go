@@ -10,9 +10,9 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// breakerLog logs when a backend begins to fail and when it has recovered, once each. Of a
-// backend that fails again and again it logs one failing every quietFor. A failing that
-// lasts is logged when that time is over.
+// breakerLog logs the first failed call of a backend, when its breaker opens and when it has
+// recovered, once each. Of a backend that fails again and again it logs one call and one failing
+// every quietFor. A failing that lasts is logged when that time is over.
 type breakerLog struct {
 	logger  *slog.Logger
 	backend string
@@ -22,13 +22,17 @@ type breakerLog struct {
 	lastFailed time.Time // when a failing was last logged
 	failing    bool      // a failing was logged, and not its end
 	suppressed int       // failings since lastFailed that were not logged
-	lines      []func()  // to be written by flush
+
+	lastCallFailed  time.Time // when a failed call was last logged
+	suppressedCalls int       // failed calls since lastCallFailed that were not logged
+
+	lines []func() // to be written by flush
 
 	hasLines atomic.Bool
 	flushing sync.Mutex
 }
 
-// quietFor is the least time between two lines about failing.
+// quietFor is the least time between two lines about failing, and between two about failed calls.
 const quietFor = 10 * time.Second
 
 // setError sets the error that the next line about failing shows.
@@ -36,6 +40,23 @@ func (b *breakerLog) setError(err error) {
 	b.mu.Lock()
 	b.lastError = err
 	b.mu.Unlock()
+}
+
+// callFailed queues the line of a failed call. While the backend is failing there is none.
+func (b *breakerLog) callFailed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failing {
+		return
+	}
+	now := time.Now()
+	if !b.lastCallFailed.IsZero() && now.Sub(b.lastCallFailed) < quietFor {
+		b.suppressedCalls++
+		return
+	}
+	b.addLine(slog.LevelWarn, "a call of the backend failed: a lookup is then a hit of 0",
+		"backend", b.backend, "error", err, "suppressed", b.suppressedCalls)
+	b.lastCallFailed, b.suppressedCalls = now, 0
 }
 
 // changeState queues the line of a change of the breaker's state. Half open has none. The

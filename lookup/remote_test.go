@@ -233,7 +233,8 @@ func TestRemoteBreaker(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond)
 			require.EqualValues(t, 1, lookups(10, 0))
 		}
-		require.EqualValues(t, 1, strings.Count(log.String(), "\n"), log.String())
+		require.EqualValues(t, 2, strings.Count(log.String(), "\n"), log.String())
+		require.Contains(t, log.String(), "a call of the backend failed")
 		require.Contains(t, log.String(), "backend is failing")
 		require.Contains(t, log.String(), "deadline exceeded")
 
@@ -241,7 +242,7 @@ func TestRemoteBreaker(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		require.EqualValues(t, 10, lookups(10, 128))
 		require.Equal(t, "closed", s.Stat().BackendState)
-		require.EqualValues(t, 2, strings.Count(log.String(), "\n"), log.String())
+		require.EqualValues(t, 3, strings.Count(log.String(), "\n"), log.String())
 		require.Contains(t, log.String(), "backend has recovered")
 
 		for range 5 { // up and down within ten seconds
@@ -253,6 +254,42 @@ func TestRemoteBreaker(t *testing.T) {
 		}
 		require.LessOrEqual(t, strings.Count(log.String(), "backend is failing"), 2, log.String())
 		require.Equal(t, strings.Count(log.String(), "backend is failing"), strings.Count(log.String(), "backend has recovered"))
+	})
+}
+
+// TestRemoteFirstFailure has single calls fail. The first is logged at once, and then one every ten
+// seconds. The counters tell whether the latest call failed.
+func TestRemoteFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &lookuptest.KeyStore{}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		hashes := coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32)
+		run := func(failing error) {
+			store.Before = func(context.Context, string, []string) error { return failing }
+			_, err := s.Lookup(t.Context(), 16, hashes)
+			require.NoError(t, err)
+		}
+		run(nil)
+		require.Empty(t, s.Stat().BackendError)
+		run(lookuptest.ErrStore)
+		require.Equal(t, lookuptest.ErrStore.Error(), s.Stat().BackendError)
+		require.Equal(t, "closed", s.Stat().BackendState)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+		require.Contains(t, log.String(), "a call of the backend failed")
+		require.Contains(t, log.String(), lookuptest.ErrStore.Error())
+		run(nil)
+		require.Empty(t, s.Stat().BackendError)
+		for range 100 { // for 100 s
+			run(lookuptest.ErrStore)
+			run(backend.ErrReadOnly)
+			require.Empty(t, s.Stat().BackendError, "it is well")
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 10, strings.Count(log.String(), "a call of the backend failed"), log.String())
+		require.Contains(t, log.String(), "suppressed=9")
+		require.NotContains(t, log.String(), "backend is failing")
 	})
 }
 

@@ -26,7 +26,8 @@ type SharedBackend struct {
 	cpu, smallCPU chan struct{}
 	keyMemory     *keyMemory
 
-	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
+	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
+	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before
 }
 
 // NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes

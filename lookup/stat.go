@@ -32,7 +32,15 @@ func (s *Service) remoteStat() api.Stat {
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
 		BackendShared: r.coalescer.shared.Load(),
-		BackendState:  r.State(),
-		Closed:        map[string]int64{},
+		BackendState:  r.State(), BackendError: errorText(r.Failure()),
+		Closed: map[string]int64{},
 	}
+}
+
+// errorText returns the text of an error, "" without one.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

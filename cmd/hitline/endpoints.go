@@ -55,7 +55,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	if err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
 	}
-	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
+	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	e := &endpoints{page: handleOptional(mux, srv, options)}
 	e.httpServer = serveHTTP(newHTTPServer(mux, logger), newEvictingListener(listener, maxHTTPConns), "metrics", logger)
 	if options.pprof && !options.local {
@@ -87,14 +87,14 @@ func (e *endpoints) close() {
 
 // endpointsMux returns the handler of the three paths. A scrape is computed into memory
 // before it is sent, so a client that does not read holds none of maxScrapes. /healthz and
-// /readyz wait for no scrape.
-func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp.Logger) *http.ServeMux {
+// /readyz wait for no scrape. /readyz is ready with a failed call of the store, and says so.
+func endpointsMux(gatherer prometheus.Gatherer, ready, storeFailure func() error, log promhttp.Logger) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		ErrorLog: log, MaxRequestsInFlight: maxScrapes, Timeout: requestTimeout,
 	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready(), storeFailure()) })
 	return mux
 }
 
@@ -144,13 +144,16 @@ func handleProfiles(mux *http.ServeMux, local bool) {
 }
 
 // writeStatus writes ok, or status 503 with err.
-func writeStatus(w http.ResponseWriter, err error) {
+func writeStatus(w http.ResponseWriter, err, warning error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	text := "ok"
-	if err != nil {
+	switch {
+	case err != nil:
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = err.Error()
+	case warning != nil:
+		text = "ok, but the latest call of the store failed: " + warning.Error()
 	}
 	_, _ = io.WriteString(w, text+"\n") // the client may be gone
 }

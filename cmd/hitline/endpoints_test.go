@@ -114,7 +114,8 @@ func TestEndpointsBindFailure(t *testing.T) {
 
 func TestReadyzSaysWhy(t *testing.T) {
 	why := errors.New("not ready: no disk")
-	mux := endpointsMux(prometheus.NewRegistry(), func() error { return why }, errorLogger{})
+	var store error
+	mux := endpointsMux(prometheus.NewRegistry(), func() error { return why }, func() error { return store }, errorLogger{})
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -123,6 +124,12 @@ func TestReadyzSaysWhy(t *testing.T) {
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	assert.Equal(t, why.Error()+"\n", w.Body.String())
+
+	why, store = nil, errors.New("unavailable: no network")
+	w = httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	assert.Equal(t, http.StatusOK, w.Code, "one failed call takes no server out of service")
+	assert.Equal(t, "ok, but the latest call of the store failed: unavailable: no network\n", w.Body.String())
 }
 
 // Clients that connect and do nothing more, or read nothing, keep neither /healthz nor
@@ -192,7 +199,7 @@ func TestHealthBesideScrapes(t *testing.T) {
 		blocked := make(chan struct{})
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "g"}, func() float64 { <-blocked; return 1 }))
-		s := startHTTP(t, maxHTTPConns, endpointsMux(registry, func() error { return nil }, errorLogger{slog.New(slog.DiscardHandler)}))
+		s := startHTTP(t, maxHTTPConns, endpointsMux(registry, func() error { return nil }, func() error { return nil }, errorLogger{slog.New(slog.DiscardHandler)}))
 		for range maxHTTPConns {
 			s.dial("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 		}

@@ -41,6 +41,7 @@ type Stat struct {
 	BackendKeys     int64  `json:"backend_keys"`            // keys that they asked for
 	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
 	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
+	BackendError    string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 
 	// Of a server; 0 without one:
 

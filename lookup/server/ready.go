@@ -25,7 +25,10 @@ func (s *Server) Ready() error {
 	case s.shuttingDown.Load():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
-		return fmt.Errorf("%w: %w", ErrNotReady, backend.ErrUnavailable)
+		if failure := s.backend.Failure(); failure != nil {
+			return fmt.Errorf("%w: %w: %s: %s", ErrNotReady, backend.ErrUnavailable, s.backend.Name(), failure.Error())
+		}
+		return fmt.Errorf("%w: %w: %s", ErrNotReady, backend.ErrUnavailable, s.backend.Name())
 	case s.cfg.Ready == nil:
 		return nil
 	}
@@ -33,6 +36,15 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	return nil
+}
+
+// BackendFailure returns why the latest call of the backend failed, nil if it did not. The server may be
+// ready all the same.
+func (s *Server) BackendFailure() error {
+	if s.backend == nil {
+		return nil
+	}
+	return s.backend.Failure()
 }
 
 // SetPreparing sets the reason that Ready gives until the server listens: what is done before Start.

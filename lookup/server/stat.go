@@ -93,6 +93,9 @@ func (s *Server) poolStat(p *pool) api.Stat {
 	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
 	if s.backend != nil {
 		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
+		if err := s.BackendFailure(); err != nil {
+			st.BackendError = err.Error()
+		}
 	}
 	if p != nil {
 		st = p.service.Stat()
