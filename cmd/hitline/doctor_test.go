@@ -157,7 +157,9 @@ func TestServeWithoutStore(t *testing.T) {
 			assert.Contains(t, all, `"backend":"`+name+`"`)
 			assert.NotContains(t, all, "s3cret")
 			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", s.address, "--tokens", "16", "--hashes-file", "-")
-			assert.Equal(t, result{exitDone, "0\n", ""}, got)
+			assert.Equal(t, exitFailed, got.code)
+			assert.Contains(t, got.stderr, "a hit of 0, as the lookup failed: ")
+			assert.NotContains(t, got.stderr, "s3cret")
 		})
 	}
 }

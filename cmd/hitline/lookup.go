@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,8 +26,8 @@ func newLookupCmd() *cobra.Command {
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
 From vLLM 0.27.0 on a hit leaves at least one token to compute, as engines need
-it. From 0.29.0 on a lookup that the server refuses is a hit of 0: --explain and
-hitline plan say why.
+it. A server may answer a lookup that fails with a hit of 0, too. So after a hit
+of 0 lookup asks why, as --explain does, and fails if that fails.
 
 With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from vLLM
 0.29.0 on has "tail_boundaries", the token of each group's tail boundary.
@@ -66,7 +67,11 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 // runLookup prints the hit.
 func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
 	hit, err := ask(cmd.Context(), t, func(ctx context.Context, c *client.Client) (api.Hit, error) {
-		return c.Lookup(ctx, int64(tokens), hashes.forRequest())
+		hit, err := c.Lookup(ctx, int64(tokens), hashes.forRequest())
+		if err == nil && hit.Tokens == 0 {
+			err = t.checkMiss(ctx, c, tokens, hashes)
+		}
+		return hit, err
 	})
 	if err != nil {
 		return err
@@ -78,6 +83,21 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 		// TailBoundaries are in tokens, by store group.
 		TailBoundaries []int64 `json:"tail_boundaries,omitempty"`
 	}{hit.Tokens, tokens, hashes.count(), tailTokens(hit.TailBoundaries)}, strconv.FormatInt(hit.Tokens, 10))
+}
+
+// checkMiss returns why a lookup or plan that hit nothing has failed, nil if it was a miss: its answer
+// does not tell.
+func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32, hashes hashList) error {
+	e, err := c.Explain(ctx, int64(tokens), hashes.forRequest())
+	switch {
+	case errors.Is(err, client.ErrNotAllowed), errors.Is(err, client.ErrUnknownRequest):
+		t.warn("a hit of 0 may be a failure; the server does not tell without the permission explain")
+	case err != nil:
+		return fmt.Errorf("a hit of 0, as the lookup failed: %w", err)
+	case e.HitTokens > 0:
+		t.warn(fmt.Sprintf("a moment later the same lookup hits %d: the store failed, or it was stored meanwhile", e.HitTokens))
+	}
+	return nil
 }
 
 // tailTokens returns the tokens of tail boundaries, which are in the order of the groups.

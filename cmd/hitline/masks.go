@@ -41,7 +41,11 @@ The runs are empty if all is true.`,
 			return err
 		}
 		plan, err := ask(cmd.Context(), &t, func(ctx context.Context, c *client.Client) (api.Plan, error) {
-			return c.Plan(ctx, int64(*tokens), hashes.forRequest())
+			plan, err := c.Plan(ctx, int64(*tokens), hashes.forRequest())
+			if err == nil && plan.Hit.Tokens == 0 {
+				err = t.checkMiss(ctx, c, *tokens, hashes)
+			}
+			return plan, err
 		})
 		if err != nil {
 			return err

@@ -192,7 +192,9 @@ func testWrongConnections(t *testing.T, cases map[string]wrongConnection) {
 			assert.Contains(t, strings.ReplaceAll(line, `\"`, `"`), c.want)
 			assert.NotContains(t, line, "s3cret")
 			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", s.address, "--tokens", "16", "--hashes-file", "-")
-			assert.Equal(t, result{exitDone, "0\n", ""}, got, "it serves")
+			assert.Equal(t, exitFailed, got.code, "it serves")
+			assert.Contains(t, got.stderr, "a hit of 0, as the lookup failed: ")
+			assert.NotContains(t, got.stderr, "s3cret")
 		})
 	}
 }
