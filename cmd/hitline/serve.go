@@ -43,9 +43,10 @@ avx2, avx512, neon) forces the kernels.
 
 It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
-second signal stops it at once. With --exit-on-stdin-eof it also stops when
-standard input ends: give it a pipe, and it stops with the program that holds
-the other end. After that it ignores signals.
+second signal, a second after the first or later, stops it at once. With
+--exit-on-stdin-eof it also stops when standard input ends: give it a pipe, and
+it stops with the program that holds the other end. After that it ignores
+signals.
 
 With backend.memory.snapshot in the configuration it loads that file before it
 is ready, and writes it while it serves and when it stops: that may take two
@@ -449,24 +450,39 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(ctx) }()
-	select {
-	case err := <-done:
-		if err != nil { // a client that stays connected is no failure
-			logger.Warn("stopped before all requests were answered", "error", err.Error())
-		}
-		logger.Info("stopped")
-		return nil
-	case s := <-signals:
-		return secondSignal(s)
+	err, second := untilSecond(done, signals)
+	switch {
+	case second != nil:
+		return second
+	case err != nil: // a client that stays connected is no failure
+		logger.Warn("stopped before all requests were answered", "error", err.Error())
 	}
+	logger.Info("stopped")
+	return nil
 }
 
 // errSecondSignal is the class of an end by a second signal, which does not wait for the store
 // to close.
 var errSecondSignal = errors.New("stopped at once")
 
-func secondSignal(s os.Signal) error {
-	return cli.WithClass(fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal)
+// signalGrace is how long after the first signal others do not count: timeout(1) sends two in a row, to the process
+// and to its group, and so does a program that forwards what the terminal has sent to both.
+const signalGrace = time.Second
+
+// untilSecond waits after a first signal for the result of what it stops. It returns an errSecondSignal if a signal
+// comes signalGrace after the begin or later.
+func untilSecond(done <-chan error, signals <-chan os.Signal) (result, second error) {
+	first := time.Now()
+	for {
+		select {
+		case result = <-done:
+			return result, nil
+		case s := <-signals:
+			if time.Since(first) >= signalGrace {
+				return nil, cli.WithClass(fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal)
+			}
+		}
+	}
 }
 
 // untilSignal runs load, which is done before the server is ready. A signal stops it, and is logged. It returns an error
@@ -482,12 +498,10 @@ func untilSignal(ctx context.Context, load func(context.Context) error, signals 
 	case s := <-signals:
 		logger.Info("stopping", "why", s.String())
 		cancel()
-		select {
-		case <-loaded:
-			logger.Info("stopped")
-			return true, nil
-		case s := <-signals:
-			return true, secondSignal(s)
+		if _, second := untilSecond(loaded, signals); second != nil {
+			return true, second
 		}
+		logger.Info("stopped")
+		return true, nil
 	}
 }

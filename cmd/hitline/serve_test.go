@@ -350,11 +350,30 @@ func TestSignalDrainsWithoutLog(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
+// timeout(1) sends a signal to the program and to its group, microseconds apart. They are one.
+func TestTwoSignalsAreOne(t *testing.T) {
+	cmd, log, address := startReady(t)
+	conn := beginPing(t, address)
+	for range 3 {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	}
+	awaitLog(t, log, "stopping")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	_, err := io.WriteString(conn, "ng\x00\x00") // the rest of the request
+	require.NoError(t, err)
+	reply, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "the request in flight is answered")
+	awaitLog(t, log, "stopped")
+	assert.NoError(t, cmd.Wait())
+}
+
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	cmd, log, address := startReady(t)
 	beginPing(t, address)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	awaitLog(t, log, "stopping")
+	time.Sleep(signalGrace)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.True(t, log.Scan())
 	assert.Equal(t, "hitline: stopped at once by a second signal (terminated); requests may be unanswered", log.Text())

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -130,6 +131,7 @@ type hangingServer struct {
 func (s *hangingServer) Pools() []server.ServedPool {
 	defer func() { <-s.released }()
 	s.signalling.Pools()
+	time.Sleep(signalGrace)
 	return s.signalling.Pools()
 }
 
