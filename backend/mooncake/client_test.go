@@ -3,6 +3,7 @@ package mooncake
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -47,7 +48,7 @@ func TestConfig(t *testing.T) {
 		"longer than":                   {Masters: []string{"a:1"}, Tenant: strings.Repeat("x", 256)},
 		"conns: -1 is negative":         {Masters: []string{"a:1"}, Conns: -1},
 		"dial_timeout: -1s is negative": {Masters: []string{"a:1"}, DialTimeout: -time.Second},
-		"etcd://127.0.0.1:50051":        {Masters: []string{"etcd://127.0.0.1:50051"}},
+		"etcd://…: hitline does not find masters by etcd": {Masters: []string{"etcd://127.0.0.1:50051"}},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, fielderror.ErrConfig, name)
@@ -262,6 +263,42 @@ func TestWrongServerIsLogged(t *testing.T) {
 	startFake(t, addr)
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "level=ERROR") })
 	require.Contains(t, log.String(), "takes no form")
+}
+
+// TestNameOfSeveralMasters has one name for all masters. The first of its addresses accepts and does not
+// answer. After a failover the name has other addresses.
+func TestNameOfSeveralMasters(t *testing.T) {
+	_, port, err := net.SplitHostPort(storetest.FreeAddr(t))
+	require.NoError(t, err)
+	at := func(ip string) string { return net.JoinHostPort(ip, port) }
+	mute, err := net.Listen("tcp", at("127.0.0.1"))
+	require.NoError(t, err)
+	defer mute.Close()
+	first := startFake(t, at("127.0.0.2"), FormTenant)
+	var ips atomic.Pointer[[]string]
+	ips.Store(&[]string{"127.0.0.1", "127.0.0.2"})
+	c := newClient(t, Config{Masters: []string{"masters.test:" + port}, lookupHost: func(_ context.Context, host string) ([]string, error) {
+		if found := *ips.Load(); host == "masters.test" && len(found) > 0 {
+			return found, nil
+		}
+		return nil, errors.New("no such host")
+	}})
+	checkExists(t, c)
+	require.Equal(t, first.addr, c.currentLeader())
+
+	ips.Store(&[]string{})
+	first.stop()
+	eventually(t, "the name has no address", func() bool {
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		return err != nil && strings.Contains(err.Error(), "masters.test:"+port+": its addresses are not known: no such host")
+	})
+	second := startFake(t, at("127.0.0.3"), FormTenant)
+	ips.Store(&[]string{"127.0.0.3"})
+	eventually(t, "the second leads", func() bool {
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		return err == nil
+	})
+	require.Equal(t, second.addr, c.currentLeader())
 }
 
 func TestFailover(t *testing.T) {

@@ -1,11 +1,13 @@
 package mooncake
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/internal/fielderror"
@@ -20,8 +22,9 @@ const (
 
 // Config configures a Client. A zero field means its default.
 type Config struct {
-	// Masters are the addresses host:port of the masters' RPC ports, in any order. The one
-	// that answers is the leader. At least one is required.
+	// Masters are the addresses host:port of the masters' RPC ports, in any order. A name stands
+	// for all addresses that it resolves to, asked again whenever a leader is looked for. The one that
+	// answers is the leader. At least one is required.
 	Masters []string
 	// Admin are the addresses host:port of the masters' admin ports, in any order. Only Keys
 	// needs them. None by default.
@@ -40,6 +43,8 @@ type Config struct {
 	// Logger gets a line when a leader is found, and one when there is no leader any longer.
 	// By default nothing is logged.
 	Logger *slog.Logger
+
+	lookupHost func(ctx context.Context, host string) (addrs []string, err error) // net.Resolver.LookupHost, but in tests
 }
 
 // withDefaults returns c with its defaults, validated.
@@ -56,6 +61,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.lookupHost == nil {
+		c.lookupHost = net.DefaultResolver.LookupHost
+	}
 	return c, c.validate()
 }
 
@@ -64,6 +72,10 @@ func (c *Config) validate() error {
 		return invalid("masters", "none is given")
 	}
 	for i, addr := range c.Masters {
+		if scheme, _, found := strings.Cut(addr, "://"); found { // the rest may have a password
+			return invalid("masters", "%s://…: hitline does not find masters by etcd, Kubernetes or Redis: "+
+				"name the RPC addresses host:port of all masters, or one name that resolves to all of them", scheme)
+		}
 		if err := checkAddr(addr); err != nil {
 			return invalid("masters", "%q: %w", addr, err)
 		}

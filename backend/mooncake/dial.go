@@ -4,10 +4,35 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/hitline/hitline/internal/ctxerr"
 )
+
+// maxAddrs bounds the addresses of one name that are dialled.
+const maxAddrs = 16
+
+// resolve returns the addresses ip:port of a master.
+func (c *Client) resolve(ctx context.Context, master string) (addrs []string, err error) {
+	host, port, err := net.SplitHostPort(master)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return []string{master}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
+	defer cancel()
+	ips, err := c.cfg.lookupHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("its addresses are not known: %w", err)
+	}
+	for _, ip := range ips[:min(len(ips), maxAddrs)] {
+		addrs = append(addrs, net.JoinHostPort(ip, port))
+	}
+	return addrs, nil
+}
 
 // dialMaster connects to a master and negotiates the form. Go sets TCP_NODELAY on every TCP
 // connection.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -211,9 +212,9 @@ func (c *Client) logNoLeader(before, err error) {
 	}
 }
 
-// dialMasters dials all masters at once and returns a connection to the first that answers.
-// It returns one to current only if no other master answers. It returns when all attempts
-// have ended.
+// dialMasters dials all masters at once, a name at each of its addresses, and returns a connection
+// to the first that answers. It returns one to current only if no other master answers. It returns
+// when all attempts have ended.
 func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -221,31 +222,45 @@ func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error)
 		dials    sync.WaitGroup
 		mu       sync.Mutex // guards first and fallback
 		first    *conn
-		fallback *conn // to current
-		errs     = make([]error, len(c.cfg.Masters))
+		fallback *conn                                 // to current
+		errs     = make([][]error, len(c.cfg.Masters)) // of the addresses of each; guarded by mu
 	)
-	for i, addr := range c.cfg.Masters {
+	try := func(i int, addr string) {
+		cn, err := c.dialMaster(ctx, addr)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			if master := c.cfg.Masters[i]; master != addr {
+				addr = master + " at " + addr
+			}
+			errs[i] = append(errs[i], fmt.Errorf("%s: %w", addr, err))
+		case first != nil || addr == current && fallback != nil:
+			cn.close()
+		case addr == current:
+			fallback = cn
+		default:
+			first = cn
+			cancel()
+		}
+	}
+	for i, master := range c.cfg.Masters {
 		dials.Go(func() {
-			cn, err := c.dialMaster(ctx, addr)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				errs[i] = fmt.Errorf("%s: %w", addr, err)
-			case first != nil:
-				cn.close()
-			case addr == current:
-				fallback = cn
-			default:
-				first = cn
-				cancel()
+			addrs, err := c.resolve(ctx, master)
+			if err != nil {
+				mu.Lock()
+				errs[i] = []error{fmt.Errorf("%s: %w", master, err)}
+				mu.Unlock()
+			}
+			for _, addr := range addrs {
+				dials.Go(func() { try(i, addr) })
 			}
 		})
 	}
 	dials.Wait()
 	switch {
 	case first == nil && fallback == nil:
-		return nil, joinedErrors(errs)
+		return nil, joinedErrors(slices.Concat(errs...))
 	case first == nil:
 		return fallback, nil
 	case fallback != nil:

@@ -60,6 +60,25 @@ func TestMooncakeConfigPath(t *testing.T) {
 		assert.Equal(t, exitUsage, got.code)
 		assert.Contains(t, got.stderr, want)
 	}
+	for _, locator := range []string{"etcd://10.0.0.1:2379", "k8s://namespace/lease", "redis://:secret@10.0.0.1:6379"} {
+		scheme, _, _ := strings.Cut(locator, ":")
+		require.NoError(t, os.WriteFile(file, []byte(`{"master_server_address": "`+locator+`"}`), 0o600))
+		got = check("--backend", "mooncake")
+		assert.Equal(t, exitUsage, got.code)
+		assert.Contains(t, got.stderr, file+" has its master at "+scheme+"://…, and hitline does not find masters by etcd, Kubernetes or Redis: "+
+			"name the RPC addresses host:port of all masters, or one name that resolves to all of them, in HITLINE_BACKEND_MOONCAKE_MASTERS")
+		assert.NotContains(t, got.stderr, "secret")
+		t.Setenv("HITLINE_BACKEND_MOONCAKE_MASTERS", locator)
+		got = check("--backend", "mooncake")
+		assert.Equal(t, exitUsage, got.code)
+		assert.Contains(t, got.stderr, scheme+"://…: hitline does not find masters by etcd, Kubernetes or Redis")
+		assert.NotContains(t, got.stderr, "secret")
+		require.NoError(t, os.Unsetenv("HITLINE_BACKEND_MOONCAKE_MASTERS"))
+	}
+	require.NoError(t, os.WriteFile(file, []byte(`{"master_server_address": "10.0.0.1:50051, 10.0.0.2:50051"}`), 0o600))
+	got = check("--backend", "mooncake")
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Contains(t, got.stdout, `- "10.0.0.2:50051"`)
 	require.NoError(t, os.WriteFile(file, []byte(`{"master_server_address": "10.0.0.1:50051", "protocol": "tcp"}`), 0o600))
 	got = check("--backend", "mooncake")
 	assert.Equal(t, exitDone, got.code, got.stderr)
