@@ -141,10 +141,11 @@ image: ## Build the image for amd64 and arm64 into dist/image
 	@go -C scripts/image run . '$(CURDIR)/dist/image'
 
 .PHONY: wheels
-wheels: ## Build the wheels and the source distribution into dist/wheels
-	@scripts/wheels
+wheels: ## Build the wheels of this machine (ALL=1: every platform) into dist/wheels
+	@scripts/wheels $(if $(ALL),--all)
 
 .PHONY: check-wheels
+check-wheels: ALL = 1
 check-wheels: wheels ## Install the wheels in a Debian with Python alone; needs root
 	@scripts/check-wheels
 

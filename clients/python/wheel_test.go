@@ -37,12 +37,12 @@ func TestWheels(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	// pip's own warnings are not about the wheels.
-	if out, err := pip(t, "../../scripts/wheels", "--platform", "linux/"+runtime.GOARCH, "--out", folder); err != nil {
-		if strings.Contains(out, "is PyPI reachable?") {
-			lacks(t, "%s", out)
-		}
-		require.NoError(t, err, "%s", out)
+	out, err := pip(t, "../../scripts/wheels", "--out", folder)
+	if err != nil && strings.Contains(out, "is PyPI reachable?") {
+		lacks(t, "%s", out)
 	}
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, out, "\n== 5 of 5: ", "each step has a line")
 	archives, err := filepath.Glob(filepath.Join(folder, "*.tar.gz"))
 	require.NoError(t, err)
 	require.Len(t, archives, 1)
