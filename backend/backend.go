@@ -30,6 +30,12 @@ type Backend interface {
 	Close() error
 }
 
+// ResetChecker is a Backend that knows whether it refuses a Reset.
+type ResetChecker interface {
+	// CheckReset returns the error with which Reset would refuse, nil if Reset would ask the store.
+	CheckReset() error
+}
+
 var (
 	// ErrReadOnly means that the store does not accept this change from this program. It does
 	// not count against the store's health.

@@ -231,6 +231,17 @@ func (s *Service) Reset(ctx context.Context) error {
 	return s.remote.reset(ctx)
 }
 
+// CheckReset returns an error if the backend refuses every Reset.
+func (s *Service) CheckReset() error {
+	if s.remote == nil {
+		return nil
+	}
+	if c, ok := s.remote.store.(backend.ResetChecker); ok {
+		return c.CheckReset()
+	}
+	return nil
+}
+
 // Index returns the memory index of the service, nil over a backend.
 func (s *Service) Index() *index.Index { return s.index }
 

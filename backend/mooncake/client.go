@@ -88,12 +88,20 @@ func (c *Client) Evict(context.Context, []string) error {
 	return fmt.Errorf("%w: a Mooncake store evicts blocks by itself", backend.ErrReadOnly)
 }
 
+// CheckReset returns backend.ErrReadOnly without Config.AllowReset.
+func (c *Client) CheckReset() error {
+	if c.cfg.AllowReset {
+		return nil
+	}
+	return fmt.Errorf("%w: a reset would empty a Mooncake store under all its engines: set backend.mooncake.allow_reset to allow it", backend.ErrReadOnly)
+}
+
 // Reset removes every key of the tenant, as the reference's reset does. Without
 // Config.AllowReset it returns backend.ErrReadOnly. It dials a connection of its own, since
 // the master walks the whole store.
 func (c *Client) Reset(ctx context.Context) error {
-	if !c.cfg.AllowReset {
-		return fmt.Errorf("%w: a reset would empty a Mooncake store under all its engines, and is not allowed here", backend.ErrReadOnly)
+	if err := c.CheckReset(); err != nil {
+		return err
 	}
 	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {

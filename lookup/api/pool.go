@@ -18,6 +18,8 @@ type Pool struct {
 	// a lookup asks for them, joined by line feeds, in hex.
 	PrefixesSHA256 string           `json:"prefixes_sha256"`
 	Pool           coordinator.Pool `json:"pool"` // with its defaults
+	// ResetRefused is why a reset by this peer would be refused, empty if it would not.
+	ResetRefused string `json:"reset_refused,omitempty"`
 }
 
 // PoolGroup is a store group of a Pool.

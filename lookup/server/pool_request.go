@@ -36,7 +36,21 @@ func applyPool(s *session, j *job) error {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(j.found, j.rules)
 	j.found = nil
-	return j.doneJSON(s.pool.reply(s.service.Coordinator()))
+	reply := s.pool.reply(s.service.Coordinator())
+	reply.ResetRefused = s.resetRefused()
+	return j.doneJSON(reply)
+}
+
+// resetRefused returns why a reset would be refused on this connection, empty if it would not.
+func (s *session) resetRefused() string {
+	err := s.service.CheckReset()
+	if !s.permissions.Allows(netproto.TagReset) {
+		err = s.notAllowed(netproto.TagReset)
+	}
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // leavePool leaves the connection without a pool.

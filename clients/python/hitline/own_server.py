@@ -66,8 +66,8 @@ MAX_FOLDER = 70
 EXIT_CONFIGURATION = 2
 
 # Variables of the program unless this process has them. One engine has one connection, which
-# needs one event loop.
-DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s"}
+# needs one event loop. Without hitline the engine can reset the store, too.
+DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s", "HITLINE_BACKEND_MOONCAKE_ALLOW_RESET": "true"}
 
 # Variables of clients, for another server than the engine's own. The program does not get them.
 CLIENT_VARIABLES = ("HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY")

@@ -262,6 +262,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         self._own_server = server
         difference = engine_connector.wrap(_SHUTDOWN)
         if difference:
+    _reset_refused = ""  # why the server refuses resets, as it was logged
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
         if server is not None and not self._start_server(server):
             return
@@ -380,6 +381,15 @@ def _store_settings() -> dict[str, str]:
     tenant = getattr(config, "tenant_id", None)  # before 0.28.0 there is none
     return {"HITLINE_BACKEND_MOONCAKE_TENANT": tenant} if isinstance(tenant, str) else {}
 
+        refused = reply.get("reset_refused") or ""
+        if refused and refused != self._reset_refused:
+            logger.warning(
+                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine "
+                "still loads old blocks: %s",
+                self.address,
+                refused,
+            )
+        self._reset_refused = refused
 
 def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
     """Closes the client, and so the engine's own server, before the connector shuts down."""

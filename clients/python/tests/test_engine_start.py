@@ -8,8 +8,10 @@ import copy
 import importlib
 import json
 import os
+import tempfile
 import unittest
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -288,6 +290,28 @@ class Start(Starting):
             blocks = self.store(server.address, "a")
             match = type(scheduler).get_num_new_matched_tokens.__wrapped__
             for tokens in (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 72):
+    @in_releases("0.33.0")
+    def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:
+        mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1"}
+        limited = "listen: [{address: 'tcp://127.0.0.1:0', allow: [lookup, ping, pool]}]"
+        for config, settings, want in (
+            ("", mooncake, "set backend.mooncake.allow_reset to allow it"),
+            (limited, {"ACCEPT_POOLS": "true"}, "not allowed: reset; this connection may: "),
+            ("", {**mooncake, "BACKEND_MOONCAKE_ALLOW_RESET": "true"}, ""),
+            ("", {"ACCEPT_POOLS": "true"}, ""),
+        ):
+            self.configure(self.engine(engine.release))
+            with tempfile.TemporaryDirectory() as folder, self.assertLogs("vllm.hitline", "INFO") as logs:
+                file = Path(folder) / "hitline.yaml"
+                file.write_text(config)
+                with Server(config=str(file) if config else "", **settings) as server:
+                    client = self.start(server.address).client
+                    client._drop()
+                    client.check_pool()
+            said = [line for line in logs.output if "refuses to reset the store" in line]
+            self.assertEqual(len(said), bool(want), "once, and only what is true")
+            self.assertTrue(all(want in line for line in said), said)
+
                 for computed in (0, 15, 16, 17, 31, 32, 47, 48, 49, 63, 64):
                     request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks[: tokens // 16])
                     before = plain.stat()["lookups"]

@@ -173,6 +173,17 @@ class Hitline(OwnServers):
             self.assertEqual([name for name in server._environ if name.startswith(("HITLINE_TOKEN", "HITLINE_TLS"))], [])
             self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
 
+    def test_resets_are_allowed_unless_set(self) -> None:
+        for setting, refused in ((None, ""), ("false", "set backend.mooncake.allow_reset")):
+            if setting:
+                os.environ["HITLINE_BACKEND_MOONCAKE_ALLOW_RESET"] = setting
+            pool = {"vllm": "0.33.0", "model_name": "m", "hash_block_size": 16}
+            with self.server() as server, Client(server.address, pool=pool) as client:
+                self.assertTrue(server.wait_ready(PATIENCE))
+                reply = client.check_pool()
+                assert reply is not None
+                self.assertRegex(reply.get("reset_refused", ""), refused or "^$")
+
     def test_wrong_configurations(self) -> None:
         OwnServer(BINARY, {}, self.log.logger).check()
         for name, value, text in (
