@@ -413,6 +413,7 @@ class _Requests:
         self._on_instance = on_instance
         self._instance = ""  # id of the last one
         self._instance_known = False  # whether the connection's server has been asked for it
+        self._backend = ""  # the store of the pool's blocks, as the server has named it last
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -603,7 +604,7 @@ class _Requests:
             self._connected()  # the server may have been replaced
         if self._fitting is None:
             stat = _decode_object("stat", _behind_done(self._exchange_locked((STAT,), deadline)))
-            self._fitting = _string(stat, "vllm")
+            self._fitting, self._backend = _string(stat, "vllm"), _string(stat, "backend")
         self._compare_release(self._fitting)
 
     def _compare_release(self, fitting: str) -> None:
@@ -688,7 +689,7 @@ class _Requests:
             lasting = isinstance(error, (PoolDiffers, WrongRelease))
             self._pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
             raise
-        self._pool_reply = reply
+        self._pool_reply, self._backend = reply, _string(reply, "backend")
         self._in_pool = True
 
     def _check_pool_reply(self, reply: dict[str, Any]) -> None:

@@ -37,6 +37,7 @@ import importlib.util
 import inspect
 import logging
 import math
+import operator
 import os
 import re
 import sys
@@ -283,16 +284,21 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
 
     def _log_restart(self, instance: Instance) -> None:
         if self._server_id:
-            logger.warning(
-                "hitline at %s was restarted at %s: what it had in memory is not found until it is stored again",
-                self.address,
-                instance.start_time,
-            )
+            what = "hitline at %s was restarted at %s"
+            if self._backend == "memory":
+                logger.warning(
+                    what + ": what it had in memory is not found until it is stored again",
+                    self.address,
+                    instance.start_time,
+                )
+            else:
+                logger.info(what, self.address, instance.start_time)
         self._server_id = instance.id
 
     def reset(self) -> bool:  # type: ignore[override]
         # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
         return super().reset(timeout=max(self._settings.timeout, DEFAULT_TIMEOUT))
+        """Is called before the new instance is told the pool."""
 
     def close(self) -> None:
         super().close()
@@ -529,9 +535,13 @@ def _wrap_worker(cls: Any) -> None:
 
 def _worker_prefixes(vllm_config: Any) -> list[list[str]] | None:
     """The key prefixes of the engine's worker, if it is in this process."""
-    for worker in list(_workers):
-        if worker._hitline_transfer is vllm_config.kv_transfer_config:
-            return engine_keys.key_prefixes(worker)
+    transfer = vllm_config.kv_transfer_config
+    # vLLM's MultiConnector makes the scheduler's side and the worker's an equal configuration each,
+    # with the identifier of the engine.
+    for is_engines in (operator.is_, operator.eq):
+        for worker in list(_workers):
+            if is_engines(worker._hitline_transfer, transfer):
+                return engine_keys.key_prefixes(worker)
     return None
 
 

@@ -47,9 +47,9 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
     return chain
 
 
-def stat_reply(vllm: str) -> bytes:
+def stat_reply(vllm: str, backend: str = "memory") -> bytes:
     """A reply to stat, as of a server whose pool fits these releases of vLLM."""
-    return message(b"\1", json.dumps({"vllm": vllm}).encode())
+    return message(b"\1", json.dumps({"vllm": vllm, "backend": backend}).encode())
 
 
 def unused_address(test: unittest.TestCase) -> str:

@@ -124,6 +124,11 @@ class Start(Starting):
 
     @in_releases()
     def test_described(self, engine: Engine) -> None:
+        # Under MultiConnector both sides have a configuration of their own, equal to the other's.
+        own = SimpleNamespace(kv_transfer_config=copy.deepcopy(self.vllm_config.kv_transfer_config))
+        self.assertEqual(vllm_plugin._worker_prefixes(own), [["a"]])
+        own.kv_transfer_config.engine_id = "another"
+        self.assertIsNone(vllm_plugin._worker_prefixes(own))
         for settings in ({"ACCEPT_POOLS": "true"}, {"ACCEPT_POOLS": "true", "POOL": "{model_name: other}"}):
             with Server(**settings) as server:
                 self.configure(engine)

@@ -324,7 +324,21 @@ class Plugin(StandIn):
                     client.lookup("r", 64, [])
                     client._drop()
             (line,) = logs.output
-            self.assertIn(f"hitline at {server.address} was restarted at start of b", line)
+            self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
+
+    def test_a_restart_over_a_store_loses_nothing(self) -> None:
+        def answer(frames: list[bytes]) -> bytes:
+            return stat_reply(RELEASE, "mooncake") if frames == [b"stat"] else message(b"\0\0\0\0")
+
+        with Scripted(answer) as server:
+            client = self.scheduler(server).client
+            with self.assertLogs("vllm.hitline", "INFO") as logs:
+                for instance in ("a", "b"):
+                    server.pong = named(instance, f"start of {instance}")
+                    client.lookup(instance, 64, [])
+                    client._drop()
+            (line,) = logs.output
+            self.assertRegex(line, f"^INFO.*hitline at {server.address} was restarted at start of b$")
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
         replies = [message(b"\1"), refusal("not_allowed", "reset")]
