@@ -364,6 +364,9 @@ class _Requests:
     # The engine's release, whose form replies must have; empty: a server of any release.
     _vllm = ""
 
+    # Whether a lookup that is refused as busy is sent again.
+    _is_patient = True
+
     def __init__(
         self,
         address: str,
@@ -410,10 +413,10 @@ class _Requests:
         self._pool_error: HitlineError | None = None  # why the connection's server has refused it
         self._pool_retry_at = 0.0
         self._pool_reply: dict[str, Any] | None = None
+        self._backend = ""  # the store of the pool's blocks, as the server has named it last
         self._on_instance = on_instance
         self._instance = ""  # id of the last one
         self._instance_known = False  # whether the connection's server has been asked for it
-        self._backend = ""  # the store of the pool's blocks, as the server has named it last
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -796,7 +799,7 @@ class _Requests:
             # A server that has too many pools is busy for longer than an engine can wait.
             if not isinstance(refusal, Busy) or frames[0] == POOL:
                 raise refusal
-            if again >= deadline:
+            if again >= deadline or frames[0] == LOOKUP and not self._is_patient:
                 self._back_off(str(refusal))
                 raise refusal
             # The wait ends early if the connection does, also by close.
@@ -847,6 +850,8 @@ class _Requests:
             self._dial(deadline)
         except (OSError, ValueError) as error:  # the latter of a name, or of the files for TLS
             text = f"cannot connect to {self.address}: {error}"
+            if isinstance(error, socket.timeout) or time.monotonic() >= deadline:
+                raise RequestTimeout(text) from error
             self._back_off(text)
             raise ConnectionFailed(text) from error
 

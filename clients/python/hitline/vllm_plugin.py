@@ -3,7 +3,7 @@
 vLLM calls register in each of its processes. If HITLINE_ADDRESS is not set it does
 nothing. Otherwise the class that the connector's scheduler side uses for lookups is
 replaced, in the module that defines it and in the one that imports it by name, now or
-as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds (default 1).
+as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds.
 With HITLINE_ADDRESS=auto the process that looks up runs a server of its own. To another
 server the client sends the token of the file HITLINE_TOKEN_FILE. At a tls:// address it trusts
 the authorities of the file HITLINE_TLS_CA, and presents the certificate of HITLINE_TLS_CERT with
@@ -42,7 +42,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -55,6 +55,7 @@ from hitline.client import (
     VLLM_RELEASES,
     Instance,
     LookupKeyClient,
+    LookupResult,
     PoolDiffers,
     WrongRelease,
     is_since,
@@ -64,6 +65,8 @@ from hitline.engine_connector import Wrapper
 from hitline.load_failures import LoadTrackingClient
 from hitline.lookup_stats import MeasuredClient
 from hitline.own_server import OwnServer, WrongConfiguration, find_program
+from hitline.probe import ProbingClient
+from hitline.remembered_hits import RememberingClient, longest_hit
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -99,6 +102,16 @@ AUTO = "auto"
 # How long the engine's start waits for its own server, in seconds.
 READY_TIMEOUT = 5.0
 
+# How long the engine's start waits for the reply to the description of its pool, in seconds; as
+# long as for a lookup if that is more.
+START_TIMEOUT = 1.0
+
+# How long a lookup may take if HITLINE_TIMEOUT is not set, in seconds: three times the longest
+# recorded one of as many tokens as TIMEOUT_TOKENS, at a tensor-parallel size of 8. Longer prompts
+# may take longer in proportion.
+LOOKUP_TIMEOUT = 0.2
+TIMEOUT_TOKENS = 30_000
+
 ON_MISMATCH = ("fail", "miss")
 
 # The workers in this process. Each has the kv_transfer_config it was built with as
@@ -109,7 +122,7 @@ _workers: weakref.WeakSet[Any] = weakref.WeakSet()
 class _Settings(NamedTuple):
     address: str  # AUTO if program is not empty
     program: str  # path of hitline for a server of the engine's own, "" for none
-    timeout: float
+    timeout: float | None  # of a lookup, in seconds; None: LOOKUP_TIMEOUT
     release: str
     on_mismatch: str  # one of ON_MISMATCH
     pool_name: str  # "" for none
@@ -209,8 +222,10 @@ def _release() -> str:
     return release
 
 
-def _timeout() -> float:
-    text = os.environ.get("HITLINE_TIMEOUT", "1")
+def _timeout() -> float | None:
+    text = os.environ.get("HITLINE_TIMEOUT")
+    if text is None:
+        return None
     try:
         timeout = float(text)
     except ValueError:
@@ -238,7 +253,7 @@ def _pool_name() -> str:
     return name
 
 
-class _EngineClient(LoadTrackingClient, MeasuredClient):
+class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, MeasuredClient):
     """The client of an engine, and the engine's own server if it has one. Both log by the logger
     vllm.hitline."""
 
@@ -247,6 +262,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
     _settings: _Settings
     _release: str
     _server_id = ""  # of the last instance
+    _reset_refused = ""  # why the server refuses resets, as it was logged
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
@@ -254,7 +270,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         address = server.address if server else settings.address
         super().__init__(
             address,
-            timeout=settings.timeout,
+            timeout=settings.timeout or LOOKUP_TIMEOUT,
             vllm=settings.release,
             on_instance=self._log_restart,
             token="" if server else None,  # the engine's own server has none to compare it with
@@ -263,7 +279,6 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         self._own_server = server
         difference = engine_connector.wrap(_SHUTDOWN)
         if difference:
-    _reset_refused = ""  # why the server refuses resets, as it was logged
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
         if server is not None and not self._start_server(server):
             return
@@ -283,6 +298,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         return True
 
     def _log_restart(self, instance: Instance) -> None:
+        """Is called before the new instance is told the pool."""
         if self._server_id:
             what = "hitline at %s was restarted at %s"
             if self._backend == "memory":
@@ -297,8 +313,12 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
 
     def reset(self) -> bool:  # type: ignore[override]
         # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
-        return super().reset(timeout=max(self._settings.timeout, DEFAULT_TIMEOUT))
-        """Is called before the new instance is told the pool."""
+        return super().reset(timeout=max(self._timeout, DEFAULT_TIMEOUT))
+
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
+        if timeout is None and self._settings.timeout is None:
+            timeout = LOOKUP_TIMEOUT * max(1.0, token_len / TIMEOUT_TOKENS)
+        return super()._lookup(token_len, block_hashes, timeout)
 
     def close(self) -> None:
         super().close()
@@ -319,7 +339,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         self._set_pool(description)
         self._key_prefixes = _worker_prefixes(vllm_config)
         try:
-            reply = self.check_pool()
+            reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))
         except PoolDiffers as error:
             if self._settings.on_mismatch == "fail":
                 self.close()
@@ -361,14 +381,25 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
             raise PoolDiffers(
                 f"the keys of the pool are not those of the engine's worker: {parts}", {"differences": found}
             )
+        refused = reply.get("reset_refused") or ""
+        if refused and refused != self._reset_refused:
+            logger.warning(
+                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine "
+                "still loads old blocks: %s",
+                self.address,
+                refused,
+            )
+        self._reset_refused = refused
 
     def _may_exceed(self, num_tokens: int, num_computed_tokens: int) -> bool:
-        """Whether a hit can be above what the engine has computed. Hits are multiples of
-        the pool's alignment, and the engine computes the last token itself."""
-        alignment = (self._pool_reply or {}).get("alignment")
-        if not isinstance(alignment, int) or alignment < 1:
-            return True
-        return (num_tokens - 1) // alignment * alignment > num_computed_tokens
+        """Whether a hit can be above what the engine has computed."""
+        longest = longest_hit(self._pool_reply, num_tokens)
+        return longest is None or longest > num_computed_tokens
+
+    def _fail_loads(self, block_ids: Iterable[int], req_ids: Iterable[str]) -> None:
+        super()._fail_loads(block_ids, req_ids)
+        if block_ids or req_ids:
+            self._forget()  # the hits of other requests may have the same blocks
 
 
 def _dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:
@@ -387,15 +418,6 @@ def _store_settings() -> dict[str, str]:
     tenant = getattr(config, "tenant_id", None)  # before 0.28.0 there is none
     return {"HITLINE_BACKEND_MOONCAKE_TENANT": tenant} if isinstance(tenant, str) else {}
 
-        refused = reply.get("reset_refused") or ""
-        if refused and refused != self._reset_refused:
-            logger.warning(
-                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine "
-                "still loads old blocks: %s",
-                self.address,
-                refused,
-            )
-        self._reset_refused = refused
 
 def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
     """Closes the client, and so the engine's own server, before the connector shuts down."""

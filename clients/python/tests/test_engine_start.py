@@ -79,6 +79,7 @@ class Starting(Described):
     def connect(self, address: str, **extra: Any) -> Any:
         """The scheduler side of the release's own connector."""
         self.vllm_config.kv_transfer_config.kv_connector_extra_config.update(extra)
+        os.environ["HITLINE_TIMEOUT"] = "20"
         self.register(address)
         module: Any = importlib.import_module(CONNECTOR)
         module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")
@@ -104,6 +105,8 @@ class Starting(Described):
         return blocks
 
     def hit(self, scheduler: Any, blocks: list[bytes], tokens: int = 72, computed: int = 0) -> tuple[int | None, bool]:
+        """Looks up a request that is none of those before."""
+        getattr(scheduler, "connector_scheduler", scheduler).client._remembered.clear()
         request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks)
         found: tuple[int | None, bool] = scheduler.get_num_new_matched_tokens(request, computed)
         return found
@@ -121,14 +124,14 @@ class Start(Starting):
             worker._lookup_key_prefixes, worker._kv_cache_groups = (("a",),), self.kv_cache_config.kv_cache_groups[:1]
         self.assertEqual(vllm_plugin._worker_prefixes(self.vllm_config), [["a"]])
         self.assertIsNone(vllm_plugin._worker_prefixes(SimpleNamespace(kv_transfer_config=SimpleNamespace())))
-
-    @in_releases()
-    def test_described(self, engine: Engine) -> None:
         # Under MultiConnector both sides have a configuration of their own, equal to the other's.
         own = SimpleNamespace(kv_transfer_config=copy.deepcopy(self.vllm_config.kv_transfer_config))
         self.assertEqual(vllm_plugin._worker_prefixes(own), [["a"]])
         own.kv_transfer_config.engine_id = "another"
         self.assertIsNone(vllm_plugin._worker_prefixes(own))
+
+    @in_releases()
+    def test_described(self, engine: Engine) -> None:
         for settings in ({"ACCEPT_POOLS": "true"}, {"ACCEPT_POOLS": "true", "POOL": "{model_name: other}"}):
             with Server(**settings) as server:
                 self.configure(engine)
@@ -287,14 +290,6 @@ class Start(Starting):
                 reply = scheduler.client.pool_reply
                 self.assertEqual(reply["name"] if reply else "", name)
 
-    @in_releases()
-    def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
-        self.configure(engine)
-        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.description) as plain:
-            scheduler = self.start(server.address)
-            blocks = self.store(server.address, "a")
-            match = type(scheduler).get_num_new_matched_tokens.__wrapped__
-            for tokens in (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 72):
     @in_releases("0.33.0")
     def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:
         mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1"}
@@ -317,9 +312,18 @@ class Start(Starting):
             self.assertEqual(len(said), bool(want), "once, and only what is true")
             self.assertTrue(all(want in line for line in said), said)
 
+    @in_releases()
+    def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
+        self.configure(engine)
+        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.description) as plain:
+            scheduler = self.start(server.address)
+            blocks = self.store(server.address, "a")
+            match = type(scheduler).get_num_new_matched_tokens.__wrapped__
+            for tokens in (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 72):
                 for computed in (0, 15, 16, 17, 31, 32, 47, 48, 49, 63, 64):
                     request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks[: tokens // 16])
                     before = plain.stat()["lookups"]
+                    scheduler.client.discard("r")
                     found = scheduler.get_num_new_matched_tokens(request, computed)
                     asked = plain.stat()["lookups"] - before
                     self.assertEqual(found, match(scheduler, request, computed), (tokens, computed))

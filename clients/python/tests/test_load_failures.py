@@ -221,6 +221,16 @@ class InReleases(InWheels):
         self.assertEqual([engine.lookup(r) for r in "abc"], [(0, False), (32, True), (32, True)])
         self.assertEqual(engine.client._failed, {"a"})
 
+    @in_releases()
+    def test_a_failed_load_drops_what_was_found_for_others(self, engine: Engine) -> None:
+        engine.load(self, "a", [1, 2])
+        self.assertEqual(engine.lookup("b"), (32, True))
+        engine.output(received=("c",))
+        self.assertEqual(len(engine.client._remembered), 2)
+        with self.assertLogs("vllm.hitline", "WARNING"):
+            engine.output(invalid=(2,))
+        self.assertEqual(len(engine.client._remembered), 0)
+
     def test_releases_report_failures_as_expected(self) -> None:
         """By request from 0.31.0 on. Before, a worker has no way to."""
         for release in VLLM_RELEASES:

@@ -119,7 +119,7 @@ class Records(OverTLS):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             begun = time.monotonic()
             with Client(f"tls://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05) as client, long_pauses():
-                with self.assertRaisesRegex(hitline.ConnectionFailed, "timed out"):
+                with self.assertRaisesRegex(hitline.RequestTimeout, "timed out"):
                     client.ping()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "^not tried so soon after this: .*timed out"):
                     client.ping()

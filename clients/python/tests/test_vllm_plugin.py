@@ -13,9 +13,10 @@ import types
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from hitline import VLLM_RELEASES, LookupKeyClient, vllm_plugin
+from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, vllm_plugin
 from tests.support import CERTS, Scripted, hashes, message, named, needs_certs, refusal, server_context, stat_reply
 from tests.test_client import connected, eventually
 
@@ -263,7 +264,7 @@ class Plugin(StandIn):
         os.environ["HITLINE_TOKEN_FILE"] = str(path)
         return self.scheduler(server)
 
-    def lookup(self, scheduler: types.SimpleNamespace) -> object:
+    def lookup(self, scheduler: types.SimpleNamespace) -> Any:
         """Waits for a lookup of 64 tokens."""
         return scheduler.client.lookup("r", 64, hashes("a", 4))
 
@@ -322,6 +323,7 @@ class Plugin(StandIn):
                 for instance in ("a", "a", "b", "b"):
                     server.pong = named(instance, f"start of {instance}")
                     client.lookup("r", 64, [])
+                    client.discard("r")
                     client._drop()
             (line,) = logs.output
             self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
@@ -366,12 +368,35 @@ class Plugin(StandIn):
                 self.assertEqual(client.lookup("r", 16, []).hit_length, 0)
             self.assertRegex(logs.output[0], "did not (answer|take the request) in time")
 
-    def test_timeout_is_a_second_by_default(self) -> None:
-        self.install()
-        self.register()
-        built = self.assert_replaced()(object())
-        self.assertEqual(built._timeout, 1.0)
-        built.close()
+    def test_timeouts_grow_with_the_prompt_by_default(self) -> None:
+        for setting, want in ((None, [0.2, 0.2, 0.4, 2.0]), ("0.1", [0.1] * 4)):
+            self.again()
+            self.install()
+            if setting:
+                os.environ["HITLINE_TIMEOUT"] = setting
+            self.register()
+            client = self.assert_replaced()(object())
+            self.addCleanup(client.close)
+            with mock.patch.object(client, "_turn", side_effect=RequestTimeout) as turn, silent():
+                for tokens in (16, 30_000, 60_000, 300_000):
+                    client.lookup(str(tokens), tokens, [])
+            self.assertEqual([call.args[0] or client._timeout for call in turn.call_args_list], want)
+
+    def test_a_server_that_hangs_costs_one_timeout(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server, silent():
+            client = connected(self.scheduler(server, "0.05").client)
+            for i in range(100):
+                client._retry_at = 0.0  # however late it is
+                self.assertEqual(client.lookup(str(i), 64, []).hit_length, 0)
+            self.assertEqual(len(server.requests), 1)
+
+    def test_the_head_of_a_queue_is_asked_for_once(self) -> None:
+        with Scripted(server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))) as server:
+            scheduler = self.scheduler(server)
+            scheduler.client._pool_reply = {"alignment": 16}
+            for _ in range(288):
+                self.assertEqual(self.lookup(scheduler).hit_length, 48)
+            self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
 
     def test_bad_variables(self) -> None:
         self.install()
@@ -400,6 +425,11 @@ class Plugin(StandIn):
             with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
                 self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
+
+
+def silent() -> Any:
+    """Keeps the plug-in from logging."""
+    return mock.patch.object(vllm_plugin.logger, "disabled", True)
 
 
 class Releases(StandIn):

@@ -137,6 +137,7 @@ class Wheels(InWheels):
                     got = eventually(lambda: later.get_num_new_matched_tokens(request, 0), (None, False))
                     self.assertEqual(got, (32, True))
                     self.check_boundaries(release, later.load_specs["r"], [(0, 32)])
+                    later.build_connector_meta(finished)
                     with later.client._lock:
                         self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
                         self.assertEqual(list(later.client._futures), ["r"])

@@ -1,0 +1,150 @@
+"""Stops asking a server that hangs, until it answers a ping.
+
+The engine's scheduler waits for its lookups. So a server that hangs would cost it a timeout at
+each of them. ProbingClient lets it wait for one timeout. Then all requests but resets fail at once, while
+a thread pings the server over the client's connection. The first reply to a ping ends that, and
+leaves a connection that is in the engine's pool. A reset waits for it.
+
+A server that is busy answers pings. After a request that was refused as busy until its timeout,
+each further lookup is sent once, until one is not refused so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hitline.client import PING, Busy, ConnectionFailed, LookupKeyClient, RefusedError, RequestTimeout, WrongRelease
+
+__all__ = ["Probe", "ProbingClient"]
+
+# From the start of a ping to that of the next, in seconds. It doubles. A ping that takes longer
+# is followed by the next at once.
+FIRST_INTERVAL = 0.1
+LONGEST_INTERVAL = 1.0
+
+# How long the reply to a ping is waited for, in seconds, connecting included; as long as for a
+# lookup if that is more.
+PING_TIMEOUT = 1.0
+
+# What is left at least for a reset that has waited, in seconds.
+LEAST_TIMEOUT = 0.01
+
+# How long close waits for the thread, in seconds. Only the system's look-up of a host's name can
+# take longer.
+STOP_TIMEOUT = 1.0
+
+
+class Probe:
+    """Pings in a thread of its own, from begin until a ping is answered.
+
+    ping returns whether it was. wait sleeps for so many seconds, and returns whether the probe
+    has been stopped.
+    """
+
+    def __init__(
+        self,
+        ping: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        self._idle = threading.Event()
+        self._idle.set()
+        self._ping = ping
+        self._clock = clock
+        self._stopped = threading.Event()
+        self._wait = wait or self._stopped.wait
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def active(self) -> bool:
+        return not self._idle.is_set()
+
+    def wait_idle(self, timeout: float) -> None:
+        """Waits while it is active, at most timeout seconds."""
+        self._idle.wait(timeout)
+
+    def begin(self) -> None:
+        """Starts to ping, unless it does so already."""
+        with self._lock:
+            if self.active or self._stopped.is_set():
+                return
+            self._idle.clear()
+            self._thread = threading.Thread(target=self.run, name="hitline-probe", daemon=True)
+            self._thread.start()
+
+    def run(self) -> None:
+        """Pings until a ping is answered, or the probe is stopped."""
+        started, interval = self._clock(), FIRST_INTERVAL
+        while not self._wait(max(0.0, started + interval - self._clock())):
+            started = self._clock()
+            if self._ping():
+                self._idle.set()
+                return
+            interval = min(2 * interval, LONGEST_INTERVAL)
+
+    def stop(self) -> None:
+        """Has no further ping begin."""
+        with self._lock:
+            self._stopped.set()
+            self._idle.set()
+
+    def join(self) -> None:
+        """Waits for the thread, after stop."""
+        if self._thread is not None:
+            self._thread.join(STOP_TIMEOUT)
+
+
+class ProbingClient(LookupKeyClient):
+    """A client that waits for one timeout of a server that hangs or stays busy."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._probe = Probe(self._ping_once)
+
+    @contextlib.contextmanager
+    def _turn(self, timeout: float | None) -> Iterator[float]:
+        self._fail_if_silent()
+        with super()._turn(timeout) as deadline:
+            self._fail_if_silent()  # the request before this one has timed out
+            try:
+                yield deadline
+                self._is_patient = True
+            except RequestTimeout:
+                self._probe.begin()
+                raise
+            except Busy:
+                self._is_patient = False
+                raise
+
+    def _fail_if_silent(self) -> None:
+        if self._probe.active and not self._closed:
+            raise ConnectionFailed(f"not tried until a ping is answered, after this: {self._last_failure}")
+
+    def _reset(self, timeout: float | None) -> bool:
+        deadline = time.monotonic() + (timeout or self._timeout)
+        self._probe.wait_idle(timeout or self._timeout)
+        return super()._reset(max(deadline - time.monotonic(), LEAST_TIMEOUT))
+
+    def _ping_once(self) -> bool:
+        """Pings on the client's connection. Returns whether the server has replied."""
+        try:
+            with super()._turn(max(self._timeout, PING_TIMEOUT)) as deadline:
+                self._retry_at = 0.0
+                self._exchange_locked((PING, b""), deadline, in_pool=True)
+        except (RefusedError, WrongRelease):
+            pass  # a reply, too
+        except Exception:
+            return False
+        self._logger.info("hitline at %s answers again", self.address)
+        return True
+
+    def close(self) -> None:
+        self._probe.stop()
+        super().close()
+        self._probe.join()

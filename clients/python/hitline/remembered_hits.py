@@ -1,0 +1,177 @@
+"""Gives the hit of a lookup again if the same request is asked for again soon.
+
+vLLM looks up the request at the head of its queue at every step for as long as there is no room
+for it, and waits for each of these lookups. RememberingClient gives the hit that it found last,
+and asks for it again in the client's worker thread.
+
+A hit of all tokens that can be hit is asked for again after half of the longest time for which a
+hit is given, which is a second, or half of the time for which the store keeps blocks that were
+found. A smaller one is asked for again after 100 ms, since the missing blocks may be stored
+meanwhile. A lookup that failed is remembered as what it counts as, a hit of 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hitline.client import LookupKeyClient, LookupResult
+
+__all__ = ["RememberedHits", "RememberingClient", "longest_hit"]
+
+# For how long a hit is given, in seconds since it was asked for.
+LONGEST_AGE = 1.0
+
+# From which age on a hit that may grow is asked for again, in seconds; and how long after a
+# lookup that failed the next is sent.
+REFRESH_AFTER = 0.1
+
+
+class Prompt(NamedTuple):
+    """What is looked up. The last hash stands for those in front of it."""
+
+    num_tokens: int
+    num_hashes: int
+    last_hash: bytes
+
+
+class _Hit:
+    """What was found for a prompt. Any thread may refresh it."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.result = LookupResult(0)
+        self.asked_at = 0.0
+        self.refresh_at = 0.0
+        self.asking = False  # whether it is being asked for again
+
+
+class RememberedHits:
+    """The last hit of each request. Times are those of clock, in seconds. The thread that looks
+    up makes all calls but refresh and postpone."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._hits: dict[str, _Hit] = {}
+
+    def __len__(self) -> int:
+        return len(self._hits)
+
+    def find(self, req_id: str, prompt: Prompt, pool: Mapping[str, Any] | None) -> _Hit | None:
+        """Returns the hit of a request for a prompt. None if there is none that may be given. pool
+        is the server's reply that describes it."""
+        hit = self._hits.get(req_id)
+        if hit is None or hit.prompt == prompt and self.clock() < hit.asked_at + longest_age(pool):
+            return hit
+        del self._hits[req_id]
+        return None
+
+    def is_due(self, hit: _Hit) -> bool:
+        """Whether the hit is to be asked for again."""
+        return not hit.asking and self.clock() >= hit.refresh_at
+
+    def add(
+        self, req_id: str, prompt: Prompt, result: LookupResult, asked_at: float, pool: Mapping[str, Any] | None
+    ) -> None:
+        hit = _Hit(prompt)
+        self.refresh(hit, result, asked_at, pool)
+        self._hits[req_id] = hit
+
+    def refresh(self, hit: _Hit, result: LookupResult, asked_at: float, pool: Mapping[str, Any] | None) -> None:
+        """Sets what was found. It has no effect on a hit that has been dropped."""
+        longest = longest_hit(pool, hit.prompt.num_tokens)
+        after = longest_age(pool) / 2
+        if longest is None or result.hit_length < longest:
+            after = min(after, REFRESH_AFTER)
+        hit.refresh_at = asked_at + after
+        hit.asked_at, hit.result, hit.asking = asked_at, result, False
+
+    def postpone(self, hit: _Hit) -> None:
+        """Has a hit asked for again later, since it could not be now."""
+        hit.refresh_at, hit.asking = self.clock() + REFRESH_AFTER, False
+
+    def drop(self, req_id: str) -> None:
+        self._hits.pop(req_id, None)
+
+    def clear(self) -> None:
+        self._hits.clear()
+
+
+def longest_age(pool: Mapping[str, Any] | None) -> float:
+    """For how long a hit may be given. The reply may say for how long the store keeps blocks that
+    were found: half of that is left for the engine to load them."""
+    lease = (pool or {}).get("lease_ms")
+    return min(LONGEST_AGE, lease / 2000) if isinstance(lease, int) and lease > 0 else LONGEST_AGE
+
+
+def longest_hit(pool: Mapping[str, Any] | None, num_tokens: int) -> int | None:
+    """Returns what a hit of a prompt is at most, None if the server has not described its pool. Hits
+    are multiples of the pool's alignment, and the engine computes the last token itself."""
+    alignment = (pool or {}).get("alignment")
+    if not isinstance(alignment, int) or alignment < 1:
+        return None
+    return max(num_tokens - 1, 0) // alignment * alignment
+
+
+class RememberingClient(LookupKeyClient):
+    """A client that remembers hits. All calls come from the scheduler's thread. It remembers those
+    of unfinished requests only."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._remembered = RememberedHits()
+        self._asked: dict[str, tuple[Prompt, float]] = {}  # of pending lookups: what was asked, and when
+
+    def _lookup_pending(
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+    ) -> LookupResult | None:
+        count = len(block_hashes)
+        prompt = Prompt(token_len, count, block_hashes[count - 1] if count else b"")
+        hit = self._remembered.find(req_id, prompt, self._pool_reply)
+        if hit is not None:
+            if self._remembered.is_due(hit):
+                self._ask_again(hit, block_hashes)
+            return hit.result
+        asked, asked_at = self._asked.pop(req_id, (prompt, self._remembered.clock()))
+        result = super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+        if result is None:
+            self._asked[req_id] = asked, asked_at
+        elif asked == prompt:
+            self._remembered.add(req_id, prompt, result, asked_at, self._pool_reply)
+        return result
+
+    def _ask_again(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
+        hit.asking = True
+        try:
+            self._submit(self._refresh, hit, list(block_hashes))
+        except Exception:  # the client is closed
+            self._remembered.postpone(hit)
+
+    def _refresh(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
+        """Asks for a hit again, in the worker's thread."""
+        asked_at = self._remembered.clock()
+        try:
+            result = self._lookup(hit.prompt.num_tokens, block_hashes)
+        except Exception as error:
+            self._remembered.postpone(hit)
+            self._log("lookup at %s failed, so the hit found before is given for a while: %s", error)
+        else:
+            self._remembered.refresh(hit, result, asked_at, self._pool_reply)
+
+    def discard(self, req_id: str) -> None:
+        self._remembered.drop(req_id)
+        self._asked.pop(req_id, None)
+        super().discard(req_id)
+
+    def reset(self, *, timeout: float | None = None) -> bool:
+        done = super().reset(timeout=timeout)
+        self._forget()
+        return done
+
+    def _forget(self) -> None:
+        """Drops all hits, and those of the lookups that are pending."""
+        self._remembered.clear()
+        for req_id in self._asked:
+            super().discard(req_id)
+        self._asked.clear()

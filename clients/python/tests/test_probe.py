@@ -1,0 +1,203 @@
+"""What a server that hangs or stays busy costs the scheduler."""
+
+from __future__ import annotations
+
+import queue
+import unittest
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from hitline import Busy, ConnectionFailed, RequestTimeout
+from hitline.probe import FIRST_INTERVAL, LONGEST_INTERVAL, Probe, ProbingClient
+from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, refusal
+from tests.test_client import connected, eventually, unanswering
+
+HIT = message(b"\0\0\0\x30")
+NOT_TRIED = "^not tried until a ping is answered, after this: "
+
+
+class Times:
+    """A clock that only waiting and pings move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pings: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+    def ping(self, *seconds: float) -> Callable[[], bool]:
+        """A ping that takes these times, one after the other; the last is answered."""
+        left = list(seconds)
+
+        def ping() -> bool:
+            self.pings.append(round(self.now, 6))
+            self.now += left.pop(0)
+            return not left
+
+        return ping
+
+
+class Probes(unittest.TestCase):
+    def pings(self, *seconds: float) -> list[float]:
+        times = Times()
+        probe = Probe(times.ping(*seconds), clock=lambda: times.now, wait=times.wait)
+        probe._idle.clear()
+        probe.run()
+        self.assertFalse(probe.active)
+        return times.pings
+
+    def test_the_first_reply_ends_it(self) -> None:
+        self.assertEqual(self.pings(0.0), [FIRST_INTERVAL])
+
+    def test_pings_that_fail_at_once(self) -> None:
+        self.assertEqual(self.pings(*[0.0] * 8), [0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5, 5.5])
+        self.assertEqual(LONGEST_INTERVAL, 1.0)
+
+    def test_a_ping_is_nearly_always_on_its_way(self) -> None:
+        self.assertEqual(self.pings(1.0, 1.0, 1.0, 1.0, 0.0), [0.1, 1.1, 2.1, 3.1, 4.1])
+
+    def test_stopped_while_it_waits(self) -> None:
+        pings: list[int] = []
+        probe = Probe(lambda: bool(pings.append(1)), wait=lambda _: True)
+        probe.run()
+        probe.stop()
+        probe.begin()
+        self.assertEqual((pings, probe.active, probe._thread), ([], False, None))
+
+
+class Clients(unittest.TestCase):
+    def client(self, address: str, timeout: float = 0.05, **named: Any) -> ProbingClient:
+        """A client whose probe pings when the test says so."""
+        client = ProbingClient(address, timeout=timeout, raise_errors=True, **named)
+        self.addCleanup(client.close)
+        self.turns: queue.Queue[bool] = queue.Queue()  # whether the probe is to stop
+        client._probe = Probe(client._ping_once, wait=lambda _: self.turns.get(timeout=PATIENCE))
+        self.addCleanup(self.turns.put, True)
+        return client
+
+    def lookup(self, client: ProbingClient) -> Any:
+        return client.lookup("r", 64, hashes("a", 4))
+
+    def test_a_server_that_hangs_costs_one_timeout(self) -> None:
+        silent = True
+        with Scripted(lambda _: Scripted.SILENCE if silent else HIT) as server:
+            client = connected(self.client(server.address))
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            self.assertEqual(len(server.requests), 1)
+            client._retry_at = 0.0  # however late it is
+            for call in (lambda: self.lookup(client), client.stat) * 100:
+                with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + ".*did not answer in time"):
+                    call()
+            self.assertEqual(len(server.requests), 1)
+            silent = False
+            with self.assertLogs("hitline", "INFO") as logs:
+                self.turns.put(False)
+                eventually(lambda: client._probe.active, True)
+            self.assertIn(f"hitline at {server.address} answers again", logs.output[0])
+            self.assertEqual(self.lookup(client), 48)
+            self.assertEqual(server.connections, 2, "the one that was pinged on")
+
+    def test_without_waiting_for_lookups(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            client = connected(self.client(server.address))
+            for name in "abc":
+                self.assertIsNone(client.lookup(name, 64, [], non_block=True))
+            for name, error in (("a", RequestTimeout), ("b", ConnectionFailed), ("c", ConnectionFailed)):
+                with self.assertRaises(error):
+                    eventually(lambda: client.lookup(name, 64, [], non_block=True), None)
+            self.assertEqual(len(server.requests), 1)
+
+    def test_a_reset_waits_for_the_reply(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            client = connected(self.client(server.address))
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED):
+                client.reset(timeout=0.01)
+            server.answer = lambda _: message(b"\1")
+            done = client._submit(client._reset, PATIENCE)
+            self.turns.put(False)
+            self.assertIs(done.result(PATIENCE), True)
+            self.assertEqual([r[0] for r in server.requests], [b"lookup", b"ping", b"reset"])
+
+    def test_pings_that_are_not_answered(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            client = connected(self.client(server.address))
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            replies = [Scripted.SILENCE, None, b"no message", Scripted.SILENCE]
+            server.answer = lambda _: replies.pop(0) if replies else HIT
+            with mock.patch("hitline.probe.PING_TIMEOUT", 0.05):
+                for left in range(len(replies) - 1, -1, -1):
+                    self.assertTrue(client._probe.active)
+                    self.turns.put(False)
+                    eventually(lambda: len(replies) == left, False)
+                self.turns.put(False)
+                eventually(lambda: client._probe.active, True)
+
+    def test_any_reply_is_one(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            client = connected(self.client(server.address))
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            server.answer = lambda _: refusal("not_allowed", "ping")
+            self.turns.put(False)
+            eventually(lambda: client._probe.active, True)
+
+    def test_the_connection_is_in_the_pool(self) -> None:
+        answers = {b"pool": message(b"\1", b"{}"), b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
+        with Scripted(lambda frames: answers[frames[0]]) as server:
+            client = self.client(server.address, timeout=0.5, pool={"name": "p"})
+            client.check_pool()
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            answers[b"lookup"] = HIT
+            self.turns.put(False)
+            eventually(lambda: client._probe.active, True)
+            self.assertEqual(self.lookup(client), 48)
+            asked = [r[0].decode() for r in server.requests]
+            self.assertEqual(asked, ["pool", "ping", "lookup", "pool", "ping", "lookup"])
+
+    def test_connecting_that_takes_too_long(self) -> None:
+        with unanswering() as port:
+            client = self.client(f"tcp://127.0.0.1:{port}")
+            with self.assertRaisesRegex(RequestTimeout, "^cannot connect to .*timed out"):
+                self.lookup(client)
+            with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + "cannot connect"):
+                self.lookup(client)
+
+    def test_a_server_that_stays_busy_costs_one_timeout(self) -> None:
+        busy = refusal("busy", "lookup")
+        with Scripted(lambda _: busy) as server:
+            client = self.client(server.address, timeout=0.1)
+            with self.assertRaises(Busy):
+                self.lookup(client)
+            self.assertGreater(len(server.requests), 1)
+            for _ in range(10):
+                client._retry_at, asked = 0.0, len(server.requests)
+                with self.assertRaises(Busy):
+                    self.lookup(client)
+                self.assertEqual(len(server.requests), asked + 1)
+            server.answer = lambda _: HIT
+            client._retry_at = 0.0
+            self.assertEqual(self.lookup(client), 48)
+            replies = [busy, HIT]
+            server.answer = lambda _: replies.pop(0)
+            self.assertEqual(self.lookup(client), 48, "sent again")
+
+    def test_close_ends_a_ping(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server, no_thread_left(self):
+            client = ProbingClient(server.address, timeout=0.05, raise_errors=True)
+            with self.assertRaises(RequestTimeout):
+                self.lookup(connected(client))
+            client.close()
+            with self.assertRaisesRegex(ConnectionFailed, "the client is closed"):
+                self.lookup(client)
+
+
+if __name__ == "__main__":
+    unittest.main()

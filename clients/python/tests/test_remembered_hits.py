@@ -1,0 +1,257 @@
+"""Requests that are looked up at every step."""
+
+from __future__ import annotations
+
+import threading
+import unittest
+from typing import Any
+from unittest import mock
+
+from hitline import LookupResult
+from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, longest_age, longest_hit
+from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server
+from tests.test_client import eventually
+
+POOL = {"alignment": 16}
+PROMPT = Prompt(64, 4, b"last")
+ALL = 48  # tokens of PROMPT that can be hit, as the engine computes the last
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Hits(unittest.TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.hits = RememberedHits(self.clock)
+
+    def add(self, tokens: int, pool: dict[str, Any] | None = POOL) -> None:
+        self.hits.add("r", PROMPT, LookupResult(tokens), self.clock.now, pool)
+
+    def seen(self, pool: dict[str, Any] | None = POOL) -> list[str]:
+        """What becomes of a hit, by its age in ms."""
+        began, states = self.clock.now, []
+        for ms in (0, 90, 110, 490, 510, 990, 1010):
+            self.clock.now = began + ms / 1000
+            hit = self.hits.find("r", PROMPT, pool)
+            states.append("gone" if hit is None else "due" if self.hits.is_due(hit) else "given")
+        return states
+
+    def test_a_hit_of_all_that_can_be_hit(self) -> None:
+        self.add(ALL)
+        self.assertEqual(self.seen(), ["given"] * 4 + ["due", "due", "gone"])
+        self.assertEqual(len(self.hits), 0)
+
+    def test_a_smaller_one(self) -> None:
+        for tokens in (0, 32):
+            self.add(tokens)
+            self.assertEqual(self.seen(), ["given"] * 2 + ["due"] * 4 + ["gone"])
+
+    def test_without_a_pool_any_may_grow(self) -> None:
+        self.add(ALL, None)
+        self.assertEqual(self.seen(None), ["given"] * 2 + ["due"] * 4 + ["gone"])
+
+    def test_half_of_the_lease(self) -> None:
+        for lease_ms, want in (
+            (10_000, ["given"] * 4 + ["due", "due", "gone"]),
+            (1_000, ["given"] * 3 + ["due"] + ["gone"] * 3),
+            (200, ["given", "due"] + ["gone"] * 5),
+        ):
+            pool = {**POOL, "lease_ms": lease_ms}
+            self.add(ALL, pool)
+            self.assertEqual(self.seen(pool), want, lease_ms)
+
+    def test_leases_that_are_none(self) -> None:
+        for lease in (None, 0, -1, "5s", 2.5):
+            self.assertEqual(longest_age({"lease_ms": lease}), 1.0)
+        self.assertEqual(longest_age(None), 1.0)
+
+    def test_another_prompt(self) -> None:
+        for other in (PROMPT._replace(num_tokens=63), PROMPT._replace(num_hashes=3), PROMPT._replace(last_hash=b"other")):
+            self.add(ALL)
+            self.assertIsNone(self.hits.find("r", other, POOL))
+            self.assertIsNone(self.hits.find("r", PROMPT, POOL), "it is dropped")
+
+    def test_another_request(self) -> None:
+        self.add(ALL)
+        self.assertIsNone(self.hits.find("other", PROMPT, POOL))
+
+    def test_asked_for_again(self) -> None:
+        self.add(32)
+        hit = self.hits.find("r", PROMPT, POOL)
+        assert hit is not None
+        self.clock.now += 0.2
+        hit.asking = True
+        self.assertFalse(self.hits.is_due(hit), "once at a time")
+        self.hits.refresh(hit, LookupResult(ALL), self.clock.now, POOL)
+        self.assertEqual(hit.result.hit_length, ALL)
+        self.assertEqual(self.seen(), ["given"] * 4 + ["due", "due", "gone"])
+
+    def test_asking_again_that_fails(self) -> None:
+        self.add(32)
+        hit = self.hits.find("r", PROMPT, POOL)
+        assert hit is not None
+        self.clock.now += 0.2
+        hit.asking = True
+        self.hits.postpone(hit)
+        self.assertFalse(self.hits.is_due(hit))
+        self.clock.now += 0.11
+        self.assertTrue(self.hits.is_due(hit))
+        self.clock.now += 0.7
+        self.assertIsNone(self.hits.find("r", PROMPT, POOL), "its age is that of the answer")
+
+    def test_dropped(self) -> None:
+        for drop in (lambda: self.hits.drop("r"), self.hits.clear):
+            self.add(ALL)
+            hit = self.hits.find("r", PROMPT, POOL)
+            assert hit is not None
+            drop()
+            self.hits.refresh(hit, LookupResult(ALL), self.clock.now, POOL)
+            self.assertIsNone(self.hits.find("r", PROMPT, POOL), "also if it is being asked for again")
+
+    def test_longest_hits(self) -> None:
+        for tokens, want in ((-1, 0), (0, 0), (1, 0), (16, 0), (17, 16), (64, 48), (65, 64)):
+            self.assertEqual(longest_hit(POOL, tokens), want)
+        for pool in (None, {}, {"alignment": 0}, {"alignment": "16"}):
+            self.assertIsNone(longest_hit(pool, 64))
+
+
+class Clients(unittest.TestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.found: list[bytes | None] = []  # the replies to come; the last is repeated
+        server = Scripted(lambda _: self.found.pop(0) if len(self.found) > 1 else self.found[0])
+        self.server = server.__enter__()
+        self.addCleanup(server.__exit__)
+        self.client = RememberingClient(server.address, timeout=PATIENCE)
+        self.addCleanup(self.client.close)
+        self.client._remembered.clock = self.clock
+        self.client._pool_reply = dict(POOL)
+
+    def lookup(self, tokens: int = 64, name: str = "a", non_block: bool = False) -> Any:
+        return self.client.lookup("r", tokens, hashes(name, 4), non_block)
+
+    def answers(self, *tokens: int) -> None:
+        self.found[:] = [message(n.to_bytes(4, "big")) for n in tokens]
+
+    def asked(self) -> int:
+        return len(self.server.requests)
+
+    def test_the_head_of_a_queue(self) -> None:
+        self.answers(ALL)
+        for _ in range(288):
+            self.assertEqual(self.lookup(), ALL)
+        self.assertEqual(self.asked(), 1)
+
+    def test_a_hit_that_grows_is_asked_for_off_the_thread(self) -> None:
+        self.answers(32, ALL)
+        self.assertEqual(self.lookup(), 32)
+        self.clock.now += 0.11
+        threads: list[str] = []
+        ask = self.client._lookup
+
+        def recording(*arguments: Any) -> LookupResult:
+            threads.append(threading.current_thread().name)
+            return ask(*arguments)
+
+        with mock.patch.object(self.client, "_lookup", recording):
+            self.assertEqual(self.lookup(), 32, "it is not waited for")
+            self.assertEqual(eventually(self.lookup, 32), ALL)
+        self.assertEqual(threads, ["hitline-lookup_0"])
+        self.assertEqual(self.asked(), 2)
+
+    def test_a_lookup_that_fails_is_a_hit_of_0(self) -> None:
+        self.found[:] = [None]
+        with self.assertLogs("hitline", "WARNING"):
+            self.assertEqual(self.lookup(), 0)
+            asked = self.asked()
+            self.assertEqual([self.lookup() for _ in range(10)], [0] * 10)
+        self.assertEqual(self.asked(), asked)
+        self.answers(ALL)
+        self.clock.now += 0.11
+        self.assertEqual(eventually(self.lookup, 0), ALL)
+
+    def test_asking_again_that_fails(self) -> None:
+        self.answers(32)
+        self.lookup()
+        self.found[:] = [None]
+        self.clock.now += 0.11
+        with self.assertLogs("hitline", "WARNING") as logs:
+            self.assertEqual(self.lookup(), 32)
+            hit = self.client._remembered._hits["r"]
+            eventually(lambda: hit.asking, True)
+            self.assertEqual(self.lookup(), 32)
+        self.assertIn("the hit found before is given for a while", logs.output[0])
+        self.clock.now += 0.9
+        self.answers(16)
+        self.assertEqual(self.lookup(), 16)
+
+    def test_without_waiting_for_lookups(self) -> None:
+        self.answers(ALL)
+        self.assertIsNone(self.lookup(non_block=True))
+        self.assertEqual(eventually(lambda: self.lookup(non_block=True), None), ALL)
+        self.assertEqual([self.lookup(non_block=True) for _ in range(10)], [ALL] * 10)
+        self.assertEqual(self.asked(), 1)
+
+    def test_its_age_begins_with_the_question(self) -> None:
+        self.answers(ALL)
+        self.assertIsNone(self.lookup(non_block=True))
+        self.clock.now += 0.9
+        for asked in (1, 2):
+            eventually(lambda: self.lookup(non_block=True), None)
+            self.assertEqual(self.asked(), asked)
+            self.clock.now += 0.2
+
+    def test_an_answer_to_another_length_is_not_remembered(self) -> None:
+        self.answers(32)
+        self.assertIsNone(self.lookup(64, non_block=True))
+        self.assertEqual(eventually(lambda: self.lookup(80, non_block=True), None), 32)
+        self.answers(64)
+        self.assertEqual(self.lookup(80), 64)
+
+    def test_what_drops_it(self) -> None:
+        for drop in (lambda: self.client.discard("r"), self.client.reset, self.client._forget):
+            self.answers(ALL)
+            self.assertEqual(self.lookup(), ALL)
+            self.found[:] = [message(b"\1")]
+            drop()
+            self.answers(0)
+            self.assertEqual(self.lookup(), 0)
+            self.client.discard("r")
+        self.assertEqual((len(self.client._remembered), self.client._asked), (0, {}))
+
+    def test_a_reset_drops_pending_lookups(self) -> None:
+        self.found[:] = [message(ALL.to_bytes(4, "big")), message(b"\1"), message(b"\0\0\0\0")]
+        self.assertIsNone(self.lookup(non_block=True))
+        self.assertTrue(self.client.reset())
+        self.assertEqual(eventually(lambda: self.lookup(non_block=True), None), 0)
+
+    def test_memory_is_bounded_by_unfinished_requests(self) -> None:
+        self.answers(ALL)
+        for i in range(1000):
+            self.client.lookup(str(i), 64, hashes("a", 4), i % 2 == 0)
+            self.client.discard(str(i))
+        self.assertEqual((len(self.client._remembered), self.client._asked, self.client._futures), (0, {}, {}))
+
+
+@needs_server
+class WithAServer(unittest.TestCase):
+    def test_blocks_that_are_stored_while_a_request_waits(self) -> None:
+        blocks = hashes("a", 4)
+        with Server() as server, RememberingClient(server.address, raise_errors=True) as client:
+            clock = client._remembered.clock = Clock()
+            lookup = lambda: client.lookup("r", 64, blocks)  # noqa: E731
+            self.assertEqual(lookup(), 0)
+            client.store(blocks)
+            self.assertEqual(lookup(), 0)
+            clock.now += 0.11
+            self.assertEqual(eventually(lookup, 0), 64)
+
+
+if __name__ == "__main__":
+    unittest.main()
