@@ -16,10 +16,25 @@ SETTLE_TIMEOUT = 2  # seconds; not all is stored while the master is gone
 WAIT_MARGIN = 1.0  # seconds that a lookup may take longer than its timeout, on a slow machine
 
 
+# Of a load under which hitline hangs.
+LOAD_SECONDS = 5
+LOAD_LEAST = 0.9  # of the requests that finish otherwise
+LOAD_REPLY = 60  # seconds that the engine may take to end a load
+RIGHT_AFTER = 1.0  # seconds after hitline goes on
+
+# Of a request that waits for room: tokens of the engine's cache, of the prompt that decodes, and of the one that
+# waits. Each fits alone.
+HEAD_CACHE, HEAD_RUNNING, HEAD_WAITING = 32_768, 8_000, 30_000
+HEAD_STEPS, HEAD_ROUNDS = 200, 3
+HEAD_TIMEOUT = 300  # seconds
+HEAD_MOST = 1.1  # of a step while nobody waits
+
+
 def of_services(run, found, reference):
-    """Breaks hitline and the master, one after the other."""
+    """Breaks hitline and the master, one after the other. This hitline does not allow resets."""
     stage = run.stage
     faults = Faults(run, found, reference)
+    faults.refused_reset()
     faults.without_hits("hitline killed", stage.hitline.kill)
     faults.until_hits("hitline started", stage.start_hitline)
     faults.without_hits("hitline stopped", lambda: stage.hitline.signal(signal.SIGSTOP))
@@ -50,6 +65,56 @@ def of_own_server(run, found, reference):
     finally:
         server.kill()
     found.notes.append(f"engine killed: its own server ended after {seconds:.2f} s, and left no socket")
+
+
+def of_resets(run, found, reference):
+    """Resets the store through the engine's own server. Then prompts are stored again."""
+    faults = Faults(run, found, reference)
+    before, done, after = faults.reset_store()
+    if not done or after or not before:
+        found.problem("reset", f"it returned {done}; of {before} keys {after} are left, expected are 0")
+    found.notes.append(f"reset: {before} keys before, {after} after")
+    faults.until_hits("reset", lambda: None)
+    faults.examine()
+
+
+def of_hang(run, found, reference):
+    """Stops hitline while the engine is under load, and continues it."""
+    faults, hitline = Faults(run, found, reference), run.stage.hitline
+    calm = faults.flood("calm")
+    faults.until_hits("calm", lambda: None)  # all is stored
+    hitline.signal(signal.SIGSTOP)
+    try:
+        hung = faults.flood("hung")
+    finally:
+        hitline.signal(signal.SIGCONT)
+    if hung["finished"] < LOAD_LEAST * calm["finished"]:
+        found.problem("load", f"{hung['finished']} requests while hitline hung, {calm['finished']} before")
+    found.notes.append(
+        f"requests in {LOAD_SECONDS} s: {calm['finished']}, while hitline hung {hung['finished']}; "
+        f"longest step: {calm['longest']:.2f} s, {hung['longest']:.2f} s"
+    )
+    time.sleep(RIGHT_AFTER)
+    faults.with_hits(f"{RIGHT_AFTER:g} s after hitline went on")
+    faults.examine()
+
+
+def of_head(run, found, reference):
+    """Measures the steps of a request, with none and with one that waits for room behind it."""
+    del reference
+    engine = run.engine("a")
+    running, waiting = prompts.tokens("running", HEAD_RUNNING), prompts.tokens("waiting", HEAD_WAITING)
+    run.each([waiting])  # stores it
+    alone, beside = [], []
+    for _ in range(HEAD_ROUNDS):
+        for steps, head in (alone, []), (beside, waiting):
+            steps.append(engine.call("decode", running, head, HEAD_STEPS, seconds=HEAD_TIMEOUT))
+    if min(beside) > HEAD_MOST * min(alone):
+        found.problem("head", f"a step takes {min(beside) * 1e3:.2f} ms while one waits, {min(alone) * 1e3:.2f} ms alone")
+    found.notes.append(
+        f"a step, median of {HEAD_STEPS}, least of {HEAD_ROUNDS}: {min(alone) * 1e3:.2f} ms, "
+        f"while a prompt of {HEAD_WAITING} tokens waits {min(beside) * 1e3:.2f} ms"
+    )
 
 
 class OwnServer:
@@ -101,6 +166,33 @@ class Faults:
             time.sleep(0.2)
         self.found.notes.append(f"{name}: all hits {seconds:.1f} s later, at try {tries}")
 
+    def with_hits(self, name):
+        """Prompts must hit as before at once."""
+        outputs, _ = self.compute(name)
+        for (want,), output in zip(self.reference, outputs):
+            if output["cached"] != want["cached"]:
+                self.found.problem("hits", f"{name}: {output['cached']} tokens were cached, expected are {want['cached']}")
+
+    def flood(self, seed):
+        """Puts the engine under load."""
+        return self.run.engine("a").call("flood", LOAD_SECONDS, seed, seconds=LOAD_SECONDS + LOAD_REPLY)
+
+    def reset_store(self):
+        """Returns how many keys there were, whether the store was reset, and how many there are."""
+        before = len(self.run.stage.master.keys())
+        done = self.run.engine("a").call("reset_store", seconds=scenarios.RESET_TIMEOUT)
+        return before, done, len(self.run.stage.master.keys())
+
+    def refused_reset(self):
+        """A reset is refused, as the engine has said at its start."""
+        before, done, after = self.reset_store()
+        if done or after != before:
+            self.found.problem("reset", f"it returned {done}; of {before} keys {after} are left, expected are all")
+        with open(self.run.engine("a").log, encoding="utf-8", errors="replace") as log:
+            if "refuses to reset the store" not in log.read():
+                self.found.problem("reset", "the engine has not said at its start that resets are refused")
+        self.found.notes.append(f"reset: refused, {after} keys left")
+
     def examine(self):
         """All answers must be equal again, and doctor must agree."""
         self.run.reset()
@@ -121,7 +213,7 @@ class Faults:
         engine.call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + scenarios.REPLY_TIME)
         compare.count(self.found, [outputs])
         waited = max(sum(sum(record["waits"]) for record in output["lookups"]) for output in outputs)
-        if waited > timeout + WAIT_MARGIN:
+        if timeout and waited > timeout + WAIT_MARGIN:
             self.found.problem(
                 "wait", f"{name}: a request waited {waited:.2f} s for its lookups, the timeout is {timeout:g} s"
             )

@@ -21,8 +21,9 @@ class Row:
     engines: tuple = ("a",)
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     own_server: bool = False  # the engine starts hitline itself, HITLINE_ADDRESS=auto
-    timeout: float = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT
+    timeout: float | None = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT; None: not set
     store_timeout: float = 5  # seconds that hitline waits for the store
+    cache: int = 0  # tokens for which the engine has blocks; 0: more than it needs
     faults: typing.Callable | None = None  # goes on after the scenario
 
     @property
@@ -63,6 +64,9 @@ def of(release):
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
         Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
         Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
+        Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
+        Row(release, "hang", scenarios.few, mode="load", timeout=None, faults=faults.of_hang),
+        Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
         HoldersRow(release, "holders", integers=True),
         HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),
     ]

@@ -13,6 +13,8 @@ import model
 import processes
 
 MAX_MODEL_LEN = 4096
+# Tokens by which the longest prompt is shorter than the cache of a row that has few blocks.
+MARGIN = 1024
 # Tokens of a block. vLLM on CPU takes 32 and its multiples from 0.32.0 on.
 BLOCK_SIZES = {"0.28.0": 16, "0.32.0": 32}
 
@@ -92,19 +94,21 @@ class Stage:
 
     def llm(self):
         """Returns the arguments of vLLM's LLM."""
+        block_size = BLOCK_SIZES[self.row.release]
         return {
             "model": self.model,
             "skip_tokenizer_init": True,
             "enforce_eager": True,
             "dtype": "float32",
-            "block_size": BLOCK_SIZES[self.row.release],
-            "max_model_len": MAX_MODEL_LEN,
+            "block_size": block_size,
+            "max_model_len": self.row.cache - MARGIN if self.row.cache else MAX_MODEL_LEN,
             "tensor_parallel_size": self.row.tp,
             "kv_transfer_config": {
                 "kv_connector": "MooncakeStoreConnector",
                 "kv_role": "kv_both",
                 "kv_connector_extra_config": self.row.extra,
             },
+            **({"num_gpu_blocks_override": self.row.cache // block_size} if self.row.cache else {}),
         }
 
     def environ(self, own):
@@ -121,7 +125,7 @@ class Stage:
         return environ
 
     def plugin_environ(self):
-        environ = {"HITLINE_TIMEOUT": str(self.row.timeout)}
+        environ = {"HITLINE_TIMEOUT": str(self.row.timeout)} if self.row.timeout else {}
         if not self.row.own_server:
             return {**environ, "HITLINE_ADDRESS": self.hitline.address}
         folders = os.path.dirname(processes.HITLINE), os.environ.get("PATH", os.defpath)

@@ -32,7 +32,7 @@ class Lookups:
         return [r for name, records in self.records.items() if name.partition("-")[0] == request_id for r in records]
 
     def lookup(self, req_id, num_tokens, block_hashes, non_block=False):
-        hashes = [bytes(h) for h in block_hashes]
+        hashes = [bytes(h) for h in block_hashes] if self.ask else []
         before = self.server.lookup(num_tokens, hashes) if self.ask else None
         started = time.monotonic()
         result = self.original(req_id, num_tokens, block_hashes, non_block=non_block)

@@ -12,6 +12,7 @@ import time
 import traceback
 
 import asked
+import load
 
 RESET_DEADLINE = 20  # seconds; blocks that are being stored cannot be forgotten
 
@@ -25,6 +26,7 @@ class Engine:
         scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
         self.client = scheduler.connector.connector_scheduler.client
         self.lookups = asked.Lookups(self.client, self.llm.llm_engine.vllm_config)
+        self.load = load.Load(self.llm)
         self._store = None
 
     def describe(self):
@@ -70,6 +72,21 @@ class Engine:
                 raise TimeoutError(f"the engine's own blocks were still in use after {RESET_DEADLINE} s")
             self.llm.llm_engine.step()  # frees blocks that have been stored
             time.sleep(0.02)
+
+    def reset_store(self):
+        """Forgets the engine's own blocks and empties the store. Returns whether it was done."""
+        return self.llm.reset_prefix_cache(reset_connector=True)
+
+    def flood(self, seconds, seed):
+        """Returns how many requests finish in so many seconds, and the longest step."""
+        self.lookups.begin(ask=False)
+        return self.load.flood(seconds, seed)
+
+    def decode(self, running, waiting, steps):
+        """Returns the median of the steps in which a request decodes while another one waits."""
+        self.lookups.begin(ask=False)
+        self.reset()
+        return self.load.decode(running, waiting, steps)
 
     def remove(self, keys):
         """Removes keys from the store."""
