@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from unittest import mock
 
 from hitline import Busy, ConnectionFailed, RequestTimeout
 from hitline.probe import FIRST_INTERVAL, LONGEST_INTERVAL, Probe, ProbingClient
-from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left, refusal
+from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, no_thread_left, refusal
 from tests.test_client import connected, eventually, unanswering
 
 HIT = message(b"\0\0\0\x30")
@@ -197,6 +198,24 @@ class Clients(unittest.TestCase):
             client.close()
             with self.assertRaisesRegex(ConnectionFailed, "the client is closed"):
                 self.lookup(client)
+
+
+@needs_server
+class WithAServer(unittest.TestCase):
+    def test_stopped_and_continued(self) -> None:
+        blocks = hashes("a", 4)
+        with Server() as server, ProbingClient(server.address, timeout=0.2, raise_errors=True) as client:
+            client.store(blocks)
+            server.process.send_signal(signal.SIGSTOP)
+            self.addCleanup(server.process.send_signal, signal.SIGCONT)
+            with self.assertRaises(RequestTimeout):
+                client.lookup("r", 64, blocks)
+            for _ in range(1000):
+                with self.assertRaises(ConnectionFailed):
+                    client.lookup("r", 64, blocks)
+            server.process.send_signal(signal.SIGCONT)
+            eventually(lambda: client._probe.active, True)
+            self.assertEqual(client.lookup("r", 64, blocks), 64)
 
 
 if __name__ == "__main__":
