@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
@@ -54,9 +55,10 @@ func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes,
 	returned := make(chan struct{})
 	memory.hold()
 	go func() {
+		defer close(returned)
+		defer memory.release()
+		defer requesterror.Recover(&result.err)
 		result.answers, result.err = do()
-		memory.release()
-		close(returned)
 	}()
 	if waitReturned(ctx, returned) {
 		return result.answers, result.err

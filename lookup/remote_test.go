@@ -293,6 +293,27 @@ func TestRemoteFirstFailure(t *testing.T) {
 	})
 }
 
+// TestRemotePanic has the client of a store panic. That is a failed call, and not the end of the program.
+func TestRemotePanic(t *testing.T) {
+	keys := lookuptest.Chain("a", 1, 32)
+	store := lookuptest.Filled(t, keys)
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+	require.NoError(t, err)
+	look := func() int64 {
+		hit, err := s.Lookup(t.Context(), 16, coordinator.NewHashes(keys, 32))
+		require.NoError(t, err)
+		return hit.Tokens
+	}
+	well := store.Before
+	store.Before = func(context.Context, string, []string) error { panic("odd answer") }
+	require.Zero(t, look())
+	require.EqualValues(t, 1, s.Stat().BackendErrors)
+	require.Contains(t, s.Stat().BackendError, "a fault of hitline, please report it: odd answer, at ")
+	require.Error(t, s.Reset(t.Context()))
+	store.Before = well
+	require.EqualValues(t, 16, look())
+}
+
 // TestRemoteBreakerTellsWhatLasts has a backend fail for good a moment after it was well
 // again: that is told as soon as the last line is old.
 func TestRemoteBreakerTellsWhatLasts(t *testing.T) {

@@ -301,6 +301,13 @@ func TestNameOfSeveralMasters(t *testing.T) {
 	require.Equal(t, second.addr, c.currentLeader())
 }
 
+// TestPanic has the attempt to connect panic. That fails the round, and ends no program.
+func TestPanic(t *testing.T) {
+	c := newClient(t, Config{Masters: []string{"masters.test:50051"}, lookupHost: func(context.Context, string) ([]string, error) { panic("odd name") }})
+	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	require.ErrorContains(t, err, "a fault of hitline, please report it: odd name")
+}
+
 func TestFailover(t *testing.T) {
 	first := startFake(t, storetest.FreeAddr(t), FormTenant)
 	addr := storetest.FreeAddr(t) // a standby does not listen

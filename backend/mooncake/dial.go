@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // maxAddrs bounds the addresses of one name that are dialled.
@@ -15,6 +16,7 @@ const maxAddrs = 16
 
 // resolve returns the addresses ip:port of a master.
 func (c *Client) resolve(ctx context.Context, master string) (addrs []string, err error) {
+	defer requesterror.Recover(&err)
 	host, port, err := net.SplitHostPort(master)
 	if err != nil {
 		return nil, err
@@ -36,7 +38,8 @@ func (c *Client) resolve(ctx context.Context, master string) (addrs []string, er
 
 // dialMaster connects to a master and negotiates the form. Go sets TCP_NODELAY on every TCP
 // connection.
-func (c *Client) dialMaster(ctx context.Context, addr string) (*conn, error) {
+func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err error) {
+	defer requesterror.Recover(&err)
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline() // the call's, if that is earlier
@@ -48,7 +51,7 @@ func (c *Client) dialMaster(ctx context.Context, addr string) (*conn, error) {
 		}
 		return nil, explain(err, false)
 	}
-	cn := &conn{net: nc, addr: addr}
+	cn = &conn{net: nc, addr: addr}
 	if err := cn.run(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant) }); err != nil {
 		cn.close()
 		if isTimeout(err) {

@@ -3,6 +3,7 @@ package mooncake
 import (
 	"context"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -38,7 +39,10 @@ func (c *Client) exist(ctx context.Context, keys []string, answers []int) error 
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range parts {
 		from, to := len(keys)*i/parts, len(keys)*(i+1)/parts
-		group.Go(func() error { return c.existPart(ctx, keys[from:to], answers[from:to], large) })
+		group.Go(func() (err error) {
+			defer requesterror.Recover(&err)
+			return c.existPart(ctx, keys[from:to], answers[from:to], large)
+		})
 	}
 	return group.Wait()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // Layout is the type of the Redis values that hold the blocks of a pool.
@@ -253,8 +254,10 @@ func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Con
 	done := make(chan result, 1)
 	go func() {
 		defer b.calls.Done()
-		answers, err := call(ctx)
-		done <- result{answers, err}
+		var r result
+		defer func() { done <- r }()
+		defer requesterror.Recover(&r.err)
+		r.answers, r.err = call(ctx)
 	}()
 	select {
 	case r := <-done:

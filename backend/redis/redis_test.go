@@ -715,6 +715,14 @@ func TestPartialFailure(t *testing.T) {
 	}
 }
 
+// TestPanic has the driver panic. That fails the call, and ends no program.
+func TestPanic(t *testing.T) {
+	b := testBackend(t, Config{URL: "redis://localhost"})
+	_, err := b.do(testContext(t), false, func(context.Context) ([]int, error) { panic("odd answer") })
+	require.ErrorContains(t, err, "a fault of hitline, please report it: odd answer")
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+}
+
 func TestRefusals(t *testing.T) {
 	b := testBackend(t, Config{URL: "redis://localhost"})
 	for reply, want := range map[string]error{

@@ -5,14 +5,37 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// A server whose log is on a full disk answers, and stops at a signal.
+func TestServeWithTheLogOnAFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	address := storetest.FreeAddr(t)
+	cmd := exec.Command(self, "serve", "--listen", "tcp://"+address, "--config", configFile(t, "log: {level: debug}\n"))
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asProgram+"=1"), full, full
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for range 20 { // each connection is logged at this level
+		storetest.Eventually(t, "it answers", func() bool {
+			return hitline(t, "", "ping", "--connect", "tcp://"+address).code == exitDone
+		})
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	assert.NoError(t, cmd.Wait())
+}
 
 // A server whose log is a full pipe answers, and stops at a signal.
 func TestServeWithAFullLog(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/monotime"
@@ -249,8 +250,12 @@ func (j *job) run() {
 	j.session.complete(j)
 }
 
-// runBefore serves the job before its deadline.
-func (j *job) runBefore(ctx context.Context, op *operation) error {
+// runBefore serves the job before its deadline. Over a store a panic is the error of the job. Over memory it ends the
+// program: the index may be changed in part, and must not answer any more.
+func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
+	if j.session.server.backend != nil {
+		defer requesterror.Recover(&err)
+	}
 	if !j.deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.deadline)

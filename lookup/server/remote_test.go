@@ -46,6 +46,24 @@ func idEnvelope(id string) []byte {
 
 func hitText(hashes int) string { return fmt.Sprintf("%08x", 16*hashes) }
 
+// TestRemotePanic has a worker panic. The request is refused, and the connection and the workers serve on.
+func TestRemotePanic(t *testing.T) {
+	op := &operations[netproto.TagExplain]
+	run := op.run
+	defer func() { op.run = run }()
+	op.run = func(context.Context, *job) error { panic("odd request") }
+	keys := lookuptest.Chain("a", 4, 32)
+	p := lookuptest.DialPeer(t, startRemote(t, lookuptest.Filled(t, keys), patient, Limits{}).Addrs()[0])
+	for range 100 { // more than there are workers
+		p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+		_, _, frames := p.Reply(t)
+		require.Contains(t, fmt.Sprint(frames), "a fault of hitline, please report it: odd request")
+	}
+	p.Send(t, lookupOf("a", keys))
+	_, body, _ := p.Reply(t)
+	require.Equal(t, hitText(4), body)
+}
+
 func TestRemoteOvertaking(t *testing.T) {
 	slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 4, 32)
 	store, g := lookuptest.Filled(t, slow, fast), lookuptest.NewGate()
