@@ -9,7 +9,7 @@ vLLM's scheduler uses, with lookups that need not be waited for.
 Both connect when they are first used, and again whenever the connection is lost. A
 lookup that fails counts as a hit of 0 tokens and is logged, so that an engine goes on
 without the pool; with raise_errors it raises. Store, evict, ping and stat always
-raise. After a server could not be reached or did not answer in time, requests fail at
+raise. Arguments that cannot be sent always raise TypeError or ValueError. After a server could not be reached or did not answer in time, requests fail at
 once for a while, at most a second, before the next one tries again.
 
 All methods may be called from any thread. A client has one connection, on which
@@ -51,6 +51,7 @@ import ipaddress
 import json
 import logging
 import math
+import operator
 import os
 import select
 import socket
@@ -174,6 +175,9 @@ _JOINED = 64 << 10
 
 _MAX_TOKEN = 255
 
+# The types that a key or payload may have.
+_BYTES = (bytes, bytearray, memoryview)
+
 # How long requests fail at once after a server was not reached, or was silent or busy; and
 # how long a request waits that is sent again because the server is busy.
 _FIRST_PAUSE = 0.02
@@ -193,7 +197,7 @@ _LOG_EVERY = 10.0
 
 
 class HitlineError(Exception):
-    """What all errors of this module are, but for ValueError about arguments."""
+    """What all errors of this module are, but for TypeError and ValueError about arguments."""
 
 
 class ConnectionFailed(HitlineError):
@@ -395,6 +399,9 @@ class _Requests:
         self._timeout = _check_timeout(timeout)
         self.address = address
         self._target = parse_address(address)
+        _check_tls(tls)
+        if on_instance is not None and not callable(on_instance):
+            raise TypeError(f"on_instance is {type(on_instance).__name__}, must be a function of an Instance")
         self._token, self._token_file = _token_source(token, token_file)
         self._token_warned = False
         self._authenticated = False  # whether the connection is, or needs not be
@@ -455,7 +462,7 @@ class _Requests:
         """Says that a rank of a group holds keys, consecutive chunks. tp_rank is the one
         that the engine's keys name, the KV shard: the worker's tensor rank divided by the
         number of ranks that hold equal blocks."""
-        self._command(STORE, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys), timeout=timeout)
+        self._command(STORE, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys("keys", keys), timeout=timeout)
 
     def evict(
         self,
@@ -468,7 +475,7 @@ class _Requests:
         timeout: float | None = None,
     ) -> None:
         """Says that a rank of a group no longer holds keys. tp_rank is as for store."""
-        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys(keys), timeout=timeout)
+        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank), *_keys("keys", keys), timeout=timeout)
 
     def store_prompt(
         self,
@@ -492,15 +499,11 @@ class _Requests:
         the token at which it ends, which is 0 for no state. Raises PartlyDone if a part
         is not stored."""
         length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
-        try:
-            numbers = struct.pack(">IIII", num_tokens, start_token, length, first_hash)
-            packed_ranks = b"".join(struct.pack(">HHH", *rank) for rank in ranks)
-            packed_states = b"".join(struct.pack(">II", *state) for state in states)
-        except struct.error as error:
-            raise ValueError(f"a number of the prompt, a rank or a state does not fit: {error}") from None
-        frames = self._command(
-            STORE_PROMPT, numbers, packed_ranks, packed_states, *_keys(block_hashes), timeout=timeout
-        )
+        numbers = _pack(32, num_tokens=num_tokens, start_token=start_token, prompt_tokens=length, first_hash=first_hash)
+        packed_ranks = b"".join(_pack(16, tp_rank=tp, pp_rank=pp, pcp_rank=pcp) for tp, pp, pcp in ranks)
+        packed_states = b"".join(_pack(32, group=group, token=token) for group, token in states)
+        hashes = _keys("block_hashes", block_hashes)
+        frames = self._command(STORE_PROMPT, numbers, packed_ranks, packed_states, *hashes, timeout=timeout)
         if len(frames) != 1 or len(frames[0]) % 4:
             raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
         return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
@@ -509,8 +512,7 @@ class _Requests:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
         it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
         ask load_mask for the chunks of the lowered hit."""
-        numbers = _lookup_numbers(token_len, block_hashes)
-        frames = self._command(PLAN, *numbers, b"".join(block_hashes), timeout=timeout)
+        frames = self._command(PLAN, *_lookup_frames(token_len, block_hashes), timeout=timeout)
         if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
         return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))
@@ -518,7 +520,7 @@ class _Requests:
     def load_mask(self, num_tokens: int, num_hashes: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks must be loaded, for a prompt of
         num_hashes hashes to be served its first num_tokens tokens, which are a hit."""
-        return self._masks(LOAD_MASK, num_tokens, num_hashes, timeout=timeout)
+        return self._masks(LOAD_MASK, timeout, num_tokens=num_tokens, num_hashes=num_hashes)
 
     def store_mask(
         self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None, *, timeout: float | None = None
@@ -527,19 +529,15 @@ class _Requests:
         a multiple of the pool's alignment, are worth storing, from the first that begins at or
         after start_token. prompt_tokens is the length of the whole prompt."""
         length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
-        return self._masks(STORE_MASK, num_tokens, start_token, length, timeout=timeout)
+        return self._masks(STORE_MASK, timeout, num_tokens=num_tokens, start_token=start_token, prompt_tokens=length)
 
     def lookup_mask(self, num_tokens: int, *, timeout: float | None = None) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks of the first num_tokens tokens a
         lookup checks."""
-        return self._masks(LOOKUP_MASK, num_tokens, timeout=timeout)
+        return self._masks(LOOKUP_MASK, timeout, num_tokens=num_tokens)
 
-    def _masks(self, request: bytes, *numbers: int, timeout: float | None) -> tuple[Mask, ...]:
-        try:
-            frame = struct.pack(f">{len(numbers)}I", *numbers)
-        except struct.error as error:
-            raise ValueError(f"a number of tokens or hashes does not fit: {error}") from None
-        frames = self._command(request, frame, timeout=timeout)
+    def _masks(self, request: bytes, timeout: float | None, **numbers: int) -> tuple[Mask, ...]:
+        frames = self._command(request, _pack(32, **numbers), timeout=timeout)
         if len(frames) != 1:
             raise BadReply(f"masks with {len(frames)} frames behind the status")
         return _decode_masks(frames[0])
@@ -563,6 +561,8 @@ class _Requests:
 
     def ping(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
+        if not isinstance(payload, _BYTES):
+            raise TypeError(f"payload is {type(payload).__name__}, must be bytes")
         if self._command(PING, payload, timeout=timeout) != [payload]:
             raise BadReply("ping came back with another payload")
 
@@ -589,12 +589,11 @@ class _Requests:
             return self._pool_reply
 
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
-        """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
-        numbers = _lookup_numbers(token_len, block_hashes)
-        blob = b"".join(block_hashes)
+        """Asks for a hit."""
+        request = LOOKUP, *_lookup_frames(token_len, block_hashes)
         with self._turn(timeout) as deadline:
             self._check_release(deadline)
-            frames = self._exchange_locked((LOOKUP, *numbers, blob), deadline)
+            frames = self._exchange_locked(request, deadline)
             self._check_release(deadline)  # the connection may be another one by now
         return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
 
@@ -703,6 +702,7 @@ class _Requests:
     def _lookup_or_zero(
         self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None
     ) -> LookupResult:
+        """Returns the hit of arguments that are right: whatever is raised is then a failure."""
         try:
             return self._lookup(token_len, block_hashes, timeout)
         except Exception as error:
@@ -739,10 +739,14 @@ class _Requests:
         with self._turn(timeout) as deadline:
             return _behind_done(self._exchange_locked(frames, deadline))
 
+    def _call_timeout(self, timeout: float | None) -> float:
+        """Returns the timeout of a call, in seconds."""
+        return self._timeout if timeout is None else _check_timeout(timeout)
+
     @contextlib.contextmanager
     def _turn(self, timeout: float | None) -> Iterator[float]:
         """Keeps other threads from the connection, until the deadline at the latest."""
-        timeout = self._timeout if timeout is None else _check_timeout(timeout)
+        timeout = self._call_timeout(timeout)
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
             raise RequestTimeout(f"other requests took all of {timeout} s")
@@ -994,18 +998,18 @@ class Client(_Requests):
     def lookup(self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> int:
         """Returns how many leading tokens of a prompt of token_len tokens are in the
         pool. block_hashes are the hashes of its blocks, all of one length."""
-        return self._lookup_or_zero(token_len, block_hashes, timeout).hit_length
+        return self.lookup_result(token_len, block_hashes, timeout=timeout).hit_length
 
     def lookup_result(
         self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None
     ) -> LookupResult:
         """Returns the same hit as lookup, with its tail boundaries. There are none if
         the server's pool is of vLLM 0.28 or older."""
-        return self._lookup_or_zero(token_len, block_hashes, timeout)
+        return self._lookup_or_zero(*_checked(token_len, block_hashes), self._call_timeout(timeout))
 
     def reset(self, *, timeout: float | None = None) -> bool:
         """Makes the server forget every block; tells whether it did."""
-        return self._reset(timeout)
+        return self._reset(self._call_timeout(timeout))
 
 
 class LookupKeyClient(_Requests):
@@ -1073,10 +1077,12 @@ class LookupKeyClient(_Requests):
     ) -> LookupResult | None:
         with self._futures_lock:
             future = self._futures.get(req_id)
+            if future is None:
+                token_len, block_hashes = _checked(token_len, block_hashes)
             if future is None and non_block:
                 try:
-                    future = self._submit(self._lookup_or_zero, token_len, list(block_hashes))
-                except Exception as error:  # the client is closed, or these are no hashes
+                    future = self._submit(self._lookup_or_zero, token_len, block_hashes)
+                except Exception as error:  # the client is closed
                     return self._zero(error)
                 self._futures[req_id] = future
         if future is None:
@@ -1104,6 +1110,7 @@ class LookupKeyClient(_Requests):
     def reset(self, *, timeout: float | None = None) -> bool:
         """Makes the server forget every block, after the lookups that are pending;
         tells whether it did."""
+        timeout = self._call_timeout(timeout)
         try:
             return self._result(self._submit(self._reset, timeout))
         except Exception as error:
@@ -1162,13 +1169,22 @@ def _check_hit(result: LookupResult, token_len: int) -> LookupResult:
 
 
 def _check_timeout(timeout: float) -> float:
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is {timeout!r}, must be a number of seconds")
     if not 0 < timeout <= MOST_TIMEOUT:
         raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
     return timeout
 
 
+def _check_tls(tls: ssl.SSLContext | None) -> None:
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise TypeError(f"tls is {type(tls).__name__}, must be an ssl.SSLContext")
+
+
 def parse_address(address: str) -> str | tuple[str, int]:
     """Returns the path of a unix socket, or host and port."""
+    if not isinstance(address, str):
+        raise TypeError(f"address is {address!r}, must be a str such as 'tcp://127.0.0.1:7557'")
     scheme, found, rest = address.partition("://")
     if not found:
         scheme, rest = "tcp", address
@@ -1270,30 +1286,87 @@ def _header(size: int, flags: int) -> bytes:
     return struct.pack(">BQ", flags | _LONG, size)
 
 
+def _number(name: str, value: int, bits: int) -> int:
+    """Returns a number that an unsigned field of so many bits can have."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r:.80}, must be an int") from None
+    if number < 0 or number >> bits:
+        raise ValueError(f"{name} is {number}, must be 0 to {(1 << bits) - 1}")
+    return number
+
+
+def _pack(bits: int, **numbers: int) -> bytes:
+    """Returns fields of so many bits each."""
+    return b"".join(_number(name, value, bits).to_bytes(bits // 8, "big") for name, value in numbers.items())
+
+
 def _group_rank(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
-    try:
-        if pcp_rank:
-            return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
-        return struct.pack(">HHH", group, tp_rank, pp_rank)
-    except struct.error as error:
-        raise ValueError(f"a group or rank does not fit: {error}") from None
+    ranks = {"tp_rank": tp_rank, "pp_rank": pp_rank}
+    if pcp_rank:
+        ranks["pcp_rank"] = pcp_rank
+    return _pack(16, group=group, **ranks)
 
 
-def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The frames of a lookup in front of its hashes."""
-    hash_len = len(block_hashes[0]) if len(block_hashes) else 0
-    try:
-        return token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
-    except OverflowError as error:
-        raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
+class _Hashes(Sequence[bytes]):
+    """Block hashes that have been checked."""
+
+    def __init__(self, block_hashes: Sequence[bytes]) -> None:
+        self._count, self.size, self.blob = join_keys("block_hashes", block_hashes)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: Any) -> Any:
+        return [self.blob[at : at + self.size] for at in range(0, len(self.blob), self.size)][i]
 
 
-def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
+def _checked(token_len: int, block_hashes: Sequence[bytes]) -> tuple[int, _Hashes]:
+    """Returns a prompt that can be looked up."""
+    return _number("token_len", token_len, 32), _Hashes(block_hashes)
+
+
+def _lookup_frames(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
+    hashes = block_hashes if isinstance(block_hashes, _Hashes) else _Hashes(block_hashes)
+    return _pack(32, token_len=token_len), hashes.size.to_bytes(2, "big"), hashes.blob
+
+
+def _keys(name: str, keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     """The two frames that carry keys: their length, and all of them joined."""
-    size = len(keys[0]) if len(keys) else 0
-    if not 0 < size <= _MAX_HASH or any(len(key) != size for key in keys):
-        raise ValueError("want one key or more, of one length, 1 to 64 bytes")
-    return size.to_bytes(2, "big"), b"".join(keys)
+    count, size, blob = join_keys(name, keys)
+    if not count:
+        raise ValueError(f"{name} is empty")
+    return size.to_bytes(2, "big"), blob
+
+
+def join_keys(name: str, keys: Sequence[bytes]) -> tuple[int, int, bytes]:
+    """Returns how many keys there are, the bytes of each, and all of them joined."""
+    try:
+        count, blob = len(keys), b"".join(keys)
+        size = len(keys[0]) if count else 0
+    except (LookupError, TypeError):
+        raise _no_keys(name, keys) from None
+    if isinstance(keys, (str, *_BYTES)):  # an empty one
+        raise _no_keys(name, keys)
+    # As fast as can be: there are thousands.
+    if count and not 0 < size <= _MAX_HASH or operator.countOf(map(len, keys), size) != count:
+        odd = next(i for i, key in enumerate(keys) if len(key) != size or not 0 < size <= _MAX_HASH)
+        raise ValueError(
+            f"{name}[{odd}] has {len(keys[odd])} bytes and {name}[0] has {size}: "
+            f"all must have the same length, 1 to {_MAX_HASH} bytes"
+        )
+    return count, size, blob
+
+
+def _no_keys(name: str, keys: object) -> TypeError:
+    """The error of what is no sequence of bytes."""
+    if isinstance(keys, Sequence) and not isinstance(keys, (str, *_BYTES)):
+        for i, key in enumerate(keys):
+            if not isinstance(key, _BYTES):
+                advice = ", as bytes.fromhex returns" if isinstance(key, str) else ""
+                return TypeError(f"{name}[{i}] is {type(key).__name__}, must be bytes{advice}")
+    return TypeError(f"{name} is {type(keys).__name__}, must be a list of bytes")
 
 
 def _decode_refusal(frames: list[bytes]) -> RefusedError:

@@ -17,16 +17,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hitline.client import (
-    MOST_TIMEOUT,
     BadReply,
     ConnectionFailed,
     NotAllowed,
     NotAuthenticated,
     RefusedError,
     RequestTimeout,
+    _check_timeout,
+    _check_tls,
     _default_tls,
+    _number,
     _token_source,
     is_remote,
+    join_keys,
     logger,
     read_token_file,
 )
@@ -34,6 +37,12 @@ from hitline.client import (
 __all__ = ["Holder", "Holders", "HoldersClient"]
 
 _MAX_REPLY = 64 << 20
+
+# Numbers are signed ones of 64 bits to the server.
+_NUMBER_BITS = 63
+
+# Fields of a request that are named otherwise here.
+_ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine"}
 
 # The refusals that have a type of their own, by their code.
 _REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
@@ -74,8 +83,8 @@ class HoldersClient:
         seconds, connecting included; looking up a host's name is the system's and is not bounded.
 
         token, token_file and tls are as for Client, tls for addresses of https://."""
-        if not 0 < timeout <= MOST_TIMEOUT:
-            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
+        _check_timeout(timeout)
+        _check_tls(tls)
         self.address = address
         self._is_tls, self._host, self._port = _parse(address)
         self._token, self._token_file = _token_source(token, token_file)
@@ -128,16 +137,22 @@ class HoldersClient:
             "tenant_id": tenant,
             "instance_id": engine,
             "loadable": loadable,
-            "num_tokens": num_tokens,
+            "num_tokens": None if num_tokens is None else _number("num_tokens", num_tokens, _NUMBER_BITS),
             "lora_name": lora_name,
             "lora_path": lora_path,
             "cache_salt": cache_salt,
         }
+        for name in ("model", "tenant_id", "instance_id", "lora_name", "lora_path", "cache_salt"):
+            if not isinstance(fields[name], str):
+                raise TypeError(f"{_ARGUMENTS.get(name, name)} is {fields[name]!r:.80}, must be a str")
         body = {name: value for name, value in fields.items() if value}
-        if block_hashes is None:
-            path, body["token_ids"] = "/query", list(token_ids or ())
-        else:
-            path, body["seq_hashes"] = "/query_by_hash", [block_hash.hex() for block_hash in block_hashes]
+        if token_ids is not None:
+            path, body["token_ids"] = "/query", _numbers("token_ids", token_ids)
+        elif block_hashes is not None:
+            _, size, blob = join_keys("block_hashes", block_hashes)
+            hashes = blob.hex()
+            path = "/query_by_hash"
+            body["seq_hashes"] = [hashes[i : i + 2 * size] for i in range(0, len(hashes), 2 * size or 1)]
         return _decode(self._post(path, json.dumps(body).encode()))
 
     def _post(self, path: str, body: bytes) -> bytes:
@@ -229,8 +244,21 @@ class HoldersClient:
         return self._tls or _default_tls()
 
 
+def _numbers(name: str, numbers: Sequence[int]) -> list[int]:
+    """Returns numbers that the server can read."""
+    try:
+        found = list(numbers)
+    except TypeError:
+        raise TypeError(f"{name} is {numbers!r:.80}, must be a list of int") from None
+    if set(map(type, found)) <= {int} and min(found, default=0) >= 0 and max(found, default=0) < 1 << _NUMBER_BITS:
+        return found
+    return [_number(f"{name}[{i}]", number, _NUMBER_BITS) for i, number in enumerate(found)]
+
+
 def _parse(address: str) -> tuple[bool, str, int]:
     """Returns whether an address is of https://, the host and the port."""
+    if not isinstance(address, str):
+        raise TypeError(f"address is {address!r}, must be a str such as 'http://127.0.0.1:8557'")
     try:
         parts = urllib.parse.urlsplit(address)
         is_plain = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username)

@@ -311,6 +311,14 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
                 logger.info(what, self.address, instance.start_time)
         self._server_id = instance.id
 
+    def _lookup_pending(
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+    ) -> LookupResult | None:
+        try:
+            return super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+        except Exception as error:  # of wrong arguments; vLLM's own client returns 0, and its engine goes on
+            return self._zero(error)
+
     def reset(self) -> bool:  # type: ignore[override]
         # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
         return super().reset(timeout=max(self._timeout, DEFAULT_TIMEOUT))

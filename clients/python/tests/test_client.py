@@ -38,7 +38,8 @@ class Wire(unittest.TestCase):
     @unittest.skipUnless(WIRE, "HITLINE_TEST_WIRE names no file of vectors")
     def test_conformance_client_cases(self) -> None:
         """What the reference's client sent, byte for byte, and returned. It takes any reply as a
-        number; ours takes four bytes, of a hit that the prompt can have."""
+        number; ours takes four bytes, of a hit that the prompt can have. Ours raises for
+        arguments that the reference cannot send, and for hashes of several lengths."""
         with open(WIRE, encoding="ascii") as f:
             cases = json.load(f)["cases"]
         self.assertGreater(len(cases), 100)
@@ -54,11 +55,15 @@ class Wire(unittest.TestCase):
                     want = case["result"]
                     if case["call"] == "lookup" and (len(reply) != 4 or want > case["token_len"]):
                         want = 0
+                    frames = [] if case.get("last_hash_one_byte_short") else case["frames"]
                     for name, call in self.calls(plain, engine, case).items():
                         with self.subTest(case["id"], by=name), mock.patch.object(module.logger, "disabled", True):
-                            self.assertEqual(call(), want)
+                            if frames:
+                                self.assertEqual(call(), want)
+                            else:
+                                self.assertRaises(ValueError, call)
                             sent = [[f.hex() for f in r] for r in one.requests + other.requests]
-                            self.assertEqual(sent, [case["frames"]] if case["frames"] else [])
+                            self.assertEqual(sent, [frames] if frames else [])
                         one.requests.clear()
                         other.requests.clear()
 
@@ -360,16 +365,86 @@ class Failures(unittest.TestCase):
                 with self.assertRaises(hitline.BadReply):
                     client.ping(b"payload")
 
-    def test_whatever_is_wrong_with_the_arguments_reads_as_0(self) -> None:
-        with Scripted(lambda _: message(HIT)) as server:
-            with mock.patch.object(module.logger, "disabled", True):
-                with Client(server.address) as plain, LookupKeyClient(server.address) as engine:
-                    for tokens, blocks in ((None, []), (16, None), (16, ["text"]), (16.0, []), (16, [b"1", 2])):
-                        self.assertEqual(plain.lookup(tokens, blocks), 0)
-                        self.assertEqual(engine.lookup("r", tokens, blocks), 0)
-                        self.assertEqual(eventually(lambda: engine.lookup("r", tokens, blocks, True), None), 0)
-                    self.assertEqual(plain.lookup(64, []), 48)
-            self.assertEqual(len(server.requests), 1)
+    def test_wrong_arguments_always_raise(self) -> None:
+        """They are no failure of the server's, so nothing is sent and nothing counts as 0."""
+        lookups: list[tuple[object, object, type[Exception], str]] = [
+            (64, ["aa"], TypeError, r"block_hashes\[0\] is str, must be bytes, as bytes.fromhex returns"),
+            (64, [b"aa", "aa"], TypeError, r"block_hashes\[1\] is str, must be bytes"),
+            (64, [b"1", 2], TypeError, r"block_hashes\[1\] is int, must be bytes"),
+            (64, [None], TypeError, r"block_hashes\[0\] is NoneType, must be bytes"),
+            (64, "aabb", TypeError, "block_hashes is str, must be a list of bytes"),
+            (64, b"aabb", TypeError, "block_hashes is bytes, must be a list of bytes"),
+            (64, b"", TypeError, "block_hashes is bytes, must be a list of bytes"),
+            (64, "", TypeError, "block_hashes is str, must be a list of bytes"),
+            (64, None, TypeError, "block_hashes is NoneType, must be a list of bytes"),
+            (64, 7, TypeError, "block_hashes is int, must be a list of bytes"),
+            (64, {b"a": b"b"}, TypeError, "block_hashes is dict, must be a list of bytes"),
+            (64, {b"a"}, TypeError, "block_hashes is set, must be a list of bytes"),
+            (64, iter([b"a"]), TypeError, "block_hashes is list_iterator, must be a list of bytes"),
+            (None, [], TypeError, "token_len is None, must be an int"),
+            ("64", [], TypeError, "token_len is '64', must be an int"),
+            (64.0, [], TypeError, "token_len is 64.0, must be an int"),
+            (-1, [], ValueError, "token_len is -1, must be 0 to 4294967295"),
+            (1 << 32, [], ValueError, "token_len is 4294967296, must be 0 to 4294967295"),
+            (64, [b"aaaa", b"aaa"], ValueError, r"block_hashes\[1\] has 3 bytes and block_hashes\[0\] has 4: all must have"),
+            (64, [b"aaaa", b"aaa", b"aaaaa"], ValueError, r"block_hashes\[1\] has 3 bytes"),
+            (64, [b"", b""], ValueError, r"block_hashes\[0\] has 0 bytes .*, 1 to 64 bytes"),
+            (64, [b"a" * 65], ValueError, r"block_hashes\[0\] has 65 bytes"),
+        ]
+        with Scripted(lambda _: message(HIT)) as server, self.assertNoLogs() as logs:
+            with Client(server.address) as plain, LookupKeyClient(server.address) as engine:
+                for tokens, blocks, error, text in lookups:
+                    for name, call in (
+                        ("lookup", lambda: plain.lookup(tokens, blocks)),
+                        ("lookup_result", lambda: plain.lookup_result(tokens, blocks)),
+                        ("plan", lambda: plain.plan(tokens, blocks)),
+                        ("engine", lambda: engine.lookup("r", tokens, blocks)),
+                        ("non_block", lambda: engine.lookup("r", tokens, blocks, non_block=True)),
+                    ):
+                        with self.subTest(name, tokens=tokens, blocks=blocks), self.assertRaisesRegex(error, f"^{text}"):
+                            call()
+                self.assertEqual(engine._futures, {})
+                for call in (
+                    lambda: plain.lookup(64, [], timeout="1"),
+                    lambda: plain.reset(timeout="1"),
+                    lambda: engine.reset(timeout="1"),
+                    lambda: plain.ping("text"),
+                    lambda: plain.ping(7),
+                    lambda: plain.store("aabb"),
+                    lambda: plain.store(["aa"]),
+                    lambda: plain.store([b"k"], group="0"),
+                    lambda: plain.store([b"k"], pcp_rank="1"),
+                    lambda: plain.evict([b"k"], tp_rank=0.5),
+                    lambda: plain.reset_rank(tp_rank="1"),
+                    lambda: plain.store_prompt("16", [b"k"]),
+                    lambda: plain.store_prompt(16, ["aa"]),
+                    lambda: plain.store_prompt(16, [b"k"], ranks=["abc"]),
+                    lambda: plain.store_prompt(16, [b"k"], ranks=[0]),
+                    lambda: plain.store_prompt(16, [b"k"], states=[(0, "16")]),
+                    lambda: plain.load_mask(16, "1"),
+                    lambda: plain.store_mask(16, prompt_tokens=16.0),
+                    lambda: plain.lookup_mask(None),
+                ):
+                    with self.assertRaises(TypeError):
+                        call()
+                for call in (
+                    lambda: plain.lookup(64, [], timeout=-1),
+                    lambda: plain.reset(timeout=0),
+                    lambda: engine.reset(timeout=0),
+                    lambda: plain.store_prompt(16, [b"k"], ranks=[(0, 0)]),
+                    lambda: plain.reset_rank(group=-1),
+                ):
+                    with self.assertRaises(ValueError):
+                        call()
+                self.assertEqual(plain.lookup(64, [bytearray(b"a"), memoryview(b"b")]), 48)
+        self.assertEqual([r[0] for r in server.requests], [b"lookup"])
+        self.assertEqual(logs, [])
+
+    @contextlib.contextmanager
+    def assertNoLogs(self) -> Iterator[list[object]]:  # type: ignore[override]  # Python 3.9 has none
+        found: list[object] = []
+        with mock.patch.object(module.logger, "handle", found.append):
+            yield found
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
         self.assertEqual(module._LOG_EVERY, 10.0)
@@ -390,6 +465,17 @@ class Failures(unittest.TestCase):
         ):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
+        for make in (
+            lambda: Client(7557),
+            lambda: LookupKeyClient(None),
+            lambda: Client(b"tcp://127.0.0.1:1"),
+            lambda: Client("a:1", timeout="1"),
+            lambda: Client("a:1", on_instance="f"),
+            lambda: Client("tls://a:1", tls="ca.pem"),
+            lambda: Client("a:1", token_file=7),
+        ):
+            with self.assertRaises(TypeError):
+                make()
         # 4294968 s are 0.7 s to a socket.
         for timeout in (0, -1, float("nan"), float("inf"), 1e10, 4294968, 2147484):
             with self.assertRaises(ValueError):

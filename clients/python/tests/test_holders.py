@@ -183,6 +183,35 @@ class Scripted(unittest.TestCase):
             HoldersClient(tls=ssl.create_default_context())
         with self.assertRaisesRegex(ValueError, "timeout"):
             HoldersClient(timeout=0)
+        for make in (
+            lambda: HoldersClient(8557),
+            lambda: HoldersClient(timeout="1"),
+            lambda: HoldersClient("https://a:1", tls="ca.pem"),
+        ):
+            with self.assertRaises(TypeError):
+                make()
+        with HoldersClient("http://127.0.0.1:1") as client:
+            for asked, text in (
+                ({"block_hashes": ["aa"]}, r"block_hashes\[0\] is str, must be bytes"),
+                ({"block_hashes": b"aa"}, "block_hashes is bytes, must be a list of bytes"),
+                ({"block_hashes": [1.5]}, r"block_hashes\[0\] is float, must be bytes"),
+                ({"token_ids": "12"}, r"token_ids\[0\] is '1', must be an int"),
+                ({"token_ids": 7}, "token_ids is 7, must be a list of int"),
+                ({"token_ids": [1, 1.5]}, r"token_ids\[1\] is 1.5, must be an int"),
+                ({"block_hashes": [], "num_tokens": "16"}, "num_tokens is '16', must be an int"),
+                ({"block_hashes": [], "engine": 7}, "engine is 7, must be a str"),
+                ({"token_ids": [], "cache_salt": b"s"}, "cache_salt is b's', must be a str"),
+            ):
+                with self.subTest(asked), self.assertRaisesRegex(TypeError, f"^{text}"):
+                    client.holders(**asked)
+            for asked, text in (
+                ({"block_hashes": [b"a" * 8, b"a" * 9]}, r"block_hashes\[1\] has 9 bytes"),
+                ({"token_ids": [5, -3]}, r"token_ids\[1\] is -3, must be 0 to"),
+                ({"token_ids": [1 << 63]}, r"token_ids\[0\] is 9223372036854775808, must be 0 to"),
+                ({"block_hashes": [], "num_tokens": -1}, "num_tokens is -1, must be 0 to"),
+            ):
+                with self.subTest(asked), self.assertRaisesRegex(ValueError, f"^{text}"):
+                    client.holders(**asked)
         for prompt in ({}, {"block_hashes": [], "token_ids": []}):
             with HoldersClient() as client, self.assertRaisesRegex(ValueError, "and not both"):
                 client.holders(**prompt)
