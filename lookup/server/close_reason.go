@@ -41,6 +41,7 @@ const (
 	closedRevoked
 	closedExpired
 	closedDraining
+	closedFault
 	numReasons
 )
 
@@ -79,6 +80,7 @@ var reasons = [numReasons]struct {
 	closedRevoked:          {"credential_revoked", errRevoked},
 	closedExpired:          {"credential_expired", errExpired},
 	closedDraining:         {"draining", nil},
+	closedFault:            {"fault", errFault},
 }
 
 // String returns the name that Stat and the metrics use.

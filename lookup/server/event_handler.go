@@ -85,7 +85,7 @@ func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 		return gnet.None
 	}
 	ses := c.Context().(*session)
-	return h.server.actionAfter(c, ses, h.server.serveTraffic(c, ses))
+	return h.server.actionAfter(c, ses, h.server.serveTurn(c, ses))
 }
 
 // actionAfter returns what becomes of a connection after a turn that has returned err.

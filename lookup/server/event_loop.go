@@ -113,8 +113,7 @@ func (l *eventLoop) serve(server *Server) {
 	began := time.Now()
 	for s := l.pop(); s != nil; s = l.pop() {
 		if !s.closed {
-			s.beginTurn()
-			if server.actionAfter(s.gnetConn, s, s.endTurn(s.wake())) == gnet.Close {
+			if server.actionAfter(s.gnetConn, s, server.serveTurn(nil, s)) == gnet.Close {
 				_ = s.gnetConn.Close()
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -62,6 +63,33 @@ func TestRemotePanic(t *testing.T) {
 	p.Send(t, lookupOf("a", keys))
 	_, body, _ := p.Reply(t)
 	require.Equal(t, hitText(4), body)
+}
+
+// TestRemotePanicOfAnEventLoop has an event loop panic, when a request has arrived and when a worker has run it. The
+// connection is closed, and the loop serves the others.
+func TestRemotePanicOfAnEventLoop(t *testing.T) {
+	op := &operations[netproto.TagExplain]
+	before := *op
+	defer func() { *op = before }()
+	op.apply = func(*session, *job) error { panic("odd request") }
+	keys := lookuptest.Chain("a", 4, 32)
+	server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{})
+	other := lookuptest.DialPeer(t, server.Addrs()[0])
+	for _, run := range []func(context.Context, *job) error{nil, before.run} {
+		op.run = run
+		for range 20 { // more than there are loops
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+			_, err := io.ReadAll(p)
+			require.NoError(t, err)
+			other.Send(t, lookupOf("a", keys))
+			_, body, _ := other.Reply(t)
+			require.Equal(t, hitText(4), body)
+		}
+	}
+	require.EqualValues(t, 40, server.closed[closedFault].Load())
+	lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
+	require.Zero(t, server.Stat().InFlight)
 }
 
 func TestRemoteOvertaking(t *testing.T) {

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
@@ -32,6 +35,28 @@ const (
 
 // readBuffers holds the buffers of readOn.
 var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
+
+// errFault closes a connection whose turn has panicked.
+var errFault = errors.New("server: a turn has failed")
+
+// serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. Over a store a panic
+// closes the connection. Over memory it ends the program: see job.runBefore.
+func (s *Server) serveTurn(c gnet.Conn, ses *session) (err error) {
+	if s.backend != nil {
+		var fault error
+		defer func() {
+			if fault != nil {
+				err = fmt.Errorf("%w: %w", errFault, fault)
+			}
+		}()
+		defer requesterror.Recover(&fault)
+	}
+	if c != nil {
+		return s.serveTraffic(c, ses)
+	}
+	ses.beginTurn()
+	return ses.endTurn(ses.wake())
+}
 
 // serveTraffic serves the bytes that have arrived on a connection. If there are none, a Wake has
 // caused the call.
