@@ -130,16 +130,17 @@ class RememberingClient(LookupKeyClient):
         prompt = Prompt(token_len, count, block_hashes[count - 1] if count else b"")
         hit = self._remembered.find(req_id, prompt, self._pool_reply)
         if hit is not None:
+            result = hit.result
             if self._remembered.is_due(hit):
                 self._ask_again(hit, block_hashes)
-            return hit.result
+            return result
         asked, asked_at = self._asked.pop(req_id, (prompt, self._remembered.clock()))
-        result = super()._lookup_pending(req_id, token_len, block_hashes, non_block)
-        if result is None:
+        found = super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+        if found is None:
             self._asked[req_id] = asked, asked_at
         elif asked == prompt:
-            self._remembered.add(req_id, prompt, result, asked_at, self._pool_reply)
-        return result
+            self._remembered.add(req_id, prompt, found, asked_at, self._pool_reply)
+        return found
 
     def _ask_again(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
         hit.asking = True

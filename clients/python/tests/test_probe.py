@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import unittest
@@ -89,7 +90,7 @@ class Clients(unittest.TestCase):
             with self.assertRaises(RequestTimeout):
                 self.lookup(client)
             self.assertEqual(len(server.requests), 1)
-            client._retry_at = 0.0  # however late it is
+            client._retry_at, client._timeout = 0.0, PATIENCE  # however late it is
             for call in (lambda: self.lookup(client), client.stat) * 100:
                 with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + ".*did not answer in time"):
                     call()
@@ -105,8 +106,9 @@ class Clients(unittest.TestCase):
     def test_without_waiting_for_lookups(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
             client = connected(self.client(server.address))
-            for name in "abc":
-                self.assertIsNone(client.lookup(name, 64, [], non_block=True))
+            with client._lock:  # none can be answered yet
+                for name in "abc":
+                    self.assertIsNone(client.lookup(name, 64, [], non_block=True))
             for name, error in (("a", RequestTimeout), ("b", ConnectionFailed), ("c", ConnectionFailed)):
                 with self.assertRaises(error):
                     eventually(lambda: client.lookup(name, 64, [], non_block=True), None)
@@ -119,6 +121,7 @@ class Clients(unittest.TestCase):
                 self.lookup(client)
             with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED):
                 client.reset(timeout=0.01)
+            client._timeout = PATIENCE
             server.answer = lambda _: message(b"\1")
             done = client._submit(client._reset, PATIENCE)
             self.turns.put(False)
@@ -152,10 +155,12 @@ class Clients(unittest.TestCase):
     def test_the_connection_is_in_the_pool(self) -> None:
         answers = {b"pool": message(b"\1", b"{}"), b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
         with Scripted(lambda frames: answers[frames[0]]) as server:
-            client = self.client(server.address, timeout=0.5, pool={"name": "p"})
+            client = self.client(server.address, timeout=PATIENCE, pool={"name": "p"})
             client.check_pool()
+            client._timeout = 0.05
             with self.assertRaises(RequestTimeout):
                 self.lookup(client)
+            client._timeout = PATIENCE
             answers[b"lookup"] = HIT
             self.turns.put(False)
             eventually(lambda: client._probe.active, True)
@@ -178,6 +183,7 @@ class Clients(unittest.TestCase):
             with self.assertRaises(Busy):
                 self.lookup(client)
             self.assertGreater(len(server.requests), 1)
+            client._timeout = PATIENCE
             for _ in range(10):
                 client._retry_at, asked = 0.0, len(server.requests)
                 with self.assertRaises(Busy):
@@ -204,16 +210,20 @@ class Clients(unittest.TestCase):
 class WithAServer(unittest.TestCase):
     def test_stopped_and_continued(self) -> None:
         blocks = hashes("a", 4)
-        with Server() as server, ProbingClient(server.address, timeout=0.2, raise_errors=True) as client:
+        with Server() as server, ProbingClient(server.address, raise_errors=True) as client:
             client.store(blocks)
+            client._timeout = 0.2
             server.process.send_signal(signal.SIGSTOP)
-            self.addCleanup(server.process.send_signal, signal.SIGCONT)
-            with self.assertRaises(RequestTimeout):
-                client.lookup("r", 64, blocks)
-            for _ in range(1000):
-                with self.assertRaises(ConnectionFailed):
+            try:
+                os.waitpid(server.process.pid, os.WUNTRACED)  # it has stopped
+                with self.assertRaises(RequestTimeout):
                     client.lookup("r", 64, blocks)
-            server.process.send_signal(signal.SIGCONT)
+                for _ in range(1000):
+                    with self.assertRaises(ConnectionFailed):
+                        client.lookup("r", 64, blocks)
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+                client._timeout = PATIENCE
             eventually(lambda: client._probe.active, True)
             self.assertEqual(client.lookup("r", 64, blocks), 64)
 

@@ -136,6 +136,11 @@ class Clients(unittest.TestCase):
     def lookup(self, tokens: int = 64, name: str = "a", non_block: bool = False) -> Any:
         return self.client.lookup("r", tokens, hashes(name, 4), non_block)
 
+    def begin(self) -> None:
+        """Begins a lookup that is not waited for, and cannot be answered yet."""
+        with self.client._lock:
+            self.assertIsNone(self.lookup(non_block=True))
+
     def answers(self, *tokens: int) -> None:
         self.found[:] = [message(n.to_bytes(4, "big")) for n in tokens]
 
@@ -193,14 +198,14 @@ class Clients(unittest.TestCase):
 
     def test_without_waiting_for_lookups(self) -> None:
         self.answers(ALL)
-        self.assertIsNone(self.lookup(non_block=True))
+        self.begin()
         self.assertEqual(eventually(lambda: self.lookup(non_block=True), None), ALL)
         self.assertEqual([self.lookup(non_block=True) for _ in range(10)], [ALL] * 10)
         self.assertEqual(self.asked(), 1)
 
     def test_its_age_begins_with_the_question(self) -> None:
         self.answers(ALL)
-        self.assertIsNone(self.lookup(non_block=True))
+        self.begin()
         self.clock.now += 0.9
         for asked in (1, 2):
             eventually(lambda: self.lookup(non_block=True), None)
@@ -209,7 +214,7 @@ class Clients(unittest.TestCase):
 
     def test_an_answer_to_another_length_is_not_remembered(self) -> None:
         self.answers(32)
-        self.assertIsNone(self.lookup(64, non_block=True))
+        self.begin()
         self.assertEqual(eventually(lambda: self.lookup(80, non_block=True), None), 32)
         self.answers(64)
         self.assertEqual(self.lookup(80), 64)
@@ -227,7 +232,7 @@ class Clients(unittest.TestCase):
 
     def test_a_reset_drops_pending_lookups(self) -> None:
         self.found[:] = [message(ALL.to_bytes(4, "big")), message(b"\1"), message(b"\0\0\0\0")]
-        self.assertIsNone(self.lookup(non_block=True))
+        self.begin()
         self.assertTrue(self.client.reset())
         self.assertEqual(eventually(lambda: self.lookup(non_block=True), None), 0)
 
