@@ -44,6 +44,7 @@ class HoldersRow:
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     own_server: bool = False
     store_timeout: float = 5  # seconds that hitline waits for the store
+    cache: int = 0
 
     @property
     def title(self):
