@@ -140,7 +140,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MESSAGE_TIMEOUT?`},
 		{"HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
-		{"HITLINE_ADRESS=tcp://a:1", `HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?`},
+		{"HITLINE_ADDRES=tcp://a:1", `HITLINE_ADDRES: no such variable; did you mean HITLINE_ADDRESS?`},
 		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_LOG_LEVELS=info", `HITLINE_LOG_LEVELS: no such variable; did you mean HITLINE_LOG_LEVEL?`},
 		{"HITLINE_BACKEND_MEMORY_BYTES=1", `HITLINE_BACKEND_MEMORY_BYTES: no such variable; did you mean HITLINE_BACKEND_MEMORY_MAX_BYTES?`},
