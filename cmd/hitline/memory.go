@@ -73,8 +73,12 @@ func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []strin
 	if total == 0 || sum <= total {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
-		strings.Join(parts, " and "), total>>20)}
+	together := ""
+	if len(parts) > 1 {
+		together = ", together"
+	}
+	return []string{fmt.Sprintf("%s%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
+		strings.Join(parts, " and "), together, total>>20)}
 }
 
 // leastGoMemory is the least soft limit of Go's memory, in bytes.

@@ -45,7 +45,7 @@ func TestMemoryWarnings(t *testing.T) {
 	cfg.Router.Models = []config.RouterModel{{MaxBytes: 1 << 30}, {MaxBytes: 1 << 30}}
 	require.Empty(t, warn())
 	cfg.Limits.MaxMemory = 1 << 20
-	require.Contains(t, warn(), "backend.memory.max_bytes 2GiB and max_bytes of router.models 2GiB and limits.max_memory 1MiB: more than")
+	require.Contains(t, warn(), "backend.memory.max_bytes 2GiB and max_bytes of router.models 2GiB and limits.max_memory 1MiB, together: more than")
 	cfg.Limits.MaxMemory = 1 << 62
 	cfg.Backend.Memory.MaxBytes = 1 << 62
 	require.NotEmpty(t, warn())
