@@ -74,9 +74,14 @@ class Probe:
         with self._lock:
             if self.active or self._stopped.is_set():
                 return
+            thread = threading.Thread(target=self.run, name="hitline-probe", daemon=True)
             self._idle.clear()
-            self._thread = threading.Thread(target=self.run, name="hitline-probe", daemon=True)
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left: requests go on
+                self._idle.set()
+                return
+            self._thread = thread
 
     def run(self) -> None:
         """Pings until a ping is answered, or the probe is stopped."""

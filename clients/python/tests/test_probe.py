@@ -61,6 +61,16 @@ class Probes(unittest.TestCase):
     def test_a_ping_is_nearly_always_on_its_way(self) -> None:
         self.assertEqual(self.pings(1.0, 1.0, 1.0, 1.0, 0.0), [0.1, 1.1, 2.1, 3.1, 4.1])
 
+    def test_without_a_thread_requests_go_on(self) -> None:
+        probe = Probe(lambda: True, wait=lambda _: False)
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
+            probe.begin()
+        self.assertFalse(probe.active)
+        probe.join()
+        probe.begin()
+        probe.wait_idle(PATIENCE)
+        self.assertFalse(probe.active, "a later one has a thread")
+
     def test_stopped_while_it_waits(self) -> None:
         pings: list[int] = []
         probe = Probe(lambda: bool(pings.append(1)), wait=lambda _: True)
