@@ -3,7 +3,8 @@
 The engine's scheduler waits for its lookups. So a server that hangs would cost it a timeout at
 each of them. ProbingClient lets it wait for one timeout. Then all requests but resets fail at once, while
 a thread pings the server over the client's connection. The first reply to a ping ends that, and
-leaves a connection that is in the engine's pool. A reset waits for it.
+leaves a connection that is in the engine's pool. A reset waits for it. A server may answer pings
+and no lookups, since its store hangs: pings are less and less frequent until a lookup is answered.
 
 A server that is busy answers pings. After a request that was refused as busy until its timeout,
 each further lookup is sent once, until one is not refused so.
@@ -14,15 +15,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hitline.client import PING, Busy, ConnectionFailed, LookupKeyClient, RefusedError, RequestTimeout, WrongRelease
+from hitline.client import (
+    PING,
+    Busy,
+    ConnectionFailed,
+    LookupKeyClient,
+    LookupResult,
+    RefusedError,
+    RequestTimeout,
+    WrongRelease,
+)
 
 __all__ = ["Probe", "ProbingClient"]
 
-# From the start of a ping to that of the next, in seconds. It doubles. A ping that takes longer
-# is followed by the next at once.
+# From the start of a ping to that of the next, in seconds. It doubles until a lookup is answered.
+# A ping that takes longer is followed by the next at once.
 FIRST_INTERVAL = 0.1
 LONGEST_INTERVAL = 1.0
 
@@ -54,6 +64,7 @@ class Probe:
     ) -> None:
         self._idle = threading.Event()
         self._idle.set()
+        self._interval = FIRST_INTERVAL
         self._ping = ping
         self._clock = clock
         self._stopped = threading.Event()
@@ -85,13 +96,17 @@ class Probe:
 
     def run(self) -> None:
         """Pings until a ping is answered, or the probe is stopped."""
-        started, interval = self._clock(), FIRST_INTERVAL
-        while not self._wait(max(0.0, started + interval - self._clock())):
+        started = self._clock()
+        while not self._wait(max(0.0, started + self._interval - self._clock())):
             started = self._clock()
+            self._interval = min(2 * self._interval, LONGEST_INTERVAL)
             if self._ping():
                 self._idle.set()
                 return
-            interval = min(2 * interval, LONGEST_INTERVAL)
+
+    def lookup_answered(self) -> None:
+        """Has the next first ping be soon."""
+        self._interval = FIRST_INTERVAL
 
     def stop(self) -> None:
         """Has no further ping begin."""
@@ -126,6 +141,11 @@ class ProbingClient(LookupKeyClient):
             except Busy:
                 self._is_patient = False
                 raise
+
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
+        result = super()._lookup(token_len, block_hashes, timeout)
+        self._probe.lookup_answered()
+        return result
 
     def _fail_if_silent(self) -> None:
         if self._probe.active and not self._closed:

@@ -86,9 +86,14 @@ class Clients(unittest.TestCase):
         client = ProbingClient(address, timeout=timeout, raise_errors=True, **named)
         self.addCleanup(client.close)
         self.turns: queue.Queue[bool] = queue.Queue()  # whether the probe is to stop
-        client._probe = Probe(client._ping_once, wait=lambda _: self.turns.get(timeout=PATIENCE))
+        self.waits: list[float] = []  # how long it would have waited, in seconds
+        client._probe = Probe(client._ping_once, clock=lambda: 0.0, wait=self.wait)
         self.addCleanup(self.turns.put, True)
         return client
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return self.turns.get(timeout=PATIENCE)
 
     def lookup(self, client: ProbingClient) -> Any:
         return client.lookup("r", 64, hashes("a", 4))
@@ -112,6 +117,28 @@ class Clients(unittest.TestCase):
             self.assertIn(f"hitline at {server.address} answers again", logs.output[0])
             self.assertEqual(self.lookup(client), 48)
             self.assertEqual(server.connections, 2, "the one that was pinged on")
+
+    def test_a_server_that_answers_only_pings_is_asked_less_often(self) -> None:
+        answers = {b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
+        with Scripted(lambda frames: answers[frames[0]]) as server:
+            client = connected(self.client(server.address))
+
+            def outage() -> None:
+                client._timeout = 0.05
+                with self.assertRaises(RequestTimeout):
+                    self.lookup(client)
+                client._timeout = PATIENCE
+                self.turns.put(False)
+                eventually(lambda: client._probe.active, True)
+
+            for _ in range(6):
+                outage()
+            self.assertEqual(self.waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+            answers[b"lookup"] = HIT
+            self.assertEqual(self.lookup(client), 48)
+            answers[b"lookup"] = Scripted.SILENCE
+            outage()
+            self.assertEqual(self.waits[6:], [FIRST_INTERVAL])
 
     def test_without_waiting_for_lookups(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
