@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hitline.client import LookupKeyClient, LookupResult
+from hitline.client import Busy, LookupKeyClient, LookupResult, RefusedError, WrongRelease
 
 __all__ = ["RememberedHits", "RememberingClient", "longest_hit"]
 
@@ -49,7 +49,7 @@ class _Hit:
 
 class RememberedHits:
     """The last hit of each request. Times are those of clock, in seconds. The thread that looks
-    up makes all calls but refresh and postpone."""
+    up makes all calls but refresh, postpone and clear."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -64,7 +64,7 @@ class RememberedHits:
         hit = self._hits.get(req_id)
         if hit is None or hit.prompt == prompt and self.clock() < hit.asked_at + longest_age(pool):
             return hit
-        del self._hits[req_id]
+        self._hits.pop(req_id, None)  # another thread may have cleared it
         return None
 
     def is_due(self, hit: _Hit) -> bool:
@@ -155,8 +155,13 @@ class RememberingClient(LookupKeyClient):
         try:
             result = self._lookup(hit.prompt.num_tokens, block_hashes)
         except Exception as error:
-            self._remembered.postpone(hit)
-            self._log("lookup at %s failed, so the hit found before is given for a while: %s", error)
+            if isinstance(error, (RefusedError, WrongRelease)) and not isinstance(error, Busy):
+                # What was found before may be another pool's.
+                self._remembered.refresh(hit, LookupResult(0), asked_at, self._pool_reply)
+                self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
+            else:
+                self._remembered.postpone(hit)
+                self._log("lookup at %s failed, so the hit found before is given for a while: %s", error)
         else:
             self._remembered.refresh(hit, result, asked_at, self._pool_reply)
 

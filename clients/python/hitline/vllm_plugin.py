@@ -300,6 +300,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
     def _log_restart(self, instance: Instance) -> None:
         """Is called before the new instance is told the pool."""
         if self._server_id:
+            self._remembered.clear()
             what = "hitline at %s was restarted at %s"
             if self._backend == "memory":
                 logger.warning(

@@ -9,7 +9,7 @@ from unittest import mock
 
 from hitline import LookupResult
 from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, longest_age, longest_hit
-from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server
+from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, refusal
 from tests.test_client import eventually
 
 POOL = {"alignment": 16}
@@ -195,6 +195,23 @@ class Clients(unittest.TestCase):
         self.clock.now += 0.9
         self.answers(16)
         self.assertEqual(self.lookup(), 16)
+
+    def test_asking_again_that_is_refused(self) -> None:
+        for name, want in (("no_pool", 0), ("not_allowed", 0), ("busy", 32)):
+            self.answers(32)
+            self.assertEqual(self.lookup(), 32)
+            self.found[:] = [refusal(name, "lookup")]
+            self.client._timeout = 0.05
+            self.clock.now += 0.11
+            with self.assertLogs("hitline", "WARNING"):
+                self.client._log_at.clear()
+                self.assertEqual(self.lookup(), 32)
+                hit = self.client._remembered._hits["r"]
+                eventually(lambda: hit.asking, True)
+                eventually(lambda: bool(self.client._log_at), False)
+            self.assertEqual(self.lookup(), want, name)
+            self.client._timeout, self.client._retry_at = PATIENCE, 0.0
+            self.client.discard("r")
 
     def test_without_waiting_for_lookups(self) -> None:
         self.answers(ALL)

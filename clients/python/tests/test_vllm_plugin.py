@@ -328,6 +328,16 @@ class Plugin(StandIn):
             (line,) = logs.output
             self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
 
+    def test_a_restart_drops_what_was_found(self) -> None:
+        with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+            client = self.scheduler(server).client
+            with self.assertLogs("vllm.hitline", "WARNING"):
+                for instance, request in (("a", "r"), ("b", "s")):
+                    server.pong = named(instance, "start")
+                    client.lookup(request, 64, [])
+                    client._drop()
+            self.assertEqual(list(client._remembered._hits), ["s"])
+
     def test_a_restart_over_a_store_loses_nothing(self) -> None:
         def answer(frames: list[bytes]) -> bytes:
             return stat_reply(RELEASE, "mooncake") if frames == [b"stat"] else message(b"\0\0\0\0")
