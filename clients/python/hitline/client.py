@@ -749,11 +749,14 @@ class _Requests:
         timeout = self._call_timeout(timeout)
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
-            raise RequestTimeout(f"other requests took all of {timeout} s")
+            raise self._no_turn(timeout)
         try:
             yield deadline
         finally:
             self._lock.release()
+
+    def _no_turn(self, timeout: float) -> RequestTimeout:
+        return RequestTimeout(f"other requests took all of {timeout} s")
 
     def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float, in_pool: bool = False) -> list[bytes]:
         """Sends a request and returns the frames of its reply, at least one. in_pool: a ping

@@ -142,6 +142,13 @@ class ProbingClient(LookupKeyClient):
                 self._is_patient = False
                 raise
 
+    def _no_turn(self, timeout: float) -> RequestTimeout:
+        # The request before may have a longer timeout: it, too, is to be waited for once.
+        error = super()._no_turn(timeout)
+        self._last_failure = str(error)
+        self._probe.begin()
+        return error
+
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
         result = super()._lookup(token_len, block_hashes, timeout)
         self._probe.lookup_answered()

@@ -140,6 +140,20 @@ class Clients(unittest.TestCase):
             outage()
             self.assertEqual(self.waits[6:], [FIRST_INTERVAL])
 
+    def test_a_longer_request_in_front_costs_one_timeout(self) -> None:
+        with Scripted(lambda _: HIT) as server:
+            client = connected(self.client(server.address))
+            with client._lock:  # as of the thread that asks again
+                with self.assertRaisesRegex(RequestTimeout, "^other requests took all of"):
+                    self.lookup(client)
+                client._timeout = PATIENCE
+                for _ in range(100):
+                    with self.assertRaisesRegex(ConnectionFailed, NOT_TRIED + "other requests took all of"):
+                        self.lookup(client)
+            self.turns.put(False)
+            eventually(lambda: client._probe.active, True)
+            self.assertEqual(self.lookup(client), 48)
+
     def test_without_waiting_for_lookups(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
             client = connected(self.client(server.address))
