@@ -303,3 +303,29 @@ func TestShareCrowd(t *testing.T) {
 		require.Empty(t, s.remote.coalescer.inflight)
 	})
 }
+
+// TestSharePanic has the lookup that asks panic. The one that shares it then asks itself.
+func TestSharePanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := lookuptest.Chain("a", 8, 32)
+		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+		store.Holding(gate, "exists", "")
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+		require.NoError(t, err)
+		panics := make(chan any, 2)
+		for range 2 {
+			go func() {
+				defer func() { panics <- recover() }()
+				_, _ = s.Lookup(t.Context(), 128, coordinator.NewHashes(keys, 32))
+			}()
+			synctest.Wait()
+		}
+		close(s.remote.smallCPU) // taking a token panics
+		begun := time.Now()
+		close(gate.Open)
+		require.NotNil(t, <-panics)
+		require.NotNil(t, <-panics, "it asked itself")
+		require.Zero(t, time.Since(begun), "it waited for nothing")
+		require.Empty(t, s.remote.coalescer.inflight)
+	})
+}

@@ -75,8 +75,9 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 	if leader == nil {
 		return r.ask(ctx, numTokens, hashes)
 	}
+	defer r.coalescer.finish(leader)
+	leader.outcome.incomplete = true // if it panics, followers ask themselves
 	leader.outcome = r.ask(leader.ctx, numTokens, hashes)
-	r.coalescer.finish(leader)
 	return leader.outcome
 }
 
