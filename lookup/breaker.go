@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
@@ -31,7 +32,8 @@ func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBrea
 
 // blameless reports whether a call ended by our own doing.
 func blameless(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned)
+	return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned) ||
+		errors.Is(err, requesterror.ErrFault)
 }
 
 // healthy reports whether a backend that returns err is well.
@@ -41,7 +43,7 @@ func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrRe
 func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.StateOpen }
 
 // Failure returns why the latest call of the backend failed, nil if it did not. Calls that ended by
-// our own doing do not count.
+// our own doing, and refused changes, do not count.
 func (b *SharedBackend) Failure() error {
 	if failure := b.failure.Load(); failure != nil {
 		return failure.error
@@ -110,14 +112,12 @@ func (c *breakerCall) end(err error) error {
 	case failed:
 		r.failure.Store(&callError{err})
 		r.breakerLog.setError(err)
-	case healthy(err) && r.failure.Load() != nil:
+	case err == nil:
 		r.failure.Store(nil)
-	}
-	if err == nil {
 		r.lastSuccess.Store(monotime.Now())
 	}
 	c.report(err)
-	if failed {
+	if failed || errors.Is(err, requesterror.ErrFault) {
 		r.breakerLog.callFailed(err)
 	}
 	r.breakerLog.flush()

@@ -54,7 +54,7 @@ func (b *breakerLog) callFailed(err error) {
 		b.suppressedCalls++
 		return
 	}
-	b.addLine(slog.LevelWarn, "a call of the backend failed: a lookup is then a hit of 0",
+	b.addLine(slog.LevelWarn, "a call of the backend failed",
 		"backend", b.backend, "error", err, "suppressed", b.suppressedCalls)
 	b.lastCallFailed, b.suppressedCalls = now, 0
 }

@@ -1,16 +1,20 @@
 package requesterror
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
 	"strings"
 )
 
+// ErrFault is wrapped by the errors of Recover.
+var ErrFault = errors.New("a fault of hitline, please report it")
+
 // Recover is deferred by what must not end the program: a panic becomes the error, which says where it was.
 func Recover(err *error) {
 	if why := recover(); why != nil {
-		*err = fmt.Errorf("a fault of hitline, please report it: %v%s", why, callers())
+		*err = fmt.Errorf("%w: %v%s", ErrFault, why, callers())
 	}
 }
 
