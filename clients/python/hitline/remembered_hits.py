@@ -85,7 +85,8 @@ class RememberedHits:
         if longest is None or result.hit_length < longest:
             after = min(after, REFRESH_AFTER)
         hit.refresh_at = asked_at + after
-        hit.asked_at, hit.result, hit.asking = asked_at, result, False
+        hit.result = result  # first: the thread that looks up must not take the old one for a new one
+        hit.asked_at, hit.asking = asked_at, False
 
     def postpone(self, hit: _Hit) -> None:
         """Has a hit asked for again later, since it could not be now."""

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import LookupResult
-from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, longest_age, longest_hit
+from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, _Hit, longest_age, longest_hit
 from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, refusal
 from tests.test_client import eventually
 
@@ -91,6 +91,21 @@ class Hits(unittest.TestCase):
         self.hits.refresh(hit, LookupResult(ALL), self.clock.now, POOL)
         self.assertEqual(hit.result.hit_length, ALL)
         self.assertEqual(self.seen(), ["given"] * 4 + ["due", "due", "gone"])
+
+    def test_what_was_found_before_is_never_taken_for_new(self) -> None:
+        class Watched(_Hit):
+            asked_at = 0.0
+            result = LookupResult(0)
+
+            def __setattr__(self, name: str, value: object) -> None:
+                super().__setattr__(name, value)
+                seen.append((self.result.hit_length, self.asked_at))
+
+        seen: list[tuple[int, float]] = []
+        hit = Watched(PROMPT)
+        self.hits.refresh(hit, LookupResult(ALL), self.clock.now, POOL)
+        self.assertNotIn((0, self.clock.now), seen)
+        self.assertEqual(seen[-1], (ALL, self.clock.now))
 
     def test_asking_again_that_fails(self) -> None:
         self.add(32)
