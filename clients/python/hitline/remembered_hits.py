@@ -122,6 +122,7 @@ class RememberingClient(LookupKeyClient):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._remembered = RememberedHits()
+        self._described: Mapping[str, Any] | None = None  # see _last_pool_reply
         self._asked: dict[str, tuple[Prompt, float]] = {}  # of pending lookups: what was asked, and when
 
     def _lookup_pending(
@@ -129,7 +130,7 @@ class RememberingClient(LookupKeyClient):
     ) -> LookupResult | None:
         count = len(block_hashes)
         prompt = Prompt(token_len, count, block_hashes[count - 1] if count else b"")
-        hit = self._remembered.find(req_id, prompt, self._pool_reply)
+        hit = self._remembered.find(req_id, prompt, self._last_pool_reply())
         if hit is not None:
             result = hit.result
             if self._remembered.is_due(hit):
@@ -140,8 +141,13 @@ class RememberingClient(LookupKeyClient):
         if found is None:
             self._asked[req_id] = asked, asked_at
         elif asked == prompt:
-            self._remembered.add(req_id, prompt, found, asked_at, self._pool_reply)
+            self._remembered.add(req_id, prompt, found, asked_at, self._last_pool_reply())
         return found
+
+    def _last_pool_reply(self) -> Mapping[str, Any] | None:
+        """What the server said last of the pool, also while another thread tells it the pool again."""
+        self._described = self._pool_reply or self._described
+        return self._described
 
     def _ask_again(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
         hit.asking = True
@@ -158,13 +164,13 @@ class RememberingClient(LookupKeyClient):
         except Exception as error:
             if isinstance(error, (RefusedError, WrongRelease)) and not isinstance(error, Busy):
                 # What was found before may be another pool's.
-                self._remembered.refresh(hit, LookupResult(0), asked_at, self._pool_reply)
+                self._remembered.refresh(hit, LookupResult(0), asked_at, self._last_pool_reply())
                 self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
             else:
                 self._remembered.postpone(hit)
                 self._log("lookup at %s failed, so the hit found before is given for a while: %s", error)
         else:
-            self._remembered.refresh(hit, result, asked_at, self._pool_reply)
+            self._remembered.refresh(hit, result, asked_at, self._last_pool_reply())
 
     def discard(self, req_id: str) -> None:
         self._remembered.drop(req_id)

@@ -228,6 +228,14 @@ class Clients(unittest.TestCase):
             self.client._timeout, self.client._retry_at = PATIENCE, 0.0
             self.client.discard("r")
 
+    def test_the_lease_is_known_while_the_pool_is_told_again(self) -> None:
+        self.client._pool_reply = {**POOL, "lease_ms": 1_000}
+        self.answers(ALL, 16)
+        self.assertEqual(self.lookup(), ALL)
+        self.client._pool_reply = None
+        self.clock.now += 0.6
+        self.assertEqual(self.lookup(), 16)
+
     def test_without_waiting_for_lookups(self) -> None:
         self.answers(ALL)
         self.begin()
