@@ -192,6 +192,9 @@ _AUTH_RETRY = _POOL_RETRY
 # receive, and the reverse.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
+# How long close waits for a request that is under way, in seconds.
+_CLOSE_TIMEOUT = 1.0
+
 # Each kind of failure is logged at most this often, in seconds.
 _LOG_EVERY = 10.0
 
@@ -446,8 +449,12 @@ class _Requests:
             with contextlib.suppress(OSError):
                 # Wakes the thread that uses it. That of SSLSocket would also end its encryption.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
-        with self._lock:
-            self._drop()
+        # A thread that looks up a host's name is not woken. It drops its connection itself.
+        if self._lock.acquire(timeout=_CLOSE_TIMEOUT):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
 
     def store(
         self,

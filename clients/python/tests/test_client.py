@@ -651,6 +651,15 @@ class Connections(unittest.TestCase):
             self.assertLessEqual(left[0], PATIENCE / 2)
             self.assertGreater(left[1], PATIENCE / 2)
 
+    def test_close_does_not_wait_for_a_request_that_cannot_be_woken(self) -> None:
+        with mock.patch.object(module, "_CLOSE_TIMEOUT", 0.01), Scripted(lambda _: None) as server:
+            client = Client(server.address)
+            closing = threading.Thread(target=client.close, daemon=True)
+            with client._lock:  # as of a thread that looks up a host's name
+                closing.start()
+                closing.join(PATIENCE / 4)
+                self.assertFalse(closing.is_alive())
+
     def test_close_wakes_a_request(self) -> None:
         begun, release = threading.Event(), threading.Event()
 
