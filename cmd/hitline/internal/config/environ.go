@@ -96,13 +96,18 @@ func splitList(text string) []string {
 }
 
 // injected matches what container platforms add on their own for a service,
-// also for one that is called hitline-pool or hitline-log.
-var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+// also for one that is called hitline-pool or hitline-log. NAME, ENV_ and the START and END of ports are of Docker's links.
+var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$|^HITLINE_(NAME|ENV_.*)$`)
 
-// others are the variables of clients, the plug-in, tests and scripts, which may run in the same environment.
-var others = []string{
+// clients are the variables of clients and the plug-in, which may run in the same environment.
+var clients = []string{
 	"HITLINE_ADDRESS", "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY",
 	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_POOL_NAME",
+}
+
+// others are the variables of builds, tests and scripts. Nobody who configures a server means them.
+var others = []string{
+	"HITLINE_VERSION", "HITLINE_DATE", "HITLINE_LDFLAGS", "HITLINE_PYTHON_VERSION", "HITLINE_WHEEL_PLATFORM", "HITLINE_WHEEL_PROGRAMS",
 	"HITLINE_KERNEL", "HITLINE_TAG", "HITLINE_ROOTS", "HITLINE_KEEP", "HITLINE_CONFORMANCE", "HITLINE_E2E_DIR", "HITLINE_BENCH_ENTRIES",
 }
 
@@ -111,7 +116,7 @@ const testPrefix = prefix + "TEST_"
 
 // refuseVariable refuses a variable that nobody is known to read.
 func refuseVariable(name string, known map[string]variable) error {
-	if injected.MatchString(name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
+	if injected.MatchString(name) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
 		return nil
 	}
 	if strings.HasPrefix(name, prefix+"POOLS_") {
@@ -124,7 +129,7 @@ func refuseVariable(name string, known map[string]variable) error {
 		}
 	}
 	text := "no such variable"
-	if near := cli.Nearest(name, slices.Concat(slices.Sorted(maps.Keys(known)), others)); near != "" {
+	if near := cli.Nearest(name, slices.Concat(slices.Sorted(maps.Keys(known)), clients)); near != "" {
 		text += "; did you mean " + near + "?"
 	}
 	return &problem{at: origin{name: name}, text: text}
