@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,8 @@ func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32,
 	switch {
 	case errors.Is(err, client.ErrNotAllowed), errors.Is(err, client.ErrUnknownRequest):
 		t.warn("a hit of 0 may be a failure; the server does not tell without the permission explain")
+	case errors.Is(err, client.ErrBusy), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		t.warn("cannot tell whether a hit of 0 is a failure: " + t.wrapError(ctx, err).Error())
 	case err != nil:
 		return fmt.Errorf("a hit of 0, as the lookup failed: %w", err)
 	case e.HitTokens > 0:

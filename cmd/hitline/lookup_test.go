@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // A lookup of a release with tail boundaries that is refused, and one over a store that fails, is a hit
@@ -37,4 +41,21 @@ func TestLookupSaysWhyItFailed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A miss stays one if the time is up, or the server is busy, before it is explained.
+func TestLookupCannotTell(t *testing.T) {
+	s := startServe(t, "pool: {model_name: m}\n")
+	c, err := client.Dial(t.Context(), s.address)
+	require.NoError(t, err)
+	defer c.Close()
+	var warning string
+	asker := target{connect: s.address, timeout: time.Second, warn: func(text string) { warning = text }}
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	require.NoError(t, asker.checkMiss(late, c, 16, hashList{}))
+	assert.Contains(t, warning, "cannot tell whether a hit of 0 is a failure: "+s.address+": ")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, asker.checkMiss(ended, c, 16, hashList{}), "a hit of 0, as the lookup failed: ", "of a user who gives up")
 }
