@@ -228,6 +228,20 @@ func TestClosedIdle(t *testing.T) {
 	checkExists(t, c)
 }
 
+// A panic while a connection is in use closes it.
+func TestPanicClosesConn(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	checkExists(t, c)
+	var used *conn
+	require.Panics(t, func() {
+		_ = c.withConn(contextWithin(t, testTimeout), func(cn *conn) error { used = cn; panic("odd answer") })
+	})
+	_, err := used.net.Write([]byte{0})
+	require.ErrorIs(t, err, net.ErrClosed)
+	checkExists(t, c)
+}
+
 func TestNoMasterYet(t *testing.T) {
 	addr := storetest.FreeAddr(t)
 	var log logtest.Buffer

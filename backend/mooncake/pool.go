@@ -84,8 +84,7 @@ func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 			return err
 		}
 		reused := cn.reused
-		err = cn.run(ctx, do)
-		c.putConn(cn, err)
+		err = c.runConn(ctx, cn, do)
 		if err == nil {
 			return nil
 		}
@@ -93,6 +92,21 @@ func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 			return wrapUnavailable(cn.addr, explain(err, true))
 		}
 	}
+}
+
+// runConn runs do with cn and ends its ownership. If do panics, cn is closed: an answer may be half read.
+func (c *Client) runConn(ctx context.Context, cn *conn, do func(*conn) error) (err error) {
+	ended := false
+	defer func() {
+		if !ended {
+			cn.close()
+			return
+		}
+		c.putConn(cn, err)
+	}()
+	err = cn.run(ctx, do)
+	ended = true
+	return err
 }
 
 // withOwnConn runs do once, with a new connection that is closed afterwards.
