@@ -70,26 +70,27 @@ func TestRemotePanic(t *testing.T) {
 func TestRemotePanicOfAnEventLoop(t *testing.T) {
 	op := &operations[netproto.TagExplain]
 	before := *op
-	defer func() { *op = before }()
-	op.apply = func(*session, *job) error { panic("odd request") }
-	keys := lookuptest.Chain("a", 4, 32)
-	server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{})
-	other := lookuptest.DialPeer(t, server.Addrs()[0])
-	for _, run := range []func(context.Context, *job) error{nil, before.run} {
-		op.run = run
-		for range 20 { // more than there are loops
-			p := lookuptest.DialPeer(t, server.Addrs()[0])
-			p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
-			_, err := io.ReadAll(p)
-			require.NoError(t, err)
-			other.Send(t, lookupOf("a", keys))
-			_, body, _ := other.Reply(t)
-			require.Equal(t, hitText(4), body)
-		}
+	for name, run := range map[string]func(context.Context, *job) error{"as the request arrives": nil, "after a worker": before.run} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() { *op = before }) // once the server is closed
+			op.run, op.apply = run, func(*session, *job) error { panic("odd request") }
+			keys := lookuptest.Chain("a", 4, 32)
+			server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{})
+			other := lookuptest.DialPeer(t, server.Addrs()[0])
+			for range 20 { // more than there are loops
+				p := lookuptest.DialPeer(t, server.Addrs()[0])
+				p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+				_, err := io.ReadAll(p)
+				require.NoError(t, err)
+				other.Send(t, lookupOf("a", keys))
+				_, body, _ := other.Reply(t)
+				require.Equal(t, hitText(4), body)
+			}
+			require.EqualValues(t, 20, server.closed[closedFault].Load())
+			lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
+			require.Zero(t, server.Stat().InFlight)
+		})
 	}
-	require.EqualValues(t, 40, server.closed[closedFault].Load())
-	lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
-	require.Zero(t, server.Stat().InFlight)
 }
 
 func TestRemoteOvertaking(t *testing.T) {
