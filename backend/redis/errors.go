@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // storeError is the error of a failed call: one line without secrets, and the sentinels that
@@ -55,6 +56,8 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 		return conn.text, []error{backend.ErrReply}
 	case errors.As(err, &conn):
 		return conn.text, unavailable
+	case errors.Is(err, requesterror.ErrFault):
+		return b.endpoint.String() + ": " + err.Error(), append(unavailable, requesterror.ErrFault)
 	case errors.Is(err, backend.ErrReply):
 		return strings.TrimPrefix(err.Error(), backend.ErrReply.Error()+": "), []error{backend.ErrReply}
 	case errors.Is(err, goredis.Nil):

@@ -27,6 +27,7 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -721,6 +722,7 @@ func TestPanic(t *testing.T) {
 	_, err := b.do(testContext(t), false, func(context.Context) ([]int, error) { panic("odd answer") })
 	require.ErrorContains(t, err, "a fault of hitline, please report it: odd answer")
 	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorIs(t, err, requesterror.ErrFault)
 }
 
 func TestRefusals(t *testing.T) {
