@@ -140,7 +140,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MESSAGE_TIMEOUT?`},
 		{"HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
-		{"HITLINE_ADDRES=tcp://a:1", `HITLINE_ADDRES: no such variable; did you mean HITLINE_ADDRESS?`},
+		{"HITLINE_ADDRESSX=tcp://a:1", `HITLINE_ADDRESSX: no such variable; did you mean HITLINE_ADDRESS?`},
 		{"HITLINE_BENCH_ENTRIE=1", `HITLINE_BENCH_ENTRIE: no such variable`},
 		{"HITLINE_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
 		{"HITLINE_LOG_LEVELS=info", `HITLINE_LOG_LEVELS: no such variable; did you mean HITLINE_LOG_LEVEL?`},
