@@ -66,6 +66,16 @@ func TestShareDeadlines(t *testing.T) {
 	})
 }
 
+// heldService returns a service over a store that has keys, and answers once the gate is open.
+func heldService(t *testing.T, keys []byte) (*Service, *lookuptest.KeyStore, *lookuptest.Gate) {
+	t.Helper()
+	store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(gate, "exists", "")
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
+	require.NoError(t, err)
+	return s, store, gate
+}
+
 // asked asks for the hit of hashes in a goroutine.
 func asked(ctx context.Context, s *Service, numTokens int64, keys []byte, hashLen int) <-chan int64 {
 	tokens := make(chan int64, 1)
@@ -83,10 +93,7 @@ func asked(ctx context.Context, s *Service, numTokens int64, keys []byte, hashLe
 func TestShareOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := lookuptest.Chain("a", 8, 32)
-		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
-		store.Holding(gate, "exists", "")
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
-		require.NoError(t, err)
+		s, store, gate := heldService(t, keys)
 		calls := store.Calls.Load()
 		var all []<-chan int64
 		for range 8 {
@@ -112,10 +119,7 @@ func TestShareEqualOnly(t *testing.T) {
 		keys := lookuptest.Chain("a", 8, 32)
 		other := bytes.Clone(keys)
 		other[0] ^= 1 // no chain: the last hash is the same
-		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
-		store.Holding(gate, "exists", "")
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
-		require.NoError(t, err)
+		s, _, gate := heldService(t, keys)
 		all := []<-chan int64{
 			asked(t.Context(), s, 128, keys, 32), asked(t.Context(), s, 128, other, 32), asked(t.Context(), s, 112, keys[:7*32], 32),
 			asked(t.Context(), s, 256, keys, 32), asked(t.Context(), s, 128, keys, 16),
@@ -308,10 +312,7 @@ func TestShareCrowd(t *testing.T) {
 func TestSharePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := lookuptest.Chain("a", 8, 32)
-		store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
-		store.Holding(gate, "exists", "")
-		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
-		require.NoError(t, err)
+		s, _, gate := heldService(t, keys)
 		panics := make(chan any, 2)
 		for range 2 {
 			go func() {
