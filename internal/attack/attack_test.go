@@ -34,22 +34,22 @@ var (
 	attacks = flag.String("row", "", "attack in the way of this row")
 	target  = flag.String("target", "", "address of the server to attack")
 	metrics = flag.String("metrics", "", "address of its metrics")
+	router  = flag.String("router", "", "address of its HTTP for routers")
 )
 
 // maxExtraWait is how much longer than in the control the innocent may wait.
 const maxExtraWait = 50 * time.Millisecond
 
 var (
-	hitline    string // path of the server that TestMain builds
-	configPath string // of the servers' configuration; empty without TLS
-	maxFiles   uint64
+	hitline  string // path of the server that TestMain builds
+	maxFiles uint64
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	maxFiles = raiseFiles()
 	if *attacks != "" {
-		if err := runAttacker(*attacks, &attacker{addr: *target, metrics: *metrics}); err != nil {
+		if err := runAttacker(*attacks, &attacker{addr: *target, metrics: *metrics, router: *router}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -65,9 +65,7 @@ func TestMain(m *testing.M) {
 	if text, err := exec.Command("go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("attack: cannot build hitline: %v\n%s", err, text))
 	}
-	if *overTLS {
-		configPath = writeTLSConfig(dir)
-	}
+	writeConfigs(dir, *overTLS)
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

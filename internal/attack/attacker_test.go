@@ -48,7 +48,7 @@ type attackerProcess struct {
 // fake is the listener of the fake store, if there is one.
 func startAttacker(ctx context.Context, r row, target *serverProcess, fake *os.File) (*attackerProcess, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-row", r.name, "-target", target.addr, "-metrics", target.metrics,
-		"-seconds", strconv.FormatFloat(*seconds, 'f', -1, 64), "-long="+strconv.FormatBool(*long))
+		"-router", target.router, "-seconds", strconv.FormatFloat(*seconds, 'f', -1, 64), "-long="+strconv.FormatBool(*long), "-tls="+strconv.FormatBool(*overTLS))
 	cmd.SysProcAttr = childAttributes()
 	cmd.Stderr = os.Stderr
 	if fake != nil {
@@ -96,7 +96,7 @@ func (p *attackerProcess) stop() {
 
 // attacker is what an attack uses: the server, and counters of what was sent.
 type attacker struct {
-	addr, metrics                    string
+	addr, metrics, router            string
 	bytes, requests, replies, opened atomic.Int64
 
 	note string // of the report

@@ -34,7 +34,7 @@ type prepare func(a *attacker) (run func(), err error)
 func allRows() []row {
 	return slices.Concat(
 		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(), storeRows(),
-		memoryRows(), metricsRows(), connRows(), tlsRows(),
+		memoryRows(), metricsRows(), httpRows(), connRows(), tlsRows(),
 	)
 }
 

@@ -26,6 +26,7 @@ import (
 type serverSpec struct {
 	env       []string // HITLINE_… variables; FAKE stands for the address of the fake store
 	metrics   bool     // serves the metrics port
+	router    bool     // serves HTTP for routers, over TLS if this program's servers have TLS
 	unreadLog bool     // nobody reads its log after it is ready
 	addrSpace int      // ulimit -v in KiB; 0: none
 }
@@ -35,6 +36,7 @@ type serverProcess struct {
 	cmd     *exec.Cmd
 	addr    string        // host:port, after tlsScheme if it has TLS
 	metrics string        // host:port, if served
+	router  string        // likewise
 	log     *os.File      // the end of its log that this process reads
 	exited  chan struct{} // closed when it has ended
 	ask     net.Conn      // for stat
@@ -45,10 +47,7 @@ const startTimeout = 30 * time.Second
 
 // startServer starts a server and waits until it is ready.
 func startServer(ctx context.Context, spec serverSpec, fake string) (*serverProcess, error) {
-	args := []string{hitline, "serve", "--loops", "1", "--listen", "tcp://127.0.0.1:0"}
-	if configPath != "" {
-		args = []string{hitline, "serve", "--loops", "1", "--config", configPath}
-	}
+	args := []string{hitline, "serve", "--loops", "1", "--config", configs[spec.router]}
 	if spec.addrSpace > 0 {
 		args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, spec.addrSpace)}, args...)
 	}
@@ -109,15 +108,15 @@ func (s *serverProcess) readLog(unread bool) error {
 		}
 		last = line
 		var entry struct {
-			Msg     string
-			Listen  []string
-			Metrics string
+			Msg             string
+			Listen          []string
+			Metrics, Router string
 		}
 		if json.Unmarshal([]byte(line), &entry) != nil || entry.Msg != "ready" || len(entry.Listen) == 0 {
 			continue
 		}
 		s.addr = strings.TrimPrefix(entry.Listen[0], "tcp://")
-		_, s.metrics, _ = strings.Cut("://"+entry.Metrics, "://")
+		s.metrics, s.router = hostPort(entry.Metrics), hostPort(entry.Router)
 		break
 	}
 	_ = s.log.SetReadDeadline(time.Time{})
@@ -220,15 +219,34 @@ func changes(before, after map[string]float64) (changed []string) {
 // tlsScheme begins the address of a server with TLS. Others have none.
 const tlsScheme = "tls://"
 
-// writeTLSConfig writes the configuration of a server with TLS, and its certificate, into a
-// directory. It returns the path of the configuration.
-func writeTLSConfig(dir string) string {
-	cert, key := certtest.WriteFiles(dir, "server", certtest.NewCA("attack").Leaf("127.0.0.1"))
-	text := fmt.Sprintf("listen:\n  - {address: \"tls://127.0.0.1:0\", tls: {cert: %q, key: %q}}\n", cert, key)
-	if err := os.WriteFile(dir+"/hitline.yaml", []byte(text), 0o600); err != nil {
-		panic(err)
+// configs are the paths of the servers' configurations, without and with HTTP for routers.
+var configs map[bool]string
+
+// writeConfigs writes the configurations into a directory, and with TLS the certificate.
+func writeConfigs(dir string, tls bool) {
+	listen, certificate := "tcp://127.0.0.1:0", ""
+	if tls {
+		cert, key := certtest.WriteFiles(dir, "server", certtest.NewCA("attack").Leaf("127.0.0.1"))
+		listen, certificate = "tls://127.0.0.1:0", fmt.Sprintf(", tls: {cert: %q, key: %q}", cert, key)
 	}
-	return dir + "/hitline.yaml"
+	address := fmt.Sprintf("{address: %q%s}", listen, certificate)
+	plain := fmt.Sprintf("listen: [%s]\n", address)
+	router := fmt.Sprintf("router:\n  listen: %s\n  models: [{name: m, block_size: %d, hash: {type: vllm}}]\n", address, blockTokens)
+	configs = map[bool]string{false: dir + "/hitline.yaml", true: dir + "/router.yaml"}
+	for path, text := range map[string]string{configs[false]: plain, configs[true]: plain + router} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// hostPort is an address without its scheme.
+func hostPort(address string) string {
+	_, rest, found := strings.Cut(address, "://")
+	if !found {
+		return address
+	}
+	return rest
 }
 
 // dial connects to a server.
