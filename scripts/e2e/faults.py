@@ -15,11 +15,8 @@ END_TIMEOUT = 10  # seconds until an engine's own server has ended with the engi
 SETTLE_TIMEOUT = 2  # seconds; not all is stored while the master is gone
 WAIT_MARGIN = 1.0  # seconds that a lookup may take longer than its timeout, on a slow machine
 
-
 # Of a load under which hitline hangs.
-LOAD_SECONDS = 5
-LOAD_LEAST = 0.9  # of the requests that finish otherwise
-LOAD_REPLY = 60  # seconds that the engine may take to end a load
+MIN_FINISHED = 0.9  # of the requests that finish otherwise
 RIGHT_AFTER = 1.0  # seconds after hitline goes on
 
 # Of a request that waits for room: tokens of the engine's cache, of the prompt that decodes, and of the one that
@@ -81,21 +78,33 @@ def of_resets(run, found, reference):
 def of_hang(run, found, reference):
     """Stops hitline while the engine is under load, and continues it."""
     faults, hitline = Faults(run, found, reference), run.stage.hitline
-    calm = faults.flood("calm")
+    calm = run.flood("calm")
     faults.until_hits("calm", lambda: None)  # all is stored
-    hitline.signal(signal.SIGSTOP)
-    try:
-        hung = faults.flood("hung")
-    finally:
-        hitline.signal(signal.SIGCONT)
-    if hung["finished"] < LOAD_LEAST * calm["finished"]:
+    hung = run.flood("hung", stopped=hitline)
+    if hung["finished"] < MIN_FINISHED * calm["finished"]:
         found.problem("load", f"{hung['finished']} requests while hitline hung, {calm['finished']} before")
     found.notes.append(
-        f"requests in {LOAD_SECONDS} s: {calm['finished']}, while hitline hung {hung['finished']}; "
+        f"requests in {scenarios.LOAD_SECONDS} s: {calm['finished']}, while hitline hung {hung['finished']}; "
         f"longest step: {calm['longest']:.2f} s, {hung['longest']:.2f} s"
     )
     time.sleep(RIGHT_AFTER)
     faults.with_hits(f"{RIGHT_AFTER:g} s after hitline went on")
+    faults.examine()
+
+
+def of_master(run, found, reference):
+    """Compares the loads of scenarios.hung_master: a lookup must not take longer than the store's timeout."""
+    faults = Faults(run, found, reference)
+    (calm, hung), (_, alone) = run.loads, reference.loads
+    timeout = run.stage.row.store_timeout
+    if hung["waited"] > timeout + WAIT_MARGIN:
+        found.problem("wait", f"a lookup took {hung['waited']:.2f} s while the master hung, of at most {timeout:g} s")
+    for name, load in ("calm", calm), ("the master hung", hung), ("likewise without the plug-in", alone):
+        found.notes.append(
+            f"{name}: {load['finished']} requests in {scenarios.LOAD_SECONDS} s, "
+            f"longest lookup {load['waited']:.2f} s, longest step {load['longest']:.2f} s"
+        )
+    faults.until_hits("master continued", lambda: None)
     faults.examine()
 
 
@@ -110,7 +119,9 @@ def of_head(run, found, reference):
         for steps, head in (alone, []), (beside, waiting):
             steps.append(engine.call("decode", running, head, HEAD_STEPS, seconds=HEAD_TIMEOUT))
     if min(beside) > HEAD_MOST * min(alone):
-        found.problem("head", f"a step takes {min(beside) * 1e3:.2f} ms while one waits, {min(alone) * 1e3:.2f} ms alone")
+        found.problem(
+            "head", f"a step takes {min(beside) * 1e3:.2f} ms while one waits, {min(alone) * 1e3:.2f} ms alone"
+        )
     found.notes.append(
         f"a step, median of {HEAD_STEPS}, least of {HEAD_ROUNDS}: {min(alone) * 1e3:.2f} ms, "
         f"while a prompt of {HEAD_WAITING} tokens waits {min(beside) * 1e3:.2f} ms"
@@ -135,12 +146,12 @@ class OwnServer:
 
 
 class Faults:
-    """Computes a few prompts again and again. reference has the steps of scenarios.few
-    without the plug-in, and without faults."""
+    """Computes a few prompts again and again. reference is the run without the
+    plug-in, whose last steps are those of scenarios.few."""
 
     def __init__(self, run, found, reference):
         self.run, self.found = run, found
-        self.reference = reference[-len(prompts.FEW) :]  # these hit all that they can
+        self.reference = reference.steps[-len(prompts.FEW) :]  # these hit all that they can
 
     def without_hits(self, name, happen):
         """Has something happen, after which hits must be 0."""
@@ -170,12 +181,9 @@ class Faults:
         """Prompts must hit as before at once."""
         outputs, _ = self.compute(name)
         for (want,), output in zip(self.reference, outputs):
-            if output["cached"] != want["cached"]:
-                self.found.problem("hits", f"{name}: {output['cached']} tokens were cached, expected are {want['cached']}")
-
-    def flood(self, seed):
-        """Puts the engine under load."""
-        return self.run.engine("a").call("flood", LOAD_SECONDS, seed, seconds=LOAD_SECONDS + LOAD_REPLY)
+            got, expected = output["cached"], want["cached"]
+            if got != expected:
+                self.found.problem("hits", f"{name}: {got} tokens were cached, expected are {expected}")
 
     def reset_store(self):
         """Returns how many keys there were, whether the store was reset, and how many there are."""

@@ -53,6 +53,8 @@ class HoldersRow:
 
 # Timeouts under faults, which requests wait for.
 SHORT = {"timeout": 2, "store_timeout": 1}
+# Those that an engine and hitline have without any setting.
+DEFAULTS = {"timeout": None, "store_timeout": 0.1}
 
 
 def of(release):
@@ -67,6 +69,7 @@ def of(release):
         Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
         Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
         Row(release, "hang", scenarios.few, mode="load", timeout=None, faults=faults.of_hang),
+        Row(release, "master", scenarios.hung_master, mode="load", **DEFAULTS, faults=faults.of_master),
         Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
         HoldersRow(release, "holders", integers=True),
         HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),

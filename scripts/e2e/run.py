@@ -48,7 +48,7 @@ def one_row(row, found, plugin, references):
         compare.outputs(found, reference.steps, run.steps)
         compare.keys(found, reference.keys, run.keys)
         if row.faults:
-            row.faults(run, found, reference.steps)
+            row.faults(run, found, reference)
         compare.count(found, run.steps)
         compare.ways(found, run.steps)
         compare.doctor(found, run.examined)

@@ -2,6 +2,8 @@
 
 import json
 import random
+import signal
+import time
 
 import processes
 import prompts
@@ -11,6 +13,9 @@ GENERATE_TIMEOUT = 300  # seconds
 SETTLE_TIMEOUT = 60  # seconds until blocks are stored
 RESET_TIMEOUT = 60  # seconds
 REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
+
+LOAD_SECONDS = 5
+LOAD_REPLY = 60  # seconds that an engine may take to end a load
 
 # How many of the store's keys are removed in each round: of long prompts few may be.
 REMOVED = (0.01, 0.03, 0.1)
@@ -27,6 +32,7 @@ class Run:
         self.sent = {}  # the prompts that an engine computes, by its name
         self.keys = []  # those in the store before some were removed
         self.examined = []  # what doctor said of prompts
+        self.loads = []  # what load.flood returned
 
     def engine(self, name):
         """Returns an engine. What is only compared with has one, which stands for all."""
@@ -74,6 +80,19 @@ class Run:
         self.keys.append(keys)
         chosen = random.Random(seed).sample(keys, round(fraction * len(keys)))
         self.engine("a").call("remove", chosen, seconds=RESET_TIMEOUT)
+
+    def flood(self, seed, stopped=None):
+        """Puts the engine under load for LOAD_SECONDS, in which a process may be stopped."""
+        if stopped:
+            stopped.signal(signal.SIGSTOP)
+        try:
+            self.engine("a").send("flood", LOAD_SECONDS, seed)
+            time.sleep(LOAD_SECONDS)
+        finally:
+            if stopped:
+                stopped.signal(signal.SIGCONT)
+        self.loads.append(self.engine("a").reply(LOAD_REPLY))
+        return self.loads[-1]
 
     def examine(self, text):
         """Computes a prompt that was looked up before. With the plug-in it has doctor examine
@@ -157,3 +176,11 @@ def few(run):
     run.each(prompts.FEW)
     run.reset()
     run.each(prompts.FEW)
+
+
+def hung_master(run):
+    """The same; then the master hangs while the engine is under load."""
+    few(run)
+    run.flood("calm")
+    run.settle("a")
+    run.flood("hung", stopped=run.stage.master)

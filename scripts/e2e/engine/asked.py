@@ -31,6 +31,11 @@ class Lookups:
         """Returns the records of a request. vLLM may append to its identifier."""
         return [r for name, records in self.records.items() if name.partition("-")[0] == request_id for r in records]
 
+    def longest(self):
+        """Returns the longest that the engine waited for a call of lookup, in seconds."""
+        records = [record for records in self.records.values() for record in records]
+        return max(wait for record in records for wait in record["waits"])
+
     def lookup(self, req_id, num_tokens, block_hashes, non_block=False):
         hashes = [bytes(h) for h in block_hashes] if self.ask else []
         before = self.server.lookup(num_tokens, hashes) if self.ask else None

@@ -78,9 +78,9 @@ class Engine:
         return self.llm.reset_prefix_cache(reset_connector=True)
 
     def flood(self, seconds, seed):
-        """Returns how many requests finish in so many seconds, and the longest step."""
+        """Returns how many requests finish in so many seconds, the longest step and the longest lookup."""
         self.lookups.begin(ask=False)
-        return self.load.flood(seconds, seed)
+        return {**self.load.flood(seconds, seed), "waited": self.lookups.longest()}
 
     def decode(self, running, waiting, steps):
         """Returns the median of the steps in which a request decodes while another one waits."""
