@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -55,11 +56,12 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	f := &routerHTTP{}
 	f.settings.Store(&read.Settings)
 	f.handler = httpapi.New(httpapi.Config{
-		Service: r.router, Authorize: httpapi.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Router.Listen.IsLocal(),
+		Service: r.router, Authorize: httpapi.ByRules(f.current), Local: r.cfg.Router.Listen.IsLocal(),
 		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
 	})
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
+	s.ConnContext = httpapi.ConnContext
 	var listener net.Listener = newEvictingListener(bound, routerConns(openFileLimit()))
 	if read.Settings.TLS != nil {
 		listener = tls.NewListener(listener, &tls.Config{
@@ -69,4 +71,13 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	}
 	f.httpServer = serveHTTP(s, listener, "router.listen", r.logger)
 	return f, nil
+}
+
+// current returns the rules in effect, and the authorities of which clients need a certificate, nil if they need none.
+func (f *routerHTTP) current() (*access.Rules, *x509.CertPool) {
+	settings := f.settings.Load()
+	if settings.TLS == nil {
+		return settings.Rules, nil
+	}
+	return settings.Rules, settings.TLS.ClientCAs
 }

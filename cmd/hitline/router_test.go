@@ -392,3 +392,33 @@ func TestRouterConns(t *testing.T) {
 		require.Equal(t, want, routerConns(openFiles), openFiles)
 	}
 }
+
+// A connection ends if the authority of its client's certificate is replaced while the server runs.
+func TestRouterClientCA(t *testing.T) {
+	dir, ca := t.TempDir(), certtest.NewCA("ca")
+	leaf := ca.Leaf("127.0.0.1")
+	cert, key := certtest.WriteFiles(dir, "server", leaf)
+	authorities := ca.WriteFile(filepath.Join(dir, "ca.pem"))
+	s := startServe(t, "router:\n  listen: {address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+", client_ca: "+authorities+"}}\n"+
+		"  models: [{name: m, block_size: 16}]\n")
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{leaf}},
+	}}
+	defer client.CloseIdleConnections()
+	get := func() *http.Response {
+		t.Helper()
+		reply, err := client.Get("https://" + s.router + "/services")
+		require.NoError(t, err, "the connection is used again until it ends")
+		defer reply.Body.Close()
+		_, err = io.Copy(io.Discard, reply.Body)
+		require.NoError(t, err)
+		return reply
+	}
+	assert.Equal(t, 200, get().StatusCode)
+	certtest.NewCA("other").WriteFile(authorities)
+	var last *http.Response
+	storetest.Eventually(t, "the certificate counts no more", func() bool { last = get(); return last.StatusCode == 401 })
+	assert.True(t, last.Close)
+	_, err := client.Get("https://" + s.router + "/services")
+	assert.ErrorContains(t, err, "tls: ")
+}

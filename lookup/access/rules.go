@@ -3,7 +3,6 @@ package access
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,15 +110,6 @@ func (r *Rules) FindToken(token []byte) *Credential {
 		return nil
 	}
 	return &r.credentials[found]
-}
-
-// NamesOf returns the names that a certificate has: DNS names, URIs, e-mail addresses and the common name.
-func NamesOf(certificate *x509.Certificate) []string {
-	names := slices.Clone(certificate.DNSNames)
-	for _, uri := range certificate.URIs {
-		names = append(names, uri.String())
-	}
-	return append(append(names, certificate.EmailAddresses...), certificate.Subject.CommonName)
 }
 
 // FindCertificate returns the credential of the first of the names in a client certificate that

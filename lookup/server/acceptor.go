@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/loglimit"
+	"github.com/hitline/hitline/lookup/access"
 )
 
 // acceptor accepts the connections of all listeners and hands them to the event loops.
@@ -50,10 +51,10 @@ const (
 type pendingConn struct {
 	peer         net.Addr
 	listener     *listener
-	settings     *Settings    // of the listener, when the connection was accepted
-	certificates certificates // verified by these settings
-	tls          *tlsConn     // nil for a connection without TLS
-	opened       atomic.Bool  // OnOpen was called, so OnClose will be
+	settings     *Settings           // of the listener, when the connection was accepted
+	certificates access.Certificates // verified by these settings
+	tls          *tlsConn            // nil for a connection without TLS
+	opened       atomic.Bool         // OnOpen was called, so OnClose will be
 }
 
 // startAcceptor starts one goroutine for each listener.

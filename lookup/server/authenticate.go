@@ -49,7 +49,7 @@ func (s *session) failAuth(credential string, why error) error {
 	s.server.authFailures.Add(1)
 	s.server.peers.notAuthenticated(s.peer, credential, s.listener.addr, err)
 	before := s.credential
-	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.names()))
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	if s.credential == before {
 		return err
 	}

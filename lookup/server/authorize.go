@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 type authorization struct {
 	listener     *listener
 	settings     *Settings // of the listener, those that the other fields follow from
-	certificates certificates
+	certificates access.Certificates
 	credential   *access.Credential // nil for an anonymous peer
 	permissions  access.Permissions
 	// expires is when the credential or the certificate does, in Unix microseconds, as nanoseconds end
@@ -35,7 +34,7 @@ var (
 // certificates.
 func (s *session) authorize(p *pendingConn) {
 	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
-	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.names()))
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.Names()))
 	s.beginWithFirstPool()
 }
 
@@ -48,7 +47,7 @@ func (s *session) setCredential(c *access.Credential) {
 	if c != nil {
 		s.permissions, expires = c.Permissions, c.Expires
 	}
-	if end := s.certificates.end; !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
+	if end := s.certificates.End(); !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
 		expires = end
 	}
 	s.expires.Store(0)
@@ -123,10 +122,14 @@ func (s *session) followSettings(now time.Time) error {
 	if s.settings == before {
 		return nil
 	}
-	if err := s.verifyAgain(before, now); err != nil {
-		return err
+	var roots *x509.CertPool
+	if s.settings.TLS != nil {
+		roots = s.settings.TLS.ClientCAs
 	}
-	c := s.settings.Rules.FindCertificate(s.certificates.names())
+	if err := s.certificates.Verify(roots, now); err != nil {
+		return fmt.Errorf("%w: %w", errRevoked, err)
+	}
+	c := s.settings.Rules.FindCertificate(s.certificates.Names())
 	if had != nil && had.Certificate == "" {
 		c = s.settings.Rules.Renew(had)
 	}
@@ -138,71 +141,6 @@ func (s *session) followSettings(now time.Time) error {
 	}
 	s.setCredential(c)
 	return nil
-}
-
-// verifyAgain checks the client's certificates if those of the CAs have changed.
-func (s *session) verifyAgain(before *Settings, now time.Time) error {
-	if s.settings.TLS == nil || before.TLS != nil && s.settings.TLS.ClientCAs.Equal(before.TLS.ClientCAs) {
-		return nil
-	}
-	roots := s.settings.TLS.ClientCAs
-	switch {
-	case roots == nil: // certificates mean nothing any more
-		s.certificates = certificates{}
-		return nil
-	case len(s.certificates.shown) == 0:
-		return fmt.Errorf("%w: the listener requires a certificate", errRevoked)
-	}
-	options := x509.VerifyOptions{
-		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	for _, c := range s.certificates.shown[1:] {
-		options.Intermediates.AddCert(c)
-	}
-	chains, err := s.certificates.shown[0].Verify(options)
-	if err != nil {
-		return fmt.Errorf("%w: its certificate is not accepted any more: %w", errRevoked, err)
-	}
-	s.certificates.end = endOf(chains)
-	return nil
-}
-
-// certificates are those of a client with TLS. They are zero if it has none.
-type certificates struct {
-	shown []*x509.Certificate // by the client, its own first
-	end   time.Time           // when they are no longer valid
-}
-
-// certificatesOf returns the verified ones of a connection.
-func certificatesOf(state tls.ConnectionState) certificates {
-	if len(state.VerifiedChains) == 0 {
-		return certificates{}
-	}
-	return certificates{shown: state.PeerCertificates, end: endOf(state.VerifiedChains)}
-}
-
-// endOf returns when the last of the chains ends: when one of its certificates does.
-func endOf(chains [][]*x509.Certificate) (end time.Time) {
-	for _, chain := range chains {
-		first := chain[0].NotAfter
-		for _, c := range chain {
-			if c.NotAfter.Before(first) {
-				first = c.NotAfter
-			}
-		}
-		if first.After(end) {
-			end = first
-		}
-	}
-	return end
-}
-
-// names returns the names that the client's own certificate has.
-func (c *certificates) names() []string {
-	if len(c.shown) == 0 {
-		return nil
-	}
-	return access.NamesOf(c.shown[0])
 }
 
 // notAllowedError refuses a request without permission.

@@ -143,21 +143,10 @@ func TestRefusedDoesNotBegin(t *testing.T) {
 	})
 }
 
-// shown returns a client certificate as if it were verified.
-func shown(c *x509.Certificate) certificates {
-	return certificates{shown: []*x509.Certificate{c}, end: endOf([][]*x509.Certificate{{c}})}
-}
-
-// A chain ends with the first of its certificates, and a client's with the last of its chains.
-func TestEndOfChains(t *testing.T) {
-	until := func(days ...int) (chain []*x509.Certificate) {
-		for _, n := range days {
-			chain = append(chain, &x509.Certificate{NotAfter: time.Unix(0, 0).AddDate(0, 0, n)})
-		}
-		return chain
-	}
-	end := endOf([][]*x509.Certificate{until(9, 3, 7), until(5, 9), until(4, 4)})
-	require.Equal(t, time.Unix(0, 0).AddDate(0, 0, 5), end)
+// shown returns a client certificate as if it were verified with roots.
+func shown(c *x509.Certificate, roots *x509.CertPool) access.Certificates {
+	chain := []*x509.Certificate{c}
+	return access.CertificatesOf(&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}, roots)
 }
 
 // Peers of addresses that other machines reach may only read, unless the rules say more or they
@@ -429,7 +418,7 @@ func TestCertificates(t *testing.T) {
 		l := &listener{}
 		l.setSettings(settings)
 		ses := openSession(server, new(allReplies))
-		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
+		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, settings.TLS.ClientCAs)})
 		return ses, l
 	}
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
@@ -476,7 +465,7 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	l := &listener{}
 	l.setSettings(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
 	ses := openSession(server, new(allReplies))
-	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
+	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, nil)})
 	for _, token := range []string{"", "all", "own"} {
 		if token != "" {
 			require.NoError(t, turn(ses, lookuptest.Encode(authFrames(token)...)))

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/hitline/hitline/lookup/access"
 )
 
 // tlsConns are the open connections of tls:// listeners. It owns their goroutines.
@@ -110,7 +112,9 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 	}
 	defer func() { <-a.enrolling }()
 	c.computing = nil
-	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: certificatesOf(c.tls.ConnectionState()), tls: c}
+	state := c.tls.ConnectionState()
+	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, tls: c}
+	p.certificates = access.CertificatesOf(&state, c.settings.TLS.ClientCAs)
 	if err := a.enroll(loop, p); err != nil {
 		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
 		return err

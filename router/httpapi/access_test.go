@@ -3,12 +3,10 @@ package httpapi
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"math/bits"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/router"
@@ -37,12 +36,14 @@ func TestByRules(t *testing.T) {
 		access.Credential{Name: "router", Certificate: "spiffe://router", Permissions: access.Holders})
 	rotated := newRules(access.Ping, access.Credential{Name: "admin", Digest: access.DigestOf([]byte("next")), Permissions: access.All})
 	open := newRules(access.All)
-	certificate := &x509.Certificate{Subject: pkix.Name{CommonName: "x"}, URIs: []*url.URL{{Scheme: "spiffe", Host: "router"}}}
+	ca := certtest.NewCA("ca")
+	certificate := ca.Leaf("spiffe://router", "CN=x").Leaf
 	verified := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}, VerifiedChains: [][]*x509.Certificate{{certificate}}}
 	unverified := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
 	everything := Access{Name: "admin", Permissions: access.All, Admin: true}
 	var now *access.Rules
-	authorize := ByRules(func() *access.Rules { return now })
+	var authorities *x509.CertPool
+	authorize := ByRules(func() (*access.Rules, *x509.CertPool) { return now, authorities })
 	for _, test := range []struct {
 		rules  *access.Rules
 		header string
@@ -65,7 +66,9 @@ func TestByRules(t *testing.T) {
 		{open, "", nil, Access{Permissions: access.All, Admin: true}, nil},
 		{open, "Bearer all", nil, Access{}, errNoTokens},
 	} {
-		now = test.rules
+		if now, authorities = test.rules, nil; test.tls == verified {
+			authorities = ca.Pool()
+		}
 		r := httptest.NewRequest(http.MethodGet, "/services", nil)
 		r.TLS = test.tls
 		if test.header != "" {

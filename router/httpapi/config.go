@@ -12,8 +12,8 @@ import (
 // Config configures a Handler.
 type Config struct {
 	Service *router.Service
-	// Authorize says what the sender of a request may do, before its body is read. An error refuses the request
-	// with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
+	// Authorize says what the sender of a request may do, before its body is read. An error refuses what not everybody may
+	// do, with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
 	Authorize func(*http.Request) (Access, error)
 	// Local says that the listener is on loopback. Requests for a host that is neither localhost nor an IP address
 	// are then refused: a page of another site has made them, whose name resolves to this machine.

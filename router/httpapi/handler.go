@@ -166,6 +166,15 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
+	var authorizeErr error
+	c.access = Access{Permissions: access.All, Admin: true}
+	if h.cfg.Authorize != nil {
+		c.access, authorizeErr = h.cfg.Authorize(r)
+	}
+	if errors.Is(authorizeErr, errConnection) {
+		w.Header().Set("Connection", "close")
+		return refuse(http.StatusUnauthorized, "unauthorized", "%v", authorizeErr)
+	}
 	if op == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
 	}
@@ -173,7 +182,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 		w.Header().Set("Allow", op.method)
 		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", op.path, op.method)
 	}
-	if err := h.authorize(c); err != nil {
+	if err := h.authorize(c, authorizeErr); err != nil {
 		return err
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -183,8 +192,9 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// authorize checks what the sender of a request may do, and whether the server can do it yet.
-func (h *Handler) authorize(c *call) error {
+// authorize checks what the sender of a request may do, and whether the server can do it yet. err is that of Authorize,
+// which does not matter for what everybody may do.
+func (h *Handler) authorize(c *call, err error) error {
 	op := c.operation
 	if op.needs == 0 && !op.admin {
 		return nil
@@ -192,14 +202,9 @@ func (h *Handler) authorize(c *call) error {
 	if h.cfg.Loaded != nil && !h.cfg.Loaded() {
 		return refuse(http.StatusServiceUnavailable, "not_ready", "the server is starting")
 	}
-	c.access = Access{Permissions: access.All, Admin: true}
-	if h.cfg.Authorize != nil {
-		var err error
-		if c.access, err = h.cfg.Authorize(c.http); err != nil {
-			return refuse(http.StatusUnauthorized, "unauthorized", "%v", err)
-		}
-	}
 	switch {
+	case err != nil:
+		return refuse(http.StatusUnauthorized, "unauthorized", "%v", err)
 	case op.admin && !c.access.Admin:
 		return c.forbidden("%s is for administrators: a token with every permission, of all pools", op.path)
 	case op.needs&^c.access.Permissions != 0:

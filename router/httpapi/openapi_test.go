@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ func newTestAPI(t *testing.T) *testAPI {
 				if r.Header.Get("X-Panic") != "" {
 					panic("a test wants it")
 				}
-				return ByRules(func() *access.Rules { return rules })(r)
+				return ByRules(func() (*access.Rules, *x509.CertPool) { return rules, nil })(r)
 			},
 		}))
 		t.Cleanup(server.Close)
