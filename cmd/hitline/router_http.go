@@ -37,14 +37,14 @@ func openFileLimit() uint64 {
 // routerHTTP is the HTTP server of router.listen.
 type routerHTTP struct {
 	*httpServer
-	handler  *httpapi.Handler
-	settings atomic.Pointer[server.Settings] // in effect: for new connections, and for new requests of all
-	loaded   atomic.Bool                     // whether everything can be answered: see httpapi.Config.Loaded
+	handler *httpapi.Handler
+	loaded  atomic.Bool // whether everything can be answered: see httpapi.Config.Loaded
 }
 
 // openRouterHTTP binds router.listen and serves in the background until close or shutdown.
 func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	read := r.read[len(r.read)-1] // see listenersOf
+	r.routerSettings.Store(&read.Settings)
 	_, address, err := api.SplitAddress(read.Address)
 	if err != nil {
 		return nil, r.cfg.Blame("router.listen", err)
@@ -54,9 +54,8 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 		return nil, configError(fmt.Errorf("cannot listen for the router: %w", err))
 	}
 	f := &routerHTTP{}
-	f.settings.Store(&read.Settings)
 	f.handler = httpapi.New(httpapi.Config{
-		Service: r.router, Authorize: httpapi.ByRules(f.current), Local: r.cfg.Router.Listen.IsLocal(),
+		Service: r.router, Authorize: httpapi.ByRules(r.routerRules), Local: r.cfg.Router.Listen.IsLocal(),
 		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
 	})
 	s := newHTTPServer(f.handler, r.logger)
@@ -66,16 +65,17 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	if read.Settings.TLS != nil {
 		listener = tls.NewListener(listener, &tls.Config{
 			MinVersion:         tls.VersionTLS13,
-			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.settings.Load().TLS, nil },
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.routerSettings.Load().TLS, nil },
 		})
 	}
 	f.httpServer = serveHTTP(s, listener, "router.listen", r.logger)
 	return f, nil
 }
 
-// current returns the rules in effect, and the authorities of which clients need a certificate, nil if they need none.
-func (f *routerHTTP) current() (*access.Rules, *x509.CertPool) {
-	settings := f.settings.Load()
+// routerRules returns the rules of router.listen in effect, and the authorities of which clients need a certificate, nil if
+// they need none.
+func (r *running) routerRules() (*access.Rules, *x509.CertPool) {
+	settings := r.routerSettings.Load()
 	if settings.TLS == nil {
 		return settings.Rules, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -266,7 +267,10 @@ type running struct {
 	service  *lookup.Service // of its own pool, nil if it has none
 	named    []server.ServedPool
 	router   *router.Service // nil if none is configured
-	logger   *slog.Logger
+	// routerSettings are those of router.listen in effect: for new connections, and for new requests of all. nil: it is
+	// not served.
+	routerSettings atomic.Pointer[server.Settings]
+	logger         *slog.Logger
 }
 
 // run serves until a signal, the end of ctx, or a failure.
@@ -320,7 +324,7 @@ func (r *running) run(ctx context.Context) error {
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
-	reloads.router = &routerSrv.settings
+	reloads.router = &r.routerSettings
 	defer reloads.start(r.hangups)()
 	if saver != nil {
 		saver.Start()
@@ -353,7 +357,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 // newServer returns the server, and its Saver if there is one.
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read, len(r.cfg.Listen)), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners, IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
@@ -362,6 +366,14 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	}
 	saver, err := r.newSaver(srv)
 	return srv, saver, err
+}
+
+// otherListeners returns the settings of the listeners that the lookup server does not serve.
+func (r *running) otherListeners() []server.Settings {
+	if settings := r.routerSettings.Load(); settings != nil {
+		return []server.Settings{*settings}
+	}
+	return nil
 }
 
 // endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.

@@ -30,6 +30,10 @@ type Credential struct {
 // IsTenant reports whether the credential is bound to pools. A nil one is not.
 func (c *Credential) IsTenant() bool { return c != nil && c.Pools != nil }
 
+// IsAdmin reports whether the credential, which is not nil, is an administrator's: it has every permission and is bound to
+// no pool.
+func (c *Credential) IsAdmin() bool { return c.Permissions&All == All && !c.IsTenant() }
+
 // MayUse reports whether a peer with the credential, nil for none, may use a pool.
 func (c *Credential) MayUse(pool string) bool {
 	return !c.IsTenant() || slices.Contains(c.Pools, pool)

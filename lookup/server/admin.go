@@ -3,8 +3,6 @@ package server
 import (
 	"slices"
 	"time"
-
-	"github.com/hitline/hitline/lookup/access"
 )
 
 // HasCredentials reports whether a listener asks for credentials now: it has a list of them, even one from
@@ -25,14 +23,17 @@ func (s *Server) IsAdmin(token []byte) bool {
 			continue
 		}
 		c := of.Rules.FindToken(token)
-		isAdmin = isAdmin || c != nil && c.Permissions&access.All == access.All && !c.IsTenant() && !c.Expired(now)
+		isAdmin = isAdmin || c != nil && c.IsAdmin() && !c.Expired(now)
 	}
 	return isAdmin
 }
 
-// currentSettings returns the settings of the listeners: before the server listens those that are configured,
-// whose Rules may be nil.
+// currentSettings returns the settings of the listeners, those of Config.OtherListeners included: before the server
+// listens those that are configured, whose Rules may be nil.
 func (s *Server) currentSettings() (all []Settings) {
+	if s.cfg.OtherListeners != nil {
+		all = s.cfg.OtherListeners()
+	}
 	select {
 	case <-s.booted:
 		for _, l := range s.acceptor.listeners {

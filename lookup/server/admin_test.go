@@ -25,7 +25,8 @@ func TestIsAdmin(t *testing.T) {
 	tokens[6].Pools = []string{}
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{
+	var others []Settings
+	server, err := New(service, Config{OtherListeners: func() []Settings { return others }, Listeners: []Listener{
 		{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, tokens...)},
 		{Address: "tcp://127.0.0.1:0"},
 		{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, 0, tokenOf("second", access.All))},
@@ -35,7 +36,7 @@ func TestIsAdmin(t *testing.T) {
 		t.Helper()
 		require.True(t, server.HasCredentials(), when)
 		for _, c := range append(tokens, tokenOf("second", 0), tokenOf("unknown", 0)) {
-			want := c.Name == "admin" || c.Name == "later" || c.Name == "second"
+			want := c.Name == "admin" || c.Name == "later" || c.Name == "second" && others == nil
 			require.Equal(t, want, server.IsAdmin([]byte("token of "+c.Name)), "%s: %s", when, c.Name)
 		}
 		for _, text := range []string{"", "admin", "token of admi", "token of admin ", string(make([]byte, 1<<20))} {
@@ -57,6 +58,11 @@ func TestIsAdmin(t *testing.T) {
 	}
 	require.False(t, server.HasCredentials())
 	require.False(t, server.IsAdmin([]byte("token of second")))
+
+	others = []Settings{settingsOf(t, access.All, tokens...)}
+	check("of a listener of the program's")
+	others = nil
+	require.False(t, server.HasCredentials())
 }
 
 // A server without credentials has no administrator: every peer may do everything there.

@@ -20,6 +20,9 @@ import (
 type Config struct {
 	// Listeners are the addresses to serve on, with who may do what there. Default: api.DefaultListen.
 	Listeners []Listener
+	// OtherListeners, if set, returns the settings of listeners that the program serves by itself, such as those of HTTP.
+	// Their credentials count in HasCredentials and IsAdmin. Calls may run at the same time. The server owns the result.
+	OtherListeners func() []Settings
 	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
 	IPCMode fs.FileMode
 	// Loops is the number of event loops. Default: GOMAXPROCS.

@@ -49,9 +49,7 @@ func ByRules(current func() (*access.Rules, *x509.CertPool)) func(*http.Request)
 		case c.Expired(now):
 			return Access{}, errExpired
 		}
-		return Access{
-			Name: c.Name, Permissions: c.Permissions, Pools: c.Pools, Admin: c.Permissions&access.All == access.All && !c.IsTenant(),
-		}, nil
+		return Access{Name: c.Name, Permissions: c.Permissions, Pools: c.Pools, Admin: c.IsAdmin()}, nil
 	}
 }
 
