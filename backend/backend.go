@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Backend is a remote store of blocks. Its methods must be safe for concurrent use. They
@@ -34,6 +35,12 @@ type Backend interface {
 type ResetChecker interface {
 	// CheckReset returns the error with which Reset would refuse, nil if Reset would ask the store.
 	CheckReset() error
+}
+
+// Leaser is a Backend that keeps what it has found for a while.
+type Leaser interface {
+	// Lease returns for how long at least a block stays after Exists has found it.
+	Lease() time.Duration
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -229,6 +230,17 @@ func (s *Service) Reset(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.remote.cfg.WriteTimeout)
 	defer cancel()
 	return s.remote.reset(ctx)
+}
+
+// Lease returns for how long at least the backend keeps a block that a lookup has found, 0 if that is not known.
+func (s *Service) Lease() time.Duration {
+	if s.remote == nil {
+		return 0
+	}
+	if l, ok := s.remote.store.(backend.Leaser); ok {
+		return l.Lease()
+	}
+	return 0
 }
 
 // CheckReset returns an error if the backend refuses every Reset.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hitline/hitline/backend"
 )
@@ -87,6 +88,9 @@ func (c *Client) Store(context.Context, []string) error {
 func (c *Client) Evict(context.Context, []string) error {
 	return fmt.Errorf("%w: a Mooncake store evicts blocks by itself", backend.ErrReadOnly)
 }
+
+// Lease returns Config.Lease.
+func (c *Client) Lease() time.Duration { return c.cfg.Lease }
 
 // CheckReset returns backend.ErrReadOnly without Config.AllowReset.
 func (c *Client) CheckReset() error {

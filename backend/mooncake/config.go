@@ -18,6 +18,7 @@ const (
 	DefaultTenant      = "default"
 	DefaultConns       = 8
 	DefaultDialTimeout = time.Second
+	DefaultLease       = 5 * time.Second // of masters up to v0.3.11; later ones have 10 s
 )
 
 // Config configures a Client. A zero field means its default.
@@ -37,6 +38,9 @@ type Config struct {
 	Conns int
 	// AllowReset allows Reset, which removes every key of the tenant under all engines.
 	AllowReset bool
+	// Lease is the masters' default_kv_lease_ttl, which their replies do not tell. DefaultLease by
+	// default.
+	Lease time.Duration
 	// DialTimeout bounds connecting and the master's first answer. The deadline of the call
 	// that dials bounds them too. DefaultDialTimeout by default.
 	DialTimeout time.Duration
@@ -57,6 +61,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = DefaultDialTimeout
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -93,6 +100,8 @@ func (c *Config) validate() error {
 		return invalid("tenant", "%q: it must not begin with _ or hold control characters, nor be longer than 255 bytes", c.Tenant)
 	case c.Conns < 0:
 		return invalid("conns", "%d is negative", c.Conns)
+	case c.Lease < 0:
+		return invalid("lease", "%v is negative", c.Lease)
 	case c.DialTimeout < 0:
 		return invalid("dial_timeout", "%v is negative", c.DialTimeout)
 	}

@@ -65,8 +65,8 @@ func TestMooncakeConfigPath(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(`{"master_server_address": "`+locator+`"}`), 0o600))
 		got = check("--backend", "mooncake")
 		assert.Equal(t, exitUsage, got.code)
-		assert.Contains(t, got.stderr, file+" has its master at "+scheme+"://…, and hitline does not find masters by etcd, Kubernetes or Redis: "+
-			"name the RPC addresses host:port of all masters, or one name that resolves to all of them, in HITLINE_BACKEND_MOONCAKE_MASTERS")
+		assert.Contains(t, got.stderr, "MOONCAKE_CONFIG_PATH: backend.mooncake.masters: "+scheme+"://…: hitline does not find masters by etcd, "+
+			"Kubernetes or Redis: name the RPC addresses host:port of all masters, or one name that resolves to all of them")
 		assert.NotContains(t, got.stderr, "secret")
 		t.Setenv("HITLINE_BACKEND_MOONCAKE_MASTERS", locator)
 		got = check("--backend", "mooncake")
@@ -86,6 +86,26 @@ func TestMooncakeConfigPath(t *testing.T) {
 	assert.Contains(t, got.stdout, "accept_pools: true")
 	assert.NotContains(t, got.stdout, "\npool:")
 	assert.Equal(t, exitDone, check().code, "another backend does not read it")
+}
+
+// Clients are told for how long Mooncake keeps a block that was found; other stores state no time.
+func TestLeaseIsTold(t *testing.T) {
+	silent := silentListener(t)
+	for backend, want := range map[string]int64{
+		"mooncake: {masters: ['" + silent + "']}":               5000,
+		"mooncake: {masters: ['" + silent + "'], lease: 700ms}": 700,
+		"redis: {url: 'redis://" + silent + "'}":                0,
+		"memory: {}": 0,
+	} {
+		s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
+		c, err := client.Dial(t.Context(), s.address, client.WithPoolName(""))
+		require.NoError(t, err)
+		pool, _ := c.Pool()
+		assert.Equal(t, want, pool.LeaseMS, backend)
+		require.NoError(t, c.Close())
+	}
+	got := hitline(t, "", "serve", "--check", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1'], lease: 0s}}\n"))
+	assert.Contains(t, got.stderr, "backend.mooncake.lease: 0s is too small, must be at least 1ms")
 }
 
 // Each pool over memory needs a part of it that an index can use.

@@ -147,7 +147,8 @@ const maxSampledKeys = 20000
 func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error) {
 	c := cfg.Backend.Mooncake
 	b, err := mooncake.New(mooncake.Config{
-		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: logger,
+		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset,
+		Lease: time.Duration(c.Lease), Logger: logger,
 	})
 	if err != nil {
 		return nil, cfg.Blame("backend.mooncake", err)

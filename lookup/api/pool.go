@@ -14,6 +14,8 @@ type Pool struct {
 	// TailBoundaries says whether hits have tail boundaries.
 	TailBoundaries bool   `json:"tail_boundaries"`
 	Backend        string `json:"backend"`
+	// LeaseMS is for how many milliseconds the store keeps a block that a lookup has found, 0 if that is not known.
+	LeaseMS int64 `json:"lease_ms,omitempty"`
 	// PrefixesSHA256 is that of the key prefixes of all groups and ranks in the order in which
 	// a lookup asks for them, joined by line feeds, in hex.
 	PrefixesSHA256 string           `json:"prefixes_sha256"`

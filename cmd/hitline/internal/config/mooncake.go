@@ -37,12 +37,7 @@ func (c *Config) readMooncakeConfig(environ []string) error {
 		}
 		c.origins.set("backend.mooncake.masters", at)
 		for master := range strings.SplitSeq(file.Master, ",") {
-			master = strings.TrimSpace(master)
-			if scheme, _, found := strings.Cut(master, "://"); found { // the rest may have a password
-				return &problem{at: at, text: fmt.Sprintf("%s has its master at %s://…, and hitline does not find masters by etcd, Kubernetes or Redis: "+
-					"name the RPC addresses host:port of all masters, or one name that resolves to all of them, in HITLINE_BACKEND_MOONCAKE_MASTERS", path, scheme)}
-			}
-			c.Backend.Mooncake.Masters = append(c.Backend.Mooncake.Masters, master)
+			c.Backend.Mooncake.Masters = append(c.Backend.Mooncake.Masters, strings.TrimSpace(master))
 		}
 	}
 	return nil
