@@ -315,6 +315,40 @@ func TestNameOfSeveralMasters(t *testing.T) {
 	require.Equal(t, second.addr, c.currentLeader())
 }
 
+// TestNameOfTwoFamilies has a name with an IPv4 and an IPv6 address of one master. It does not fail over to
+// itself when it hangs, and its other address is found when the first is gone.
+func TestNameOfTwoFamilies(t *testing.T) {
+	one := startFake(t, loopback, FormTenant)
+	_, port, err := net.SplitHostPort(one.addr)
+	require.NoError(t, err)
+	if l, err := net.Listen("tcp", "[::1]:"+port); err != nil {
+		t.Skip("no IPv6: ", err)
+	} else {
+		require.NoError(t, l.Close())
+	}
+	two := startFake(t, "[::1]:"+port, FormTenant)
+	ips := atomic.Pointer[[]string]{}
+	ips.Store(&[]string{"127.0.0.1", "::1"})
+	c := newClient(t, Config{Masters: []string{"master.test:" + port}, lookupHost: func(context.Context, string) ([]string, error) { return *ips.Load(), nil }})
+	checkExists(t, c)
+	ips.Store(&[]string{"::1", "127.0.0.1"})
+	for range 2 {
+		c.recheckLeader()
+		eventually(t, "the round ends", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.round == nil
+		})
+		require.Equal(t, one.addr, c.currentLeader())
+	}
+	one.stop()
+	eventually(t, "the other address", func() bool {
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		return err == nil
+	})
+	require.Equal(t, two.addr, c.currentLeader())
+}
+
 // TestPanic has the attempt to connect panic. That fails the round, and ends no program.
 func TestPanic(t *testing.T) {
 	c := newClient(t, Config{Masters: []string{"masters.test:50051"}, lookupHost: func(context.Context, string) ([]string, error) { panic("odd name") }})

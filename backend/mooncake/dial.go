@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -14,15 +16,17 @@ import (
 // maxAddrs bounds the addresses of one name that are dialled.
 const maxAddrs = 16
 
-// resolve returns the addresses ip:port of a master.
-func (c *Client) resolve(ctx context.Context, master string) (addrs []string, err error) {
+// resolve returns the addresses ip:port of a master by family, that of current first. A name may have an IPv4
+// and an IPv6 address of each master: as two masters, a leader that hangs would fail over to itself. So the
+// second family is for when none of the first answers.
+func (c *Client) resolve(ctx context.Context, master, current string) (families [][]string, err error) {
 	defer requesterror.Recover(&err)
 	host, port, err := net.SplitHostPort(master)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
-		return []string{master}, nil
+		return [][]string{{master}}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
@@ -31,10 +35,21 @@ func (c *Client) resolve(ctx context.Context, master string) (addrs []string, er
 		return nil, fmt.Errorf("its addresses are not known: %w", err)
 	}
 	for _, ip := range ips[:min(len(ips), maxAddrs)] {
-		addrs = append(addrs, net.JoinHostPort(ip, port))
+		addr := net.JoinHostPort(ip, port)
+		i := slices.IndexFunc(families, func(addrs []string) bool { return isIPv6(addrs[0]) == isIPv6(addr) })
+		if i < 0 {
+			i, families = len(families), append(families, nil)
+		}
+		families[i] = append(families[i], addr)
 	}
-	return addrs, nil
+	if len(families) == 2 && slices.Contains(families[1], current) {
+		slices.Reverse(families)
+	}
+	return families, nil
 }
+
+// isIPv6 reports the family of an address ip:port.
+func isIPv6(addr string) bool { return strings.HasPrefix(addr, "[") }
 
 // dialMaster connects to a master and negotiates the form. Go sets TCP_NODELAY on every TCP
 // connection.

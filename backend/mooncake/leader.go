@@ -212,9 +212,9 @@ func (c *Client) logNoLeader(before, err error) {
 	}
 }
 
-// dialMasters dials all masters at once, a name at each of its addresses, and returns a connection
-// to the first that answers. It returns one to current only if no other master answers. It returns
-// when all attempts have ended.
+// dialMasters dials all masters at once, a name at each of its addresses of one family, and returns a
+// connection to the first that answers. It returns one to current only if no other master answers. It
+// returns when all attempts have ended.
 func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -225,10 +225,11 @@ func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error)
 		fallback *conn                                 // to current
 		errs     = make([][]error, len(c.cfg.Masters)) // of the addresses of each; guarded by mu
 	)
-	try := func(i int, addr string) {
+	try := func(i int, addr string, answered *bool) {
 		cn, err := c.dialMaster(ctx, addr)
 		mu.Lock()
 		defer mu.Unlock()
+		*answered = *answered || err == nil
 		switch {
 		case err != nil:
 			if master := c.cfg.Masters[i]; master != addr {
@@ -246,14 +247,18 @@ func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error)
 	}
 	for i, master := range c.cfg.Masters {
 		dials.Go(func() {
-			addrs, err := c.resolve(ctx, master)
+			families, err := c.resolve(ctx, master, current)
 			if err != nil {
 				mu.Lock()
 				errs[i] = []error{fmt.Errorf("%s: %w", master, err)}
 				mu.Unlock()
 			}
-			for _, addr := range addrs {
-				dials.Go(func() { try(i, addr) })
+			for answered := false; len(families) > 0 && !answered; families = families[1:] {
+				var family sync.WaitGroup
+				for _, addr := range families[0] {
+					family.Go(func() { try(i, addr, &answered) })
+				}
+				family.Wait()
 			}
 		})
 	}
