@@ -167,6 +167,21 @@ func TestNearest(t *testing.T) {
 	} {
 		assert.Equal(t, want, Nearest(mistyped, names), mistyped)
 	}
+	names = []string{
+		"loops", "tp_size", "pp_size", "block_size", "max_bytes", "max_frames",
+		"HITLINE_LOOPS", "HITLINE_POOL", "HITLINE_BACKEND_REDIS_URL", "HITLINE_BACKEND_REDIS_TTL", "HITLINE_BACKEND_REDIS_LAYOUT", "HITLINE_LOG_LEVEL",
+	}
+	for mistyped, want := range map[string]string{
+		"loop": "loops", "loosp": "loops", "tp": "tp_size", "tp_sise": "tp_size", "blok_size": "block_size", "bytes": "max_bytes",
+		"max_frame": "max_frames", "MAX_FRAMES": "max_frames", "bl": "block_size",
+		"HITLINE_LOOP": "HITLINE_LOOPS", "HITLINE_BACKEND_REDIS_URI": "HITLINE_BACKEND_REDIS_URL", "HITLINE_BAKEND_REDIS_URL": "HITLINE_BACKEND_REDIS_URL",
+		"HITLINE_LOG_LEVELS": "HITLINE_LOG_LEVEL", "hitline_pol": "HITLINE_POOL",
+		// The words in common say nothing, nor do few letters.
+		"dp_size": "", "xx_size": "", "l": "", "max_depth": "", "HITLINE_XYZ": "", "HITLINE_DEBUG": "", "HITLINE_BACKEND_REDIS_FOOBAR": "",
+		"HITLINE_M": "", "": "",
+	} {
+		assert.Equal(t, want, Nearest(mistyped, names), mistyped)
+	}
 	long := strings.Repeat("x", 65)
 	assert.Empty(t, Nearest(long, []string{long[1:]}), "the search would take long, and no name is this long")
 }

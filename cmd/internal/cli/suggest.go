@@ -12,24 +12,45 @@ import (
 // longestName is longer than any name, and bounds the time that the search for the nearest takes.
 const longestName = 64
 
-// Nearest returns the name that a mistyped one probably means: the one that the fewest edits lead
-// to, or that begins as it does; the first of equals. It returns "" if none is near: beyond a third
-// of the letters a guess would mislead more than help.
+// Nearest returns the name that a mistyped one probably means: the one that has all its words, or that
+// begins as it does, or that the fewest edits lead to; the first of equals. It returns "" if none is near.
+// Words that both names begin or end with do not count: beyond a third of the other letters a guess would
+// mislead more than help.
 func Nearest(mistyped string, names []string) string {
 	if mistyped == "" || len(mistyped) > longestName {
 		return ""
 	}
-	candidates := &cobra.Command{}
-	for _, name := range names {
-		candidates.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
-	}
-	for edits := range max(1, (len(mistyped)+1)/3) + 1 {
-		candidates.SuggestionsMinimumDistance = edits
-		if near := candidates.SuggestionsFor(mistyped); len(near) > 0 {
-			return near[0]
+	for edits := range longestName/3 + 1 {
+		for _, name := range names {
+			if isNear(mistyped, name, edits) {
+				return name
+			}
 		}
 	}
 	return ""
+}
+
+// isNear reports whether so many edits of the words that differ lead to a name.
+func isNear(mistyped, name string, edits int) bool {
+	typed, want := words(mistyped), words(name)
+	for len(typed) > 0 && len(want) > 0 && strings.EqualFold(typed[0], want[0]) {
+		typed, want = typed[1:], want[1:]
+	}
+	for len(typed) > 0 && len(want) > 0 && strings.EqualFold(typed[len(typed)-1], want[len(want)-1]) {
+		typed, want = typed[:len(typed)-1], want[:len(want)-1]
+	}
+	rest := strings.Join(typed, "_")
+	if len(rest) < 2 || len(want) == 0 || edits > min(len(rest)-2, (len(rest)+1)/3) {
+		return rest == ""
+	}
+	root := &cobra.Command{SuggestionsMinimumDistance: edits}
+	root.AddCommand(&cobra.Command{Use: strings.Join(want, "_"), Run: func(*cobra.Command, []string) {}})
+	return len(root.SuggestionsFor(rest)) > 0
+}
+
+// words returns the words of a flag, a field or a variable.
+func words(name string) []string {
+	return strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_-.", r) })
 }
 
 // suggestFlag adds to the error of an unknown flag which one may be meant, and to that of a bad

@@ -76,7 +76,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 80, "a field came or went: is it documented?")
+	require.Len(t, all, 81, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
@@ -137,8 +137,9 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_METRICS=:9557", `HITLINE_METRICS: metrics: ":9557" has no host; for all interfaces write 0.0.0.0 or [::]`},
 
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; did you mean HITLINE_POOL_TP_SIZE?`},
-		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MESSAGE_TIMEOUT?`},
+		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MAX_MESSAGE?`},
 		{"HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
+		{"HITLINE_DEBUG=1", `HITLINE_DEBUG: no such variable`},
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
 		{"HITLINE_ADDRESSX=tcp://a:1", `HITLINE_ADDRESSX: no such variable; did you mean HITLINE_ADDRESS?`},
 		{"HITLINE_BENCH_ENTRIE=1", `HITLINE_BENCH_ENTRIE: no such variable`},
