@@ -44,8 +44,8 @@ type Leaser interface {
 }
 
 var (
-	// ErrReadOnly means that the store does not accept this change from this program. It does
-	// not count against the store's health.
+	// ErrReadOnly means that the store does not accept this change from this program. It says
+	// nothing of the store's health.
 	ErrReadOnly = errors.New("read only")
 	// ErrUnavailable means that the store cannot be reached or does not serve.
 	ErrUnavailable = errors.New("unavailable")

@@ -25,19 +25,16 @@ func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBrea
 		Timeout:       cfg.BreakerPause,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
 		IsExcluded:    blameless,
-		IsSuccessful:  healthy,
 		OnStateChange: func(_ string, from, to gobreaker.State) { log.changeState(from, to) },
 	})
 }
 
-// blameless reports whether a call ended by our own doing.
+// blameless reports whether a call says nothing of the backend's health: it ended by our own doing, or was
+// refused, which may be before the store is asked. As a success it would close the breaker of a dead store.
 func blameless(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned) ||
+	return errors.Is(err, backend.ErrReadOnly) || errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned) ||
 		errors.Is(err, requesterror.ErrFault)
 }
-
-// healthy reports whether a backend that returns err is well.
-func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
 
 // Down reports whether the breaker refuses every call.
 func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.StateOpen }
@@ -107,7 +104,7 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 func (c *breakerCall) end(err error) error {
 	r := c.remote
 	err = c.classify(err)
-	failed := !healthy(err) && !blameless(err)
+	failed := err != nil && !blameless(err)
 	switch {
 	case failed:
 		r.failure.Store(&callError{err})
@@ -125,7 +122,7 @@ func (c *breakerCall) end(err error) error {
 		r.coalescer.invalidate() // also if it failed: it may have done a part
 	}
 	switch {
-	case healthy(err) || errors.Is(err, context.Canceled):
+	case err == nil || errors.Is(err, backend.ErrReadOnly) || errors.Is(err, context.Canceled):
 	case errors.Is(err, context.DeadlineExceeded) || ctxerr.Of(c.ctx) != nil:
 		r.timeouts.Add(1)
 	default:

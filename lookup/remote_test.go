@@ -415,7 +415,15 @@ func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
 		require.Equal(t, "open", s.Stat().BackendState)
 		again("open")
 		failing = backend.ErrReadOnly
-		again("closed")
+		again("half-open") // which the store may not have seen
+		failing = lookuptest.ErrStore
+		again("open")
+		failing = nil
+		time.Sleep(1100 * time.Millisecond)
+		hit, err := s.Lookup(t.Context(), 16, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 16, hit.Tokens)
+		require.Equal(t, "closed", s.Stat().BackendState)
 		failing = lookuptest.ErrStore
 		require.Error(t, s.Reset(t.Context()))
 		failing = nil
@@ -423,7 +431,7 @@ func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Reset(t.Context()) }()
 		synctest.Wait()
-		hit, err := s.Lookup(t.Context(), 16, hashes)
+		hit, err = s.Lookup(t.Context(), 16, hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, 16, hit.Tokens, "the backend is well")
 		require.ErrorIs(t, <-done, context.DeadlineExceeded)
