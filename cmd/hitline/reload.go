@@ -143,7 +143,7 @@ type change struct {
 
 // prepare reads everything and changes nothing.
 func (r *reloader) prepare() (*change, error) {
-	next, err := r.load()
+	next, err := config.Load(r.source)
 	if err != nil {
 		return nil, err
 	}
@@ -170,16 +170,6 @@ func (r *reloader) prepare() (*change, error) {
 	slices.Sort(c.changed)
 	c.changed = slices.Compact(c.changed)
 	return c, nil
-}
-
-// load reads the configuration. It refuses what cannot be read twice, such as a pipe.
-func (r *reloader) load() (*config.Config, error) {
-	if path := r.source.File; path != "" {
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("cannot read the configuration again: %s is not a regular file", path)
-		}
-	}
-	return config.Load(r.source)
 }
 
 // apply puts c into effect. A pool that the server does not take is left, as clients could otherwise

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 )
 
 // Source says where to read from. Its zero value gives the defaults.
@@ -18,7 +17,7 @@ func Load(src Source) (*Config, error) {
 	c := Default()
 	c.origins = origins{}
 	if src.File != "" {
-		text, err := os.ReadFile(src.File)
+		text, err := ReadRegular(src.File)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the configuration: %w", err)
 		}

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -22,7 +21,7 @@ func (c *Config) readMooncakeConfig(environ []string) error {
 			continue
 		}
 		at := origin{name: mooncakeVariable}
-		text, err := os.ReadFile(path)
+		text, err := ReadRegular(path)
 		if err != nil {
 			return &problem{at: at, text: err.Error(), err: err}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -29,9 +28,9 @@ func fieldsOf(pointer any) reflect.Value { return reflect.ValueOf(pointer).Elem(
 
 // document reads a text that holds the value of path.
 func (r *reader) document(dst reflect.Value, text []byte, path string) error {
-	file, err := parser.ParseBytes(plainLines(text), 0)
+	file, err := r.parse(text)
 	if err != nil {
-		return r.syntax(err)
+		return err
 	}
 	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	switch len(docs) {
@@ -43,19 +42,15 @@ func (r *reader) document(dst reflect.Value, text []byte, path string) error {
 	return r.located(docs[1].Body, "", errors.New("a second document; only one is read, merge them"))
 }
 
-// plainLines drops a byte order mark and carriage returns: the parser would
-// count a mark as a column and some returns as lines.
-func plainLines(text []byte) []byte {
-	return []byte(strings.ReplaceAll(strings.TrimPrefix(string(text), "\ufeff"), "\r\n", "\n"))
-}
-
 // syntax words an error of the parser.
 func (r *reader) syntax(err error) error {
-	p := &problem{at: origin{name: r.name}, text: err.Error(), err: err}
+	p := &problem{at: origin{name: r.name}, err: err}
 	var positioned yaml.Error
 	if errors.As(err, &positioned) && positioned.GetToken() != nil {
 		p.at = r.at(positioned.GetToken())
 		p.text, _, _ = strings.Cut(positioned.GetMessage(), "\n")
+	} else {
+		p.text = err.Error() // not of the others: it has the text around in it, for which it takes minutes
 	}
 	if r.secret {
 		p.text, p.err = "is not YAML, or has a field twice", nil

@@ -31,7 +31,7 @@ func (c *Config) readSettings(l *Listener, path string, now time.Time) (server.S
 	if l.Tokens != "" {
 		text, err := ReadRegular(l.Tokens)
 		if err != nil {
-			return s, nil, c.wrong(path+".tokens", "%v", err)
+			return s, nil, c.wrong(path+".tokens", "cannot read it: %v", err)
 		}
 		if credentials, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
 			return s, nil, err

@@ -110,16 +110,16 @@ func TestReadSettingsErrors(t *testing.T) {
 		return `{address: "tls://127.0.0.1:1", tls: {cert: ` + cert + ", key: " + key + more + "}}"
 	}
 	for _, test := range []struct{ entry, field, want string }{
-		{tokens("/no/such"), "listen[0].tokens", "cannot read it: stat /no/such: no such file or directory"},
-		{tokens(dir), "listen[0].tokens", dir + " is not a regular file"},
-		{tokens(large), "listen[0].tokens", large + " has 4194305 bytes, more than 4194304"},
+		{tokens("/no/such"), "listen[0].tokens", "cannot read it: open /no/such: no such file or directory"},
+		{tokens(dir), "listen[0].tokens", "cannot read it: " + dir + " is not a regular file"},
+		{tokens(large), "listen[0].tokens", "cannot read it: " + large + " has 4194305 bytes, more than 4194304"},
 		{tokens(wrong), "", wrong + ":2:22: tokens[0].token: has 5 bytes, must have 16 to 255"},
-		{files("/no/such", key, ""), "listen[0].tls.cert", "cannot read it: stat /no/such: no such file or directory"},
+		{files("/no/such", key, ""), "listen[0].tls.cert", "cannot read it: open /no/such: no such file or directory"},
 		{files(empty, key, ""), "listen[0].tls.cert", empty + ": no certificate in PEM"},
 		{files(key, key, ""), "listen[0].tls.cert", key + ": no certificate in PEM"},
 		{files(half, key, ""), "listen[0].tls.cert", half + ": a certificate is not whole"},
 		{files(bad, key, ""), "listen[0].tls.cert", bad + ": x509: malformed certificate"},
-		{files(cert, "/no/such", ""), "listen[0].tls.key", "cannot read it: stat /no/such: no such file or directory"},
+		{files(cert, "/no/such", ""), "listen[0].tls.key", "cannot read it: open /no/such: no such file or directory"},
 		{files(cert, empty, ""), "listen[0].tls.key", empty + ": tls: failed to find any PEM data in key input"},
 		{files(cert, otherKey, ""), "listen[0].tls.key", otherKey + ": tls: private key does not match public key"},
 		{files(cert, key, ", client_ca: "+empty), "listen[0].tls.client_ca", empty + ": no certificate in PEM"},

@@ -23,7 +23,7 @@ func (c *Config) readTLS(t *TLS, path string, now time.Time) (*tls.Config, []str
 		}
 		text, err := ReadRegular(file.name)
 		if err != nil {
-			return nil, nil, c.wrong(join(path, file.field), "%v", err)
+			return nil, nil, c.wrong(join(path, file.field), "cannot read it: %v", err)
 		}
 		texts[file.field] = text
 		if file.field == "key" {
