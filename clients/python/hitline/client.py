@@ -9,8 +9,9 @@ vLLM's scheduler uses, with lookups that need not be waited for.
 Both connect when they are first used, and again whenever the connection is lost. A
 lookup that fails counts as a hit of 0 tokens and is logged, so that an engine goes on
 without the pool; with raise_errors it raises. Store, evict, ping and stat always
-raise. Arguments that cannot be sent always raise TypeError or ValueError. After a server could not be reached or did not answer in time, requests fail at
-once for a while, at most a second, before the next one tries again.
+raise. Arguments that cannot be sent always raise TypeError or ValueError. After a server
+could not be reached or did not answer in time, requests fail at once for a while, at most a
+second, before the next one tries again.
 
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
@@ -120,7 +121,7 @@ def is_since(release: str, first: str) -> bool:
 _WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since(release, "0.29.0"))
 
 # Python waits for sockets by milliseconds in 31 bits, and takes more for less.
-MOST_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
+MAX_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
 
 # Seconds that a call may take if neither it nor its client was given a timeout.
 DEFAULT_TIMEOUT = 10.0
@@ -168,7 +169,7 @@ _BOUNDARY_SIZE = 8
 
 # Bytes received at once. A record of TLS has at most 16 KiB and is returned whole, so nothing is
 # left that is decrypted already, for which poll would not return.
-_MOST_RECEIVED = 64 << 10
+_RECEIVE_SIZE = 64 << 10
 
 # Blobs up to this size are copied behind the header, to be sent with one call.
 _JOINED = 64 << 10
@@ -181,7 +182,7 @@ _BYTES = (bytes, bytearray, memoryview)
 # How long requests fail at once after a server was not reached, or was silent or busy; and
 # how long a request waits that is sent again because the server is busy.
 _FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
+_MAX_PAUSE = 1.0
 
 # For how long a refusal of a pool or a token is taken to hold on a connection, in seconds.
 # That of a pool that differs holds as long as the connection.
@@ -371,8 +372,8 @@ class _Requests:
     # The engine's release, whose form replies must have; empty: a server of any release.
     _vllm = ""
 
-    # Whether a lookup that is refused as busy is sent again.
-    _is_patient = True
+    # Whether a lookup that is refused as busy is sent again, until its timeout.
+    _resends_busy = True
 
     def __init__(
         self,
@@ -591,16 +592,23 @@ class _Requests:
     def check_pool(self, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Tells the server the pool, unless the connection is in it, and returns
         pool_reply. Raises a RefusedError if the server does not have it."""
-        with self._turn(timeout) as deadline:
+        with self._locked(timeout) as deadline:
             self._exchange_locked((PING, b""), deadline, in_pool=True)
             return self._pool_reply
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
-        """Asks for a hit."""
+    def _lookup_timeout(self, token_len: int) -> float:
+        """How long a lookup of a prompt may take if the call does not say it, in seconds."""
+        return self._timeout
+
+    def _lookup(
+        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None, *, resend: bool = True
+    ) -> LookupResult:
+        """Asks for a hit. Without resend a lookup that is refused as busy raises Busy at once, and delays no other
+        request."""
         request = LOOKUP, *_lookup_frames(token_len, block_hashes)
-        with self._turn(timeout) as deadline:
+        with self._locked(self._lookup_timeout(token_len) if timeout is None else timeout) as deadline:
             self._check_release(deadline)
-            frames = self._exchange_locked(request, deadline)
+            frames = self._exchange_locked(request, deadline, resend=resend)
             self._check_release(deadline)  # the connection may be another one by now
         return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
 
@@ -680,7 +688,9 @@ class _Requests:
             return
         if is_remote(self._sock):
             self._token_warned = True
-            self._logger.warning("the token goes to hitline at %s in plain text: use an address of tls://", self.address)
+            self._logger.warning(
+                "the token goes to hitline at %s in plain text: use an address of tls://", self.address
+            )
 
     def _enter_pool(self, deadline: float) -> None:
         """Puts the connection in the pool, unless it is. Raises a RefusedError or WrongRelease
@@ -743,7 +753,7 @@ class _Requests:
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Exchanges a request whose reply begins with 01, and returns the rest."""
-        with self._turn(timeout) as deadline:
+        with self._locked(timeout) as deadline:
             return _behind_done(self._exchange_locked(frames, deadline))
 
     def _call_timeout(self, timeout: float | None) -> float:
@@ -751,23 +761,25 @@ class _Requests:
         return self._timeout if timeout is None else _check_timeout(timeout)
 
     @contextlib.contextmanager
-    def _turn(self, timeout: float | None) -> Iterator[float]:
+    def _locked(self, timeout: float | None) -> Iterator[float]:
         """Keeps other threads from the connection, until the deadline at the latest."""
         timeout = self._call_timeout(timeout)
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
-            raise self._no_turn(timeout)
+            raise self._lock_error(timeout)
         try:
             yield deadline
         finally:
             self._lock.release()
 
-    def _no_turn(self, timeout: float) -> RequestTimeout:
+    def _lock_error(self, timeout: float) -> RequestTimeout:
         return RequestTimeout(f"other requests took all of {timeout} s")
 
-    def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float, in_pool: bool = False) -> list[bytes]:
+    def _exchange_locked(
+        self, frames: tuple[bytes, ...], deadline: float, *, in_pool: bool = False, resend: bool = True
+    ) -> list[bytes]:
         """Sends a request and returns the frames of its reply, at least one. in_pool: a ping
-        needs the pool as well."""
+        needs the pool as well. resend: see _ask."""
         if self._closed:
             raise ConnectionFailed("the client is closed")
         if time.monotonic() < self._retry_at:
@@ -782,7 +794,7 @@ class _Requests:
                 self._ask_instance(deadline)
                 if in_pool:
                     self._enter_pool(deadline)
-                reply = self._ask(frames, deadline)
+                reply = self._ask(frames, deadline, resend)
                 self._pause = 0.0
                 return reply
             except (RefusedError, WrongRelease) as error:  # the connection is as it was
@@ -800,8 +812,8 @@ class _Requests:
                     self._back_off(str(error))
                 raise
 
-    def _ask(self, frames: tuple[bytes, ...], deadline: float) -> list[bytes]:
-        """Makes one round trip, and more while the server is busy. Raises what it refuses."""
+    def _ask(self, frames: tuple[bytes, ...], deadline: float, resend: bool = True) -> list[bytes]:
+        """Makes one round trip, and with resend more while the server is busy. Raises what it refuses."""
         pause = _FIRST_PAUSE
         while True:
             self._send(frames, deadline)
@@ -811,15 +823,15 @@ class _Requests:
             refusal = _decode_refusal(reply)
             again = time.monotonic() + pause
             # A server that has too many pools is busy for longer than an engine can wait.
-            if not isinstance(refusal, Busy) or frames[0] == POOL:
+            if not isinstance(refusal, Busy) or frames[0] == POOL or not resend:
                 raise refusal
-            if again >= deadline or frames[0] == LOOKUP and not self._is_patient:
+            if again >= deadline or frames[0] == LOOKUP and not self._resends_busy:
                 self._back_off(str(refusal))
                 raise refusal
             # The wait ends early if the connection does, also by close.
             if self._wait(_READABLE, again) and not self._connected():
                 raise _Lost(f"{self.address} closed the connection")
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE)
 
     def _connected(self) -> bool:
         """Tells whether there is a connection that the peer has not ended."""
@@ -913,7 +925,7 @@ class _Requests:
 
     def _back_off(self, why: str) -> None:
         self._last_failure = why
-        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _MAX_PAUSE)
         self._retry_at = time.monotonic() + self._pause
 
     def _drop(self) -> None:
@@ -988,7 +1000,7 @@ class _Requests:
                 raise RequestTimeout(f"{self.address} did not answer in time")
             event = _READABLE
             try:
-                chunk = self._sock.recv(_MOST_RECEIVED)
+                chunk = self._sock.recv(_RECEIVE_SIZE)
             except _NOT_READY as error:  # it is no longer readable, or has a part of a record
                 event = _awaited(error, _READABLE)
                 continue
@@ -1181,8 +1193,8 @@ def _check_hit(result: LookupResult, token_len: int) -> LookupResult:
 def _check_timeout(timeout: float) -> float:
     if not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout is {timeout!r}, must be a number of seconds")
-    if not 0 < timeout <= MOST_TIMEOUT:
-        raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MAX_TIMEOUT:.0f}")
     return timeout
 
 

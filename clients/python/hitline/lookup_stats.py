@@ -26,7 +26,7 @@ OPERATION = "lookup_exists"
 METRICS = engine_connector.CONNECTOR.rpartition(".")[0] + ".metrics"
 
 # The oldest records are dropped beyond this number. A scheduler that does not step takes none.
-MOST_RECORDS = 4096
+MAX_RECORDS = 4096
 
 
 class _Record(NamedTuple):
@@ -41,16 +41,16 @@ class MeasuredClient(LookupKeyClient):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         # Any thread that looks up appends, the scheduler's thread removes.
-        self._records: collections.deque[_Record] = collections.deque(maxlen=MOST_RECORDS)
+        self._records: collections.deque[_Record] = collections.deque(maxlen=MAX_RECORDS)
         difference = engine_connector.wrap(_WRAPPERS)
         if difference:
             self._logger.warning("vLLM's statistics have no lookups: %s", difference)
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], *arguments: Any, **named: Any) -> LookupResult:
         started = time.perf_counter()
         failed = True
         try:
-            result = super()._lookup(token_len, block_hashes, timeout)
+            result = super()._lookup(token_len, block_hashes, *arguments, **named)
             failed = False
             return result
         finally:

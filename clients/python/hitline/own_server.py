@@ -50,10 +50,10 @@ CHECK_TIMEOUT = 5.0
 DETACH = 'exec 3<&0; "$@" <&3 3<&- >/dev/null & echo $!'
 
 # A program that ends is started again at once. One that then runs for less than STABLE_AFTER
-# is started again after FIRST_DELAY, which doubles up to LONGEST_DELAY. All are in seconds.
+# is started again after FIRST_DELAY, which doubles up to MAX_DELAY. All are in seconds.
 STABLE_AFTER = 10.0
 FIRST_DELAY = 0.05
-LONGEST_DELAY = 5.0
+MAX_DELAY = 5.0
 
 # Longest part of a line of the log, in bytes, that is passed on.
 MAX_LINE = 8192
@@ -320,7 +320,7 @@ class OwnServer:
 def _delay(short_lives: int) -> float:
     """Seconds until the next start, after so many short lives in a row."""
     doublings = min(short_lives - 2, 16)  # more make no difference
-    return min(FIRST_DELAY * 2**doublings, LONGEST_DELAY) if short_lives > 1 else 0.0
+    return min(FIRST_DELAY * 2**doublings, MAX_DELAY) if short_lives > 1 else 0.0
 
 
 def _value(value: object) -> str:

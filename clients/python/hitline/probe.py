@@ -6,8 +6,8 @@ a thread pings the server over the client's connection. The first reply to a pin
 leaves a connection that is in the engine's pool. A reset waits for it. A server may answer pings
 and no lookups, since its store hangs: pings are less and less frequent until a lookup is answered.
 
-A server that is busy answers pings. After a request that was refused as busy until its timeout,
-each further lookup is sent once, until one is not refused so.
+A server that is busy answers pings. After a lookup that was refused as busy until its timeout,
+each further one is sent once, until one is answered.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["Probe", "ProbingClient"]
 # From the start of a ping to that of the next, in seconds. It doubles until a lookup is answered.
 # A ping that takes longer is followed by the next at once.
 FIRST_INTERVAL = 0.1
-LONGEST_INTERVAL = 1.0
+MAX_INTERVAL = 1.0
 
 # How long the reply to a ping is waited for, in seconds, connecting included; as long as for a
 # lookup if that is more.
 PING_TIMEOUT = 1.0
 
 # What is left at least for a reset that has waited, in seconds.
-LEAST_TIMEOUT = 0.01
+MIN_TIMEOUT = 0.01
 
 # How long close waits for the thread, in seconds. Only the system's look-up of a host's name can
 # take longer.
@@ -99,7 +99,7 @@ class Probe:
         started = self._clock()
         while not self._wait(max(0.0, started + self._interval - self._clock())):
             started = self._clock()
-            self._interval = min(2 * self._interval, LONGEST_INTERVAL)
+            self._interval = min(2 * self._interval, MAX_INTERVAL)
             if self._ping():
                 self._idle.set()
                 return
@@ -128,29 +128,32 @@ class ProbingClient(LookupKeyClient):
         self._probe = Probe(self._ping_once)
 
     @contextlib.contextmanager
-    def _turn(self, timeout: float | None) -> Iterator[float]:
+    def _locked(self, timeout: float | None) -> Iterator[float]:
         self._fail_if_silent()
-        with super()._turn(timeout) as deadline:
+        with super()._locked(timeout) as deadline:
             self._fail_if_silent()  # the request before this one has timed out
             try:
                 yield deadline
-                self._is_patient = True
             except RequestTimeout:
                 self._probe.begin()
                 raise
-            except Busy:
-                self._is_patient = False
-                raise
 
-    def _no_turn(self, timeout: float) -> RequestTimeout:
+    def _lock_error(self, timeout: float) -> RequestTimeout:
         # The request before may have a longer timeout: it, too, is to be waited for once.
-        error = super()._no_turn(timeout)
+        error = super()._lock_error(timeout)
         self._last_failure = str(error)
         self._probe.begin()
         return error
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
-        result = super()._lookup(token_len, block_hashes, timeout)
+    def _lookup(
+        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None, *, resend: bool = True
+    ) -> LookupResult:
+        try:
+            result = super()._lookup(token_len, block_hashes, timeout, resend=resend)
+        except Busy:
+            self._resends_busy = self._resends_busy and not resend
+            raise
+        self._resends_busy = True
         self._probe.lookup_answered()
         return result
 
@@ -161,12 +164,12 @@ class ProbingClient(LookupKeyClient):
     def _reset(self, timeout: float | None) -> bool:
         deadline = time.monotonic() + (timeout or self._timeout)
         self._probe.wait_idle(timeout or self._timeout)
-        return super()._reset(max(deadline - time.monotonic(), LEAST_TIMEOUT))
+        return super()._reset(max(deadline - time.monotonic(), MIN_TIMEOUT))
 
     def _ping_once(self) -> bool:
         """Pings on the client's connection. Returns whether the server has replied."""
         try:
-            with super()._turn(max(self._timeout, PING_TIMEOUT)) as deadline:
+            with super()._locked(max(self._timeout, PING_TIMEOUT)) as deadline:
                 self._retry_at = 0.0
                 self._exchange_locked((PING, b""), deadline, in_pool=True)
         except (RefusedError, WrongRelease):

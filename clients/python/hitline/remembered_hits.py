@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from hitline.client import Busy, LookupKeyClient, LookupResult, RefusedError, WrongRelease
 
-__all__ = ["RememberedHits", "RememberingClient", "longest_hit"]
+__all__ = ["RememberedHits", "RememberingClient", "max_hit"]
 
 # For how long a hit is given, in seconds since it was asked for.
-LONGEST_AGE = 1.0
+MAX_AGE = 1.0
 
 # From which age on a hit that may grow is asked for again, in seconds; and how long after a
 # lookup that failed the next is sent.
@@ -44,7 +44,7 @@ class _Hit:
         self.result = LookupResult(0)
         self.asked_at = 0.0
         self.refresh_at = 0.0
-        self.asking = False  # whether it is being asked for again
+        self.refreshing = False  # whether it is being asked for again
 
 
 class RememberedHits:
@@ -62,14 +62,14 @@ class RememberedHits:
         """Returns the hit of a request for a prompt. None if there is none that may be given. pool
         is the server's reply that describes it."""
         hit = self._hits.get(req_id)
-        if hit is None or hit.prompt == prompt and self.clock() < hit.asked_at + longest_age(pool):
+        if hit is None or hit.prompt == prompt and self.clock() < hit.asked_at + max_age(pool):
             return hit
         self._hits.pop(req_id, None)  # another thread may have cleared it
         return None
 
     def is_due(self, hit: _Hit) -> bool:
         """Whether the hit is to be asked for again."""
-        return not hit.asking and self.clock() >= hit.refresh_at
+        return not hit.refreshing and self.clock() >= hit.refresh_at
 
     def add(
         self, req_id: str, prompt: Prompt, result: LookupResult, asked_at: float, pool: Mapping[str, Any] | None
@@ -80,17 +80,17 @@ class RememberedHits:
 
     def refresh(self, hit: _Hit, result: LookupResult, asked_at: float, pool: Mapping[str, Any] | None) -> None:
         """Sets what was found. It has no effect on a hit that has been dropped."""
-        longest = longest_hit(pool, hit.prompt.num_tokens)
-        after = longest_age(pool) / 2
+        longest = max_hit(pool, hit.prompt.num_tokens)
+        after = max_age(pool) / 2
         if longest is None or result.hit_length < longest:
             after = min(after, REFRESH_AFTER)
         hit.refresh_at = asked_at + after
         hit.result = result  # first: the thread that looks up must not take the old one for a new one
-        hit.asked_at, hit.asking = asked_at, False
+        hit.asked_at, hit.refreshing = asked_at, False
 
     def postpone(self, hit: _Hit) -> None:
         """Has a hit asked for again later, since it could not be now."""
-        hit.refresh_at, hit.asking = self.clock() + REFRESH_AFTER, False
+        hit.refresh_at, hit.refreshing = self.clock() + REFRESH_AFTER, False
 
     def drop(self, req_id: str) -> None:
         self._hits.pop(req_id, None)
@@ -99,14 +99,14 @@ class RememberedHits:
         self._hits.clear()
 
 
-def longest_age(pool: Mapping[str, Any] | None) -> float:
+def max_age(pool: Mapping[str, Any] | None) -> float:
     """For how long a hit may be given. The reply may say for how long the store keeps blocks that
     were found: half of that is left for the engine to load them."""
     lease = (pool or {}).get("lease_ms")
-    return min(LONGEST_AGE, lease / 2000) if isinstance(lease, int) and lease > 0 else LONGEST_AGE
+    return min(MAX_AGE, lease / 2000) if type(lease) is int and lease > 0 else MAX_AGE
 
 
-def longest_hit(pool: Mapping[str, Any] | None, num_tokens: int) -> int | None:
+def max_hit(pool: Mapping[str, Any] | None, num_tokens: int) -> int | None:
     """Returns what a hit of a prompt is at most, None if the server has not described its pool. Hits
     are multiples of the pool's alignment, and the engine computes the last token itself."""
     alignment = (pool or {}).get("alignment")
@@ -123,7 +123,7 @@ class RememberingClient(LookupKeyClient):
         super().__init__(*arguments, **named)
         self._remembered = RememberedHits()
         self._described: Mapping[str, Any] | None = None  # see _last_pool_reply
-        self._asked: dict[str, tuple[Prompt, float]] = {}  # of pending lookups: what was asked, and when
+        self._pending: dict[str, tuple[Prompt, float]] = {}  # of pending lookups: the prompt, and when it was sent
 
     def _lookup_pending(
         self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
@@ -134,13 +134,13 @@ class RememberingClient(LookupKeyClient):
         if hit is not None:
             result = hit.result
             if self._remembered.is_due(hit):
-                self._ask_again(hit, block_hashes)
+                self._begin_refresh(hit, block_hashes)
             return result
-        asked, asked_at = self._asked.pop(req_id, (prompt, self._remembered.clock()))
+        sent, asked_at = self._pending.pop(req_id, (prompt, self._remembered.clock()))
         found = super()._lookup_pending(req_id, token_len, block_hashes, non_block)
         if found is None:
-            self._asked[req_id] = asked, asked_at
-        elif asked == prompt:
+            self._pending[req_id] = sent, asked_at
+        elif sent == prompt:
             self._remembered.add(req_id, prompt, found, asked_at, self._last_pool_reply())
         return found
 
@@ -149,18 +149,24 @@ class RememberingClient(LookupKeyClient):
         self._described = self._pool_reply or self._described
         return self._described
 
-    def _ask_again(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
-        hit.asking = True
+    def _begin_refresh(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
+        hit.refreshing = True
+        deadline = time.monotonic() + self._lookup_timeout(hit.prompt.num_tokens)
         try:
-            self._submit(self._refresh, hit, list(block_hashes))
+            self._submit(self._refresh, hit, list(block_hashes), deadline)
         except Exception:  # the client is closed
             self._remembered.postpone(hit)
 
-    def _refresh(self, hit: _Hit, block_hashes: Sequence[bytes]) -> None:
-        """Asks for a hit again, in the worker's thread."""
+    def _refresh(self, hit: _Hit, block_hashes: Sequence[bytes], deadline: float) -> None:
+        """Asks for a hit again, in the worker's thread. The scheduler's lookups wait meanwhile, so a refresh that
+        is refused as busy is not sent again."""
         asked_at = self._remembered.clock()
+        timeout = deadline - time.monotonic()
+        if timeout < self._lookup_timeout(hit.prompt.num_tokens) / 2:  # too little to tell a server that hangs
+            self._remembered.postpone(hit)
+            return
         try:
-            result = self._lookup(hit.prompt.num_tokens, block_hashes)
+            result = self._lookup(hit.prompt.num_tokens, block_hashes, timeout, resend=False)
         except Exception as error:
             if isinstance(error, (RefusedError, WrongRelease)) and not isinstance(error, Busy):
                 # What was found before may be another pool's.
@@ -174,7 +180,7 @@ class RememberingClient(LookupKeyClient):
 
     def discard(self, req_id: str) -> None:
         self._remembered.drop(req_id)
-        self._asked.pop(req_id, None)
+        self._pending.pop(req_id, None)
         super().discard(req_id)
 
     def reset(self, *, timeout: float | None = None) -> bool:
@@ -185,6 +191,6 @@ class RememberingClient(LookupKeyClient):
     def _forget(self) -> None:
         """Drops all hits, and those of the lookups that are pending."""
         self._remembered.clear()
-        for req_id in self._asked:
+        for req_id in self._pending:
             super().discard(req_id)
-        self._asked.clear()
+        self._pending.clear()

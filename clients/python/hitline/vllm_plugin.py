@@ -51,7 +51,7 @@ from typing import Any, NamedTuple, NoReturn
 from hitline import engine_connector, engine_keys, engine_pool
 from hitline.client import (
     DEFAULT_TIMEOUT,
-    MOST_TIMEOUT,
+    MAX_TIMEOUT,
     VLLM_RELEASES,
     Instance,
     LookupKeyClient,
@@ -66,7 +66,7 @@ from hitline.load_failures import LoadTrackingClient
 from hitline.lookup_stats import MeasuredClient
 from hitline.own_server import OwnServer, WrongConfiguration, find_program
 from hitline.probe import ProbingClient
-from hitline.remembered_hits import RememberingClient, longest_hit
+from hitline.remembered_hits import RememberingClient, max_hit
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -230,8 +230,10 @@ def _timeout() -> float | None:
         timeout = float(text)
     except ValueError:
         timeout = 0.0
-    if not 0 < timeout <= MOST_TIMEOUT:
-        raise ValueError(f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0 and at most {MOST_TIMEOUT:.0f}")
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise ValueError(
+            f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0 and at most {MAX_TIMEOUT:.0f}"
+        )
     return timeout
 
 
@@ -324,10 +326,8 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
         return super().reset(timeout=max(self._timeout, DEFAULT_TIMEOUT))
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None) -> LookupResult:
-        if timeout is None and self._settings.timeout is None:
-            timeout = LOOKUP_TIMEOUT * max(1.0, token_len / TIMEOUT_TOKENS)
-        return super()._lookup(token_len, block_hashes, timeout)
+    def _lookup_timeout(self, token_len: int) -> float:
+        return self._settings.timeout or LOOKUP_TIMEOUT * max(1.0, token_len / TIMEOUT_TOKENS)
 
     def close(self) -> None:
         super().close()
@@ -393,8 +393,8 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         refused = reply.get("reset_refused") or ""
         if refused and refused != self._reset_refused:
             logger.warning(
-                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine "
-                "still loads old blocks: %s",
+                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the "
+                "engine still loads old blocks: %s",
                 self.address,
                 refused,
             )
@@ -402,7 +402,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
 
     def _may_exceed(self, num_tokens: int, num_computed_tokens: int) -> bool:
         """Whether a hit can be above what the engine has computed."""
-        longest = longest_hit(self._pool_reply, num_tokens)
+        longest = max_hit(self._pool_reply, num_tokens)
         return longest is None or longest > num_computed_tokens
 
     def _fail_loads(self, block_ids: Iterable[int], req_ids: Iterable[str]) -> None:

@@ -483,9 +483,9 @@ class Failures(unittest.TestCase):
 
     def test_the_longest_timeout(self) -> None:
         with Scripted(lambda _: message(HIT)) as server:
-            with Client(server.address, timeout=module.MOST_TIMEOUT, raise_errors=True) as client:
+            with Client(server.address, timeout=module.MAX_TIMEOUT, raise_errors=True) as client:
                 self.assertEqual(client.lookup(64, []), 48)
-            self.assertLess(module.MOST_TIMEOUT * 1000, 1 << 31)
+            self.assertLess(module.MAX_TIMEOUT * 1000, 1 << 31)
 
 
 def eventually(call, not_yet: object = 0):
@@ -502,7 +502,7 @@ def eventually(call, not_yet: object = 0):
 @contextlib.contextmanager
 def long_pauses() -> Iterator[None]:
     """Pauses after failures are longer than a test."""
-    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_LONGEST_PAUSE", 1000.0):
+    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
         yield
 
 
@@ -587,7 +587,7 @@ class Connections(unittest.TestCase):
 
     def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
         with Client(unused_address(self)) as client:
-            with mock.patch.object(module, "_FIRST_PAUSE", 300.0), mock.patch.object(module, "_LONGEST_PAUSE", 1000.0):
+            with mock.patch.object(module, "_FIRST_PAUSE", 300.0), mock.patch.object(module, "_MAX_PAUSE", 1000.0):
                 for pause in (300.0, 600.0, 1000.0, 1000.0):
                     begun = time.monotonic()
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "cannot connect"):
@@ -598,7 +598,7 @@ class Connections(unittest.TestCase):
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                         client.ping()
                     client._retry_at = time.monotonic()
-        self.assertEqual((module._FIRST_PAUSE, module._LONGEST_PAUSE), (0.02, 1.0))
+        self.assertEqual((module._FIRST_PAUSE, module._MAX_PAUSE), (0.02, 1.0))
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:

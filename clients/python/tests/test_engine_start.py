@@ -79,7 +79,6 @@ class Starting(Described):
     def connect(self, address: str, **extra: Any) -> Any:
         """The scheduler side of the release's own connector."""
         self.vllm_config.kv_transfer_config.kv_connector_extra_config.update(extra)
-        os.environ["HITLINE_TIMEOUT"] = "20"
         self.register(address)
         module: Any = importlib.import_module(CONNECTOR)
         module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")

@@ -115,10 +115,10 @@ class Bounds(unittest.TestCase):
         client = MeasuredClient("tcp://127.0.0.1:1", vllm="0.33.0")
         self.addCleanup(client.close)
         client._closed = True  # every lookup fails
-        for _ in range(lookup_stats.MOST_RECORDS + 10):
+        for _ in range(lookup_stats.MAX_RECORDS + 10):
             with self.assertRaises(Exception):
                 client._lookup(16, [b"a"])
-        self.assertEqual(len(client._records), lookup_stats.MOST_RECORDS)
+        self.assertEqual(len(client._records), lookup_stats.MAX_RECORDS)
 
     def test_keys_of_pools(self) -> None:
         groups = [{"block_size": 32, "stride": 8, "ranks": 2}, {"block_size": 4, "stride": 1, "ranks": 3}]

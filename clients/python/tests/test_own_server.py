@@ -260,7 +260,7 @@ class Programs(OwnServers):
         self.assertEqual(records, want)
 
     def test_a_program_that_keeps_ending(self) -> None:
-        with mock.patch.object(own_server, "LONGEST_DELAY", 0.1), self.server(self.program("sys.exit(3)")) as server:
+        with mock.patch.object(own_server, "MAX_DELAY", 0.1), self.server(self.program("sys.exit(3)")) as server:
             warnings = eventually(lambda: self.log.texts("WARNING") if len(self.log.texts("WARNING")) > 4 else [], [])
             self.assertFalse(server.wait_ready(0))
         ended = "the engine's own hitline has ended; it is started again "
@@ -268,7 +268,7 @@ class Programs(OwnServers):
 
     def test_delays(self) -> None:
         self.assertEqual([own_server._delay(n) for n in (1, 2, 3, 4)], [0.0, 0.05, 0.1, 0.2])
-        self.assertEqual([own_server._delay(n) for n in (9, 50, 5000)], [own_server.LONGEST_DELAY] * 3)
+        self.assertEqual([own_server._delay(n) for n in (9, 50, 5000)], [own_server.MAX_DELAY] * 3)
 
     def test_a_program_that_cannot_be_run(self) -> None:
         with self.server(str(self.folder / "gone")) as server:

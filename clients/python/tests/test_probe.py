@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import Busy, ConnectionFailed, RequestTimeout
-from hitline.probe import FIRST_INTERVAL, LONGEST_INTERVAL, Probe, ProbingClient
+from hitline.probe import FIRST_INTERVAL, MAX_INTERVAL, Probe, ProbingClient
 from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, no_thread_left, refusal
 from tests.test_client import connected, eventually, unanswering
 
@@ -56,7 +56,7 @@ class Probes(unittest.TestCase):
 
     def test_pings_that_fail_at_once(self) -> None:
         self.assertEqual(self.pings(*[0.0] * 8), [0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5, 5.5])
-        self.assertEqual(LONGEST_INTERVAL, 1.0)
+        self.assertEqual(MAX_INTERVAL, 1.0)
 
     def test_a_ping_is_nearly_always_on_its_way(self) -> None:
         self.assertEqual(self.pings(1.0, 1.0, 1.0, 1.0, 0.0), [0.1, 1.1, 2.1, 3.1, 4.1])
@@ -246,6 +246,16 @@ class Clients(unittest.TestCase):
             replies = [busy, HIT]
             server.answer = lambda _: replies.pop(0)
             self.assertEqual(self.lookup(client), 48, "sent again")
+
+    def test_a_lookup_that_is_not_to_be_sent_again(self) -> None:
+        replies = [refusal("busy", "lookup")] * 2 + [HIT]
+        with Scripted(lambda _: replies.pop(0)) as server:
+            client = self.client(server.address, timeout=PATIENCE)
+            with self.assertRaises(Busy):
+                client._lookup(64, hashes("a", 4), resend=False)
+            self.assertEqual(len(server.requests), 1)
+            self.assertEqual(self.lookup(client), 48)
+            self.assertEqual(len(server.requests), 3, "others are")
 
     def test_close_ends_a_ping(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server, no_thread_left(self):

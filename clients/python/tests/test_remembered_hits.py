@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import LookupResult
-from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, _Hit, longest_age, longest_hit
+from hitline.remembered_hits import Prompt, RememberedHits, RememberingClient, _Hit, max_age, max_hit
 from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, refusal
 from tests.test_client import eventually
 
@@ -67,9 +67,9 @@ class Hits(unittest.TestCase):
             self.assertEqual(self.seen(pool), want, lease_ms)
 
     def test_leases_that_are_none(self) -> None:
-        for lease in (None, 0, -1, "5s", 2.5):
-            self.assertEqual(longest_age({"lease_ms": lease}), 1.0)
-        self.assertEqual(longest_age(None), 1.0)
+        for lease in (None, 0, -1, "5s", 2.5, True):
+            self.assertEqual(max_age({"lease_ms": lease}), 1.0)
+        self.assertEqual(max_age(None), 1.0)
 
     def test_another_prompt(self) -> None:
         for other in (PROMPT._replace(num_tokens=63), PROMPT._replace(num_hashes=3), PROMPT._replace(last_hash=b"other")):
@@ -86,7 +86,7 @@ class Hits(unittest.TestCase):
         hit = self.hits.find("r", PROMPT, POOL)
         assert hit is not None
         self.clock.now += 0.2
-        hit.asking = True
+        hit.refreshing = True
         self.assertFalse(self.hits.is_due(hit), "once at a time")
         self.hits.refresh(hit, LookupResult(ALL), self.clock.now, POOL)
         self.assertEqual(hit.result.hit_length, ALL)
@@ -112,7 +112,7 @@ class Hits(unittest.TestCase):
         hit = self.hits.find("r", PROMPT, POOL)
         assert hit is not None
         self.clock.now += 0.2
-        hit.asking = True
+        hit.refreshing = True
         self.hits.postpone(hit)
         self.assertFalse(self.hits.is_due(hit))
         self.clock.now += 0.11
@@ -131,9 +131,9 @@ class Hits(unittest.TestCase):
 
     def test_longest_hits(self) -> None:
         for tokens, want in ((-1, 0), (0, 0), (1, 0), (16, 0), (17, 16), (64, 48), (65, 64)):
-            self.assertEqual(longest_hit(POOL, tokens), want)
+            self.assertEqual(max_hit(POOL, tokens), want)
         for pool in (None, {}, {"alignment": 0}, {"alignment": "16"}):
-            self.assertIsNone(longest_hit(pool, 64))
+            self.assertIsNone(max_hit(pool, 64))
 
 
 class Clients(unittest.TestCase):
@@ -175,9 +175,9 @@ class Clients(unittest.TestCase):
         threads: list[str] = []
         ask = self.client._lookup
 
-        def recording(*arguments: Any) -> LookupResult:
+        def recording(*arguments: Any, **named: Any) -> LookupResult:
             threads.append(threading.current_thread().name)
-            return ask(*arguments)
+            return ask(*arguments, **named)
 
         with mock.patch.object(self.client, "_lookup", recording):
             self.assertEqual(self.lookup(), 32, "it is not waited for")
@@ -204,7 +204,7 @@ class Clients(unittest.TestCase):
         with self.assertLogs("hitline", "WARNING") as logs:
             self.assertEqual(self.lookup(), 32)
             hit = self.client._remembered._hits["r"]
-            eventually(lambda: hit.asking, True)
+            eventually(lambda: hit.refreshing, True)
             self.assertEqual(self.lookup(), 32)
         self.assertIn("the hit found before is given for a while", logs.output[0])
         self.clock.now += 0.9
@@ -216,17 +216,44 @@ class Clients(unittest.TestCase):
             self.answers(32)
             self.assertEqual(self.lookup(), 32)
             self.found[:] = [refusal(name, "lookup")]
-            self.client._timeout = 0.05
-            self.clock.now += 0.11
-            with self.assertLogs("hitline", "WARNING"):
-                self.client._log_at.clear()
-                self.assertEqual(self.lookup(), 32)
-                hit = self.client._remembered._hits["r"]
-                eventually(lambda: hit.asking, True)
-                eventually(lambda: bool(self.client._log_at), False)
+            self.refresh()
             self.assertEqual(self.lookup(), want, name)
-            self.client._timeout, self.client._retry_at = PATIENCE, 0.0
             self.client.discard("r")
+
+    def test_a_busy_server_is_left_to_others(self) -> None:
+        self.answers(32)
+        self.assertEqual(self.lookup(), 32)
+        self.found[:] = [refusal("busy", "lookup")]
+        for asked in (2, 3):
+            self.refresh()
+            self.assertEqual(self.asked(), asked, "it is not sent again")
+        self.found += [message(bytes(4))]
+        self.assertEqual(self.client.lookup("other", 64, []), 0)
+        self.assertEqual(self.asked(), 5, "others are not held back, and are sent again")
+
+    def test_asking_again_has_the_time_of_one_lookup(self) -> None:
+        self.answers(32)
+        self.assertEqual(self.lookup(), 32)
+        released = threading.Event()
+        busy = self.client._submit(released.wait, PATIENCE)
+        self.clock.now += 0.11
+        with mock.patch.object(self.client, "_lookup_timeout", lambda _: 1e-6):
+            self.assertEqual(self.lookup(), 32)
+        released.set()
+        self.assertTrue(busy.result())
+        hit = self.client._remembered._hits["r"]
+        eventually(lambda: hit.refreshing, True)
+        self.assertEqual((self.asked(), self.lookup()), (1, 32), "the worker had no time for it")
+
+    def refresh(self) -> None:
+        """Asks for a hit again, which fails."""
+        self.clock.now += 0.11
+        with self.assertLogs("hitline", "WARNING"):
+            self.client._log_at.clear()
+            self.assertEqual(self.lookup(), 32)
+            hit = self.client._remembered._hits["r"]
+            eventually(lambda: hit.refreshing, True)
+            eventually(lambda: bool(self.client._log_at), False)
 
     def test_the_lease_is_known_while_the_pool_is_told_again(self) -> None:
         self.client._pool_reply = {**POOL, "lease_ms": 1_000}
@@ -268,7 +295,7 @@ class Clients(unittest.TestCase):
             self.answers(0)
             self.assertEqual(self.lookup(), 0)
             self.client.discard("r")
-        self.assertEqual((len(self.client._remembered), self.client._asked), (0, {}))
+        self.assertEqual((len(self.client._remembered), self.client._pending), (0, {}))
 
     def test_a_reset_drops_pending_lookups(self) -> None:
         self.found[:] = [message(ALL.to_bytes(4, "big")), message(b"\1"), message(b"\0\0\0\0")]
@@ -281,7 +308,7 @@ class Clients(unittest.TestCase):
         for i in range(1000):
             self.client.lookup(str(i), 64, hashes("a", 4), i % 2 == 0)
             self.client.discard(str(i))
-        self.assertEqual((len(self.client._remembered), self.client._asked, self.client._futures), (0, {}, {}))
+        self.assertEqual((len(self.client._remembered), self.client._pending, self.client._futures), (0, {}, {}))
 
 
 @needs_server

@@ -182,7 +182,7 @@ class Wheels(InWheels):
                 decode = importlib.import_module(vllm_plugin.PACKAGE + ".protocol").decode_lookup_response
                 for tokens, hashes in ((56, blocks), (40, blocks), (56, blocks[:5]), (56, []), (0, blocks)):
                     frames = (b"lookup", tokens.to_bytes(4, "big"), b"\0\x20", b"".join(hashes))
-                    with plain._turn(None) as deadline:
+                    with plain._locked(None) as deadline:
                         want = decode(plain._exchange_locked(frames, deadline)[0])
                     self.assertEqual(client.lookup("r", tokens, hashes), want)
                     waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
