@@ -53,7 +53,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	registry.MustRegister(options.allCollectors(srv)...)
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
+		return nil, fmt.Errorf("cannot listen for metrics: %w", err)
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	e := &endpoints{page: handleOptional(mux, srv, options)}

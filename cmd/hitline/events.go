@@ -88,7 +88,7 @@ func (m *monitor) run(ctx context.Context, cfg events.Config, timeout time.Durat
 	case errors.Is(err, fielderror.ErrConfig):
 		return usagef("%v", err)
 	case err != nil:
-		return configError(err)
+		return startError(err)
 	}
 	defer follower.Close()
 	timer := time.NewTimer(timeout)

@@ -68,7 +68,7 @@ func (r *running) startRouter(ctx context.Context, srv *server.Server) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("stopped before it was ready: %w", context.Cause(ctx))
 	case err != nil:
-		return configError(r.cfg.Blame("router.sources", err))
+		return startError(r.cfg.Blame("router.sources", err))
 	}
 	for _, s := range cfg.Sources {
 		r.logger.Info("following KV events", "source", s.Name, "endpoint", s.Endpoint, "bind", s.Bind, "replay", s.Replay,

@@ -333,18 +333,10 @@ func TestReloadRouter(t *testing.T) {
 
 // What is wrong with the section ends serve before anything is bound, and --check tells it too.
 func TestRouterConfigErrors(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer taken.Close()
-	for _, test := range []struct {
-		text, want string
-		check      bool // tells it, too
-	}{
-		{"router: {listen: \"127.0.0.1:0\", register: [\"udp://a:1\"]}\n", "router.register", true},
-		{"router: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "router.peer_token_file: ", true},
-		{"router: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}, models: [{name: m, block_size: 16}]}\n", "router.listen.tokens: cannot read it", true},
-		{"router: {listen: \"" + taken.Addr().String() + "\", models: [{name: m, block_size: 16}]}\n", "cannot listen for the router: ", false},
-		{"router: {models: [{name: m, block_size: 16}], sources: [{instance_id: i, endpoint: \"tcp://" + taken.Addr().String() + "\", bind: true}]}\n", "router.sources: ", false},
+	for _, test := range []struct{ text, want string }{
+		{"router: {listen: \"127.0.0.1:0\", register: [\"udp://a:1\"]}\n", "router.register"},
+		{"router: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "router.peer_token_file: "},
+		{"router: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}, models: [{name: m, block_size: 16}]}\n", "router.listen.tokens: cannot read it"},
 	} {
 		file := configFile(t, test.text)
 		got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)
@@ -352,7 +344,7 @@ func TestRouterConfigErrors(t *testing.T) {
 		assert.Contains(t, got.stderr, test.want)
 		assert.NotContains(t, got.stderr, "following KV events")
 		got = hitline(t, "", "serve", "--check", "--config", file)
-		assert.Equal(t, test.check, got.code == exitUsage, "%s: %s", test.text, got.stderr)
+		assert.Equal(t, exitUsage, got.code, "%s: %s", test.text, got.stderr)
 	}
 }
 
