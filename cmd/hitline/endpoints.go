@@ -29,7 +29,7 @@ type endpoints struct {
 // endpointOptions say what is served beside the three paths.
 type endpointOptions struct {
 	statusPage, pprof bool
-	local             bool                    // the address is on loopback
+	guard             httpguard.Guard         // without Links
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
 	router            func() any              // see statuspage.Options.Router
 	collectors        []prometheus.Collector  // of further metrics
@@ -57,10 +57,9 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
 	e := &endpoints{page: handleOptional(mux, srv, options)}
-	e.httpServer = serveHTTP(newHTTPServer(mux, logger), newEvictingListener(listener, maxHTTPConns), "metrics", logger)
-	if options.pprof && !options.local {
-		logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address)
-	}
+	guard := options.guard
+	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
+	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), newEvictingListener(listener, maxHTTPConns), "metrics", logger)
 	return e, nil
 }
 
@@ -102,14 +101,15 @@ func endpointsMux(gatherer prometheus.Gatherer, ready, storeFailure func() error
 func handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) (page *statuspage.Page) {
 	handler := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Local: options.local})
+		// Local is not set: the guard in front of mux has the host checked.
+		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router})
 		handler = page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {
 		mux.Handle(path, handler)
 	}
 	if options.pprof {
-		handleProfiles(mux, options.local)
+		handleProfiles(mux)
 	} else {
 		mux.Handle("/debug/pprof/", notServed("profiles are not served: pprof is false"))
 	}
@@ -121,32 +121,18 @@ func notServed(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusNotFound) })
 }
 
-// handleProfiles serves Go's profiles. A page of another site may not ask for them: it cannot read one, but make the
-// server take it. On loopback that is told by the host, too.
-func handleProfiles(mux *http.ServeMux, local bool) {
-	profiles := http.NewServeMux()
-	profiles.HandleFunc("/debug/pprof/", pprof.Index)
-	profiles.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, r *http.Request) {
-		if err := httpguard.CheckHost(r, local); err != nil {
-			http.Error(w, err.Error(), http.StatusForbidden)
-			return
-		}
-		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-			http.Error(w, "a page of another site may not ask", http.StatusForbidden)
-			return
-		}
-		profiles.ServeHTTP(w, r)
-	})
+// handleProfiles serves Go's profiles.
+func handleProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 // writeStatus writes ok, or status 503 with err.
 func writeStatus(w http.ResponseWriter, err, warning error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
 	text := "ok"
 	switch {
 	case err != nil:

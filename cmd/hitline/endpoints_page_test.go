@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -65,10 +65,6 @@ func TestStatusPage(t *testing.T) {
 	assert.Contains(t, text, `"tokens":32`)
 	code, _ = o.send(t, "POST", "/explain", "{}", jsonBody, "Origin: http://evil.example")
 	assert.Equal(t, 403, code)
-	for path, want := range map[string]int{"/": 403, "/status": 403, "/explain": 403, "/metrics": 200, "/healthz": 200, "/readyz": 200} {
-		code, _ = o.send(t, "GET", path, "", "Host: evil.example")
-		assert.Equal(t, want, code, path)
-	}
 	for _, path := range []string{"/status/", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
 		code, text = o.send(t, "GET", path, "")
 		assert.Equal(t, 404, code, path)
@@ -108,37 +104,29 @@ func TestProfiles(t *testing.T) {
 		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "")
 		assert.Equal(t, want, code, path)
 	}
-	for _, path := range []string{"", "heap", "cmdline"} {
-		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "", "Host: evil.example:9557")
-		assert.Equal(t, 403, code, path)
-	}
-	for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
-		code, _ = o.send(t, "GET", "/debug/pprof/cmdline", "", "Sec-Fetch-Site: "+site)
-		assert.Equal(t, want, code, site)
-	}
 	code, _ = o.send(t, "GET", "/", "")
 	assert.Equal(t, 404, code)
 }
 
-// What a listener that is not on loopback serves, and the log says of it. Closing ends all goroutines.
+// What a listener that is not on loopback serves. Closing ends all goroutines.
 func TestEndpointOptions(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{})
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{})
 	require.NoError(t, err)
 	for _, test := range []struct {
-		options  endpointOptions
-		warnings int
-		host     int // status of / and of /debug/pprof/ for a foreign host
+		options endpointOptions
+		host    int // status of / and of /debug/pprof/ for a foreign host
 	}{
-		{endpointOptions{}, 0, 404},
-		{endpointOptions{local: true, pprof: true, statusPage: true}, 0, 403},
-		{endpointOptions{pprof: true, statusPage: true}, 1, 200},
+		{endpointOptions{}, 404},
+		{endpointOptions{guard: httpguard.Guard{Local: true}, pprof: true, statusPage: true}, 403},
+		{endpointOptions{guard: httpguard.Guard{Hosts: []string{"h"}}, pprof: true, statusPage: true}, 403},
+		{endpointOptions{guard: httpguard.Guard{Hosts: []string{"hitline.example"}}, pprof: true, statusPage: true}, 200},
+		{endpointOptions{pprof: true, statusPage: true}, 200},
 	} {
-		var log logtest.Buffer
 		before := runtime.NumGoroutine()
 		test.options.snapshot = func() *snapshot.Status { return &snapshot.Status{Path: "/a/path"} }
-		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.NewTextHandler(&log, nil)))
+		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		o := &metricsServer{metrics: e.address}
 		for _, path := range []string{"/", "/debug/pprof/"} {
@@ -147,9 +135,50 @@ func TestEndpointOptions(t *testing.T) {
 		}
 		_, text := o.send(t, "GET", "/status", "")
 		assert.Equal(t, test.options.statusPage, strings.Contains(text, `"snapshot":{"path":"/a/path"`))
-		assert.Equal(t, test.warnings, strings.Count(log.String(), "everybody who can connect to metrics may take profiles"))
 		e.close()
 		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	}
+}
+
+// No page of another site asks at the two ports that speak HTTP, whatever the path: neither by a name that resolves to this
+// machine, nor by what browsers fetch without being asked whether they may. Programs are answered as ever.
+func TestOtherSites(t *testing.T) {
+	o := startWithMetrics(t, "pprof: true\nrouter: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
+	router := &metricsServer{metrics: o.router}
+	const image, link = "Sec-Fetch-Mode: no-cors, Sec-Fetch-Dest: image", "Sec-Fetch-Mode: navigate, Sec-Fetch-Dest: document"
+	for _, test := range []struct {
+		server *metricsServer
+		paths  []string
+		linked int // what a link on another site leads to
+	}{
+		{o, []string{"/", "/metrics", "/healthz", "/readyz"}, 200},
+		{o, []string{"/status", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"}, 403},
+		{router, []string{"/health", "/ready", "/openapi.yaml"}, 200},
+		{router, []string{"/services", "/dump"}, 403},
+	} {
+		for _, path := range test.paths {
+			for headers, want := range map[string]int{
+				"Accept: */*":                 200,
+				"Sec-Fetch-Site: none":        200,
+				"Sec-Fetch-Site: same-origin": 200,
+				"Host: localhost":             200,
+				"Host: 10.1.2.3:9557":         200,
+				"Host: evil.example":          403, "Host: evil.example:9557, Sec-Fetch-Site: same-origin": 403,
+				"Sec-Fetch-Site: cross-site, " + image: 403, "Sec-Fetch-Site: same-site, " + image: 403, "Origin: http://evil.example": 403, "Origin: null": 403,
+				"Sec-Fetch-Site: cross-site, " + link: test.linked,
+			} {
+				code, _ := test.server.send(t, "GET", path, "", strings.Split(headers, ", ")...)
+				assert.Equal(t, want, code, "%s with %s", path, headers)
+			}
+		}
+	}
+	for path, server := range map[string]*metricsServer{"/none": o, "/explain": o, "/query": router, "/register": router, "/nothing": router} {
+		for _, headers := range []string{"Host: evil.example", "Sec-Fetch-Site: cross-site, " + link} {
+			for _, method := range []string{"GET", "POST"} {
+				code, _ := server.send(t, method, path, "{}", strings.Split("Content-Type: application/json, "+headers, ", ")...)
+				assert.Equal(t, 403, code, "%s %s", path, headers)
+			}
+		}
 	}
 }
 

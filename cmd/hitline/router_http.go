@@ -55,7 +55,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	}
 	f := &routerHTTP{}
 	f.handler = httpapi.New(httpapi.Config{
-		Service: r.router, Authorize: httpapi.ByRules(r.routerRules), Local: r.cfg.Router.Listen.IsLocal(),
+		Service: r.router, Authorize: httpapi.ByRules(r.routerRules), Local: r.cfg.Router.Listen.IsLocal(), Hosts: r.cfg.HTTPHosts,
 		Loaded: f.loaded.Load, Ready: srv.Ready, Logger: r.logger,
 	})
 	s := newHTTPServer(f.handler, r.logger)

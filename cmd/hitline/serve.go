@@ -22,6 +22,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -199,6 +200,8 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	for _, l := range r.read {
 		warnings = append(warnings, l.warnings...)
 	}
+	warnings = append(warnings, cfg.MetricsWarnings()...)
+	warnings = append(warnings, cfg.PeerWarnings()...)
 	if err := r.checkSnapshot(); err != nil {
 		if check == nil {
 			return configError(err)
@@ -378,7 +381,7 @@ func (r *running) otherListeners() []server.Settings {
 
 // endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.
 func (r *running) endpointOptions(saver *snapshot.Saver, requests *httpapi.Handler) endpointOptions {
-	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
+	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts}}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}

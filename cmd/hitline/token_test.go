@@ -123,6 +123,16 @@ func TestClientTokenWarning(t *testing.T) {
 	}
 }
 
+// Over HTTP it is the same.
+func TestHoldersTokenWarning(t *testing.T) {
+	path := writeToken(t, theToken)
+	for address, want := range map[string]int{"http://192.0.2.1:8557": 1, "https://192.0.2.1:8557": 0, "http://127.0.0.1:1": 0} {
+		got := hitline(t, "0000000000000001\n", "holders", "--hashes-file", "-", "--timeout", "1ns", "--connect", address, "--token-file", path)
+		assert.Equal(t, want, strings.Count(got.stderr, "hitline: warning: the token goes to "+address+" in plain text"), got.stderr)
+		assert.NotContains(t, got.stderr, theToken)
+	}
+}
+
 // A command speaks TLS to a tls:// address, with the CA, certificate and name that it is given.
 func TestClientTLS(t *testing.T) {
 	dir := t.TempDir()

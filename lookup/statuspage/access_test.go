@@ -82,6 +82,7 @@ func TestOtherSites(t *testing.T) {
 	}
 	const body = `{"tokens": 16, "hashes": ["00"]}`
 	for _, p := range []*Page{local, remote} {
+		assert.Equal(t, http.StatusForbidden, ask(p, http.MethodGet, "/status", "", "Sec-Fetch-Site: cross-site").Code)
 		assert.Equal(t, http.StatusOK, ask(p, http.MethodPost, "/explain", body, jsonBody).Code)
 		assert.Equal(t, http.StatusForbidden, ask(p, http.MethodPost, "/explain", body, jsonBody, "Origin: http://evil.example").Code)
 	}

@@ -26,7 +26,7 @@ type Options struct {
 	Snapshot func() *snapshot.Status
 	// Router returns the state of the router, which the page draws and /status has as JSON; nil if there is none.
 	Router func() any
-	// Local says that the page is served on loopback: see httpguard.CheckHost.
+	// Local says that the page is served on loopback: see httpguard.Guard.
 	Local bool
 }
 
@@ -36,6 +36,7 @@ type Options struct {
 type Page struct {
 	server  *server.Server
 	options Options
+	guard   httpguard.Guard
 	sampler *sampler
 	mux     *http.ServeMux
 	status  chan struct{} // one element for each reply that is computed
@@ -46,6 +47,7 @@ type Page struct {
 func New(srv *server.Server, options Options) *Page {
 	p := &Page{
 		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
+		guard:  httpguard.Guard{Local: options.Local, Links: []string{"/"}},
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}
 	p.mux.HandleFunc("GET /{$}", serveDocument)
@@ -60,7 +62,7 @@ func (p *Page) Close() { p.sampler.close() }
 // ServeHTTP answers a request for one of the three paths, and others with status 404.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpguard.SetHeaders(w.Header())
-	if err := httpguard.CheckOrigin(r, p.options.Local); err != nil {
+	if err := p.guard.Check(r); err != nil {
 		writeError(w, http.StatusForbidden, err.Error())
 		return
 	}

@@ -15,9 +15,11 @@ type Config struct {
 	// Authorize says what the sender of a request may do, before its body is read. An error refuses what not everybody may
 	// do, with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
 	Authorize func(*http.Request) (Access, error)
-	// Local says that the listener is on loopback. Requests for a host that is neither localhost nor an IP address
-	// are then refused: a page of another site has made them, whose name resolves to this machine.
+	// Local says that the listener is on loopback. Hosts are names by which clients reach it. If it is on loopback or there
+	// are Hosts, requests for other hosts than these, localhost and IP addresses are refused: a page of another site has made
+	// them, whose name resolves to this machine.
 	Local  bool
+	Hosts  []string
 	limits *limits // of tests; nil: defaultLimits
 	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.
 	// It must be safe for concurrent use. nil: always.

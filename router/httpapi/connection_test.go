@@ -63,7 +63,11 @@ func startTLSAPI(t *testing.T, ca *certtest.CA, certificate tls.Certificate) *tl
 			return near, nil
 		},
 	}}
-	t.Cleanup(func() { a.client.CloseIdleConnections(); _ = server.Close() })
+	t.Cleanup(func() {
+		a.client.CloseIdleConnections()
+		_ = server.Close()
+		time.Sleep(time.Minute) // both ends say that they close, and nobody reads it: crypto/tls waits for some seconds
+	})
 	return a
 }
 

@@ -35,6 +35,7 @@ type Handler struct {
 	metrics
 	cfg      Config
 	log      *slog.Logger
+	guard    httpguard.Guard
 	paths    map[string]http.Handler
 	other    http.Handler
 	requests chan struct{} // one element for each request that is read or answered
@@ -48,6 +49,7 @@ func New(cfg Config) *Handler {
 	cfg.limits = cmp.Or(cfg.limits, &defaultLimits)
 	h := &Handler{
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
+		guard:    httpguard.Guard{Local: cfg.Local, Hosts: cfg.Hosts, Links: []string{"/health", "/ready", "/openapi.yaml"}},
 		requests: make(chan struct{}, cfg.limits.requests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
 	}
 	serve := func(path string, op *operation) http.Handler {
@@ -163,7 +165,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 // admit refuses requests that their sender may not make.
 func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	r, op := c.http, c.operation
-	if err := httpguard.CheckOrigin(r, h.cfg.Local); err != nil {
+	if err := h.guard.Check(r); err != nil {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
 	var authorizeErr error

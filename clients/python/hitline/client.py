@@ -689,7 +689,7 @@ class _Requests:
         if is_remote(self._sock):
             self._token_warned = True
             self._logger.warning(
-                "the token goes to hitline at %s in plain text: use an address of tls://", self.address
+                "the token goes to %s in plain text, for all on the way to read; use tls://", self.address
             )
 
     def _enter_pool(self, deadline: float) -> None:

@@ -238,7 +238,7 @@ class HoldersClient:
             return
         if is_remote(connection.sock):
             self._token_warned = True
-            logger.warning("the token goes to hitline at %s in plain text: use an address of https://", self.address)
+            logger.warning("the token goes to %s in plain text, for all on the way to read; use https://", self.address)
 
     def _tls_context(self) -> ssl.SSLContext:
         return self._tls or _default_tls()

@@ -245,7 +245,8 @@ class Secrets(WithoutVariables):
                     self.assertEqual(client.lookup(64, []), 48)
                     client._drop()
             self.assertEqual(len(logs.output), 1)
-            self.assertIn(f"the token goes to hitline at {server.address} in plain text", logs.output[0])
+            want = f"the token goes to {server.address} in plain text, for all on the way to read; use tls://"
+            self.assertIn(want, logs.output[0])
             with self.no_warnings(), Client(server.address, token="") as client:
                 with self.assertRaises(NotAllowed):
                     client.ping()

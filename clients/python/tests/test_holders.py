@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import hitline.holders as module
 from hitline import (
     BadReply,
     Client,
@@ -148,6 +149,15 @@ class Scripted(unittest.TestCase):
             with scripted(status=status, reply="x") as (_, address), HoldersClient(address) as client:
                 with self.assertRaisesRegex(RefusedError, f"{address}: {status} "):
                     client.holders([])
+
+    def test_a_token_in_plain_text_is_warned_of_once(self) -> None:
+        with mock.patch.object(module, "is_remote", return_value=True), scripted() as (_, address):
+            with HoldersClient(address, token="t" * 16) as client, self.assertLogs("hitline", "WARNING") as logs:
+                for _ in range(2):
+                    client.holders([])
+            self.assertEqual(len(logs.output), 1)
+            want = f"the token goes to {address} in plain text, for all on the way to read; use https://"
+            self.assertIn(want, logs.output[0])
 
     def test_lost_connections(self) -> None:
         address = unused_address(self).replace("tcp", "http")

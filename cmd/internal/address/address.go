@@ -85,3 +85,39 @@ func checkHost(text, host string) (string, error) {
 	}
 	return host, nil
 }
+
+// IsLocal reports whether only processes of this machine can connect: over a unix socket, or loopback by its IP address or
+// the name localhost. Other names are not looked up.
+func (a Address) IsLocal() bool { return a.Path != "" || isLoopback(a.Host) }
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// TokenWarning returns a warning if others on the network can read a token that is sent to an address, which may be one of
+// HTTP: it has no TLS and is not local. Otherwise it returns "".
+func TokenWarning(text string) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "tcp", text
+	}
+	var secure string
+	switch strings.ToLower(scheme) {
+	case "tcp":
+		secure = "tls://"
+	case "http":
+		secure = "https://"
+	default:
+		return ""
+	}
+	rest = strings.TrimRight(rest, "/")
+	host, _, err := net.SplitHostPort(rest)
+	if err != nil {
+		host = strings.Trim(rest, "[]")
+	}
+	if isLoopback(host) {
+		return ""
+	}
+	return "the token goes to " + text + " in plain text, for all on the way to read; use " + secure
+}

@@ -7,13 +7,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -100,7 +99,7 @@ type Connection struct {
 }
 
 // Load reads the files for connections to an address. Errors name the flag or the variable.
-func (f *Flags) Load(address string) (c Connection, err error) {
+func (f *Flags) Load(server string) (c Connection, err error) {
 	token := ""
 	if path, source := f.value(tokenFile); path != "" {
 		if token, err = api.ReadTokenFile(path); err != nil {
@@ -108,10 +107,10 @@ func (f *Flags) Load(address string) (c Connection, err error) {
 		}
 	}
 	c.Token = func() string { return token }
-	if token != "" && !isPrivate(address) {
-		c.Warning = "warning: the token goes to " + address + " in plain text, for all on the way to read; use " + secureScheme(address)
+	if text := address.TokenWarning(server); token != "" && text != "" {
+		c.Warning = "warning: " + text
 	}
-	if isTLS(address) {
+	if isTLS(server) {
 		c.TLS, err = f.loadTLS()
 	}
 	return c, err
@@ -162,38 +161,14 @@ func pathless(err error) error {
 	return err
 }
 
-func isTLS(address string) bool {
-	network, _, err := splitAddress(address)
-	return err == nil && network == "tls"
-}
-
-// splitAddress is api.SplitAddress, for addresses of HTTP, too.
-func splitAddress(address string) (network, target string, err error) {
-	if target, ok := strings.CutPrefix(address, httpScheme); ok {
-		return "tcp", target, nil
-	}
-	if target, ok := strings.CutPrefix(address, httpsScheme); ok {
-		return "tls", target, nil
-	}
-	return api.SplitAddress(address)
+func isTLS(server string) bool {
+	return strings.HasPrefix(server, httpsScheme) || strings.HasPrefix(server, "tls://")
 }
 
 // secureScheme returns what an address begins with that is as this one, but with TLS.
-func secureScheme(address string) string {
-	if strings.HasPrefix(address, httpScheme) {
+func secureScheme(server string) string {
+	if strings.HasPrefix(server, httpScheme) {
 		return httpsScheme
 	}
 	return "tls://"
-}
-
-// isPrivate reports whether nobody on a network can read what is sent to an address: one with TLS,
-// a unix socket or loopback.
-func isPrivate(address string) bool {
-	network, target, err := splitAddress(address)
-	if err != nil || network != "tcp" {
-		return true
-	}
-	host, _, _ := net.SplitHostPort(target)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

@@ -28,7 +28,9 @@ type Config struct {
 	// StatusPage is whether the status page is served there; nil: if Metrics is on loopback.
 	StatusPage *bool `yaml:"status_page,omitempty"`
 	Pprof      bool  `yaml:"pprof"` // whether /debug/pprof is served there
-	Log        Log   `yaml:"log"`
+	// HTTPHosts are the names by which clients reach Metrics and Router.Listen, see httpguard.Guard.
+	HTTPHosts []string `yaml:"http_hosts"`
+	Log       Log      `yaml:"log"`
 
 	origins origins
 	written coordinator.Pool // Pool before its defaults are filled in
@@ -79,6 +81,7 @@ func Default() Config {
 			HandshakeTimeout: Duration(10 * time.Second),
 			MessageTimeout:   Duration(60 * time.Second),
 		},
+		HTTPHosts:    []string{},
 		MaxPools:     server.DefaultMaxPools,
 		DrainTimeout: Duration(10 * time.Second),
 		Log:          Log{Level: "info", Format: "text"},

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 
 	"github.com/goccy/go-yaml"
@@ -98,15 +97,10 @@ func (l *Listener) Permissions() access.Permissions {
 	return access.ReadOnly
 }
 
-// IsLocal reports whether only processes of this machine can connect: over a unix socket, or
-// loopback by its IP address or the name localhost. Other names are not looked up.
+// IsLocal reports whether only processes of this machine can connect, as address.Address has it.
 func (l *Listener) IsLocal() bool {
 	a, err := address.Parse(l.Address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(a.Host)
-	return a.Path != "" || a.Host == "localhost" || err == nil && ip.IsLoopback()
+	return err == nil && a.IsLocal()
 }
 
 // isDefault reports whether the address says all: as on loopback.

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/cmd/internal/address"
@@ -35,6 +37,41 @@ const (
 	metricsScheme = "tcp://"
 	needsMetrics  = "needs metrics, the address that it is served at, such as 127.0.0.1:9557"
 )
+
+// checkHTTPHosts checks the names by which clients reach the HTTP ports.
+func (c *Config) checkHTTPHosts() error {
+	if len(c.HTTPHosts) > 0 && c.Metrics == "" && c.Router.Listen == nil {
+		return c.wrong("http_hosts", "needs metrics or router.listen, which it is for")
+	}
+	for i, name := range c.HTTPHosts {
+		if a, err := address.Parse(metricsScheme + name + ":0"); err != nil || !strings.EqualFold(a.Host, name) {
+			return c.wrong(fmt.Sprintf("http_hosts[%d]", i), "%q is no name of a host; write one without scheme and port, such as hitline.example.com", name)
+		}
+	}
+	return nil
+}
+
+// MetricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on loopback.
+func (c *Config) MetricsWarnings() []string {
+	var warnings []string
+	if c.Metrics == "" || c.MetricsIsLocal() {
+		return nil
+	}
+	if c.ServesStatusPage() && !c.hasCredentials() {
+		warnings = append(warnings, c.wrong("metrics", "%q is not on loopback, and no listener has tokens or client_ca: everybody who can connect "+
+			"sees connections and refusals on the status page, and may explain lookups", c.Metrics).Error())
+	}
+	if c.Pprof {
+		warnings = append(warnings, c.wrong("pprof", "everybody who can connect to %q may take profiles; set it to false after use", c.Metrics).Error())
+	}
+	return warnings
+}
+
+// hasCredentials reports whether a listener has credentials, as server.HasCredentials does of a server.
+func (c *Config) hasCredentials() bool {
+	has := func(l Listener) bool { return l.Tokens != "" || l.TLS != nil && l.TLS.ClientCA != "" }
+	return slices.ContainsFunc(c.Listen, has) || c.Router.Listen != nil && has(*c.Router.Listen)
+}
 
 // MetricsIsLocal reports whether only processes of this machine can connect to metrics, as
 // Listener.IsLocal. It is false if metrics is not served.

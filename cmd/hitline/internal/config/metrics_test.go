@@ -2,9 +2,12 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The status page is for this machine alone unless the configuration asks for more.
@@ -33,5 +36,60 @@ func TestStatusPage(t *testing.T) {
 		assert.Contains(t, string(text), fmt.Sprintf("\nstatus_page: %v\n", test.serves), "what is in effect")
 		again := load(t, string(text))
 		assert.Equal(t, test.serves, again.ServesStatusPage(), string(text))
+	}
+}
+
+// Names for the HTTP ports are names of hosts alone.
+func TestHTTPHosts(t *testing.T) {
+	const metrics = "metrics: 127.0.0.1:9557\n"
+	assert.Equal(t, []string{"hitline.example.com", "h"}, load(t, metrics+"http_hosts: [hitline.example.com, h]\n").HTTPHosts)
+	for _, name := range []string{`""`, "http://h", "h:9557", "h/", `"*"`, `"*.example.com"`, `"::1"`, "a b"} {
+		_, err := Load(Source{File: write(t, metrics+"http_hosts: [a, "+name+"]\n")})
+		assert.ErrorContains(t, err, "http_hosts[1]: ", name)
+		assert.ErrorContains(t, err, "is no name of a host", name)
+	}
+	_, err := Load(Source{File: write(t, "http_hosts: [a]\n")})
+	assert.ErrorContains(t, err, "http_hosts: needs metrics or router.listen")
+}
+
+// What everybody can do at an HTTP port beyond loopback is said.
+func TestHTTPWarnings(t *testing.T) {
+	tokens := put(t, t.TempDir(), "t.yaml", "tokens:\n  - {name: a, token: "+secret+", allow: all}\n")
+	const (
+		public = "metrics: 0.0.0.0:9557\n"
+		router = "router: {models: [{name: m, block_size: 16}], listen: "
+	)
+	for _, test := range []struct{ text, want string }{
+		{"", ""},
+		{"metrics: 127.0.0.1:9557\npprof: true\n", ""},
+		{public, ""},
+		{public + "status_page: true\n", `:1:10: metrics: "0.0.0.0:9557" is not on loopback, and no listener has tokens or client_ca`},
+		{public + "status_page: true\nlisten: [{address: \"127.0.0.1:1\", tokens: " + tokens + "}]\n", ""},
+		{public + "status_page: true\n" + router + "{address: \"127.0.0.1:1\", tokens: " + tokens + "}}\n", ""},
+		{public + "pprof: true\n", `:2:8: pprof: everybody who can connect to "0.0.0.0:9557" may take profiles`},
+		{router + "{address: \"127.0.0.1:1\", allow: all}}\n", ""},
+		{router + "{address: \"10.0.0.1:1\", allow: [holders]}}\n", ""},
+		{router + "{address: \"10.0.0.1:1\", allow: all}}\n", `:1:47: router.listen: "10.0.0.1:1" is not on loopback, and every peer may register sources and read dumps`},
+		{"http_hosts: [h]\n" + router + "{address: \"10.0.0.1:1\", allow: all}}\n", ""},
+		{"router: {peers: [\"http://10.0.0.1:1\"]}\n", ""},
+		{"router: {peers: [\"https://10.0.0.1:1\", \"http://127.0.0.1:1\"], peer_token_file: /token}\n", ""},
+		{"router: {peers: [\"http://127.0.0.1:1\", \"http://10.0.0.1:1\"], peer_token_file: /token}\n",
+			`:1:40: router.peers[1]: the token goes to http://10.0.0.1:1 in plain text, for all on the way to read; use https://`},
+	} {
+		file := write(t, test.text)
+		c, err := Load(Source{File: file})
+		require.NoError(t, err, test.text)
+		warnings := append(c.MetricsWarnings(), c.PeerWarnings()...)
+		if c.Router.Listen != nil {
+			_, more, err := c.ReadRouterSettings(time.Now())
+			require.NoError(t, err, test.text)
+			warnings = append(warnings, more...)
+		}
+		if test.want == "" {
+			assert.Empty(t, warnings, test.text)
+			continue
+		}
+		require.Len(t, warnings, 1, test.text)
+		assert.True(t, strings.HasPrefix(warnings[0], file+test.want), "%s\n%s", warnings[0], test.want)
 	}
 }

@@ -68,9 +68,13 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	case l.Allow == nil && l.Tokens == "" && !takesCertificates && !l.IsLocal():
 		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v%s", l.Address, l.Permissions(), hint)
 	case len(credentials) > 0 && rules.HasTokens() && l.TLS == nil && !l.IsLocal():
-		warn(path+".tokens", "tokens for %q cross the network in plain text; use tls://", l.Address)
+		warn(path+".tokens", "tokens come to %q in plain text, for all on the way to read; use tls://", l.Address)
 	case len(credentials) > 0 && !rules.HasTokens() && !takesCertificates:
 		warn(path+".tokens", "%s has certificates alone, and there is no client_ca", l.Tokens)
+	}
+	if path == routerListenPath && l.Permissions() == access.All && !takesCertificates && !l.IsLocal() && len(c.HTTPHosts) == 0 {
+		warn(path, "%q is not on loopback, and every peer may register sources and read dumps, also a page in a browser by DNS rebinding; "+
+			"set tokens or client_ca, or the names that clients use in http_hosts", l.Address)
 	}
 	return warnings
 }

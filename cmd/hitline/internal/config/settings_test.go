@@ -71,7 +71,7 @@ func TestReadSettingsWarnings(t *testing.T) {
 		"ipc:///x":          "",
 		"tcp://0.0.0.0:1":   `:1:10: listen[0]: "tcp://0.0.0.0:1" is not on loopback, and has no allow, tokens or client_ca: its peers may only lookup, plan, explain, stat, ping, holders; the plug-in for vLLM needs pool too`,
 		`{address: "tcp://0.0.0.0:1", allow: all}`:                                                                  "",
-		`{address: "tcp://0.0.0.0:1", tokens: ` + tokens + `}`:                                                      `:1:47: listen[0].tokens: tokens for "tcp://0.0.0.0:1" cross the network in plain text; use tls://`,
+		`{address: "tcp://0.0.0.0:1", tokens: ` + tokens + `}`:                                                      `:1:47: listen[0].tokens: tokens come to "tcp://0.0.0.0:1" in plain text, for all on the way to read; use tls://`,
 		`{address: "tcp://0.0.0.0:1", tokens: ` + none + `}`:                                                        "",
 		`{address: "tcp://127.0.0.1:1", tokens: ` + tokens + `}`:                                                    "",
 		`{address: "tcp://127.0.0.1:1", tokens: ` + names + `}`:                                                     `:1:49: listen[0].tokens: ` + names + ` has certificates alone, and there is no client_ca`,

@@ -22,7 +22,7 @@ const maxPools = 4096
 
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
-	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkBackend, c.checkPool, c.checkRouter} {
+	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkBackend, c.checkPool, c.checkRouter, c.checkHTTPHosts} {
 		if err := check(); err != nil {
 			return err
 		}
