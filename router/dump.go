@@ -112,7 +112,7 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 // sourceInfo and its events.Checkpoint.
 const (
 	dumpMagic  = "HITLDUMP"
-	dumpFormat = 2
+	dumpFormat = 3
 )
 
 // write writes the dump.

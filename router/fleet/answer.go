@@ -6,27 +6,36 @@ import (
 )
 
 // end ends the prefixes of some holders in a medium, or allMedia, after n hashes.
-func (q *Query) end(word uint32, medium uint8, holders uint64, n uint32) {
+func (q *pass) end(word uint32, medium uint8, holders uint64, n uint32) {
 	for ; holders != 0; holders &= holders - 1 {
 		q.ends = append(q.ends, packEnd(word*64+uint32(bits.TrailingZeros64(holders)), medium, n))
 	}
 }
 
 // endAlive ends the prefixes of all holders that are alive.
-func (q *Query) endAlive() {
+func (q *pass) endAlive() {
 	for _, a := range q.scan.alive {
 		q.end(a.word, a.medium, a.bits, q.n)
 	}
 	q.scan.alive = q.scan.alive[:0]
 }
 
-// End sets r to the answer. The next call is Begin.
-func (q *Query) End(r *Result) {
-	r.Holders, r.media = r.Holders[:0], r.media[:0]
+// endAll ends the prefixes of all holders.
+func (q *pass) endAll() {
 	if q.rules.coordinator != nil {
 		q.findHits()
 	} else {
 		q.endAlive()
+	}
+}
+
+// End sets r to the answer. The next call is Begin.
+func (q *Query) End(r *Result) {
+	r.Holders, r.media = r.Holders[:0], r.media[:0]
+	q.pass.endAll()
+	for _, p := range q.others[:q.another] {
+		p.endAll()
+		q.ends = append(q.ends, p.ends...)
 	}
 	q.fleet.mu.RLock()
 	defer q.fleet.mu.RUnlock()

@@ -15,7 +15,7 @@ import (
 type Config struct {
 	// BlockSize is how many tokens one hash of a query covers: the engines' hash block size.
 	BlockSize int
-	// Groups are the KV cache groups in the order of the engines. Nil: as the events tell.
+	// Groups are the KV cache groups in the order of the engines. Nil: as the events of each engine tell.
 	Groups []coordinator.Group
 	// Release is the release of vLLM by whose rules groups make a prefix, empty for the newest.
 	Release string
@@ -91,7 +91,7 @@ var (
 	ErrTooMany = errors.New("fleet: too many holders")
 	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
 	ErrFull = errors.New("fleet: too many blocks")
-	// ErrGroup refuses blocks of a KV cache group that differs from what was described or told before.
+	// ErrGroup refuses blocks of a KV cache group that differs from what was described, or from what the holder has told.
 	ErrGroup = errors.New("fleet: a KV cache group other than before")
 	// ErrHashLen refuses hashes of less than 8 bytes.
 	ErrHashLen = errors.New("fleet: hashes of less than 8 bytes")

@@ -42,7 +42,7 @@ func newCore(cfg *Config) *core {
 
 // bytes returns the memory of all that grows with blocks and holders.
 func (c *core) bytes() int64 {
-	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() +
+	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() + c.groups.bytes +
 		int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
 }
 

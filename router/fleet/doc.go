@@ -9,6 +9,8 @@
 //   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
 //   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
 //     ownership. An entry is one block of one holder in one group and tier, or predicted.
+//   - statement: what holders have said of their groups. rules: how blocks make a prefix, which follows from a statement.
+//     A query has a pass for each of the rules that are in use.
 //   - set: who holds a block where. Sets have numbers.
 //   - record: a key and the number of its set. position: where a record is in the log.
 //   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
@@ -42,9 +44,10 @@
 // predicted. A removal that leaves out the group or the medium removes from all, and what is predicted with it.
 //
 // With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
-// vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned: their number,
-// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count.
-// Learned groups apply to all engines until the last holder is closed. Configure groups if engines are not trusted.
+// vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned of each holder:
+// their number, kind, window and block size from the blocks that it stores. What one holder has stored decides about no
+// other one, and is forgotten when it is cleared. Groups that a holder has not named do not count for it: describe groups
+// if its first blocks may be asked about before it has named all.
 // Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are
 // described: a prefix is then too short, never too long. A query is about whole blocks, and all of them may be held:
 // nothing is subtracted for the token that an engine computes at least.

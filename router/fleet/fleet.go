@@ -44,7 +44,7 @@ func (f *Fleet) Add(id ID) (*Holder, error) {
 		return nil, fmt.Errorf("%w: there are %d", ErrTooMany, len(f.holders))
 	}
 	h := &Holder{fleet: f, id: id, stale: true}
-	h.number = f.core.numbers.alloc(h)
+	h.number = f.core.numbers.alloc(h, f.core.groups.none())
 	f.list(h)
 	return h, nil
 }
@@ -66,6 +66,7 @@ func (f *Fleet) remove(h *Holder) {
 	f.holders = slices.Delete(f.holders, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
 	f.core.numbers.retire(h.number)
+	f.core.groups.version++
 	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}

@@ -109,6 +109,7 @@ func TestErrors(t *testing.T) {
 	holders[1].Close()
 	_, err = f.Add(holders[0].id)
 	require.ErrorIs(t, err, ErrExists)
+	f.cfg.MaxHolders = maxMedia
 
 	h, short := holders[0], slice(randomHashes(newRand(6), 2), 0, 2)
 	seven := short.Bytes()[:14]
@@ -124,6 +125,15 @@ func TestErrors(t *testing.T) {
 	}
 	require.ErrorIs(t, store(events.Tier{Medium: strings.Repeat("x", events.MaxName+1)}), events.ErrTiers)
 	require.ErrorIs(t, store(events.Tier{Medium: Predicted}), events.ErrTiers)
+	for i := range maxMedia {
+		tier := events.Tier{Medium: string(rune('A' + i))}
+		if i > 0 && i%maxNewMedia == 0 {
+			require.ErrorIs(t, store(tier), events.ErrTiers, "none uses up the media of all")
+			h = addHolder(t, f, "engine-z"+tier.Medium)
+		}
+		require.NoError(t, store(tier))
+	}
+	h = holders[0]
 	for i := range maxMedia {
 		require.NoError(t, store(events.Tier{Medium: string(rune('A' + i))}))
 	}

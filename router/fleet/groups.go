@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -26,15 +27,14 @@ type groupSpec struct {
 	window int64  // tokens, 0 if unknown
 }
 
-// groupTable is the KV cache groups: described by the configuration, or learned from events.
-type groupTable struct {
-	cfg   *Config
-	specs []groupSpec // by the group number of events; learned
-	rules *rules
-}
-
-// rules say how blocks of groups make a prefix. They are immutable.
+// rules say how blocks of groups make a prefix, and for which holders. Fleet.mu guards holders and used; the rest is
+// immutable.
 type rules struct {
+	holders bitmap // their numbers
+	used    int    // how many of these some set may have
+
+	groups  []coordinator.Group // from which the rules follow, nil for leading blocks
+	numbers []int               // of the groups in events
 	// coordinator is nil if there is one group of full attention whose blocks have one hash each: its leading blocks
 	// are the prefix.
 	coordinator *coordinator.Coordinator
@@ -44,7 +44,34 @@ type rules struct {
 	full int
 }
 
-func (t *groupTable) init(cfg *Config) { t.cfg, t.rules = cfg, cfg.described }
+// statement is what some holders have said of their groups. Fleet.mu guards it.
+type statement struct {
+	specs   []groupSpec // by the group number of events
+	rules   *rules
+	holders bitmap // their numbers
+}
+
+const (
+	statementBytes = 4096 // of a statement with the rules of a few groups, estimated high
+	specBytes      = 1024
+)
+
+// groupTable has the statements of holders. The first is of those that have said nothing, or of Config.Groups.
+type groupTable struct {
+	cfg        *Config
+	statements []*statement
+	rules      []*rules // of the statements, each once
+	version    uint64   // counts changes of who says what
+	bytes      int64
+}
+
+func (t *groupTable) init(cfg *Config) {
+	first := *cfg.described // with holders of its own
+	t.cfg, t.rules, t.statements = cfg, []*rules{&first}, []*statement{{rules: &first}}
+}
+
+// none returns the statement of a holder that has said nothing.
+func (t *groupTable) none() *statement { return t.statements[0] }
 
 // makeRules returns the rules of groups, which have the numbers in events.
 func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, error) {
@@ -63,7 +90,7 @@ func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, 
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{coordinator: c, full: -1}
+	r := &rules{groups: groups, numbers: numbers, coordinator: c, full: -1}
 	for number := range r.storeGroups {
 		r.storeGroups[number] = -1
 	}
@@ -76,21 +103,22 @@ func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, 
 	return r, nil
 }
 
-// learn checks the group of blocks that are stored, and learns what is new. It fails with ErrGroup.
-func (t *groupTable) learn(b *events.Blocks) error {
-	g, described := max(b.Group, 0), t.cfg.Groups
+// learn checks the group of blocks that a holder stores, and learns what is new. It fails with ErrGroup or errNoMemory.
+func (c *core) learn(h *Holder, b *events.Blocks) error {
+	g, described := max(b.Group, 0), c.groups.cfg.Groups
 	if g >= maxGroups || described != nil && g >= len(described) {
-		return fmt.Errorf("%w: group %d, there are %d", ErrGroup, g, min(maxGroups, max(1, len(described))))
+		return fmt.Errorf("%w: group %d, at most %d are possible", ErrGroup, g, cmp.Or(len(described), maxGroups))
 	}
 	var known, spec groupSpec
-	if g < len(t.specs) {
-		known = t.specs[g]
-	}
 	var err error
+	specs := c.numbers.list[h.number].stated.specs
 	if described != nil {
 		err = checkDescribed(b, &described[g])
 	} else {
-		spec, err = known.merge(b, int64(t.cfg.BlockSize))
+		if g < len(specs) {
+			known = specs[g]
+		}
+		spec, err = known.merge(b, int64(c.groups.cfg.BlockSize))
 	}
 	switch {
 	case err != nil:
@@ -98,13 +126,47 @@ func (t *groupTable) learn(b *events.Blocks) error {
 	case spec == known:
 		return nil // the usual case
 	}
-	specs := append(slices.Clone(t.specs), make([]groupSpec, max(0, g+1-len(t.specs)))...)
+	specs = append(slices.Clone(specs), make([]groupSpec, max(0, g+1-len(specs)))...)
 	specs[g] = spec
-	return t.setSpecs(specs)
+	return c.setSpecs(h, specs)
 }
 
-// setSpecs sets what is known of the groups. It fails with ErrGroup if no rules follow from it.
-func (t *groupTable) setSpecs(specs []groupSpec) error {
+// setSpecs sets what a holder has said of its groups. It fails with ErrGroup if no rules follow from it, or with
+// errNoMemory.
+func (c *core) setSpecs(h *Holder, specs []groupSpec) error {
+	t := &c.groups
+	i := slices.IndexFunc(t.statements, func(s *statement) bool { return slices.Equal(s.specs, specs) })
+	if i < 0 {
+		t.dropForgotten()
+		size := statementBytes + int64(len(specs))*specBytes
+		if !c.fits(size) {
+			return errNoMemory
+		}
+		r, err := t.rulesOf(specs)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrGroup, err)
+		}
+		t.bytes += size
+		i, t.statements = len(t.statements), append(t.statements, &statement{rules: r, specs: specs})
+	}
+	t.version++
+	c.numbers.state(h.number, t.statements[i])
+	return nil
+}
+
+// dropForgotten drops what no holder states any more, but none.
+func (t *groupTable) dropForgotten() {
+	isEmpty := func(holders bitmap) bool { return !slices.ContainsFunc(holders, func(w uint64) bool { return w != 0 }) }
+	t.statements = slices.DeleteFunc(t.statements, func(s *statement) bool { return s != t.none() && isEmpty(s.holders) })
+	t.rules = slices.DeleteFunc(t.rules, func(r *rules) bool { return r != t.none().rules && isEmpty(r.holders) })
+	t.bytes = 0
+	for _, s := range t.statements[1:] {
+		t.bytes += statementBytes + int64(len(s.specs))*specBytes + int64(len(s.holders))*16
+	}
+}
+
+// rulesOf returns the rules that follow from what is known of groups. Equal rules are one.
+func (t *groupTable) rulesOf(specs []groupSpec) (*rules, error) {
 	var groups []coordinator.Group
 	var numbers []int
 	for number := range specs {
@@ -115,10 +177,15 @@ func (t *groupTable) setSpecs(specs []groupSpec) error {
 	}
 	r, err := makeRules(t.cfg, groups, numbers)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrGroup, err)
+		return nil, err
 	}
-	t.specs, t.rules = specs, r
-	return nil
+	for _, there := range t.rules {
+		if slices.Equal(there.numbers, r.numbers) && slices.Equal(there.groups, r.groups) {
+			return there, nil
+		}
+	}
+	t.rules = append(t.rules, r)
+	return r, nil
 }
 
 // tellsSize reports whether the block size of an event is that of its group: other media join blocks.

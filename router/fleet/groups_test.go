@@ -1,6 +1,9 @@
 package fleet
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -63,28 +66,124 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What is learned of one engine holds for all, until none is left.
-func TestGroupsAreOfAllHolders(t *testing.T) {
-	f, holders := newTestFleet(t, Config{}, 2)
+// liars store something else than eight honest engines, which have 16-token blocks of full attention in group 0 and of a
+// window of 64 tokens in group 1.
+var liars = map[string]func(*Holder, coordinator.Hashes){
+	"nothing":           func(*Holder, coordinator.Hashes) {},
+	"an extra group":    storing(events.Blocks{Group: 2, SpecKind: "full_attention", BlockSize: 16}),
+	"another kind":      storing(events.Blocks{SpecKind: "sliding_window", SlidingWindow: 64, BlockSize: 16}),
+	"another window":    storing(events.Blocks{Group: 1, SpecKind: "sliding_window", SlidingWindow: 100, BlockSize: 16}),
+	"another size":      storing(events.Blocks{SpecKind: "full_attention", BlockSize: 64}),
+	"without a window":  storing(events.Blocks{SpecKind: "full_attention", BlockSize: 16}),
+	"group 65,535":      storing(events.Blocks{Group: 65535, BlockSize: 16}),
+	"a kind of its own": storing(events.Blocks{Group: 1, SpecKind: "kind of tomorrow", BlockSize: 16}),
+	"a million groups": func(h *Holder, hashes coordinator.Hashes) {
+		for g := range 1_000_000 {
+			storing(events.Blocks{Group: g, BlockSize: 32})(h, slice(hashes, 0, 2))
+		}
+	},
+	"media without end": func(h *Holder, hashes coordinator.Hashes) {
+		for i := range 10_000 {
+			storing(events.Blocks{Tier: events.Tier{Medium: strconv.Itoa(i)}})(h, slice(hashes, 0, 1))
+			if i%100 == 0 {
+				h.Clear()
+			}
+		}
+	},
+}
+
+// storing returns what stores hashes as one event, which may be refused.
+func storing(b events.Blocks) func(*Holder, coordinator.Hashes) {
+	return func(h *Holder, hashes coordinator.Hashes) {
+		b := b
+		b.Tier.Medium = cmp.Or(b.Tier.Medium, "GPU")
+		b.Hashes = hashes
+		_ = h.Store(&b, nil)
+	}
+}
+
+// runWithLiar returns all answers about eight honest engines, between which another one lies and goes.
+func runWithLiar(t *testing.T, lie func(*Holder, coordinator.Hashes), isFirst bool, end func(*Holder)) (answers []Prefix) {
+	rng := newRand(4)
+	hashes := randomHashes(rng, 24)
+	f, holders := newTestFleet(t, Config{}, 8)
+	liar := addHolder(t, f, "liar")
+	ask := func() {
+		var r Result
+		require.NoError(t, f.Lookup(&r, hashes))
+		for _, p := range r.Holders {
+			if p.ID != liar.id {
+				answers = append(answers, Prefix{p.ID, p.Tokens, slices.Clone(p.Media)})
+			}
+		}
+		checkCore(t, f)
+	}
+	store := func(tier events.Tier) {
+		for i, h := range holders {
+			for g, kind := range []string{"full_attention", "sliding_window"} {
+				b := events.Blocks{Group: g, Tier: tier, Hashes: slice(hashes, 0, 5+2*i), BlockSize: 16, SpecKind: kind, SlidingWindow: int64(64 * g)}
+				require.NoError(t, h.Store(&b, nil))
+			}
+		}
+		ask()
+	}
+	if isFirst {
+		lie(liar, hashes)
+	}
+	store(gpu)
+	lie(liar, hashes)
+	ask()
+	holders[7].Clear()
+	store(gpu)
+	end(liar)
+	store(events.Tier{Medium: "CPU"})
+	return answers
+}
+
+// An engine that says something else of its groups changes answers about itself alone, whenever it comes and however it
+// goes.
+func TestLiarChangesOnlyAnswersAboutItself(t *testing.T) {
+	ends := []func(*Holder){func(*Holder) {}, (*Holder).Clear, (*Holder).Close, func(h *Holder) { h.SetStale(true) }}
+	want := runWithLiar(t, liars["nothing"], false, ends[0])
+	require.Len(t, want, 4*8)
+	for _, p := range want {
+		require.NotZero(t, p.Tokens)
+	}
+	for name, lie := range liars {
+		for i, end := range ends {
+			for _, isFirst := range []bool{true, false} {
+				if i > 0 && name == "a million groups" {
+					continue
+				}
+				require.Equal(t, want, runWithLiar(t, lie, isFirst, end), "%s, end %d, first: %v", name, i, isFirst)
+			}
+		}
+	}
+}
+
+// While engines are replaced by those of a release with a group more, both answer by their own groups. An engine that is
+// empty has none.
+func TestUpgradeThatAddsAGroup(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 4)
 	hashes := randomHashes(newRand(4), 12)
-	storeAll(t, holders[0], hashes)
-	storeAll(t, holders[1], hashes)
-	require.EqualValues(t, 192, tokens(t, f, holders[1], hashes))
-	store := func(h *Holder, group, from, to int) {
-		b := &events.Blocks{Group: group, Tier: gpu, Hashes: slice(hashes, from, to), BlockSize: 16, SpecKind: "sliding_window", SlidingWindow: 33}
-		require.NoError(t, h.Store(b, nil))
-	}
-	store(holders[0], 3, 4, 8)
-	require.EqualValues(t, 8*16, tokens(t, f, holders[0], hashes))
-	require.Zero(t, tokens(t, f, holders[1], hashes), "it lacks the window")
-	store(holders[1], 3, 0, 1) // a window at the beginning may be shorter
-	require.EqualValues(t, 16, tokens(t, f, holders[1], hashes))
 	for _, h := range holders {
-		h.Close()
+		storeOf(t, h, 0, hashes, "full_attention", 0)
 	}
-	h := addHolder(t, f, "next")
-	storeAll(t, h, hashes)
-	require.EqualValues(t, 192, tokens(t, f, h, hashes))
+	for i, h := range holders {
+		h.Clear()
+		storeOf(t, h, 0, hashes, "full_attention", 0)
+		storeOf(t, h, 1, slice(hashes, 4, 8), "sliding_window", 33)
+		for j, other := range holders {
+			want := int64(12 * 16)
+			if j <= i {
+				want = 8 * 16
+			}
+			require.Equal(t, want, tokens(t, f, other, hashes), "engine %d of %d", j, i)
+		}
+	}
+	holders[0].Clear()
+	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
+	require.EqualValues(t, 12*16, tokens(t, f, holders[0], hashes))
 }
 
 // A group that is not kept in the store is in the engine all the same.

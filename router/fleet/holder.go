@@ -22,7 +22,9 @@ type Holder struct {
 	stale      bool
 	closed     bool
 	groupTiers []uint32 // where it has stored, since the last Clear
-	entries    int      // blocks by group and tier
+	newTiers   int      // groups and tiers that it was the first to name, and media
+	newMedia   int
+	entries    int // blocks by group and tier
 	predicted  epochCounts
 	next       uint32 // position behind the last block that was changed: where the next one of its chain may be
 }
@@ -44,18 +46,18 @@ func (h *Holder) count(oldest uint32) int { return h.entries + h.predicted.count
 
 // Store implements events.Holder. It fails with ErrFull, ErrGroup, events.ErrTiers, ErrHashLen or ErrClosed, having
 // stored some of the blocks. Blocks whose locality is REMOTE are another engine's and are ignored. Blocks without a
-// group are in group 0. The first blocks of a group tell its kind and block size, unless Config.Groups does. held may be
-// nil.
+// group are in group 0. The first blocks of a group since the holder was empty tell its kind and block size, unless
+// Config.Groups does. held may be nil.
 func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Tier.Locality == "REMOTE" {
 		return nil
 	}
 	return h.inSteps(b.Hashes, held, func(ch *change) error {
 		c := h.fleet.core
-		if err := c.groups.learn(b); err != nil {
+		if err := c.learn(h, b); err != nil {
 			return err
 		}
-		c.numbers.list[h.number].isUsed = true
+		c.numbers.use(h.number)
 		var err error
 		ch.action, ch.room = actionStore, h.fleet.cfg.MaxBlocks-h.entries
 		ch.groupTier, err = h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
@@ -91,7 +93,7 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 			return fmt.Errorf("%w: events need the memory of predictions", ErrFull)
 		}
 		c.firstPredicted, c.lastPredicted = min(cmp.Or(c.firstPredicted, epoch), epoch), max(c.lastPredicted, epoch)
-		c.numbers.list[h.number].isUsed = true
+		c.numbers.use(h.number)
 		ch.action, ch.groupTier, ch.room = actionPredict, predictedIn|epoch, h.fleet.cfg.MaxBlocks-h.count(ch.oldest)
 		return nil
 	})
@@ -204,17 +206,28 @@ func (h *Holder) account(out *outcome, ch *change) {
 
 // findOrAddTier returns the number of a group and tier where the holder has stored. It fails with events.ErrTiers.
 func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint32, error) {
-	if number, ok := t.Find(group, tier); ok && slices.Contains(h.groupTiers, number) {
+	number, known := t.Find(group, tier)
+	isNewMedium := !known && !slices.Contains(t.media, tier.Medium)
+	switch {
+	case known && slices.Contains(h.groupTiers, number):
 		return number, nil
-	}
-	if len(h.groupTiers) == events.MaxGroupTiers { // as in a Follower: a removal may compare each with each
+	case len(h.groupTiers) == events.MaxGroupTiers: // as in a Follower: a removal may compare each with each
 		return 0, fmt.Errorf("fleet: %w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
+	case !known && h.newTiers == events.MaxGroupTiers, isNewMedium && h.newMedia == maxNewMedia:
+		return 0, fmt.Errorf("fleet: %w: over %d that no other engine has named, or %d such media", events.ErrTiers, events.MaxGroupTiers, maxNewMedia)
 	}
 	number, err := t.findOrAdd(group, tier)
-	if err == nil {
-		h.groupTiers = append(h.groupTiers, number)
+	if err != nil {
+		return 0, err
 	}
-	return number, err
+	if !known {
+		h.newTiers++
+	}
+	if isNewMedium {
+		h.newMedia++
+	}
+	h.groupTiers = append(h.groupTiers, number)
+	return number, nil
 }
 
 // Clear implements events.Holder. It removes predicted blocks, too. Queries find nothing of this holder when it returns;
@@ -223,7 +236,8 @@ func (h *Holder) Clear() {
 	h.fleet.mu.Lock()
 	if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
 		c.numbers.retire(h.number)
-		h.number = c.numbers.alloc(h)
+		h.number = c.numbers.alloc(h, c.groups.none())
+		c.groups.version++
 		h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
 	}
 	h.fleet.mu.Unlock()

@@ -28,7 +28,7 @@ type hybridScan struct {
 // recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
 // group of full attention: when none is left, only the hashes up to LookEnd matter. If there is no such group, all hashes
 // count as its first block.
-func (q *Query) recordRuns(blob []byte) {
+func (q *pass) recordRuns(blob []byte) {
 	c := q.core
 	stride := math.MaxInt
 	if q.rules.full >= 0 {
@@ -61,7 +61,7 @@ func (q *Query) recordRuns(blob []byte) {
 }
 
 // checkFull is intersect for the first group of full attention, in all media together. q.n is the last hash of a block.
-func (q *Query) checkFull(set *holderSet) {
+func (q *pass) checkFull(set *holderSet) {
 	s := &q.scan
 	q.hybrid.checked = set
 	q.addFull(s.seen, set)
@@ -85,11 +85,11 @@ func (q *Query) checkFull(set *holderSet) {
 }
 
 // addFull adds to words the holders that a set has in the first group of full attention, or in any if there is none.
-func (q *Query) addFull(words []uint64, set *holderSet) {
+func (q *pass) addFull(words []uint64, set *holderSet) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
 		isFull := q.rules.full < 0 || p.groupTier&predictedIn != 0 || int(q.rules.storeGroups[q.core.tiers.groupOf(p)]) == q.rules.full
-		if holders := q.counting(p); isFull && holders != 0 {
+		if holders := q.among(p); isFull && holders != 0 {
 			words[p.word] |= holders
 		}
 	}
@@ -97,7 +97,7 @@ func (q *Query) addFull(words []uint64, set *holderSet) {
 
 // findHits finds the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them. It
 // holds the lock for one holder at a time: all of them together can take long.
-func (q *Query) findHits() {
+func (q *pass) findHits() {
 	q.fleet.mu.RLock()
 	q.beginHits()
 	q.fleet.mu.RUnlock()
@@ -110,7 +110,7 @@ func (q *Query) findHits() {
 }
 
 // beginHits sets q.order to the holders that may have a prefix, and where it ends in the full group if there is one.
-func (q *Query) beginHits() {
+func (q *pass) beginHits() {
 	q.endAlive()
 	if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
 		for word, holders := range q.hybrid.first {
@@ -121,7 +121,7 @@ func (q *Query) beginHits() {
 }
 
 // findHit adds the ends of a holder, whose prefix in the first group of full attention, if there is one, has n hashes.
-func (q *Query) findHit(number, n uint32) {
+func (q *pass) findHit(number, n uint32) {
 	scan := &q.hybrid
 	if n < q.n {
 		blockSize := int64(q.fleet.cfg.BlockSize)
@@ -147,7 +147,7 @@ func (q *Query) findHit(number, n uint32) {
 
 // hit returns the prefix of a holder in a medium, -1 for all together, in hashes. Blocks of the first n hashes are looked
 // at.
-func (q *Query) hit(number, n uint32, medium int) uint32 {
+func (q *pass) hit(number, n uint32, medium int) uint32 {
 	rules := q.rules.coordinator
 	p := &q.hybrid.presence
 	p.NumHashes = int(q.n)
@@ -175,11 +175,11 @@ func (q *Query) hit(number, n uint32, medium int) uint32 {
 }
 
 // addRun adds the hashes [from, to), which have a set, to the presence of a holder.
-func (q *Query) addRun(set *holderSet, number, from, to uint32, medium int) {
-	word, bit := number/64, uint64(1)<<(number%64)
+func (q *pass) addRun(set *holderSet, number, from, to uint32, medium int) {
+	word, bit, numbers := number/64, uint64(1)<<(number%64), &q.core.numbers
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p)&bit == 0 {
+		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p, numbers.live, numbers.fresh)&bit == 0 {
 			continue
 		}
 		at := q.core.tiers.mediumOf(p)
@@ -200,7 +200,7 @@ func (q *Query) addRun(set *holderSet, number, from, to uint32, medium int) {
 
 // addBits sets the positions of a store group whose keys are among the hashes [from, to). Position i is keyed by hash
 // i*stride + stride - 1.
-func (q *Query) addBits(group int, from, to uint32) {
+func (q *pass) addBits(group int, from, to uint32) {
 	if group < 0 {
 		return
 	}

@@ -19,7 +19,7 @@ var ErrNotEmpty = errors.New("fleet: the fleet has holders")
 // Load fails with ErrNotEmpty, ErrFull, ErrTooMany, ErrGroup or the error of r, and then has loaded nothing.
 func (f *Fleet) Load(r *parts.Reader) error {
 	l := loader{fleet: f, core: newCore(&f.cfg), in: r}
-	for _, read := range []func(){l.readGroups, l.readHolders, l.readTiers, l.readSets, l.readRecords, l.finish} {
+	for _, read := range []func(){l.readHolders, l.readTiers, l.readSets, l.readRecords, l.finish} {
 		if read(); l.failed() {
 			return cmp.Or(l.err, r.Err())
 		}
@@ -52,20 +52,6 @@ func (l *loader) failFull() {
 	l.err = fmt.Errorf("%w: it needs more than the %d bytes of max_bytes", ErrFull, l.fleet.cfg.MaxBytes)
 }
 
-func (l *loader) readGroups() {
-	in := l.in
-	specs := make([]groupSpec, in.Uvarint(maxGroups))
-	for i := range specs {
-		specs[i] = groupSpec{
-			seen: in.Bool(), blockSize: int64(in.Uvarint(maxBlockSize)), single: in.Bool(),
-			kind: in.Text(events.MaxName), window: int64(in.Uvarint(math.MaxInt32)),
-		}
-	}
-	if in.Err() == nil && l.fleet.cfg.Groups == nil {
-		l.err = l.core.groups.setSpecs(specs)
-	}
-}
-
 func (l *loader) readHolders() {
 	in := l.in
 	n := in.Uvarint(math.MaxUint32)
@@ -84,8 +70,31 @@ func (l *loader) readHolders() {
 			return
 		}
 		seen[h.id] = true
-		h.number = l.core.numbers.alloc(h) // the next number, as the core has no other holders
+		h.number = l.core.numbers.alloc(h, l.core.groups.none()) // the next number, as the core has no other holders
 		l.holders = append(l.holders, h)
+		l.readGroups(h)
+	}
+}
+
+// readGroups reads what a holder has said of its groups.
+func (l *loader) readGroups(h *Holder) {
+	in := l.in
+	specs := make([]groupSpec, in.Uvarint(maxGroups))
+	for i := range specs {
+		specs[i] = groupSpec{
+			seen: in.Bool(), blockSize: int64(in.Uvarint(maxBlockSize)), single: in.Bool(),
+			kind: in.Text(events.MaxName), window: int64(in.Uvarint(math.MaxInt32)),
+		}
+	}
+	if in.Err() == nil && l.fleet.cfg.Groups == nil {
+		l.set(l.core.setSpecs(h, specs))
+	}
+}
+
+// set sets the error.
+func (l *loader) set(err error) {
+	if l.err = err; errors.Is(err, errNoMemory) {
+		l.failFull()
 	}
 }
 
@@ -97,9 +106,6 @@ func (l *loader) readTiers() {
 		}
 		if number, err := l.core.tiers.findOrAdd(at.Group, &at.Tier); err != nil || int(number) != i {
 			l.in.Fail("group and tier %d are wrong", i)
-		}
-		if l.err = l.core.groups.learn(&events.Blocks{Group: at.Group}); l.failed() {
-			return
 		}
 	}
 }
@@ -219,8 +225,12 @@ func (l *loader) count(p *pair, blocks int) {
 	for holders := p.bits; holders != 0; holders &= holders - 1 {
 		h := l.holders[p.word*64+uint32(bits.TrailingZeros64(holders))]
 		h.entries += blocks
-		l.core.numbers.list[h.number].isUsed = true
+		l.core.numbers.use(h.number)
 		at := l.core.tiers.At(p.groupTier)
+		if l.failed() {
+			return
+		}
+		l.set(l.core.learn(h, &events.Blocks{Group: at.Group}))
 		if _, err := h.findOrAddTier(&l.core.tiers, at.Group, &at.Tier); err != nil {
 			l.in.Fail("%v", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 const (
 	maxGroupTiers = 4096 // of all holders of a fleet; events.MaxGroupTiers is the bound of one
+	maxNewMedia   = 16   // of one holder: none uses up the numbers of all
 	maxMedia      = 254  // numbers of media have 8 bits; 0 is Predicted, and queries add one for all together
 )
 

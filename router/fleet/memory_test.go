@@ -55,10 +55,10 @@ func TestHeapIsBounded(t *testing.T) {
 func TestLoadOfEqualSets(t *testing.T) {
 	const sets = 1 << 20
 	snapshot := partstest.Write(func(w *parts.Writer) {
-		w.Uvarint(0) // groups
 		w.Uvarint(1) // holders
 		w.Text("engine")
 		w.Int(0)
+		w.Uvarint(0) // groups
 		w.Uvarint(1) // groups and tiers
 		(&events.GroupTier{Tier: events.Tier{Medium: "GPU"}}).Write(w)
 		w.Uvarint(sets)

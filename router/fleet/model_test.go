@@ -22,6 +22,8 @@ type modelHolder struct {
 	id      ID
 	stale   bool
 	entries map[int]*modelEntry // by number of a hash
+	groups  []coordinator.Group // of the engine
+	seen    map[int]bool        // those of which it has stored a block since it was empty: true if one has told the size
 
 	// present has a bit for each hash of a query that the holder has in a group and a medium; the last medium is all
 	// together.
@@ -29,7 +31,7 @@ type modelHolder struct {
 }
 
 // maxModelGroups is how many groups a model has at most.
-const maxModelGroups = 3
+const maxModelGroups = 4
 
 // model is a slow fleet.
 type model struct {
@@ -39,7 +41,6 @@ type model struct {
 	ttl     time.Duration
 	holders map[ID]*modelHolder
 	byHash  map[int][]*modelEntry
-	seen    map[int]bool             // groups
 	rules   *coordinator.Coordinator // of a kind with hasRules
 }
 
@@ -58,7 +59,7 @@ func (m *model) clear(h *modelHolder) {
 	for hash := range h.entries {
 		m.byHash[hash] = slices.DeleteFunc(m.byHash[hash], func(e *modelEntry) bool { return e.holder == h })
 	}
-	h.entries = map[int]*modelEntry{}
+	h.entries, h.seen = map[int]*modelEntry{}, map[int]bool{}
 }
 
 func (m *model) remove(h *modelHolder, group int, tier events.Tier, hash int) {
@@ -99,17 +100,22 @@ func (m *model) fill(e *modelEntry, at int) {
 	}
 }
 
-// groups returns the groups that count.
-func (m *model) groups() (list []int) {
-	for g := range m.kind.groups {
-		if m.seen[g] || m.kind.isDescribed {
-			list = append(list, g)
+// groupsOf returns the groups that count for a holder, by their number.
+func (m *model) groupsOf(h *modelHolder) map[int]coordinator.Group {
+	groups := map[int]coordinator.Group{}
+	for number, g := range h.groups {
+		sized, seen := h.seen[number]
+		if !sized && !m.kind.isDescribed {
+			g.BlockSize = oracleBlock
+		}
+		if seen || m.kind.isDescribed {
+			groups[number] = g
 		}
 	}
-	if len(list) == 0 {
-		return []int{0} // predictions count all the same
+	if len(groups) == 0 {
+		groups[0] = full(oracleBlock) // for predictions
 	}
-	return list
+	return groups
 }
 
 // prefix returns the longest length in tokens of a query of n hashes at which each group that counts has what it needs.
@@ -117,11 +123,16 @@ func (m *model) prefix(h *modelHolder, n, medium int) int64 {
 	if m.rules != nil {
 		return m.prefixByRules(h, n, medium)
 	}
-	groups := m.groups()
-	for ; n > 0; n-- {
-		if !slices.ContainsFunc(groups, func(g int) bool { return !needsMet(h.present[g][medium], m.kind.groups[g], n) }) {
-			break
+	groups := m.groupsOf(h)
+	isWhole := func(n int) bool {
+		for number, g := range groups {
+			if !needsMet(h.present[number][medium], g, n) {
+				return false
+			}
 		}
+		return true
+	}
+	for ; n > 0 && !isWhole(n); n-- {
 	}
 	return int64(n * oracleBlock)
 }

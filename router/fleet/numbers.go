@@ -9,6 +9,7 @@ type holderNumber struct {
 	since   uint64  // version at which the holder got it
 	isUsed  bool    // some set may have it
 	freshAt uint64  // version at which it became fresh last
+	stated  *statement
 }
 
 // bitmap is a set of holder numbers in words of 64.
@@ -17,6 +18,22 @@ type bitmap []uint64
 func (b bitmap) set(i uint32)      { b[i/64] |= 1 << (i % 64) }
 func (b bitmap) clear(i uint32)    { b[i/64] &^= 1 << (i % 64) }
 func (b bitmap) has(i uint32) bool { return b[i/64]>>(i%64)&1 != 0 }
+
+// add is set, and makes the bitmap longer if that is needed.
+func (b *bitmap) add(i uint32) {
+	for len(*b) <= int(i/64) {
+		*b = append(*b, 0)
+	}
+	b.set(i)
+}
+
+// word returns a word, which may lie behind the end.
+func (b bitmap) word(w uint32) uint64 {
+	if int(w) < len(b) {
+		return b[w]
+	}
+	return 0
+}
 
 // numberTable has the holder numbers. All bitmaps have an equal number of words.
 type numberTable struct {
@@ -30,11 +47,11 @@ type numberTable struct {
 }
 
 func (t *numberTable) bytes() int64 {
-	return int64(cap(t.list))*32 + int64(len(t.live))*3*8 + int64(cap(t.free))*4
+	return int64(cap(t.list))*40 + int64(len(t.live))*3*8 + int64(cap(t.free))*4
 }
 
-// alloc gives a holder a number.
-func (t *numberTable) alloc(h *Holder) uint32 {
+// alloc gives a holder, which has stated something, a number.
+func (t *numberTable) alloc(h *Holder, stated *statement) uint32 {
 	num := uint32(len(t.list))
 	if n := len(t.free); n > 0 {
 		num, t.free = t.free[n-1], t.free[:n-1]
@@ -43,6 +60,7 @@ func (t *numberTable) alloc(h *Holder) uint32 {
 	}
 	t.list[num] = holderNumber{holder: h, since: t.version}
 	t.live.set(num)
+	t.state(num, stated)
 	if !h.stale {
 		t.setFresh(num)
 	}
@@ -55,6 +73,33 @@ func (t *numberTable) grow() {
 		t.live, t.fresh, t.retired = append(t.live, 0), append(t.fresh, 0), append(t.retired, 0)
 	}
 	t.list = append(t.list, holderNumber{})
+}
+
+// state gives a number a statement; nil: it is retired.
+func (t *numberTable) state(num uint32, to *statement) {
+	at := &t.list[num]
+	used := 0
+	if at.isUsed {
+		used = 1
+	}
+	if from := at.stated; from != nil {
+		from.holders.clear(num)
+		from.rules.holders.clear(num)
+		from.rules.used -= used
+	}
+	if at.stated = to; to != nil {
+		to.holders.add(num)
+		to.rules.holders.add(num)
+		to.rules.used += used
+	}
+}
+
+// use says that some set may have a number.
+func (t *numberTable) use(num uint32) {
+	if at := &t.list[num]; !at.isUsed {
+		at.isUsed = true
+		at.stated.rules.used++
+	}
 }
 
 // setFresh makes events count for a number, in queries that begin from now on.
@@ -75,6 +120,7 @@ func (t *numberTable) retire(num uint32) {
 	t.live.clear(num)
 	t.fresh.clear(num)
 	t.list[num].holder = nil
+	t.state(num, nil)
 	if t.list[num].isUsed {
 		t.retired.set(num)
 		t.pending++

@@ -126,7 +126,7 @@ type oracle struct {
 func newOracle(t *testing.T, kind oracleKind, seed uint64) *oracle {
 	o := &oracle{t: t, rng: rand.New(rand.NewPCG(seed, 26)), holders: map[ID]*Holder{}, numbers: map[string]int{}}
 	start := time.Unix(1_000_000, 0)
-	o.model = model{kind: kind, start: start, now: start, ttl: time.Minute, holders: map[ID]*modelHolder{}, byHash: map[int][]*modelEntry{}, seen: map[int]bool{}}
+	o.model = model{kind: kind, start: start, now: start, ttl: time.Minute, holders: map[ID]*modelHolder{}, byHash: map[int][]*modelEntry{}}
 	cfg := Config{BlockSize: oracleBlock, FirstBytes: kind.firstBytes, MaxBlocks: kind.maxBlocks, PredictTTL: time.Minute, now: func() time.Time { return o.model.now }}
 	if kind.isDescribed {
 		cfg.Groups = kind.groups
@@ -159,12 +159,26 @@ func (o *oracle) add(id ID) {
 	require.NoError(o.t, err)
 	o.holders[id] = h
 	m := &modelHolder{id: id, stale: true}
-	o.model.clear(m)
+	o.clear(m)
 	o.model.holders[id] = m
 	if o.rng.IntN(10) > 0 {
 		h.SetStale(false)
 		m.stale = false
 	}
+}
+
+// clear empties a holder, whose engine may have other groups from then on: one of six differs from the model's.
+func (o *oracle) clear(m *modelHolder) {
+	o.model.clear(m)
+	m.groups = slices.Clone(o.model.kind.groups)
+	if o.model.kind.isDescribed || o.rng.IntN(6) > 0 {
+		return
+	}
+	g := o.rng.IntN(len(m.groups) + 1)
+	if g == len(m.groups) {
+		m.groups = append(m.groups, full(16))
+	}
+	m.groups[g] = []coordinator.Group{full(16), full(32), full(64), window(16, 20), window(16, 90), window(48, 100)}[o.rng.IntN(6)]
 }
 
 // prompt returns a prompt, which mostly begins as one that there is.
@@ -205,7 +219,7 @@ func (o *oracle) step() {
 		delete(o.model.holders, id)
 	case r < 15:
 		h.Clear()
-		o.model.clear(m)
+		o.clear(m)
 	case r < 60:
 		m.stale = !m.stale
 		h.SetStale(m.stale)
@@ -230,14 +244,14 @@ func (o *oracle) step() {
 	}
 }
 
-// event returns blocks of a group, some of which are left out, and their hashes.
-func (o *oracle) event() (*events.Blocks, []int) {
+// event returns blocks of a group of an engine, some of which are left out, and their hashes.
+func (o *oracle) event(m *modelHolder) (*events.Blocks, []int) {
 	kind := &o.model.kind
-	group := o.rng.IntN(len(kind.groups)+1) - 1
+	group := o.rng.IntN(len(m.groups)+1) - 1
 	if group < 0 && o.rng.IntN(4) > 0 {
 		group = 0
 	}
-	spec := kind.groups[max(0, group)]
+	spec := m.groups[max(0, group)]
 	stride := spec.BlockSize / oracleBlock
 	if kind.hasRules {
 		stride, spec = 1, coordinator.Group{} // prefixes may end inside of blocks
@@ -271,7 +285,7 @@ func (o *oracle) event() (*events.Blocks, []int) {
 }
 
 func (o *oracle) store(h *Holder, m *modelHolder) {
-	b, hashes := o.event()
+	b, hashes := o.event(m)
 	held, want := make([]bool, len(hashes)), make([]bool, len(hashes))
 	err := h.Store(b, held)
 	if b.Tier.Locality == "REMOTE" {
@@ -280,7 +294,7 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 		return
 	}
 	at := events.GroupTier{Group: b.Group, Tier: b.Tier}
-	o.model.seen[max(0, b.Group)] = true
+	m.seen[max(0, b.Group)] = m.seen[max(0, b.Group)] || b.Tier.Medium != "CPU"
 	var wantErr error
 	for i, hash := range hashes {
 		e := o.model.entry(m, hash)
@@ -299,7 +313,7 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 }
 
 func (o *oracle) remove(h *Holder, m *modelHolder) {
-	b, hashes := o.event()
+	b, hashes := o.event(m)
 	b.BlockSize, b.SpecKind, b.SlidingWindow = 0, "", 0
 	switch o.rng.IntN(6) {
 	case 0:

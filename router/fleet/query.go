@@ -11,6 +11,13 @@ import (
 // A block counts if it was held at some moment between Begin and End. A holder that was cleared, closed or stale
 // meanwhile counts for nothing but what is predicted.
 type Query struct {
+	pass            // by the first rules
+	others  []*pass // by further ones
+	another int     // how many of others are in use: the rest is reused
+}
+
+// pass is a query about the holders of some rules.
+type pass struct {
 	fleet      *Fleet
 	core       *core
 	rules      *rules
@@ -41,19 +48,45 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	now := f.epoch()
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+	q.another = 0
+	p := &q.pass
+	p.begin(f, hashLen, now, f.core.groups.none().rules)
+	for _, r := range f.core.groups.rules {
+		if r.used == 0 || r == p.rules {
+			continue
+		}
+		if p.rules.used > 0 {
+			if q.another++; q.another > len(q.others) {
+				q.others = append(q.others, new(pass))
+			}
+			p = q.others[q.another-1]
+		}
+		p.begin(f, hashLen, now, r)
+	}
+	return nil
+}
+
+func (q *pass) begin(f *Fleet, hashLen int, now uint32, r *rules) {
 	c := f.core
-	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, c.groups.rules, c.numbers.version, c.oldestAt(now)
+	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, r, c.numbers.version, c.oldestAt(now)
 	q.groupTiers = uint32(c.tiers.Len())
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
 	q.finished = len(f.holders) == 0
 	q.scan.begin(c)
-	return nil
 }
 
 // Add adds the next hashes, whole ones, which are only borrowed. wanted is false if no further hash can
 // change the answer.
 func (q *Query) Add(hashes []byte) (wanted bool) {
+	wanted = q.pass.add(hashes)
+	for _, p := range q.others[:q.another] {
+		wanted = p.add(hashes) || wanted
+	}
+	return wanted
+}
+
+func (q *pass) add(hashes []byte) (wanted bool) {
 	for !q.finished && len(hashes) >= q.hashLen {
 		piece := hashes[:min(len(hashes)/q.hashLen, maxPiece)*q.hashLen]
 		hashes = hashes[len(piece):]
@@ -63,7 +96,7 @@ func (q *Query) Add(hashes []byte) (wanted bool) {
 }
 
 // addPiece looks up some hashes with the lock.
-func (q *Query) addPiece(blob []byte) {
+func (q *pass) addPiece(blob []byte) {
 	q.fleet.mu.RLock()
 	defer q.fleet.mu.RUnlock()
 	if uint64(q.n)+maxPiece > math.MaxUint32 {
@@ -71,6 +104,7 @@ func (q *Query) addPiece(blob []byte) {
 		return
 	}
 	q.oldest = max(q.oldest, q.core.oldest)
+	q.scan.beginPiece(&q.core.numbers, q.rules)
 	if q.rules.coordinator == nil {
 		q.scanLeading(blob)
 	} else {
@@ -109,7 +143,7 @@ func packEnd(holder uint32, medium uint8, n uint32) uint64 {
 }
 
 // scanLeading goes on with the leading blocks of one group of full attention.
-func (q *Query) scanLeading(blob []byte) {
+func (q *pass) scanLeading(blob []byte) {
 	c, s := q.core, &q.scan
 	var cur cursor
 	last := uint32(deadRecord)
@@ -141,6 +175,8 @@ type scan struct {
 	begun bool
 	words uint32   // of the holders that there were when the query began
 	seen  []uint64 // by medium and word: what a set has; zeros between two uses
+	live  bitmap   // of numberTable, but only of holders with the rules
+	fresh bitmap
 }
 
 // allMedia is the number of all media together in a scan. The media follow.
@@ -157,11 +193,11 @@ func (s *scan) begin(c *core) {
 func (s *scan) index(word uint32, medium uint8) uint32 { return uint32(medium)*s.words + word }
 
 // intersect removes the holders that a set lacks from those that are alive. Their prefixes end before hash number n.
-func (q *Query) intersect(set *holderSet) {
+func (q *pass) intersect(set *holderSet) {
 	c, s := q.core, &q.scan
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if holders := q.counting(p); holders != 0 {
+		if holders := q.among(p); holders != 0 {
 			s.seen[p.word] |= holders
 			s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] |= holders
 		}
@@ -173,33 +209,45 @@ func (q *Query) intersect(set *holderSet) {
 		q.beginAlive(set)
 	}
 	for i := range set.pairs {
-		if p := &set.pairs[i]; q.counting(p) != 0 {
+		if p := &set.pairs[i]; q.among(p) != 0 {
 			s.seen[p.word], s.seen[s.index(p.word, c.tiers.mediumOf(p)+1)] = 0, 0
 		}
 	}
 }
 
-// counting returns the holders of a pair that count. Those of pairs that the query cannot know do not: a group that was
-// learned after it began is not what its rules are about, and its medium may be new, too.
-func (q *Query) counting(p *pair) uint64 {
-	numbers := &q.core.numbers
+// counting returns the holders of a pair that count, of those that are live or fresh. Those of pairs that the query
+// cannot know do not: a group that was learned after it began is not what its rules are about, and its medium may be new,
+// too.
+func (q *pass) counting(p *pair, live, fresh bitmap) uint64 {
 	switch isPredicted := p.groupTier&predictedIn != 0; {
 	case p.word >= q.scan.words:
 		return 0
 	case isPredicted && p.groupTier&^predictedIn >= q.oldest:
-		return p.bits & numbers.live[p.word]
+		return p.bits & live[p.word]
 	case !isPredicted && p.groupTier < q.groupTiers:
-		return p.bits & numbers.fresh[p.word]
+		return p.bits & fresh[p.word]
 	}
 	return 0
 }
 
+// among returns those that count and have the rules, in this hold of the lock.
+func (q *pass) among(p *pair) uint64 { return q.counting(p, q.scan.live, q.scan.fresh) }
+
+// beginPiece finds the holders that have the rules: those that got others since the query began do not any more.
+func (s *scan) beginPiece(t *numberTable, r *rules) {
+	s.live, s.fresh = s.live[:0], s.fresh[:0]
+	for w := range s.words {
+		holders := r.holders.word(w)
+		s.live, s.fresh = append(s.live, t.live[w]&holders), append(s.fresh, t.fresh[w]&holders)
+	}
+}
+
 // beginAlive makes all holders of the first set alive.
-func (q *Query) beginAlive(set *holderSet) {
+func (q *pass) beginAlive(set *holderSet) {
 	s := &q.scan
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if q.counting(p) == 0 {
+		if q.among(p) == 0 {
 			continue
 		}
 		for _, medium := range [2]uint8{allMedia, q.core.tiers.mediumOf(p) + 1} {
@@ -213,7 +261,7 @@ func (q *Query) beginAlive(set *holderSet) {
 }
 
 // endMissing ends the prefixes of holders that are alive and not seen, after n hashes.
-func (q *Query) endMissing(n uint32) {
+func (q *pass) endMissing(n uint32) {
 	s := &q.scan
 	left := s.alive[:0]
 	for _, a := range s.alive {

@@ -10,10 +10,10 @@ import (
 // Snapshot is what a fleet held at one moment: its holders, stale or not, and their blocks. Predictions are left
 // out. It is immutable, and takes 12 bytes a block.
 type Snapshot struct {
-	specs    []groupSpec
 	tiers    []events.GroupTier
 	holders  []ID
-	index    []int32 // of the holder of a number, -1 if there is none
+	specs    [][]groupSpec // of each holder
+	index    []int32       // of the holder of a number, -1 if there is none
 	sets     []*holderSet
 	segments []snapshotSegment
 }
@@ -46,12 +46,12 @@ func (f *Fleet) Snapshot() *Snapshot {
 	if c != f.core {
 		return s // all holders were closed
 	}
-	s.specs = c.groups.specs
 	for number := range c.tiers.Len() {
 		s.tiers = append(s.tiers, *c.tiers.At(uint32(number)))
 	}
 	for i, h := range f.holders {
 		s.holders = append(s.holders, h.id)
+		s.specs = append(s.specs, c.numbers.list[h.number].stated.specs)
 		s.index[h.number] = int32(i)
 	}
 	return s
@@ -100,27 +100,25 @@ func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint3
 
 // Write writes the snapshot for Load, into a section of its own:
 //
-//	groups, then of each: seen, block size, single, kind, window
-//	holders, then of each: engine, rank
+//	holders, then of each: engine, rank, groups, then of each group: seen, block size, single, kind, window
 //	groups and tiers, then of each: group, medium, locality, ownership
 //	sets, then of each: pairs, then of each: number of its group and tier, word, bits (fixed); bit i of a word is holder 64*word + i
 //	until the section ends: length of a run, its set, keys (fixed)
 //
 // It may be called several times.
 func (s *Snapshot) Write(w *parts.Writer) {
-	w.Uvarint(uint64(len(s.specs)))
-	for i := range s.specs {
-		g := &s.specs[i]
-		w.Bool(g.seen)
-		w.Uvarint(uint64(g.blockSize))
-		w.Bool(g.single)
-		w.Text(g.kind)
-		w.Uvarint(uint64(g.window))
-	}
 	w.Uvarint(uint64(len(s.holders)))
 	for i := range s.holders {
 		w.Text(s.holders[i].Engine)
 		w.Int(s.holders[i].Rank)
+		w.Uvarint(uint64(len(s.specs[i])))
+		for _, g := range s.specs[i] {
+			w.Bool(g.seen)
+			w.Uvarint(uint64(g.blockSize))
+			w.Bool(g.single)
+			w.Text(g.kind)
+			w.Uvarint(uint64(g.window))
+		}
 	}
 	w.Uvarint(uint64(len(s.tiers)))
 	for i := range s.tiers {

@@ -88,7 +88,7 @@ func TestLoadErrors(t *testing.T) {
 
 // Content that no fleet writes is refused, though its checksums are right.
 func TestLoadRefusesWrongContent(t *testing.T) {
-	head := []byte{1, 1, 16, 0, 0, 0, 1, 1, 'a', 2, 1, 0, 3, 'G', 'P', 'U', 0, 0}
+	head := []byte{1, 1, 'a', 2, 1, 1, 16, 0, 0, 0, 1, 0, 3, 'G', 'P', 'U', 0, 0}
 	set := []byte{1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0} // one set of one pair: group and tier 0, word 0, holder 0
 	block := []byte{1, 0, 1, 2, 3, 4, 5, 6, 7, 8}
 	for name, content := range map[string][]byte{
@@ -99,8 +99,8 @@ func TestLoadRefusesWrongContent(t *testing.T) {
 		"no such group and tier":                slices.Concat(head, []byte{1, 1, 1}, set[3:], block),
 		"an empty pair":                         slices.Concat(head, set[:4], make([]byte, 8), block),
 		"equal pairs":                           slices.Concat(head, []byte{1, 2}, set[2:], set[2:], block),
-		"no such rank":                          {0, 1, 1, 'a', 1, 0, 0},
-		"two holders":                           {0, 2, 1, 'a', 0, 1, 'a', 0, 0, 0},
+		"no such rank":                          {1, 1, 'a', 1, 0, 0, 0},
+		"two holders":                           {2, 1, 'a', 0, 0, 1, 'a', 0, 0, 0},
 		"set 0 is empty":                        slices.Concat(head, []byte{1, 0}, block),
 		"a block is cut":                        slices.Concat(head, set, block[:9]),
 	} {
