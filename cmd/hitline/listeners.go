@@ -83,6 +83,14 @@ func (l listener) read() (readListener, error) {
 	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, versions}, err
 }
 
+// readPart reads the files of a part of the listener's settings.
+func (l listener) readPart(p config.Part) (config.Update, []string, error) {
+	if l.index == routerListener {
+		return l.cfg.ReadRouterPart(p, time.Now())
+	}
+	return l.cfg.ReadPart(l.index, p, time.Now())
+}
+
 // serverListeners returns what the server needs of listeners: those of a configuration with n entries of listen.
 func serverListeners(list []readListener, n int) []server.Listener {
 	var all []server.Listener

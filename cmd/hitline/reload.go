@@ -14,9 +14,8 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// reloadGrace bounds how long the end of serve waits for a reload, which may hang in a file of a
-// remote file system.
-const reloadGrace = time.Second
+// slowRead is how long files are read before the log says that they take long: they may hang in a remote file system.
+const slowRead = 5 * time.Second
 
 // reloadable is the part of a started server.Server that a reload uses.
 type reloadable interface {
@@ -25,12 +24,13 @@ type reloadable interface {
 	AddPool(pool server.ServedPool) error
 }
 
-// reloader reads the configuration of a server again: all of it at a signal, the files of its
-// listeners when they change. It belongs to one goroutine, except drain.
+// reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
+// Goroutines of their own read, so that a file that hangs keeps no other from being read. All else belongs to one
+// goroutine, except drain.
 type reloader struct {
 	source    config.Source
-	cfg       *config.Config    // what is in effect
-	listeners []watchedListener // that are bound, in the order of cfg.Listen
+	cfg       *config.Config     // what is in effect
+	listeners []*watchedListener // that are bound, in the order of cfg.Listen
 	services  *poolServices
 	srv       reloadable
 	level     *slog.LevelVar // of logger
@@ -38,26 +38,51 @@ type reloader struct {
 	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
 	drain     atomic.Int64                     // drain_timeout in nanoseconds
 	indexed   int64                            // bytes that the memory indexes may take
+
+	load   func(source config.Source) (*config.Config, error) // config.Load, but in tests
+	read   chan reading                                       // what has been read, to be put into effect
+	ended  chan struct{}                                      // closed when nobody takes from read any more
+	reload readState                                          // of the whole configuration
+	again  bool                                               // the signal has come again while it is read
+	epoch  int                                                // counts what polls put into effect
 }
 
-// watchedListener is a listener with its files.
-type watchedListener struct {
-	listener
-	watch  fileWatch
-	failed string // what was logged at the last poll
+// reading puts what was read into effect. The reloader's goroutine calls it.
+type reading func()
+
+// readState is that of reading some files, in one goroutine at a time.
+type readState struct {
+	since  time.Time // zero: they are not being read
+	warned bool      // that it takes long
 }
 
-func watchListener(l listener, versions fileVersions) watchedListener {
-	w := watchedListener{listener: l}
-	w.watch.take(versions)
-	return w
+// isSlow reports whether the log is to say that it takes long, once.
+func (s *readState) isSlow(now time.Time) bool {
+	slow := !s.since.IsZero() && !s.warned && now.Sub(s.since) >= slowRead
+	s.warned = s.warned || slow
+	return slow
+}
+
+// begin calls read in a goroutine of its own, and later what it returns in the reloader's.
+func (r *reloader) begin(state *readState, read func() reading) {
+	*state = readState{since: time.Now()}
+	go func() {
+		done := read()
+		select {
+		case r.read <- func() { *state = readState{}; done() }:
+		case <-r.ended:
+		}
+	}()
 }
 
 // newReloader returns that of a server which runs as from says.
 func newReloader(from *running, srv reloadable) *reloader {
-	r := &reloader{source: from.source, cfg: from.cfg, services: from.services, srv: srv, level: from.level, logger: from.logger}
+	r := &reloader{
+		source: from.source, cfg: from.cfg, services: from.services, srv: srv, level: from.level, logger: from.logger,
+		load: config.Load, read: make(chan reading), ended: make(chan struct{}),
+	}
 	for i, l := range from.listeners {
-		r.listeners = append(r.listeners, watchListener(l, from.read[i].versions))
+		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].versions))
 	}
 	r.drain.Store(int64(from.cfg.DrainTimeout))
 	r.indexed = int64(from.cfg.Backend.Memory.MaxBytes)
@@ -67,12 +92,13 @@ func newReloader(from *running, srv reloadable) *reloader {
 // drainTimeout returns the time that is in effect. It is safe for concurrent use.
 func (r *reloader) drainTimeout() time.Duration { return time.Duration(r.drain.Load()) }
 
-// start reloads at each signal, and polls. stop ends that, and waits for it at most reloadGrace.
+// start reloads at each signal, and polls. stop ends that. A goroutine that reads a file ends with the read.
 func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer close(r.ended)
 		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()
 		for {
@@ -80,7 +106,9 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-signals:
-				r.reload()
+				r.beginReload()
+			case put := <-r.read:
+				put()
 			case <-ticker.C:
 				r.poll()
 			}
@@ -88,20 +116,66 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		select {
-		case <-done:
-		case <-time.After(reloadGrace):
-		}
+		<-done
 	}
 }
 
 // notReloaded is the line for a configuration or a file that changes nothing.
 const notReloaded = "not reloaded"
 
-// reload reads the configuration and all files, and puts into effect what can change. An error
-// changes nothing.
-func (r *reloader) reload() {
-	c, err := r.prepare()
+// beginReload begins to read the configuration and all files, and later puts into effect what can change. An error
+// changes nothing. While they are read another reload waits.
+func (r *reloader) beginReload() {
+	if !r.reload.since.IsZero() {
+		r.again = true
+		return
+	}
+	source, load, epoch := r.source, r.load, r.epoch
+	var listeners []listener
+	for _, l := range r.listeners {
+		listeners = append(listeners, l.listener)
+	}
+	r.begin(&r.reload, func() reading {
+		next, err := load(source)
+		var files []readFiles
+		if err == nil {
+			files = readAll(listeners, next)
+		}
+		return func() {
+			if r.again || epoch != r.epoch { // what was read may be older than what is in effect
+				r.again = false
+				r.beginReload()
+				return
+			}
+			r.endReload(next, files, err)
+		}
+	})
+}
+
+// readFiles is what the files of a listener say in a configuration that has been read.
+type readFiles struct {
+	listener
+	readListener
+	err error
+}
+
+// readAll reads the files of listeners as they are in next.
+func readAll(listeners []listener, next *config.Config) []readFiles {
+	var all []readFiles
+	for _, l := range listeners {
+		f := readFiles{listener: l.in(next)}
+		f.readListener, f.err = f.listener.read()
+		all = append(all, f)
+	}
+	return all
+}
+
+// endReload puts into effect what has been read.
+func (r *reloader) endReload(next *config.Config, files []readFiles, err error) {
+	var c *change
+	if err == nil {
+		c, err = r.prepare(next, files)
+	}
 	if err == nil {
 		err = r.apply(c)
 	}
@@ -109,22 +183,26 @@ func (r *reloader) reload() {
 		r.logger.Error(notReloaded, "error", err.Error())
 		return
 	}
-	for _, l := range c.read {
-		r.warn(l)
+	for _, l := range c.differing {
+		r.warn(l.warnings)
 	}
 	if r.services.store == nil && len(c.pools) > 0 && r.indexed > c.most {
 		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
 			"bytes", r.indexed, "backend.memory.max_bytes", c.most)
 	}
-	logAccess(c.differing, r.logger)
+	var differing []listener
+	for _, l := range c.differing {
+		differing = append(differing, l.listener)
+	}
+	logAccess(differing, r.logger)
 	r.logger.Info("reloaded", "changed", c.changed)
 	if len(c.left) > 0 {
 		r.logger.Warn("some changes need a restart", "fields", c.left)
 	}
 }
 
-func (r *reloader) warn(l readListener) {
-	for _, warning := range l.warnings {
+func (r *reloader) warn(warnings []string) {
+	for _, warning := range warnings {
 		r.logger.Warn(warning)
 	}
 }
@@ -135,37 +213,32 @@ type change struct {
 	pools         []server.ServedPool // that are added
 	share         int64               // bytes that the memory index of each may take
 	most          int64               // that all should, by the configuration as it was read
-	listeners     []watchedListener
-	differing     []listener     // those whose settings differ
-	read          []readListener // of them
-	changed, left []string       // paths of fields, and of files
+	listeners     []*watchedListener
+	differing     []readFiles // of the listeners whose settings differ
+	changed, left []string    // paths of fields, and of files
 }
 
-// prepare reads everything and changes nothing.
-func (r *reloader) prepare() (*change, error) {
-	next, err := config.Load(r.source)
-	if err != nil {
-		return nil, err
-	}
+// prepare returns what changes, and changes nothing.
+func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, error) {
 	c := &change{}
 	c.cfg, c.changed, c.left = r.cfg.Merge(next)
+	var err error
 	if c.pools, err = r.services.added(r.cfg, next); err != nil {
 		return nil, err
 	}
 	c.share, c.most = indexConfig(next).MaxBytes, int64(next.Backend.Memory.MaxBytes)
-	for _, before := range r.listeners {
-		l := before.in(next)
-		versions := readVersions(l.entry().Files())
-		files := before.watch.differing(versions)
-		c.changed = append(c.changed, files...)
-		if len(files) > 0 || !reflect.DeepEqual(l.entry(), before.entry()) {
-			read, err := l.read()
-			if err != nil {
-				return nil, err
+	for i, before := range r.listeners {
+		f := files[i]
+		changed := before.differing(f.versions)
+		c.changed = append(c.changed, changed...)
+		settings := before.settings
+		if len(changed) > 0 || !reflect.DeepEqual(f.entry(), before.entry()) {
+			if f.err != nil {
+				return nil, f.err
 			}
-			c.differing, c.read, versions = append(c.differing, l), append(c.read, read), read.versions
+			c.differing, settings = append(c.differing, f), f.Settings
 		}
-		c.listeners = append(c.listeners, watchListener(l, versions))
+		c.listeners = append(c.listeners, watchListener(f.listener, settings, f.versions))
 	}
 	slices.Sort(c.changed)
 	c.changed = slices.Compact(c.changed)
@@ -180,8 +253,8 @@ func (r *reloader) apply(c *change) error {
 			return fmt.Errorf("limits: %w", err)
 		}
 	}
-	for i, l := range c.differing {
-		if err := r.setListener(l, c.read[i]); err != nil {
+	for _, l := range c.differing {
+		if err := r.setListener(l.listener, l.Settings); err != nil {
 			return err
 		}
 	}
@@ -201,46 +274,10 @@ func (r *reloader) apply(c *change) error {
 }
 
 // setListener puts the settings of a listener into effect.
-func (r *reloader) setListener(l listener, read readListener) error {
+func (r *reloader) setListener(l listener, settings server.Settings) error {
 	if l.index == routerListener {
-		r.router.Store(&read.Settings)
+		r.router.Store(&settings)
 		return nil
 	}
-	return r.srv.SetListener(read.Address, read.Settings)
-}
-
-// poll reads the files that have changed, and puts the settings of their listeners into effect.
-// A listener with a file that is wrong keeps its settings; the line that says so is not repeated.
-func (r *reloader) poll() {
-	var done []string
-	for i := range r.listeners {
-		l := &r.listeners[i]
-		changed, versions := l.watch.poll()
-		if len(changed) == 0 {
-			l.failed = ""
-			continue
-		}
-		read, err := l.read()
-		if !versions.areCurrent() {
-			continue // a file is changing: the next polls find it
-		}
-		if err == nil {
-			err = r.setListener(l.listener, read)
-		}
-		if err != nil {
-			if text := err.Error(); text != l.failed {
-				r.logger.Error(notReloaded, "listen", l.entry().Address, "error", text)
-				l.failed = text
-			}
-			continue
-		}
-		r.warn(read)
-		l.failed = ""
-		l.watch.take(versions)
-		done = append(done, changed...)
-	}
-	if len(done) > 0 {
-		slices.Sort(done)
-		r.logger.Info("reloaded", "changed", slices.Compact(done))
-	}
+	return r.srv.SetListener(l.entry().Address, settings)
 }

@@ -65,19 +65,17 @@ func (f fileVersions) areCurrent() bool {
 	return true
 }
 
-// fileWatch finds the files that have changed since they were taken.
+// fileWatch finds the files that have changed since they were taken. It is a value: no method changes its maps.
 type fileWatch struct {
 	taken fileVersions
 	seen  map[string]os.FileInfo // at the last poll
 }
 
-// take sets the files to watch, as they were read.
-func (w *fileWatch) take(versions fileVersions) {
-	w.taken, w.seen = versions, map[string]os.FileInfo{}
-}
+// watchFiles returns a watch of files, as they were read.
+func watchFiles(versions fileVersions) fileWatch { return fileWatch{taken: versions} }
 
 // differing returns the paths of the watched files whose text is another in versions.
-func (w *fileWatch) differing(versions fileVersions) []string {
+func (w fileWatch) differing(versions fileVersions) []string {
 	var paths []string
 	for path, v := range versions {
 		if before, watched := w.taken[path]; watched && before.digest != v.digest {
@@ -87,14 +85,15 @@ func (w *fileWatch) differing(versions fileVersions) []string {
 	return paths
 }
 
-// poll returns the paths of the files that are not as they were taken, and are as at the last poll,
-// with the versions of all files. It returns none while a file is changing.
-func (w *fileWatch) poll() (changed []string, versions fileVersions) {
+// poll returns the watch after a look at the files, the paths of those that are not as they were taken, and are as at
+// the last poll, and the versions of all files. It returns no paths while a file is changing.
+func (w fileWatch) poll() (next fileWatch, changed []string, versions fileVersions) {
 	changing := false
+	next = fileWatch{taken: maps.Clone(w.taken), seen: map[string]os.FileInfo{}}
 	for _, path := range slices.Sorted(maps.Keys(w.taken)) {
 		info := look(path)
 		before, polled := w.seen[path]
-		w.seen[path] = info
+		next.seen[path] = info
 		switch {
 		case w.taken[path].isAt(info):
 		case polled && (fileVersion{info: before}).isAt(info):
@@ -104,7 +103,7 @@ func (w *fileWatch) poll() (changed []string, versions fileVersions) {
 		}
 	}
 	if changing || changed == nil {
-		return nil, nil
+		return next, nil, nil
 	}
 	versions = readVersions(slices.Collect(maps.Keys(w.taken)))
 	changed = slices.DeleteFunc(changed, func(path string) bool {
@@ -112,8 +111,8 @@ func (w *fileWatch) poll() (changed []string, versions fileVersions) {
 		if v.digest == [sha256.Size]byte{} || v.digest != w.taken[path].digest {
 			return false
 		}
-		w.taken[path] = v // touched, or replaced by the same text
+		next.taken[path] = v // touched, or replaced by the same text
 		return true
 	})
-	return changed, versions
+	return next, changed, versions
 }

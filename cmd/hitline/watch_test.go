@@ -25,10 +25,10 @@ func TestFileWatch(t *testing.T) {
 	writeAt(t, a, "1", 1)
 	writeAt(t, b, "1", 1)
 	require.NoError(t, os.Symlink("a", link))
-	var w fileWatch
-	w.take(readVersions([]string{a, link}))
+	w := watchFiles(readVersions([]string{a, link}))
 	poll := func() []string {
-		changed, versions := w.poll()
+		next, changed, versions := w.poll()
+		w = next
 		if len(changed) > 0 {
 			require.True(t, versions.areCurrent())
 			for _, path := range changed {
@@ -70,18 +70,19 @@ func TestFileWatch(t *testing.T) {
 func TestFileWatchMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	writeAt(t, path, "1", 1)
-	var w fileWatch
-	w.take(readVersions([]string{path}))
-	w.poll()
+	w := watchFiles(readVersions([]string{path}))
+	poll := func() (changed []string) {
+		w, changed, _ = w.poll()
+		return changed
+	}
+	poll()
 	require.NoError(t, os.Remove(path))
 	for i := range 3 {
-		changed, _ := w.poll()
-		assert.Equal(t, i > 0, len(changed) > 0)
+		assert.Equal(t, i > 0, len(poll()) > 0)
 	}
 	writeAt(t, path, "1", 2)
 	for range 3 {
-		changed, _ := w.poll()
-		assert.Empty(t, changed, "as it was")
+		assert.Empty(t, poll(), "as it was")
 	}
 }
 

@@ -214,15 +214,21 @@ func (t *TLS) files() []namedFile {
 // Files returns the paths of the files that the entry names.
 func (l *Listener) Files() []string {
 	var list []string
-	if l.Tokens != "" {
-		list = append(list, l.Tokens)
-	}
-	if l.TLS != nil {
-		for _, file := range l.TLS.files() {
-			if file.name != "" {
-				list = append(list, file.name)
-			}
-		}
+	for _, p := range Parts {
+		list = append(list, l.PartFiles(p)...)
 	}
 	return list
+}
+
+// PartFiles returns the paths of the files of a part.
+func (l *Listener) PartFiles(p Part) []string {
+	switch {
+	case p == Rules && l.Tokens != "":
+		return []string{l.Tokens}
+	case p == Certificate && l.TLS != nil:
+		return []string{l.TLS.Cert, l.TLS.Key}
+	case p == Authorities && l.TLS != nil && l.TLS.ClientCA != "":
+		return []string{l.TLS.ClientCA}
+	}
+	return nil
 }

@@ -11,46 +11,88 @@ import (
 // each of one line. now is the time at which credentials and certificates should be valid. An
 // error says which field or line of which file is wrong. Neither has a token in it.
 func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, error) {
-	return c.readSettings(&c.Listen[i], listenPath(i), now)
+	return readSettings(func(p Part) (Update, []string, error) { return c.ReadPart(i, p, now) })
 }
 
 // ReadRouterSettings is ReadSettings for router.listen, which must be configured. Its settings always have Rules.
 func (c *Config) ReadRouterSettings(now time.Time) (server.Settings, []string, error) {
-	s, warnings, err := c.readSettings(c.Router.Listen, routerListenPath, now)
-	if err == nil && s.Rules == nil {
-		s.Rules, err = access.NewRules(c.Router.Listen.Permissions(), nil)
-	}
-	return s, warnings, err
+	return readSettings(func(p Part) (Update, []string, error) { return c.ReadRouterPart(p, now) })
 }
 
-// readSettings reads the files of the entry at path.
-func (c *Config) readSettings(l *Listener, path string, now time.Time) (server.Settings, []string, error) {
-	s := server.Settings{}
+// readSettings reads all parts.
+func readSettings(read func(p Part) (Update, []string, error)) (s server.Settings, warnings []string, err error) {
+	for _, p := range Parts {
+		update, more, err := read(p)
+		if err != nil {
+			return s, nil, err
+		}
+		update(&s)
+		warnings = append(warnings, more...)
+	}
+	return s, warnings, nil
+}
+
+// Part is what some files of a listener say together. A file that is wrong leaves the other parts as they are.
+type Part int
+
+const (
+	Rules       Part = iota // of the tokens file
+	Certificate             // and its key
+	Authorities             // of clients
+)
+
+// Parts are all of them.
+var Parts = []Part{Rules, Certificate, Authorities}
+
+// Update changes one part of settings, and replaces what it points to.
+type Update func(s *server.Settings)
+
+// ReadPart reads the files of a part of listen[i], as ReadSettings does. Without such files the update changes nothing,
+// or sets what is so without them.
+func (c *Config) ReadPart(i int, p Part, now time.Time) (Update, []string, error) {
+	return c.readPart(&c.Listen[i], listenPath(i), p, now)
+}
+
+// ReadRouterPart is ReadPart for router.listen, which must be configured.
+func (c *Config) ReadRouterPart(p Part, now time.Time) (Update, []string, error) {
+	return c.readPart(c.Router.Listen, routerListenPath, p, now)
+}
+
+// readPart reads the files of a part of the entry at path.
+func (c *Config) readPart(l *Listener, path string, p Part, now time.Time) (Update, []string, error) {
+	switch {
+	case p == Rules:
+		return c.readRules(l, path, now)
+	case p == Certificate && l.TLS != nil:
+		return c.readPair(l.TLS, path+".tls", now)
+	case p == Authorities && l.TLS != nil && l.TLS.ClientCA != "":
+		return c.readAuthorities(l.TLS, path+".tls", now)
+	}
+	return func(*server.Settings) {}, nil, nil
+}
+
+// readRules reads the tokens file of the entry at path, if it has one.
+func (c *Config) readRules(l *Listener, path string, now time.Time) (Update, []string, error) {
 	var credentials []access.Credential
 	var warnings []string
+	var rules *access.Rules
 	if l.Tokens != "" {
 		text, err := ReadRegular(l.Tokens)
 		if err != nil {
-			return s, nil, c.wrong(path+".tokens", "cannot read it: %v", err)
+			return nil, nil, c.wrong(path+".tokens", "cannot read it: %v", err)
 		}
 		if credentials, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
-			return s, nil, err
+			return nil, nil, err
 		}
 	}
-	if !l.isDefault() {
+	if !l.isDefault() || path == routerListenPath {
 		var err error
-		if s.Rules, err = access.NewRules(l.Permissions(), credentials); err != nil {
-			return s, nil, c.wrong(path, "%v", err)
+		if rules, err = access.NewRules(l.Permissions(), credentials); err != nil {
+			return nil, nil, c.wrong(path, "%v", err)
 		}
 	}
-	warnings = append(c.listenWarnings(path, l, credentials, s.Rules), warnings...)
-	if l.TLS == nil {
-		return s, warnings, nil
-	}
-	var ends []string
-	var err error
-	s.TLS, ends, err = c.readTLS(l.TLS, path+".tls", now)
-	return s, append(warnings, ends...), err
+	warnings = append(c.listenWarnings(path, l, credentials, rules), warnings...)
+	return func(s *server.Settings) { s.Rules = rules }, warnings, nil
 }
 
 // listenWarnings returns what may not be meant in an entry.

@@ -8,47 +8,72 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // expiresSoon is how long before its end a certificate is warned of.
 const expiresSoon = 7 * 24 * time.Hour
 
-// readTLS returns the configuration of a tls:// address.
-func (c *Config) readTLS(t *TLS, path string, now time.Time) (*tls.Config, []string, error) {
-	texts := map[string][]byte{}
-	var warnings []string
-	for _, file := range t.files() {
-		if file.name == "" {
-			continue
-		}
-		text, err := ReadRegular(file.name)
-		if err != nil {
-			return nil, nil, c.wrong(join(path, file.field), "cannot read it: %v", err)
-		}
-		texts[file.field] = text
-		if file.field == "key" {
-			continue
-		}
-		list, err := certificates(text)
-		if err != nil {
-			return nil, nil, c.wrong(join(path, file.field), "%s: %v", file.name, err)
-		}
-		for _, certificate := range list {
-			if end := certificate.NotAfter; end.Before(now.Add(expiresSoon)) {
-				warnings = append(warnings, c.wrong(join(path, file.field), "%s: %s", file.name, endOf(end, now)).Error())
-			}
-		}
+// readPair reads the server's certificate and its key.
+func (c *Config) readPair(t *TLS, path string, now time.Time) (Update, []string, error) {
+	cert, warnings, err := c.readCertificates(t.Cert, path+".cert", now)
+	if err != nil {
+		return nil, nil, err
 	}
-	pair, err := tls.X509KeyPair(texts["cert"], texts["key"])
+	key, err := ReadRegular(t.Key)
+	if err != nil {
+		return nil, nil, c.wrong(path+".key", "cannot read it: %v", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil { // of the key: the certificates have been read
 		return nil, nil, c.wrong(path+".key", "%s: %v", t.Key, err)
 	}
-	tc := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
-	if t.ClientCA != "" {
-		tc.ClientCAs, tc.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		tc.ClientCAs.AppendCertsFromPEM(texts["client_ca"])
+	return func(s *server.Settings) {
+		var clients *x509.CertPool
+		if s.TLS != nil {
+			clients = s.TLS.ClientCAs
+		}
+		s.TLS = newTLS([]tls.Certificate{pair}, clients)
+	}, warnings, nil
+}
+
+// readAuthorities reads client_ca.
+func (c *Config) readAuthorities(t *TLS, path string, now time.Time) (Update, []string, error) {
+	text, warnings, err := c.readCertificates(t.ClientCA, path+".client_ca", now)
+	if err != nil {
+		return nil, nil, err
 	}
-	return tc, warnings, nil
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return func(s *server.Settings) { s.TLS = newTLS(s.TLS.Certificates, pool) }, warnings, nil
+}
+
+// newTLS returns the configuration of a tls:// address. clients is nil if clients need no certificate. It is a new one
+// each time, without the session tickets of the one before.
+func newTLS(certificates []tls.Certificate, clients *x509.CertPool) *tls.Config {
+	tc := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: certificates}
+	if clients != nil {
+		tc.ClientCAs, tc.ClientAuth = clients, tls.RequireAndVerifyClientCert
+	}
+	return tc
+}
+
+// readCertificates reads a PEM file of certificates, the value of path. Those that end soon it warns of.
+func (c *Config) readCertificates(name, path string, now time.Time) (text []byte, warnings []string, err error) {
+	if text, err = ReadRegular(name); err != nil {
+		return nil, nil, c.wrong(path, "cannot read it: %v", err)
+	}
+	list, err := certificates(text)
+	if err != nil {
+		return nil, nil, c.wrong(path, "%s: %v", name, err)
+	}
+	for _, certificate := range list {
+		if end := certificate.NotAfter; end.Before(now.Add(expiresSoon)) {
+			warnings = append(warnings, c.wrong(path, "%s: %s", name, endOf(end, now)).Error())
+		}
+	}
+	return text, warnings, nil
 }
 
 // endOf words the end of a certificate that is near.
