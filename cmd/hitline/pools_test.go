@@ -95,7 +95,7 @@ func TestLeaseIsTold(t *testing.T) {
 		"mooncake: {masters: ['" + silent + "']}":               5000,
 		"mooncake: {masters: ['" + silent + "'], lease: 700ms}": 700,
 		"redis: {url: 'redis://" + silent + "'}":                0,
-		"memory: {}": 0,
+		"memory: {}":                                            0,
 	} {
 		s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
 		c, err := client.Dial(t.Context(), s.address, client.WithPoolName(""))

@@ -331,6 +331,18 @@ func TestReloadRouter(t *testing.T) {
 	assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[router.listen]`, lines[len(lines)-1])
 }
 
+// What stays open to other machines, and what they can read on the way, is said by --check.
+func TestRouterCheckWarnings(t *testing.T) {
+	file := configFile(t, "metrics: 0.0.0.0:9557\nstatus_page: true\npprof: true\nrouter:\n  listen: {address: \"10.0.0.1:8557\", allow: all}\n"+
+		"  peers: [\"http://10.0.0.2:8557\"]\n  peer_token_file: "+writeToken(t, theToken)+"\n  models: [{name: m, block_size: 16}]\n")
+	got := hitline(t, "", "serve", "--check", "--config", file)
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	for _, place := range []string{":1:10: metrics: ", ":3:8: pprof: ", ":5:3: router.listen: ", ":6:11: router.peers[0]: the token goes to http://10.0.0.2:8557 in plain text"} {
+		assert.Equal(t, 1, strings.Count(got.stderr, "hitline: warning: "+file+place), "%s\n%s", place, got.stderr)
+	}
+	assert.Equal(t, 4, strings.Count(got.stderr, "\n"), got.stderr)
+}
+
 // What is wrong with the section ends serve before anything is bound, and --check tells it too.
 func TestRouterConfigErrors(t *testing.T) {
 	for _, test := range []struct{ text, want string }{

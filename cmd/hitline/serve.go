@@ -201,7 +201,7 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 		warnings = append(warnings, l.warnings...)
 	}
 	warnings = append(warnings, cfg.MetricsWarnings()...)
-	warnings = append(warnings, cfg.PeerWarnings()...)
+	warnings = append(warnings, cfg.PlainTextWarnings()...)
 	if err := r.checkSnapshot(); err != nil {
 		if check == nil {
 			return configError(err)

@@ -95,29 +95,26 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// TokenWarning returns a warning if others on the network can read a token that is sent to an address, which may be one of
-// HTTP: it has no TLS and is not local. Otherwise it returns "".
-func TokenWarning(text string) string {
+// withTLS has the scheme with TLS of those without.
+var withTLS = map[string]string{
+	"tcp": "tls", "http": "https", "redis": "rediss", "redis-cluster": "rediss-cluster", "valkey": "valkeys", "valkey-cluster": "valkeys-cluster",
+}
+
+// PlainTextWarning returns a warning if others on the network can read a secret, such as "token", that is sent to an address,
+// which may be one of HTTP or a Redis: it has no TLS and is not local. Otherwise it returns "".
+func PlainTextWarning(secret, text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
 		scheme, rest = "tcp", text
 	}
-	var secure string
-	switch strings.ToLower(scheme) {
-	case "tcp":
-		secure = "tls://"
-	case "http":
-		secure = "https://"
-	default:
-		return ""
-	}
+	secure := withTLS[strings.ToLower(scheme)]
 	rest = strings.TrimRight(rest, "/")
 	host, _, err := net.SplitHostPort(rest)
 	if err != nil {
 		host = strings.Trim(rest, "[]")
 	}
-	if isLoopback(host) {
+	if secure == "" || isLoopback(host) {
 		return ""
 	}
-	return "the token goes to " + text + " in plain text, for all on the way to read; use " + secure
+	return "the " + secret + " goes to " + text + " in plain text, for all on the way to read; use " + secure + "://"
 }

@@ -30,18 +30,18 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// A token is safe with TLS, over a unix socket and on loopback.
-func TestTokenWarning(t *testing.T) {
+// A secret is safe with TLS, over a unix socket and on loopback.
+func TestPlainTextWarning(t *testing.T) {
 	for _, safe := range []string{
 		"tls://10.0.0.1:1", "https://10.0.0.1:1", "HTTPS://10.0.0.1", "ipc:///run/x", "ipc://@x", "tcp://127.0.0.1:1", "127.9.9.9:1", "localhost:1",
-		"http://[::1]:1", "http://localhost", "http://LOCALHOST/", "http://[::1]", "tcp://[::ffff:127.0.0.1]:1",
+		"http://[::1]:1", "http://localhost", "http://LOCALHOST/", "http://[::1]", "tcp://[::ffff:127.0.0.1]:1", "rediss://a", "valkeys-cluster://a:1", "redis://[::1]", "unix:///x",
 	} {
-		assert.Empty(t, TokenWarning(safe), safe)
+		assert.Empty(t, PlainTextWarning("token", safe), safe)
 	}
 	for text, secure := range map[string]string{
 		"10.0.0.1:1": "tls://", "tcp://a:1": "tls://", "http://10.0.0.1:1": "https://", "HTTP://10.0.0.1:1/": "https://", "http://a": "https://",
-		"http://localhost.a:1": "https://", "http://[fe80::1%eth0]:1": "https://",
+		"http://localhost.a:1": "https://", "http://[fe80::1%eth0]:1": "https://", "redis://a": "rediss://", "valkey-cluster://10.0.0.1:1": "valkeys-cluster://",
 	} {
-		assert.Equal(t, "the token goes to "+text+" in plain text, for all on the way to read; use "+secure, TokenWarning(text))
+		assert.Equal(t, "the token goes to "+text+" in plain text, for all on the way to read; use "+secure, PlainTextWarning("token", text))
 	}
 }

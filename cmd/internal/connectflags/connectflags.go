@@ -107,7 +107,7 @@ func (f *Flags) Load(server string) (c Connection, err error) {
 		}
 	}
 	c.Token = func() string { return token }
-	if text := address.TokenWarning(server); token != "" && text != "" {
+	if text := address.PlainTextWarning("token", server); token != "" && text != "" {
 		c.Warning = "warning: " + text
 	}
 	if isTLS(server) {

@@ -75,11 +75,17 @@ func TestHTTPWarnings(t *testing.T) {
 		{"router: {peers: [\"https://10.0.0.1:1\", \"http://127.0.0.1:1\"], peer_token_file: /token}\n", ""},
 		{"router: {peers: [\"http://127.0.0.1:1\", \"http://10.0.0.1:1\"], peer_token_file: /token}\n",
 			`:1:40: router.peers[1]: the token goes to http://10.0.0.1:1 in plain text, for all on the way to read; use https://`},
+		{"backend: {redis: {url: \"redis://10.0.0.1\"}}\n", ""},
+		{"backend: {redis: {url: \"redis://:word@127.0.0.1\"}}\n", ""},
+		{"backend: {redis: {url: \"rediss://:word@10.0.0.1\"}}\n", ""},
+		{"backend: {redis: {url: \"unix://:word@/run/redis\"}}\n", ""},
+		{"backend: {redis: {url: \"redis-cluster://:word@127.0.0.1?addr=10.0.0.1:1\"}}\n",
+			`:1:24: backend.redis.url: the password goes to redis-cluster://10.0.0.1:1 in plain text, for all on the way to read; use rediss-cluster://`},
 	} {
 		file := write(t, test.text)
 		c, err := Load(Source{File: file})
 		require.NoError(t, err, test.text)
-		warnings := append(c.MetricsWarnings(), c.PeerWarnings()...)
+		warnings := append(c.MetricsWarnings(), c.PlainTextWarnings()...)
 		if c.Router.Listen != nil {
 			_, more, err := c.ReadRouterSettings(time.Now())
 			require.NoError(t, err, test.text)

@@ -225,17 +225,6 @@ func (c *Config) checkRouterSource(service *router.Service, s *router.Source, pa
 	return nil
 }
 
-// PeerWarnings returns a line for each peer to which the token goes in plain text.
-func (c *Config) PeerWarnings() []string {
-	var warnings []string
-	for i, peer := range c.Router.Peers {
-		if text := address.TokenWarning(peer); text != "" && c.Router.PeerTokenFile != "" {
-			warnings = append(warnings, c.wrong(fmt.Sprintf("router.peers[%d]", i), "%s", text).Error())
-		}
-	}
-	return warnings
-}
-
 func (c *Config) checkRouterPeers() error {
 	for i, peer := range c.Router.Peers {
 		if err := router.CheckPeer(peer); err != nil {

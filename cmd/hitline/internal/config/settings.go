@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
+	"net/url"
 	"time"
 
+	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -117,6 +120,28 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	if path == routerListenPath && l.Permissions() == access.All && !takesCertificates && !l.IsLocal() && len(c.HTTPHosts) == 0 {
 		warn(path, "%q is not on loopback, and every peer may register sources and read dumps, also a page in a browser by DNS rebinding; "+
 			"set tokens or client_ca, or the names that clients use in http_hosts", l.Address)
+	}
+	return warnings
+}
+
+// PlainTextWarnings returns a line for each address to which serve sends a secret in plain text: the token for peers of the
+// router, the password of a Redis.
+func (c *Config) PlainTextWarnings() []string {
+	var warnings []string
+	warn := func(path, secret, text string) {
+		if why := address.PlainTextWarning(secret, text); why != "" {
+			warnings = append(warnings, c.wrong(path, "%s", why).Error())
+		}
+	}
+	if c.Router.PeerTokenFile != "" {
+		for i, peer := range c.Router.Peers {
+			warn(fmt.Sprintf("router.peers[%d]", i), "token", peer)
+		}
+	}
+	if u, err := url.Parse(c.Backend.Redis.URL); err == nil && u.User != nil && c.Backend.chosen == "redis" {
+		for _, host := range append([]string{u.Host}, u.Query()["addr"]...) {
+			warn("backend.redis.url", "password", u.Scheme+"://"+host)
+		}
 	}
 	return warnings
 }
