@@ -16,7 +16,7 @@ var errOwnerEnded = errors.New("standard input ended")
 // pipe that is standard input. The kernel closes that end however the program ends.
 type owner struct {
 	exitOnEOF bool
-	removeDir string // "" for none
+	removeDir string // "" for none; stays until standard input has ended
 }
 
 // ownerFlags defines the flags for a program that runs serve as its own.
@@ -24,12 +24,13 @@ func ownerFlags(cmd *cobra.Command) *owner {
 	o := &owner{}
 	f := cmd.Flags()
 	f.BoolVar(&o.exitOnEOF, "exit-on-stdin-eof", false, "stop when standard input ends, as on SIGTERM")
-	f.StringVar(&o.removeDir, "remove-dir", "", "`folder` to remove when it stops, if it is empty then")
+	f.StringVar(&o.removeDir, "remove-dir", "", "`folder` to remove after standard input has ended, if it is empty then")
 	return o
 }
 
 // follow sets a context on cmd that also ends with standard input, if exitOnEOF is set. The
-// caller calls end when serve has ended: it cancels the context and removes the folder.
+// caller calls end when serve has ended: it cancels the context and removes the folder. While the other
+// program lives, the folder stays, so that nobody else can take its name.
 func (o *owner) follow(cmd *cobra.Command) (end func()) {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	cmd.SetContext(ctx)
@@ -43,6 +44,9 @@ func (o *owner) follow(cmd *cobra.Command) (end func()) {
 	}
 	return func() {
 		cancel(nil)
+		if !errors.Is(context.Cause(ctx), errOwnerEnded) {
+			return
+		}
 		if info, err := os.Lstat(o.removeDir); err == nil && info.IsDir() {
 			_ = os.Remove(o.removeDir) // fails for a folder that is not empty, which stays
 		}

@@ -83,12 +83,20 @@ func TestRemoveDirKeepsFiles(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(o.folder, "lookup.sock"))
 }
 
-// The folder is removed too if serve does not come to be ready.
-func TestRemoveDirOfFailedStart(t *testing.T) {
+// While the owner lives the folder stays: somebody else could take its name.
+func TestRemoveDirWhileTheOwnerLives(t *testing.T) {
 	folder := t.TempDir()
-	got := hitline(t, "", "serve", "--listen", "nonsense", "--remove-dir", folder)
+	stdin, owner := io.Pipe()
+	defer owner.Close()
+	args := []string{"serve", "--listen", "nonsense", "--exit-on-stdin-eof", "--remove-dir", folder}
+	assert.Equal(t, exitUsage, run(t.Context(), args, stdin, io.Discard, io.Discard))
+	assert.DirExists(t, folder)
+}
+
+func TestRemoveDirWithoutAnOwner(t *testing.T) {
+	got := hitline(t, "", "serve", "--remove-dir", t.TempDir())
 	assert.Equal(t, exitUsage, got.code)
-	assert.NoDirExists(t, folder)
+	assert.Contains(t, got.stderr, "--remove-dir is of no use without --exit-on-stdin-eof")
 }
 
 func TestStandardInputThatHasEnded(t *testing.T) {
@@ -108,8 +116,7 @@ func TestRemoveDirOfFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Symlink(t.TempDir(), link))
 	for _, path := range []string{file, link, filepath.Join(folder, "none")} {
-		got := hitline(t, "", "serve", "--listen", "nonsense", "--remove-dir", path)
-		assert.Equal(t, exitUsage, got.code)
+		hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--exit-on-stdin-eof", "--remove-dir", path)
 	}
 	assert.FileExists(t, file)
 	_, err := os.Lstat(link)

@@ -80,6 +80,8 @@ it follows from other values. With --json too: [{"path", "value", "origin"}, …
 			return usagef("--explain is of no use without --check")
 		case checks.asJSON && !checks.explain:
 			return usagef("--json is of no use without --check --explain")
+		case owner.removeDir != "" && !owner.exitOnEOF:
+			return usagef("--remove-dir is of no use without --exit-on-stdin-eof")
 		case *check:
 			return serve(cmd, src, &checks)
 		}

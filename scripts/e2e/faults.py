@@ -50,12 +50,11 @@ def of_own_server(run, found, reference):
     process and no socket."""
     faults = Faults(run, found, reference)
     engine = run.engine("a")
-    address = engine.call("describe", seconds=scenarios.REPLY_TIME)["address"]
-    faults.until_hits("own server killed", OwnServer(engine, address).kill)
+    faults.until_hits("own server killed", OwnServer(engine).kill)
     faults.examine()
-    server = OwnServer(engine, address)
+    server = OwnServer(engine)
     engine.kill()
-    folder = os.path.dirname(address.removeprefix("ipc://"))
+    folder = os.path.dirname(server.address.removeprefix("ipc://"))
     try:
         seconds = processes.timed(server.ended, END_TIMEOUT, "the own server did not end with the engine")
         processes.timed(lambda: not os.path.exists(folder), END_TIMEOUT, f"{folder} was not removed")
@@ -131,8 +130,9 @@ def of_head(run, found, reference):
 class OwnServer:
     """The hitline that an engine has started."""
 
-    def __init__(self, engine, address):
-        pids = processes.having(address)
+    def __init__(self, engine):
+        self.address = engine.call("describe", seconds=scenarios.REPLY_TIME)["address"]  # each start has another one
+        pids = processes.having(self.address)
         if len(pids) != 1:
             raise processes.Failed(f"{engine.name} has {len(pids)} servers of its own; its log is {engine.log}")
         self.handle = os.pidfd_open(pids[0])  # means no other process, also when it has ended

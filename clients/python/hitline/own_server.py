@@ -5,6 +5,11 @@ This process holds the other end of the pipe that is the program's standard inpu
 closes that end however this process ends. Then the program stops, and removes the socket and
 the folder. A process forked from this one closes its copies of the pipes.
 
+The folder stays until this process ends, so that nobody else can take its name while the
+program is started again, each time with a new name of the socket. If the folder is gone all the
+same, or is somebody else's, it is left alone and another one is made. Before a client connects it
+asks whether folder and socket are this user's, and afterwards whether the server is.
+
 A shell starts the program and ends at once, so the program is no child of this process. If an
 engine's shutdown takes longer than 5 s, vLLM kills all of its descendants, and then the
 engine. Then a child could not remove the folder.
@@ -25,6 +30,8 @@ import shutil
 import signal
 import site
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -59,7 +66,7 @@ MAX_DELAY = 5.0
 MAX_LINE = 8192
 
 # Longest path of the temporary folder, in bytes. The path of a socket has at most 107, of
-# which /hitline-0123456789abcdef/lookup.sock takes 37.
+# which /hitline-abcdefgh/0123456789ab.sock takes 35.
 MAX_FOLDER = 70
 
 # The program's exit code for a wrong configuration or command line.
@@ -182,18 +189,15 @@ class OwnServer:
     """A server that runs from start until close, or until this process ends.
 
     program is the path of hitline. settings are variables for it; those of this process
-    override them. The backend is mooncake. close may be called by any thread and again, the
-    other methods by the thread that built it.
+    override them. The backend is mooncake. path, check_socket and check_peer are for any thread,
+    and so is close, which may be called again; the other methods for the thread that built it.
+    Raises OSError if it has no folder.
     """
 
     def __init__(self, program: str, settings: Mapping[str, str], logger: logging.Logger) -> None:
-        self._folder = os.path.join(_temporary_folder(), f"hitline-{secrets.token_hex(8)}")
-        self._path = os.path.join(self._folder, "lookup.sock")
-        self.address = f"ipc://{self._path}"
-        self._command = [
-            program, "serve", "--listen", self.address, "--backend", "mooncake",
-            "--exit-on-stdin-eof", "--remove-dir", self._folder,
-        ]  # fmt: skip
+        self._program = program
+        self._folder = _new_folder()
+        self._path = self._new_path()
         # _log reads lines of JSON.
         self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
         for name in CLIENT_VARIABLES:
@@ -204,22 +208,51 @@ class OwnServer:
         self._stopping = threading.Event()
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="hitline-server", daemon=True)
+        atexit.register(self.close)
+
+    @property
+    def path(self) -> str:
+        """The server's socket. Each start of the server has another one."""
+        return self._path
+
+    def _command(self) -> list[str]:
+        return [
+            self._program, "serve", "--listen", f"ipc://{self._path}", "--backend", "mooncake",
+            "--exit-on-stdin-eof", "--remove-dir", self._folder,
+        ]  # fmt: skip
+
+    def _new_path(self) -> str:
+        return os.path.join(self._folder, f"{secrets.token_hex(6)}.sock")
+
+    def check_socket(self, path: str) -> None:
+        """Raises OSError unless a socket, and its folder, are of this user alone."""
+        _check_folder(os.path.dirname(path))
+        found = os.lstat(path)
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+            raise OSError(f"{path} is no socket of this user (owner {found.st_uid}, mode {found.st_mode:o})")
+
+    def check_peer(self, sock: socket.socket) -> None:
+        """Raises OSError if another user's process listens at the other end. Only Linux tells."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return
+        pid, uid, _ = struct.unpack("=iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.geteuid():
+            raise OSError(f"process {pid}, which listens there, is of user {uid}")
 
     def check(self) -> None:
         """Raises WrongConfiguration if `hitline serve --check` refuses the configuration. A check
         that cannot be run, or takes longer than CHECK_TIMEOUT, counts as passed."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
-                [*self._command, "--check"],
+                [*self._command(), "--check"],
                 env=self._environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT,
             )  # fmt: skip
             if done.returncode == EXIT_CONFIGURATION:
                 reason = done.stderr[:MAX_LINE].decode("utf-8", "replace").strip().removeprefix("hitline: ")
-                raise WrongConfiguration(f"{self._command[0]} serve does not start: {reason}")
+                raise WrongConfiguration(f"{self._program} serve does not start: {reason}")
 
     def start(self) -> None:
         """Starts the server in the background. It may be called once."""
-        atexit.register(self.close)
         self._thread.start()
 
     @property
@@ -237,8 +270,8 @@ class OwnServer:
         return True
 
     def close(self) -> None:
-        """Stops the server and waits until its folder is removed, at most 2 * STOP_TIMEOUT. In a
-        forked process it does nothing."""
+        """Stops the server, waits for its end, at most 2 * STOP_TIMEOUT, and removes its folder. In
+        a forked process it does nothing."""
         if os.getpid() != self._pid:  # forked from the process that has the server
             return
         atexit.unregister(self.close)
@@ -247,17 +280,24 @@ class OwnServer:
             running = self._running
         if running is not None:
             running.terminate()
-        if not self.started:
-            return
-        self._thread.join(STOP_TIMEOUT)
-        if self._thread.is_alive() and running is not None:
-            running.kill()
+        if self.started:
             self._thread.join(STOP_TIMEOUT)
+            if self._thread.is_alive() and running is not None:
+                running.kill()
+                self._thread.join(STOP_TIMEOUT)
+        with contextlib.suppress(OSError):
+            _check_folder(self._folder)
+            os.rmdir(self._folder)
 
     def _takes_connections(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as sock:
+        path = self._path
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+            self.check_socket(path)
             sock.settimeout(1.0)
-            return sock.connect_ex(self._path) == 0
+            sock.connect(path)
+            self.check_peer(sock)
+            return True
+        return False
 
     def _run(self) -> None:
         short_lives, delay = 0, 0.0
@@ -273,16 +313,16 @@ class OwnServer:
             self._logger.warning("the engine's own hitline %s; it is started again %s", what, again)
 
     def _run_once(self) -> str:
-        """Runs the program in a new folder until it ends. Returns what happened, for the log."""
+        """Runs the program until it ends. Returns what happened, for the log."""
         try:
-            os.mkdir(self._folder, 0o700)
+            self._keep_folder()
         except OSError as error:
             return f"has no folder: {error}"
         try:
             with self._lock:
                 if self._stopping.is_set():
                     return ""
-                self._running = running = _Detached(self._command, self._environ)
+                self._running = running = _Detached(self._command(), self._environ)
             try:
                 self._follow(running)
             finally:
@@ -292,12 +332,24 @@ class OwnServer:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"cannot be started: {error}"
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # it has removed the socket, unless it was killed
+                self.check_socket(self._path)
+                os.unlink(self._path)
+            self._path = self._new_path()
         return "has ended"
+
+    def _keep_folder(self) -> None:
+        """Makes another folder if the folder is gone, or is somebody else's."""
+        try:
+            _check_folder(self._folder)
+        except OSError as error:
+            self._folder = _new_folder()
+            self._path = self._new_path()
+            self._logger.warning("the engine's own hitline is moved to %s: %s", self._folder, error)
 
     def _follow(self, running: _Detached) -> None:
         """Logs what the program logs, until it ends."""
-        self._logger.info("started %s, process %d, for lookups at %s", self._command[0], running.pid, self.address)
+        self._logger.info("started %s, process %d, for lookups at %s", self._program, running.pid, self._path)
         for line in running.lines():
             self._log(line)
 
@@ -328,7 +380,14 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) and value.isprintable() and " " not in value else json.dumps(value)
 
 
-def _temporary_folder() -> str:
-    """The folder that is to have the server's: /tmp if TMPDIR is too long for a socket."""
-    folder = tempfile.gettempdir()
-    return folder if len(os.fsencode(folder)) <= MAX_FOLDER else "/tmp"
+def _new_folder() -> str:
+    """Makes a folder that only this user may enter: in /tmp if TMPDIR is too long for a socket."""
+    temporary = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="hitline-", dir=temporary if len(os.fsencode(temporary)) <= MAX_FOLDER else "/tmp")
+
+
+def _check_folder(path: str) -> None:
+    """Raises OSError unless path is a folder that only this user may enter."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(f"{path} is no folder of this user alone (owner {found.st_uid}, mode {found.st_mode:o})")

@@ -269,7 +269,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
         server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
-        address = server.address if server else settings.address
+        address = f"ipc://{server.path}" if server else settings.address
         super().__init__(
             address,
             timeout=settings.timeout or LOOKUP_TIMEOUT,
@@ -285,6 +285,17 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         if server is not None and not self._start_server(server):
             return
         logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
+
+    def _dial(self, deadline: float) -> None:
+        server = self._own_server
+        if server is not None:
+            self._target = path = server.path
+            self.address = f"ipc://{path}"
+            server.check_socket(path)
+        super()._dial(deadline)
+        if server is not None:
+            assert self._sock is not None
+            server.check_peer(self._sock)
 
     def _start_server(self, server: OwnServer) -> bool:
         """Starts the engine's own server, and tells whether it did. If its configuration is

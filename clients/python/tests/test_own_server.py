@@ -6,8 +6,10 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,14 +18,23 @@ import tempfile
 import threading
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hitline import Client, own_server
+from hitline import Client, ConnectionFailed, own_server, vllm_plugin
 from hitline.own_server import OwnServer, ProgramMissing, WrongConfiguration, find_program
-from tests.support import BINARY, PATIENCE, mooncake_config, needs_server, no_thread_left
+from tests.support import (
+    BINARY,
+    PATIENCE,
+    Scripted,
+    message,
+    mooncake_config,
+    needs_server,
+    no_thread_left,
+    stat_reply,
+)
 from tests.test_client import eventually
 from tests.test_vllm_plugin import RELEASE, SCHEDULER, StandIn
 
@@ -47,6 +58,13 @@ for line in sys.stdin:
     exec(line)
     print("done", flush=True)
 """
+
+
+# How somebody else's folder differs from the engine's own.
+TAKEN: dict[str, Callable[[Path], object]] = {
+    "open to others": lambda folder: folder.chmod(0o770),
+    **({"another user's": lambda folder: os.chown(folder, 65534, -1)} if os.geteuid() == 0 else {}),
+}
 
 
 def running(pid: int) -> bool:
@@ -92,6 +110,10 @@ class OwnServers(unittest.TestCase):
             self.addCleanup(target.stop)
         self.log = Logged()
 
+    @staticmethod
+    def address(server: OwnServer) -> str:
+        return f"ipc://{server.path}"
+
     def program(self, text: str) -> str:
         """A program of these lines of Python in the place of hitline."""
         path = self.folder / "program"
@@ -121,8 +143,8 @@ class Hitline(OwnServers):
             self.assertTrue(server.wait_ready(PATIENCE))
             folder = os.lstat(server._folder)
             self.assertEqual((stat.S_IMODE(folder.st_mode), folder.st_uid), (0o700, os.getuid()))
-            self.assertEqual(os.listdir(server._folder), ["lookup.sock"])
-            with Client(server.address, pool=POOL, raise_errors=True) as client:
+            self.assertEqual(os.listdir(server._folder), [os.path.basename(server.path)])
+            with Client(self.address(server), pool=POOL, raise_errors=True) as client:
                 reply = client.check_pool()
                 assert reply is not None
                 self.assertEqual(reply["backend"], "mooncake")
@@ -134,24 +156,30 @@ class Hitline(OwnServers):
         self.assertIn("hitline: stopped", self.log.texts("INFO"))
 
     def test_a_server_that_is_killed_comes_back(self) -> None:
-        with self.server() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
-            self.assertTrue(server.wait_ready(PATIENCE))
-            for _ in range(3):
-                client.check_pool()
+        """In the same folder, whose name nobody else can take meanwhile, at another address."""
+        with self.server() as server:
+            folder, paths = os.open(server._folder, os.O_RDONLY), set()
+            self.addCleanup(os.close, folder)
+            for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, None):
+                self.assertTrue(server.wait_ready(PATIENCE))
+                self.assertTrue(os.path.samestat(os.fstat(folder), os.lstat(server._folder)))
+                self.assertEqual(os.listdir(server._folder), [os.path.basename(server.path)])
+                paths.add(server.path)
+                with Client(self.address(server), pool=POOL, raise_errors=True) as client:
+                    self.assertEqual(client.lookup(64, [bytes(32)] * 4), 0)
                 before = server._running
                 assert before is not None
-                os.kill(before.pid, signal.SIGKILL)
-                eventually(lambda before=before: server._running is not before, False)
-                self.assertTrue(server.wait_ready(PATIENCE))
-                client._retry_at = 0.0
-                self.assertEqual(client.lookup(64, [bytes(32)] * 4), 0)
+                if end:
+                    os.kill(before.pid, end)
+                    eventually(lambda before=before: server._running in (None, before), True)
+        self.assertEqual(len(paths), 4)
         ended = "the engine's own hitline has ended; it is started again "
         texts = [text for text in self.log.texts("WARNING") if text.startswith(ended)]
         self.assertEqual(texts, [ended + "at once", ended + "in 0.05 s", ended + "in 0.10 s"])
 
     def test_two_at_once(self) -> None:
         with self.server() as one, self.server() as two:
-            self.assertNotEqual(one.address, two.address)
+            self.assertNotEqual(one._folder, two._folder)
             for server in (one, two):
                 self.assertTrue(server.wait_ready(PATIENCE))
             one.close()
@@ -168,7 +196,7 @@ class Hitline(OwnServers):
         with self.server(HITLINE_BACKEND_MOONCAKE_TENANT="engine's") as server:
             self.assertTrue(server.wait_ready(PATIENCE))
             (ready,) = eventually(lambda: [t for t in self.log.texts("INFO") if t.startswith("hitline: ready")], [])
-            self.assertRegex(ready, rf'listen=\["{server.address}"\] .*backend=mooncake .*metrics=127.0.0.1:\d+')
+            self.assertRegex(ready, rf'listen=\["{self.address(server)}"\] .*backend=mooncake .*metrics=127.0.0.1:\d+')
             self.assertEqual(server._environ["HITLINE_BACKEND_MOONCAKE_TENANT"], "mine")
             self.assertEqual([name for name in server._environ if name.startswith(("HITLINE_TOKEN", "HITLINE_TLS"))], [])
             self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
@@ -178,21 +206,26 @@ class Hitline(OwnServers):
             if setting:
                 os.environ["HITLINE_BACKEND_MOONCAKE_ALLOW_RESET"] = setting
             pool = {"vllm": "0.33.0", "model_name": "m", "hash_block_size": 16}
-            with self.server() as server, Client(server.address, pool=pool) as client:
+            with self.server() as server, Client(self.address(server), pool=pool) as client:
                 self.assertTrue(server.wait_ready(PATIENCE))
                 reply = client.check_pool()
                 assert reply is not None
                 self.assertRegex(reply.get("reset_refused", ""), refused or "^$")
 
     def test_wrong_configurations(self) -> None:
-        OwnServer(BINARY, {}, self.log.logger).check()
+        def check() -> None:
+            server = OwnServer(BINARY, {}, self.log.logger)
+            self.addCleanup(server.close)
+            server.check()
+
+        check()
         for name, value, text in (
             ("MOONCAKE_CONFIG_PATH", mooncake_config(self, master_server_address="etcd://a:1"), "MOONCAKE_CONFIG_PATH: .*etcd"),
             ("HITLINE_POOL_TP_SIZ", "1", "HITLINE_POOL_TP_SIZ: no such variable"),
         ):
             with self.subTest(name), mock.patch.dict(os.environ, {name: value}):
                 with self.assertRaisesRegex(WrongConfiguration, f"{BINARY} serve does not start: {text}"):
-                    OwnServer(BINARY, {}, self.log.logger).check()
+                    check()
 
     def test_it_is_no_child(self) -> None:
         """What kills this process with all its descendants leaves it to end by itself."""
@@ -250,10 +283,11 @@ class Programs(OwnServers):
         ]
         text = "\n".join(map(json.dumps, lines)) + "\n\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
         with self.server(self.program(f"os.write(2, {text.encode()!r}); sys.stdin.read()")) as server:
+            path = server.path
             eventually(lambda: len(self.log.records) >= 9, False)
             server.close()
         started, *records = self.log.records
-        self.assertRegex(started[1], f"^started .*/program, process [0-9]+, for lookups at {server.address}$")
+        self.assertRegex(started[1], f"^started .*/program, process [0-9]+, for lookups at {path}$")
         want = [(level, "hitline: a n=1") for level in ("DEBUG", "INFO", "WARNING", "ERROR", "WARNING")]
         want.append(("INFO", 'hitline: b text="two words" line="a\\nb" list=["c"]'))
         want += [("ERROR", "hitline: no JSON"), ("ERROR", "hitline: " + "x" * own_server.MAX_LINE), ("ERROR", "hitline: last")]
@@ -278,17 +312,84 @@ class Programs(OwnServers):
         self.assertEqual(text, "the engine's own hitline has ended; it is started again at once")
         self.assertRegex(self.log.texts("ERROR")[0], "gone: not found")
 
-    def test_somebody_elses_folder(self) -> None:
-        """Whoever takes the folder's name keeps the server from starting, and no more."""
-        server = OwnServer(self.program(""), {}, self.log.logger)
-        kept = Path(server._folder) / "kept"
-        kept.mkdir(parents=True)
-        server.start()
-        (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
-        server.close()
-        self.assertRegex(text, "^the engine's own hitline has no folder: .*; it is started again at once")
-        kept.rmdir()
-        kept.parent.rmdir()
+    def test_a_folder_that_somebody_else_has_taken(self) -> None:
+        """It is left alone, and another one is made."""
+        for name, take in TAKEN.items():
+            with self.subTest(name), self.server(self.program("sys.stdin.read()")) as server:
+                eventually(lambda server=server: server._running, None)
+                folder, path, before = Path(server._folder), server.path, server._running
+                folder.rename(folder.with_name("moved"))
+                folder.mkdir(0o700)
+                (folder / "kept").touch()
+                take(folder)
+                self.assertFalse(server.wait_ready(0))
+                assert before is not None
+                os.kill(before.pid, signal.SIGKILL)
+                eventually(lambda server=server: server._folder, str(folder))
+                self.assertFalse(server.path.startswith(f"{folder}/"))
+                self.assertRegex(
+                    self.log.texts("WARNING")[-1], f"is moved to {server._folder}: {folder} is no folder of this user alone"
+                )
+                server.close()
+                self.assertEqual(os.listdir(folder), ["kept"])
+                self.assertFalse(os.path.lexists(path))
+            shutil.rmtree(folder.with_name("moved"))
+            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+
+    def test_no_folder(self) -> None:
+        with mock.patch.object(tempfile, "tempdir", str(self.folder / "none")):
+            with self.assertRaises(FileNotFoundError):
+                OwnServer(self.program(""), {}, self.log.logger)
+        with self.server(self.program("")) as server, mock.patch.object(tempfile, "tempdir", str(self.folder / "none")):
+            os.rmdir(server._folder)
+            eventually(lambda: any(" has no folder: " in text for text in self.log.texts("WARNING")), False)
+        self.assertRegex(self.log.texts("WARNING")[-1], " has no folder: .*No such file .*; it is started again ")
+
+    def test_whom_the_engine_asks(self) -> None:
+        """A socket of this user's process, in a folder of this user alone."""
+        settings = vllm_plugin._Settings("auto", self.program("sys.stdin.read()"), None, "0.28.0", "miss", "")
+        with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
+            client = vllm_plugin._replacement(settings)(object())
+            self.addCleanup(client.close)
+            client._raise_errors = True
+            server = client._own_server
+            assert server is not None
+            folder = Path(server._folder)
+
+            def lookup() -> Any:
+                client._drop()
+                client._retry_at = 0.0
+                return client.lookup(secrets.token_hex(4), 64, [bytes(32)] * 4)
+
+            def refused(text: str) -> None:
+                asked = len(other.requests)
+                with self.assertRaisesRegex(ConnectionFailed, text):
+                    lookup()
+                self.assertFalse(server.wait_ready(0))
+                self.assertEqual(len(other.requests), asked)
+
+            def answer(frames: list[bytes]) -> bytes:
+                return stat_reply("0.28.0") if frames == [b"stat"] else message(b"\0\0\0\x40")
+
+            with Scripted(answer, server.path) as other:
+                self.assertEqual(lookup(), 64)
+                folder.chmod(0o711)
+                refused("is no folder of this user alone")
+                folder.chmod(0o700)
+                with mock.patch.object(own_server, "_check_folder"), mock.patch("os.geteuid", lambda: 12345):
+                    refused("is no socket of this user")
+                    if hasattr(socket, "SO_PEERCRED"):
+                        with mock.patch.object(server, "check_socket"):
+                            refused(f"process {os.getpid()}, which listens there, is of user {os.getuid()}")
+                self.assertEqual(lookup(), 64)
+            os.rename(server.path, folder / "moved")
+            (folder / "link").symlink_to(folder / "moved")
+            os.rename(folder / "link", server.path)
+            with self.assertRaisesRegex(ConnectionFailed, "is no socket of this user"):
+                lookup()
+            for name in os.listdir(folder):
+                (folder / name).unlink()
+            client.close()
 
     def test_no_shell(self) -> None:
         with mock.patch.object(own_server, "DETACH", "exit 1"), self.server(self.program("")):
@@ -333,7 +434,7 @@ class Engines(StandIn):
         assert process.stdout is not None
         server = json.loads(process.stdout.readline())
         self.assertTrue(running(server["pid"]))
-        self.assertEqual(os.listdir(server["folder"]), ["lookup.sock"])
+        self.assertEqual(len(os.listdir(server["folder"])), 1)
         return process, server["pid"], server["folder"]
 
     @staticmethod

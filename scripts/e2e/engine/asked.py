@@ -52,7 +52,7 @@ class Lookups:
 
     def others(self, num_tokens, hashes):
         """Returns the answers of hitline, and then of vLLM's own server."""
-        if self.direct is None:
+        if self.direct is None or self.direct.address != self.client.address:  # a new server of the engine's own
             self.direct = connect(self.client)
         found = answer(self.direct.lookup_result(num_tokens, hashes))
         return {"hitline": found, "server": self.server.lookup(num_tokens, hashes)}
