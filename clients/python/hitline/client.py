@@ -571,6 +571,7 @@ class _Requests:
         """Makes a round trip; payload comes back or BadReply is raised."""
         if not isinstance(payload, _BYTES):
             raise TypeError(f"payload is {type(payload).__name__}, must be bytes")
+        payload = bytes(payload)  # of a view of larger items, len counts these
         if self._command(PING, payload, timeout=timeout) != [payload]:
             raise BadReply("ping came back with another payload")
 
@@ -1378,6 +1379,8 @@ def join_keys(name: str, keys: Sequence[bytes]) -> tuple[int, int, bytes]:
             f"{name}[{odd}] has {len(keys[odd])} bytes and {name}[0] has {size}: "
             f"all must have the same length, 1 to {_MAX_HASH} bytes"
         )
+    if len(blob) != count * size:  # of arrays and views of larger items, len counts these
+        raise _no_keys(name, keys)
     return count, size, blob
 
 
@@ -1388,6 +1391,8 @@ def _no_keys(name: str, keys: object) -> TypeError:
             if not isinstance(key, _BYTES):
                 advice = ", as bytes.fromhex returns" if isinstance(key, str) else ""
                 return TypeError(f"{name}[{i}] is {type(key).__name__}, must be bytes{advice}")
+            if isinstance(key, memoryview) and not (key.c_contiguous and key.nbytes == len(key)):
+                return TypeError(f"{name}[{i}] is a memoryview of {key.nbytes} bytes as {key.shape}, must be bytes")
     return TypeError(f"{name} is {type(keys).__name__}, must be a list of bytes")
 
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+from array import array
 from collections.abc import Iterator
 from typing import TypeVar
 from unittest import mock
@@ -390,6 +391,12 @@ class Failures(unittest.TestCase):
             (64, [b"aaaa", b"aaa", b"aaaaa"], ValueError, r"block_hashes\[1\] has 3 bytes"),
             (64, [b"", b""], ValueError, r"block_hashes\[0\] has 0 bytes .*, 1 to 64 bytes"),
             (64, [b"a" * 65], ValueError, r"block_hashes\[0\] has 65 bytes"),
+            # len counts their items.
+            (64, [array("Q", range(4))], TypeError, r"block_hashes\[0\] is array, must be bytes"),
+            (64, [b"aaaa", array("I", range(4))], TypeError, r"block_hashes\[1\] is array, must be bytes"),
+            (64, [memoryview(b"aaaa").cast("I")], TypeError, r"block_hashes\[0\] is a memoryview of 4 bytes as \(1,\), must be"),
+            (64, [b"aaaa", memoryview(b"aaaaaaaa").cast("B", (4, 2))], TypeError, r"block_hashes\[1\] is a memoryview"),
+            (64, [memoryview(b"abcd")[::2]], TypeError, r"block_hashes\[0\] is a memoryview"),
         ]
         with Scripted(lambda _: message(HIT)) as server, self.assertNoLogs() as logs:
             with Client(server.address) as plain, LookupKeyClient(server.address) as engine:
@@ -439,6 +446,13 @@ class Failures(unittest.TestCase):
                 self.assertEqual(plain.lookup(64, [bytearray(b"a"), memoryview(b"b")]), 48)
         self.assertEqual([r[0] for r in server.requests], [b"lookup"])
         self.assertEqual(logs, [])
+
+    def test_a_payload_of_items(self) -> None:
+        payload = array("I", range(100))
+        with Scripted(lambda frames: message(b"\1", frames[1])) as server, Client(server.address) as client:
+            client.ping(memoryview(payload))
+            client.ping(memoryview(payload)[::2])
+        self.assertEqual([r[1] for r in server.requests], [payload.tobytes(), payload[::2].tobytes()])
 
     @contextlib.contextmanager
     def assertNoLogs(self) -> Iterator[list[object]]:  # type: ignore[override]  # Python 3.9 has none

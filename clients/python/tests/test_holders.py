@@ -9,6 +9,7 @@ import ssl
 import tempfile
 import threading
 import unittest
+from array import array
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -205,6 +206,7 @@ class Scripted(unittest.TestCase):
                 ({"block_hashes": ["aa"]}, r"block_hashes\[0\] is str, must be bytes"),
                 ({"block_hashes": b"aa"}, "block_hashes is bytes, must be a list of bytes"),
                 ({"block_hashes": [1.5]}, r"block_hashes\[0\] is float, must be bytes"),
+                ({"block_hashes": [array("Q", [1])]}, r"block_hashes\[0\] is array, must be bytes"),
                 ({"token_ids": "12"}, r"token_ids\[0\] is '1', must be an int"),
                 ({"token_ids": 7}, "token_ids is 7, must be a list of int"),
                 ({"token_ids": [1, 1.5]}, r"token_ids\[1\] is 1.5, must be an int"),
