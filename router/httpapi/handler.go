@@ -168,14 +168,10 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	if err := h.guard.Check(r); err != nil {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
-	var authorizeErr error
-	c.access = Access{Permissions: access.All, Admin: true}
-	if h.cfg.Authorize != nil {
-		c.access, authorizeErr = h.cfg.Authorize(r)
-	}
-	if errors.Is(authorizeErr, errConnection) {
+	accessErr := h.setAccess(c)
+	if errors.Is(accessErr, errConnection) {
 		w.Header().Set("Connection", "close")
-		return refuse(http.StatusUnauthorized, "unauthorized", "%v", authorizeErr)
+		return refuse(http.StatusUnauthorized, "unauthorized", "%v", accessErr)
 	}
 	if op == nil {
 		return refuse(http.StatusNotFound, "no_path", "there is no such path; GET /openapi.yaml describes those that there are")
@@ -184,7 +180,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 		w.Header().Set("Allow", op.method)
 		return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s", op.path, op.method)
 	}
-	if err := h.authorize(c, authorizeErr); err != nil {
+	if err := h.authorize(c, accessErr); err != nil {
 		return err
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -194,9 +190,18 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// authorize checks what the sender of a request may do, and whether the server can do it yet. err is that of Authorize,
-// which does not matter for what everybody may do.
-func (h *Handler) authorize(c *call, err error) error {
+// setAccess sets what the sender may do. It returns the error of Config.Authorize.
+func (h *Handler) setAccess(c *call) (err error) {
+	c.access = Access{Permissions: access.All, Admin: true}
+	if h.cfg.Authorize != nil {
+		c.access, err = h.cfg.Authorize(c.http)
+	}
+	return err
+}
+
+// authorize checks what the sender of a request may do, and whether the server can do it yet. accessErr is that of
+// setAccess, which does not matter for what everybody may do.
+func (h *Handler) authorize(c *call, accessErr error) error {
 	op := c.operation
 	if op.needs == 0 && !op.admin {
 		return nil
@@ -205,8 +210,8 @@ func (h *Handler) authorize(c *call, err error) error {
 		return refuse(http.StatusServiceUnavailable, "not_ready", "the server is starting")
 	}
 	switch {
-	case err != nil:
-		return refuse(http.StatusUnauthorized, "unauthorized", "%v", err)
+	case accessErr != nil:
+		return refuse(http.StatusUnauthorized, "unauthorized", "%v", accessErr)
 	case op.admin && !c.access.Admin:
 		return c.forbidden("%s is for administrators: a token with every permission, of all pools", op.path)
 	case op.needs&^c.access.Permissions != 0:
