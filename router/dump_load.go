@@ -15,8 +15,11 @@ const (
 	maxDumpModels = 1024
 	// maxDumpSources bounds the sources of a dump: as many as 16 models have holders by default.
 	maxDumpSources = 1 << 16
-	// maxDumpCheckpoints bounds their checkpoints together, in bytes: usually they have about 5 KiB each.
-	maxDumpCheckpoints = 1 << 30
+	// maxDumpSourceBytes bounds the memory of sources and their checkpoints together. Usually a source takes 8 KiB, the
+	// copies of all 64 MiB at most.
+	maxDumpSourceBytes = 128 << 20
+	// dumpSourceBytes is what the texts of a source take at most.
+	dumpSourceBytes = 3 << 10
 )
 
 // holderKey names a holder of a service.
@@ -30,7 +33,7 @@ type loadedDump struct {
 	models      map[ModelKey]*model       // those of the service, and those that the dump adds
 	fleets      map[ModelKey]*fleet.Fleet // of the models of the dump
 	sources     map[holderKey]*dumpedSource
-	checkpoints int64 // bytes
+	sourceBytes int64 // of sources
 }
 
 // LoadDump reads a dump that WriteDump has written, in a service without sources or holders of another dump. The holders of
@@ -154,10 +157,10 @@ func (d *loadedDump) readSource(r *parts.Reader) {
 		r.SkipSection()
 		return
 	}
-	begin := r.Offset()
-	d.sources[key] = &dumpedSource{info, events.ReadCheckpoint(r)}
-	if d.checkpoints += r.Offset() - begin; d.checkpoints > maxDumpCheckpoints {
-		r.Fail("its checkpoints have over %d bytes", maxDumpCheckpoints)
+	checkpoint := events.ReadCheckpoint(r)
+	if n := dumpSourceBytes + checkpoint.Bytes(); d.sourceBytes+n <= maxDumpSourceBytes { // otherwise it begins anew
+		d.sourceBytes += n
+		d.sources[key] = &dumpedSource{info, checkpoint}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -46,12 +47,20 @@ func dumpWith(t testing.TB, infos ...modelInfo) []byte {
 
 // Whatever is wrong with a dump, it is refused and nothing of it is loaded.
 func TestLoadDumpRefuses(t *testing.T) {
-	dump := dumpOf(t, newEngines(t).service())
+	whole := dumpOf(t, newEngines(t).service())
 	model := modelInfo{ModelKey: ModelKey{Name: "m"}, BlockSize: 16}
+	snapshot, checkpoint := oneBlock(t)
+	var longText bytes.Buffer
+	endpoint := "tcp://" + strings.Repeat("x", 100_000) + ":1"
+	require.NoError(t, (&dump{
+		[]dumpedModel{{model, snapshot}},
+		[]*dumpedSource{{sourceInfo{Source: Source{Name: "s", Endpoint: endpoint, Model: "m", Engine: "a"}}, checkpoint}},
+	}).write(&longText))
 	for want, refused := range map[string]io.Reader{
-		"it ends too early":              bytes.NewReader(dump[:len(dump)-1]),
-		context.DeadlineExceeded.Error(): io.MultiReader(bytes.NewReader(dump[:100]), iotest.ErrReader(context.DeadlineExceeded)),
+		"it ends too early":              bytes.NewReader(whole[:len(whole)-1]),
+		context.DeadlineExceeded.Error(): io.MultiReader(bytes.NewReader(whole[:100]), iotest.ErrReader(context.DeadlineExceeded)),
 		"is wrong, or there twice":       bytes.NewReader(dumpWith(t, model, model)),
+		"has 100008 bytes; at most 512":  &longText,
 		"at most 1024 and 65536":         bytes.NewReader(dumpWith(t, make([]modelInfo, maxDumpModels+1)...)),
 	} {
 		s := newService(t, Config{})
@@ -59,10 +68,10 @@ func TestLoadDumpRefuses(t *testing.T) {
 		require.ErrorIs(t, err, ErrDump)
 		require.ErrorContains(t, err, want)
 		require.Empty(t, s.Models())
-		require.NoError(t, s.LoadDump(bytes.NewReader(dump)))
-		require.ErrorIs(t, s.LoadDump(bytes.NewReader(dump)), ErrNotEmpty, "its sources could not take the holders of the first")
+		require.NoError(t, s.LoadDump(bytes.NewReader(whole)))
+		require.ErrorIs(t, s.LoadDump(bytes.NewReader(whole)), ErrNotEmpty, "its sources could not take the holders of the first")
 	}
-	require.ErrorIs(t, newEngines(t).service().LoadDump(bytes.NewReader(dump)), ErrNotEmpty)
+	require.ErrorIs(t, newEngines(t).service().LoadDump(bytes.NewReader(whole)), ErrNotEmpty)
 }
 
 // What does not suit the service is left out, with a line in the log. A model of the configuration stays.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -58,7 +59,8 @@ type Config struct {
 	// brackets) and PORT a range (5557-5564) or *; or an ipc://path. Empty: Register is refused. Names are compared,
 	// never resolved.
 	Allow []string
-	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload.
+	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload. All sources together take
+	// events.MemoryBytes of it, beside events.SourceBytes each.
 	MaxPayload int
 	Logger     *slog.Logger // nil discards
 }
@@ -71,6 +73,8 @@ type Service struct {
 	cfg   Config
 	allow allowList
 	log   *slog.Logger
+	// memory is what all sources share.
+	memory *events.Memory
 
 	// changing is held by calls that add or end models, sources or holders of a dump: a source's name and holder stay
 	// reserved while it starts or stops. Queries do not take it.
@@ -95,7 +99,7 @@ func New(cfg Config) (*Service, error) {
 		}
 	}
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
-	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
+	s := &Service{cfg: cfg, memory: events.NewMemory(cfg.MaxPayload), log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
 	models := make(map[ModelKey]*model, len(cfg.Models))
 	var err error
 	if s.allow, err = newAllowList(cfg.Allow); err != nil {

@@ -151,7 +151,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger, cfg.MaxPayload = resume, s.log, s.cfg.MaxPayload
+	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.Memory = resume, s.log, s.cfg.MaxPayload, s.memory
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err
 }

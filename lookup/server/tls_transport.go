@@ -9,12 +9,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hitline/hitline/internal/cpushare"
 	"golang.org/x/sys/unix"
 )
 
 // tlsTransport is the TCP connection below a tls.Conn. It does three things. A handshake holds a
-// processor while it computes but not while it waits. Later reads do not wait: see readable.
+// place in computing while it computes but not while it waits. Later reads do not wait: see readable.
 // Writes end if the peer reads nothing for a time.
 type tlsTransport struct {
 	*net.TCPConn
@@ -22,8 +21,8 @@ type tlsTransport struct {
 	listener  *listener
 	settings  *Settings // those of the handshake
 	limits    *atomic.Pointer[Limits]
-	handshake *cpushare.Claim // nil after it
-	received  atomic.Bool     // a byte has arrived
+	computing chan struct{} // a place in it is held while the handshake computes; nil after it
+	received  atomic.Bool   // a byte has arrived
 
 	fd  int                       // valid in readable only
 	end atomic.Pointer[time.Time] // when writes end in any case; nil: not known yet
@@ -35,14 +34,12 @@ var errWouldBlock = os.ErrDeadlineExceeded
 
 // Read implements net.Conn for package tls.
 func (t *tlsTransport) Read(p []byte) (n int, err error) {
-	if t.handshake == nil {
+	if t.computing == nil {
 		return readNow(t.fd, p)
 	}
-	t.handshake.Release()
+	<-t.computing
 	n, err = t.TCPConn.Read(p)
-	if !t.handshake.Acquire() {
-		return n, net.ErrClosed
-	}
+	t.computing <- struct{}{}
 	if n > 0 {
 		t.received.Store(true)
 	}
@@ -82,9 +79,11 @@ func (t *tlsTransport) readable(read func() error) error {
 
 // Write implements net.Conn for package tls.
 func (t *tlsTransport) Write(p []byte) (n int, err error) {
-	if t.handshake != nil {
-		t.handshake.Release() // after what it writes a handshake reads, or ends
-		return t.TCPConn.Write(p)
+	if t.computing != nil {
+		<-t.computing
+		n, err = t.TCPConn.Write(p)
+		t.computing <- struct{}{}
+		return n, err
 	}
 	for {
 		t.extend()

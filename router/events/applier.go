@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
@@ -62,11 +61,11 @@ type applier struct {
 	held    [maxApply]bool
 	blocks  Blocks
 	removal removal
-	added   []byte // hashes of a partial report that were not held before, joined
+	fresh   []bool // of the blocks of a partial report, from the first that is stored on: it was not held before
 }
 
 // removal is what the events of a batch remove that were gathered: blocks of one group and tier
-// that have no further copies.
+// that have no further copies, maxKept bytes at most.
 type removal struct {
 	group   int
 	tier    Tier
@@ -75,8 +74,8 @@ type removal struct {
 }
 
 // emptied returns b without elements, to be used again unless it is large.
-func emptied(b []byte) []byte {
-	if cap(b) > 1<<20 {
+func emptied[T byte | bool](b []T) []T {
+	if cap(b) > maxKept {
 		return nil
 	}
 	return b[:0]
@@ -117,8 +116,8 @@ func (a *applier) store(e *Event) error {
 		from = n - windowBlocks(e)
 		b.Parent = e.Hashes.At(from - 1)
 	}
-	front := 0 // bytes of a.added in front of the last block that was held
-	a.added = a.added[:0]
+	a.fresh = a.fresh[:0]
+	front, stored := 0, from // how many of a.fresh are in front of the last block that was held, and the first of them
 	for ; from < n; from += maxApply {
 		part := e.Hashes.Bytes()[from*hashLen : min(from+maxApply, n)*hashLen]
 		b.Hashes = coordinator.NewHashes(part, hashLen)
@@ -129,12 +128,12 @@ func (a *applier) store(e *Event) error {
 		}
 		a.countCopies(e, held)
 		if partial {
-			front = a.recordAdded(held, front)
+			front = a.recordFresh(held, front)
 		}
 		b.Parent = part[len(part)-hashLen:]
 	}
 	if partial {
-		a.removeFront(e, front)
+		return a.removeFront(e, stored, front)
 	}
 	return nil
 }
@@ -151,21 +150,19 @@ func (a *applier) countCopies(e *Event, held []bool) {
 	}
 }
 
-// recordAdded appends those of a.blocks that were not held before to a.added. It returns how many bytes
-// of a.added are in front of the last block that the engine may have cached before, or front if there is
-// none.
-func (a *applier) recordAdded(held []bool, front int) int {
+// recordFresh appends which of a.blocks were not held before to a.fresh. It returns how many of a.fresh are in front
+// of the last block that the engine may have cached before, or front if there is none.
+func (a *applier) recordFresh(held []bool, front int) int {
 	b := &a.blocks
 	for i, was := range held {
 		hash := b.Hashes.At(i)
 		if was || a.copies.mayMiss(b.Group, &b.Tier, hash) {
-			front = len(a.added)
+			front = len(a.fresh)
 		}
 		if was {
 			a.copies.recordMissing(b.Group, &b.Tier, hash) // it may be a copy, which is not counted
-		} else {
-			a.added = append(a.added, hash...)
 		}
+		a.fresh = append(a.fresh, !was)
 	}
 	return front
 }
@@ -194,40 +191,54 @@ func windowBlocks(e *Event) int {
 	return int(min((e.SlidingWindow-2)/e.BlockSize+1, math.MaxInt32))
 }
 
-// removeFront removes the blocks of the first bytes of a.added again, and empties it.
-func (a *applier) removeFront(e *Event, bytes int) {
-	r := &a.removal // empty after a store
-	r.group, r.tier, r.hashLen = e.Group, e.Tier, e.Hashes.HashLen()
-	r.hashes = append(r.hashes, a.added[:bytes]...)
-	for hash := range slices.Chunk(a.added[:bytes], r.hashLen) {
+// removeFront removes those of the first blocks of a.fresh again that were not held, and empties it. The first is block
+// stored of e.
+func (a *applier) removeFront(e *Event, stored, front int) error {
+	defer func() { a.fresh = emptied(a.fresh) }()
+	for i, fresh := range a.fresh[:front] {
+		if !fresh {
+			continue
+		}
+		hash := e.Hashes.At(stored + i)
 		a.copies.recordMissing(e.Group, &e.Tier, hash)
+		if err := a.gather(e, hash); err != nil {
+			return err
+		}
 	}
-	a.added = emptied(a.added)
+	return nil
 }
 
 // remove applies an event of KindRemoved. Engines send one for each block, so those of one group and
 // tier are gathered until flush.
 func (a *applier) remove(e *Event) error {
-	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
-	a.stats.Removed += int64(n)
-	if n == 0 {
-		return nil
+	a.stats.Removed += int64(e.Hashes.Len())
+	if len(a.copies.extra) == 0 {
+		return a.gather(e, e.Hashes.Bytes())
 	}
-	r := &a.removal
-	if len(r.hashes) > 0 && (r.group != e.Group || r.tier != e.Tier || r.hashLen != hashLen || len(r.hashes) >= maxApply*hashLen) {
-		if err := a.flush(); err != nil {
+	for _, hash := range e.Hashes.All() {
+		if a.copies.remove(e.Group, &e.Tier, hash) {
+			continue
+		}
+		if err := a.gather(e, hash); err != nil {
 			return err
 		}
 	}
-	r.group, r.tier, r.hashLen = e.Group, e.Tier, hashLen
-	if len(a.copies.extra) == 0 {
-		r.hashes = append(r.hashes, e.Hashes.Bytes()...)
-		return nil
-	}
-	for _, hash := range e.Hashes.All() {
-		if !a.copies.remove(e.Group, &e.Tier, hash) {
-			r.hashes = append(r.hashes, hash...)
+	return nil
+}
+
+// gather adds hashes of e to the removal, and flushes it when it is full or of another group or tier.
+func (a *applier) gather(e *Event, hashes []byte) error {
+	r, hashLen := &a.removal, e.Hashes.HashLen()
+	for len(hashes) > 0 {
+		if len(r.hashes) > 0 && (r.group != e.Group || r.tier != e.Tier || r.hashLen != hashLen || len(r.hashes)+hashLen > maxKept) {
+			if err := a.flush(); err != nil {
+				return err
+			}
 		}
+		r.group, r.tier, r.hashLen = e.Group, e.Tier, hashLen
+		n := min(len(hashes), (maxKept-len(r.hashes))/hashLen*hashLen)
+		r.hashes = append(r.hashes, hashes[:n]...)
+		hashes = hashes[n:]
 	}
 	return nil
 }

@@ -1,11 +1,9 @@
 package events
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
@@ -81,28 +79,17 @@ func (noHolder) Clear()                      {}
 func (noHolder) SetStale(bool)               {}
 func (noHolder) Len() int                    { return 0 }
 
-// BenchmarkApply measures how many blocks a second go through the queue, the decoder, the tracker and the applier:
-// one goroutine copies payloads into the queue, as the reader does, and another applies them. blocks/s counts the
-// blocks that were stored. As many were removed.
+// BenchmarkApply measures how many blocks a second go through the decoder, the tracker and the applier. blocks/s counts
+// the blocks that were stored. As many were removed.
 func BenchmarkApply(b *testing.B) {
 	payloads := benchBatches(8192, false)
-	queue := newLiveQueue()
 	t := newTracker(noHolder{}, &Config{})
 	t.connected()
 	b.ResetTimer()
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		defer close(queue.batches)
-		for seq := range b.N {
-			_ = queue.send(context.Background(), uint64(seq), payloads[seq%len(payloads)])
-		}
-	})
-	for batch := range queue.batches {
-		if _, err := t.live(batch.seq, batch.payload.B, false); err != nil {
+	for seq := range b.N {
+		if _, err := t.live(uint64(seq), payloads[seq%len(payloads)], false); err != nil {
 			b.Error(err)
 		}
-		queue.free(batch)
 	}
-	reader.Wait()
 	b.ReportMetric(float64(b.N)*benchBlocks/b.Elapsed().Seconds(), "blocks/s")
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -59,11 +58,6 @@ func (t *tracker) resume(c *Checkpoint) error {
 	for _, r := range c.recent {
 		t.recent[r.seq%numRecent] = r
 	}
-	t.copies = c.copies.clone()
+	t.copies.restore(&c.copies)
 	return nil
-}
-
-// clone returns a copy that shares nothing that changes.
-func (c *copies) clone() copies {
-	return copies{groupTiers: c.groupTiers.clone(), extra: maps.Clone(c.extra), missing: maps.Clone(c.missing)}
 }

@@ -16,6 +16,7 @@ import (
 //	groups and tiers, then of each: group, medium, locality, ownership
 //	extra copies, then of each: block, copies; ascending blocks
 //	missing blocks, then of each: block; ascending blocks
+//	whether any other block may be missing
 //
 // A block is the number of its group and tier, and its hash.
 func (c *Checkpoint) Write(w *parts.Writer) {
@@ -43,6 +44,7 @@ func (c *Checkpoint) Write(w *parts.Writer) {
 	for _, key := range slices.Sorted(maps.Keys(c.copies.missing)) {
 		writeBlock(w, key)
 	}
+	w.Bool(c.copies.missAny)
 }
 
 // Write writes a group and a tier for ReadGroupTier.
@@ -80,6 +82,12 @@ func ReadCheckpoint(r *parts.Reader) *Checkpoint {
 		r.Fail("a checkpoint that no source can have")
 	}
 	return c
+}
+
+// Bytes returns the memory that the checkpoint takes, about.
+func (c *Checkpoint) Bytes() int64 {
+	const batch = 24
+	return int64(len(c.recent))*batch + int64(c.copies.groupTiers.Len())*keyBytes + c.copies.used
 }
 
 // consistent reports whether a tracker can be in this state.
@@ -138,14 +146,19 @@ func (c *copies) read(r *parts.Reader) {
 		}
 		c.missing[key], last = struct{}{}, key
 	}
+	c.missAny = r.Bool()
 }
 
 // readBlock reads a key of copies. It is to be greater than last.
 func (c *copies) readBlock(r *parts.Reader, last string) string {
 	at, hash := r.Uvarint(MaxGroupTiers), r.Text(maxHashLen)
 	key := string(binary.LittleEndian.AppendUint16(nil, uint16(at))) + hash
-	if at >= uint64(c.groupTiers.Len()) || hash == "" || key <= last {
+	c.admit([]byte(key))
+	switch {
+	case at >= uint64(c.groupTiers.Len()) || hash == "" || key <= last:
 		r.Fail("a block is out of order, or has no group and tier")
+	case c.used > copiesBytes:
+		r.Fail("copies of over %d bytes", copiesBytes)
 	}
 	return key
 }

@@ -24,9 +24,10 @@ type Config struct {
 	// ExactCopies counts the copies of first blocks too. That is right only if no request
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool
-	MaxPayload  int // bytes of one payload; 0: DefaultMaxPayload
-	// Timeout is how long a connection may be silent, heartbeats included, and how long a replay may
-	// wait; 0: DefaultTimeout.
+	MaxPayload  int     // bytes of one payload; 0: DefaultMaxPayload
+	Memory      *Memory // of all sources together, for this MaxPayload; nil: one of its own
+	// Timeout is how long a connection may be silent, heartbeats included, how long a batch may take to arrive, and to
+	// wait for memory, and how long a replay may wait; 0: DefaultTimeout.
 	Timeout time.Duration
 	Logger  *slog.Logger // nil discards
 	// Resume, if set, is where the source begins, as if the connection had been lost there: the blocks of its
@@ -39,8 +40,12 @@ type Config struct {
 }
 
 const (
-	DefaultMaxPayload = 64 << 20
+	// DefaultMaxPayload is far more than a scheduler step of an engine stores: one of 65,536 tokens in four KV cache
+	// groups takes 2 MiB, a full report of a million tokens 7.
+	DefaultMaxPayload = 8 << 20
 	DefaultTimeout    = 10 * time.Second
+	// maxEndpoint bounds an endpoint in bytes: a host name has 253.
+	maxEndpoint = 512
 )
 
 // MaxName bounds each name in bytes, of sources, topics, models, engines and media: they are in logs, answers and
@@ -63,6 +68,11 @@ func (c *Config) check() error {
 	if c.Endpoint == "" {
 		return invalid("endpoint", "has no endpoint; give the publisher's, such as tcp://127.0.0.1:5557")
 	}
+	for field, endpoint := range map[string]string{"endpoint": c.Endpoint, "replay_endpoint": c.Replay} {
+		if len(endpoint) > maxEndpoint {
+			return invalid(field, "%.40q… has %d bytes; at most %d are accepted", endpoint, len(endpoint), maxEndpoint)
+		}
+	}
 	split := zmtp.DialAddress
 	if c.Bind {
 		split = zmtp.ListenAddress
@@ -84,6 +94,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
 	}
 	c.MaxPayload, c.Timeout = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.Timeout, DefaultTimeout)
+	if c.Memory == nil {
+		c.Memory = NewMemory(c.MaxPayload)
+	}
 	return nil
 }
 

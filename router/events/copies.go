@@ -1,11 +1,19 @@
 package events
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"maps"
+)
 
-// maxCopied bounds the blocks whose copies are counted: at most about 40 MB. The copies of
-// further blocks are not counted, so the first removal removes them: that is too little, never
-// too much.
-const maxCopied = 1 << 18
+const (
+	// maxCopied bounds the blocks whose copies are counted, as Memory does for all sources. The copies of further
+	// blocks are not counted, so the first removal removes them: that is too little, never too much.
+	maxCopied = 1 << 18
+	// keyBytes is what a key of a map takes beside its bytes.
+	keyBytes = 64
+	// copiesStep is how much memory copies take at a time.
+	copiesStep = 16 << 10
+)
 
 // copies counts the further copies of blocks: an engine with two copies of a block removes it
 // twice. Blocks with one copy take no memory. The zero value is empty. Not safe for concurrent
@@ -15,8 +23,12 @@ type copies struct {
 	extra      map[string]uint32 // number of group and tier, and hash: copies beyond the first
 	// missing are blocks that the engine may cache though they are not held, see mayMiss.
 	missing map[string]struct{} // number of group and tier, and hash
-	key     []byte              // reused
-	match   []uint32            // reused
+	missAny bool                // there was no memory for another one
+
+	memory      share    // of Memory; without a budget there is no bound
+	used, taken int64    // bytes of the keys, and of memory for them
+	key         []byte   // reused
+	match       []uint32 // reused
 }
 
 func (c *copies) keyOf(groupTier uint32, hash []byte) []byte {
@@ -39,7 +51,7 @@ func (c *copies) add(group int, tier *Tier, hash []byte) {
 	}
 	key := c.keyOf(groupTier, hash)
 	n, counted := c.extra[string(key)]
-	if !counted && len(c.extra) >= maxCopied {
+	if !counted && (len(c.extra) >= maxCopied || !c.admit(key)) {
 		return
 	}
 	if c.extra == nil {
@@ -59,7 +71,7 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	c.match = c.groupTiers.appendMatching(c.match[:0], group, tier)
 	if exact := group != NoGroup && tier.Medium != "" && len(c.match) == 1; !exact {
 		for _, groupTier := range c.match {
-			delete(c.extra, string(c.keyOf(groupTier, hash)))
+			c.drop(c.keyOf(groupTier, hash))
 		}
 		return false
 	}
@@ -68,7 +80,7 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	case 0:
 		return false
 	case 1:
-		delete(c.extra, string(key))
+		c.drop(key)
 	default:
 		c.extra[string(key)] = n - 1
 	}
@@ -79,19 +91,45 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 // not counted, or was taken for one that is not cached. addGroupTier has recorded its group and tier.
 func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {
 	groupTier, known := c.groupTiers.Find(group, tier)
-	if !known || len(c.missing) >= maxCopied {
+	if !known || c.missAny {
 		return
 	}
 	if c.missing == nil {
 		c.missing = make(map[string]struct{})
 	}
-	c.missing[string(c.keyOf(groupTier, hash))] = struct{}{}
+	key := c.keyOf(groupTier, hash)
+	if _, recorded := c.missing[string(key)]; recorded {
+		return
+	}
+	if c.missAny = len(c.missing) >= maxCopied || !c.admit(key); !c.missAny {
+		c.missing[string(key)] = struct{}{}
+	}
 }
 
-// mayMiss reports whether the engine may cache a block that is not held. Once maxCopied blocks were
-// recorded, it may be any.
+// admit counts the memory of one more key, and reports whether there is enough.
+func (c *copies) admit(key []byte) bool {
+	n := int64(len(key)) + keyBytes
+	if c.memory.budget != nil && c.used+n > c.taken {
+		if !c.memory.tryTake(copiesStep) {
+			return false
+		}
+		c.taken += copiesStep
+	}
+	c.used += n
+	return true
+}
+
+// drop removes a key of extra, if it is there.
+func (c *copies) drop(key []byte) {
+	if _, ok := c.extra[string(key)]; ok {
+		delete(c.extra, string(key))
+		c.used -= int64(len(key)) + keyBytes
+	}
+}
+
+// mayMiss reports whether the engine may cache a block that is not held. Once one could not be recorded, it may be any.
 func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
-	if len(c.missing) >= maxCopied {
+	if c.missAny {
 		return true
 	}
 	groupTier, known := c.groupTiers.Find(group, tier)
@@ -103,4 +141,27 @@ func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
 }
 
 // reset removes all counts.
-func (c *copies) reset() { *c = copies{} }
+func (c *copies) reset() {
+	if c.taken > 0 {
+		c.memory.release(c.taken)
+	}
+	*c = copies{memory: share{budget: c.memory.budget}}
+}
+
+// clone returns a copy that shares nothing that changes, and takes nothing of Memory.
+func (c *copies) clone() copies {
+	return copies{
+		groupTiers: c.groupTiers.clone(), extra: maps.Clone(c.extra), missing: maps.Clone(c.missing), missAny: c.missAny, used: c.used,
+	}
+}
+
+// restore makes c, which is empty, a clone of from. Without memory for all counts it has none.
+func (c *copies) restore(from *copies) {
+	memory := c.memory
+	if *c = from.clone(); memory.budget != nil && !memory.tryTake(c.used) {
+		c.extra, c.missing, c.missAny, c.used = nil, nil, true, 0
+	}
+	if c.memory = memory; memory.budget != nil {
+		c.taken = c.used
+	}
+}

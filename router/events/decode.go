@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/tinylib/msgp/msgp"
@@ -15,9 +16,10 @@ import (
 var ErrPayload = errors.New("events: not a batch of KV events")
 
 const (
-	maxHashLen = 64      // bytes of one block hash; SHA-512 has 64
-	maxHashes  = 1 << 22 // of one event: 64 million tokens in blocks of 16
-	maxTexts   = 1024    // strings that a Decoder keeps
+	maxHashLen = 64       // bytes of one block hash; SHA-512 has 64
+	maxHashes  = 1 << 22  // of one event: 64 million tokens in blocks of 16
+	maxTexts   = 128      // strings that a Decoder keeps
+	maxKept    = 64 << 10 // bytes of hashes that a Decoder, and an applier, keeps for the next batch
 )
 
 // Decoder decodes payloads. Its zero value is ready. One goroutine at a time.
@@ -33,12 +35,16 @@ type Decoder struct {
 	hashes    []byte // of the event, joined
 	parent    []byte
 	texts     map[string]string // strings that repeat are not allocated anew
+	// reserve, if set, is called before an event takes these bytes, and fails if they may not be taken. They are free
+	// when Decode returns.
+	reserve func(bytes int) error
 }
 
 // Decode calls each for the events of a payload, in order. Event and its slices are borrowed:
 // they are valid until each returns; its strings stay valid. It fails with an ErrPayload that
 // names the event and its key, possibly after some calls, or with the error of each.
 func (d *Decoder) Decode(payload []byte, each func(*Event) error) (Batch, error) {
+	defer func() { d.hashes = emptied(d.hashes) }()
 	batch := Batch{Rank: -1}
 	malformed := func(what string, err error) (Batch, error) {
 		return batch, fmt.Errorf("%w: %s: %w", ErrPayload, what, err)
@@ -275,6 +281,9 @@ func (d *Decoder) readHashes(b []byte) ([]byte, error) {
 		switch length := len(hashes) - start; {
 		case i == 0:
 			hashLen = length
+			if hashes, err = d.growHashes(hashes, n-1, b); err != nil {
+				return nil, err
+			}
 		case length != hashLen:
 			return nil, fmt.Errorf("a hash of %d bytes beside one of %d", length, hashLen)
 		}
@@ -282,6 +291,17 @@ func (d *Decoder) readHashes(b []byte) ([]byte, error) {
 	d.hashes, d.hasHashes = hashes, true
 	d.event.Hashes = coordinator.NewHashes(hashes, hashLen)
 	return b, nil
+}
+
+// growHashes returns hashes, which has the first one, with capacity for n more. b has these.
+func (d *Decoder) growHashes(hashes []byte, n int, b []byte) ([]byte, error) {
+	more := min(n*len(hashes), max(len(b), 8*n)) // as bytes no more than there are; their number is a claim
+	if d.reserve != nil {
+		if err := d.reserve(len(hashes) + more + n); err != nil { // n bytes are those of applier.fresh
+			return nil, err
+		}
+	}
+	return slices.Grow(hashes, more), nil
 }
 
 // readParent reads the hash in front of the first block, which may be nil.

@@ -25,14 +25,18 @@
 //
 // A [Follower] follows one source and tells one [Holder] what it holds.
 //
-//	socket -> reader -> queue (bounded) -> tracker -> Decoder -> applier -> Holder
-//	                                          ^
-//	                    replay socket --------+
+//	       socket -> tracker -> Decoder -> applier -> Holder
+//	                    ^
+//	replay socket ------+
 //
 // The tracker compares sequence numbers and decides which batches are applied; its table of states
-// is in its comment. The applier counts copies. Both run in the goroutine that calls the Holder, so
+// is in its comment. The applier counts copies. All run in one goroutine, one batch at a time, so
 // that a slow Holder slows the publisher down. Live batches that arrive during a replay wait in the
-// queue and the socket.
+// socket and at the publisher.
+//
+// A source takes SourceBytes of memory. For batches of more than 64 KiB, and for the copies that it counts, it takes
+// from a [Memory] that all sources share: never more than it leaves to the others. A batch waits for memory for
+// [Config.Timeout], then its connection ends with an error.
 //
 // # What is promised
 //

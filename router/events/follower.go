@@ -10,12 +10,13 @@ import (
 
 // Follower follows one source. Safe for concurrent use.
 //
-// Two goroutines follow a connection: one reads it into a bounded queue, the other decodes and
-// applies. The Holder is called by the second alone.
+// One goroutine follows a connection, and applies a batch before it reads the next one: behind a slow Holder the socket's
+// buffers become full, then the publisher's queue.
 type Follower struct {
 	cfg     Config
 	tracker *tracker   // changed by update alone, in the goroutine of run
 	log     *sourceLog // of the goroutine of run
+	batches share      // of Config.Memory; of the goroutine of run
 	pausing pauseLock  // held while the tracker or the Holder changes, or while the source is paused
 
 	ctx      context.Context
@@ -43,19 +44,24 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg), log: newSourceLog(&cfg), pausing: newPauseLock()}
+	f := &Follower{cfg: cfg, log: newSourceLog(&cfg), pausing: newPauseLock(), batches: share{budget: &cfg.Memory.batches}}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.tracker = newTracker(holder, &cfg)
+	f.tracker.memory = f.newBatchMemory(f.ctx)
+	f.tracker.decoder.reserve = f.tracker.memory.decode
+	f.tracker.copies.memory.budget = &cfg.Memory.copies
 	if cfg.Resume != nil {
 		if err := f.tracker.resume(cfg.Resume); err != nil {
 			return nil, err
 		}
 		f.cfg.Resume = nil // it may be large
 	}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err
 	f.status = *f.tracker.status()
 	if cfg.Bind {
 		a, err := listen(cfg.Endpoint, f.refused)
 		if err != nil {
+			f.tracker.copies.reset()
 			return nil, err
 		}
 		f.acceptor = a

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -40,7 +42,9 @@ func (f *Follower) run() {
 		_ = f.update(func(t *tracker) error {
 			t.markStale(err.Error())
 			t.stats.State = StateConnecting
-			if !closed {
+			if closed {
+				t.copies.reset()
+			} else {
 				t.stats.Errors++
 				t.stats.LastError, t.stats.LastErrorTime = err.Error(), time.Now()
 			}
@@ -55,34 +59,33 @@ func (f *Follower) run() {
 
 // runConnection makes a connection and follows it until an error.
 func (f *Follower) runConnection(replays *pacer) error {
-	conn, err := f.connect()
+	memory := f.newBatchMemory(f.ctx)
+	defer memory.free()
+	conn, err := f.connect(memory)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(f.ctx)
-	queue := newLiveQueue()
-	go queue.fill(ctx, conn, f.cfg.Topic)
-	defer func() {
-		cancel()
-		_ = conn.Close()
-		queue.drain() // ends when fill has
-	}()
+	defer conn.Close()
+	stop := context.AfterFunc(f.ctx, func() { _ = conn.Close() })
+	defer stop()
 	if err := conn.Subscribe(f.cfg.Topic); err != nil {
 		return err
 	}
 	needReplay := false
 	_ = f.update(func(t *tracker) error { needReplay = t.connected(); return nil })
 	if needReplay {
-		if err := f.replay(ctx); err != nil {
+		if err := f.replay(); err != nil {
 			return err
 		}
 	}
-	return f.applyAll(ctx, queue, replays)
+	return f.applyAll(conn, memory, replays)
 }
 
 // connect makes a connection, or waits for one if the source binds.
-func (f *Follower) connect() (*zmtp.Conn, error) {
-	cfg := zmtp.Config{SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout}
+func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
+	cfg := zmtp.Config{
+		SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout, Reserve: memory.reserve,
+	}
 	if f.acceptor != nil {
 		return f.acceptor.accept(f.ctx, cfg)
 	}
@@ -93,61 +96,85 @@ func (f *Follower) connect() (*zmtp.Conn, error) {
 	return zmtp.Dial(f.ctx, network, address, cfg)
 }
 
-// applyAll applies the batches of the queue until an error.
-func (f *Follower) applyAll(ctx context.Context, queue *liveQueue, replays *pacer) error {
-	check := time.NewTimer(firstCheck)
-	defer check.Stop()
-	if f.cfg.Replay == "" {
-		check.Stop()
-	}
-	for {
-		select {
-		case b, ok := <-queue.batches:
-			if !ok {
-				return queue.err
-			}
-			err := f.applyBatch(ctx, b, replays)
-			queue.free(b)
-			if err != nil {
-				return err
-			}
-		case <-check.C:
-			if err := f.replay(ctx); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+// errMessage is the error of a message that is not one of a publisher of KV events.
+var errMessage = errors.New("events: not a message of a publisher of KV events")
+
+// liveBatch is a message of the subscription. The payload is borrowed until the next one.
+type liveBatch struct {
+	seq     uint64
+	payload []byte
+}
+
+// receive returns the next batch, or fails with zmtp.ErrNoMessage if none has begun within a time; 0: it waits.
+func (f *Follower) receive(conn *zmtp.Conn, within time.Duration) (liveBatch, error) {
+	for end := time.Now().Add(within); ; {
+		frames, err := conn.ReceiveWithin(within)
+		switch {
+		case err != nil:
+			return liveBatch{}, err
+		case len(frames) != 3 || len(frames[1]) != 8 || len(frames[2]) == 0:
+			return liveBatch{}, fmt.Errorf("%w: frames of %v bytes", errMessage, frameSizes(frames))
+		case bytes.HasPrefix(frames[0], []byte(f.cfg.Topic)): // a subscription is no promise of the peer
+			return liveBatch{binary.BigEndian.Uint64(frames[1]), frames[2]}, nil
 		}
-		if f.cfg.Replay != "" {
-			check.Reset(checkEvery)
+		if err := conn.CountIdle(); err != nil {
+			return liveBatch{}, err
+		}
+		if within > 0 {
+			if within = time.Until(end); within <= 0 {
+				return liveBatch{}, zmtp.ErrNoMessage
+			}
 		}
 	}
 }
 
+// applyAll applies the batches of a connection until an error.
+func (f *Follower) applyAll(conn *zmtp.Conn, memory *batchMemory, replays *pacer) error {
+	first, later := firstCheck, checkEvery
+	if f.cfg.Replay == "" {
+		first, later = 0, 0
+	}
+	for wait := first; ; wait = later {
+		b, err := f.receive(conn, wait)
+		switch {
+		case errors.Is(err, zmtp.ErrNoMessage):
+			err = f.replay()
+		case err == nil:
+			err = f.applyBatch(b, replays)
+		}
+		if err != nil {
+			return err
+		}
+		memory.free()
+	}
+}
+
 // applyBatch applies a live batch, after a replay if there is a gap.
-func (f *Follower) applyBatch(ctx context.Context, b liveBatch, replays *pacer) error {
+func (f *Follower) applyBatch(b liveBatch, replays *pacer) error {
 	needReplay := false
 	live := func(afterReplay bool) error {
 		return f.update(func(t *tracker) (err error) {
-			needReplay, err = t.live(b.seq, b.payload.B, afterReplay)
+			needReplay, err = t.live(b.seq, b.payload, afterReplay)
 			return err
 		})
 	}
 	if err := live(false); err != nil || !needReplay {
 		return err
 	}
-	sleep(ctx, replays.next())
-	if err := f.replay(ctx); err != nil {
+	sleep(f.ctx, replays.next())
+	if err := f.replay(); err != nil {
 		return err
 	}
 	return live(true)
 }
 
 // replay asks the replay socket for what is missing.
-func (f *Follower) replay(ctx context.Context) error {
+func (f *Follower) replay() error {
 	var from uint64
 	_ = f.update(func(t *tracker) error { from = t.beginReplay(); return nil })
-	err := replay(ctx, &f.cfg, from, func(seq uint64, payload []byte) error {
+	memory := f.newBatchMemory(f.ctx)
+	defer memory.free()
+	err := replay(f.ctx, &f.cfg, memory, from, func(seq uint64, payload []byte) error {
 		return f.update(func(t *tracker) error { return t.replayed(seq, payload) })
 	})
 	if err == nil {

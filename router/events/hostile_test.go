@@ -12,6 +12,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // A hostile publisher costs its own source alone: another one is followed meanwhile, the number
@@ -22,24 +23,29 @@ func TestFollowerHostilePublishers(t *testing.T) {
 	claim := msgp.AppendArrayHeader(msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), 1), 1<<31)
 	seqFrame := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 	batch := func(seq uint64, payload []byte) []byte { return eventstest.Message(nil, seqFrame(seq), payload) }
+	commands := bytes.Repeat(netproto.AppendCommand(nil, netproto.CommandPing, "\x00\x00"), 3000)
+	otherTopics := bytes.Repeat(eventstest.Message([]byte("other"), seqFrame(0), []byte("\xc1")), 3000)
 	failsTwice := func(s Status) bool { return s.Errors >= 2 }
 	replays := func(s Status) bool { return s.Replays >= 5 }
 	for name, test := range map[string]struct {
 		flood func(n uint64) []byte // what is sent, for n = 0, 1, 2 ...
 		until func(s Status) bool
+		topic string // that is subscribed to
 	}{
-		"gaps":            {func(n uint64) []byte { return batch(n*7+5, storedBatch(n)) }, replays},
-		"backward":        {func(n uint64) []byte { return batch(1<<40-n, storedBatch(n)) }, replays},
-		"one number":      {func(n uint64) []byte { return batch(3, storedBatch(n)) }, func(s Status) bool { return s.Restarts >= 3 }},
-		"last number":     {func(n uint64) []byte { return batch(1<<64-1, storedBatch(n)) }, failsTwice},
-		"garbage batches": {func(n uint64) []byte { return batch(n, []byte("\xc1garbage")) }, failsTwice},
-		"nested batches":  {func(n uint64) []byte { return batch(n, nested) }, failsTwice},
-		"lying lengths":   {func(n uint64) []byte { return batch(n, claim) }, failsTwice},
-		"huge batches":    {func(n uint64) []byte { return batch(n, huge) }, failsTwice},
-		"few frames":      {func(n uint64) []byte { return eventstest.Message(seqFrame(n), storedBatch(n)) }, failsTwice},
-		"short number":    {func(n uint64) []byte { return eventstest.Message(nil, []byte{1}, storedBatch(n)) }, failsTwice},
-		"no payload":      {func(n uint64) []byte { return batch(n, nil) }, failsTwice},
-		"garbage frames":  {func(n uint64) []byte { return huge[:100] }, failsTwice},
+		"gaps":            {func(n uint64) []byte { return batch(n*7+5, storedBatch(n)) }, replays, ""},
+		"backward":        {func(n uint64) []byte { return batch(1<<40-n, storedBatch(n)) }, replays, ""},
+		"one number":      {func(n uint64) []byte { return batch(3, storedBatch(n)) }, func(s Status) bool { return s.Restarts >= 3 }, ""},
+		"last number":     {func(n uint64) []byte { return batch(1<<64-1, storedBatch(n)) }, failsTwice, ""},
+		"garbage batches": {func(n uint64) []byte { return batch(n, []byte("\xc1garbage")) }, failsTwice, ""},
+		"nested batches":  {func(n uint64) []byte { return batch(n, nested) }, failsTwice, ""},
+		"lying lengths":   {func(n uint64) []byte { return batch(n, claim) }, failsTwice, ""},
+		"huge batches":    {func(n uint64) []byte { return batch(n, huge) }, failsTwice, ""},
+		"few frames":      {func(n uint64) []byte { return eventstest.Message(seqFrame(n), storedBatch(n)) }, failsTwice, ""},
+		"short number":    {func(n uint64) []byte { return eventstest.Message(nil, []byte{1}, storedBatch(n)) }, failsTwice, ""},
+		"no payload":      {func(n uint64) []byte { return batch(n, nil) }, failsTwice, ""},
+		"garbage frames":  {func(n uint64) []byte { return huge[:100] }, failsTwice, ""},
+		"commands":        {func(n uint64) []byte { return commands }, failsTwice, ""},
+		"other topics":    {func(n uint64) []byte { return otherTopics }, failsTwice, "kv"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeak(t)
@@ -47,7 +53,7 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			good, bad := startPublisher(t), startPublisher(t)
 			goodFollower, goodSet := follow(t, good.config())
 			cfg := bad.config()
-			cfg.MaxPayload = 1 << 20
+			cfg.MaxPayload, cfg.Topic = 1<<20, test.topic
 			badFollower, badSet := follow(t, cfg)
 			ctx, stop := context.WithCancel(t.Context())
 			var flooding sync.WaitGroup
@@ -84,40 +90,6 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			require.True(t, badSet.Stale())
 		})
 	}
-}
-
-// What waits between the reader and the Holder is bounded in bytes and batches.
-func TestLiveQueueIsBounded(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	q := newLiveQueue()
-	for range queueBytes / (1 << 20) {
-		require.NoError(t, q.send(ctx, 0, make([]byte, 1<<20)))
-	}
-	require.False(t, q.bytes.TryAcquire(1))
-	sent := make(chan error)
-	go func() { sent <- q.send(ctx, 1, []byte("waits")) }()
-	q.free(<-q.batches)
-	require.NoError(t, <-sent)
-
-	go func() { sent <- q.send(ctx, 2, make([]byte, queueBytes+1)) }() // for all of it
-	for range queueBytes / (1 << 20) {
-		q.free(<-q.batches)
-	}
-	require.NoError(t, <-sent)
-	b := <-q.batches
-	require.Len(t, b.payload.B, queueBytes+1)
-	require.False(t, q.bytes.TryAcquire(1))
-	q.free(b)
-
-	for range queueBatches {
-		require.NoError(t, q.send(ctx, 3, []byte("small")))
-	}
-	go func() { sent <- q.send(ctx, 3, []byte("one too many")) }()
-	cancel()
-	require.ErrorIs(t, <-sent, context.Canceled)
-	close(q.batches)
-	q.drain()
-	require.True(t, q.bytes.TryAcquire(queueBytes))
 }
 
 // Removals that name no group are made in all of them. A batch of 64 MiB takes minutes then; Close does

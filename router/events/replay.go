@@ -60,13 +60,13 @@ const (
 // the answer stops without an end, replay asks again on a new connection. It also does after an answer
 // of replayBatches or more: its last batches may have been dropped and its end not. Numbers that are
 // skipped at the beginning of an answer are lost for good.
-func replay(ctx context.Context, cfg *Config, from uint64, each func(seq uint64, payload []byte) error) error {
+func replay(ctx context.Context, cfg *Config, memory *batchMemory, from uint64, each func(seq uint64, payload []byte) error) error {
 	network, address, err := zmtp.DialAddress(cfg.Replay)
 	if err != nil {
 		return err
 	}
 	r := replayer{network: network, address: address, next: from, each: each, timeout: cfg.Timeout, maxPayload: cfg.MaxPayload,
-		budget: cfg.Timeout}
+		budget: cfg.Timeout, memory: memory}
 	for {
 		switch again, err := r.ask(ctx); {
 		case err != nil && ctx.Err() != nil:
@@ -87,6 +87,7 @@ type replayer struct {
 	timeout          time.Duration
 	maxPayload       int
 	each             func(seq uint64, payload []byte) error
+	memory           *batchMemory
 
 	next   uint64        // sequence number that is asked for
 	budget time.Duration // that may still be waited for the socket
@@ -100,7 +101,7 @@ type replayer struct {
 func (r *replayer) ask(ctx context.Context) (again bool, err error) {
 	r.asks++
 	conn, err := zmtp.Dial(ctx, r.network, r.address, zmtp.Config{
-		SocketType: zmtp.DEALER, MaxMessage: r.maxPayload + maxEnvelope, Timeout: r.timeout,
+		SocketType: zmtp.DEALER, MaxMessage: r.maxPayload + maxEnvelope, Timeout: r.timeout, Reserve: r.memory.reserve,
 	})
 	if err != nil {
 		return false, err
@@ -157,9 +158,10 @@ func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload 
 	if r.budget <= 0 {
 		return 0, nil, fmt.Errorf("%w: too slow, next is batch %d (%s)", errReplaySlow, r.next, r.address)
 	}
-	start := time.Now()
+	r.memory.free() // of the batch before
+	start, waited := time.Now(), r.memory.waited
 	frames, err := conn.ReceiveWithin(limit)
-	r.budget -= time.Since(start)
+	r.budget -= time.Since(start) - (r.memory.waited - waited)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
 var (
@@ -76,6 +78,7 @@ const numRecent = 256
 type tracker struct {
 	*applier
 	decoder   Decoder
+	memory    *batchMemory // that decoding takes beyond that of the payload; nil: no bound
 	hasReplay bool
 	observe   func(seq uint64, payload []byte) // Config.Observe, may be nil
 
@@ -309,7 +312,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	}
 	t.hasLast, t.anyNext, t.next = true, false, seq+1
 	t.recent[seq%numRecent] = recentBatch{seq: seq, hash: hashPayload(payload), valid: true}
-	batch, err := t.decoder.Decode(payload, t.event)
+	batch, err := t.decode(payload)
 	if err == nil {
 		err = t.checkRank(batch.Rank)
 	}
@@ -321,6 +324,15 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 		return fmt.Errorf("batch %d: %w", seq, err)
 	}
 	return nil
+}
+
+// decode decodes a batch and applies its events.
+func (t *tracker) decode(payload []byte) (Batch, error) {
+	if t.memory != nil {
+		t.memory.allowed = max(int64(len(payload)), zmtp.SmallMessage)
+		defer t.memory.free()
+	}
+	return t.decoder.Decode(payload, t.event)
 }
 
 // checkRank compares the rank of a batch with that of the batches before. A change is the only sign

@@ -11,8 +11,8 @@ import (
 
 const (
 	// stepBytes is what must arrive of a message within Timeout: a slow peer does not hold
-	// the connection, and a large message over a slow link passes.
-	stepBytes = 1 << 20
+	// the connection and what is reserved for the message, and a larger one over a slow link passes.
+	stepBytes = 8 << 20
 	// minWait is the least that is waited for a peer that has been silent for nearly Timeout:
 	// its bytes may be there already.
 	minWait = 10 * time.Millisecond

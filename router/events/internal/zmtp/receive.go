@@ -17,11 +17,27 @@ const (
 	// maxCommandsInside bounds the commands between the frames of one message. The RFC does not
 	// allow them there, but libzmq sends a PING or PONG when it is due.
 	maxCommandsInside = 64
-	// maxKeptBody bounds the buffer that is kept for the next message. Few batches are larger.
-	maxKeptBody = 256 << 10
-	// firstStep is the most that is allocated of a frame before bytes of it have arrived.
-	firstStep = 64 << 10
+	// maxIdle bounds what a peer may send in a second that is no progress. libzmq sends a PING or a PONG in a heartbeat.
+	maxIdle = 1000
 )
+
+// idleRate counts what a peer sends in a second that is no progress.
+type idleRate struct {
+	began time.Time // of the second
+	n     int
+}
+
+// CountIdle counts a command, or a message that is of no use to the caller of Receive. It fails with an ErrProtocol once
+// there are more than maxIdle in a second: they would take a processor for nothing. The caller ends the connection then.
+func (c *Conn) CountIdle() error {
+	if now := time.Now(); now.Sub(c.idle.began) >= time.Second {
+		c.idle = idleRate{began: now}
+	}
+	if c.idle.n++; c.idle.n > maxIdle {
+		return protocolError("more than %d commands, or messages of other topics, in a second", maxIdle)
+	}
+	return nil
+}
 
 // Receive waits for the next message. Its frames are borrowed until the next Receive. At most
 // maxFrames are accepted. It answers the peer's PINGs, and sends PINGs while the peer is silent;
@@ -44,7 +60,7 @@ func (c *Conn) ReceiveWithin(d time.Duration) (frames [][]byte, err error) {
 
 // receive reads the frames of a message, and commands before and between them.
 func (c *Conn) receive() ([][]byte, error) {
-	if cap(c.body) > maxKeptBody {
+	if cap(c.body) > SmallMessage {
 		c.body = nil
 	}
 	c.body = c.body[:0]
@@ -78,7 +94,7 @@ func (c *Conn) receive() ([][]byte, error) {
 		case frames == maxFrames:
 			return nil, protocolError("a message of more than %d frames", maxFrames)
 		case h.Size > uint64(c.cfg.MaxMessage-len(c.body)):
-			return nil, protocolError("a frame of %d bytes after %d; a message may have %d", h.Size, len(c.body), c.cfg.MaxMessage)
+			return nil, protocolError("a frame of %d bytes after %d; a message may have %d, see max_payload", h.Size, len(c.body), c.cfg.MaxMessage)
 		}
 		if err := c.readBody(int(h.Size)); err != nil {
 			return nil, err
@@ -118,8 +134,15 @@ func (c *Conn) readHeader() (h netproto.FrameHeader, err error) {
 
 // readBody appends the next size bytes to body, which at most doubles before they have arrived.
 func (c *Conn) readBody(size int) error {
-	for size > 0 {
-		begin, step := len(c.body), min(size, max(firstStep, len(c.body)))
+	total := len(c.body) + size
+	for reserved := false; size > 0; {
+		begin, step := len(c.body), min(size, max(SmallMessage-len(c.body), len(c.body)))
+		if begin+step > SmallMessage && !reserved && c.cfg.Reserve != nil {
+			if err := c.cfg.Reserve(total); err != nil {
+				return err
+			}
+			reserved, c.in.stepEnd = true, time.Time{} // that may have taken a while
+		}
 		c.body = slices.Grow(c.body, step)[:begin+step]
 		if _, err := io.ReadFull(c.buf, c.body[begin:]); err != nil {
 			return err
@@ -154,6 +177,9 @@ func (c *Conn) readCommand(h netproto.FrameHeader) (name, data []byte, err error
 // handleCommand reads a command, and answers a PING. Commands that are not known are ignored.
 func (c *Conn) handleCommand(h netproto.FrameHeader) error {
 	name, data, err := c.readCommand(h)
+	if err == nil {
+		err = c.CountIdle()
+	}
 	if err != nil || string(name) != netproto.CommandPing {
 		return err
 	}

@@ -31,6 +31,9 @@ func TestReceiveRefuses(t *testing.T) {
 		"name beyond the command": {[]byte("\x04\x05\x05PING"), "malformed command"},
 		"PING of 17 bytes":        {command("PING", "\x00\x0012345678901234567"), "malformed PING"},
 		"ERROR":                   {command("ERROR", "\x06go\naway"), `refuses the connection: "\x06go\naway"`},
+		"PINGs without end":       {bytes.Repeat(ourPing, maxIdle+1), "more than 1000 commands"},
+		"PONGs without end":       {bytes.Repeat(command("PONG", ""), maxIdle+1), "more than 1000 commands"},
+		"unknown commands":        {bytes.Repeat(command("WHAT", ""), maxIdle+1), "more than 1000 commands"},
 		"PINGs in a message":      {join([]byte("\x01\x00"), bytes.Repeat(ourPing, 100)), "more than 64 commands"},
 	}, func(t *testing.T, c peer) {
 		conn, p := opened(t, 1, small)
@@ -83,7 +86,7 @@ func receiveAll(t *testing.T, says []byte, size int, cfg Config) (messages [][]s
 	for {
 		frames, err := c.Receive()
 		if err != nil {
-			require.LessOrEqual(t, cap(c.body), 3*len(says)+2*firstStep)
+			require.LessOrEqual(t, cap(c.body), 3*len(says)+2*SmallMessage)
 			return messages, err
 		}
 		messages = append(messages, stringsOf(frames))
@@ -185,15 +188,15 @@ func TestSlowMessage(t *testing.T) {
 		says  []byte
 		after time.Duration // of the failure; 0: it passes
 	}
-	large := messageOf(strings.Repeat("x", 4<<20))
+	large := messageOf(strings.Repeat("x", 2*stepBytes))
 	inBubbles(t, map[string]peer{
 		"message of bytes":  {time.Second, 1, messageOf("topic", "12345678", "payload"), 10 * time.Second},
 		"command of bytes":  {time.Second, 1, command("WHAT", "0123456789"), 10 * time.Second},
 		"commands for ever": {time.Second, 7, join([]byte("\x01\x05aaaaa"), bytes.Repeat(command("WHAT", ""), 20)), 10 * time.Second},
-		"1 MiB in 8 s":      {time.Second, stepBytes / 8, large, 0},
-		"1 MiB in 10 s":     {time.Second * 10 / 8, stepBytes / 8, large, 10250 * time.Millisecond},
+		"8 MiB in 8 s":      {time.Second, stepBytes / 8, large, 0},
+		"8 MiB in 10 s":     {time.Second * 10 / 8, stepBytes / 8, large, 10250 * time.Millisecond},
 	}, func(t *testing.T, c peer) {
-		conn, p := opened(t, 1, Config{SocketType: SUB, MaxMessage: 4 << 20, Timeout: 9 * time.Second})
+		conn, p := opened(t, 1, Config{SocketType: SUB, MaxMessage: 2 * stepBytes, Timeout: 9 * time.Second})
 		p.sendSlowly(c.pause, c.size, c.says)
 		start := time.Now()
 		_, err := conn.Receive()
@@ -204,6 +207,56 @@ func TestSlowMessage(t *testing.T) {
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorContains(t, err, "what the peer began")
 		require.Equal(t, c.after, time.Since(start))
+	})
+}
+
+// A peer may send maxIdle commands in each second, and no more. Messages between them do not count.
+func TestIdleRate(t *testing.T) {
+	inBubbles(t, map[string]struct {
+		pause time.Duration
+		ends  bool
+	}{"1,000 a second": {time.Second / maxIdle, false}, "1,112 a second": {time.Second * 9 / 10 / maxIdle, true}}, func(t *testing.T, c struct {
+		pause time.Duration
+		ends  bool
+	}) {
+		conn, p := opened(t, 1, small)
+		each := join(command("WHAT", ""), messageOf("x"))
+		p.sendSlowly(c.pause, len(each), bytes.Repeat(each, 3*maxIdle))
+		for range 3 * maxIdle {
+			if _, err := conn.Receive(); err != nil {
+				require.True(t, c.ends, err)
+				require.ErrorIs(t, err, ErrProtocol)
+				require.ErrorContains(t, err, "more than 1000 commands")
+				return
+			}
+		}
+		require.False(t, c.ends)
+	})
+}
+
+// A message of more than SmallMessage is announced to Reserve once as much has arrived. An error ends the connection, and
+// the time that it takes is none of the message's.
+func TestReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reserved []int
+		conn, p := opened(t, 1, Config{SocketType: SUB, MaxMessage: 1 << 20, Timeout: 9 * time.Second, Reserve: func(n int) error {
+			reserved = append(reserved, n)
+			if time.Sleep(time.Hour); n == 1<<20 {
+				return ErrTimeout
+			}
+			return nil
+		}})
+		p.send(join(messageOf("t", strings.Repeat("x", SmallMessage-1)), messageOf("t", strings.Repeat("x", SmallMessage)),
+			claim(0, 1<<20), make([]byte, SmallMessage)))
+		for _, want := range [][]int{nil, {SmallMessage + 1}} {
+			_, err := conn.Receive()
+			require.NoError(t, err)
+			require.Equal(t, want, reserved)
+		}
+		_, err := conn.Receive()
+		require.ErrorIs(t, err, ErrTimeout)
+		require.Equal(t, []int{SmallMessage + 1, 1 << 20}, reserved)
+		require.LessOrEqual(t, cap(conn.body), SmallMessage)
 	})
 }
 
@@ -247,7 +300,7 @@ func TestBodyGrowsAndShrinks(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{want}, stringsOf(frames))
 		}
-		require.LessOrEqual(t, cap(c.body), maxKeptBody)
+		require.LessOrEqual(t, cap(c.body), SmallMessage)
 		_, err := c.Receive()
 		require.ErrorIs(t, err, ErrTimeout)
 		require.Less(t, cap(c.body), 3*len(large), "60 MiB were claimed")

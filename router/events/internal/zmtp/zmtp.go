@@ -48,9 +48,19 @@ type Config struct {
 	MaxMessage int
 	// Timeout bounds the handshake, each write, and how long the peer may be silent. After a
 	// third of it a PING is sent, which the peer answers. A peer of ZMTP 3.0 has no PING and
-	// may be silent for ever. Each MiB of a message must arrive within Timeout, too.
+	// may be silent for ever. A message must arrive within Timeout, too, one of more than stepBytes each stepBytes
+	// of it.
 	Timeout time.Duration
+	// Reserve, if set, is called once SmallMessage bytes of a message that is larger have arrived, with the bytes that
+	// are announced. It may wait; an error ends the connection. Twice that is what the message takes while it
+	// arrives, and at most that until the next Receive. A message of several large frames calls it for each of them,
+	// with all bytes so far and those of the frame.
+	Reserve func(bytes int) error
 }
+
+// SmallMessage is up to how many bytes a message takes nothing of Config.Reserve: the buffer for it is that of the
+// connection.
+const SmallMessage = 64 << 10
 
 // readBuffer is the size of the buffer for reading. Many small messages come with one system call,
 // and a command fits in it.
@@ -67,6 +77,7 @@ type Conn struct {
 	// Of Receive:
 	in     input
 	buf    *bufio.Reader     // reads from in
+	idle   idleRate          // of what is no message
 	body   []byte            // frames of the last message, joined
 	frames [maxFrames][]byte // parts of body
 

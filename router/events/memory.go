@@ -1,0 +1,180 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What the sources of a router make it hold, beside what their Holders have.
+const (
+	// SourceBytes is what a source takes at most by itself, in bytes: the buffers of its connection and of a replay, the
+	// hashes of a batch of 64 KiB, names, and the texts of its configuration.
+	SourceBytes = 768 << 10
+	// copiesBytes is what all sources together take to count copies.
+	copiesBytes = 64 << 20
+	// minBatchBytes and payloadsAtOnce bound larger batches of all sources together, see MemoryBytes.
+	minBatchBytes  = 64 << 20
+	payloadsAtOnce = 8
+)
+
+// MemoryBytes returns the bound of a Memory for payloads of at most maxPayload bytes; 0: DefaultMaxPayload.
+func MemoryBytes(maxPayload int) int64 { return batchBytes(maxPayload) + copiesBytes }
+
+// batchBytes is enough for the batch of a source and one of its replay, each counted twice, while as much is left.
+func batchBytes(maxPayload int) int64 {
+	return max(minBatchBytes, payloadsAtOnce*int64(cmp.Or(maxPayload, DefaultMaxPayload)+maxEnvelope))
+}
+
+// Memory bounds what the sources that share it take beyond SourceBytes each: batches of more than 64 KiB and their
+// hashes, and counts of copies. Safe for concurrent use.
+type Memory struct {
+	batches budget
+	copies  budget
+}
+
+// NewMemory returns a Memory for payloads of at most maxPayload bytes; 0: DefaultMaxPayload.
+func NewMemory(maxPayload int) *Memory {
+	n := batchBytes(maxPayload)
+	return &Memory{batches: budget{bytes: n, free: n}, copies: budget{bytes: copiesBytes, free: copiesBytes}}
+}
+
+// errMemory is the error of a batch for which there is no memory.
+var errMemory = errors.New("events: no memory for a large batch")
+
+// budget is a number of bytes. A source takes at most what it leaves, so n of them leave a part to the next one.
+type budget struct {
+	bytes int64
+
+	mu      sync.Mutex
+	free    int64
+	waiting []*waiter // in the order in which they came
+}
+
+// waiter waits for n more bytes of a share.
+type waiter struct {
+	s       *share
+	n       int64
+	granted chan struct{} // closed with budget.mu held, once it is removed from waiting
+}
+
+// share is what one source has of a budget. It belongs to one goroutine.
+type share struct {
+	*budget
+	taken int64 // budget.mu guards it
+}
+
+// take takes n more bytes if as many are left then as the source has. budget.mu is held.
+func (s *share) take(n int64) bool {
+	fits := s.taken+n <= s.free-n
+	if fits {
+		s.taken += n
+		s.free -= n
+	}
+	return fits
+}
+
+// tryTake takes n more bytes if they are free now.
+func (s *share) tryTake(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.take(n)
+}
+
+// wait takes n more bytes, and waits for them. It fails with errMemory after a time, or with the error of ctx.
+func (s *share) wait(ctx context.Context, n int64, timeout time.Duration) error {
+	w := &waiter{s, n, make(chan struct{})}
+	s.mu.Lock()
+	switch {
+	case s.take(n):
+		s.mu.Unlock()
+		return nil
+	case s.taken+n > s.bytes-s.taken-n:
+		s.mu.Unlock()
+		return fmt.Errorf("%w: it needs %d bytes, and the source may take half of %d; see max_payload", errMemory, n, s.bytes)
+	}
+	s.waiting = append(s.waiting, w)
+	s.mu.Unlock()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.waiting, w)
+	if i < 0 {
+		return nil
+	}
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: it needs %d of the %d bytes that all sources share, and waited %v for them; see max_payload",
+		errMemory, n, s.bytes, timeout)
+}
+
+// release gives n bytes back, to those who wait and for whom there is enough.
+func (s *share) release(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken -= n
+	s.free += n
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
+		granted := w.s.take(w.n)
+		if granted {
+			close(w.granted)
+		}
+		return granted
+	})
+}
+
+// batchMemory is what the batch of one connection takes, or what decoding it takes beyond that. It belongs to the goroutine
+// of its source.
+type batchMemory struct {
+	ctx     context.Context
+	share   *share
+	timeout time.Duration
+	taken   int64
+	allowed int64         // what decoding may take without it
+	waited  time.Duration // for all batches
+}
+
+// raise takes what is missing to n bytes.
+func (m *batchMemory) raise(n int64) error {
+	if n <= m.taken {
+		return nil
+	}
+	start := time.Now()
+	err := m.share.wait(m.ctx, n-m.taken, m.timeout)
+	m.waited += time.Since(start)
+	if err == nil {
+		m.taken = n
+	}
+	return err
+}
+
+// reserve is zmtp.Config.Reserve. A batch counts twice: it is copied as it grows, and later its hashes are.
+func (m *batchMemory) reserve(bytes int) error { return m.raise(2 * int64(bytes)) }
+
+// free gives everything back, after a batch.
+func (m *batchMemory) free() {
+	if m.taken > 0 {
+		m.share.release(m.taken)
+		m.taken = 0
+	}
+}
+
+// decode is Decoder.reserve. What a batch may take is there already; more takes one whose hashes are small integers.
+func (m *batchMemory) decode(bytes int) error { return m.raise(int64(bytes) - m.allowed) }
+
+func (f *Follower) newBatchMemory(ctx context.Context) *batchMemory {
+	return &batchMemory{ctx: ctx, share: &f.batches, timeout: f.cfg.Timeout}
+}
