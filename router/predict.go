@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -12,7 +13,7 @@ import (
 // Predict says that an engine will soon have the blocks of a prompt, as a request with it was sent there. Of q only
 // BlockSize, Hashes, Tokens and Keys count. A holder that has no source is made, and dropped when its predictions have
 // expired. It fails as Query does, with ErrField, or with the errors of fleet.Holder.Predict and fleet.Fleet.Add.
-func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
+func (s *Service) Predict(ctx context.Context, key ModelKey, id fleet.ID, q *Query) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error {
 	defer sc.release()
 	m, hashes := sc.model, q.Hashes
 	if hashes.Len() == 0 && len(q.Tokens) > 0 {
-		if hashes, err = sc.hash(q, false); err != nil {
+		if hashes, err = sc.hash(ctx, q, false); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/ctxerr"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/fleet"
@@ -136,6 +137,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 			return err
 		}
 		wanted = wanted && sc.query.Add(sc.hashes[from:])
+		cpushare.Yield(ctx)
 	}
 	sc.query.End(&a.Result)
 	if !q.Loadable {
@@ -144,7 +146,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 	hashes := coordinator.NewHashes(sc.hashes, t.hashLen)
 	if !keep {
 		var err error
-		if hashes, err = sc.hash(q, true); err != nil {
+		if hashes, err = sc.hash(ctx, q, true); err != nil {
 			return err
 		}
 	}
@@ -158,14 +160,22 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 
 // hash returns the hashes of all tokens of q, as holders have them or, with storage, as the store has. They are borrowed
 // from the scratch.
-func (sc *scratch) hash(q *Query, storage bool) (coordinator.Hashes, error) {
+func (sc *scratch) hash(ctx context.Context, q *Query, storage bool) (coordinator.Hashes, error) {
 	t := &sc.tokens
 	if err := t.begin(&sc.model.cfg, q, storage); err != nil {
 		return coordinator.Hashes{}, err
 	}
-	var err error
-	sc.hashes, err = t.next(sc.hashes[:0], t.left())
-	return coordinator.NewHashes(sc.hashes, t.hashLen), err
+	for sc.hashes = sc.hashes[:0]; t.left() > 0; {
+		if err := ctx.Err(); err != nil {
+			return coordinator.Hashes{}, err
+		}
+		var err error
+		if sc.hashes, err = t.next(sc.hashes, piece); err != nil {
+			return coordinator.Hashes{}, err
+		}
+		cpushare.Yield(ctx)
+	}
+	return coordinator.NewHashes(sc.hashes, t.hashLen), nil
 }
 
 // load asks the store how much of a prompt it can load.

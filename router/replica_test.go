@@ -126,7 +126,7 @@ func askAll(t *testing.T, s *Service) string {
 func TestReplica(t *testing.T) {
 	e := newEngines(t)
 	one := e.service()
-	require.NoError(t, one.Predict(llama, fleet.ID{Engine: "a"}, &Query{Hashes: hashesOf(1, 2, 3, 4, 5)}))
+	require.NoError(t, one.Predict(t.Context(), llama, fleet.ID{Engine: "a"}, &Query{Hashes: hashesOf(1, 2, 3, 4, 5)}))
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
 	require.NoError(t, two.LoadDump(bytes.NewReader(dumpOf(t, one))))
 	require.Empty(t, askAll(t, two), "stale until the sources go on")

@@ -252,7 +252,7 @@ func TestQueryTokensLoadable(t *testing.T) {
 		require.NoError(t, pool.Store(t.Context(), coordinator.GroupRank{}, first(whole, 400)))
 		require.Equal(t, "loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 		require.Equal(t, "loadable=160", ask(t, s, Query{Tokens: tokens, Loadable: true, NumTokens: 167}))
-		require.NoError(t, s.Predict(llama, fleet.ID{Engine: "p"}, &Query{Tokens: tokens[:64]}))
+		require.NoError(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "p"}, &Query{Tokens: tokens[:64]}))
 		require.Equal(t, "p/0=64(predicted=64) loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 	}
 }
@@ -292,7 +292,7 @@ func TestTokensRefused(t *testing.T) {
 		{Query{ModelKey: vllm, Tokens: []int64{1, 2, 3, 4}, Keys: &blockhash.ExtraKeys{Salt: "\xff"}}, blockhash.ErrExtraKeys},
 	} {
 		require.ErrorIs(t, s.Query(t.Context(), &test.q, new(Answer)), test.want)
-		require.ErrorIs(t, s.Predict(test.q.ModelKey, fleet.ID{Engine: "a"}, &test.q), test.want)
+		require.ErrorIs(t, s.Predict(t.Context(), test.q.ModelKey, fleet.ID{Engine: "a"}, &test.q), test.want)
 	}
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: sglang, Tokens: []int64{1 << 40, 2, 3, 1}}, new(Answer)), "a wide page")
 	require.NoError(t, s.Query(t.Context(), &Query{ModelKey: vllm, Tokens: []int64{1<<31 - 1, 2, 3, 1}}, new(Answer)))
@@ -301,16 +301,16 @@ func TestTokensRefused(t *testing.T) {
 func TestPredict(t *testing.T) {
 	prompt, a := chain("p", 5), fleet.ID{Engine: "a"}
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: 300 * time.Millisecond, MaxHolders: 1}}}})
-	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3), BlockSize: 16}))
+	require.NoError(t, s.Predict(t.Context(), llama, a, &Query{Hashes: first(prompt, 3), BlockSize: 16}))
 	require.Equal(t, "a/0=48(predicted=48) ", ask(t, s, Query{Hashes: prompt}))
-	require.ErrorIs(t, s.Predict(llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
-	require.ErrorIs(t, s.Predict(ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "a\nb"}, &Query{Hashes: prompt}), ErrField)
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "a", Rank: -1}, &Query{Hashes: prompt}), ErrField)
-	require.NoError(t, s.Predict(llama, fleet.ID{Engine: "nothing"}, &Query{}))
+	require.ErrorIs(t, s.Predict(t.Context(), llama, a, &Query{Hashes: prompt, BlockSize: 32}), ErrOtherBlock)
+	require.ErrorIs(t, s.Predict(t.Context(), ModelKey{Name: "qwen"}, a, &Query{Hashes: prompt}), ErrNoModel)
+	require.ErrorIs(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "a\nb"}, &Query{Hashes: prompt}), ErrField)
+	require.ErrorIs(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "a", Rank: -1}, &Query{Hashes: prompt}), ErrField)
+	require.NoError(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "nothing"}, &Query{}))
 	b := fleet.ID{Engine: "b"}
-	require.ErrorIs(t, s.Predict(llama, b, &Query{Hashes: prompt}), fleet.ErrTooMany)
-	lookuptest.Eventually(t, "a is dropped", func() bool { return s.Predict(llama, b, &Query{Hashes: prompt}) == nil })
+	require.ErrorIs(t, s.Predict(t.Context(), llama, b, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	lookuptest.Eventually(t, "a is dropped", func() bool { return s.Predict(t.Context(), llama, b, &Query{Hashes: prompt}) == nil })
 	require.Equal(t, "b/0=80(predicted=80) ", ask(t, s, Query{Hashes: prompt}))
 	lookuptest.Eventually(t, "b is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
 }
@@ -321,7 +321,7 @@ func TestLongPrediction(t *testing.T) {
 	prompt := chain("p", 1<<19)
 	var running sync.WaitGroup
 	id := fleet.ID{Engine: "a"}
-	running.Go(func() { assert.NoError(t, s.Predict(llama, id, &Query{Hashes: prompt})) })
+	running.Go(func() { assert.NoError(t, s.Predict(t.Context(), llama, id, &Query{Hashes: prompt})) })
 	defer running.Wait()
 	var seen int64
 	lookuptest.Eventually(t, "it begins", func() bool { seen = s.Models()[0].Blocks; return seen > 0 })
@@ -335,7 +335,7 @@ func TestLongPrediction(t *testing.T) {
 func TestPredictThenSource(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour}}}})
 	prompt, a := chain("p", 5), fleet.ID{Engine: "a"}
-	require.NoError(t, s.Predict(llama, a, &Query{Hashes: first(prompt, 3)}))
+	require.NoError(t, s.Predict(t.Context(), llama, a, &Query{Hashes: first(prompt, 3)}))
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	hold(t, s, llama, a, gpu, first(prompt, 2))
 	require.Equal(t, "a/0=48(GPU=32 predicted=48) ", ask(t, s, Query{Hashes: prompt}))
@@ -351,9 +351,9 @@ func TestSourcesBeforePredictions(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour, MaxHolders: 2}}}})
 	prompt := chain("p", 5)
 	for _, engine := range []string{"p1", "p2"} {
-		require.NoError(t, s.Predict(llama, fleet.ID{Engine: engine}, &Query{Hashes: prompt}))
+		require.NoError(t, s.Predict(t.Context(), llama, fleet.ID{Engine: engine}, &Query{Hashes: prompt}))
 	}
-	require.ErrorIs(t, s.Predict(llama, fleet.ID{Engine: "p3"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
+	require.ErrorIs(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "p3"}, &Query{Hashes: prompt}), fleet.ErrTooMany)
 	require.NoError(t, s.Add(source(t, llama, "a", 0, 0)))
 	require.Empty(t, ask(t, s, Query{Hashes: prompt}))
 	require.NoError(t, s.Add(source(t, llama, "b", 0, 0)))
@@ -451,8 +451,8 @@ func TestConcurrent(t *testing.T) {
 				}
 				err := s.Register(Source{Name: fmt.Sprint(worker, i), Endpoint: endpoint, Model: key.Name, Engine: id.Engine, Rank: id.Rank, BlockSize: 16})
 				assert.NoError(t, err)
-				assert.NoError(t, s.Predict(llama, id, &Query{Hashes: prompt}))
-				assert.NoError(t, s.Predict(llama, fleet.ID{Engine: "shared"}, &Query{Hashes: prompt}))
+				assert.NoError(t, s.Predict(t.Context(), llama, id, &Query{Hashes: prompt}))
+				assert.NoError(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "shared"}, &Query{Hashes: prompt}))
 				assert.NoError(t, s.Query(context.Background(), &Query{ModelKey: key, Hashes: prompt}, &a))
 				s.Models()
 				s.Status()

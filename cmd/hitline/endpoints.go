@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
@@ -30,6 +31,7 @@ type endpoints struct {
 type endpointOptions struct {
 	statusPage, pprof bool
 	guard             httpguard.Guard         // without Links
+	cpu               *cpushare.Share         // see httpFace
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
 	router            func() any              // see statuspage.Options.Router
 	collectors        []prometheus.Collector  // of further metrics
@@ -59,7 +61,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	e := &endpoints{page: handleOptional(mux, srv, options)}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), newEvictingListener(listener, maxHTTPConns), "metrics", logger)
+	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpFace{field: "metrics", bound: listener, maxConns: maxHTTPConns, cpu: options.cpu}, logger)
 	return e, nil
 }
 
@@ -121,13 +123,16 @@ func notServed(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusNotFound) })
 }
 
-// handleProfiles serves Go's profiles.
+// handleProfiles serves Go's profiles. They sleep while a profile is taken, and hold no processor.
 func handleProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	for path, handler := range map[string]http.HandlerFunc{
+		"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+	} {
+		mux.HandleFunc("/debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
+			defer cpushare.Pause(r.Context())()
+			handler(w, r)
+		})
+	}
 }
 
 // writeStatus writes ok, or status 503 with err.

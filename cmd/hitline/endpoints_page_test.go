@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
@@ -125,6 +126,7 @@ func TestEndpointOptions(t *testing.T) {
 		{endpointOptions{pprof: true, statusPage: true}, 200},
 	} {
 		before := runtime.NumGoroutine()
+		test.options.cpu = cpushare.New(1)
 		test.options.snapshot = func() *snapshot.Status { return &snapshot.Status{Path: "/a/path"} }
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -107,11 +108,24 @@ func (c *evictableConn) Close() error {
 	return c.Conn.Close()
 }
 
+// SyscallConn implements syscall.Conn for a connection of the kernel's.
+func (c *evictableConn) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// CloseWrite ends the stream to the peer, so that a reply arrives before the connection is closed.
+func (c *evictableConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // setConnState tells the listener of conn its state. It is the ConnState of an http.Server.
 func setConnState(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
 	c := conn.(*evictableConn)
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -55,10 +55,11 @@ type pipeClient struct {
 func startHTTP(t *testing.T, maxConns int, handler http.Handler) *pipeServer {
 	s := &pipeServer{t: t, pipes: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}}
 	s.http = newHTTPServer(handler, slog.New(slog.DiscardHandler))
+	listener := (&httpFace{bound: s.pipes, maxConns: maxConns, cpu: cpushare.New(1)}).listen(s.http)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.http.Serve(newEvictingListener(s.pipes, maxConns))
+		_ = s.http.Serve(listener)
 	}()
 	t.Cleanup(func() { _ = s.http.Close(); <-served })
 	return s
@@ -131,7 +132,10 @@ const (
 func quickAndSlow(release chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/quick", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/slow", func(http.ResponseWriter, *http.Request) { <-release })
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
+		defer cpushare.Pause(r.Context())()
+		<-release
+	})
 	return mux
 }
 
@@ -242,20 +246,6 @@ func TestShutdownBesideSilentConnections(t *testing.T) {
 		assert.Equal(t, 200, slow.status())
 		assert.NoError(t, <-ended)
 	})
-}
-
-// A TLS connection tells its state, too.
-func TestEvictableTLSConnection(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	l := newEvictingListener(nil, 1)
-	c := &evictableConn{Conn: ours, listener: l, waiting: time.Now()}
-	secure := tls.Server(c, &tls.Config{})
-	setConnState(secure, http.StateActive)
-	assert.Zero(t, c.waiting)
-	setConnState(secure, http.StateIdle)
-	assert.NotZero(t, c.waiting)
-	require.NoError(t, c.Close())
 }
 
 // A peer that holds as many connections as are allowed and sends a byte a second, dialing anew when

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/hitline/hitline/internal/cpushare"
 )
 
 const (
@@ -25,7 +28,7 @@ const (
 	closeTimeout = time.Second
 )
 
-// newHTTPServer returns a server for an evictingListener.
+// newHTTPServer returns a server for the listener of an httpFace.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -46,13 +49,32 @@ type httpServer struct {
 	done    chan struct{} // closed when the goroutine that serves has returned
 }
 
-// serveHTTP serves what a listener accepts, until close or shutdown. field is where the address is configured.
-func serveHTTP(s *http.Server, listener net.Listener, field string, logger *slog.Logger) *httpServer {
-	h := &httpServer{http: s, address: listener.Addr().String(), done: make(chan struct{})}
+// httpFace is what an httpServer serves at.
+type httpFace struct {
+	field    string // where the address is configured
+	bound    net.Listener
+	maxConns int             // that may be open
+	cpu      *cpushare.Share // what its connections compute on
+	secure   *tls.Config     // nil without TLS
+}
+
+// listen returns the listener of a server.
+func (f *httpFace) listen(s *http.Server) net.Listener {
+	listener := f.cpu.Bind(s, newEvictingListener(f.bound, f.maxConns), f.field)
+	if f.secure != nil {
+		return tls.NewListener(listener, f.secure)
+	}
+	return listener
+}
+
+// serveHTTP serves until close or shutdown.
+func serveHTTP(s *http.Server, face *httpFace, logger *slog.Logger) *httpServer {
+	h := &httpServer{http: s, address: face.bound.Addr().String(), done: make(chan struct{})}
+	listener := face.listen(s)
 	go func() {
 		defer close(h.done)
 		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("an HTTP address is no longer served", "field", field, "error", err)
+			logger.Error("an HTTP address is no longer served", "field", face.field, "error", err)
 		}
 	}()
 	return h

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -20,7 +22,7 @@ func (r *running) newRouter() (*router.Service, error) {
 	if _, err := r.peerToken(); err != nil {
 		return nil, err
 	}
-	cfg := r.cfg.Router.Config(func(name string) router.Pool { return r.poolService(name) })
+	cfg := r.cfg.Router.Config(r.poolService)
 	cfg.Logger = r.logger
 	service, err := router.New(cfg)
 	if err != nil {
@@ -30,16 +32,26 @@ func (r *running) newRouter() (*router.Service, error) {
 }
 
 // poolService returns the service of a configured pool, "" for the server's own.
-func (r *running) poolService(name string) *lookup.Service {
-	if name == "" {
-		return r.service
-	}
+func (r *running) poolService(name string) router.Pool {
+	service := r.service
 	for _, p := range r.named {
 		if p.Name == name {
-			return p.Service
+			service = p.Service
 		}
 	}
-	return nil
+	if r.store != nil {
+		return storePool{service}
+	}
+	return service
+}
+
+// storePool is a pool over a store. A request over HTTP that waits for the store holds no processor: see cpushare.Pause.
+type storePool struct{ *lookup.Service }
+
+// LookupPrompt implements router.Pool.
+func (p storePool) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
+	defer cpushare.Pause(ctx)()
+	return p.Service.LookupPrompt(ctx, numTokens, hashes)
 }
 
 // routerReady returns what the router waits for, nil if for nothing.

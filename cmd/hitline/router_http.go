@@ -61,14 +61,14 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
-	var listener net.Listener = newEvictingListener(bound, routerConns(openFileLimit()))
+	face := &httpFace{field: "router.listen", bound: bound, maxConns: routerConns(openFileLimit()), cpu: r.cpu}
 	if read.Settings.TLS != nil {
-		listener = tls.NewListener(listener, &tls.Config{
+		face.secure = &tls.Config{
 			MinVersion:         tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.routerSettings.Load().TLS, nil },
-		})
+		}
 	}
-	f.httpServer = serveHTTP(s, listener, "router.listen", r.logger)
+	f.httpServer = serveHTTP(s, face, r.logger)
 	return f, nil
 }
 

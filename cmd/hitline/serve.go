@@ -22,6 +22,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
@@ -156,7 +157,7 @@ func serve(cmd *cobra.Command, src config.Source, check *checkOptions) error {
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, level: level, logger: logger}, check)
+	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, cpu: cpushare.Half(), level: level, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -275,6 +276,7 @@ type running struct {
 	// routerSettings are those of router.listen in effect: for new connections, and for new requests of all. nil: it is
 	// not served.
 	routerSettings atomic.Pointer[server.Settings]
+	cpu            *cpushare.Share // what HTTP and handshakes of TLS compute on
 	logger         *slog.Logger
 }
 
@@ -363,7 +365,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
 		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners, IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
-		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
+		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
 	if err != nil {
@@ -383,7 +385,10 @@ func (r *running) otherListeners() []server.Settings {
 
 // endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.
 func (r *running) endpointOptions(saver *snapshot.Saver, requests *httpapi.Handler) endpointOptions {
-	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts}}
+	options := endpointOptions{
+		statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, cpu: r.cpu,
+		guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts},
+	}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}

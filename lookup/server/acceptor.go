@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
 )
@@ -62,7 +64,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
 		closing: make(chan struct{}), closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling),
-		tls: newTLSConns(),
+		tls: newTLSConns(cmp.Or(s.cfg.CPU, cpushare.Half())),
 	}
 	var acceptors sync.WaitGroup
 	for _, ln := range listeners {

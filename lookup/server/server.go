@@ -11,6 +11,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -44,6 +45,9 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
+	// CPU is what handshakes of TLS compute on, which the program's other listeners may share. Default: half of the
+	// processors, at least one.
+	CPU *cpushare.Share
 	// Ready, if set, returns why the program is not ready yet, nil if it is. Server.Ready asks it last.
 	Ready func() error
 	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".

@@ -7,17 +7,17 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup/access"
 )
 
 // tlsConns are the open connections of tls:// listeners. It owns their goroutines.
 type tlsConns struct {
-	computing  chan struct{}  // a place for each handshake that computes
-	handshakes sync.WaitGroup // a connection each, until it is enrolled or has failed
+	cpu        *cpushare.Share // what handshakes compute on
+	handshakes sync.WaitGroup  // a connection each, until it is enrolled or has failed
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex
@@ -26,10 +26,10 @@ type tlsConns struct {
 	closed   bool              // no more connections
 }
 
-func newTLSConns() *tlsConns {
-	// A handshake computes for about a millisecond. At most half of the cores do that, so that
-	// event loops are not kept waiting by a crowd of new connections.
-	return &tlsConns{computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), open: map[*tlsConn]bool{}}
+// newTLSConns returns those of a server. A handshake computes for about a millisecond, so a crowd of new connections
+// would keep the event loops waiting if they had all processors.
+func newTLSConns(cpu *cpushare.Share) *tlsConns {
+	return &tlsConns{cpu: cpu, open: map[*tlsConn]bool{}}
 }
 
 // currentSettings makes a handshake use the settings that its listener has when it begins.
@@ -60,7 +60,8 @@ func tlsConfigOf(cfg *tls.Config) *tls.Config {
 // admitTLS begins the handshake of a connection that is counted.
 func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 	c := &tlsConn{peer: conn.RemoteAddr()}
-	c.TCPConn, c.listener, c.limits, c.computing = conn, ln, &a.server.limits, a.tls.computing
+	c.TCPConn, c.listener, c.limits = conn, ln, &a.server.limits
+	c.handshake = a.tls.cpu.NewClaim(cpushare.KeyOf(ln.addr, conn.RemoteAddr()))
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		a.server.connections.Add(-1)
@@ -88,9 +89,8 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 // copy: the stack of this one has grown in the handshake. An error is counted and logged.
 func (a *acceptor) startTLS(c *tlsConn) error {
 	c.tls = tls.Server(&c.tlsTransport, currentSettings)
-	c.computing <- struct{}{}
 	err := c.tls.Handshake()
-	<-a.tls.computing
+	c.handshake.Close()
 	if err != nil {
 		a.handshakeFailed(c, err)
 		return err
@@ -111,7 +111,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return ErrServerClosed
 	}
 	defer func() { <-a.enrolling }()
-	c.computing = nil
+	c.handshake = nil
 	state := c.tls.ConnectionState()
 	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, tls: c}
 	p.certificates = access.CertificatesOf(&state, c.settings.TLS.ClientCAs)

@@ -9,11 +9,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"golang.org/x/sys/unix"
 )
 
 // tlsTransport is the TCP connection below a tls.Conn. It does three things. A handshake holds a
-// place in computing while it computes but not while it waits. Later reads do not wait: see readable.
+// processor while it computes but not while it waits. Later reads do not wait: see readable.
 // Writes end if the peer reads nothing for a time.
 type tlsTransport struct {
 	*net.TCPConn
@@ -21,8 +22,8 @@ type tlsTransport struct {
 	listener  *listener
 	settings  *Settings // those of the handshake
 	limits    *atomic.Pointer[Limits]
-	computing chan struct{} // a place in it is held while the handshake computes; nil after it
-	received  atomic.Bool   // a byte has arrived
+	handshake *cpushare.Claim // nil after it
+	received  atomic.Bool     // a byte has arrived
 
 	fd  int                       // valid in readable only
 	end atomic.Pointer[time.Time] // when writes end in any case; nil: not known yet
@@ -34,12 +35,14 @@ var errWouldBlock = os.ErrDeadlineExceeded
 
 // Read implements net.Conn for package tls.
 func (t *tlsTransport) Read(p []byte) (n int, err error) {
-	if t.computing == nil {
+	if t.handshake == nil {
 		return readNow(t.fd, p)
 	}
-	<-t.computing
+	t.handshake.Release()
 	n, err = t.TCPConn.Read(p)
-	t.computing <- struct{}{}
+	if !t.handshake.Acquire() {
+		return n, net.ErrClosed
+	}
 	if n > 0 {
 		t.received.Store(true)
 	}
@@ -79,11 +82,9 @@ func (t *tlsTransport) readable(read func() error) error {
 
 // Write implements net.Conn for package tls.
 func (t *tlsTransport) Write(p []byte) (n int, err error) {
-	if t.computing != nil {
-		<-t.computing
-		n, err = t.TCPConn.Write(p)
-		t.computing <- struct{}{}
-		return n, err
+	if t.handshake != nil {
+		t.handshake.Release() // after what it writes a handshake reads, or ends
+		return t.TCPConn.Write(p)
 	}
 	for {
 		t.extend()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -90,6 +91,9 @@ func (p *Page) explanation(ctx context.Context, request *explainRequest) (*expla
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
+	if pool.Service.Backend() != nil {
+		defer cpushare.Pause(ctx)() // it bounds its computing itself
+	}
 	e, err := pool.Service.Explain(ctx, tokens, hashes)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -46,7 +46,7 @@ func (c *call) predict() error {
 	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}
-	if err := c.cfg.Service.Predict(q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
+	if err := c.cfg.Service.Predict(c.ctx, q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
 		return err
 	}
 	return c.json(statusReply{Status: "predicted", Engine: q.Engine})

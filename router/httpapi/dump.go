@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/hitline/hitline/internal/cpushare"
 )
 
 // A reader of a dump may take none of it for dumpWriteTimeout, and maxDumpTime in all: a copy of the fleets is in memory
@@ -17,7 +19,8 @@ const (
 func (h *Handler) sendDump(w http.ResponseWriter, c *call) error {
 	ctx, cancel := context.WithTimeout(c.http.Context(), maxDumpTime)
 	defer cancel()
-	out := &dumpWriter{ctx: ctx, w: w}
+	out := &dumpWriter{ctx: ctx, w: w, resume: cpushare.Pause(ctx)} // what it copies waits for the sources
+	defer out.resume()
 	err := h.cfg.Service.WriteDump(ctx, out)
 	if err != nil && out.begun {
 		h.log.Warn("a dump was not sent to its end", "to", c.http.RemoteAddr, "error", err.Error())
@@ -31,6 +34,8 @@ type dumpWriter struct {
 	ctx   context.Context
 	w     http.ResponseWriter
 	begun bool
+	// resume ends the pause of the beginning. It does nothing when it is called again.
+	resume func()
 }
 
 // Write implements io.Writer.
@@ -40,8 +45,10 @@ func (d *dumpWriter) Write(b []byte) (int, error) {
 	}
 	if !d.begun {
 		d.begun = true
+		d.resume()
 		d.w.Header().Set("Content-Type", "application/octet-stream")
 	}
+	cpushare.Yield(d.ctx)
 	_ = http.NewResponseController(d.w).SetWriteDeadline(time.Now().Add(dumpWriteTimeout)) // as in limitBody
 	return d.w.Write(b)
 }

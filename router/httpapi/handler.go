@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
@@ -159,6 +160,9 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	ctx, cancel := context.WithTimeout(c.http.Context(), h.cfg.limits.reply)
 	defer cancel()
 	c.ctx = ctx
+	if op.admin {
+		defer cpushare.Pause(ctx)() // a registration waits for others, or for its source to end
+	}
 	return op.answer(c)
 }
 
@@ -169,6 +173,7 @@ func (h *Handler) admit(w http.ResponseWriter, c *call) error {
 		return refuse(http.StatusForbidden, "other_origin", "%v", err)
 	}
 	accessErr := h.setAccess(c)
+	cpushare.SetCredential(r.Context(), c.access.Name)
 	if errors.Is(accessErr, errConnection) {
 		w.Header().Set("Connection", "close")
 		return refuse(http.StatusUnauthorized, "unauthorized", "%v", accessErr)

@@ -229,7 +229,7 @@ func TestOpenAPI(t *testing.T) {
 	d, f := parseOpenAPI(t), newTestAPI(t)
 	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an engine
 	require.NoError(t, f.service.Add(testSource("llama", "fixed")))
-	require.NoError(t, f.service.Predict(router.ModelKey{Name: "crowded"}, fleet.ID{Engine: "first"}, &router.Query{Hashes: chain(1)}))
+	require.NoError(t, f.service.Predict(t.Context(), router.ModelKey{Name: "crowded"}, fleet.ID{Engine: "first"}, &router.Query{Hashes: chain(1)}))
 	require.NoError(t, f.service.Register(testSource("extra", "m")))
 
 	paths := at(map[string]any(d), "paths").(map[string]any)

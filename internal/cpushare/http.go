@@ -1,0 +1,242 @@
+package cpushare
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is a connection of an http.Server. It holds a processor from the end of a Read to the next Read, through the parsing
+// of headers, the handshake of TLS, and the handler; but not while it waits for its peer in a Read or Write.
+//
+// From the end of a request's body to the end of its handler net/http also reads in a goroutine of its own, to see whether
+// the client is gone. Such a Read changes nothing.
+type conn struct {
+	net.Conn
+	claim    *Claim
+	peer     Key             // that of the claim without a credential
+	raw      syscall.RawConn // of the socket, nil if there is none
+	phase    atomic.Int32    // of the request
+	bodyRead atomic.Bool     // to its end
+}
+
+// Phases of a request.
+const (
+	arriving int32 = iota // from the end of the one before
+	arrived               // its header has: a handler follows, or a reply without one
+	handled               // a handler runs
+	replied               // no handler runs
+)
+
+// Bind makes a server compute with the share: all that it does for the connections of a listener, which it returns. Its Handler,
+// ConnContext and ConnState must have been set. ConnState gets the connections of l. face names the listener. Beside
+// HTTP/1 the server has no protocol: a connection of HTTP/2 would have many requests at a time.
+func (s *Share) Bind(server *http.Server, l net.Listener, face string) net.Listener {
+	server.Handler = &handler{server.Handler}
+	server.DisableGeneralOptionsHandler = true // it would read a body without the handler
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	connContext, connState := server.ConnContext, server.ConnState
+	server.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
+		if connContext != nil {
+			ctx = connContext(ctx, nc)
+		}
+		return context.WithValue(ctx, connKey{}, unwrap(nc))
+	}
+	server.ConnState = func(nc net.Conn, state http.ConnState) {
+		c := unwrap(nc)
+		if connState != nil {
+			connState(c.Conn, state)
+		}
+		switch state {
+		case http.StateActive:
+			c.phase.Store(arrived)
+		case http.StateIdle:
+			c.phase.Store(arriving)
+			c.bodyRead.Store(false)
+			c.claim.Acquire() // the buffer may have the next request; a closed claim ends the next Read, or the handler
+		}
+	}
+	return &listener{l, s, face}
+}
+
+// unwrap returns the connection of a listener's or of one over TLS.
+func unwrap(nc net.Conn) *conn {
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
+	}
+	return nc.(*conn)
+}
+
+type listener struct {
+	net.Listener
+	share *Share
+	face  string
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	peer := KeyOf(l.face, nc.RemoteAddr())
+	c := &conn{Conn: nc, peer: peer, claim: l.share.NewClaim(peer)}
+	if socket, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = socket.SyscallConn() // nil for a connection that is none of the kernel's
+	}
+	return c, nil
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.phase.Load() == arrived || c.bodyRead.Load() {
+		return c.Conn.Read(p) // by the other goroutine
+	}
+	c.claim.Release()
+	n, err := c.Conn.Read(p)
+	if !c.claim.Acquire() {
+		return n, net.ErrClosed
+	}
+	return n, err
+}
+
+// Write implements net.Conn. What the kernel takes at once is written with the processor held.
+func (c *conn) Write(p []byte) (int, error) {
+	if !c.claim.Acquire() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.writeNow(p), error(nil)
+	if n < len(p) {
+		c.claim.Block()
+		var more int
+		more, err = c.Conn.Write(p[n:])
+		n += more
+		c.claim.Unblock()
+	}
+	if c.phase.Load() != handled {
+		c.claim.Release() // net/http may sleep now, before it closes the connection
+	} else if !c.claim.Acquire() && err == nil {
+		err = net.ErrClosed
+	}
+	return n, err
+}
+
+// writeNow writes what the kernel takes without a wait. After an error that is nothing.
+func (c *conn) writeNow(p []byte) (n int) {
+	if c.raw == nil {
+		return 0
+	}
+	err := c.raw.Write(func(fd uintptr) bool {
+		n, _ = unix.Write(int(fd), p) // if it fails, Conn.Write says why
+		return true
+	})
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// CloseWrite ends the stream to the peer. net/http sleeps after that.
+func (c *conn) CloseWrite() error {
+	c.claim.Release()
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	defer c.claim.Close()
+	return c.Conn.Close()
+}
+
+// handler runs another with the processor held.
+type handler struct{ http.Handler }
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := connOf(r.Context())
+	if r.Body == http.NoBody {
+		c.bodyRead.Store(true)
+	} else {
+		r = r.WithContext(r.Context()) // net/http looks at the Body of its own later
+		r.Body = &body{r.Body, c}
+	}
+	c.phase.Store(handled)
+	defer c.phase.Store(replied)
+	if !c.claim.Acquire() {
+		panic(http.ErrAbortHandler)
+	}
+	h.Handler.ServeHTTP(w, r)
+}
+
+// body is that of a request.
+type body struct {
+	io.ReadCloser
+	conn *conn
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.conn.bodyRead.Store(true)
+		b.conn.claim.Acquire() // the other goroutine reads since before that, and may have released it; a closed claim ends the reply
+	}
+	return n, err
+}
+
+// connKey is that of a *conn in the context of a request.
+type connKey struct{}
+
+// connOf returns the connection of a request, nil if it is of another server.
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
+// Yield gives the processor of a request to others that wait for one, and waits for its next turn. A handler that computes
+// for milliseconds calls it about every 100 µs. ctx is that of the request. Of a server without Bind it does nothing.
+func Yield(ctx context.Context) {
+	if c := connOf(ctx); c != nil {
+		c.claim.Yield()
+	}
+}
+
+// Pause releases the processor of a request while its handler waits for something, until resume is called first. ctx is as for
+// Yield.
+func Pause(ctx context.Context) (resume func()) {
+	c := connOf(ctx)
+	if c == nil {
+		return func() {}
+	}
+	c.claim.Block()
+	return sync.OnceFunc(func() {
+		c.claim.Unblock()
+		c.claim.Acquire() // a closed claim ends the reply
+	})
+}
+
+// SetCredential says what credential the sender of a request has: those with different ones take turns, whatever their
+// address is. "": none. ctx is as for Yield.
+func SetCredential(ctx context.Context, name string) {
+	c := connOf(ctx)
+	if c == nil {
+		return
+	}
+	key := c.peer
+	if name != "" {
+		key = Key{Face: key.Face, Credential: name}
+	}
+	c.claim.SetKey(key)
+}
