@@ -138,8 +138,9 @@ func (r *reloader) beginReload() {
 	r.begin(&r.reload, func() reading {
 		next, err := load(source)
 		var files []readFiles
+		var warnings []string
 		if err == nil {
-			files = readAll(listeners, next)
+			files, warnings = readAll(listeners, next), next.FileWarnings(source.File)
 		}
 		return func() {
 			if r.again || epoch != r.epoch { // what was read may be older than what is in effect
@@ -147,7 +148,7 @@ func (r *reloader) beginReload() {
 				r.beginReload()
 				return
 			}
-			r.endReload(next, files, err)
+			r.endReload(next, files, warnings, err)
 		}
 	})
 }
@@ -170,8 +171,8 @@ func readAll(listeners []listener, next *config.Config) []readFiles {
 	return all
 }
 
-// endReload puts into effect what has been read.
-func (r *reloader) endReload(next *config.Config, files []readFiles, err error) {
+// endReload puts into effect what has been read. warnings are of files that are not of listeners.
+func (r *reloader) endReload(next *config.Config, files []readFiles, warnings []string, err error) {
 	var c *change
 	if err == nil {
 		c, err = r.prepare(next, files)
@@ -183,9 +184,10 @@ func (r *reloader) endReload(next *config.Config, files []readFiles, err error) 
 		r.logger.Error(notReloaded, "error", err.Error())
 		return
 	}
-	for _, l := range c.differing {
-		r.warn(l.warnings)
+	for _, f := range files {
+		r.warn(f.warnings)
 	}
+	r.warn(warnings)
 	if r.services.store == nil && len(c.pools) > 0 && r.indexed > c.most {
 		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
 			"bytes", r.indexed, "backend.memory.max_bytes", c.most)

@@ -214,6 +214,7 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	if r.store == nil {
 		warnings = append(warnings, cfg.SnapshotWarnings()...)
 	}
+	warnings = append(warnings, cfg.FileWarnings(r.source.File)...)
 	if check != nil {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)

@@ -41,5 +41,5 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 	p.stop(t, syscall.SIGTERM)
 	list, err := filepath.Glob(path + "*")
 	require.NoError(t, err)
-	assert.Equal(t, []string{path}, list)
+	assert.Equal(t, []string{path, path + ".hitline-lock"}, list)
 }

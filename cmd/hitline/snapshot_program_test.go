@@ -176,7 +176,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 	p.stop(t, syscall.SIGTERM)
 	leftovers := func() []string {
-		list, err := filepath.Glob(path + ".*")
+		list, err := filepath.Glob(path + ".*.hitline-tmp")
 		require.NoError(t, err)
 		return list
 	}

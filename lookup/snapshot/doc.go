@@ -11,7 +11,7 @@
 //
 //	format.go  what the file holds, in the encoding of package parts, and the bytes of a record
 //	writer.go  writes a snapshot; reader.go reads one
-//	file.go    the file on disk: temporary names, rename, what is left behind
+//	file.go    the file on disk: temporary names, rename, what is left behind; lock.go who else writes it
 //	load.go    from a file into the indexes; inspect.go what a file holds
 //	saver.go   writes a snapshot each interval, and the last one; status.go what it tells
 //

@@ -100,6 +100,7 @@ func snapshotOf(t testing.TB, srv Server) string {
 	path := filepath.Join(t.TempDir(), "index")
 	s, log := newSaver(t, srv, path)
 	s.save(context.Background(), true)
+	s.unlock()
 	require.Contains(t, log.String(), "snapshot written")
 	return path
 }
@@ -108,6 +109,7 @@ func snapshotOf(t testing.TB, srv Server) string {
 func load(t testing.TB, srv Server, path string) (log string, st *Status) {
 	t.Helper()
 	s, buffer := newSaver(t, srv, path)
+	defer s.unlock()
 	require.NoError(t, s.Load(t.Context()))
 	return buffer.String(), s.Status()
 }

@@ -35,6 +35,7 @@ type Config struct {
 type Saver struct {
 	srv    Server
 	cfg    Config
+	unlock func()             // of the path
 	cancel context.CancelFunc // ends the goroutine of Start
 	done   chan struct{}      // closed when it has ended
 
@@ -43,7 +44,8 @@ type Saver struct {
 }
 
 // New returns a Saver for a server whose pools are over memory. It fails if CheckPath does. It removes what
-// writers that were killed have left; of a writer that lives it leaves the file alone.
+// writers that were killed have left; of a writer that lives it leaves the file alone. If another Saver has the same path,
+// in this process or another one, the log says so.
 func New(srv Server, cfg Config) (*Saver, error) {
 	if err := CheckPath(cfg.Path); err != nil {
 		return nil, err
@@ -52,7 +54,16 @@ func New(srv Server, cfg Config) (*Saver, error) {
 	if err := removeLeftovers(cfg.Path); err != nil {
 		cfg.Logger.Warn("what a killed server has left beside the snapshot cannot be removed", "error", err.Error())
 	}
-	return &Saver{srv: srv, cfg: cfg, status: Status{Path: cfg.Path}}, nil
+	unlock, shared, err := lock(cfg.Path)
+	switch {
+	case err != nil:
+		unlock = func() {}
+		cfg.Logger.Warn("cannot tell whether another server writes this snapshot", "path", cfg.Path, "error", err.Error())
+	case shared:
+		cfg.Logger.Warn("another server writes this snapshot, and each replaces the other's; give each a path of its own, "+
+			"or stop one before another takes over", "path", cfg.Path)
+	}
+	return &Saver{srv: srv, cfg: cfg, unlock: unlock, status: Status{Path: cfg.Path}}, nil
 }
 
 // Status returns the state of the snapshots. The caller owns it.
@@ -184,13 +195,14 @@ func (s *Saver) Stop() {
 	}
 }
 
-// SaveLast writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
-// written, has failed, or ctx has ended. If ctx has ended the snapshot before stays, unless the new one was
-// being renamed. Its goroutine ends soon after, unless a file system hangs.
+// SaveLast writes the last snapshot, after Stop and once nothing changes any more, and leaves the path to others. It
+// returns when that is written, has failed, or ctx has ended. If ctx has ended the snapshot before stays, unless the new
+// one was being renamed. Its goroutine ends soon after, unless a file system hangs.
 func (s *Saver) SaveLast(ctx context.Context) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
+		defer s.unlock()
 		select {
 		case <-s.done:
 			s.save(ctx, true)

@@ -189,7 +189,7 @@ func TestFailures(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	s, log := newSaver(t, filled(t, 10), filepath.Join(folder, "index"))
-	require.NoError(t, os.Remove(folder))
+	require.NoError(t, os.RemoveAll(folder))
 	for range 3 {
 		s.save(context.Background(), false)
 	}

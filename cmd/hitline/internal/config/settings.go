@@ -84,9 +84,11 @@ func (c *Config) readRules(l *Listener, path string, now time.Time) (Update, []s
 		if err != nil {
 			return nil, nil, c.wrong(path+".tokens", "cannot read it: %v", err)
 		}
-		if credentials, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
+		var secret bool
+		if credentials, secret, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
 			return nil, nil, err
 		}
+		warnings = append(warnings, c.faultsOf(path+".tokens", l.Tokens, secret)...)
 	}
 	if !l.isDefault() || path == routerListenPath {
 		var err error

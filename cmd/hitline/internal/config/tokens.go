@@ -45,29 +45,29 @@ type tokenSecret struct {
 	certificate string
 }
 
-// readTokens reads the text of a tokens file. knows reports whether there is a pool of a name. A
-// credential that has expired, or of an unknown pool, is a warning.
-func readTokens(name string, text []byte, now time.Time, knows func(pool string) bool) ([]access.Credential, []string, error) {
+// readTokens reads the text of a tokens file. knows reports whether there is a pool of a name. secret says that a token
+// is in it, and not only digests and names. A credential that has expired, or of an unknown pool, is a warning.
+func readTokens(name string, text []byte, now time.Time, knows func(pool string) bool) (list []access.Credential, secret bool, warnings []string, err error) {
 	t := &tokensReader{name: name, origins: origins{}, now: now, knows: knows, names: map[string]int{}, secrets: map[tokenSecret]int{}}
 	var file tokensFile
 	r := reader{name: name, origins: t.origins, secret: true}
 	if err := r.document(fieldsOf(&file), text, ""); err != nil {
-		return nil, nil, err
+		return nil, false, nil, err
 	}
 	if file.Tokens == nil { // not even an empty list: more likely a file that is not finished
-		return nil, nil, &problem{at: origin{name: name}, path: "tokens", text: "is missing"}
+		return nil, false, nil, &problem{at: origin{name: name}, path: "tokens", text: "is missing"}
 	}
-	list := make([]access.Credential, len(file.Tokens))
+	list = make([]access.Credential, len(file.Tokens))
 	for i := range file.Tokens {
-		var err error
 		if list[i], err = t.credential(&file.Tokens[i], tokenPath(i)); err != nil {
-			return nil, nil, err
+			return nil, false, nil, err
 		}
 		if err := t.compare(&list[i], i); err != nil {
-			return nil, nil, err
+			return nil, false, nil, err
 		}
+		secret = secret || file.Tokens[i].Token != ""
 	}
-	return list, t.warnings, nil
+	return list, secret, t.warnings, nil
 }
 
 func tokenPath(i int) string { return fmt.Sprintf("tokens[%d]", i) }

@@ -18,7 +18,8 @@ const secret = "s3cret-Token-0123456789"
 var noon = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 func readTestTokens(text string) ([]access.Credential, []string, error) {
-	return readTokens("t.yaml", []byte(text), noon, func(pool string) bool { return pool == "llama" || pool == "" })
+	list, _, warnings, err := readTokens("t.yaml", []byte(text), noon, func(pool string) bool { return pool == "llama" || pool == "" })
+	return list, warnings, err
 }
 
 func TestTokens(t *testing.T) {
