@@ -193,11 +193,11 @@ _AUTH_RETRY = _POOL_RETRY
 # receive, and the reverse.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-# How long close waits for a request that is under way, in seconds.
+# How long close waits for requests that are under way, in seconds.
 _CLOSE_TIMEOUT = 1.0
 
 # Each kind of failure is logged at most this often, in seconds.
-_LOG_EVERY = 10.0
+LOG_EVERY = 10.0
 
 
 class HitlineError(Exception):
@@ -443,15 +443,19 @@ class _Requests:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection. A request that is under way fails."""
+        """Closes the connection, within a second. A request that is under way fails."""
         self._closed = True
+        self._close(time.monotonic() + _CLOSE_TIMEOUT)
+
+    def _close(self, deadline: float) -> None:
+        """Wakes the thread that makes a request, and waits for it until the deadline."""
         sock = self._sock
         if sock is not None:
             with contextlib.suppress(OSError):
                 # Wakes the thread that uses it. That of SSLSocket would also end its encryption.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         # A thread that looks up a host's name is not woken. It drops its connection itself.
-        if self._lock.acquire(timeout=_CLOSE_TIMEOUT):
+        if self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
                 self._drop()
             finally:
@@ -744,13 +748,18 @@ class _Requests:
         return True
 
     def _log(self, text: str, error: Exception) -> None:
-        now = time.monotonic()
         differs = isinstance(error, PoolDiffers)
-        key = str(error) if differs else text
-        if now >= self._log_at.get(key, 0.0):
-            self._log_at[key] = math.inf if differs else now + _LOG_EVERY
+        if self._may_log(str(error) if differs else text, math.inf if differs else LOG_EVERY):
             level = logging.ERROR if isinstance(error, (PoolDiffers, WrongRelease)) else logging.WARNING
             self._logger.log(level, text, self.address, error if isinstance(error, HitlineError) else repr(error))
+
+    def _may_log(self, text: str, pause: float) -> bool:
+        """Tells whether a text may be logged, which it then may not be for pause seconds."""
+        now = time.monotonic()
+        if now < self._log_at.get(text, 0.0):
+            return False
+        self._log_at[text] = now + pause
+        return True
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Exchanges a request whose reply begins with 01, and returns the rest."""
@@ -1161,13 +1170,19 @@ class LookupKeyClient(_Requests):
             raise HitlineError("the lookup was discarded") from None
 
     def close(self) -> None:
-        """Cancels the pending lookups, ends the worker and closes the connection."""
-        self._closed = True  # what is cancelled from now on is so for this
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        """Cancels the pending lookups, ends the worker and closes the connection, within a second."""
         super().close()
-        self._worker.shutdown(wait=True)
         with self._futures_lock:
             self._futures.clear()
+
+    def _close(self, deadline: float) -> None:
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        super()._close(deadline)
+        # The worker's own wait has no bound, and the system's look-up of a host's name may take any time.
+        waiting = threading.Thread(target=self._worker.shutdown, daemon=True)
+        with contextlib.suppress(RuntimeError):  # the system has no thread left, or Python ends
+            waiting.start()
+            waiting.join(max(0.0, deadline - time.monotonic()))
 
 
 def _decode_hit(frame: bytes, vllm: str = "") -> LookupResult:

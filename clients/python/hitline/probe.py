@@ -1,10 +1,11 @@
 """Stops asking a server that hangs, until it answers a ping.
 
 The engine's scheduler waits for its lookups. So a server that hangs would cost it a timeout at
-each of them. ProbingClient lets it wait for one timeout. Then all requests but resets fail at once, while
-a thread pings the server over the client's connection. The first reply to a ping ends that, and
-leaves a connection that is in the engine's pool. A reset waits for it. A server may answer pings
-and no lookups, since its store hangs: pings are less and less frequent until a lookup is answered.
+each of them. ProbingClient lets it wait for one timeout. Then all requests but resets fail at once,
+while a thread pings the server over the client's connection. The first reply to a ping ends that, and
+leaves a connection that is in the engine's pool. A refused connection ends it, too, as requests then
+fail without a wait. A reset waits for the end. A server may answer pings and no lookups, since its
+store hangs: pings are less and less frequent until a lookup is answered, which is logged.
 
 A server that is busy answers pings. After a lookup that was refused as busy until its timeout,
 each further one is sent once, until one is answered.
@@ -15,10 +16,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hitline.client import (
+    LOG_EVERY,
     PING,
     Busy,
     ConnectionFailed,
@@ -43,16 +46,12 @@ PING_TIMEOUT = 1.0
 # What is left at least for a reset that has waited, in seconds.
 MIN_TIMEOUT = 0.01
 
-# How long close waits for the thread, in seconds. Only the system's look-up of a host's name can
-# take longer.
-STOP_TIMEOUT = 1.0
-
 
 class Probe:
-    """Pings in a thread of its own, from begin until a ping is answered.
+    """Pings in a thread of its own, from begin until a ping is the last.
 
-    ping returns whether it was. wait sleeps for so many seconds, and returns whether the probe
-    has been stopped.
+    ping returns whether it is the last. wait sleeps for so many seconds, and returns whether the
+    probe has been stopped.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Probe:
             self._thread = thread
 
     def run(self) -> None:
-        """Pings until a ping is answered, or the probe is stopped."""
+        """Pings until a ping is the last, or the probe is stopped."""
         started = self._clock()
         while not self._wait(max(0.0, started + self._interval - self._clock())):
             started = self._clock()
@@ -114,10 +113,10 @@ class Probe:
             self._stopped.set()
             self._idle.set()
 
-    def join(self) -> None:
-        """Waits for the thread, after stop."""
+    def join(self, timeout: float) -> None:
+        """Waits for the thread, after stop, at most timeout seconds."""
         if self._thread is not None:
-            self._thread.join(STOP_TIMEOUT)
+            self._thread.join(timeout)
 
 
 class ProbingClient(LookupKeyClient):
@@ -125,7 +124,9 @@ class ProbingClient(LookupKeyClient):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._probe = Probe(self._ping_once)
+        ping = weakref.WeakMethod(self._ping_once)  # the thread must not keep a client that is dropped
+        self._probe = Probe(lambda: (alive := ping()) is None or alive())
+        self._timed_out = False  # whether a request has, and no answered lookup has been logged since
 
     @contextlib.contextmanager
     def _locked(self, timeout: float | None) -> Iterator[float]:
@@ -135,15 +136,19 @@ class ProbingClient(LookupKeyClient):
             try:
                 yield deadline
             except RequestTimeout:
-                self._probe.begin()
+                self._begin_probe()
                 raise
 
     def _lock_error(self, timeout: float) -> RequestTimeout:
         # The request before may have a longer timeout: it, too, is to be waited for once.
         error = super()._lock_error(timeout)
         self._last_failure = str(error)
-        self._probe.begin()
+        self._begin_probe()
         return error
+
+    def _begin_probe(self) -> None:
+        self._timed_out = True
+        self._probe.begin()
 
     def _lookup(
         self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None, *, resend: bool = True
@@ -155,6 +160,9 @@ class ProbingClient(LookupKeyClient):
             raise
         self._resends_busy = True
         self._probe.lookup_answered()
+        if self._timed_out and self._may_log("answered", LOG_EVERY):
+            self._timed_out = False
+            self._logger.info("hitline at %s answers lookups again", self.address)
         return result
 
     def _fail_if_silent(self) -> None:
@@ -167,19 +175,19 @@ class ProbingClient(LookupKeyClient):
         return super()._reset(max(deadline - time.monotonic(), MIN_TIMEOUT))
 
     def _ping_once(self) -> bool:
-        """Pings on the client's connection. Returns whether the server has replied."""
+        """Pings on the client's connection. Returns whether the server has replied, or has refused
+        the connection."""
         try:
             with super()._locked(max(self._timeout, PING_TIMEOUT)) as deadline:
                 self._retry_at = 0.0
                 self._exchange_locked((PING, b""), deadline, in_pool=True)
         except (RefusedError, WrongRelease):
             pass  # a reply, too
-        except Exception:
-            return False
-        self._logger.info("hitline at %s answers again", self.address)
+        except Exception as error:
+            return isinstance(error.__cause__, (ConnectionRefusedError, FileNotFoundError))
         return True
 
-    def close(self) -> None:
+    def _close(self, deadline: float) -> None:
         self._probe.stop()
-        super().close()
-        self._probe.join()
+        super()._close(deadline)
+        self._probe.join(max(0.0, deadline - time.monotonic()))

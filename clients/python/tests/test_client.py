@@ -461,8 +461,8 @@ class Failures(unittest.TestCase):
             yield found
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
-        self.assertEqual(module._LOG_EVERY, 10.0)
-        with mock.patch.object(module, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
+        self.assertEqual(module.LOG_EVERY, 10.0)
+        with mock.patch.object(module, "LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
             with Client(unused_address(self)) as client:
                 for _ in range(100):
                     self.assertEqual(client.lookup(16, []), 0)

@@ -112,7 +112,7 @@ class Requests(unittest.TestCase):
         """And is logged once for each text."""
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
             with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
-                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "_LOG_EVERY", 0.0):
+                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "LOG_EVERY", 0.0):
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                     self.assertEqual(eventually(lambda: client.lookup("r", 64, hashes("a", 4), non_block=True), None), want)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
+import tempfile
+import threading
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +69,7 @@ class Probes(unittest.TestCase):
         with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")):
             probe.begin()
         self.assertFalse(probe.active)
-        probe.join()
+        probe.join(PATIENCE)
         probe.begin()
         probe.wait_idle(PATIENCE)
         self.assertFalse(probe.active, "a later one has a thread")
@@ -111,12 +114,43 @@ class Clients(unittest.TestCase):
                     call()
             self.assertEqual(len(server.requests), 1)
             silent = False
-            with self.assertLogs("hitline", "INFO") as logs:
-                self.turns.put(False)
-                eventually(lambda: client._probe.active, True)
-            self.assertIn(f"hitline at {server.address} answers again", logs.output[0])
+            self.turns.put(False)
+            eventually(lambda: client._probe.active, True)
             self.assertEqual(self.lookup(client), 48)
             self.assertEqual(server.connections, 2, "the one that was pinged on")
+
+    def test_the_first_answered_lookup_is_logged_once_in_a_while(self) -> None:
+        answers = {b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
+        with Scripted(lambda frames: answers[frames[0]]) as server, self.assertLogs("hitline", "INFO") as logs:
+            client = connected(self.client(server.address))
+
+            def outage() -> None:
+                answers[b"lookup"], client._timeout = Scripted.SILENCE, 0.05
+                with self.assertRaises(RequestTimeout):
+                    self.lookup(client)
+                client._timeout = PATIENCE
+                self.turns.put(False)
+                eventually(lambda: client._probe.active, True)
+
+            def answered() -> None:
+                answers[b"lookup"] = HIT
+                self.assertEqual(self.lookup(client), 48)
+
+            again = f"INFO:hitline:hitline at {server.address} answers lookups again"
+            for _ in range(3):
+                outage()
+            self.assertEqual(logs.output, [], "it answers pings alone")
+            for _ in range(3):
+                answered()
+            self.assertEqual(logs.output, [again])
+            for _ in range(3):
+                outage()
+                answered()
+            self.assertEqual(logs.output, [again])
+            client._log_at.clear()  # as some seconds later
+            for _ in range(3):
+                answered()
+            self.assertEqual(logs.output, [again] * 2, "the last word is true")
 
     def test_a_server_that_answers_only_pings_is_asked_less_often(self) -> None:
         answers = {b"ping": message(b"\1", b""), b"lookup": Scripted.SILENCE}
@@ -178,6 +212,21 @@ class Clients(unittest.TestCase):
             self.turns.put(False)
             self.assertIs(done.result(PATIENCE), True)
             self.assertEqual([r[0] for r in server.requests], [b"lookup", b"ping", b"reset"])
+
+    def test_a_reset_does_not_wait_for_a_server_that_has_ended(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ("", f"{folder}/s"):
+                with Scripted(lambda _: Scripted.SILENCE, path) as server:
+                    client = connected(self.client(server.address))
+                    with self.assertRaises(RequestTimeout):
+                        self.lookup(client)
+                if path:
+                    os.unlink(path)
+                done = client._submit(client._reset, 3 * PATIENCE)
+                self.turns.put(False)
+                with self.assertRaisesRegex(ConnectionFailed, "cannot connect to "):
+                    done.result(PATIENCE)
+                self.assertFalse(client._probe.active)
 
     def test_pings_that_are_not_answered(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -265,6 +314,46 @@ class Clients(unittest.TestCase):
             client.close()
             with self.assertRaisesRegex(ConnectionFailed, "the client is closed"):
                 self.lookup(client)
+
+    def test_a_client_that_is_dropped_without_close(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server, mock.patch("hitline.probe.PING_TIMEOUT", 0.05):
+            client = connected(ProbingClient(server.address, timeout=0.05, raise_errors=True))
+            with self.assertRaises(RequestTimeout):
+                self.lookup(client)
+            thread = client._probe._thread
+            assert thread is not None and client._probe.active
+            del client
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
+
+    def test_close_does_not_wait_for_the_look_up_of_a_name(self) -> None:
+        for looks_up in ("worker", "probe"):
+            with self.subTest(looks_up), Scripted(lambda _: Scripted.SILENCE) as server:
+                client = ProbingClient(server.address, timeout=0.05, raise_errors=True)
+                if looks_up == "probe":
+                    with self.assertRaises(RequestTimeout):
+                        self.lookup(connected(client))
+                self.closes_at_once(client)
+
+    def closes_at_once(self, client: ProbingClient) -> None:
+        find, begun, release = socket.getaddrinfo, threading.Event(), threading.Event()
+
+        def wait(*args: Any, **more: Any) -> Any:
+            begun.set()
+            release.wait(3 * PATIENCE)
+            return find(*args, **more)
+
+        closing = threading.Thread(target=client.close, daemon=True)
+        with mock.patch.object(socket, "getaddrinfo", wait), mock.patch("hitline.client._CLOSE_TIMEOUT", 0.01):
+            if not client._probe.active:
+                client.lookup("r", 64, [], non_block=True)
+            self.assertTrue(begun.wait(PATIENCE))
+            closing.start()
+            closing.join(PATIENCE)
+            closed = not closing.is_alive()
+            release.set()
+            closing.join(PATIENCE)
+        self.assertTrue(closed)
 
 
 @needs_server
