@@ -15,6 +15,7 @@ import (
 
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -52,13 +53,15 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(options.allCollectors(srv)...)
+	for _, c := range options.allCollectors(srv) {
+		registry.MustRegister(guardedCollector{c})
+	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for metrics: %w", err)
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
-	e := &endpoints{page: handleOptional(mux, srv, options)}
+	e := &endpoints{page: handleOptional(mux, srv, options, logger)}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
 	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpFace{field: "metrics", bound: listener, maxConns: maxHTTPConns, cpu: options.cpu}, logger)
@@ -76,6 +79,16 @@ func (o *endpointOptions) allCollectors(srv *server.Server) []prometheus.Collect
 		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
 	}
 	return append(all, o.collectors...)
+}
+
+// guardedCollector makes an error of a panic in a collector. The registry collects on goroutines of its own.
+type guardedCollector struct{ prometheus.Collector }
+
+// Collect implements prometheus.Collector.
+func (c guardedCollector) Collect(out chan<- prometheus.Metric) {
+	if err := requesterror.Call(func() error { c.Collector.Collect(out); return nil }); err != nil {
+		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	}
 }
 
 // close waits for requests in flight, at most closeTimeout, and for the goroutines.
@@ -100,11 +113,11 @@ func endpointsMux(gatherer prometheus.Gatherer, ready, storeFailure func() error
 }
 
 // handleOptional serves the status page and profiles, or says that they are off. It returns the page, nil if it is off.
-func handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) (page *statuspage.Page) {
+func handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions, logger *slog.Logger) (page *statuspage.Page) {
 	handler := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
 		// Local is not set: the guard in front of mux has the host checked.
-		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router})
+		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Logger: logger})
 		handler = page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {

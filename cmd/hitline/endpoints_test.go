@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -130,6 +131,48 @@ func TestReadyzSaysWhy(t *testing.T) {
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	assert.Equal(t, http.StatusOK, w.Code, "one failed call takes no server out of service")
 	assert.Equal(t, "ok, but the latest call of the store failed: unavailable: no network\n", w.Body.String())
+}
+
+// oddCollector panics while odd is set.
+type oddCollector struct {
+	prometheus.Gauge
+	odd *bool
+}
+
+func (c oddCollector) Collect(out chan<- prometheus.Metric) {
+	if *c.odd {
+		panic("odd metric")
+	}
+	c.Gauge.Collect(out)
+}
+
+// A panic of a collector or a handler ends one request, and is logged with where it was.
+func TestPanicOfAnEndpoint(t *testing.T) {
+	log, logger := lookuptest.NewLog(slog.LevelWarn)
+	odd := true
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(guardedCollector{oddCollector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}), &odd}})
+	mux := endpointsMux(registry, func() error {
+		if odd {
+			panic("odd state")
+		}
+		return nil
+	}, func() error { return nil }, errorLogger{logger})
+	handler := newHTTPServer(mux, logger).Handler
+	get := func(path string) int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	for path, what := range map[string]string{"/metrics": "odd metric", "/readyz": "odd state"} {
+		assert.Equal(t, http.StatusInternalServerError, get(path))
+		lines := log.Take()
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "a fault of hitline, please report it: "+what+", at ")
+	}
+	odd = false
+	assert.Equal(t, http.StatusOK, get("/metrics"))
+	assert.Equal(t, http.StatusOK, get("/readyz"))
 }
 
 // Clients that connect and do nothing more, or read nothing, keep neither /healthz nor

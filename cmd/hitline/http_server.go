@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // newHTTPServer returns a server for the listener of an httpFace.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           guardedHandler{handler, logger},
 		ConnState:         setConnState,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
@@ -40,6 +41,27 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+}
+
+// guardedHandler answers with status 500 after a panic, and logs it.
+type guardedHandler struct {
+	http.Handler
+	logger *slog.Logger
+}
+
+// ServeHTTP implements http.Handler.
+func (h guardedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		switch why := recover(); why {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(why)
+		default:
+			h.logger.Error("an HTTP request failed", "path", r.URL.Path, "error", requesterror.Fault(why))
+			http.Error(w, "an error of the server, which its log has", http.StatusInternalServerError)
+		}
+	}()
+	h.Handler.ServeHTTP(w, r)
 }
 
 // httpServer serves HTTP at one address in the background. Its methods do nothing if it is nil.
@@ -73,7 +95,7 @@ func serveHTTP(s *http.Server, face *httpFace, logger *slog.Logger) *httpServer 
 	listener := face.listen(s)
 	go func() {
 		defer close(h.done)
-		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := requesterror.Call(func() error { return s.Serve(listener) }); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("an HTTP address is no longer served", "field", face.field, "error", err)
 		}
 	}()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -67,7 +68,10 @@ func (s *readState) isSlow(now time.Time) bool {
 func (r *reloader) begin(state *readState, read func() reading) {
 	*state = readState{since: time.Now()}
 	go func() {
-		done := read()
+		var done reading
+		if err := requesterror.Call(func() error { done = read(); return nil }); err != nil {
+			done = func() { r.logger.Error(notReloaded, "error", err.Error()) }
+		}
 		select {
 		case r.read <- func() { *state = readState{}; done() }:
 		case <-r.ended:
@@ -106,17 +110,24 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-signals:
-				r.beginReload()
+				r.guard(r.beginReload)
 			case put := <-r.read:
-				put()
+				r.guard(put)
 			case <-ticker.C:
-				r.poll()
+				r.guard(r.poll)
 			}
 		}
 	}()
 	return func() {
 		cancel()
 		<-done
+	}
+}
+
+// guard calls f. A panic in it is logged.
+func (r *reloader) guard(f func()) {
+	if err := requesterror.Call(func() error { f(); return nil }); err != nil {
+		r.logger.Error(notReloaded, "error", err.Error())
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -439,7 +440,7 @@ func (s startedServer) Shutdown(ctx context.Context) error {
 		s.saver.Stop()
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.router.shutdown(ctx) }()
+	go func() { ended <- requesterror.Call(func() error { return s.router.shutdown(ctx) }) }()
 	err := errors.Join(s.Server.Shutdown(ctx), <-ended)
 	if s.saver != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSnapshotTimeout)
@@ -472,7 +473,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // ctx may have ended
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- srv.Shutdown(ctx) }()
+	go func() { done <- requesterror.Call(func() error { return srv.Shutdown(ctx) }) }()
 	err, second := untilSecond(done, signals)
 	switch {
 	case second != nil:
@@ -514,7 +515,7 @@ func untilSignal(ctx context.Context, load func(context.Context) error, signals 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	loaded := make(chan error, 1)
-	go func() { loaded <- load(ctx) }()
+	go func() { loaded <- requesterror.Call(func() error { return load(ctx) }) }()
 	select {
 	case err := <-loaded:
 		return false, err

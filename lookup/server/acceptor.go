@@ -17,6 +17,7 @@ import (
 
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/loglimit"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
 )
 
@@ -178,8 +179,8 @@ func (a *acceptor) reportError(what, addr string, err error) {
 	}
 }
 
-// admit hands a connection to a loop. It closes it if there are MaxConnections, or if the
-// server drains and its loops are busy.
+// admit hands a connection to a loop. It closes it if there are MaxConnections, if it cannot be served, or if
+// the server drains and its loops are busy.
 func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	if !a.server.reserveConn() {
 		a.server.closed[closedMaxConnections].Add(1)
@@ -187,29 +188,43 @@ func (a *acceptor) admit(ln *listener, conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	if ln.isTLS() {
-		a.admitTLS(ln, conn.(*net.TCPConn))
-		return
+	if err := requesterror.Call(func() error { return a.admitCounted(ln, conn) }); err != nil {
+		a.cannotServe(conn, err)
+		_ = conn.Close()
 	}
+}
+
+// cannotServe reports a connection that is counted and then not served.
+func (a *acceptor) cannotServe(conn net.Conn, err error) {
+	a.server.connections.Add(-1)
+	a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
+}
+
+// admitCounted is admit for a connection that is counted. It returns why that cannot be served, before the
+// connection is closed.
+func (a *acceptor) admitCounted(ln *listener, conn net.Conn) error {
+	if ln.isTLS() {
+		return a.admitTLS(ln, conn.(*net.TCPConn))
+	}
+	pending := &pendingConn{peer: peerOf(conn), listener: ln, settings: ln.settings.Load()}
 	// enroll takes a second descriptor: without one gnet would close this connection and all later ones.
 	_ = a.withDescriptors(conn, time.Time{}, func() error { return tryDescriptor(conn) }) // enroll returns other errors
 	if !a.acquireEnrolling() {
 		a.dropDraining(conn)
-		return
+		return nil
 	}
-	pending := &pendingConn{peer: peerOf(conn), listener: ln, settings: ln.settings.Load()}
 	enrolled := make(chan struct{})
 	go func() {
 		defer func() { <-a.enrolling; close(enrolled) }()
-		if err := a.enroll(conn, pending); err != nil {
-			a.server.connections.Add(-1)
-			a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
+		if err := requesterror.Call(func() error { return a.enroll(conn, pending) }); err != nil {
+			a.cannotServe(conn, err)
 		}
 	}()
 	select {
 	case <-enrolled:
 	case <-time.After(enrollWait):
 	}
+	return nil
 }
 
 // dropDraining closes a connection that is counted, because the server drains.

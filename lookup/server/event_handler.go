@@ -18,12 +18,19 @@ type eventHandler struct {
 
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if h.server.guard("opening a connection", func() { h.open(c) }) != nil {
+		return nil, gnet.Close
+	}
+	return nil, gnet.None
+}
+
+func (h *eventHandler) open(c gnet.Conn) {
 	s := h.server
 	if loop, isWakeSocket := c.Context().(*eventLoop); isWakeSocket {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.loops[c.EventLoop()] = loop
-		return nil, gnet.None
+		return
 	}
 	s.mu.Lock()
 	loop := s.loops[c.EventLoop()]
@@ -44,17 +51,19 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		_ = c.Wake(nil)
 	}
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
-	return nil, gnet.None
 }
 
 // OnClose implements gnet.EventHandler. gnet closes the descriptor after it returns, so
 // holders of Server.mu may use the descriptors of Server.sessions.
 func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
-	s := h.server
-	ses, ok := c.Context().(*session)
-	if !ok {
-		return gnet.None
+	if ses, ok := c.Context().(*session); ok {
+		_ = h.server.guard("closing a connection", func() { h.close(ses, err) })
 	}
+	return gnet.None
+}
+
+func (h *eventHandler) close(ses *session, err error) {
+	s := h.server
 	if ses.tls != nil { // it is counted until its replies are sent
 		ses.tls.sessionEnded()
 	} else {
@@ -73,7 +82,6 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	ses.close()
 	s.closed[reason].Add(1)
 	s.peers.connectionClosed(reason, ses.peer, err)
-	return gnet.None
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or another goroutine
@@ -102,7 +110,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
-	h.server.closeOverdue()
+	_ = h.server.guard("looking for overdue connections", h.server.closeOverdue)
 	return sweepEvery, gnet.None
 }
 

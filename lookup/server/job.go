@@ -250,12 +250,9 @@ func (j *job) run() {
 	j.session.complete(j)
 }
 
-// runBefore serves the job before its deadline. Over a store a panic is the error of the job. Over memory it ends the
-// program: the index may be changed in part, and must not answer any more.
+// runBefore serves the job before its deadline. A panic is the error of the job.
 func (j *job) runBefore(ctx context.Context, op *operation) (err error) {
-	if j.session.server.backend != nil {
-		defer requesterror.Recover(&err)
-	}
+	defer requesterror.Recover(&err)
 	if !j.deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, j.deadline)
@@ -285,9 +282,14 @@ func (s *session) finishJobs() {
 	if len(completed) > 0 {
 		s.lastActive.Store(monotime.Now()) // IdleTimeout begins now
 	}
-	for _, j := range completed {
+	defer func() { // of those that a panic has left
+		for _, j := range completed {
+			s.server.pools.move(j.found, nil)
+		}
+	}()
+	for ; len(completed) > 0; completed = completed[1:] {
 		js.running--
-		s.applyJob(j)
+		s.applyJob(completed[0])
 	}
 	if j := js.change; j != nil && js.running == 0 && s.sendErr == nil {
 		js.change = nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/panjf2000/gnet/v2"
 )
 
@@ -228,11 +229,11 @@ func (s *Server) watch(maxMissed int) {
 		case <-s.done:
 			return
 		case <-s.overMemory:
-			s.closeLargest()
+			_ = s.guard("closing a connection for its memory", s.closeLargest)
 			continue
 		case <-tick.C:
 		}
-		s.peers.flush(false) // not in OnTick, because a log may block
+		_ = s.guard("logging", func() { s.peers.flush(false) }) // not in OnTick, because a log may block
 		if n := s.sweeps.Load(); n != last {
 			last, missed = n, 0
 		} else {
@@ -243,6 +244,15 @@ func (s *Server) watch(maxMissed int) {
 	defer cancel()
 	s.acceptor.close(ctx)
 	s.stop(errors.New("an event loop ended"))
+}
+
+// guard calls f for the server itself. A panic in it is logged and returned.
+func (s *Server) guard(what string, f func()) error {
+	err := requesterror.Call(func() error { f(); return nil })
+	if err != nil {
+		s.cfg.Logger.Error("the server goes on after a fault", "in", what, "error", err)
+	}
+	return err
 }
 
 // running reports whether stop has not ended yet.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -46,52 +45,6 @@ func idEnvelope(id string) []byte {
 }
 
 func hitText(hashes int) string { return fmt.Sprintf("%08x", 16*hashes) }
-
-// TestRemotePanic has a worker panic. The request is refused, and the connection and the workers serve on.
-func TestRemotePanic(t *testing.T) {
-	op := &operations[netproto.TagExplain]
-	run := op.run
-	defer func() { op.run = run }()
-	op.run = func(context.Context, *job) error { panic("odd request") }
-	keys := lookuptest.Chain("a", 4, 32)
-	p := lookuptest.DialPeer(t, startRemote(t, lookuptest.Filled(t, keys), patient, Limits{}).Addrs()[0])
-	for range 100 { // more than there are workers
-		p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
-		_, _, frames := p.Reply(t)
-		require.Contains(t, fmt.Sprint(frames), "a fault of hitline, please report it: odd request")
-	}
-	p.Send(t, lookupOf("a", keys))
-	_, body, _ := p.Reply(t)
-	require.Equal(t, hitText(4), body)
-}
-
-// TestRemotePanicOfAnEventLoop has an event loop panic, when a request has arrived and when a worker has run it. The
-// connection is closed, and the loop serves the others.
-func TestRemotePanicOfAnEventLoop(t *testing.T) {
-	op := &operations[netproto.TagExplain]
-	before := *op
-	for name, run := range map[string]func(context.Context, *job) error{"as the request arrives": nil, "after a worker": before.run} {
-		t.Run(name, func(t *testing.T) {
-			t.Cleanup(func() { *op = before }) // once the server is closed
-			op.run, op.apply = run, func(*session, *job) error { panic("odd request") }
-			keys := lookuptest.Chain("a", 4, 32)
-			server := startRemote(t, lookuptest.Filled(t, keys), patient, Limits{})
-			other := lookuptest.DialPeer(t, server.Addrs()[0])
-			for range 20 { // more than there are loops
-				p := lookuptest.DialPeer(t, server.Addrs()[0])
-				p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
-				_, err := io.ReadAll(p)
-				require.NoError(t, err)
-				other.Send(t, lookupOf("a", keys))
-				_, body, _ := other.Reply(t)
-				require.Equal(t, hitText(4), body)
-			}
-			require.EqualValues(t, 20, server.closed[closedFault].Load())
-			lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
-			require.Zero(t, server.Stat().InFlight)
-		})
-	}
-}
 
 func TestRemoteOvertaking(t *testing.T) {
 	slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 4, 32)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
 )
 
@@ -58,24 +59,24 @@ func tlsConfigOf(cfg *tls.Config) *tls.Config {
 }
 
 // admitTLS begins the handshake of a connection that is counted.
-func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
+func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) error {
 	c := &tlsConn{peer: conn.RemoteAddr()}
 	c.TCPConn, c.listener, c.limits = conn, ln, &a.server.limits
 	c.handshake = a.tls.cpu.NewClaim(cpushare.KeyOf(ln.addr, conn.RemoteAddr()))
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		a.server.connections.Add(-1)
-		a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
-		_ = conn.Close()
-		return
+		return err
 	}
 	c.raw = raw
 	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
 		a.dropDraining(conn)
-		return
+		return nil
 	}
 	go func() {
-		err := a.startTLS(c)
+		err := requesterror.Call(func() error { return a.startTLS(c) })
+		if errors.Is(err, requesterror.ErrFault) {
+			a.reportFault(c, err)
+		}
 		a.tls.handshakes.Done()
 		if err != nil {
 			c.linger(time.Now().Add(lingerTimeout)) // to read the alert
@@ -83,14 +84,20 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 			a.endTLS(c)
 		}
 	}()
+	return nil
+}
+
+// reportFault counts and logs a connection that ends by a fault.
+func (a *acceptor) reportFault(c *tlsConn, err error) {
+	a.server.closed[closedFault].Add(1)
+	a.server.peers.connectionClosed(closedFault, c.peer, err)
 }
 
 // startTLS does the handshake and hands the connection to a loop. Then two further goroutines
 // copy: the stack of this one has grown in the handshake. An error is counted and logged.
 func (a *acceptor) startTLS(c *tlsConn) error {
 	c.tls = tls.Server(&c.tlsTransport, currentSettings)
-	err := c.tls.Handshake()
-	c.handshake.Close()
+	err := c.handshakeOnce()
 	if err != nil {
 		a.handshakeFailed(c, err)
 		return err
@@ -122,13 +129,22 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 	c.copying.Store(2)
 	for _, copyUntilEnd := range [...]func(){c.copyIn, c.copyOut} {
 		go func() {
-			copyUntilEnd()
+			if err := requesterror.Call(func() error { copyUntilEnd(); return nil }); err != nil {
+				a.reportFault(c, err)
+				c.closeNow() // so that the other ends
+			}
 			if c.copying.Add(-1) == 0 {
 				a.endTLS(c)
 			}
 		}()
 	}
 	return nil
+}
+
+// handshakeOnce does the handshake, and ends its claim to compute.
+func (c *tlsConn) handshakeOnce() error {
+	defer c.handshake.Close()
+	return c.tls.Handshake()
 }
 
 // handshakeFailed counts and logs a failed handshake. A peer that has sent nothing, as a probe of

@@ -39,18 +39,16 @@ var readBuffers = sync.Pool{New: func() any { return new([readOnBuffer]byte) }}
 // errFault closes a connection whose turn has panicked.
 var errFault = errors.New("server: a turn has failed")
 
-// serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. Over a store a panic
-// closes the connection. Over memory it ends the program: see job.runBefore.
+// serveTurn runs a turn: for what has arrived on c, or for what workers have completed if c is nil. A panic closes the
+// connection.
 func (s *Server) serveTurn(c gnet.Conn, ses *session) (err error) {
-	if s.backend != nil {
-		var fault error
-		defer func() {
-			if fault != nil {
-				err = fmt.Errorf("%w: %w", errFault, fault)
-			}
-		}()
-		defer requesterror.Recover(&fault)
-	}
+	var fault error
+	defer func() {
+		if fault != nil {
+			err = fmt.Errorf("%w: %w", errFault, fault)
+		}
+	}()
+	defer requesterror.Recover(&fault)
 	if c != nil {
 		return s.serveTraffic(c, ses)
 	}

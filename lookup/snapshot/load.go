@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -167,7 +168,11 @@ func (l *loader) load(ctx context.Context, path string) (bytes int64, err error)
 		return 0, err
 	}
 	defer f.Close()
-	if bytes, err = readAll(ctx, f, l); err != nil {
+	err = requesterror.Call(func() (err error) {
+		bytes, err = readAll(ctx, f, l)
+		return err
+	})
+	if err != nil {
 		for _, x := range l.loaded {
 			x.Reset()
 		}

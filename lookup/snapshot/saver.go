@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -134,7 +135,15 @@ func (s *Saver) Start() {
 	}
 	go func() {
 		defer close(s.done)
-		s.run(ctx)
+		for ctx.Err() == nil {
+			if err := requesterror.Call(func() error { s.run(ctx); return nil }); err != nil {
+				s.failed(ctx, err, false)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryAfter): // after a fault
+			}
+		}
 	}()
 }
 
@@ -251,11 +260,13 @@ func (s *Saver) failed(ctx context.Context, err error, last bool) {
 
 // write writes the file.
 func (s *Saver) write(ctx context.Context, started time.Time, throttle bool) (w *writer, err error) {
-	err = replaceFile(s.cfg.Path, func(f *os.File) error {
+	err = replaceFile(s.cfg.Path, func(f *os.File) (err error) {
+		defer requesterror.Recover(&err)
+		add := func(r *index.DumpRecord) error { return requesterror.Call(func() error { return w.add(r) }) }
 		w = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version})
 		for _, p := range s.srv.Pools() {
 			w.beginPool(infoOf(p))
-			if err := p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, w.add); err != nil {
+			if err := p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, add); err != nil {
 				return err
 			}
 		}

@@ -1,8 +1,10 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +88,50 @@ func TestPoolsLeftOut(t *testing.T) {
 		assert.Equal(t, test.own, hitBlocks(t, pool(t, test.srv, ""), chain(1, 10)))
 		assert.Equal(t, 7, hitBlocks(t, pool(t, test.srv, "a"), chain(3, 7)))
 	}
+}
+
+// oddServer panics where pools are asked for.
+type oddServer struct {
+	*server.Server
+	odd bool
+}
+
+func (s *oddServer) Pools() []server.ServedPool {
+	if s.odd {
+		panic("odd pools")
+	}
+	return s.Server.Pools()
+}
+
+func (s *oddServer) DescribePool(string, coordinator.Pool) (server.ServedPool, error) {
+	panic("odd pool")
+}
+
+// A panic fails a snapshot, or its load, and no more. The next one is written.
+func TestPanic(t *testing.T) {
+	path := snapshotOf(t, filled(t, 10))
+	srv := &oddServer{newServer(t, ownPool, otherPool), false}
+	var log bytes.Buffer
+	s, err := New(srv, Config{Path: path, Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, s.Load(t.Context()))
+	assert.Contains(t, s.Status().LoadError, "a fault of hitline, please report it: odd pool, at ")
+	assert.Zero(t, hitBlocks(t, pool(t, srv.Server, ""), chain(1, 10)))
+	srv.odd = true
+	assert.False(t, s.save(t.Context(), false))
+	assert.Contains(t, s.Status().Error, "a fault of hitline, please report it: odd pools, at ")
+	assert.Equal(t, int64(1), s.Status().Failed)
+	srv.odd = false
+	assert.True(t, s.save(t.Context(), false))
+	assert.Equal(t, 2, strings.Count(log.String(), "a fault of hitline"), log.String())
+	synctest.Test(t, func(t *testing.T) { // in the background, and at the end
+		srv.odd = true
+		s.Start()
+		time.Sleep(3*retryAfter - time.Millisecond)
+		s.Stop()
+		s.SaveLast(t.Context())
+		assert.Equal(t, int64(5), s.Status().Failed)
+	})
 }
 
 // What is too old, or was written by a clock that is ahead, is refused.

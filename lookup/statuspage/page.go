@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/hitline/hitline/internal/httpguard"
@@ -28,6 +29,8 @@ type Options struct {
 	Router func() any
 	// Local says that the page is served on loopback: see httpguard.Guard.
 	Local bool
+	// Logger gets faults; nil discards them.
+	Logger *slog.Logger
 }
 
 // Page serves the status of one server. It is an http.Handler of /, /status and /explain, safe for
@@ -46,7 +49,7 @@ type Page struct {
 // New returns a page, which samples the counters of the server until Close.
 func New(srv *server.Server, options Options) *Page {
 	p := &Page{
-		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
+		server: srv, options: options, sampler: startSampler(srv, options.Logger), mux: http.NewServeMux(),
 		guard:  httpguard.Guard{Local: options.Local, Links: []string{"/"}},
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}

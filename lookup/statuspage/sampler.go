@@ -1,12 +1,15 @@
 package statuspage
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 	"weak"
 
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -24,6 +27,7 @@ const (
 // sampler samples the counters of a server every sampleInterval. Safe for concurrent use.
 type sampler struct {
 	server *server.Server
+	logger *slog.Logger
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has returned
 
@@ -54,9 +58,9 @@ func (c counters) since(before counters) counters {
 }
 
 // startSampler returns a sampler that has its first sample. The caller closes it.
-func startSampler(srv *server.Server) *sampler {
+func startSampler(srv *server.Server, logger *slog.Logger) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &sampler{server: srv, cancel: cancel, done: make(chan struct{})}
+	s := &sampler{server: srv, logger: cmp.Or(logger, slog.New(slog.DiscardHandler)), cancel: cancel, done: make(chan struct{})}
 	s.sample()
 	go s.run(ctx)
 	return s
@@ -71,7 +75,9 @@ func (s *sampler) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.sample()
+			if err := requesterror.Call(func() error { s.sample(); return nil }); err != nil {
+				s.logger.Error("the status page lacks a sample", "error", err)
+			}
 		}
 	}
 }

@@ -2,10 +2,13 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/hitline/hitline/internal/requesterror"
 )
 
 // Follower follows one source. Safe for concurrent use.
@@ -96,7 +99,10 @@ func (f *Follower) update(change func(*tracker) error) error {
 	f.pausing.lock()
 	stats := f.tracker.stats
 	before := *stats
-	err := change(f.tracker)
+	err := requesterror.Call(func() error { return change(f.tracker) })
+	if errors.Is(err, requesterror.ErrFault) { // what it holds may be changed in part
+		_ = requesterror.Call(func() error { f.tracker.lose(err.Error()); return nil })
+	}
 	if stats.Batches > before.Batches {
 		stats.LastEvent = time.Now()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
@@ -33,7 +34,7 @@ var errClosed = errors.New("the follower is closed")
 func (f *Follower) run() {
 	connects, replays := newPacer(false), newPacer(true)
 	for {
-		err := f.runConnection(replays)
+		err := requesterror.Call(func() error { return f.runConnection(replays) })
 		closed := f.ctx.Err() != nil
 		if closed {
 			err = errClosed

@@ -336,10 +336,13 @@ func TestFollowerBinds(t *testing.T) {
 // failingHolder fails while fail is set.
 type failingHolder struct {
 	*testSet
-	fail atomic.Bool
+	fail, panics atomic.Bool
 }
 
 func (h *failingHolder) Store(b *Blocks, held []bool) error {
+	if h.panics.Load() {
+		panic("odd block")
+	}
 	if h.fail.Load() {
 		return errors.New("out of order")
 	}
@@ -363,6 +366,16 @@ func TestFollowerSurvivesItsHolder(t *testing.T) {
 	p.publish(storedBatch(3), true)
 	awaitHeld(t, h.testSet, 3)
 	awaitStatus(t, f, func(s Status) bool { return !s.Complete })
+
+	h.panics.Store(true)
+	p.publish(storedBatch(4), true)
+	awaitStatus(t, f, func(s Status) bool {
+		return s.Lost > 1 && strings.Contains(s.LastError, "a fault of hitline, please report it: odd block")
+	})
+	require.Zero(t, h.Len())
+	h.panics.Store(false)
+	p.publish(storedBatch(5), true)
+	awaitHeld(t, h.testSet, 5)
 }
 
 // A publisher that closes each connection at once is no busy loop, and what fails at one moment connects at many.

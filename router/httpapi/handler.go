@@ -6,13 +6,11 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"mime"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/httpguard"
 	"github.com/hitline/hitline/internal/loglimit"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup/access"
 )
 
@@ -136,7 +135,7 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 	case http.ErrAbortHandler:
 		panic(why)
 	default:
-		h.log.Error("a request failed: please report this", "path", r.URL.Path, "panic", fmt.Sprint(why), "stack", string(debug.Stack()))
+		h.log.Error("an HTTP request failed", "path", r.URL.Path, "error", requesterror.Fault(why))
 		h.writeError(w, refuse(http.StatusInternalServerError, "internal", "an error of the server, which its log has"))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -87,7 +88,9 @@ func (w *Watcher) Start(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.run(ctx)
+		if err := requesterror.Call(func() error { w.run(ctx); return nil }); err != nil {
+			w.logger.Error("the blocks in the store are not compared any more", "backend", w.store.Backend, "error", err)
+		}
 	}()
 	return func() { cancel(); <-done }
 }
