@@ -39,11 +39,11 @@ type endpointOptions struct {
 }
 
 const (
-	// maxHTTPConns bounds the HTTP connections: each takes a file descriptor that a client of
+	// maxMetricsConns bounds the HTTP connections of metrics: each takes a file descriptor that a client of
 	// the lookup port could need.
-	maxHTTPConns = 64
+	maxMetricsConns = 64
 	// minConnAge is the time that a connection has to send a request before it may be closed
-	// in favour of another. With maxHTTPConns it bounds the connections accepted each second:
+	// in favour of another. With maxMetricsConns it bounds the connections accepted each second:
 	// 1,000 silent ones delay the next by less than a second.
 	minConnAge = 50 * time.Millisecond
 	// maxScrapes bounds the scrapes that are computed at a time. Further ones get status 503.
@@ -64,7 +64,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	e := &endpoints{page: handleOptional(mux, srv, options, logger)}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpFace{field: "metrics", bound: listener, maxConns: maxHTTPConns, cpu: options.cpu}, logger)
+	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpFace{field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu}, logger)
 	return e, nil
 }
 

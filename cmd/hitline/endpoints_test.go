@@ -215,10 +215,10 @@ func TestHealthBesideManyConnections(t *testing.T) {
 					_, err := io.Copy(io.Discard, conn)
 					return !errors.Is(err, os.ErrDeadlineExceeded)
 				})
-				return len(open) <= maxHTTPConns
+				return len(open) <= maxMetricsConns
 			})
 			storetest.Eventually(t, "few goroutines run", func() bool {
-				return runtime.NumGoroutine() <= before+3*maxHTTPConns
+				return runtime.NumGoroutine() <= before+3*maxMetricsConns
 			})
 			health()
 			for _, conn := range open {
@@ -242,8 +242,8 @@ func TestHealthBesideScrapes(t *testing.T) {
 		blocked := make(chan struct{})
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "g"}, func() float64 { <-blocked; return 1 }))
-		s := startHTTP(t, maxHTTPConns, endpointsMux(registry, func() error { return nil }, func() error { return nil }, errorLogger{slog.New(slog.DiscardHandler)}))
-		for range maxHTTPConns {
+		s := startHTTP(t, maxMetricsConns, endpointsMux(registry, func() error { return nil }, func() error { return nil }, errorLogger{slog.New(slog.DiscardHandler)}))
+		for range maxMetricsConns {
 			s.dial("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 		}
 		for _, path := range []string{"/healthz", "/readyz"} {

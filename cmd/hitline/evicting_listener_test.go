@@ -255,9 +255,9 @@ func TestAnswersBesideSlowPeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := startWithMetrics(t, "router: {listen: 127.0.0.1:0, models: [{name: m, block_size: 16}]}\n")
 			for address, paths := range map[string][]string{o.metrics: {"/readyz", "/metrics"}, o.router: {"/ready"}} {
-				maxConns := maxHTTPConns
+				maxConns := maxMetricsConns
 				if address == o.router {
-					maxConns = routerConns(openFileLimit())
+					maxConns = httpConns(maxRouterConns, openFileLimit())
 				}
 				stop := holdConnections(t, address, maxConns, begin)
 				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}

@@ -7,8 +7,6 @@ import (
 	"net"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
@@ -18,21 +16,6 @@ import (
 // maxRouterConns bounds the HTTP connections of routers. Each takes a file descriptor; further ones close those that
 // wait for a request.
 const maxRouterConns = 1024
-
-// routerConns returns how many of them may be open with a limit of open files: half of what limits.max_connections leaves,
-// a quarter, so that routers do not keep out the clients of listen.
-func routerConns(openFiles uint64) int {
-	return int(max(1, min(maxRouterConns, openFiles/8)))
-}
-
-// openFileLimit returns the limit of open files, a high one if it cannot be told.
-func openFileLimit() uint64 {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 1 << 20
-	}
-	return limit.Cur
-}
 
 // routerHTTP is the HTTP server of router.listen.
 type routerHTTP struct {
@@ -61,7 +44,7 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
-	face := &httpFace{field: "router.listen", bound: bound, maxConns: routerConns(openFileLimit()), cpu: r.cpu}
+	face := &httpFace{field: "router.listen", bound: bound, maxConns: httpConns(maxRouterConns, openFileLimit()), cpu: r.cpu}
 	if read.Settings.TLS != nil {
 		face.secure = &tls.Config{
 			MinVersion:         tls.VersionTLS13,

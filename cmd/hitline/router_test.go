@@ -396,13 +396,6 @@ func TestRouterDrains(t *testing.T) {
 	assert.Equal(t, exitDone, <-o.code)
 }
 
-// The HTTP connections of routers leave file descriptors to the clients of listen.
-func TestRouterConns(t *testing.T) {
-	for openFiles, want := range map[uint64]int{0: 1, 300: 37, 1024: 128, 65536: 1024, 1<<64 - 1: 1024} {
-		require.Equal(t, want, routerConns(openFiles), openFiles)
-	}
-}
-
 // A connection ends if the authority of its client's certificate is replaced while the server runs.
 func TestRouterClientCA(t *testing.T) {
 	dir, ca := t.TempDir(), certtest.NewCA("ca")

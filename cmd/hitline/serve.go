@@ -366,7 +366,7 @@ func startServer(ctx context.Context, srv *server.Server) error {
 // newServer returns the server, and its Saver if there is one.
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners, IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners, OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})
@@ -383,6 +383,18 @@ func (r *running) otherListeners() []server.Settings {
 		return []server.Settings{*settings}
 	}
 	return nil
+}
+
+// otherConnections returns how many connections the HTTP listeners may have.
+func (r *running) otherConnections() (n int) {
+	files := openFileLimit()
+	if r.cfg.Metrics != "" {
+		n += httpConns(maxMetricsConns, files)
+	}
+	if r.cfg.Router.Listen != nil {
+		n += httpConns(maxRouterConns, files)
+	}
+	return n
 }
 
 // endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.

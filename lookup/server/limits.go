@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
@@ -55,16 +54,16 @@ func DefaultLimits() Limits {
 }
 
 // inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
-// limit of open files allows, if each connection has a number of descriptors.
-func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
+// limit of open files allows.
+func (l Limits) inEffect(cfg *Config, listeners []Listener) *Limits {
 	l = l.withDefaults()
 	files, err := openFileLimit()
 	if err != nil {
-		logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
+		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
 		return &l
 	}
-	if capped := capConnections(l.MaxConnections, files, descriptors); capped < l.MaxConnections {
-		logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
+	if capped := capConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
+		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
 			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)
 		l.MaxConnections = capped
 	}
@@ -78,7 +77,7 @@ func (s *Server) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	s.setLimits(l.inEffect(s.cfg.Logger, descriptorsOf(s.listeners)))
+	s.setLimits(l.inEffect(&s.cfg, s.listeners))
 	return nil
 }
 

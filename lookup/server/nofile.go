@@ -3,11 +3,11 @@ package server
 import "golang.org/x/sys/unix"
 
 // capConnections lowers a bound on connections to what the limit of open files allows, if each
-// has a number of descriptors. It reserves a quarter of the limit, at least 64, for backends and
-// files, and for connections that are accepted only to be closed.
-func capConnections(maxConns int, openFiles, descriptors uint64) int {
+// has a number of descriptors. It reserves a quarter of the limit for backends and files, for connections that are
+// accepted only to be closed, and for those that others of the program accept: at least theirs and 64.
+func capConnections(maxConns int, openFiles, descriptors, others uint64) int {
 	const minReserve = 64
-	reserve := max(openFiles/4, minReserve)
+	reserve := max(openFiles/4, minReserve+others)
 	if openFiles <= reserve {
 		return min(maxConns, 1)
 	}

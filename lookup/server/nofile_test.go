@@ -25,10 +25,12 @@ func TestCapConnections(t *testing.T) {
 		{10, 1024, 10},
 		{4096, 1<<64 - 1, 4096},
 	} {
-		require.Equal(t, c.want, capConnections(c.most, c.open, 1), "%d of %d files", c.most, c.open)
+		require.Equal(t, c.want, capConnections(c.most, c.open, 1, 0), "%d of %d files", c.most, c.open)
 	}
-	require.Equal(t, 256, capConnections(4096, 1024, 3))
-	require.Equal(t, 1, capConnections(4096, 65, 3))
+	require.Equal(t, 256, capConnections(4096, 1024, 3, 0))
+	require.Equal(t, 1, capConnections(4096, 65, 3, 0))
+	require.Equal(t, 128, capConnections(4096, 256, 1, 64))
+	require.Equal(t, 768, capConnections(4096, 1024, 1, 192), "a quarter is enough for all")
 	require.EqualValues(t, 1, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}}))
 	require.EqualValues(t, 3, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}, {Settings: Settings{TLS: &tls.Config{}}}}))
 	n, err := openFileLimit()

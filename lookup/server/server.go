@@ -24,6 +24,8 @@ type Config struct {
 	// OtherListeners, if set, returns the settings of listeners that the program serves by itself, such as those of HTTP.
 	// Their credentials count in HasCredentials and IsAdmin. Calls may run at the same time. The server owns the result.
 	OtherListeners func() []Settings
+	// OtherConnections bounds the connections of those listeners, for which the server leaves file descriptors.
+	OtherConnections int
 	// IPCMode is the mode of the files of ipc:// sockets. Default: DefaultIPCMode.
 	IPCMode fs.FileMode
 	// Loops is the number of event loops. Default: GOMAXPROCS.
@@ -123,7 +125,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if err := cfg.Limits.check(); err != nil {
 		return nil, err
 	}
-	limits := cfg.Limits.inEffect(cfg.Logger, descriptorsOf(listeners))
+	limits := cfg.Limits.inEffect(&cfg, listeners)
 	if cfg.Memory == nil {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
