@@ -12,17 +12,21 @@ import (
 )
 
 // newNode creates the driver's client of a node of a cluster.
-func newNode(opt *goredis.Options) *goredis.Client {
+func (d *dialer) newNode(opt *goredis.Options) *goredis.Client {
 	host, _, _ := net.SplitHostPort(opt.Addr)
 	node := goredis.NewClient(opt)
-	node.AddHook(slotsHook{host: host})
+	node.AddHook(slotsHook{host: host, dialer: d})
 	return node
 }
 
 // slotsHook reads the replies of CLUSTER SLOTS of one node. In them a null host, or an empty one,
 // stands for the host that was asked. The driver fails with the first and takes the second for
-// this machine.
-type slotsHook struct{ host string }
+// this machine. The same host is meant by a redirection that has a port alone, of which the driver
+// tells the dialer no more than the port: it takes the host that has answered here last.
+type slotsHook struct {
+	host   string
+	dialer *dialer
+}
 
 func (slotsHook) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
@@ -42,6 +46,9 @@ func (h slotsHook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 			var parsed []goredis.ClusterSlot
 			parsed, err = h.parse(raw.Val())
 			slots.SetVal(parsed)
+			if h.host != "" {
+				h.dialer.host.Store(&h.host)
+			}
 		}
 		slots.SetErr(err)
 		return err

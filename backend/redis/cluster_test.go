@@ -71,7 +71,8 @@ func TestHostOfAsked(t *testing.T) {
 						}
 					})
 				}
-				b := testBackend(t, Config{URL: "redis-cluster://" + listeners[0].Addr().String()})
+				// The host that was asked is not that of the URL's first address, at which nothing is.
+				b := testBackend(t, Config{URL: "redis-cluster://127.0.0.3:1?addr=" + listeners[0].Addr().String()})
 				require.NoError(t, b.Store(testContext(t), blocks("m", 3)))
 				require.EqualValues(t, 3, stored[1].Load())
 				answers, err := b.Exists(testContext(t), blocks("m", 2))

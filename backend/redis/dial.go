@@ -14,8 +14,8 @@ import (
 
 // dialer connects to servers. Its errors say what is wrong with the server or the URL.
 type dialer struct {
-	tls  *tls.Config // nil for plaintext
-	host string      // of nodes that a redirection names by their port alone
+	tls  *tls.Config            // nil for plaintext
+	host atomic.Pointer[string] // of nodes that a redirection names by their port alone
 
 	// lastError is the error of the latest attempt, nil if it succeeded. A call that timed
 	// out while the driver was dialling reports it.
@@ -36,7 +36,7 @@ func (e *connError) Error() string { return e.text }
 // dial is the driver's Dialer.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if strings.HasPrefix(addr, ":") {
-		addr = net.JoinHostPort(d.host, addr[1:])
+		addr = net.JoinHostPort(*d.host.Load(), addr[1:])
 	}
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {

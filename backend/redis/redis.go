@@ -188,7 +188,9 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls, host: at.host()}}}
+	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}}}
+	host := at.host()
+	b.dialer.host.Store(&host)
 	// All commands are idempotent, so the driver may retry them when a connection is lost.
 	// Protocol 2 is RESP 2, which has no push messages.
 	const retries, minBackoff, maxBackoff = 2, time.Millisecond, 16 * time.Millisecond
@@ -196,7 +198,7 @@ func New(cfg Config) (*Backend, error) {
 	maintenance := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 	if at.cluster {
 		b.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-			Addrs: at.addrs, Username: at.user, Password: at.password, Protocol: 2, NewClient: newNode,
+			Addrs: at.addrs, Username: at.user, Password: at.password, Protocol: 2, NewClient: b.dialer.newNode,
 			Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 			ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
 			MaxRedirects: 1 + retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
