@@ -33,7 +33,7 @@ func (c *Coordinator) withoutEffect() (warnings []string) {
 		switch {
 		case !field.isSet || field.isCounted:
 		case ofWorker:
-			warnings = append(warnings, fmt.Sprintf("%s has no effect in vLLM %s: up to 0.24.0 pcp_rank and dcp_rank of the worker that looks up count; set vllm to the engine's release", field.name, p.releaseName()))
+			warnings = append(warnings, fmt.Sprintf("%s has no effect in vLLM %s: up to 0.24.0 pcp_rank and dcp_rank of the worker that looks up count in its place; remove it, or is the engine of a later release than vllm says?", field.name, p.releaseName()))
 		default:
 			warnings = append(warnings, fmt.Sprintf("%s has no effect in vLLM %s: from 0.25.0 on pcp_size and dcp_size count; remove it", field.name, p.releaseName()))
 		}

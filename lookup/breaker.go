@@ -19,6 +19,10 @@ import (
 // rounds before. The breaker ignores it.
 var errShortTime = errors.New("lookup: little time was left")
 
+// leftUnanswered is how long a call must have waited, when its client leaves, to say that a store that
+// answers nobody does not answer it.
+const leftUnanswered = 10 * time.Millisecond
+
 // newBreaker returns the circuit breaker of a backend. It ignores blameless errors.
 func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -48,6 +52,10 @@ func (b *SharedBackend) Failure() error {
 	return nil
 }
 
+// ReportFailure makes err what Failure returns, until a call of a service succeeds: the store was asked by
+// other means.
+func (b *SharedBackend) ReportFailure(err error) { b.failure.Store(&callError{err}) }
+
 // callError is the error of a failed call.
 type callError struct{ error }
 
@@ -56,6 +64,7 @@ type breakerCall struct {
 	remote *remote
 	ctx    context.Context
 	change bool
+	began  time.Time
 	// shortTime is set if under half of the request's timeout was left at the begin.
 	shortTime bool
 	// done reports the outcome to the breaker. It is nil for a change that began while
@@ -81,7 +90,8 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 		return nil, r.countLate(err)
 	}
 	deadline, ok := c.ctx.Deadline()
-	c.shortTime = ok && time.Until(deadline) < timeout/2
+	c.began = time.Now()
+	c.shortTime = ok && deadline.Sub(c.began) < timeout/2
 	r.lastSuccess.CompareAndSwap(0, monotime.Now())
 	if c.change && r.breaker.State() == gobreaker.StateHalfOpen {
 		return c, nil
@@ -90,11 +100,10 @@ func (r *remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall,
 	if c.done, err = r.breaker.Allow(); err != nil {
 		r.breakerLog.flush()
 		r.rejected.Add(1)
-		text := fmt.Sprintf("%s has failed and is tried again soon", r.store.Name())
 		if failure := r.Failure(); failure != nil {
-			text += "; it failed with: " + failure.Error()
+			return nil, requesterror.New(backend.ErrUnavailable, "%s; it is tried again soon", failure)
 		}
-		return nil, fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
+		return nil, fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
 	}
 	return c, nil
 }
@@ -131,11 +140,15 @@ func (c *breakerCall) end(err error) error {
 	return err
 }
 
-// classify marks errors that are not the backend's fault.
+// classify marks errors that are not the backend's fault. A client that leaves is to blame for its call's
+// end, unless the backend has answered nobody for long: it may hang, and every client leave before Timeout.
 func (c *breakerCall) classify(err error) error {
-	switch {
+	canceled := errors.Is(c.ctx.Err(), context.Canceled)
+	switch waited := time.Since(c.began); {
 	case err == nil:
-	case errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
+	case canceled && waited >= leftUnanswered && !c.remote.isAnswering():
+		return fmt.Errorf("%w: %s: no answer within %v, and the client has left", backend.ErrUnavailable, c.remote.store.Name(), waited.Round(time.Millisecond))
+	case canceled && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case c.shortTime && errors.Is(ctxerr.Of(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
 		return fmt.Errorf("%w: %w", errShortTime, err)

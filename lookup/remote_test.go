@@ -295,6 +295,43 @@ func TestRemoteFirstFailure(t *testing.T) {
 	})
 }
 
+// TestRemoteClientsLeave has a store that hangs, and clients that leave before the timeout. As the store
+// answers nobody, that is its failure.
+func TestRemoteClientsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := false
+		store := &lookuptest.KeyStore{Before: func(ctx context.Context, _ string, _ []string) error {
+			if hangs {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+		require.NoError(t, err)
+		look := func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(50*time.Millisecond, cancel)
+			_, _ = s.Lookup(ctx, 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+			synctest.Wait()
+		}
+		look()
+		hangs = true
+		look()
+		require.Empty(t, s.Stat().BackendError, "it has just answered")
+		for range 30 {
+			look()
+		}
+		require.Contains(t, s.Stat().BackendError, "no answer within 50ms, and the client has left")
+		require.NotEqual(t, "closed", s.Stat().BackendState)
+		hangs = false
+		time.Sleep(2 * time.Second)
+		look()
+		require.Empty(t, s.Stat().BackendError)
+		require.Equal(t, "closed", s.Stat().BackendState)
+	})
+}
+
 // TestRemotePanic has the client of a store panic. That is a failed call, and not the end of the program. The store
 // is not to blame.
 func TestRemotePanic(t *testing.T) {

@@ -243,6 +243,14 @@ func (s *Service) Lease() time.Duration {
 	return 0
 }
 
+// BackendTimeout returns how long a lookup waits for the backend, 0 over memory.
+func (s *Service) BackendTimeout() time.Duration {
+	if s.remote == nil {
+		return 0
+	}
+	return s.remote.cfg.Timeout
+}
+
 // CheckReset returns an error if the backend refuses every Reset.
 func (s *Service) CheckReset() error {
 	if s.remote == nil {

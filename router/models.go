@@ -64,7 +64,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		}
 	}
 	if cfg.Fleet.BlockSize == 0 {
-		return nil, fielderror.New([]string{"block_size"}, "has no block_size, nor a pool that has one; give the engines' hash_block_size")
+		return nil, fielderror.New([]string{"block_size"}, "is missing, and no pool has it; give the tokens of a block, the engines' hash_block_size")
 	}
 	if cfg.Hash != nil {
 		cfg.Hash = new(*cfg.Hash)

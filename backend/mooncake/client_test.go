@@ -49,6 +49,8 @@ func TestConfig(t *testing.T) {
 		"conns: -1 is negative":         {Masters: []string{"a:1"}, Conns: -1},
 		"dial_timeout: -1s is negative": {Masters: []string{"a:1"}, DialTimeout: -time.Second},
 		"etcd://…: hitline does not find masters by etcd": {Masters: []string{"etcd://127.0.0.1:50051"}},
+		"tcp://…: leave out tcp://":                       {Masters: []string{"tcp://127.0.0.1:50051"}},
+		"give each address as an item of its own":         {Masters: []string{"127.0.0.1:50051;127.0.0.2:50051"}},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, fielderror.ErrConfig, name)

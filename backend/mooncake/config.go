@@ -2,6 +2,7 @@ package mooncake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -79,7 +80,10 @@ func (c *Config) validate() error {
 		return invalid("masters", "none is given")
 	}
 	for i, addr := range c.Masters {
-		if scheme, _, found := strings.Cut(addr, "://"); found { // the rest may have a password
+		switch scheme, _, found := strings.Cut(addr, "://"); { // the rest may have a password
+		case found && slices.Contains([]string{"tcp", "http", "https"}, scheme):
+			return invalid("masters", "%s://…: leave out %s://: it must be host:port, such as 127.0.0.1:50051", scheme, scheme)
+		case found:
 			return invalid("masters", "%s://…: hitline does not find masters by etcd, Kubernetes or Redis: "+
 				"name the RPC addresses host:port of all masters, or one name that resolves to all of them", scheme)
 		}
@@ -114,6 +118,9 @@ func invalid(field, format string, args ...any) error {
 }
 
 func checkAddr(addr string) error {
+	if strings.ContainsAny(addr, ";, ") {
+		return errors.New("give each address as an item of its own, such as [10.0.0.5:50051, 10.0.0.6:50051]")
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return fmt.Errorf("it must be host:port, such as 127.0.0.1:50051: %w", err)

@@ -47,18 +47,18 @@ func newLeaderState() leaderState {
 func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err error) {
 	for {
 		c.mu.Lock()
-		addr, term, round, lastErr, next := c.leader, c.term, c.round, c.lastErr, c.nextRound
+		addr, term, round, lastErr := c.leader, c.term, c.round, c.lastErr
 		c.mu.Unlock()
 		if addr != "" {
 			return addr, term, nil
 		}
 		if round == nil {
-			return "", 0, fmt.Errorf("mooncake: %w: next attempt in %v: %w", backend.ErrUnavailable, time.Until(next).Round(time.Millisecond), lastErr)
+			return "", 0, fmt.Errorf("mooncake: %w: no master answers: %w", backend.ErrUnavailable, lastErr)
 		}
 		select {
 		case <-round:
 		case <-ctx.Done():
-			return "", 0, fmt.Errorf("mooncake: %w: no master has answered yet: %w", backend.ErrUnavailable, ctx.Err())
+			return "", 0, fmt.Errorf("mooncake: %w: no master has answered in time: %w", backend.ErrUnavailable, ctx.Err())
 		}
 	}
 }

@@ -43,7 +43,10 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	case errors.Is(err, goredis.ErrClosed):
 		return "it is closed", unavailable
 	case ctxerr.Of(ctx) != nil:
-		text = b.endpoint.String() + ": " + ctxerr.Of(ctx).Error()
+		text = b.endpoint.String() + ": no answer in time"
+		if errors.Is(ctx.Err(), context.Canceled) {
+			text = b.endpoint.String() + ": the call was given up"
+		}
 		if last := b.dialer.lastError.Load(); last != nil {
 			text += "; the latest attempt to connect: " + last.text
 		}

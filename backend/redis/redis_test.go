@@ -439,7 +439,7 @@ func TestWrongConnections(t *testing.T) {
 		"a cluster of web servers": {"redis-cluster://" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
 		"one that closes":          {"redis://" + closing, "without an answer", backend.ErrUnavailable},
 		"one that echoes":          {"redis://:wr0ngSecret@" + echo, "not a Redis", backend.ErrReply},
-		"one that says nothing":    {"redis://:wr0ngSecret@" + mute, "deadline exceeded", context.DeadlineExceeded},
+		"one that says nothing":    {"redis://:wr0ngSecret@" + mute, "no answer in time", context.DeadlineExceeded},
 		"no server at that port":   {"redis://:wr0ngSecret@" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
 		"no server, cluster":       {"redis-cluster://" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
 		"no such socket":           {"unix:///nowhere/s", "no such file", backend.ErrUnavailable},

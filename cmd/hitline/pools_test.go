@@ -88,8 +88,9 @@ func TestMooncakeConfigPath(t *testing.T) {
 	assert.Equal(t, exitDone, check().code, "another backend does not read it")
 }
 
-// Clients are told for how long Mooncake keeps a block that was found; other stores state no time.
-func TestLeaseIsTold(t *testing.T) {
+// Clients are told for how long Mooncake keeps a block that was found, other stores state no time, and for how
+// long a lookup waits for a store.
+func TestTimesOfStores(t *testing.T) {
 	silent := silentListener(t)
 	for backend, want := range map[string]int64{
 		"mooncake: {masters: ['" + silent + "']}":               5000,
@@ -102,6 +103,7 @@ func TestLeaseIsTold(t *testing.T) {
 		require.NoError(t, err)
 		pool, _ := c.Pool()
 		assert.Equal(t, want, pool.LeaseMS, backend)
+		assert.Equal(t, backend != "memory: {}", pool.BackendTimeoutMS == 100, backend)
 		require.NoError(t, c.Close())
 	}
 	got := hitline(t, "", "serve", "--check", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1'], lease: 0s}}\n"))

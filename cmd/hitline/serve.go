@@ -316,7 +316,7 @@ func (r *running) run(ctx context.Context) error {
 	}
 	if r.store != nil {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
-		r.store.logState(ctx, r.logger)
+		r.store.logState(ctx, r.services.shared, r.logger)
 	}
 	if r.watcher != nil {
 		defer r.watcher.Start(ctx)()

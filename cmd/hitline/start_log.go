@@ -7,17 +7,21 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup"
 )
 
 // startTimeout bounds how long serve waits for the store before it serves anyway.
 const startTimeout = time.Second
 
-// logState logs in one line whether the store answers. A store that is down may come up;
-// lookups answer 0 until then. A store that is not as configured needs an operator.
-func (s *remoteStore) logState(ctx context.Context, logger *slog.Logger) {
+// logState logs in one line whether the store answers, and reports it to shared if it does not. A store
+// that is down may come up; lookups answer 0 until then. A store that is not as configured needs an operator.
+func (s *remoteStore) logState(ctx context.Context, shared *lookup.SharedBackend, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	info, err := s.info(ctx)
+	if err != nil {
+		shared.ReportFailure(err)
+	}
 	switch {
 	case err == nil:
 		logger.Info("the store answers", "backend", s.Name(), "server", info.Server, "mode", info.Mode)

@@ -22,6 +22,8 @@ const maxIPCPath = 107
 func SplitAddress(addr string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	switch {
+	case !ok && (strings.HasPrefix(addr, "tcp") || strings.HasPrefix(addr, "tls")) && strings.Contains(addr, "/"):
+		return "", "", fmt.Errorf("%q is no address; write tcp://host:port, tls://host:port or ipc:///path", addr)
 	case !ok && strings.Contains(addr, "/"):
 		return "", "", fmt.Errorf("%q has no scheme; write ipc:///path for a unix socket", addr)
 	case !ok && addr != "":

@@ -27,6 +27,8 @@ func TestSplitAddress(t *testing.T) {
 		"tcp://":               "has no host and port",
 		"tls://":               "has no host and port",
 		"/run/x":               "has no scheme; write ipc:///path",
+		"tcp:/a:1":             "is no address; write tcp://host:port",
+		"tcp//a:1":             "is no address; write tcp://host:port",
 		"unix:///run/x":        `unknown scheme "unix"`,
 		"ipc://":               "not the absolute path",
 		"ipc://run/x":          "not the absolute path",

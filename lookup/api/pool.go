@@ -16,6 +16,9 @@ type Pool struct {
 	Backend        string `json:"backend"`
 	// LeaseMS is for how many milliseconds the store keeps a block that a lookup has found, 0 if that is not known.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
+	// BackendTimeoutMS is after how many milliseconds a lookup over a store that does not answer is a hit of 0. A client
+	// that waits for less takes the store's failure for the server's. 0 over memory.
+	BackendTimeoutMS int64 `json:"backend_timeout_ms,omitempty"`
 	// PrefixesSHA256 is that of the key prefixes of all groups and ranks in the order in which
 	// a lookup asks for them, joined by line feeds, in hex.
 	PrefixesSHA256 string           `json:"prefixes_sha256"`

@@ -187,7 +187,7 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
 	if b := p.service.Backend(); b != nil {
-		r.Backend, r.LeaseMS = b.Name(), p.service.Lease().Milliseconds()
+		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Name(), p.service.Lease().Milliseconds(), p.service.BackendTimeout().Milliseconds()
 	}
 	var prefixes []string
 	for g := range rules.NumGroups() {

@@ -26,7 +26,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.backend != nil && s.backend.Down():
 		if failure := s.backend.Failure(); failure != nil {
-			return fmt.Errorf("%w: %w: %s: %s", ErrNotReady, backend.ErrUnavailable, s.backend.Name(), failure.Error())
+			return fmt.Errorf("%w: %w", ErrNotReady, failure)
 		}
 		return fmt.Errorf("%w: %w: %s", ErrNotReady, backend.ErrUnavailable, s.backend.Name())
 	case s.cfg.Ready == nil:

@@ -240,7 +240,7 @@ func TestRemoteBreakerOverTheWire(t *testing.T) {
 	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
 	p.Expect(t, "00", "01")
 	c := dialTest(t, server)
-	require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), "unavailable")
+	require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), "it is tried again soon")
 	_, err := c.Lookup(context.Background(), 17, coordinator.NewHashes(keys, 32))
 	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
 	st := statOf(t, c)

@@ -191,7 +191,7 @@ func TestFileErrors(t *testing.T) {
 		{"strategy", "backend:\n  redis: {url: redis://x, strategy: all}\n", `c.yaml:2:37: backend.redis.strategy: "all" is not one of gallop, ask_all`},
 		{"pool_size", "backend:\n  redis: {url: redis://x, pool_size: 0}\n", `c.yaml:2:38: backend.redis.pool_size: 0 is too small, must be at least 1`},
 		{"timeout", "backend:\n  redis: {url: redis://x, timeout: 0}\n", `c.yaml:2:36: backend.redis.timeout: 0s is too small, must be at least 1ms`},
-		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS`},
+		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS`},
 		{"one master as a word", "backend:\n  mooncake: {masters: a:1}\n", `c.yaml:2:23: backend.mooncake.masters: "a:1" where a list is expected`},
 		{"a master with a space", "backend: {mooncake: {masters: [a: 1]}}\n", `c.yaml:1:32: backend.mooncake.masters[0]: fields where a single value is expected`},
 		{"a master as fields", "backend:\n  mooncake:\n    masters: [{a: 1}]\n", `c.yaml:3:15: backend.mooncake.masters[0]: fields where a single value is expected`},

@@ -97,7 +97,7 @@ func splitList(text string) []string {
 
 // injected matches what container platforms add on their own for a service,
 // also for one that is called hitline-pool or hitline-log. NAME, ENV_ and the START and END of ports are of Docker's links.
-var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$|^HITLINE_(NAME|ENV_.*)$`)
+var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$|^HITLINE_([A-Z0-9]+_)?(NAME|ENV_.*)$`)
 
 // clients are the variables of clients and the plug-in, which may run in the same environment.
 var clients = []string{
@@ -108,15 +108,27 @@ var clients = []string{
 // others are the variables of builds, tests and scripts. Nobody who configures a server means them.
 var others = []string{
 	"HITLINE_VERSION", "HITLINE_DATE", "HITLINE_LDFLAGS", "HITLINE_PYTHON_VERSION", "HITLINE_WHEEL_PLATFORM", "HITLINE_WHEEL_PROGRAMS",
-	"HITLINE_KERNEL", "HITLINE_TAG", "HITLINE_ROOTS", "HITLINE_KEEP", "HITLINE_CONFORMANCE", "HITLINE_E2E_DIR", "HITLINE_BENCH_ENTRIES",
+	"HITLINE_KERNEL", "HITLINE_COLD", "HITLINE_TAG", "HITLINE_ROOTS", "HITLINE_KEEP", "HITLINE_CONFORMANCE", "HITLINE_E2E_DIR", "HITLINE_BENCH_ENTRIES",
 }
 
 // testPrefix begins the names of further variables of tests.
 const testPrefix = prefix + "TEST_"
 
+// isInjected reports whether a platform may have added a variable. The second word of a link's is its
+// alias, unless a section has that name.
+func isInjected(name string, known map[string]variable) bool {
+	match := injected.FindStringSubmatch(name)
+	if match == nil {
+		return false
+	}
+	alias := match[len(match)-2]
+	_, isSection := known[prefix+strings.TrimSuffix(alias, "_")]
+	return alias == "" || !isSection
+}
+
 // refuseVariable refuses a variable that nobody is known to read.
 func refuseVariable(name string, known map[string]variable) error {
-	if injected.MatchString(name) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
+	if isInjected(name, known) || slices.Contains(clients, name) || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
 		return nil
 	}
 	if strings.HasPrefix(name, prefix+"POOLS_") {

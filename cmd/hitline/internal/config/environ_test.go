@@ -139,6 +139,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; did you mean HITLINE_POOL_TP_SIZE?`},
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; did you mean HITLINE_LIMITS_MAX_MESSAGE?`},
 		{"HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ=1", `HITLINE_LOG_ZZZZZZZZZZZZZZZZZZZZ: no such variable`},
+		{"HITLINE_LOG_NAME=x", `HITLINE_LOG_NAME: no such variable`},
 		{"HITLINE_DEBUG=1", `HITLINE_DEBUG: no such variable`},
 		{"HITLINE_LOOP=3", `HITLINE_LOOP: no such variable; did you mean HITLINE_LOOPS?`},
 		{"HITLINE_ADDRESSX=tcp://a:1", `HITLINE_ADDRESSX: no such variable; did you mean HITLINE_ADDRESS?`},
@@ -148,7 +149,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_BACKEND_MEMORY_BYTES=1", `HITLINE_BACKEND_MEMORY_BYTES: no such variable; did you mean HITLINE_BACKEND_MEMORY_MAX_BYTES?`},
 		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; did you mean HITLINE_BACKEND_REDIS_URL?`},
 		{"HITLINE_BACKEND_REDIS_TTL=1s", `HITLINE_BACKEND_REDIS_TTL: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
-		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS`},
+		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or with commas between them in HITLINE_BACKEND_MOONCAKE_MASTERS`},
 		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:2: backend: both memory and redis; a process has one backend, remove the others`},
 		{"HITLINE_BACKEND_ETCD_URL=x", `HITLINE_BACKEND_ETCD_URL: unknown backend "etcd"; use memory, redis or mooncake`},
 	} {
@@ -168,7 +169,7 @@ func TestEnvironLeftAlone(t *testing.T) {
 		"HITLINE_ADDRESS=auto", "HITLINE_TIMEOUT=1", "HITLINE_VLLM=0.33.0", "HITLINE_ON_MISMATCH=miss", "HITLINE_TLS_CA=/x", "HITLINE_TOKEN_FILE=/x",
 		"HITLINE_POOL_NAME=x", "HITLINE_POOL_SERVICE_PORT=80", "HITLINE_POOL_SERVICE_PORT_HTTP=80", "hitline_loops=3", "HITLINE",
 		"HITLINE_VERSION=1", "HITLINE_DATE=x", "HITLINE_LDFLAGS=-s", "HITLINE_PYTHON_VERSION=3", "HITLINE_WHEEL_PLATFORM=x", "HITLINE_WHEEL_PROGRAMS=x",
-		"HITLINE_NAME=/a/hitline", "HITLINE_ENV_PATH=/x", "HITLINE_PORT_1_TCP_START=tcp://10.0.0.1:1", "HITLINE_PORT_1_TCP_PORT_END=9",
+		"HITLINE_NAME=/a/hitline", "HITLINE_ENV_PATH=/x", "HITLINE_SERVER_NAME=/a/hitline", "HITLINE_1_ENV_PATH=/x", "HITLINE_PORT_1_TCP_START=tcp://10.0.0.1:1", "HITLINE_PORT_1_TCP_PORT_END=9",
 	}})
 	require.NoError(t, err)
 	defaults, err := Load(Source{})
