@@ -48,23 +48,36 @@ func (c *core) collectStep(force bool) bool {
 	return true
 }
 
+// locked calls do with the lock held. After a panic others do not wait for it.
+func (f *Fleet) locked(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+// readLocked is locked for what changes nothing.
+func (f *Fleet) readLocked(do func()) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	do()
+}
+
 // collectSteps does at most n steps, with the lock held for one at a time.
 func (f *Fleet) collectSteps(n int, force bool) {
 	for more := true; more && n > 0; n-- {
-		f.mu.Lock()
-		more = f.core.collectStep(force)
-		f.mu.Unlock()
+		f.locked(func() { more = f.core.collectStep(force) })
 	}
 }
 
 // collect frees all memory that can be freed. Others make garbage meanwhile, so the steps are bounded: by the passes that
 // all records may need.
 func (f *Fleet) collect() {
-	f.mu.Lock()
-	c := f.core
-	c.expire(f.epoch())
-	n := 64 + 4*int(c.sets.next/maxSetsPerStep) + int(4*(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep)
-	f.mu.Unlock()
+	var n int
+	f.locked(func() {
+		c := f.core
+		c.expire(f.epoch())
+		n = 64 + 4*int(c.sets.next/maxSetsPerStep) + int(4*(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep)
+	})
 	f.collectSteps(n, true)
 }
 

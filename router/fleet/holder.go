@@ -233,14 +233,14 @@ func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint
 // Clear implements events.Holder. It removes predicted blocks, too. Queries find nothing of this holder when it returns;
 // the memory is freed step by step, by it and by later calls.
 func (h *Holder) Clear() {
-	h.fleet.mu.Lock()
-	if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
-		c.numbers.retire(h.number)
-		h.number = c.numbers.alloc(h, c.groups.none())
-		c.groups.version++
-		h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
-	}
-	h.fleet.mu.Unlock()
+	h.fleet.locked(func() {
+		if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
+			c.numbers.retire(h.number)
+			h.number = c.numbers.alloc(h, c.groups.none())
+			c.groups.version++
+			h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
+		}
+	})
 	h.fleet.collectSteps(stepsOfClear, false)
 }
 
@@ -269,11 +269,11 @@ func (h *Holder) SetStale(stale bool) {
 // Close removes the holder and all that it holds from the fleet. Its other methods then do nothing, or fail with
 // ErrClosed.
 func (h *Holder) Close() {
-	h.fleet.mu.Lock()
-	if !h.closed {
-		h.fleet.remove(h)
-		h.closed, h.entries = true, 0
-	}
-	h.fleet.mu.Unlock()
+	h.fleet.locked(func() {
+		if !h.closed {
+			h.fleet.remove(h)
+			h.closed, h.entries = true, 0
+		}
+	})
 	h.fleet.collectSteps(stepsOfClear, false)
 }

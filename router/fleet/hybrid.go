@@ -98,14 +98,12 @@ func (q *pass) addFull(words []uint64, set *holderSet) {
 // findHits finds the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them. It
 // holds the lock for one holder at a time: all of them together can take long.
 func (q *pass) findHits() {
-	q.fleet.mu.RLock()
-	q.beginHits()
-	q.fleet.mu.RUnlock()
+	q.fleet.readLocked(q.beginHits)
 	for _, e := range q.order {
-		q.fleet.mu.RLock()
-		q.oldest = max(q.oldest, q.core.oldest)
-		q.findHit(uint32(e>>40), uint32(e))
-		q.fleet.mu.RUnlock()
+		q.fleet.readLocked(func() {
+			q.oldest = max(q.oldest, q.core.oldest)
+			q.findHit(uint32(e>>40), uint32(e))
+		})
 	}
 }
 

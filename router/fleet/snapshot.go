@@ -30,14 +30,12 @@ const segmentsPerHold = 8
 // Snapshot copies what the fleet holds. If holders are changed meanwhile, it may lack what is stored, or have what is
 // removed: a caller that needs one moment pauses what changes them. Lookups go on, and so do changes.
 func (f *Fleet) Snapshot() *Snapshot {
-	f.mu.Lock()
-	f.core.copying++
-	c := f.core
-	f.mu.Unlock()
+	var c *core
+	f.locked(func() { c = f.core; c.copying++ })
+	defer f.locked(func() { c.copying-- })
 	s := &Snapshot{}
 	s.copyRecords(f, c)
 	f.mu.Lock()
-	c.copying--
 	defer f.mu.Unlock()
 	s.index = make([]int32, len(c.numbers.list))
 	for i := range s.index {
@@ -60,19 +58,16 @@ func (f *Fleet) Snapshot() *Snapshot {
 // copyRecords copies the log, some segments at a time.
 func (s *Snapshot) copyRecords(f *Fleet, c *core) {
 	index := map[*holderSet]uint32{}
-	for from := 0; ; from += segmentsPerHold {
-		f.mu.RLock()
-		end := min(from+segmentsPerHold, len(c.log.segments))
-		for i := from; i < end; i++ {
-			if seg := c.log.segments[i]; seg != nil {
-				s.segments = append(s.segments, s.copySegment(c, seg, index))
+	for from, isLast := 0, false; !isLast; from += segmentsPerHold {
+		f.readLocked(func() {
+			end := min(from+segmentsPerHold, len(c.log.segments))
+			for i := from; i < end; i++ {
+				if seg := c.log.segments[i]; seg != nil {
+					s.segments = append(s.segments, s.copySegment(c, seg, index))
+				}
 			}
-		}
-		isLast := end == len(c.log.segments)
-		f.mu.RUnlock()
-		if isLast {
-			return
-		}
+			isLast = end == len(c.log.segments)
+		})
 	}
 }
 
