@@ -138,6 +138,30 @@ func TestDeployChart(t *testing.T) {
 	}
 }
 
+// The memory that the chart computes for the container is the sum of the bounds that the program has, and a part for
+// garbage: twice that of connections, and a quarter of the index.
+func TestDeployChartMemory(t *testing.T) {
+	for name, store := range map[string]*remoteStore{"router": nil, "mooncake": new(remoteStore)} {
+		var cfg *config.Config
+		memory := ""
+		for document := range strings.SplitSeq(deployFile(t, "helm/testdata/accepted/"+name+".golden"), "---\n") {
+			if text := struct{ Data map[string]string }{}; yaml.Unmarshal([]byte(document), &text) == nil && text.Data["hitline.yaml"] != "" {
+				cfg = loadConfig(t, text.Data["hitline.yaml"])
+			}
+			if found := regexp.MustCompile(`limits:\n +memory: "(\d+)Mi"`).FindStringSubmatch(document); found != nil {
+				memory = found[1]
+			}
+		}
+		connections := int64(512 << 20)
+		if store != nil {
+			connections = 3584 << 20
+		}
+		connections = max(connections, 2*int64(cfg.Limits.MaxMemory)+100<<20)
+		sum := connections + indexMemory(cfg, store)*5/4 + holderMemory(cfg) + eventMemory(cfg) + routerHTTPMemory(cfg)
+		assert.Equal(t, strconv.FormatInt(wholeMiB(sum)>>20, 10), memory, name)
+	}
+}
+
 // systemd does not kill a server that still drains.
 func TestDeploySystemd(t *testing.T) {
 	const closeTime = 10 * time.Second // bounds closing after draining; see lookup/server

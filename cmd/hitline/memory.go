@@ -12,15 +12,20 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
 )
 
 // storeMemory is the default bound over a store: hashes and keys then have their own default
 // bounds, and connections 200 MiB.
 const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
 
+// queryBytes is what requests at router.listen take at most: 64 of 20 MiB at a time.
+const queryBytes = 1280 << 20
+
 // memoryAccount returns the account of what peers make the server hold. Its bound is
 // limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
-// most half of what the machine or the container has beside the memory index and the router.
+// most half of what the machine or the container has beside the memory index and what the router holds.
 func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
 	if most := int64(cfg.Limits.MaxMemory); most > 0 {
 		return lookup.NewMemoryAccount(most)
@@ -30,7 +35,8 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 		most = storeMemory
 	}
 	if total := machineMemory(); total > 0 {
-		most = min(most, max((total-indexMemory(cfg, store)-routerMemory(cfg))/2, config.MinMemory))
+		held := indexMemory(cfg, store) + holderMemory(cfg) + eventMemory(cfg)
+		most = min(most, max((total-held)/2, config.MinMemory))
 	}
 	return lookup.NewMemoryAccount(most)
 }
@@ -43,13 +49,40 @@ func indexMemory(cfg *config.Config, store *remoteStore) int64 {
 	return int64(cfg.Backend.Memory.MaxBytes)
 }
 
-// routerMemory returns the bound of who holds what in bytes, of the configured models.
-func routerMemory(cfg *config.Config) int64 {
+// holderMemory returns the bound of who holds what in bytes, predictions included: of the configured models, or of one
+// if others name them. What a peer holds is loaded into the same.
+func holderMemory(cfg *config.Config) int64 {
+	f := &cfg.Router
+	if len(f.Models) == 0 && f.IsServed() {
+		return int64(f.MaxBytes)
+	}
 	var most int64
-	for i := range cfg.Router.Models {
-		most += int64(cfg.Router.Models[i].MaxBytes)
+	for i := range f.Models {
+		most += int64(f.Models[i].MaxBytes)
 	}
 	return most
+}
+
+// eventMemory returns the bound of what sources of events take in bytes, their batches and texts included.
+func eventMemory(cfg *config.Config) int64 {
+	f := &cfg.Router
+	sources := len(f.Sources)
+	if len(f.Register) > 0 {
+		sources += router.DefaultMaxSources
+	}
+	if sources == 0 {
+		return 0
+	}
+	return events.MemoryBytes(int(f.MaxPayload)) + int64(sources)*events.SourceBytes
+}
+
+// routerHTTPMemory returns the bound of requests at router.listen in bytes: those that are answered at a time, and a dump,
+// which is a copy of what all models hold.
+func routerHTTPMemory(cfg *config.Config) int64 {
+	if cfg.Router.Listen == nil {
+		return 0
+	}
+	return queryBytes + holderMemory(cfg)
 }
 
 // memoryWarnings returns a sentence if the bounds that are configured exceed total, the memory that
@@ -62,8 +95,10 @@ func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []strin
 		bytes int64
 	}{
 		{"backend.memory.max_bytes", indexMemory(cfg, store)},
-		{"max_bytes of router.models", routerMemory(cfg)},
+		{"max_bytes of router.models", holderMemory(cfg)},
 		{"limits.max_memory", int64(cfg.Limits.MaxMemory)},
+		{"events by router.max_payload and router.sources", wholeMiB(eventMemory(cfg))},
+		{"queries and dumps at router.listen", wholeMiB(routerHTTPMemory(cfg))},
 	} {
 		if bound.bytes > 0 {
 			parts = append(parts, fmt.Sprintf("%s %v", bound.name, config.Size(bound.bytes)))
@@ -80,6 +115,9 @@ func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []strin
 	return []string{fmt.Sprintf("%s%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
 		strings.Join(parts, " and "), together, total>>20)}
 }
+
+// wholeMiB rounds bytes up.
+func wholeMiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 << 20 }
 
 // leastGoMemory is the least soft limit of Go's memory, in bytes.
 const leastGoMemory = 64 << 20

@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/router"
 )
 
 func TestMemoryAccount(t *testing.T) {
@@ -46,6 +47,13 @@ func TestMemoryWarnings(t *testing.T) {
 	require.Empty(t, warn())
 	cfg.Limits.MaxMemory = 1 << 20
 	require.Contains(t, warn(), "backend.memory.max_bytes 2GiB and max_bytes of router.models 2GiB and limits.max_memory 1MiB, together: more than")
+	cfg.Limits.MaxMemory = 0
+	cfg.Router.Sources = make([]router.Source, 4)
+	require.Contains(t, warn(), "max_bytes of router.models 2GiB and events by router.max_payload and router.sources 132MiB, together: more than")
+	cfg.Router.Sources, cfg.Router.Register = nil, []string{"tcp://127.0.0.1:*"}
+	require.Contains(t, warn(), "events by router.max_payload and router.sources 896MiB, together: more than")
+	cfg.Router.Register, cfg.Router.Listen = nil, new(config.Listener)
+	require.Contains(t, warn(), "queries and dumps at router.listen 3328MiB, together: more than")
 	cfg.Limits.MaxMemory = 1 << 62
 	cfg.Backend.Memory.MaxBytes = 1 << 62
 	require.NotEmpty(t, warn())

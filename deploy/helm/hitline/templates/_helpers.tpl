@@ -75,9 +75,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 
 {{/*
+The memory of the router in bytes, by the sum of cmd/hitline/memory.go: the max_bytes of each model, and as much for a
+dump; 1.25 GiB for queries; and with sources 8 times max_payload, at least 64 MiB, 64 MiB for copies of blocks, and 0.75
+MiB for each source, of which 1,024 may be registered.
+*/}}
+{{- define "hitline.routerBytes" -}}
+{{- $bytes := 0 -}}
+{{- with .Values.config.router -}}
+{{- $bytes = 1342177280 -}}
+{{- $each := .max_bytes | default "1GiB" -}}
+{{- range $model := (.models | default (list "")) -}}
+{{- $of := $each -}}
+{{- if kindIs "map" $model }}{{ $of = $model.max_bytes | default $each }}{{ end -}}
+{{- $bytes = add $bytes (mul 2 (include "hitline.bytes" $of | int64)) -}}
+{{- end -}}
+{{- $sources := len (.sources | default list) -}}
+{{- if .register }}{{ $sources = add $sources 1024 }}{{ end -}}
+{{- if $sources -}}
+{{- $payload := include "hitline.bytes" (.max_payload | default "8MiB") | int64 -}}
+{{- $bytes = add $bytes (max 67108864 (mul 8 (add $payload 4096))) 67108864 (mul $sources 786432) -}}
+{{- end -}}
+{{- end -}}
+{{- $bytes -}}
+{{- end -}}
+
+{{/*
 The container's memory. An index takes max_bytes, and a quarter more for garbage. Connections take limits.max_memory,
-as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are enough for its defaults. A model of the
-router takes its max_bytes.
+as much garbage, and 100 MiB: 512 MiB over an index and 3.5 GiB over a store are enough for its defaults.
 */}}
 {{- define "hitline.memory" -}}
 {{- $memory := eq (include "hitline.backend" .) "memory" -}}
@@ -86,14 +110,7 @@ router takes its max_bytes.
 {{- if $memory -}}
 {{- $bytes = add $bytes (div (mul (include "hitline.maxBytes" . | int64) 5) 4) -}}
 {{- end -}}
-{{- with .Values.config.router -}}
-{{- $each := .max_bytes | default "1GiB" -}}
-{{- range $model := (.models | default (list "")) -}}
-{{- $of := $each -}}
-{{- if kindIs "map" $model }}{{ $of = $model.max_bytes | default $each }}{{ end -}}
-{{- $bytes = add $bytes (include "hitline.bytes" $of | int64) -}}
-{{- end -}}
-{{- end -}}
+{{- $bytes = add $bytes (include "hitline.routerBytes" . | int64) -}}
 {{- printf "%dMi" (div (add $bytes 1048575) 1048576) -}}
 {{- end -}}
 
@@ -169,7 +186,7 @@ router takes its max_bytes.
 {{- if has .name (list "HITLINE_LISTEN" "HITLINE_METRICS" "HITLINE_DRAIN_TIMEOUT" "HITLINE_ROUTER_LISTEN") -}}
 {{- fail (printf "env has %s: the chart writes this field; set the value listen, metrics.port or drainSeconds" .name) -}}
 {{- end -}}
-{{- if has .name (list "HITLINE_BACKEND_MEMORY_MAX_BYTES" "HITLINE_LIMITS_MAX_MEMORY" "HITLINE_ROUTER_MAX_BYTES") -}}
+{{- if has .name (list "HITLINE_BACKEND_MEMORY_MAX_BYTES" "HITLINE_LIMITS_MAX_MEMORY" "HITLINE_ROUTER_MAX_BYTES" "HITLINE_ROUTER_MAX_PAYLOAD") -}}
 {{- fail (printf "env has %s: the chart computes the memory of the container; set the field in config" .name) -}}
 {{- end -}}
 {{- end -}}
