@@ -3,6 +3,7 @@ package netproto
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Framing errors: the connection cannot be resynchronised and must be closed. Every
@@ -43,7 +44,18 @@ type FrameError struct {
 
 // Error returns the sentinel's text, the frame's index and its header.
 func (e *FrameError) Error() string {
-	return fmt.Sprintf("%v (frame %d, flags %#02x, length %d)", e.Err, e.Frame, e.Byte, e.Len)
+	text := fmt.Sprintf("%v (frame %d, flags %#02x, length %d)", e.Err, e.Frame, e.Byte, e.Len)
+	if e.isHTTP() {
+		text += ": the peer speaks HTTP, which is for other ports"
+	}
+	return text
+}
+
+// isHTTP reports whether the frame begins as a request or a reply of HTTP does.
+func (e *FrameError) isHTTP() bool {
+	const methods = "CDGHOPT" // their first letters
+	isReply := e.Err == ErrFlags && e.Byte == 'H' && e.Len == 'T'
+	return e.Frame == 0 && (isReply || e.Err == ErrFirstByte && strings.IndexByte(methods, e.Byte) >= 0)
 }
 
 // Unwrap returns the sentinel.

@@ -242,7 +242,7 @@ func TestNoPool(t *testing.T) {
 		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 		_, err := c.Lookup(t.Context(), 128, hashes)
 		require.ErrorIs(t, err, client.ErrRefused)
-		require.ErrorContains(t, err, "no pool: describe the engine's with a pool request")
+		require.ErrorContains(t, err, "no pool: name one of those that stat lists, describe the engine's with a pool request")
 		_, err = c.Lookup(t.Context(), 128, coordinator.Hashes{})
 		require.ErrorContains(t, err, "no pool")
 		_, err = c.Explain(t.Context(), 128, hashes)
