@@ -51,7 +51,7 @@ func TestMemoryWarnings(t *testing.T) {
 	cfg.Router.Sources = make([]router.Source, 4)
 	require.Contains(t, warn(), "max_bytes of router.models 2GiB and events by router.max_payload and router.sources 132MiB, together: more than")
 	cfg.Router.Sources, cfg.Router.Register = nil, []string{"tcp://127.0.0.1:*"}
-	require.Contains(t, warn(), "events by router.max_payload and router.sources 896MiB, together: more than")
+	require.Contains(t, warn(), "events by router.max_payload and router.sources 897MiB, together: more than")
 	cfg.Router.Register, cfg.Router.Listen = nil, new(config.Listener)
 	require.Contains(t, warn(), "queries and dumps at router.listen 3328MiB, together: more than")
 	cfg.Limits.MaxMemory = 1 << 62
