@@ -215,7 +215,11 @@ func (s *Service) Status() []SourceStatus {
 	all := s.sources()
 	list := make([]SourceStatus, len(all))
 	for i, a := range all {
-		list[i] = SourceStatus{a.follower.Status(), a.Model, a.Tenant, a.Engine, a.Rank, a.registered}
+		st := a.follower.Status()
+		if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
+			st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
+		}
+		list[i] = SourceStatus{st, a.Model, a.Tenant, a.Engine, a.Rank, a.registered}
 	}
 	return list
 }

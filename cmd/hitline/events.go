@@ -325,5 +325,6 @@ type discardHolder struct{}
 func (discardHolder) Store(*events.Blocks, []bool) error { return nil }
 func (discardHolder) Remove(*events.Blocks) error        { return nil }
 func (discardHolder) Clear()                             {}
+func (discardHolder) Report() (int64, error)             { return 0, nil }
 func (discardHolder) SetStale(bool)                      {}
 func (discardHolder) Len() int                           { return 0 }

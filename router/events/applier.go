@@ -90,14 +90,21 @@ func (a *applier) clear() {
 	a.removal.hashes = a.removal.hashes[:0]
 	a.copies.reset()
 	a.holder.Clear()
+	_ = a.report() // of what it had
+}
+
+// report asks what the Holder has dropped by itself: then the source is incomplete. It returns the error of the Holder.
+func (a *applier) report() error {
+	dropped, err := a.holder.Report()
+	if dropped > a.stats.Dropped {
+		a.stats.Dropped, a.stats.Complete = dropped, false
+	}
+	return err
 }
 
 // store applies an event of KindStored.
 func (a *applier) store(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
-	if n == 0 {
-		return nil // vLLM says so of a sliding window that caches nothing of a prompt
-	}
 	if isUnheld(&e.Tier) {
 		a.stats.Unheld += int64(n)
 		return nil
@@ -111,8 +118,18 @@ func (a *applier) store(e *Event) error {
 	}
 	b := &a.blocks
 	*b = e.Blocks
+	if n == 0 { // vLLM says so of a sliding window that caches nothing of a prompt: there is such a group
+		if err := a.holder.Store(b, nil); err != nil {
+			return fmt.Errorf("%w: %w", errHolder, err)
+		}
+		return nil
+	}
 	partial, from := a.mayBePartial(e), 0
-	if partial && !a.stats.Complete && n > windowBlocks(e) {
+	if partial {
+		_ = a.report()
+	}
+	wasComplete := a.stats.Complete
+	if partial && !wasComplete && n > windowBlocks(e) {
 		from = n - windowBlocks(e)
 		b.Parent = e.Hashes.At(from - 1)
 	}
@@ -133,6 +150,9 @@ func (a *applier) store(e *Event) error {
 		b.Parent = part[len(part)-hashLen:]
 	}
 	if partial {
+		if _ = a.report(); a.stats.Complete != wasComplete {
+			front = len(a.fresh) // blocks were dropped meanwhile, so held does not tell what the engine cached before
+		}
 		return a.removeFront(e, stored, front)
 	}
 	return nil

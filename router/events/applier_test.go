@@ -172,7 +172,8 @@ func TestApplierUnheld(t *testing.T) {
 }
 
 // Of what may be a full report of a sliding window of 6 tokens, or 2 blocks, an incomplete source stores the window, and
-// a complete one no block in front of one that the engine may have cached before. A checkpoint has what that needs.
+// a complete one no block in front of one that the engine may have cached before. A checkpoint has what that needs. A
+// source whose Holder has dropped blocks is not complete.
 func TestApplierFullReports(t *testing.T) {
 	event := func(kind Kind, parent string, hashes ...uint64) *Event {
 		return &Event{Kind: kind, Blocks: Blocks{Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
@@ -192,6 +193,7 @@ func TestApplierFullReports(t *testing.T) {
 			report, report, event(KindRemoved, "", 0, 0, 1, 1, 2, 2, 3),
 		}, []uint64{3}},
 		{"no blocks", true, []*Event{event(KindStored, "")}, []uint64{0, 1, 2, 3}},
+		{"dropped", true, []*Event{event(KindStored, "parent", 8), {Kind: KindUnknown}}, []uint64{8, 2, 3}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			set := newTestSet()
@@ -199,8 +201,12 @@ func TestApplierFullReports(t *testing.T) {
 			set.SetStale(false)
 			for _, e := range append(test.before, report) {
 				apply := a.store
-				if e.Kind == KindRemoved {
+				switch e.Kind {
+				case KindRemoved:
 					apply = a.remove
+				case KindUnknown:
+					set.dropped++
+					continue
 				}
 				require.NoError(t, apply(e))
 				require.NoError(t, a.flush())
@@ -209,4 +215,26 @@ func TestApplierFullReports(t *testing.T) {
 			require.Equal(t, test.held, numbers(set))
 		})
 	}
+}
+
+// Blocks that the Holder drops during a full report may be those that show which the engine has cached: then none is held.
+func TestApplierDropsDuringAFullReport(t *testing.T) {
+	set := &droppingSet{testSet: newTestSet()}
+	a := newApplier(set, new(Config), &Status{Complete: true})
+	set.SetStale(false)
+	require.NoError(t, a.store(&Event{Kind: KindStored, Blocks: Blocks{Group: 1, Tier: gpu, SpecKind: "sliding_window", SlidingWindow: 6, BlockSize: 4,
+		Hashes: joined(8, 0, 1, 2, 3)}}))
+	require.NoError(t, a.flush())
+	require.NoError(t, a.store(&Event{Kind: KindStored, Blocks: Blocks{Group: 2, Tier: gpu}}))
+	require.Equal(t, 2, set.groupTiers.Len(), "an event without blocks names a group")
+	require.Empty(t, numbers(set.testSet))
+	require.False(t, a.stats.Complete)
+}
+
+// droppingSet drops something with each call of Store.
+type droppingSet struct{ *testSet }
+
+func (s *droppingSet) Store(b *Blocks, held []bool) error {
+	s.dropped++
+	return s.testSet.Store(b, held)
 }

@@ -76,6 +76,7 @@ type noHolder struct{}
 func (noHolder) Store(*Blocks, []bool) error { return nil }
 func (noHolder) Remove(*Blocks) error        { return nil }
 func (noHolder) Clear()                      {}
+func (noHolder) Report() (int64, error)      { return 0, nil }
 func (noHolder) SetStale(bool)               {}
 func (noHolder) Len() int                    { return 0 }
 

@@ -29,6 +29,7 @@ type Checkpoint struct {
 
 // checkpoint returns the state of t. The maps are copied: at most about 100 ms for maxCopied blocks twice.
 func (t *tracker) checkpoint(name string) *Checkpoint {
+	_ = t.report()
 	c := &Checkpoint{
 		Name: name, NextSeq: t.next, Complete: t.stats.Complete, exactCopies: t.exactCopies,
 		hasLast: t.hasLast, anyNext: t.anyNext, rank: t.rank, copies: t.copies.clone(),

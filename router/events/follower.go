@@ -98,28 +98,34 @@ func (f *Follower) Status() Status {
 func (f *Follower) update(change func(*tracker) error) error {
 	f.pausing.lock()
 	stats := f.tracker.stats
-	before := *stats
+	before, warned := *stats, f.tracker.warning
 	err := requesterror.Call(func() error { return change(f.tracker) })
 	if errors.Is(err, requesterror.ErrFault) { // what it holds may be changed in part
 		_ = requesterror.Call(func() error { f.tracker.lose(err.Error()); return nil })
 	}
+	f.tracker.status()
 	if stats.Batches > before.Batches {
 		stats.LastEvent = time.Now()
 	}
 	if stats.Lost > before.Lost || stats.Restarts > before.Restarts {
 		stats.LastErrorTime = time.Now()
 	}
+	if warning := f.tracker.warning; warning != "" && warning != warned {
+		stats.Errors++
+		stats.LastError, stats.LastErrorTime = warning, time.Now()
+		f.log.warn(warning)
+	}
+	now := *stats // a checkpoint changes it
 	f.pausing.unlock()
 	if err != nil {
 		return err
 	}
-	s := f.tracker.status()
 	if f.ctx.Err() == nil {
-		f.log.changed(s, f.tracker.reason)
+		f.log.changed(&now, f.tracker.reason)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status = *s
+	f.status = now
 	return nil
 }
 

@@ -79,6 +79,13 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	l.last, l.at = now, time.Now()
 }
 
+// warn logs what the Holder reports.
+func (l *sourceLog) warn(reason string) {
+	if l.admit(slog.LevelWarn) {
+		l.log.Warn("events: the engine's KV cache groups differ", "reason", reason)
+	}
+}
+
 // admit reports whether there may be another line. A good state is always logged: the line before it was
 // about a bad one, which was admitted.
 func (l *sourceLog) admit(level slog.Level) bool {

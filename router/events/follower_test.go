@@ -122,6 +122,11 @@ func TestFollowerLogs(t *testing.T) {
 	eventually(t, func() bool { return f.Status().Complete })
 	p.publish([]byte("garbage"), false)
 	eventually(t, func() bool { return f.Status().Errors == 1 && !f.Status().Stale })
+	set.report(5, errors.New("other groups"))
+	p.publish(storedBatch(3), false)
+	awaitStatus(t, f, func(s Status) bool { return s.Errors == 2 && s.LastError == "other groups" && s.Dropped == 5 })
+	p.publish(storedBatch(4), false) // is not told again
+	awaitHeld(t, set, 3, 4)
 	f.Close()
 	var short []string
 	for _, line := range log.Take() {
@@ -140,6 +145,7 @@ func TestFollowerLogs(t *testing.T) {
 		`INFO msg="events: the source is complete again"`,
 		`WARN msg="events: the source is stale" retry_in`, // garbage
 		`INFO msg="events: the source is followed"`,
+		`WARN msg="events: the engine's KV cache groups differ"`,
 	}, short)
 
 	require.Empty(t, log.Take()) // closing is no trouble

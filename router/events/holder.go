@@ -32,7 +32,7 @@ type Blocks struct {
 // Until then no further event is applied: that is how a slow Holder slows its publisher down.
 type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
-	// held has an element for each hash.
+	// held has an element for each hash. Without hashes it says that the engine has such a group.
 	Store(b *Blocks, held []bool) error
 	// Remove removes blocks. It ignores those that are not held. Only Group, Tier and Hashes are set:
 	// removals that follow each other in a batch come together.
@@ -44,4 +44,8 @@ type Holder interface {
 	SetStale(stale bool)
 	// Len returns how many blocks are held, in all groups and tiers, for Status.Blocks.
 	Len() int
+	// Report returns how many blocks the holder has dropped by itself since it was made, which makes the source
+	// incomplete, and an error if the engine's groups differ from those of others. The error drops nothing: it becomes
+	// Status.LastError, and is logged.
+	Report() (dropped int64, err error)
 }

@@ -26,6 +26,7 @@ type Status struct {
 	Removed  int64 `json:"removed"` // blocks
 	Cleared  int64 `json:"cleared"` // events
 	Unheld   int64 `json:"unheld"`  // blocks of tiers from which no event removes any
+	Dropped  int64 `json:"dropped"` // blocks that the Holder dropped by itself
 	Unknown  int64 `json:"unknown"` // events
 	Gaps     int64 `json:"gaps"`
 	Lost     int64 `json:"lost"`

@@ -28,6 +28,8 @@ type testSet struct {
 	groupTiers GroupTiers
 	blocks     map[testBlock]int // their number in the order of storing, from 1
 	last       int
+	dropped    int64 // by itself
+	warning    error
 }
 
 // testBlock is a block in one group and tier.
@@ -71,6 +73,19 @@ func (s *testSet) Clear() {
 	defer s.mu.Unlock()
 	s.groupTiers = GroupTiers{}
 	clear(s.blocks)
+}
+
+// report sets what Report returns.
+func (s *testSet) report(dropped int64, warning error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped, s.warning = dropped, warning
+}
+
+func (s *testSet) Report() (int64, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.dropped, s.warning
 }
 
 func (s *testSet) SetStale(stale bool) {

@@ -95,7 +95,8 @@ type tracker struct {
 
 	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
 
-	reason string // of the last change to the worse
+	reason  string // of the last change to the worse
+	warning string // the error of the Holder's last report
 }
 
 // recentBatch is a batch that was applied.
@@ -358,8 +359,8 @@ func (t *tracker) event(e *Event) error {
 		return t.remove(e)
 	case KindCleared:
 		t.stats.Cleared++
-		t.stats.Complete = true
 		t.clear()
+		t.stats.Complete = true
 	default: // it may remove blocks
 		t.stats.Unknown++
 		t.lose("an event of an unknown type, which may have removed any block")
@@ -369,6 +370,14 @@ func (t *tracker) event(e *Event) error {
 
 // status brings the state up to date and returns it.
 func (t *tracker) status() *Status {
+	before := t.stats.Dropped
+	err := t.report()
+	if t.stats.Dropped > before {
+		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most blocks: %d of them were dropped so far", t.stats.Dropped)
+	}
+	if t.warning = ""; err != nil {
+		t.warning = err.Error()
+	}
 	t.stats.NextSeq = t.next
 	t.stats.Blocks = int64(t.holder.Len())
 	return t.stats

@@ -111,31 +111,80 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 	require.Equal(t, empty.Stats(), f.Stats())
 }
 
-// The memory bound refuses blocks, and holds. Memory that is freed can be used again.
+// At the memory bound the largest holder loses blocks: others keep theirs, and none of it is answered any more.
 func TestMaxBytes(t *testing.T) {
 	rng := newRand(11)
 	const limit = 4 << 20
-	f, holders := newTestFleet(t, Config{MaxBytes: limit}, 2)
-	fill := func(h *Holder) (stored coordinator.Hashes) {
-		for {
-			hashes := randomHashes(rng, 1000)
-			err := h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, nil)
-			require.LessOrEqual(t, f.Stats().Bytes, int64(limit))
-			if err != nil {
-				require.ErrorIs(t, err, ErrFull)
-				return stored
+	f, holders := newTestFleet(t, Config{MaxBytes: limit}, 4)
+	shared, small, alone := randomHashes(rng, 500), randomHashes(rng, 2000), randomHashes(rng, 2000)
+	storeAll(t, holders[2], small)
+	for _, h := range holders[:3] {
+		storeAll(t, h, shared)
+	}
+	predicted := randomHashes(rng, 1000)
+	require.NoError(t, holders[3].Predict(predicted))
+	large := holders[0]
+	var chains []coordinator.Hashes
+	for range 300 {
+		chains = append(chains, randomHashes(rng, 1000))
+		storeAll(t, large, chains[len(chains)-1])
+		require.LessOrEqual(t, f.Stats().Bytes, int64(limit))
+	}
+	storeAll(t, holders[1], alone) // comes last, and is not refused
+	checkCore(t, f)
+	require.EqualValues(t, predicted.Len()*16, tokens(t, f, holders[3], predicted))
+	for _, h := range []struct {
+		holder *Holder
+		hashes []coordinator.Hashes
+	}{{holders[1], []coordinator.Hashes{shared, alone}}, {holders[2], []coordinator.Hashes{shared, small}}, {large, []coordinator.Hashes{shared}}} {
+		for _, hashes := range h.hashes {
+			require.EqualValues(t, hashes.Len()*16, tokens(t, f, h.holder, hashes))
+		}
+		dropped, err := h.holder.Report()
+		require.NoError(t, err)
+		require.Equal(t, h.holder == large, dropped > 0)
+	}
+	held := 0
+	for _, chain := range chains {
+		n := 0 // that are held, whether or not those before them are
+		for i := range chain.Len() {
+			if tokens(t, f, large, slice(chain, i, i+1)) > 0 {
+				n++
 			}
-			stored = hashes
+		}
+		require.LessOrEqual(t, tokens(t, f, large, chain), int64(n*16))
+		held += n
+	}
+	require.Equal(t, large.Len(), held+shared.Len())
+	require.Greater(t, held, limit/60)
+	require.NoError(t, large.Remove(&events.Blocks{Hashes: chains[299]}))
+	large.Clear()
+	blocks := f.Stats().Blocks
+	require.EqualValues(t, shared.Len()+small.Len()+alone.Len()+predicted.Len(), blocks)
+}
+
+// Engines that hold the same, or nearly as much, shrink together, and a bound that is too low for all refuses.
+func TestMaxBytesOfEqualHolders(t *testing.T) {
+	rng := newRand(12)
+	f, holders := newTestFleet(t, Config{MaxBytes: 4 << 20}, 6)
+	small := randomHashes(rng, 3000)
+	storeAll(t, holders[5], small)
+	for range 100 {
+		chain := randomHashes(rng, 1000)
+		for i, h := range holders[:5] {
+			if i > 1 { // the first two hold the same
+				chain = randomHashes(rng, 500)
+			}
+			storeAll(t, h, chain)
 		}
 	}
-	last := fill(holders[0])
-	require.Greater(t, f.Stats().Blocks, int64(limit/45))
-	require.EqualValues(t, 16_000, tokens(t, f, holders[0], last))
-	blocks := f.Stats().Blocks
-	holders[0].Clear()
-	fill(holders[1])
-	require.Greater(t, f.Stats().Blocks, blocks*3/4)
 	checkCore(t, f)
+	require.EqualValues(t, small.Len()*16, tokens(t, f, holders[5], small))
+	for _, h := range holders[:5] {
+		require.Greater(t, h.Len(), 10_000)
+	}
+	f, holders = newTestFleet(t, Config{MaxBytes: 90_000}, 1)
+	require.ErrorIs(t, holders[0].Store(&events.Blocks{Tier: gpu, Hashes: small}, nil), ErrFull)
 }
 
 // The entries of a holder are bounded, and predictions keep out no events.

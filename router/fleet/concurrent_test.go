@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,13 +14,18 @@ import (
 )
 
 // Many goroutines ask while others store, remove, clear, close, predict, copy and sweep. Blocks that no one changes
-// are found by every query, and blocks that no one has are not.
+// are found by every query, and blocks that no one has are not. At the memory bound holders shrink meanwhile.
 func TestConcurrentUse(t *testing.T) {
+	t.Run("unbounded", func(t *testing.T) { useConcurrently(t, 0) })
+	t.Run("bounded", func(t *testing.T) { useConcurrently(t, 500_000) })
+}
+
+func useConcurrently(t *testing.T, maxBytes int64) {
 	rng := newRand(14)
 	const blocks = 600
 	shared, never := randomHashes(rng, blocks), randomHashes(rng, 10)
 	var clock atomic.Int64
-	f, holders := newTestFleet(t, Config{PredictTTL: 4 * time.Second, now: func() time.Time { return time.Unix(0, clock.Load()) }}, 6)
+	f, holders := newTestFleet(t, Config{MaxBytes: maxBytes, PredictTTL: 4 * time.Second, now: func() time.Time { return time.Unix(0, clock.Load()) }}, 6)
 	storeAll(t, holders[0], shared) // is never changed
 	rounds := 60
 	if lookuptest.Race {
@@ -44,10 +50,9 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				q.Add(never.Bytes())
 				q.End(&r)
-				if !assert.NotEmpty(t, r.Holders) {
+				if maxBytes == 0 && (!assert.NotEmpty(t, r.Holders) || !assert.Equal(t, holders[0].id, r.Holders[0].ID)) {
 					return
 				}
-				assert.Equal(t, holders[0].id, r.Holders[0].ID)
 				for _, p := range r.Holders {
 					assert.LessOrEqual(t, p.Tokens, int64(blocks*16))
 				}
@@ -61,6 +66,12 @@ func TestConcurrentUse(t *testing.T) {
 	readers.Wait()
 	f.collect()
 	checkCore(t, f)
+	dropped := int64(0)
+	for _, h := range f.holders {
+		n, _ := h.Report()
+		dropped += n
+	}
+	assert.Equal(t, maxBytes > 0, dropped > 0)
 }
 
 // changeHolder changes a holder in some rounds. It adds it again if it has closed it.
@@ -73,7 +84,9 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 		for _, b := range []events.Blocks{{Tier: gpu, Hashes: own}, {Tier: gpu, Hashes: slice(shared, 0, 300)}, {Tier: events.Tier{Medium: "CPU"}, Hashes: own}} {
 			assert.NoError(t, h.Store(&b, held))
 		}
-		assert.NoError(t, h.Predict(slice(shared, 0, 400)))
+		if err := h.Predict(slice(shared, 0, 400)); f.cfg.MaxBytes == DefaultMaxBytes || err != nil && !errors.Is(err, ErrFull) {
+			assert.NoError(t, err)
+		}
 		clock.Add(int64(100 * time.Millisecond))
 		switch rng.IntN(6) {
 		case 0:

@@ -30,7 +30,8 @@ type core struct {
 	firstPredicted, lastPredicted uint32
 	emptyRecords                  int64 // live records whose set is empty
 	collection                    collection
-	copying                       int // snapshots that are copied now: records and numbers stay where they are
+	hand                          uint32 // segment where shrink ended
+	copying                       int    // snapshots that are copied now: records and numbers stay where they are
 }
 
 func newCore(cfg *Config) *core {

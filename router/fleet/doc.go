@@ -30,7 +30,8 @@
 //	log.go, table.go, sets.go         records, keys, sets
 //	numbers.go, media.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block
-//	collect.go                        sweeping and compaction
+//	collect.go, shrink.go             sweeping and compaction; what goes at the memory bound
+//	groups.go, stated.go              what holders say of their groups, and who differs
 //	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
 //	snapshot.go, load.go              the state as a stream of bytes
 //
@@ -69,9 +70,9 @@
 //
 // A block takes 12 bytes in the log and 10 to 20 in the table: 25 in all at 10 million blocks. A set takes 128 bytes and
 // 18 for each pair of a group and tier and 64 holders. Config.MaxBytes bounds all of it, as [Stats] counts it. A change
-// that needs more first collects what can be freed, then drops the oldest predictions, those of the current epoch only
-// for events, and then fails with ErrFull. A removal may need a new set, so it can fail, too; an events.Follower then
-// clears the holder.
+// that needs more first collects what can be freed. Then it drops the oldest predictions, or, for events, blocks that only
+// the largest holders have: of predictions and the largest holder what is more. So a holder that has much cannot keep
+// others from what they store. A change fails with ErrFull if there is nothing left to drop.
 //
 // Clear and Close cost the same whatever the holder has: they retire its number. What it leaves is freed by steps of
 // bounded length, one with each later step of a change. Once more than a quarter of the records is dead each change

@@ -63,6 +63,10 @@ type groupTable struct {
 	rules      []*rules // of the statements, each once
 	version    uint64   // counts changes of who says what
 	bytes      int64
+	last       struct { // what was compared last, see compare
+		groups []Group
+		holder uint32 // number
+	}
 }
 
 func (t *groupTable) init(cfg *Config) {

@@ -184,6 +184,57 @@ func TestUpgradeThatAddsAGroup(t *testing.T) {
 	holders[0].Clear()
 	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
 	require.EqualValues(t, 12*16, tokens(t, f, holders[0], hashes))
+	storeOf(t, holders[0], 1, coordinator.Hashes{}, "sliding_window", 33) // of which nothing is cached
+	require.Zero(t, tokens(t, f, holders[0], hashes))
+}
+
+// Who has other groups than most is told so, and all groups are listed. Nobody else is told: one that has not named all
+// groups yet has no others.
+func TestOtherGroupsAreReported(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 5)
+	hashes := randomHashes(newRand(4), 12)
+	report := func(h *Holder) string {
+		_, err := h.Report()
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
+	for _, h := range holders[:3] {
+		storeOf(t, h, 0, hashes, "full_attention", 0)
+		require.Empty(t, report(h))
+		storeOf(t, h, 1, hashes, "sliding_window", 64)
+	}
+	storeOf(t, holders[3], 0, hashes, "full_attention", 0)
+	liar := holders[4]
+	require.Empty(t, report(liar), "it has stored nothing")
+	for _, c := range []struct {
+		b    events.Blocks
+		want string
+	}{
+		{events.Blocks{Group: 2, SpecKind: "mamba\n", BlockSize: 32}, `group 2, "mamba\n" in blocks of 32, is only here`},
+		{events.Blocks{SpecKind: "mamba"}, `group 0 is "mamba" here, and "full_attention" in blocks of 16 there`},
+		{events.Blocks{SpecKind: "full_attention", BlockSize: 64}, `group 0 is "full_attention" in blocks of 64 here, and "full_attention" in blocks of 16 there`},
+		{events.Blocks{Group: 1, SlidingWindow: 65}, "group 1 is of an unknown kind with a window of 65 tokens here, and "},
+	} {
+		liar.Clear()
+		storing(c.b)(liar, hashes)
+		require.Contains(t, report(liar), "not those of 3 others of the model: "+c.want)
+	}
+	ours := []Group{{0, "full_attention", 0, 16}, {1, "sliding_window", 64, 16}}
+	require.Equal(t, []Groups{{3, ours}, {1, ours[:1]}, {1, []Group{{Group: 1, Window: 65}}}}, f.Groups())
+	for _, h := range holders[:4] {
+		require.Empty(t, report(h))
+	}
+	liar.SetStale(true)
+	require.Len(t, f.Groups(), 2)
+	for _, h := range holders[1:] {
+		h.Close()
+	}
+	holders[0].Clear()
+	storeOf(t, holders[0], 0, hashes, "sliding_window", 64)
+	require.Contains(t, report(holders[0]), "not those of before: group 0 is ")
 }
 
 // A group that is not kept in the store is in the engine all the same.

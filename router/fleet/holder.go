@@ -26,6 +26,9 @@ type Holder struct {
 	newMedia   int
 	entries    int // blocks by group and tier
 	predicted  epochCounts
+	dropped    int64  // entries that Fleet.shrink has dropped, ever
+	compared   uint64 // version of the groups when differs was found; see Report
+	differs    error
 	next       uint32 // position behind the last block that was changed: where the next one of its chain may be
 }
 
@@ -52,6 +55,9 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Tier.Locality == "REMOTE" {
 		return nil
 	}
+	if b.Hashes.Len() == 0 {
+		return h.nameGroup(b)
+	}
 	return h.inSteps(b.Hashes, held, func(ch *change) error {
 		c := h.fleet.core
 		if err := c.learn(h, b); err != nil {
@@ -63,6 +69,21 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 		ch.groupTier, err = h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
 		return err
 	})
+}
+
+// nameGroup learns a group of which no block is stored.
+func (h *Holder) nameGroup(b *events.Blocks) error {
+	h.fleet.mu.Lock()
+	defer h.fleet.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
+	c := h.fleet.core
+	c.numbers.use(h.number)
+	if err := c.learn(h, b); !errors.Is(err, errNoMemory) {
+		return err
+	}
+	return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, h.fleet.cfg.MaxBytes)
 }
 
 // Remove implements events.Holder. It removes what is predicted, too: the engine may have lost these blocks. A group, or
@@ -84,8 +105,8 @@ func (h *Holder) Remove(b *events.Blocks) error {
 // count in all groups, in the medium Predicted, until PredictTTL has passed, Clear is called, or an event says that they
 // were removed. Time is counted in quarters of PredictTTL since New: a block counts in the quarter in which it was
 // predicted last, and in the three that follow. It fails with ErrFull, ErrHashLen or ErrClosed. If memory is used up,
-// the predictions of the oldest quarter are dropped, and for events all: then no block can be predicted until the next
-// quarter. hashes is only borrowed.
+// the predictions of the oldest quarter are dropped, and for events all if they are more than the largest holder has: then
+// no block can be predicted until the next quarter. hashes is only borrowed.
 func (h *Holder) Predict(hashes coordinator.Hashes) error {
 	return h.inSteps(hashes, nil, func(ch *change) error {
 		c, epoch := h.fleet.core, h.fleet.epoch()
@@ -100,8 +121,8 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 }
 
 // inSteps changes the blocks of some hashes, at most maxStep in one hold of the lock. begin checks the change of a step
-// and says what it does. If memory is short, garbage is collected and the rest tried again; predictions are dropped for
-// it, those of the current epoch only for events.
+// and says what it does. If memory is short, garbage is collected and the rest tried again, then other blocks are dropped
+// for it.
 func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*change) error) error {
 	if hashes.Len() == 0 {
 		return nil
@@ -116,7 +137,7 @@ func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*cha
 		collected = collected && done == 0
 		from += done
 		switch {
-		case errors.Is(err, errNoMemory) && (!collected || f.dropPredictions(ch.action != actionPredict)):
+		case errors.Is(err, errNoMemory) && (!collected || f.makeRoom(ch.action == actionPredict)):
 			f.collect()
 			collected = true
 		case errors.Is(err, errNoMemory):

@@ -32,22 +32,28 @@ func TestHeapIsBounded(t *testing.T) {
 		require.LessOrEqual(t, heapBytes()-before-base, int64(maxBytes), what)
 		runtime.KeepAlive(f)
 	}
-	held := make([]bool, 1024)
-	for full := 0; full < 20; {
-		hash := randomHashes(rng, 1)
-		for range 1 + rng.IntN(8) {
-			if hs[rng.IntN(len(hs))].Store(&events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: hash}, held) != nil {
-				full++
+	dropped := func(hs []*Holder) (sum int64) {
+		for _, h := range hs {
+			n, _ := h.Report()
+			sum += n
+		}
+		return sum
+	}
+	fill := func(hs []*Holder, blocks int) {
+		for before := dropped(hs); dropped(hs) < before+20_000; {
+			hashes := randomHashes(rng, blocks)
+			for range 1 + rng.IntN(8) {
+				storeAll(t, hs[rng.IntN(len(hs))], hashes)
 			}
 		}
 	}
+	fill(hs, 1)
 	check("many sets")
 	for _, h := range hs[1:] {
 		h.Clear()
 	}
 	check("a holder is left")
-	for hs[0].Store(&events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: randomHashes(rng, len(held))}, held) == nil {
-	}
+	fill(hs[:1], 1024)
 	check("many blocks of one set")
 }
 

@@ -74,6 +74,8 @@ var sourceMetrics = []metric[source]{
 	sourceCounter("removed_total", "Blocks that events have removed.", func(st *source) int64 { return st.Removed }),
 	sourceCounter("cleared_total", "Events that removed all blocks.", func(st *source) int64 { return st.Cleared }),
 	sourceCounter("unheld_total", "Blocks of stores that no event removes; they are not held.", func(st *source) int64 { return st.Unheld }),
+	sourceCounter("dropped_total", "Blocks that were dropped because max_bytes was used and the engine had the most.",
+		func(st *source) int64 { return st.Dropped }),
 	sourceCounter("unknown_total", "Events of a type that is not known.", func(st *source) int64 { return st.Unknown }),
 	sourceCounter("gaps_total", "Times that sequence numbers were missing.", func(st *source) int64 { return st.Gaps }),
 	sourceCounter("lost_total", "Times that batches were lost or could not be read: all blocks were removed.",

@@ -1,0 +1,113 @@
+package fleet
+
+import "math/bits"
+
+// shrinking is a pass over the log that drops blocks.
+type shrinking struct {
+	level    int    // of entries: holders with more lose blocks
+	record   uint32 // the next one of segment core.hand
+	segments int    // how many are left in the pass
+	wanted   int64  // how many records are still to go
+}
+
+// makeRoom drops something at the memory bound, for a prediction or for events: of predictions and the largest holder what
+// is more, and of predictions the oldest first. It returns false if there was nothing to drop.
+func (f *Fleet) makeRoom(predicts bool) bool {
+	if predicts {
+		return f.dropPredictions(false)
+	}
+	var s shrinking
+	predicted := 0
+	f.readLocked(func() {
+		s.wanted = f.core.log.records/8 + 2*segmentLen
+		oldest := f.core.oldestAt(f.epoch())
+		for _, h := range f.holders {
+			s.level = max(s.level, h.entries)
+			predicted += h.predicted.count(oldest)
+		}
+	})
+	return predicted >= s.level && f.dropPredictions(true) || f.shrink(s) || f.dropPredictions(true)
+}
+
+// shrink drops an eighth of all blocks and some: so many that compaction frees memory. It drops those that only the
+// holders with the most entries have, in the order of the log from where it ended last: it first visits holders with more
+// than three quarters of the entries of the largest one, and lowers this level until enough has gone. So holders that have
+// little keep it. shrink returns false if there was nothing to drop.
+func (f *Fleet) shrink(s shrinking) bool {
+	wanted := s.wanted
+	for s.level > 0 && s.wanted > 0 {
+		s.level -= max(s.level/4, 1)
+		s.segments, s.record = -1, 0
+		for more := true; more; {
+			f.locked(func() { more = f.core.shrinkStep(&s) })
+		}
+	}
+	return s.wanted < wanted
+}
+
+// shrinkStep visits some records. It returns false at the end of the pass.
+func (c *core) shrinkStep(s *shrinking) bool {
+	n := uint32(len(c.log.segments))
+	if s.segments < 0 {
+		s.segments = int(n)
+	}
+	kept := uint32(deadRecord) // a set that keeps its records
+	for cost := 0; cost < maxCostPerStep; cost++ {
+		if s.segments == 0 || s.wanted == 0 || n == 0 {
+			return false
+		}
+		c.hand %= n
+		seg := c.log.segments[c.hand]
+		if seg == nil || s.record >= uint32(seg.used) {
+			c.hand, s.record, s.segments = c.hand+1, 0, s.segments-1
+			continue
+		}
+		num := seg.sets[s.record]
+		s.record++
+		if num == deadRecord || num == kept {
+			continue
+		}
+		if !c.isAbove(c.sets.at(num), s.level) {
+			kept = num
+			continue
+		}
+		c.dropRecord(c.hand<<segmentBits | s.record - 1)
+		s.wanted--
+		cost += changeCost
+	}
+	return true
+}
+
+// isAbove reports whether a set has holders, and only some with more entries than a level.
+func (c *core) isAbove(set *holderSet, level int) bool {
+	found := false
+	for i := range set.pairs {
+		p := &set.pairs[i]
+		for holders := c.counting(p, c.oldest); holders != 0; holders &= holders - 1 {
+			if c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].holder.entries <= level {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// dropRecord removes a record, and with it the entries of its holders.
+func (c *core) dropRecord(pos uint32) {
+	seg, i := c.log.at(pos)
+	set := c.sets.at(seg.sets[i])
+	for i := range set.pairs {
+		p := &set.pairs[i]
+		for holders := c.counting(p, c.oldest); holders != 0; holders &= holders - 1 {
+			h := c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].holder
+			if p.groupTier&predictedIn != 0 {
+				h.predicted.remove(p.groupTier &^ predictedIn)
+				continue
+			}
+			h.entries--
+			h.dropped++
+		}
+	}
+	c.removeRecord(pos)
+}
