@@ -1,5 +1,5 @@
-// Package httpguard keeps pages of other sites away from the HTTP servers of this module: their requests are refused, and
-// what is answered they can neither read nor keep.
+// Package httpguard keeps pages of other sites away from the HTTP servers of this module: their requests are refused,
+// and what is answered they can neither read nor keep.
 package httpguard
 
 import (
@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Guard says which requests a listener takes, by headers that the pages in a browser cannot choose. Programs that ask send
-// none of them but Host. It is safe for concurrent use.
+// Guard says which requests a listener takes, by headers that the pages in a browser cannot choose. Programs that ask
+// send none of them but Host. It is safe for concurrent use.
 type Guard struct {
 	// Local says that the listener is on loopback.
 	Local bool
-	// Hosts are names by which clients reach the listener, beside localhost and IP addresses. A listener on loopback, or
-	// with Hosts, takes requests for these alone: whoever asks for another name may be a page of a site whose name resolves
-	// to this machine (DNS rebinding).
+	// Hosts are names by which clients reach the listener, beside localhost and IP addresses. A listener on loopback,
+	// or with Hosts, takes requests for these alone: whoever asks for another name may be a page of a site whose name
+	// resolves to this machine (DNS rebinding).
 	Hosts []string
 	// Links are the paths that a person may come to by a link on a page of another site. What they answer costs little.
 	Links []string
@@ -30,8 +30,8 @@ var otherOrigin = http.NewCrossOriginProtection()
 
 var errHost = errors.New("not served for this host; use localhost, an IP address, or a name that http_hosts has")
 
-// Check returns an error if a page of another site may have made a request. Browsers tell that of all requests over TLS and
-// to loopback, otherwise of those that a page can read or that have a body.
+// Check returns an error if a page of another site may have made a request. Browsers tell that of all requests over TLS
+// and to loopback, otherwise of those that a page can read or that have a body.
 func (g *Guard) Check(r *http.Request) error {
 	if !g.takesHost(r.Host) {
 		return errHost
@@ -44,8 +44,8 @@ func (g *Guard) Check(r *http.Request) error {
 	return nil
 }
 
-// takesHost reports whether the Host of a request, with a port or without, is one of the listener's. A browser always sends
-// one.
+// takesHost reports whether the Host of a request, with a port or without, is one of the listener's. A browser always
+// sends one.
 func (g *Guard) takesHost(hostport string) bool {
 	if hostport == "" || !g.Local && len(g.Hosts) == 0 {
 		return true

@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The host of a request is no name that somebody else could make resolve to this machine. Beyond loopback only names that are
-// listed can be told from those.
+// The host of a request is no name that somebody else could make resolve to this machine. Beyond loopback only names
+// that are listed can be told from those.
 func TestHost(t *testing.T) {
 	const local, listed, open = 1, 2, 4 // by which a host is taken
-	guards := map[int]Guard{local: {Local: true}, listed: {Hosts: []string{"hitline.example"}}, local | listed: {Local: true, Hosts: []string{"hitline.example"}}, open: {}}
+	hosts := []string{"hitline.example"}
+	guards := map[int]Guard{local: {Local: true}, listed: {Hosts: hosts}, local | listed: {Local: true, Hosts: hosts}, open: {}}
 	for host, takenBy := range map[string]int{
 		"localhost": local | listed | open, "LOCALHOST:9557": local | listed | open, "127.0.0.1": local | listed | open,
 		"127.0.0.1:80": local | listed | open, "[::1]:9557": local | listed | open, "[::1]": local | listed | open,
@@ -69,8 +70,8 @@ func request(method, path string, headers ...string) *http.Request {
 	return r
 }
 
-// A person may follow a link on another site to what costs little, as Prometheus' list of targets has them. Nothing of it is
-// part of another page.
+// A person may follow a link on another site to what costs little, as Prometheus' list of targets has them. Nothing of
+// it is part of another page.
 func TestLinks(t *testing.T) {
 	guard := Guard{Local: true, Links: []string{"/", "/metrics"}}
 	for _, test := range []struct {
@@ -98,7 +99,8 @@ func TestLinks(t *testing.T) {
 
 // What is refused reaches no handler. No reply can be read or kept by a page of another site.
 func TestHandler(t *testing.T) {
-	handler := (&Guard{Local: true}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	teapot := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
+	handler := (&Guard{Local: true}).Handler(http.HandlerFunc(teapot))
 	for site, want := range map[string]int{"cross-site": http.StatusForbidden, "same-origin": http.StatusTeapot} {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, request(http.MethodGet, "/any", "Sec-Fetch-Site", site))

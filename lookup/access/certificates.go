@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Certificates are those that the client of a connection has shown over TLS. The zero value is that of a client without.
-// Certificates are not safe for concurrent use.
+// Certificates are those that the client of a connection has shown over TLS. The zero value is that of a client
+// without. Certificates are not safe for concurrent use.
 type Certificates struct {
 	shown []*x509.Certificate // its own first
 	roots *x509.CertPool      // that they were verified with, nil if that is not known
 	end   time.Time           // when they are no longer valid
 }
 
-// CertificatesOf returns the verified ones of a connection. roots are those of the handshake, nil if they are not known:
-// then the first Verify verifies again.
+// CertificatesOf returns the verified ones of a connection. roots are those of the handshake, nil if they are not
+// known: then the first Verify verifies again.
 func CertificatesOf(state *tls.ConnectionState, roots *x509.CertPool) Certificates {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return Certificates{}

@@ -26,12 +26,12 @@ var (
 // errConnection is the class of an error of ByRules that refuses every request of a connection. It is closed.
 var errConnection = errors.New("the connection ends")
 
-// ByRules returns a Config.Authorize by the rules that a listener has when a request arrives, and the authorities of which
-// its clients need a certificate, nil if they need none. The token of Authorization: Bearer TOKEN counts, else the client
-// certificate, else the sender is anonymous. An administrator is who has every permission and is bound to no pool. The
-// time for a token does not depend on how much of it is right. A connection ends with its certificate: when that
-// expires, and when none of the authorities accepts it any more. The http.Server should have ConnContext, without which
-// certificates are verified for each request.
+// ByRules returns a Config.Authorize by the rules that a listener has when a request arrives, and the authorities of
+// which its clients need a certificate, nil if they need none. The token of Authorization: Bearer TOKEN counts, else
+// the client certificate, else the sender is anonymous. An administrator is who has every permission and is bound to no
+// pool. The time for a token does not depend on how much of it is right. A connection ends with its certificate: when
+// that expires, and when none of the authorities accepts it any more. The http.Server should have ConnContext, without
+// which certificates are verified for each request.
 func ByRules(current func() (*access.Rules, *x509.CertPool)) func(*http.Request) (Access, error) {
 	return func(r *http.Request) (Access, error) {
 		now := time.Now()

@@ -12,20 +12,20 @@ import (
 // Config configures a Handler.
 type Config struct {
 	Service *router.Service
-	// Authorize says what the sender of a request may do, before its body is read. An error refuses what not everybody may
-	// do, with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
+	// Authorize says what the sender of a request may do, before its body is read. An error refuses what not everybody
+	// may do, with status 401 and the text of the error. nil: everybody may do everything. See ByRules.
 	Authorize func(*http.Request) (Access, error)
-	// Local says that the listener is on loopback. Hosts are names by which clients reach it. If it is on loopback or there
-	// are Hosts, requests for other hosts than these, localhost and IP addresses are refused: a page of another site has made
-	// them, whose name resolves to this machine.
+	// Local says that the listener is on loopback. Hosts are names by which clients reach it. If it is on loopback or
+	// there are Hosts, requests for other hosts than these, localhost and IP addresses are refused: a page of another
+	// site has made them, whose name resolves to this machine.
 	Local  bool
 	Hosts  []string
 	limits *limits // of tests; nil: defaultLimits
-	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are answered.
-	// It must be safe for concurrent use. nil: always.
+	// Loaded reports whether the Service has what its peers hold. Before, only /health, /ready and /openapi.yaml are
+	// answered. It must be safe for concurrent use. nil: always.
 	Loaded func() bool
-	// Ready returns what the server still waits for, nil if for nothing. It must be safe for concurrent use. nil: always
-	// ready.
+	// Ready returns what the server still waits for, nil if for nothing. It must be safe for concurrent use. nil:
+	// always ready.
 	Ready  func() error
 	Logger *slog.Logger // of registrations and of what is refused; nil discards
 }

@@ -39,7 +39,8 @@ type tlsAPI struct {
 	dials       int
 }
 
-// startTLSAPI serves until the bubble ends. One certificate is that of server and client, whose client may do everything.
+// startTLSAPI serves until the bubble ends. One certificate is that of server and client, whose client may do
+// everything.
 func startTLSAPI(t *testing.T, ca *certtest.CA, certificate tls.Certificate) *tlsAPI {
 	a := &tlsAPI{authorities: ca.Pool()}
 	var err error
@@ -51,7 +52,8 @@ func startTLSAPI(t *testing.T, ca *certtest.CA, certificate tls.Certificate) *tl
 	})}
 	go func() {
 		_ = server.Serve(tls.NewListener(conns, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return &tls.Config{Certificates: []tls.Certificate{ca.Leaf("localhost")}, ClientCAs: a.authorities, ClientAuth: tls.RequireAndVerifyClientCert}, nil
+			own := []tls.Certificate{ca.Leaf("localhost")}
+			return &tls.Config{Certificates: own, ClientCAs: a.authorities, ClientAuth: tls.RequireAndVerifyClientCert}, nil
 		}}))
 	}()
 	a.client = &http.Client{Transport: &http.Transport{

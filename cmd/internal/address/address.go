@@ -86,8 +86,8 @@ func checkHost(text, host string) (string, error) {
 	return host, nil
 }
 
-// IsLocal reports whether only processes of this machine can connect: over a unix socket, or loopback by its IP address or
-// the name localhost. Other names are not looked up.
+// IsLocal reports whether only processes of this machine can connect: over a unix socket, or loopback by its IP address
+// or the name localhost. Other names are not looked up.
 func (a Address) IsLocal() bool { return a.Path != "" || isLoopback(a.Host) }
 
 func isLoopback(host string) bool {
@@ -100,8 +100,8 @@ var withTLS = map[string]string{
 	"tcp": "tls", "http": "https", "redis": "rediss", "redis-cluster": "rediss-cluster", "valkey": "valkeys", "valkey-cluster": "valkeys-cluster",
 }
 
-// PlainTextWarning returns a warning if others on the network can read a secret, such as "token", that is sent to an address,
-// which may be one of HTTP or a Redis: it has no TLS and is not local. Otherwise it returns "".
+// PlainTextWarning returns a warning if others on the network can read a secret, such as "token", that is sent to an
+// address, which may be one of HTTP or a Redis: it has no TLS and is not local. Otherwise it returns "".
 func PlainTextWarning(secret, text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {

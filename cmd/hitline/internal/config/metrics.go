@@ -51,7 +51,8 @@ func (c *Config) checkHTTPHosts() error {
 	return nil
 }
 
-// MetricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on loopback.
+// MetricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on
+// loopback.
 func (c *Config) MetricsWarnings() []string {
 	var warnings []string
 	if c.Metrics == "" || c.MetricsIsLocal() {

@@ -126,8 +126,8 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	return warnings
 }
 
-// PlainTextWarnings returns a line for each address to which serve sends a secret in plain text: the token for peers of the
-// router, the password of a Redis.
+// PlainTextWarnings returns a line for each address to which serve sends a secret in plain text: the token for peers of
+// the router, the password of a Redis.
 func (c *Config) PlainTextWarnings() []string {
 	var warnings []string
 	warn := func(path, secret, text string) {
