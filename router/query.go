@@ -44,6 +44,16 @@ type scratch struct {
 	hashes []byte
 }
 
+// HashBytes returns how many bytes of hashes are in memory while q is answered by its tokens, if Loadable is set, or predicted;
+// 0 if there is no such model.
+func (s *Service) HashBytes(q *Query) int64 {
+	m, err := s.find(q.ModelKey, nil)
+	if err != nil {
+		return 0
+	}
+	return int64(len(q.Tokens)/m.cfg.Fleet.BlockSize) * blockhash.DigestLen
+}
+
 // maxScratch bounds the hashes that a scratch keeps: 1 MiB are 32,768 blocks.
 const maxScratch = 1 << 20
 

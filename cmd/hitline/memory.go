@@ -41,6 +41,16 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 	return lookup.NewMemoryAccount(most)
 }
 
+// requestMemory returns the bound of what requests at router.listen hold in bytes: half of an account, beside it, as much as
+// the hashes of jobs take of it.
+func requestMemory(account *lookup.MemoryAccount) int64 {
+	_, most, _ := account.Usage()
+	return min(most/2, maxRequestMemory)
+}
+
+// maxRequestMemory bounds requestMemory.
+const maxRequestMemory = 256 << 20
+
 // indexMemory returns the bound of the memory index in bytes, 0 over a store.
 func indexMemory(cfg *config.Config, store *remoteStore) int64 {
 	if store != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,7 +24,8 @@ type conn struct {
 	net.Conn
 	claim    *Claim
 	peer     Key             // that of the claim without a credential
-	raw      syscall.RawConn // of the socket, nil if there is none
+	raw      syscall.RawConn // of the socket, or noSocket
+	secure   bool            // it is below one with TLS
 	phase    atomic.Int32    // of the request
 	bodyRead atomic.Bool     // to its end
 }
@@ -49,7 +51,9 @@ func (s *Share) Bind(server *http.Server, l net.Listener, face string) net.Liste
 		if connContext != nil {
 			ctx = connContext(ctx, nc)
 		}
-		return context.WithValue(ctx, connKey{}, unwrap(nc))
+		c := unwrap(nc)
+		c.secure = c != nc
+		return context.WithValue(ctx, connKey{}, c)
 	}
 	server.ConnState = func(nc net.Conn, state http.ConnState) {
 		c := unwrap(nc)
@@ -62,7 +66,7 @@ func (s *Share) Bind(server *http.Server, l net.Listener, face string) net.Liste
 		case http.StateIdle:
 			c.phase.Store(arriving)
 			c.bodyRead.Store(false)
-			c.claim.Acquire() // the buffer may have the next request; a closed claim ends the next Read, or the handler
+			c.claim.Yield() // the buffer may have the next request; a closed claim ends the next Read, or the handler
 		}
 	}
 	return &listener{l, s, face}
@@ -89,17 +93,25 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	peer := KeyOf(l.face, nc.RemoteAddr())
-	c := &conn{Conn: nc, peer: peer, claim: l.share.NewClaim(peer)}
+	c := &conn{Conn: nc, peer: peer, claim: l.share.NewClaim(peer), raw: noSocket{}}
 	if socket, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = socket.SyscallConn() // nil for a connection that is none of the kernel's
+		if raw, err := socket.SyscallConn(); err == nil {
+			c.raw = raw
+		}
 	}
 	return c, nil
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
-	if c.phase.Load() == arrived || c.bodyRead.Load() {
+	phase := c.phase.Load()
+	if phase == arrived || c.bodyRead.Load() {
 		return c.Conn.Read(p) // by the other goroutine
+	}
+	if phase == handled && c.claim.InTurn() { // its body
+		if n := c.now(c.raw.Read, unix.Read, p); n > 0 {
+			return n, nil
+		}
 	}
 	c.claim.Release()
 	n, err := c.Conn.Read(p)
@@ -114,7 +126,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	if !c.claim.Acquire() {
 		return 0, net.ErrClosed
 	}
-	n, err := c.writeNow(p), error(nil)
+	n, err := c.now(c.raw.Write, unix.Write, p), error(nil)
 	if n < len(p) {
 		c.claim.Block()
 		var more int
@@ -122,21 +134,22 @@ func (c *conn) Write(p []byte) (int, error) {
 		n += more
 		c.claim.Unblock()
 	}
-	if c.phase.Load() != handled {
-		c.claim.Release() // net/http may sleep now, before it closes the connection
-	} else if !c.claim.Acquire() && err == nil {
-		err = net.ErrClosed
+	switch phase := c.phase.Load(); {
+	case phase == handled:
+		if !c.claim.Acquire() && err == nil {
+			err = net.ErrClosed
+		}
+	case phase != replied || c.secure:
+		c.claim.Release() // net/http may sleep now, before it closes the connection; without TLS it calls CloseWrite first
 	}
 	return n, err
 }
 
-// writeNow writes what the kernel takes without a wait. After an error that is nothing.
-func (c *conn) writeNow(p []byte) (n int) {
-	if c.raw == nil {
-		return 0
-	}
-	err := c.raw.Write(func(fd uintptr) bool {
-		n, _ = unix.Write(int(fd), p) // if it fails, Conn.Write says why
+// now reads or writes what goes without a wait, and returns how many bytes did. After an error, which the same call of Conn
+// tells, that is 0. ready is the method of raw.
+func (c *conn) now(ready func(func(fd uintptr) bool) error, call func(fd int, p []byte) (int, error), p []byte) (n int) {
+	err := ready(func(fd uintptr) bool {
+		n, _ = call(int(fd), p)
 		return true
 	})
 	if err != nil {
@@ -145,7 +158,14 @@ func (c *conn) writeNow(p []byte) (n int) {
 	return max(n, 0)
 }
 
-// CloseWrite ends the stream to the peer. net/http sleeps after that.
+// noSocket is the syscall.RawConn of a connection that is none of the kernel's.
+type noSocket struct{}
+
+func (noSocket) Control(func(uintptr)) error    { return errors.ErrUnsupported }
+func (noSocket) Read(func(uintptr) bool) error  { return errors.ErrUnsupported }
+func (noSocket) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
+
+// CloseWrite ends the stream to the peer. net/http sleeps after that. Over TLS it only writes an alert.
 func (c *conn) CloseWrite() error {
 	c.claim.Release()
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -225,6 +245,17 @@ func Pause(ctx context.Context) (resume func()) {
 		c.claim.Unblock()
 		c.claim.Acquire() // a closed claim ends the reply
 	})
+}
+
+// KeyOfRequest returns the key of a request: that of its credential or, without Bind too, of its peer.
+func KeyOfRequest(r *http.Request) Key {
+	if c := connOf(r.Context()); c != nil {
+		c.claim.share.mu.Lock()
+		defer c.claim.share.mu.Unlock()
+		return c.claim.key
+	}
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // fails for none, which has a key, too
+	return KeyOf("", net.TCPAddrFromAddrPort(peer))
 }
 
 // SetCredential says what credential the sender of a request has: those with different ones take turns, whatever their

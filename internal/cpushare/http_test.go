@@ -230,8 +230,8 @@ func TestNextRequestWaits(t *testing.T) {
 	})
 }
 
-// A connection serves one request a turn: one that pipelines many delays another by one.
-func TestOneRequestATurn(t *testing.T) {
+// A turn ends between two requests: a connection that pipelines many delays another by one that takes longer than a turn.
+func TestTurnEndsBetweenRequests(t *testing.T) {
 	var order []string
 	var mu sync.Mutex
 	share, first := New(1), make(chan struct{})

@@ -17,8 +17,13 @@ import (
 	"time"
 )
 
-// maxWait bounds how long a claim waits for a processor. It is closed then, and so should its connection be.
-const maxWait = 10 * time.Second
+const (
+	// maxTurn is how long a claim holds a processor before Yield gives it to others, as long as a turn of an event loop. A
+	// connection that does not yield in the middle of something holds it for longer.
+	maxTurn = 100 * time.Microsecond
+	// maxWait bounds how long a claim waits for a processor. It is closed then, and so should its connection be.
+	maxWait = 10 * time.Second
+)
 
 // Share is a number of processors. Safe for concurrent use.
 type Share struct {
@@ -70,6 +75,7 @@ type Claim struct {
 	// share.mu guards these.
 	key          Key
 	held, closed bool
+	since        time.Time     // it has held a processor
 	blocked      int           // Blocks without their Unblock
 	waiting      chan struct{} // closed at the end of the wait; nil: it does not wait
 	place        *list.Element // in its queue, while it waits
@@ -101,7 +107,7 @@ func (c *Claim) Acquire() bool {
 		return true
 	case c.waiting == nil && s.free > 0:
 		s.free--
-		c.held = true
+		c.begin()
 		s.mu.Unlock()
 		return true
 	case c.waiting == nil:
@@ -133,15 +139,23 @@ func (c *Claim) Release() {
 	c.release()
 }
 
-// Yield is Release and Acquire if another claim waits.
+// Yield is Acquire, after Release if the turn is over.
 func (c *Claim) Yield() bool {
-	c.share.mu.Lock()
-	if c.held && len(c.share.queues) > 0 {
-		c.release()
+	if !c.InTurn() {
+		c.Release()
 	}
-	c.share.mu.Unlock()
 	return c.Acquire()
 }
+
+// InTurn reports whether the claim holds a processor and may go on: its turn is not over, or no other claim waits.
+func (c *Claim) InTurn() bool {
+	c.share.mu.Lock()
+	defer c.share.mu.Unlock()
+	return c.held && (len(c.share.queues) == 0 || time.Since(c.since) < maxTurn)
+}
+
+// begin begins a turn. share.mu is held.
+func (c *Claim) begin() { c.held, c.since = true, time.Now() }
 
 // Block releases the processor before the goroutine that computes waits for something. Until it calls Unblock no other
 // goroutine acquires one for the connection. Pairs of them may be nested.
@@ -190,7 +204,7 @@ func (c *Claim) release() {
 	s.turns.MoveToBack(first)
 	next := first.Value.(*queue).claims.Front().Value.(*Claim)
 	s.dequeue(next)
-	next.held = true
+	next.begin()
 }
 
 // enqueue makes a claim wait. mu is held.

@@ -55,7 +55,7 @@ func TestKeysTakeTurns(t *testing.T) {
 	})
 }
 
-// Yield changes nothing while nobody waits. Otherwise it goes to the end of the line.
+// Yield changes nothing while nobody waits, or before the turn is over. Then it goes to the end of the line.
 func TestYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
@@ -64,6 +64,10 @@ func TestYield(t *testing.T) {
 		require.True(t, busy.Yield())
 		require.True(t, busy.held)
 		got := acquireInOrder(s.NewClaim(Key{}), s.NewClaim(Key{}))
+		time.Sleep(maxTurn - 1)
+		require.True(t, busy.Yield())
+		assert.Empty(t, drain(got))
+		time.Sleep(1)
 		require.True(t, busy.Yield())
 		assert.Equal(t, []int{0, 1}, drain(got))
 		assert.True(t, busy.held)

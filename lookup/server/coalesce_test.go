@@ -42,7 +42,7 @@ func TestRemoteCancelled(t *testing.T) {
 		require.NoError(t, p.Close())
 		lookuptest.Eventually(t, "it is cancelled", func() bool { return ended.Load() == i+1 })
 	}
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.all.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.Held() == 0 })
 	st := server.Stat()
 	require.Equal(t, "closed", st.BackendState, "peers cannot open the breaker")
 	require.Zero(t, st.BackendErrors+st.BackendTimeouts+st.BackendRejected)

@@ -104,13 +104,13 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
 		require.Equal(t, ses.held.Load(), server.heldBytes(), name)
-		require.Zero(t, server.admission.all.Load(), "%s: it has not arrived", name)
+		require.Zero(t, server.admission.Held(), "%s: it has not arrived", name)
 		bytes, _, _ := server.memory.Usage()
 		require.GreaterOrEqual(t, bytes, c.held, name)
 		require.NoError(t, turn(ses, c.msg[len(c.msg)-1:]), name)
 		d.finish(t)
 		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
-		require.Zero(t, server.admission.all.Load(), name)
+		require.Zero(t, server.admission.Held(), name)
 		ses.close()
 		require.Zero(t, server.heldBytes(), name)
 	}

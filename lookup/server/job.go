@@ -8,6 +8,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
@@ -113,7 +114,7 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 		}
 	}
 	j.neededBytes = n * q.HashLen
-	return j.session.server.admission.check(j.neededBytes)
+	return j.session.server.checkNeeded(j.neededBytes)
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
@@ -144,7 +145,7 @@ func (j *job) hashes() coordinator.Hashes {
 // isSmall reports whether the job may use the memory and the workers that larger ones do not use. A
 // reset visits the whole pool.
 func (j *job) isSmall() bool {
-	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= smallBytes
+	return j.tag != netproto.TagReset && j.tag != netproto.TagResetRank && j.query == nil && j.neededBytes <= admission.SmallBytes
 }
 
 // acceptJob begins to answer the request that has ended.
@@ -170,7 +171,7 @@ func (s *session) acceptJob(q *netproto.Request) {
 // admit has the hashes of a job, which have arrived, admitted.
 func (j *job) admit() error {
 	js, n := &j.session.jobs, len(j.copied.B)
-	if !j.session.server.admission.admit(int64(n), j.neededBytes <= smallBytes, int64(js.hashBytes)) {
+	if !j.session.server.admission.Admit(int64(n), j.neededBytes <= admission.SmallBytes, int64(js.hashBytes)) {
 		return fmt.Errorf("%w: requests hold as much memory as limits.max_memory allows", errBusy)
 	}
 	j.admitted = n
@@ -338,7 +339,7 @@ func (j *job) release() {
 		return
 	}
 	if j.admitted > 0 {
-		j.session.server.admission.free(int64(j.admitted), j.neededBytes <= smallBytes)
+		j.session.server.admission.Free(int64(j.admitted), j.neededBytes <= admission.SmallBytes)
 	}
 	j.copied.Release()
 	j.copied = nil

@@ -285,13 +285,13 @@ func TestRemoteMaxBytes(t *testing.T) {
 	half.Send(t, msg[:len(msg)-3])
 	lookuptest.Eventually(t, "half is there", func() bool { return server.heldBytes() > 3000 })
 	waits.Send(t, msg)
-	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.admission.all.Load() == 3200 })
+	lookuptest.Eventually(t, "it waits for the store", func() bool { return gate.Held.Load() == 1 && server.admission.Held() == 3200 })
 	p.Send(t, msg, storeOf("", netproto.TagStore, others), lookupOf("", here))
 	p.Expect(t, "00", "00", hitText(1))
 	require.EqualValues(t, 2, server.Stat().Busy)
 	close(gate.Open)
 	waits.Expect(t, hitText(0))
-	lookuptest.Eventually(t, "nothing is left", func() bool { return server.admission.all.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is left", func() bool { return server.admission.Held() == 0 })
 	half.Send(t, msg[len(msg)-3:])
 	half.Expect(t, hitText(0))
 	half.Send(t, msg[:len(msg)-3])
@@ -340,7 +340,7 @@ func TestRemoteFloodInFlight(t *testing.T) {
 	p.Send(t, plainOf("", netproto.TagPing))
 	p.ClosedWithin(t)
 	lookuptest.Eventually(t, "it is counted", func() bool { return server.closed[closedInFlight].Load() == 1 })
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.Stat().InFlight == 0 && server.admission.all.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.Stat().InFlight == 0 && server.admission.Held() == 0 })
 }
 
 // TestRemoteHeldReplies sends large pings behind a slow lookup.
@@ -370,14 +370,14 @@ func TestRemoteConnectionLost(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys), lookupOf("2", keys), storeOf("3", netproto.TagStore, keys), lookupOf("4", keys), lookupOf("5", keys)[:200])
 	lookuptest.Eventually(t, "all is there", func() bool {
-		return g.Held.Load() == 1 && server.admission.all.Load() == 3*256 && server.numKeeping() == 1
+		return g.Held.Load() == 1 && server.admission.Held() == 3*256 && server.numKeeping() == 1
 	})
 	require.EqualValues(t, 3, server.Stat().InFlight)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	lookuptest.Eventually(t, "nothing is in flight", func() bool { return server.Stat().InFlight == 0 })
 	close(g.Open)
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.all.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.admission.Held() == 0 })
 	require.EqualValues(t, 1, store.Calls.Load()-calls, "what had not begun is not asked")
 	p = lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, lookupOf("1", keys))
@@ -421,7 +421,7 @@ func TestRemoteDrainDeadline(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
 	<-server.Done()
-	require.Zero(t, server.admission.all.Load())
+	require.Zero(t, server.admission.Held())
 	require.Equal(t, "closed", server.pools.own.service.Stat().BackendState, "what we cut off is not the backend's failure")
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
@@ -77,7 +78,7 @@ type Server struct {
 	ctx        context.Context        // of jobs; ends when the server stops
 	cancel     context.CancelFunc
 	workers    workerPools
-	admission  *admission
+	admission  *admission.Admission
 	peers      *peerLog
 	memory     *lookup.MemoryAccount
 	charged    atomic.Int64  // bytes of memory that connections hold, as the loops have charged them

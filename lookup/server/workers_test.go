@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
@@ -111,7 +112,7 @@ func withWorkers(n int) lookup.RemoteConfig {
 
 // manyBlocks is a lookup that is large.
 func manyBlocks(name string) []byte {
-	return append(oneBlock(name), lookuptest.Chain(name, smallBytes/32, 32)...)
+	return append(oneBlock(name), lookuptest.Chain(name, admission.SmallBytes/32, 32)...)
 }
 
 // holdOthers returns a store with keys, whose calls for others wait at the gate.

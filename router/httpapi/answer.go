@@ -32,6 +32,11 @@ func (c *call) query() error {
 	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}
+	if q.Loadable {
+		if err := c.holdHashes(&q); err != nil {
+			return err
+		}
+	}
 	a := answers.Get().(*answer)
 	defer answers.Put(a)
 	if err := c.cfg.Service.Query(c.ctx, &q, &a.Answer); err != nil {
@@ -40,10 +45,18 @@ func (c *call) query() error {
 	return a.write(&c.reply, q.Tenant)
 }
 
+// holdHashes makes the request hold the hashes of its tokens, which are computed.
+func (c *call) holdHashes(q *router.Query) error {
+	return c.lease.hold(c.prompt.size() + c.cfg.Service.HashBytes(q)/4*5)
+}
+
 // predict answers /predict.
 func (c *call) predict() error {
 	q := c.prompt.toQuery()
 	if err := c.chooseModel(&q.ModelKey); err != nil {
+		return err
+	}
+	if err := c.holdHashes(&q); err != nil {
 		return err
 	}
 	if err := c.cfg.Service.Predict(c.ctx, q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {

@@ -28,6 +28,8 @@ type Config struct {
 	// always ready.
 	Ready  func() error
 	Logger *slog.Logger // of registrations and of what is refused; nil discards
+	// MaxMemory bounds the bytes that requests and replies hold; 0: DefaultMaxMemory. What does not fit is refused.
+	MaxMemory int64
 }
 
 // Access is what the sender of a request may do.
@@ -43,10 +45,9 @@ type Access struct {
 
 // limits bound what requests take.
 type limits struct {
-	body     int64         // bytes: enough for maxTokens of 16 bytes, or maxHashes of 64
-	requests int           // that are read or answered at a time; docs/limits.md has the memory that they may take
-	arrival  time.Duration // in which a body must arrive
-	reply    time.Duration // for an answer, the store's included, and again for sending it
+	body    int64         // bytes: enough for maxTokens of 16 bytes, or maxHashes of 64
+	arrival time.Duration // in which a body must arrive
+	reply   time.Duration // for an answer, the store's included, and again for sending it
 }
 
-var defaultLimits = limits{20 << 20, 64, 10 * time.Second, 10 * time.Second}
+var defaultLimits = limits{20 << 20, 10 * time.Second, 10 * time.Second}

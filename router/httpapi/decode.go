@@ -44,6 +44,9 @@ type boundedReader struct {
 	io.Reader
 	decoder *jsontext.Decoder
 	read    int64 // bytes
+	// hold is called with the bytes that the decoder may have in its buffer. An error of it ends the body. nil: nothing.
+	hold func(buffered int64) error
+	most int64 // of buffered
 }
 
 // Read implements io.Reader.
@@ -56,13 +59,23 @@ func (b *boundedReader) Read(p []byte) (n int, err error) {
 	if kind, length := b.decoder.StackIndex(depth); kind == jsontext.KindBeginObject && length%2 == 0 {
 		limit = maxName
 	}
-	if b.read-b.decoder.InputOffset() > limit {
+	unread := b.read - b.decoder.InputOffset()
+	if unread > limit {
 		return 0, fmt.Errorf("%w: more than %d bytes of one text, number or white space", errMany, limit)
+	}
+	b.most = max(b.most, unread)
+	if b.hold != nil {
+		if err := b.hold(2 * unread); err != nil {
+			return 0, err
+		}
 	}
 	n, err = b.Reader.Read(p[:min(len(p), maxRead)])
 	b.read += int64(n)
 	return n, err
 }
+
+// maxKept bounds the bytes of a list or buffer that are kept for the next request: a prompt of 65,536 tokens.
+const maxKept = 512 << 10
 
 // decoder reads one body as it arrives.
 type decoder struct {
@@ -74,12 +87,15 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are skipped. It fails
 // with errSyntax, errMany, router.ErrField or as the body does. Unless duplicates are allowed, which fields then check
-// themselves, it keeps all names.
-func decode(body io.Reader, to any, duplicates bool) error {
+// themselves, it keeps all names. hold is that of boundedReader.
+func decode(body io.Reader, to any, duplicates bool, hold func(buffered int64) error) error {
 	d := decoders.Get().(*decoder)
-	defer decoders.Put(d)
-	d.body = boundedReader{Reader: body, decoder: &d.json}
-	defer func() { d.body.Reader = nil }()
+	d.body = boundedReader{Reader: body, decoder: &d.json, hold: hold}
+	defer func() {
+		if d.body.Reader, d.body.hold = nil, nil; d.body.most <= maxKept {
+			decoders.Put(d)
+		}
+	}()
 	d.json.Reset(&d.body, jsontext.AllowDuplicateNames(duplicates))
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
 		return fmt.Errorf("%w: the body must be an object", errSyntax)
@@ -107,7 +123,7 @@ func bodyError(err error) error {
 		}
 		return wrongField(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "%w", reason)
 	}
-	if errors.Is(err, errMany) {
+	if _, ok := errors.AsType[*refusal](err); ok || errors.Is(err, errMany) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errSyntax, err) // it is cut off, too, or chunks are wrong

@@ -18,9 +18,11 @@ import (
 	"github.com/hitline/hitline/router"
 )
 
+var testMemory = newMemory(1 << 40)
+
 // readBody reads the body of a request about a prompt.
 func readBody(body io.Reader) (*prompt, error) {
-	c := &call{prompt: prompts.Get().(*prompt)}
+	c := &call{prompt: prompts.Get().(*prompt), lease: lease{memory: testMemory}}
 	return c.prompt, c.readPrompt(body)
 }
 

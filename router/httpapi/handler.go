@@ -38,8 +38,7 @@ type Handler struct {
 	guard    httpguard.Guard
 	paths    map[string]http.Handler
 	other    http.Handler
-	requests chan struct{} // one element for each request that is read or answered
-	arrivals arrivals
+	memory   *memory
 	refusals loglimit.Limit // of the log
 }
 
@@ -49,8 +48,8 @@ func New(cfg Config) *Handler {
 	cfg.limits = cmp.Or(cfg.limits, &defaultLimits)
 	h := &Handler{
 		metrics: newMetrics(), cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), paths: map[string]http.Handler{},
-		guard:    httpguard.Guard{Local: cfg.Local, Hosts: cfg.Hosts, Links: []string{"/health", "/ready", "/openapi.yaml"}},
-		requests: make(chan struct{}, cfg.limits.requests), arrivals: arrivals{begun: map[*http.ResponseController]time.Time{}},
+		guard:  httpguard.Guard{Local: cfg.Local, Hosts: cfg.Hosts, Links: []string{"/health", "/ready", "/openapi.yaml"}},
+		memory: newMemory(cmp.Or(cfg.MaxMemory, DefaultMaxMemory)),
 	}
 	serve := func(path string, op *operation) http.Handler {
 		return h.count(path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, &call{Handler: h, http: r, operation: op}) })
@@ -95,6 +94,7 @@ type call struct {
 	registration registration
 	contentType  string // "": JSON
 	reply        bytes.Buffer
+	lease        lease // until the reply is sent
 }
 
 // ServeHTTP answers one request.
@@ -108,6 +108,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers one request. Whatever it answers, but a dump, is in memory before it is sent.
 func (h *Handler) serve(w http.ResponseWriter, c *call) {
+	c.lease = lease{memory: h.memory}
+	defer c.lease.release()
 	defer h.recovered(w, c.http)
 	httpguard.SetHeaders(w.Header())
 	h.limitBody(w, c.http)
@@ -143,11 +145,12 @@ func (h *Handler) recovered(w http.ResponseWriter, r *http.Request) {
 // answer reads the body and computes the reply.
 func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	op := c.operation
-	if op.needs != 0 || op.admin { // the rest is cheap, and is answered when the server is busy, too
-		if !h.admitOne() {
-			return refuse(http.StatusServiceUnavailable, "busy", "%d requests are being answered; try again", h.cfg.limits.requests)
-		}
-		defer func() { <-h.requests }()
+	if op.needs == 0 && !op.admin { // it is cheap, and is answered when the server is busy, too
+		return op.answer(c)
+	}
+	c.lease.key = cpushare.KeyOfRequest(c.http) // that of the credential
+	if err := c.lease.hold(1); err != nil {
+		return err
 	}
 	if op.read != nil {
 		c.prompt = prompts.Get().(*prompt)
@@ -162,7 +165,10 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	if op.admin {
 		defer cpushare.Pause(ctx)() // a registration waits for others, or for its source to end
 	}
-	return op.answer(c)
+	if err := op.answer(c); err != nil {
+		return err
+	}
+	return c.lease.hold(int64(c.reply.Cap()))
 }
 
 // admit refuses requests that their sender may not make.
@@ -244,13 +250,11 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call) error {
 	if c.http.ContentLength > limit {
 		return large()
 	}
-	arrival := h.arrivals.begin(w)
 	err := c.operation.read(c, http.MaxBytesReader(w, c.http.Body, limit))
-	inTime := h.arrivals.end(arrival)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return large()
 	}
-	if !inTime || errors.Is(err, os.ErrDeadlineExceeded) { // whose text has addresses; it ends the connection, too
+	if errors.Is(err, os.ErrDeadlineExceeded) { // whose text has addresses; it ends the connection, too
 		return refuse(http.StatusRequestTimeout, "slow_body", "the body did not arrive in time")
 	}
 	return err

@@ -22,6 +22,7 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -240,8 +241,8 @@ func post(header, body string) string {
 
 // Bodies that are not what their headers say. The server closes the connection.
 func TestHostileBodies(t *testing.T) {
-	_, address := serve(t, Config{limits: &limits{1000, 64, 300 * time.Millisecond, time.Minute}})
-	_, closed := serve(t, Config{limits: &limits{1000, 64, time.Second, 500 * time.Millisecond}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
+	_, address := serve(t, Config{limits: &limits{1000, 300 * time.Millisecond, time.Minute}})
+	_, closed := serve(t, Config{limits: &limits{1000, time.Second, 500 * time.Millisecond}, Authorize: func(*http.Request) (Access, error) { return Access{}, errToken }})
 	body := `{"token_ids": [1, 2, 3]}`
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d", n) }
 	chunks := "Transfer-Encoding: chunked"
@@ -286,7 +287,7 @@ func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	models, gate := testModels(t)
 	const bodyTimeout = 300 * time.Millisecond
-	_, address := serve(t, Config{Service: newService(t, router.Config{Models: models}), limits: &limits{10000, 64, bodyTimeout, time.Minute}})
+	_, address := serve(t, Config{Service: newService(t, router.Config{Models: models}), limits: &limits{10000, bodyTimeout, time.Minute}})
 	defer time.AfterFunc(2*bodyTimeout, func() { close(gate.Open) }).Stop()
 	body := `{"model": "slow", "loadable": true, "seq_hashes": ` + hexOf(chain(3)) + `}`
 	request := post(fmt.Sprintf("Content-Length: %d", len(body)), body)
@@ -296,31 +297,62 @@ func TestKeepAlive(t *testing.T) {
 	require.Equal(t, http.StatusConflict, status(t, in), "that model has no pool")
 }
 
-// While as many bodies arrive slowly as there may be requests, others are refused. What is cheap is served. If they are slow for
-// long, the oldest is ended for another request.
+// A body is refused when the memory for requests is held by others, of which none takes more than it leaves. What is cheap is
+// served. Slow bodies hold what has arrived of them.
 func TestBusy(t *testing.T) {
-	h, address := serve(t, Config{limits: &limits{1000, 2, 20 * time.Second, time.Minute}})
-	query := func() int { status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`); return status }
-	var slow []*net.TCPConn
-	for n := range 2 {
-		slow = append(slow, send(t, address, post("Content-Length: 17", `{"token_ids":`)))
-		lookuptest.Eventually(t, "it arrives", func() bool { h.arrivals.mu.Lock(); defer h.arrivals.mu.Unlock(); return len(h.arrivals.begun) == n+1 })
+	const maxMemory = 8 << 20
+	h, address := serve(t, Config{MaxMemory: maxMemory, Authorize: func(r *http.Request) (Access, error) {
+		return Access{Name: r.Header.Get("Name"), Permissions: access.All}, nil
+	}})
+	free := func() int64 { return maxMemory - h.memory.admission.Held() }
+	arrive := func(name string, tokens int) (*net.TCPConn, bool) {
+		before, busy := free(), false
+		text := post("Content-Length: 20000000\r\nName: "+name, `{"token_ids":[1`+strings.Repeat(",1", tokens))
+		conn := send(t, address, text)
+		lookuptest.Eventually(t, "it has arrived", func() bool {
+			if got := before - free(); got >= 8*int64(tokens) {
+				return true
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			reply := make([]byte, 1000)
+			n, _ := conn.Read(reply)
+			busy = strings.Contains(string(reply[:n]), `"busy"`)
+			return busy
+		})
+		return conn, busy
 	}
-	require.Equal(t, http.StatusServiceUnavailable, query())
+	query := func(name string) int {
+		status, _ := do(t, h, "POST", "/query", `{"token_ids": []}`, "Name", name)
+		return status
+	}
+	var conns []*net.TCPConn
+	for _, name := range []string{"greedy", "other", "third"} {
+		left, mine := free(), int64(0)
+		for n := 0; ; n++ {
+			conn, busy := arrive(name, 20000)
+			conns = append(conns, conn)
+			if busy {
+				break
+			}
+			mine = left - free()
+		}
+		require.InDelta(t, left/2, mine, 3<<20, "%s takes half of what was left", name)
+	}
+	require.Equal(t, http.StatusOK, query("modest"))
 	health, _ := do(t, h, "HEAD", "/health", "")
 	require.Equal(t, http.StatusOK, health)
-	lookuptest.Eventually(t, "the oldest gives way", func() bool { return query() == http.StatusOK })
-	_, err := io.WriteString(slow[1], ` []}`)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusRequestTimeout, status(t, bufio.NewReader(slow[0])))
-	require.Equal(t, http.StatusOK, status(t, bufio.NewReader(slow[1])))
-	lookuptest.Eventually(t, "none is counted", func() bool { return len(h.requests) == 0 })
-	require.Empty(t, h.arrivals.begun)
+	for _, conn := range conns {
+		conn.Close()
+	}
+	lookuptest.Eventually(t, "nothing is held", func() bool { return free() == maxMemory })
+	h.memory.mu.Lock()
+	defer h.memory.mu.Unlock()
+	require.Empty(t, h.memory.held)
 }
 
 // A client that does not read its reply keeps no other out, and the reply, or each piece of a dump, has a time to be sent in.
 func TestUnreadReply(t *testing.T) {
-	h, _ := serve(t, Config{limits: &limits{1000, 1, time.Minute, time.Minute}})
+	h, _ := serve(t, Config{limits: &limits{1000, time.Minute, time.Minute}})
 	for _, test := range []struct {
 		method, path string
 		limit        time.Duration

@@ -60,10 +60,11 @@ func newTestAPI(t *testing.T) *testAPI {
 		f.servers[name] = server
 	}
 	with("normal", f.service, nil)
-	with("small", f.service, &limits{600, 64, 200 * time.Millisecond, time.Minute})
-	with("hasty", f.service, &limits{6000, 64, time.Second, time.Second})
-	with("busy", f.service, &limits{600, 1, time.Second, time.Minute})
-	f.servers["busy"].Config.Handler.(*Handler).requests <- struct{}{}
+	with("small", f.service, &limits{600, 200 * time.Millisecond, time.Minute})
+	with("hasty", f.service, &limits{6000, time.Second, time.Second})
+	with("busy", f.service, &limits{600, time.Second, time.Minute})
+	busy := f.servers["busy"].Config.Handler.(*Handler).memory
+	require.True(t, busy.admission.Admit(busy.max, true, 0))
 	with("closed", closed, nil)
 	with("dumping", dumpingService(t), nil)
 	loading := f.servers["normal"].Config.Handler.(*Handler).cfg

@@ -34,16 +34,36 @@ type prompt struct {
 // prompts are those that are not used.
 var prompts = sync.Pool{New: func() any { return new(prompt) }}
 
-// release drops what was read. It keeps the memory of lists.
+// size returns the bytes of the lists, with a quarter that the next growth may add.
+func (p *prompt) size() int64 {
+	return int64(idBytes*cap(p.TokenIDs.ids)+cap(p.SeqHashes.bytes)+cap(p.BlockHash.bytes)) / 4 * 5
+}
+
+// idBytes is the size of a token id in bytes.
+const idBytes = 8
+
+// release drops what was read. It keeps the memory of short lists.
 func (p *prompt) release() {
-	*p = prompt{TokenIDs: tokenIDs{ids: p.TokenIDs.ids[:0]}, SeqHashes: hashes{bytes: p.SeqHashes.bytes[:0]}, BlockHash: hashes{bytes: p.BlockHash.bytes[:0]}}
+	*p = prompt{
+		TokenIDs: tokenIDs{ids: kept(p.TokenIDs.ids, maxKept/idBytes)}, SeqHashes: hashes{bytes: kept(p.SeqHashes.bytes, maxKept)},
+		BlockHash: hashes{bytes: kept(p.BlockHash.bytes, maxKept)},
+	}
 	prompts.Put(p)
+}
+
+// kept returns an empty list with the memory of another, unless that has place for more than limit elements.
+func kept[T any](list []T, limit int) []T {
+	if cap(list) > limit {
+		return nil
+	}
+	return list[:0]
 }
 
 // readPrompt reads the body of a request about a prompt.
 func (c *call) readPrompt(body io.Reader) error {
 	p := c.prompt
-	if err := decode(body, p, true); err != nil {
+	hold := func(buffered int64) error { return c.lease.hold(p.size() + buffered) }
+	if err := decode(body, p, true, hold); err != nil {
 		return err
 	}
 	hashes := p.SeqHashes.set || p.BlockHash.set

@@ -32,7 +32,7 @@ type statusReply struct {
 // readRegistration reads the body of /register and /unregister.
 func (c *call) readRegistration(body io.Reader) error {
 	r := &c.registration
-	if err := decode(body, r, false); err != nil {
+	if err := decode(body, r, false, nil); err != nil {
 		return err
 	}
 	switch {

@@ -1,0 +1,54 @@
+// Package admission bounds the memory of requests.
+package admission
+
+import "sync/atomic"
+
+// SmallBytes is how many bytes a small request has at most: 2,048 hashes of 32 bytes.
+const SmallBytes = 64 << 10
+
+// Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
+// has some may take only as many more as are left then: n peers that take what they can leave 1/(n+1). Safe for concurrent
+// use.
+type Admission struct {
+	max, maxLarge int64
+	all, large    atomic.Int64
+}
+
+// New returns an Admission of at most maxBytes.
+func New(maxBytes int64) *Admission { return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4} }
+
+// MaxLarge returns the bound of large requests in bytes.
+func (a *Admission) MaxLarge() int64 { return a.maxLarge }
+
+// Held returns the bytes that are admitted.
+func (a *Admission) Held() int64 { return a.all.Load() }
+
+// Admit adds n bytes of a request. held is what its sender has already. It returns false and adds nothing if that is too much.
+func (a *Admission) Admit(n int64, small bool, held int64) bool {
+	if !small && !addWithin(&a.large, n, a.maxLarge) {
+		return false
+	}
+	all := a.all.Add(n)
+	if all <= a.max && (held == 0 || held+n <= a.max-all) {
+		return true
+	}
+	a.Free(n, small)
+	return false
+}
+
+// Free subtracts n bytes that were admitted.
+func (a *Admission) Free(n int64, small bool) {
+	a.all.Add(-n)
+	if !small {
+		a.large.Add(-n)
+	}
+}
+
+// addWithin adds n to sum. It returns false and adds nothing if limit would be exceeded.
+func addWithin(sum *atomic.Int64, n, limit int64) bool {
+	if sum.Add(n) <= limit {
+		return true
+	}
+	sum.Add(-n)
+	return false
+}
