@@ -116,7 +116,7 @@ func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Con
 		return "", c, cli.WithClass(err, api.ErrConfig)
 	}
 	if c.Warning != "" {
-		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)
+		fmt.Fprintf(a.stderr, "hitbench: %s\n", cli.Printable(c.Warning))
 	}
 	return addr, c, nil
 }

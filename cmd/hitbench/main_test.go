@@ -321,7 +321,7 @@ func TestReplayReportCannotBeWritten(t *testing.T) {
 	var stderr bytes.Buffer
 	a := app{stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}
 	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", traceFile(t, small)}))
-	assert.Equal(t, "hitbench: cannot write the report: disk full\n", stderr.String())
+	assert.Equal(t, "hitbench: cannot print the answer: disk full\n", stderr.String())
 }
 
 type brokenWriter struct{}

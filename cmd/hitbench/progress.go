@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/cmd/internal/cli"
 	"golang.org/x/term"
 )
 
@@ -68,7 +69,7 @@ func (p *progress) line(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	fmt.Fprintf(p.w, "hitbench: %s\n", text)
+	fmt.Fprintf(p.w, "hitbench: %s\n", cli.Printable(text)) // a server may have worded it
 }
 
 // note writes what limits the meaning of the figures.

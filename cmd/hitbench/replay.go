@@ -75,7 +75,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.connections < 1 {
 		return cli.Usagef("%d connections; give 1 or more", f.connections)
 	}
-	f.o.OnNote = func(text string) { fmt.Fprintf(a.stderr, "hitbench: note: %s\n", text) }
+	f.o.OnNote = func(text string) { fmt.Fprintf(a.stderr, "hitbench: note: %s\n", cli.Printable(text)) }
 	o, total, err := f.options(ctx)
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
+	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/cmd/internal/cli"
@@ -47,12 +47,10 @@ func (a *app) finish(report measure.Report, asJSON bool, err error, n answers) e
 
 // show prints a report on standard output.
 func (a *app) show(report measure.Report, asJSON bool) error {
-	write := report.WriteTable
 	if asJSON {
-		write = func(w io.Writer) error { return measure.WriteJSON(w, report) }
+		return cli.WriteJSON(a.stdout, report)
 	}
-	if err := write(a.stdout); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
-	}
-	return nil
+	var text strings.Builder
+	_ = report.WriteTable(&text) // a Builder never fails
+	return cli.WriteText(a.stdout, text.String())
 }

@@ -14,11 +14,12 @@ import (
 
 // fakeReport is a report of one figure.
 type fakeReport struct {
-	Wrong int `json:"wrong"`
+	Wrong  int    `json:"wrong"`
+	Server string `json:"server,omitempty"`
 }
 
-func (fakeReport) WriteTable(w io.Writer) error {
-	_, err := io.WriteString(w, "a table\n")
+func (r fakeReport) WriteTable(w io.Writer) error {
+	_, err := io.WriteString(w, "a\ttable\n"+r.Server)
 	return err
 }
 
@@ -39,7 +40,7 @@ func TestFinish(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout bytes.Buffer
 			a := app{stdout: &stdout}
-			err := a.finish(fakeReport{2}, true, test.err, test.answers)
+			err := a.finish(fakeReport{Wrong: 2}, true, test.err, test.answers)
 			assert.Equal(t, "{\"wrong\":2}\n", stdout.String())
 			if test.want == "" {
 				require.NoError(t, err)
@@ -53,9 +54,13 @@ func TestFinish(t *testing.T) {
 	var stdout bytes.Buffer
 	a := app{stdout: &stdout}
 	require.NoError(t, a.finish(fakeReport{}, false, nil, answers{}))
-	assert.Equal(t, "a table\n", stdout.String())
+	assert.Equal(t, "a\ttable\n", stdout.String())
+	stdout.Reset()
+	require.NoError(t, a.finish(fakeReport{Server: "v\u009b1"}, false, nil, answers{}))
+	require.NoError(t, a.finish(fakeReport{Server: "v\u009b1"}, true, nil, answers{}))
+	assert.Equal(t, "a\ttable\nv.1{\"wrong\":0,\"server\":\"v\\u009b1\"}\n", stdout.String())
 	a.stdout = brokenWriter{}
 	err := a.finish(fakeReport{}, false, nil, answers{wrong: 1})
-	require.EqualError(t, err, "cannot write the report: disk full")
+	require.EqualError(t, err, "cannot print the answer: disk full")
 	require.NotErrorIs(t, err, cli.ErrReported)
 }

@@ -49,7 +49,7 @@ func (t *target) addConnectionFlags(cmd *cobra.Command, title string, more func(
 
 // setWarn makes warnings go to the command's standard error.
 func (t *target) setWarn(cmd *cobra.Command) {
-	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", text) }
+	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", cli.Printable(text)) }
 }
 
 // addJSONFlag defines the flag by which a command prints JSON.

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -206,6 +209,30 @@ func TestStat(t *testing.T) {
 		table, err := formatTable([]byte(object))
 		assert.NoError(t, err)
 		assert.Equal(t, want, table)
+	}
+}
+
+// What a server says reaches no terminal as a command, in JSON neither.
+func TestHostileAnswers(t *testing.T) {
+	const csi = "\u009b2J\u007f\u202e"
+	frame := func(doc string) string {
+		return string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(doc), false)))
+	}
+	holders := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"t": {"`+csi+`": {"longest_matched": 64, "`+csi+`": 64}}}`)
+	}))
+	defer holders.Close()
+	for line, address := range map[string]string{
+		"stat": listenAndReply(t, frame(`{"pool":"`+csi+`"}`)), "ping": listenAndReply(t, frame(`{"version":"`+csi+`"}`)),
+		"holders --hashes-file -": holders.URL,
+	} {
+		for _, more := range []string{"", " --json"} {
+			got := hitline(t, strings.Repeat("ab", 32), append(strings.Fields(line+more), "--connect", address)...)
+			assert.Equal(t, exitDone, got.code, got.stderr)
+			assert.False(t, strings.ContainsFunc(strings.TrimSuffix(got.stdout, "\n"), func(r rune) bool {
+				return r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)
+			}), "%s%s: %q", line, more, got.stdout)
+		}
 	}
 }
 

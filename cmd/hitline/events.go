@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -160,36 +158,10 @@ func (m *monitor) gap(seq uint64) error {
 
 // print prints a line: v as JSON, or the text.
 func (m *monitor) print(v any, text func() string) error {
-	line := ""
 	if m.json {
-		encoded, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Errorf("cannot write JSON: %w", err)
-		}
-		line = escapeControls(string(encoded))
-	} else {
-		line = cli.Printable(text())
+		return cli.WriteJSON(m.out, v)
 	}
-	if _, err := fmt.Fprintln(m.out, line); err != nil {
-		return fmt.Errorf("cannot write: %w", err)
-	}
-	return nil
-}
-
-// escapeControls escapes the control characters that encoding/json leaves in strings, as a terminal obeys some.
-func escapeControls(line string) string {
-	if !strings.ContainsFunc(line, unicode.IsControl) {
-		return line
-	}
-	var b strings.Builder
-	for _, r := range line {
-		if unicode.IsControl(r) {
-			fmt.Fprintf(&b, "\\u%04x", r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return cli.WriteText(m.out, cli.Printable(text())+"\n")
 }
 
 // batchLine is a batch as it is printed.

@@ -38,12 +38,12 @@ With --json: the same as one JSON object.`,
 		if err != nil {
 			return err
 		}
+		if t.json {
+			return cli.PrintResult(cmd, true, stat, "")
+		}
 		text, err := json.Marshal(stat)
 		if err != nil {
 			return err
-		}
-		if t.json {
-			return printText(cmd, string(text))
 		}
 		table, err := formatTable(text)
 		if err != nil {

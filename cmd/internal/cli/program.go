@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,11 +72,10 @@ func observeStart(cmd *cobra.Command, started *bool) {
 func (p Program) report(cmd *cobra.Command, args []string, err error) int {
 	code := p.ExitCode(err)
 	if wantsJSON(cmd, args) && !errors.Is(err, ErrReported) {
-		line, _ := json.Marshal(struct { // has no value that cannot be encoded
+		_ = WriteJSON(cmd.OutOrStdout(), struct { // there is nothing else to report with
 			Error string `json:"error"`
 			Exit  int    `json:"exit"`
 		}{err.Error(), code})
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), Printable(err.Error()))
 	if code == ExitUsage && p.isUsage(err) {

@@ -98,8 +98,21 @@ func TestErrors(t *testing.T) {
 	}
 	assert.Equal(t, ExitDone, Program{}.ExitCode(nil))
 	assert.Equal(t, result{}, run(t.Context(), newTestRoot(nil), "measure --out x --json"))
-	assert.NotContains(t, Printable("a\nb\x1b\u202e"), "\n")
 	require.NoError(t, WithClass(nil, ErrUsage))
+}
+
+// What a server or an engine has worded reaches a terminal neither as a command nor in another order. JSON says what it was.
+func TestPrinting(t *testing.T) {
+	const hostile = "a\n\tb\r\x00\x1b[31m\x7f\u0085\u009b2J\u061c\u200f\u202e\u2066\u2028\u2029é"
+	assert.Equal(t, "a..b...[31m...2J......é", Printable(hostile))
+	var out strings.Builder
+	require.NoError(t, WriteText(&out, hostile))
+	assert.Equal(t, "a\n\tb...[31m...2J......é", out.String())
+	out.Reset()
+	require.NoError(t, WriteJSON(&out, hostile))
+	assert.Equal(t, `"a\n\tb\r\u0000\u001b[31m\u007f\u0085\u009b2J\u061c\u200f\u202e\u2066\u2028\u2029é"`+"\n", out.String())
+	got := run(t.Context(), newTestRoot(errors.New("\u009b2J")), "measure --out x --json")
+	assert.Equal(t, `{"error":"\u009b2J","exit":1}`+"\n", got.stdout)
 }
 
 // What a command has printed itself is not printed again.
