@@ -15,11 +15,11 @@ from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__,
 HITLINE_VLLM for a build of vLLM that is no release.
 
 When the scheduler side has been built, the engine's pool is described to the server, and
-again on each new connection; HITLINE_POOL_NAME adds a name. If the server's pool differs,
-the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and lookups are hits of
-0. So they are while there is no server, or while it does not serve the pool for another
-reason. If the pool cannot be described, the server is asked for its release; if that differs,
-lookups are hits of 0 and an error says why.
+again on each new connection; HITLINE_POOL_NAME adds a name. If the pool cannot be described,
+the server is asked for the pool of that name, without one for its own. If the server's pool
+differs, the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and lookups are
+hits of 0. So they are while there is no server, while it does not serve the pool for another
+reason, and if a pool without a description is of another release.
 
 A request of which the engine has at least as many tokens as a hit could have is not
 looked up.
@@ -353,10 +353,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             return  # its configuration was refused
         if server is not None and not server.wait_ready(READY_TIMEOUT):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
-        description = self._describe(vllm_config, kv_cache_config)
-        if not description:
-            return
-        self._set_pool(description)
+        self._set_pool(self._describe(vllm_config, kv_cache_config))
         self._key_prefixes = _worker_prefixes(vllm_config)
         try:
             reply = self.check_pool(timeout=max(self._timeout, START_TIMEOUT))
@@ -383,10 +380,11 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
                 )
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
-        """The engine's pool. If it has no description, its name; empty without one."""
-        name = {"name": self._settings.pool_name} if self._settings.pool_name else {}
+        """The engine's pool. If it has no description, its name: empty for the server's own pool."""
+        name = {"name": self._settings.pool_name}
         try:
-            return {**engine_pool.describe(vllm_config, kv_cache_config, self._release), **name}
+            description = engine_pool.describe(vllm_config, kv_cache_config, self._release)
+            return {**description, **name} if self._settings.pool_name else description
         except engine_pool.UnsupportedPool as error:
             logger.warning("%s", error)
         except Exception as error:
@@ -577,7 +575,7 @@ def _wrap_worker(cls: Any) -> None:
 
 def _worker_prefixes(vllm_config: Any) -> list[list[str]] | None:
     """The key prefixes of the engine's worker, if it is in this process."""
-    transfer = vllm_config.kv_transfer_config
+    transfer = getattr(vllm_config, "kv_transfer_config", None)
     # vLLM's MultiConnector makes the scheduler's side and the worker's an equal configuration each,
     # with the identifier of the engine.
     for is_engines in (operator.is_, operator.eq):

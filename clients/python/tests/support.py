@@ -47,9 +47,14 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
     return chain
 
 
-def stat_reply(vllm: str, backend: str = "memory") -> bytes:
+def stat_reply(vllm: str) -> bytes:
     """A reply to stat, as of a server whose pool fits these releases of vLLM."""
-    return message(b"\1", json.dumps({"vllm": vllm, "backend": backend}).encode())
+    return message(b"\1", json.dumps({"vllm": vllm}).encode())
+
+
+def pool_reply(vllm: str, backend: str = "memory") -> bytes:
+    """A reply to a pool, as of a server whose pool fits these releases of vLLM."""
+    return message(b"\1", json.dumps({"vllm": vllm, "backend": backend, "alignment": 16}).encode())
 
 
 def unused_address(test: unittest.TestCase) -> str:

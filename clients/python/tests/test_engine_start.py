@@ -272,7 +272,7 @@ class Start(Starting):
 
     @in_releases()
     def test_a_pool_without_a_description(self, engine: Engine) -> None:
-        """The server is asked for its release, and with a name for that pool."""
+        """The server is asked for its own pool, or for that of the name."""
         self.configure(engine)
         pool = {name: value for name, value in self.description.items() if name != "hash_len"}
         with Server(POOL=as_yaml(pool), POOLS=as_yaml({"hand": pool})) as server:
@@ -281,13 +281,36 @@ class Start(Starting):
                 with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
                     scheduler = self.start(server.address, POOL_NAME=name)
                 self.assertIn("hitline cannot describe the engine's pool: spec of group 0", logs.output[0])
-                releases = list(VLLM_RELEASES)
-                dies = name != "" and releases.index(engine.release) < releases.index("0.30.0")  # two groups over memory
+                dies = not is_since(engine.release, "0.30.0")  # two groups over memory
                 self.assertEqual([dies], ["dies of a load that fails" in line for line in logs.output[1:]] or [False])
-                blocks = self.store(server.address, name, {"name": name} if name else pool)
+                blocks = self.store(server.address, name, {"name": name})
                 self.assertEqual(self.hit(scheduler, blocks), (64, True))
-                reply = scheduler.client.pool_reply
-                self.assertEqual(reply["name"] if reply else "", name)
+                self.assertEqual(scheduler.client.pool_reply["name"], name)
+
+    @in_releases("0.25.0")
+    def test_what_is_told_of_a_pool_without_a_description(self, engine: Engine) -> None:
+        self.configure(engine)
+        pool = {name: value for name, value in self.description.items() if name != "hash_len"}
+        with Server(POOL=as_yaml(pool), BACKEND_MOONCAKE_MASTERS="127.0.0.1:1") as server:
+            self.configure(self.engine(engine.release))
+            with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
+                self.start(server.address)
+            self.assertEqual(["refuses to reset the store" in line for line in logs.output], [False, True])
+            self.configure(self.engine(engine.release))
+            self.keep(self.worker(engine, model_name="other"))
+            with mock.patch.object(engine_pool, "_KINDS", {}):
+                error = self.fails(server.address)
+            self.assertEqual([d["field"] for d in error.differences], ["groups[0].model", "groups[1].model"])
+
+    @in_releases()
+    def test_a_server_without_a_pool_of_its_own(self, engine: Engine) -> None:
+        self.configure(engine)
+        with Server(ACCEPT_POOLS="true") as server:
+            with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
+                scheduler = self.start(server.address)
+            self.assertRegex(logs.output[1], "hits of 0 until hitline at .* has been told the engine's pool: no pool")
+            with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
 
     @in_releases("0.33.0")
     def test_a_server_that_refuses_resets_says_so(self, engine: Engine) -> None:

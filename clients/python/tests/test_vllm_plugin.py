@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, RequestTimeout, vllm_plugin
-from tests.support import CERTS, PATIENCE, Scripted, hashes, message, named, needs_certs, refusal, server_context, stat_reply
+from tests.support import CERTS, PATIENCE, Scripted, hashes, message, named, needs_certs, refusal, server_context, pool_reply
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
@@ -254,7 +254,7 @@ class Plugin(StandIn):
                 got = eventually(lambda: scheduler.get_num_new_matched_tokens(request, 0), (None, False))
                 self.assertEqual(got, (48, True))
                 scheduler.request_finished(request)
-                self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
+                self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
                 scheduler.shutdown()
 
     def start_with_token(self, server: Scripted, text: str = "right\n") -> types.SimpleNamespace:
@@ -273,7 +273,7 @@ class Plugin(StandIn):
         with Scripted(with_token(b"right")) as server:
             scheduler = self.start_with_token(server)
             self.assertEqual(self.lookup(scheduler).hit_length, 48)
-            self.assertEqual([r[0] for r in server.requests], [b"auth", b"stat", b"lookup"])
+            self.assertEqual([r[0] for r in server.requests], [b"auth", b"pool", b"ping", b"lookup"])
 
     @needs_certs
     def test_over_tls(self) -> None:
@@ -306,11 +306,11 @@ class Plugin(StandIn):
                 self.assertEqual([blocked, waited, failed, closed], [want, want, none, none])
 
     def test_a_server_of_another_release(self) -> None:
-        with Scripted(lambda _: stat_reply("0.24.0")) as server:
-            client = self.scheduler(server).client
+        with Scripted(lambda _: pool_reply("0.24.0")) as server:
             with self.assertLogs("vllm.hitline", "ERROR") as logs:
-                self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
-            self.assertEqual(server.requests, [[b"stat"]])
+                client = self.scheduler(server).client
+            self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
+            self.assertEqual(server.requests, [[b"pool", b'{"name":""}']])
             self.assertIn(
                 "the engine is vLLM 0.33.0, but the server's pool is for vLLM 0.24.0: "
                 'set pool.vllm: "0.33.0" in the server\'s configuration',
@@ -319,13 +319,14 @@ class Plugin(StandIn):
 
     def test_a_restart_of_the_server_is_logged(self) -> None:
         with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
+            server.pong = named("a", "start of a")
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING") as logs:
-                for instance in ("a", "a", "b", "b"):
+                for instance in ("a", "b", "b"):
+                    client._drop()
                     server.pong = named(instance, f"start of {instance}")
                     client.lookup("r", 64, [])
                     client.discard("r")
-                    client._drop()
             (line,) = logs.output
             self.assertRegex(line, f"hitline at {server.address} was restarted at start of b: what it had in memory")
 
@@ -333,30 +334,30 @@ class Plugin(StandIn):
         with Scripted(server_of(RELEASE, b"\0\0\0\x30")) as server:
             client = self.scheduler(server).client
             with self.assertLogs("vllm.hitline", "WARNING"):
-                for instance, request in (("a", "r"), ("b", "s")):
-                    server.pong = named(instance, "start")
-                    client.lookup(request, 64, [])
-                    client._drop()
+                client.lookup("r", 64, [])
+                client._drop()
+                server.pong = named("b", "start")
+                client.lookup("s", 64, [])
             self.assertEqual(list(client._remembered._hits), ["s"])
 
     def test_a_restart_over_a_store_loses_nothing(self) -> None:
         def answer(frames: list[bytes]) -> bytes:
-            return stat_reply(RELEASE, "mooncake") if frames == [b"stat"] else message(b"\0\0\0\0")
+            return pool_reply(RELEASE, "mooncake") if frames[0] == b"pool" else message(b"\0\0\0\0")
 
         with Scripted(answer) as server:
             client = self.scheduler(server).client
+            client._drop()
+            server.pong = named("b", "start of b")
             with self.assertLogs("vllm.hitline", "INFO") as logs:
-                for instance in ("a", "b"):
-                    server.pong = named(instance, f"start of {instance}")
-                    client.lookup(instance, 64, [])
-                    client._drop()
+                client.lookup("r", 64, [])
             (line,) = logs.output
             self.assertRegex(line, f"^INFO.*hitline at {server.address} was restarted at start of b$")
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
         replies = [message(b"\1"), refusal("not_allowed", "reset")]
-        with Scripted(lambda _: replies.pop(0)) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
+        with Scripted(server_of(RELEASE, b"")) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
             scheduler = self.scheduler(server)
+            server.answer = lambda _: replies.pop(0)
             self.assertIs(scheduler.reset_store(), True)
             self.assertIs(scheduler.reset_store(), False)
 
@@ -369,12 +370,15 @@ class Plugin(StandIn):
             time.sleep(0.1)
             return message(b"\1")
 
-        with Scripted(answer) as server:
-            self.assertIs(connected(self.scheduler(server, "0.05").client).reset(), True)
+        with Scripted(server_of(RELEASE, b"")) as server:
+            client = self.scheduler(server, "0.05").client
+            server.answer = answer
+            self.assertIs(client.reset(), True)
 
     def test_timeout(self) -> None:
-        with Scripted(lambda _: Scripted.SILENCE) as server:
-            client = connected(self.scheduler(server, "0.05").client)
+        with Scripted(server_of(RELEASE, b"")) as server:
+            client = self.scheduler(server, "0.05").client
+            server.answer = lambda _: Scripted.SILENCE
             with self.assertLogs("vllm.hitline", "WARNING") as logs:  # a logger that has vLLM's handlers
                 self.assertEqual(client.lookup("r", 16, []).hit_length, 0)
             self.assertRegex(logs.output[0], "did not (answer|take the request) in time")
@@ -395,20 +399,20 @@ class Plugin(StandIn):
             self.assertEqual([call.args[0] for call in locked.call_args_list], want)
 
     def test_a_server_that_hangs_costs_one_timeout(self) -> None:
-        with Scripted(lambda _: Scripted.SILENCE) as server, silent():
-            client = connected(self.scheduler(server, "0.05").client)
+        with Scripted(server_of(RELEASE, b"")) as server, silent():
+            client = self.scheduler(server, "0.05").client
+            server.answer = lambda _: Scripted.SILENCE
             for i in range(100):
                 client._retry_at = 0.0  # however late it is
                 self.assertEqual(client.lookup(str(i), 64, []).hit_length, 0)
-            self.assertEqual(len(server.requests), 1)
+            self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
 
     def test_the_head_of_a_queue_is_asked_for_once(self) -> None:
         with Scripted(server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))) as server:
             scheduler = self.scheduler(server)
-            scheduler.client._pool_reply = {"alignment": 16}
             for _ in range(288):
                 self.assertEqual(self.lookup(scheduler).hit_length, 48)
-            self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
+            self.assertEqual([r[0] for r in server.requests], [b"pool", b"ping", b"lookup"])
 
     def test_bad_variables(self) -> None:
         self.install()
@@ -496,7 +500,7 @@ class Releases(StandIn):
 
 
 def server_of(vllm: str, reply: bytes) -> Callable[[list[bytes]], bytes]:
-    return lambda frames: stat_reply(vllm) if frames == [b"stat"] else message(reply)
+    return lambda frames: pool_reply(vllm) if frames[0] == b"pool" else message(reply)
 
 
 def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:

@@ -210,10 +210,10 @@ class Wheels(InWheels):
             with self.subTest(release, other=other), Server(POOL_VLLM=other) as server:
                 self.load(release)
                 self.register(server.address)
-                scheduler = self.scheduler()
                 request = SimpleNamespace(request_id="r", num_tokens=64, block_hashes=chained("a", 4))
                 with self.assertLogs("vllm.hitline", "ERROR") as logs:
-                    self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
+                    scheduler = self.scheduler()
+                self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
                 self.assertRegex(logs.output[0], f'the engine is vLLM {release}, .*set pool.vllm: "{release}"')
 
 
