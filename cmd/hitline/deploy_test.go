@@ -24,6 +24,7 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 func deployFile(t *testing.T, name string) string {
@@ -87,12 +88,12 @@ func TestDeployAlertOfFullIndex(t *testing.T) {
 	}
 }
 
-// The configuration of the image lets everybody fill the index, and nobody empty it.
+// The configuration of the image lets everybody look up, and nobody change anything.
 func TestDeployContainer(t *testing.T) {
 	cfg := loadConfig(t, deployFile(t, "container.yaml"))
 	require.Len(t, cfg.Listen, 1)
 	assert.Equal(t, "tcp://0.0.0.0:7557", cfg.Listen[0].Address)
-	assert.Equal(t, access.All&^(access.Reset|access.Holders), cfg.Listen[0].Permissions())
+	assert.Equal(t, access.ReadOnly, cfg.Listen[0].Permissions())
 	assert.Equal(t, "0.0.0.0:9557", cfg.Metrics)
 }
 
@@ -162,12 +163,22 @@ func TestDeployChartMemory(t *testing.T) {
 	}
 }
 
-// systemd does not kill a server that still drains.
+// systemd does not kill a server that still drains, or that holds what it may by default.
 func TestDeploySystemd(t *testing.T) {
 	const closeTime = 10 * time.Second // bounds closing after draining; see lookup/server
-	stop := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindStringSubmatch(deployFile(t, "hitline.service"))
-	require.NotNil(t, stop)
-	limit, err := time.ParseDuration(stop[1] + "s")
-	require.NoError(t, err)
-	assert.Greater(t, limit, time.Duration(config.Default().DrainTimeout)+closeTime)
+	unit := deployFile(t, "hitline.service")
+	number := func(pattern string) int64 {
+		match := regexp.MustCompile(`(?m)^` + pattern + `$`).FindStringSubmatch(unit)
+		require.NotNil(t, match, pattern)
+		n, err := strconv.ParseInt(match[1], 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	byDefault := config.Default()
+	assert.Greater(t, time.Duration(number(`TimeoutStopSec=(\d+)`))*time.Second, time.Duration(byDefault.DrainTimeout)+closeTime)
+	most := number(`MemoryMax=(\d+)G`) << 30
+	const rest = 100 << 20
+	assert.Greater(t, most, int64(byDefault.Backend.Memory.MaxBytes)+2*server.DefaultLimits().MaxMemory+rest)
+	assert.Greater(t, most, int64(2*storeMemory+rest))
+	assert.Zero(t, number(`LimitCORE=(\d+)`), "no secret is written to a file")
 }
