@@ -42,7 +42,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -264,7 +264,6 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
     _settings: _Settings
     _release: str
     _server_id = ""  # of the last instance
-    _reset_refused = ""  # why the server refuses resets, as it was logged
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
@@ -372,12 +371,6 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         else:
             assert reply is not None  # a description has been sent
             logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
-            if _dies_of_failed_loads(self._release, reply):
-                logger.warning(
-                    "hitline at %s has blocks in its memory that the store may have lost: an engine with several "
-                    "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
-                    self.address,
-                )
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name: empty for the server's own pool."""
@@ -399,15 +392,28 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             raise PoolDiffers(
                 f"the keys of the pool are not those of the engine's worker: {parts}", {"differences": found}
             )
-        refused = reply.get("reset_refused") or ""
-        if refused and refused != self._reset_refused:
-            logger.warning(
-                "hitline at %s refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the "
-                "engine still loads old blocks: %s",
-                self.address,
-                refused,
+        for text in self._concerns(reply):
+            if self._may_log(text, math.inf):
+                logger.warning("hitline at %s %s", self.address, text)
+
+    def _concerns(self, reply: dict[str, Any]) -> Iterator[str]:
+        """What the engine will suffer of a pool as it is served, each as a text to be logged once."""
+        if refused := reply.get("reset_refused"):
+            yield (
+                "refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine still loads "
+                f"old blocks: {refused}"
             )
-        self._reset_refused = refused
+        waits, lasts = reply.get("backend_timeout_ms"), round(1000 * self._timeout)
+        if type(waits) is int and waits >= lasts:
+            yield (
+                f"waits up to {waits} ms for its store, and the engine {lasts} ms for a lookup: a store that hangs "
+                f"looks like a server that does. Set HITLINE_TIMEOUT above {waits / 1000}, or lower the backend's timeout"
+            )
+        if _dies_of_failed_loads(self._release, reply):
+            yield (
+                "has blocks in its memory that the store may have lost: an engine with several groups dies of a load "
+                "that fails, up to vLLM 0.29; use hitline's backend mooncake"
+            )
 
     def _may_exceed(self, num_tokens: int, num_computed_tokens: int) -> bool:
         """Whether a hit can be above what the engine has computed."""

@@ -8,6 +8,7 @@ import copy
 import importlib
 import json
 import os
+import re
 import tempfile
 import unittest
 from collections.abc import Sequence
@@ -70,7 +71,10 @@ class Starting(Described):
 
     def start(self, address: str, timeout: str = "20", **variables: str) -> Any:
         """The release's own scheduler side."""
-        os.environ.update({f"HITLINE_{name}": value for name, value in variables.items()}, HITLINE_TIMEOUT=timeout)
+        os.environ.update({f"HITLINE_{name}": value for name, value in variables.items()})
+        os.environ["HITLINE_TIMEOUT"] = timeout
+        if not timeout:
+            del os.environ["HITLINE_TIMEOUT"]
         self.register(address)
         scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(self.vllm_config, self.kv_cache_config)
         self.addCleanup(scheduler.client.close)
@@ -333,6 +337,25 @@ class Start(Starting):
             said = [line for line in logs.output if "refuses to reset the store" in line]
             self.assertEqual(len(said), bool(want), "once, and only what is true")
             self.assertTrue(all(want in line for line in said), said)
+
+    @in_releases("0.33.0")
+    def test_a_store_that_may_be_waited_for_longer_than_a_lookup(self, engine: Engine) -> None:
+        """The engine would take a store that is slow for a server that hangs."""
+        mooncake = {"ACCEPT_POOLS": "true", "BACKEND_MOONCAKE_MASTERS": "127.0.0.1:1", "BACKEND_MOONCAKE_ALLOW_RESET": "true"}
+        for wait, timeout, want in (
+            ("1s", "0.9", "waits up to 1000 ms for its store, and the engine 900 ms for a lookup: .*HITLINE_TIMEOUT above 1.0, or"),
+            ("200ms", "", "waits up to 200 ms for its store, and the engine 200 ms"),
+            ("1s", "1.1", ""),
+            ("199ms", "", ""),
+        ):
+            self.configure(self.engine(engine.release))
+            with Server(BACKEND_MOONCAKE_TIMEOUT=wait, **mooncake) as server, self.assertLogs("vllm.hitline", "INFO") as logs:
+                client = self.start(server.address, timeout).client
+                client._drop()
+                client.check_pool(timeout=20)
+            said = [line for line in logs.output if "for its store" in line]
+            self.assertEqual(len(said), bool(want), "once")
+            self.assertTrue(all(re.search(f"WARNING.*hitline at {server.address} {want}", line) for line in said), said)
 
     @in_releases()
     def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
