@@ -15,7 +15,9 @@ type Admission struct {
 }
 
 // New returns an Admission of at most maxBytes.
-func New(maxBytes int64) *Admission { return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4} }
+func New(maxBytes int64) *Admission {
+	return &Admission{max: maxBytes, maxLarge: maxBytes - maxBytes/4}
+}
 
 // MaxLarge returns the bound of large requests in bytes.
 func (a *Admission) MaxLarge() int64 { return a.maxLarge }

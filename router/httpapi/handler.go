@@ -124,6 +124,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) {
 		err = h.answer(w, c)
 	}
 	if err != nil {
+		c.lease.release() // http.Server may wait for the rest of the body
 		h.writeError(w, err)
 		return
 	}
@@ -149,8 +150,8 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		return op.answer(c)
 	}
 	c.lease.key = cpushare.KeyOfRequest(c.http) // that of the credential
-	if err := c.lease.hold(1); err != nil {
-		return err
+	if err := c.lease.hold(max(1, min(c.http.ContentLength, h.cfg.limits.body))); err != nil {
+		return err // before a body is read that will not fit: lists take about as much as their text
 	}
 	if op.read != nil {
 		c.prompt = prompts.Get().(*prompt)

@@ -307,8 +307,8 @@ func TestBusy(t *testing.T) {
 	free := func() int64 { return maxMemory - h.memory.admission.Held() }
 	arrive := func(name string, tokens int) (*net.TCPConn, bool) {
 		before, busy := free(), false
-		text := post("Content-Length: 20000000\r\nName: "+name, `{"token_ids":[1`+strings.Repeat(",1", tokens))
-		conn := send(t, address, text)
+		body := `{"token_ids":[1` + strings.Repeat(",1", tokens)
+		conn := send(t, address, post(fmt.Sprintf("Content-Length: %d\r\nName: %s", len(body)+300000, name), body)) // net/http would wait for a short rest
 		lookuptest.Eventually(t, "it has arrived", func() bool {
 			if got := before - free(); got >= 8*int64(tokens) {
 				return true
@@ -339,6 +339,9 @@ func TestBusy(t *testing.T) {
 		require.InDelta(t, left/2, mine, 3<<20, "%s takes half of what was left", name)
 	}
 	require.Equal(t, http.StatusOK, query("modest"))
+	status, reply := do(t, h, "POST", "/query", strings.Repeat(" ", maxMemory/2+1))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status, "which will never fit")
+	require.Contains(t, reply, "limits.max_memory")
 	health, _ := do(t, h, "HEAD", "/health", "")
 	require.Equal(t, http.StatusOK, health)
 	for _, conn := range conns {

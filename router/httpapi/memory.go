@@ -32,7 +32,7 @@ type lease struct {
 	small, large int64 // bytes: the first admission.SmallBytes of a request are small
 }
 
-// hold makes the request hold n bytes, which it grows to in large steps and does not shrink from. It returns a refusal if that
+// hold makes the request hold n bytes, which it grows to in steps and does not shrink from. It returns a refusal if that
 // is too much.
 func (l *lease) hold(n int64) error {
 	if n <= l.small+l.large {
@@ -47,12 +47,14 @@ func (l *lease) hold(n int64) error {
 	if l.small == 0 && !l.add(&l.small, admission.SmallBytes) {
 		return errBusy
 	}
-	const step = 1 << 20
 	if more := n - l.small - l.large; more > 0 && !l.add(&l.large, min((more+step-1)/step*step, m.max/2-l.small-l.large)) {
 		return errBusy
 	}
 	return nil
 }
+
+// step is by how many bytes a request grows at least, beyond what is small.
+const step = 256 << 10
 
 // errBusy refuses a request for which there is no memory.
 var errBusy = refuse(http.StatusServiceUnavailable, "busy", "other requests take the memory for requests; try again")
