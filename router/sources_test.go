@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
 )
 
@@ -151,4 +152,29 @@ func TestPauseAll(t *testing.T) {
 		p.follower.Unpause()
 	}
 	require.Len(t, paused, 2)
+}
+
+// The status of a source says at once what was dropped for others, and that of a model has the groups of its engines.
+func TestStatusOfGroupsAndMemory(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, MaxBytes: 1 << 20}}}})
+	for i, engine := range []string{"a", "b"} {
+		require.NoError(t, s.Add(source(t, llama, engine, 0, 0)))
+		h := s.fleetOf(t).Get(fleet.ID{Engine: engine})
+		h.SetStale(false)
+		b := events.Blocks{Group: i, Tier: gpu, Hashes: short(chain(engine, 30_000*i+1)), BlockSize: 16}
+		require.NoError(t, h.Store(&b, make([]bool, b.Hashes.Len())))
+	}
+	h := s.fleetOf(t).Get(fleet.ID{Engine: "a"})
+	b := events.Blocks{Tier: gpu, Hashes: short(chain("more", 10_000)), BlockSize: 16}
+	require.NoError(t, h.Store(&b, make([]bool, b.Hashes.Len())))
+	st := s.Status()
+	require.EqualValues(t, 10_001, h.Len())
+	require.Zero(t, st[0].Dropped)
+	require.Positive(t, st[1].Dropped)
+	require.False(t, st[1].Complete)
+	require.EqualValues(t, 30_001-st[1].Dropped, st[1].Blocks)
+	group := func(n int) fleet.Groups {
+		return fleet.Groups{Holders: 1, Groups: []fleet.Group{{Group: n, BlockSize: 16}}}
+	}
+	require.ElementsMatch(t, []fleet.Groups{group(0), group(1)}, s.Models()[0].Groups)
 }

@@ -103,10 +103,10 @@ func storing(b events.Blocks) func(*Holder, coordinator.Hashes) {
 }
 
 // runWithLiar returns all answers about eight honest engines, between which another one lies and goes.
-func runWithLiar(t *testing.T, lie func(*Holder, coordinator.Hashes), isFirst bool, end func(*Holder)) (answers []Prefix) {
+func runWithLiar(t *testing.T, groups []coordinator.Group, lie func(*Holder, coordinator.Hashes), isFirst bool, end func(*Holder)) (answers []Prefix) {
 	rng := newRand(4)
 	hashes := randomHashes(rng, 24)
-	f, holders := newTestFleet(t, Config{}, 8)
+	f, holders := newTestFleet(t, Config{Groups: groups}, 8)
 	liar := addHolder(t, f, "liar")
 	ask := func() {
 		var r Result
@@ -144,7 +144,7 @@ func runWithLiar(t *testing.T, lie func(*Holder, coordinator.Hashes), isFirst bo
 // goes.
 func TestLiarChangesOnlyAnswersAboutItself(t *testing.T) {
 	ends := []func(*Holder){func(*Holder) {}, (*Holder).Clear, (*Holder).Close, func(h *Holder) { h.SetStale(true) }}
-	want := runWithLiar(t, liars["nothing"], false, ends[0])
+	want := runWithLiar(t, nil, liars["nothing"], false, ends[0])
 	require.Len(t, want, 4*8)
 	for _, p := range want {
 		require.NotZero(t, p.Tokens)
@@ -155,7 +155,9 @@ func TestLiarChangesOnlyAnswersAboutItself(t *testing.T) {
 				if i > 0 && name == "a million groups" {
 					continue
 				}
-				require.Equal(t, want, runWithLiar(t, lie, isFirst, end), "%s, end %d, first: %v", name, i, isFirst)
+				for _, groups := range [][]coordinator.Group{nil, {full(16), window(16, 64)}} {
+					require.Equal(t, want, runWithLiar(t, groups, lie, isFirst, end), "%s, end %d, first: %v", name, i, isFirst)
+				}
 			}
 		}
 	}

@@ -81,7 +81,9 @@ func (f *Fleet) Groups() (list []Groups) {
 // changed.
 func (h *Holder) Report() (dropped int64, err error) {
 	f, isCurrent := h.fleet, false
-	f.readLocked(func() { isCurrent, dropped, err = h.closed || h.compared == f.core.groups.version, h.dropped, h.differs })
+	f.readLocked(func() {
+		isCurrent, dropped, err = h.closed || h.compared == f.core.groups.version, h.dropped, h.differs
+	})
 	if !isCurrent {
 		f.locked(func() {
 			if !h.closed {
