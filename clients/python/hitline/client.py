@@ -150,8 +150,6 @@ _WRITABLE = getattr(select, "POLLOUT", 4)
 
 _MORE = 0x01
 _LONG = 0x02
-_MAX_FRAMES = 32
-_MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
 _UNKNOWN_LENGTH = 0xFFFFFFFF
 _ANY_RANK = 0xFFFF
@@ -166,6 +164,17 @@ _RUN_SIZE = 8
 # In replies to lookups, the bytes of the hit and of each tail boundary behind it.
 _HIT_SIZE = 4
 _BOUNDARY_SIZE = 8
+
+# What a reply may have; of more nothing is read. A hit has a boundary for each group, and documents, which are
+# JSON, grow with the groups. Servers accept as many groups in descriptions as _MAX_GROUPS.
+_MAX_FRAMES = 3
+_MAX_GROUPS = 4096
+_MAX_DOCUMENT = 64 << 10  # bytes, and _DOCUMENT_PER_GROUP for each group in the replies to pool and stat
+_DOCUMENT_PER_GROUP = 2 << 10
+_MAX_REPLY = 2 << 20  # bytes of a frame of any other reply, such as masks
+
+# Longest text of a server in an error or a log, in characters.
+_MAX_TEXT = 512
 
 # Bytes received at once. A record of TLS has at most 16 KiB and is returned whole, so nothing is
 # left that is decrypted already, for which poll would not return.
@@ -197,7 +206,7 @@ _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _CLOSE_TIMEOUT = 1.0
 
 # Each kind of failure is logged at most this often, in seconds.
-LOG_EVERY = 10.0
+_LOG_EVERY = 10.0
 
 
 class HitlineError(Exception):
@@ -223,9 +232,9 @@ class RefusedError(HitlineError):
     def __init__(self, text: str, refusal: Mapping[str, Any] | None = None) -> None:
         super().__init__(text)
         self.text = text  # why, in words
-        self.refusal: dict[str, Any] = dict(refusal or {})  # all that the server sent with it
-        self.code: str = self.refusal.get("refusal", "")
-        self.request: str = self.refusal.get("request", "")
+        self.refusal: dict[str, Any] = dict(refusal or {})  # all that the server sent with it, as it is
+        self.code = _string(self.refusal, "refusal")
+        self.request = _string(self.refusal, "request")
 
 
 class UnknownRequest(RefusedError):
@@ -246,7 +255,7 @@ class PoolDiffers(RefusedError):
     @property
     def differences(self) -> list[dict[str, Any]]:
         """Each has field, configured and described."""
-        return self.refusal.get("differences", [])
+        return _objects(self.refusal, "differences")
 
 
 class NotAllowed(RefusedError):
@@ -281,12 +290,13 @@ class PartlyDone(RefusedError):
     def parts(self) -> list[dict[str, Any]]:
         """The parts of a prompt that are not stored. Each has group, tp_rank, pp_rank, pcp_rank,
         first_chunk, chunks and error."""
-        return self.refusal.get("parts", [])
+        return _objects(self.refusal, "parts")
 
     @property
     def more_parts(self) -> int:
         """How many there are beyond parts."""
-        return self.refusal.get("more_parts", 0)
+        more = self.refusal.get("more_parts", 0)
+        return more if type(more) is int else 0
 
 
 _REFUSALS: dict[str, type[RefusedError]] = {
@@ -419,7 +429,7 @@ class _Requests:
             raise ValueError(f"tls is for an address of tls://, not for {address!r}")
         self._raise_errors = raise_errors
         self._fitting: str | None = None  # releases of the connection's server, if _vllm is set
-        self._pool = _encode_pool(pool)  # empty: the server's own
+        self._set_pool(pool)
         self._in_pool = False  # whether the connection is
         self._pool_error: HitlineError | None = None  # why the connection's server has refused it
         self._pool_retry_at = 0.0
@@ -435,6 +445,7 @@ class _Requests:
         self._retry_at = 0.0
         self._last_failure = ""  # why nothing is tried until then
         self._log_at: dict[str, float] = {}  # when each text may be logged again
+        self._logged_difference = ""  # the text of the last PoolDiffers that was logged
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -590,9 +601,10 @@ class _Requests:
         has refused the pool since."""
         return self._pool_reply
 
-    def _set_pool(self, pool: Mapping[str, Any]) -> None:
+    def _set_pool(self, pool: Mapping[str, Any] | None) -> None:
         """Sets the pool of a client that has no connection yet."""
-        self._pool = _encode_pool(pool)
+        self._pool = _encode_pool(pool)  # empty: the server's own
+        self._num_groups = _num_groups(pool)
 
     def check_pool(self, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Tells the server the pool, unless the connection is in it, and returns
@@ -615,6 +627,8 @@ class _Requests:
             self._check_release(deadline)
             frames = self._exchange_locked(request, deadline, resend=resend)
             self._check_release(deadline)  # the connection may be another one by now
+        if len(frames) != 1:
+            raise BadReply(f"a hit of {len(frames)} frames")
         return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
 
     def _check_release(self, deadline: float) -> None:
@@ -707,6 +721,7 @@ class _Requests:
         self._pool_error = self._pool_reply = None
         try:
             reply = _decode_object("pool", _behind_done(self._ask((POOL, self._pool), deadline)))
+            _check_described(reply)
             self._check_pool_reply(reply)
         except (RefusedError, WrongRelease) as error:
             self._pool_error = error
@@ -749,16 +764,19 @@ class _Requests:
 
     def _log(self, text: str, error: Exception) -> None:
         differs = isinstance(error, PoolDiffers)
-        if self._may_log(str(error) if differs else text, math.inf if differs else LOG_EVERY):
+        if differs and str(error) == self._logged_difference:
+            return
+        if self._may_log(text + " (pool)" if differs else text):
+            self._logged_difference = str(error) if differs else self._logged_difference
             level = logging.ERROR if isinstance(error, (PoolDiffers, WrongRelease)) else logging.WARNING
             self._logger.log(level, text, self.address, error if isinstance(error, HitlineError) else repr(error))
 
-    def _may_log(self, text: str, pause: float) -> bool:
-        """Tells whether a text may be logged, which it then may not be for pause seconds."""
+    def _may_log(self, text: str) -> bool:
+        """Tells whether a text may be logged, which it then may not be for _LOG_EVERY."""
         now = time.monotonic()
         if now < self._log_at.get(text, 0.0):
             return False
-        self._log_at[text] = now + pause
+        self._log_at[text] = now + _LOG_EVERY
         return True
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
@@ -827,7 +845,7 @@ class _Requests:
         pause = _FIRST_PAUSE
         while True:
             self._send(frames, deadline)
-            reply = self._receive(deadline)
+            reply = self._receive(frames[0], deadline)
             if reply[0] not in (REFUSED, PARTLY_DONE):
                 return reply
             refusal = _decode_refusal(reply)
@@ -973,8 +991,9 @@ class _Requests:
             except OSError as error:
                 raise _Lost(f"lost {self.address}: {error}") from error
 
-    def _receive(self, deadline: float) -> list[bytes]:
-        """Reads one message and expects nothing behind it."""
+    def _receive(self, request: bytes, deadline: float) -> list[bytes]:
+        """Reads the reply to a request and expects nothing behind it. Raises BadReply for a frame that is longer than
+        such a reply can have, before it reads the frame."""
         data = bytearray()
         frames: list[bytes] = []
         at = 0
@@ -991,8 +1010,12 @@ class _Requests:
             else:
                 size = data[at + 1]
                 at += 2
-            if at + size > _MAX_MESSAGE or len(frames) == _MAX_FRAMES:
-                raise BadReply("a reply over the limits")
+            limit = self._max_frame(request, frames)
+            if size > limit or len(frames) == _MAX_FRAMES:
+                raise BadReply(
+                    f"frame {len(frames) + 1} of a reply to {request.decode()} has {size} bytes, "
+                    f"at most {limit} in {_MAX_FRAMES} frames are read"
+                )
             self._fill(data, at + size, deadline)
             frames.append(bytes(data[at : at + size]))
             at += size
@@ -1000,6 +1023,16 @@ class _Requests:
         if len(data) != at:
             raise BadReply(f"{len(data) - at} bytes behind the reply")
         return frames
+
+    def _max_frame(self, request: bytes, frames: list[bytes]) -> int:
+        """How many bytes the next frame of a reply may have, behind frames."""
+        if request == PING or frames and frames[0] in (REFUSED, PARTLY_DONE):
+            return _MAX_DOCUMENT
+        if request == LOOKUP:
+            return _HIT_SIZE + _BOUNDARY_SIZE * self._num_groups
+        if request in (POOL, STAT):
+            return _MAX_DOCUMENT + _DOCUMENT_PER_GROUP * self._num_groups
+        return _MAX_REPLY
 
     def _fill(self, data: bytearray, size: int, deadline: float) -> None:
         """Receives until data has size bytes, or more."""
@@ -1418,7 +1451,7 @@ def _decode_refusal(frames: list[bytes]) -> RefusedError:
     except ValueError:
         raise BadReply(f"a refusal of {len(frames)} frames, want 3") from None
     refusal = _decode_object("a refusal", [document])
-    return _REFUSALS.get(_string(refusal, "refusal"), RefusedError)(text.decode("utf-8", "replace"), refusal)
+    return _REFUSALS.get(_string(refusal, "refusal"), RefusedError)(printable(text), refusal)
 
 
 def _behind_done(frames: list[bytes]) -> list[bytes]:
@@ -1453,7 +1486,7 @@ def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
     try:
         (document,) = frames
         decoded = json.loads(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadReply(f"{request} without a JSON document: {error}") from error
     if not isinstance(decoded, dict):
         raise BadReply(f"{request} is not a JSON object")
@@ -1464,15 +1497,52 @@ def _decode_instance(frames: list[bytes]) -> Instance:
     """Returns the instance that a reply to a ping names."""
     named = _decode_object("ping", _behind_done(frames))
     protocol = named.get("protocol")
-    if not _string(named, "instance") or not isinstance(protocol, int):
+    instance = _string(named, "instance")
+    if not instance or type(protocol) is not int:
         raise BadReply("ping without an instance and a number of the protocol")
-    return Instance(named["instance"], _string(named, "start_time"), _string(named, "version"), protocol)
+    return Instance(instance, _string(named, "start_time"), _string(named, "version"), protocol)
 
 
-def _string(described: dict[str, Any], name: str) -> str:
-    """Returns a field, empty if it is missing or no string."""
+def _check_described(reply: Mapping[str, Any]) -> None:
+    """Raises BadReply for fields of the reply to pool that have wrong types. Any may be missing, or None."""
+    groups, pool = reply.get("groups") or [], reply.get("pool") or {}
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in (pool, *groups)):
+        raise BadReply("pool with groups that are no list of objects, or a pool that is no object")
+    counts = [reply.get(name) for name in ("alignment", "lease_ms", "backend_timeout_ms")]
+    counts.append(pool.get("scheduler_block_size"))
+    counts += [group.get(name) for group in groups for name in ("block_size", "stride", "ranks")]
+    for count in counts:
+        if count is not None and (type(count) is not int or not 0 <= count < 1 << 63):
+            raise BadReply(f"pool with {count!r:.80} where a number belongs")
+
+
+def _string(described: Mapping[str, Any], name: str) -> str:
+    """Returns a field as printable does, empty if it is missing or no string."""
     value = described.get(name)
-    return value if isinstance(value, str) else ""
+    return printable(value) if isinstance(value, str) else ""
+
+
+def _objects(described: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Returns the objects in a field that is a list."""
+    value = described.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def printable(text: str | bytes) -> str:
+    """Returns what a server has said as it may be logged: the first 512 characters, control characters escaped."""
+    letters = text[: 4 * _MAX_TEXT].decode("utf-8", "replace") if isinstance(text, bytes) else text[: _MAX_TEXT + 1]
+    letters = letters[: _MAX_TEXT + 1]
+    if not letters.isprintable():
+        letters = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in letters)
+    return letters if len(letters) <= _MAX_TEXT else letters[:_MAX_TEXT] + "…"
+
+
+def _num_groups(pool: Mapping[str, Any] | None) -> int:
+    """How many groups a pool has at most."""
+    if pool is None or pool.keys() <= {"name"}:  # it is not described
+        return _MAX_GROUPS
+    groups = pool.get("groups")
+    return max(1, len(groups)) if isinstance(groups, Sequence) else 1
 
 
 def _encode_pool(pool: Mapping[str, Any] | None) -> bytes:

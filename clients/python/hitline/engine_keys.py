@@ -7,7 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from hitline.client import printable
+
 __all__ = ["differences", "key_prefixes"]
+
+# Longest prefix that is taken apart, in characters: the time grows with the square of it.
+_MAX_PREFIX = 2048
 
 # What stands in front of the hash in a key, from the start; the model with the cache
 # prefix in front of it. The namespace is that of a store which engines of different
@@ -37,7 +42,9 @@ def differences(prefixes: Sequence[Sequence[str]], reply: dict[str, Any]) -> lis
     are equal, or if the reply does not tell."""
     groups, digest = reply.get("groups"), reply.get("prefixes_sha256")
     flat = "\n".join(prefix for group in prefixes for prefix in group)
-    if not isinstance(groups, list) or not isinstance(digest, str) or hashlib.sha256(flat.encode()).hexdigest() == digest:
+    if not isinstance(groups, list) or not isinstance(digest, str):
+        return []
+    if hashlib.sha256(flat.encode()).hexdigest() == digest:
         return []
     if len(groups) != len(prefixes):
         return [_difference("groups", len(groups), len(prefixes))]
@@ -54,8 +61,8 @@ def _parts(place: str, configured: str, described: str) -> list[dict[str, Any]]:
     """The parts in which two prefixes differ."""
     if configured == described:
         return []
-    theirs, own = _PREFIX.fullmatch(configured), _PREFIX.fullmatch(described)
-    if theirs is None or own is None:
+    theirs, own = _PREFIX.fullmatch(configured[: _MAX_PREFIX + 1]), _PREFIX.fullmatch(described)
+    if len(configured) > _MAX_PREFIX or theirs is None or own is None:
         return [_difference(f"{place}.key_prefix", configured, described)]
     return [
         _difference(f"{place}.{name}", theirs[name] or "none", own[name] or "none")
@@ -65,4 +72,5 @@ def _parts(place: str, configured: str, described: str) -> list[dict[str, Any]]:
 
 
 def _difference(field: str, configured: object, described: object) -> dict[str, Any]:
+    configured = printable(configured) if isinstance(configured, str) else configured
     return {"field": field, "configured": configured, "described": described}

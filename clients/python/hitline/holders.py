@@ -5,7 +5,9 @@ time. A connection that the server has closed meanwhile is replaced. Nothing is 
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import json
 import os
 import socket
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hitline.client import (
+    _MAX_DOCUMENT,
     BadReply,
     ConnectionFailed,
     NotAllowed,
@@ -31,12 +34,14 @@ from hitline.client import (
     is_remote,
     join_keys,
     logger,
+    printable,
     read_token_file,
 )
 
 __all__ = ["Holder", "Holders", "HoldersClient"]
 
-_MAX_REPLY = 64 << 20
+# Longest answer that is read, in bytes: some 200 for each engine.
+_MAX_REPLY = 4 << 20
 
 # Numbers are signed ones of 64 bits to the server.
 _NUMBER_BITS = 63
@@ -174,7 +179,7 @@ class HoldersClient:
             raise RequestTimeout(f"{self.address}: no answer within {self._timeout} s") from None
         except (OSError, http.client.HTTPException) as error:
             self._drop()
-            raise ConnectionFailed(f"{self.address}: {error}") from error
+            raise ConnectionFailed(f"{self.address}: {printable(str(error))}") from error
         except RefusedError:
             raise
         except BaseException:
@@ -190,21 +195,23 @@ class HoldersClient:
         connection = self._connected(deadline)
         if token:
             self._warn_of_plain_text(connection)
-        _limit(connection, deadline)
+        connection.sock.settimeout(_remaining(deadline))
         connection.request("POST", path, body, headers)
-        _limit(connection, deadline)
+        connection.response_class = functools.partial(_Response, deadline)  # type: ignore[assignment]
         with connection.getresponse() as response:
-            answer = b""
-            while chunk := response.read1(1 << 20):  # read would wait for each of its parts
+            answer = bytearray()
+            # read would wait for each of its parts
+            while (response.length or 0) <= _MAX_REPLY and (chunk := response.read1(1 << 20)):
                 answer += chunk
                 if len(answer) > _MAX_REPLY:
-                    raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
-                _limit(connection, deadline)
+                    break
+        if len(answer) + (response.length or 0) > _MAX_REPLY:
+            raise BadReply(f"{self.address}: an answer of more than {_MAX_REPLY >> 20} MiB")
         if response.length:
-            raise http.client.IncompleteRead(answer, response.length)
+            raise http.client.IncompleteRead(bytes(answer), response.length)
         if response.status != http.client.OK:
             raise _refusal(self.address, response, answer)
-        return answer
+        return bytes(answer)
 
     def _connected(self, deadline: float) -> http.client.HTTPConnection:
         if self._connection is None or self._connection.sock is None:  # http.client closes it where the server says so
@@ -282,20 +289,39 @@ def _remaining(deadline: float) -> float:
     return seconds
 
 
-def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
-    """Bounds the next step of a request. After the last byte of an answer the connection may have ended."""
-    seconds = _remaining(deadline)
-    if connection.sock is not None:
-        connection.sock.settimeout(seconds)
+class _Response(http.client.HTTPResponse):
+    """An answer that must have come by a deadline, headers included."""
+
+    def __init__(self, deadline: float, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_Reader(self.fp.detach(), sock, deadline))
 
 
-def _refusal(address: str, response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
+class _Reader(io.RawIOBase):
+    """Reads a socket by way of raw, its file, until a deadline."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_remaining(self._deadline))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _refusal(address: str, response: http.client.HTTPResponse, answer: bytearray) -> RefusedError:
     """Returns what an answer with another status than 200 says."""
     try:
-        error = json.loads(answer)["error"]
-        code, text = str(error["code"]), str(error["message"])
-    except (KeyError, TypeError, ValueError):
-        return RefusedError(f"{address}: {response.status} {response.reason}")
+        error = json.loads(answer[:_MAX_DOCUMENT])["error"]
+        code, text = printable(str(error["code"])), printable(str(error["message"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return RefusedError(f"{address}: {response.status} {printable(response.reason)}")
     return _REFUSALS.get(code, RefusedError)(f"{address}: {text} ({code})", {"refusal": code})
 
 
@@ -307,10 +333,24 @@ def _decode(answer: bytes) -> Holders:
         holders = []
         for engines in document.values():  # one: the tenant's
             for engine, fields in engines.items():
-                tokens, ranks = int(fields.pop("longest_matched")), fields.pop("DP")
-                media = {medium: int(count) for medium, count in fields.items()}
-                by_rank = {int(rank): int(count) for rank, count in ranks.items()}
+                tokens, ranks = _count(fields.pop("longest_matched")), fields.pop("DP")
+                media = {medium: _count(count) for medium, count in fields.items()}
+                by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
                 holders.append(Holder(engine, tokens, media, by_rank))
-        return Holders(tuple(holders), None if loadable is None else int(loadable))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadReply(f"holders: {error!r} in the answer") from error
+        return Holders(tuple(holders), None if loadable is None else _count(loadable))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise BadReply(f"holders: {printable(repr(error))} in the answer") from error
+
+
+def _count(value: object) -> int:
+    """Returns a number of tokens."""
+    if type(value) is not int or not 0 <= value < 1 << _NUMBER_BITS:
+        raise ValueError(f"{value!r:.80} is no number of tokens")
+    return value
+
+
+def _rank(name: str) -> int:
+    """Returns the data-parallel rank of a name."""
+    if not (name.isascii() and name.isdigit() and len(name) < 10):
+        raise ValueError(f"{name!r:.80} is no rank")
+    return int(name)

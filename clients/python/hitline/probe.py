@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hitline.client import (
-    LOG_EVERY,
     PING,
     Busy,
     ConnectionFailed,
@@ -160,7 +159,7 @@ class ProbingClient(LookupKeyClient):
             raise
         self._resends_busy = True
         self._probe.lookup_answered()
-        if self._timed_out and self._may_log("answered", LOG_EVERY):
+        if self._timed_out and self._may_log("answered"):
             self._timed_out = False
             self._logger.info("hitline at %s answers lookups again", self.address)
         return result

@@ -36,7 +36,6 @@ import importlib
 import importlib.util
 import inspect
 import logging
-import math
 import operator
 import os
 import re
@@ -58,6 +57,7 @@ from hitline.client import (
     LookupResult,
     PoolDiffers,
     WrongRelease,
+    _string,
     is_since,
     parse_address,
 )
@@ -264,6 +264,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
     _settings: _Settings
     _release: str
     _server_id = ""  # of the last instance
+    _logged_concerns: Sequence[str] = ()  # see _concerns
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
@@ -360,7 +361,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             if self._settings.on_mismatch == "fail":
                 self.close()
                 raise PoolDiffers(f"hitline at {self.address}: {error}", error.refusal) from None
-            self._log_at[str(error)] = math.inf  # this is the one time that it is logged
+            self._logged_difference = str(error)  # this is the one time that it is logged
             logger.warning("lookups are hits of 0, hitline at %s: %s", self.address, error)
         except WrongRelease as error:
             self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
@@ -370,7 +371,8 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             )
         else:
             assert reply is not None  # a description has been sent
-            logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
+            name = _string(reply, "name") or "as its own"
+            logger.info("hitline at %s serves the engine's pool %s", self.address, name)
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name: empty for the server's own pool."""
@@ -388,17 +390,20 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         super()._check_pool_reply(reply)
         found = engine_keys.differences(self._key_prefixes, reply) if self._key_prefixes else []
         if found:
-            parts = "; ".join(f"{d['field']} is {d['configured']}, the engine's is {d['described']}" for d in found)
+            parts = "; ".join(f"{d['field']} is {d['configured']}, the engine's is {d['described']}" for d in found[:8])
             raise PoolDiffers(
                 f"the keys of the pool are not those of the engine's worker: {parts}", {"differences": found}
             )
-        for text in self._concerns(reply):
-            if self._may_log(text, math.inf):
-                logger.warning("hitline at %s %s", self.address, text)
+        concerns = list(self._concerns(reply))
+        if concerns != self._logged_concerns and self._may_log("concerns"):
+            for text in concerns:
+                if text not in self._logged_concerns:
+                    logger.warning("hitline at %s %s", self.address, text)
+            self._logged_concerns = concerns
 
     def _concerns(self, reply: dict[str, Any]) -> Iterator[str]:
-        """What the engine will suffer of a pool as it is served, each as a text to be logged once."""
-        if refused := reply.get("reset_refused"):
+        """What the engine will suffer of a pool as it is served, each as a text to be logged."""
+        if refused := _string(reply, "reset_refused"):
             yield (
                 "refuses to reset the store, so after reset_prefix_cache(reset_connector=True) the engine still loads "
                 f"old blocks: {refused}"
@@ -406,8 +411,8 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         waits, lasts = reply.get("backend_timeout_ms"), round(1000 * self._timeout)
         if type(waits) is int and waits >= lasts:
             yield (
-                f"waits up to {waits} ms for its store, and the engine {lasts} ms for a lookup: a store that hangs "
-                f"looks like a server that does. Set HITLINE_TIMEOUT above {waits / 1000}, or lower the backend's timeout"
+                f"waits up to {waits} ms for its store, and the engine {lasts} ms for a lookup: a store that hangs looks "
+                f"like a server that does. Set HITLINE_TIMEOUT above {waits / 1000}, or lower the backend's timeout"
             )
         if _dies_of_failed_loads(self._release, reply):
             yield (

@@ -14,7 +14,7 @@ import time
 import unittest
 from array import array
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 
 import hitline
@@ -93,12 +93,13 @@ class Wire(unittest.TestCase):
         self.assertEqual((got, reply), (want, 48))
 
     def test_long_frames(self) -> None:
-        for size in (255, 256, 70_000):
+        for size, joined in ((255, 300), (256, 300), (60_000, 300), (60_000, 60_000)):
             body = bytes(size)
             head = b"\0\xff" if size < 256 else b"\2" + size.to_bytes(8, "big")
             want = b"\1\4ping" + head + body
             reply = b"\1\1\1" + head + body
-            got, _ = raw_exchange(reply, lambda c: c.ping(body), len(want))
+            with mock.patch.object(module, "_JOINED", joined):
+                got, _ = raw_exchange(reply, lambda c: c.ping(body), len(want))
             self.assertEqual(got, want)
 
     def test_long_frames_in_replies_may_be_short(self) -> None:
@@ -184,6 +185,11 @@ class Failures(unittest.TestCase):
             with Client(server.address, timeout=PATIENCE) as client, self.assertLogs(QUIET, "WARNING") as logs:
                 self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
             self.assertRegex(logs.output[0], f"counts as a hit of 0 tokens: .*{text.strip('^$')}")
+            said = logs.records[0].getMessage()
+            self.assertTrue(said.isprintable() and len(said) < 1000, said[:1000])
+            with LookupKeyClient(server.address, timeout=PATIENCE) as engine, self.assertLogs(QUIET, "WARNING"):
+                poll = lambda: engine.lookup("r", 16, hashes("a", 1), non_block=True)  # noqa: E731
+                self.assertEqual(eventually(poll, None), 0)
 
     def test_refusals_are_of_their_types(self) -> None:
         codes = {**module._REFUSALS, "later": hitline.RefusedError}
@@ -203,7 +209,7 @@ class Failures(unittest.TestCase):
         self.check(lambda _: refusal("bad_request", text="not aligned"), hitline.BadRequest, text="^not aligned$")
 
     def test_refusals_without_all_frames(self) -> None:
-        for frames in ([b"\0"], [b"\0", b"no"], [b"\0", b"no", b"{"], [b"\0", b"no", b"[]"], [b"\4"], [b"\0", b"no", b"{}", b""]):
+        for frames in ([b"\0"], [b"\0", b"no"], [b"\0", b"no", b"{"], [b"\0", b"no", b"[]"], [b"\4"]):
             self.check(lambda _, f=frames: message(*f), hitline.BadReply, text="a refusal")
 
     def test_hits_that_a_prompt_cannot_have(self) -> None:
@@ -275,12 +281,107 @@ class Failures(unittest.TestCase):
         self.check(lambda _: message(HIT) + b"\0", hitline.BadReply, text="1 bytes behind")
 
     def test_too_many_frames(self) -> None:
-        self.check(lambda _: message(*[b""] * 33), hitline.BadReply, text="limits")
-        with Scripted(lambda _: message(HIT, *[b""] * 31)) as server, Client(server.address) as client:
-            self.assertEqual(client.lookup(64, []), 48)
+        for count in (4, 33):
+            self.check(lambda _, n=count: message(*[b""] * n), hitline.BadReply, text="frame 4 of a reply to lookup")
+        self.check(lambda _: message(HIT, b""), hitline.BadReply, text="a hit of 2 frames")
 
-    def test_reply_too_large(self) -> None:
-        self.check(lambda _: b"\2" + (1 << 40).to_bytes(8, "big"), hitline.BadReply, text="limits")
+    def test_what_is_not_read(self) -> None:
+        """A frame that is longer than the reply can have is refused by its header, which is all that comes."""
+
+        def header(size: int, more: bool = False) -> bytes:
+            return bytes([2 | more]) + size.to_bytes(8, "big")
+
+        hit, refused, reason = 4 + 8 * 4096, frame(b"\0", True), frame(b"no", True)
+        for reply, text in (
+            (header(hit + 1), f"frame 1 .* has {hit + 1} bytes, at most {hit} in 3 frames are read"),
+            (header(62 << 20), "frame 1 of a reply to lookup has 65011712 bytes"),
+            (header(1 << 63), "frame 1 of a reply to lookup has 9223372036854775808 bytes"),
+            (refused + header((64 << 10) + 1, True), "frame 2 of a reply to lookup has 65537 bytes, at most 65536"),
+            (refused + reason + header((64 << 10) + 1), "frame 3 of a reply to lookup has 65537 bytes, at most 65536"),
+        ):
+            with self.subTest(text):
+                self.check(lambda _, r=reply: r, hitline.BadReply, text=text)
+        whole = message(b"".join(n.to_bytes(4, "big") for n in (16, *(n for g in range(4096) for n in (g, 16)))))
+        with Scripted(lambda _: whole) as server, Client(server.address, raise_errors=True) as client:
+            self.assertEqual(len(client.lookup_result(16, []).tail_key_boundaries), 4096)
+
+    def test_what_is_not_read_by_other_requests(self) -> None:
+        group = {"kind": "full_attention", "block_size": 16}
+        pool = {"groups": [group] * 2}
+        calls: tuple[tuple[Any, Any, int], ...] = (
+            (None, lambda c: c.ping(b"a"), 64 << 10),
+            (None, Client.stat, (64 << 10) + 4096 * (2 << 10)),
+            (pool, Client.stat, (64 << 10) + 2 * (2 << 10)),
+            (pool, lambda c: c.lookup(16, []), 4 + 2 * 8),
+            ({"name": "p"}, lambda c: c.lookup(16, []), 4 + 8 * 4096),
+            ({"vllm": "0.28.0"}, lambda c: c.lookup(16, []), 4 + 8),
+            (None, lambda c: c.plan(16, []), 2 << 20),
+            (None, lambda c: c.load_mask(16, 1), 2 << 20),
+            (None, lambda c: c.store(hashes("a", 1)), 2 << 20),
+            (None, lambda c: c.store_prompt(16, hashes("a", 1)), 2 << 20),
+        )
+        for described, call, limit in calls:
+            size = [0]
+
+            def answer(frames: list[bytes], size: list[int] = size) -> bytes:
+                if frames[0] == b"pool":
+                    return message(b"\1", b"{}")
+                return b"\2" + size[0].to_bytes(8, "big")
+
+            with Scripted(answer) as server:
+                with Client(server.address, pool=described, timeout=PATIENCE, raise_errors=True) as client:
+                    size[0] = limit + 1
+                    with self.subTest(limit), self.assertRaisesRegex(hitline.BadReply, f" at most {limit} in"):
+                        call(client)
+                    size[0] = limit
+                    client._timeout = 0.05
+                    with self.subTest(limit), self.assertRaises(hitline.RequestTimeout):
+                        call(client)
+
+    def test_what_a_server_says_is_cut_and_printable(self) -> None:
+        for text, want in (
+            ("x" * 512, "x" * 512),
+            ("x" * 60_000, "x" * 512 + "…"),
+            ("ü" * 600, "ü" * 512 + "…"),
+            ("a\nWARNING forged\r\x1b[31m\0\u202e", r"a\nWARNING forged\r\x1b[31m\x00\u202e"),
+            ("\n" * 600, r"\n" * 256 + "…"),
+        ):
+            reply = refusal("bad_request", text=text)
+            with Scripted(lambda _, r=reply: r) as server:
+                with Client(server.address, raise_errors=True) as client, self.assertRaises(hitline.BadRequest) as raised:
+                    client.lookup(16, [])
+                self.assertEqual((str(raised.exception), raised.exception.text), (want, want))
+        for text in (b"\xff\xfe" * 300, b"x" * 511 + "ü".encode()):
+            self.assertTrue(module.printable(text).isprintable() and len(module.printable(text)) <= 513)
+        self.assertEqual(module.printable("a\ud800"), r"a\ud800")
+
+    def test_refusals_of_wrong_types(self) -> None:
+        fields = {"request": {}, "differences": 7, "parts": [1, {"group": 0}], "more_parts": "x"}
+        for code, wrong in (("partly_done", [1]), ("pool_differs", {}), (["busy"], None), (None, None)):
+            reply = refusal(code, text="no", **{**fields, "request": wrong})  # type: ignore[arg-type]
+            with Scripted(lambda _, r=reply: r) as server:
+                with Client(server.address, raise_errors=True) as client, self.assertRaises(hitline.RefusedError) as raised:
+                    client.stat()
+            error = raised.exception
+            self.assertEqual((type(error.code), error.request, error.text), (str, "", "no"))
+            if isinstance(error, hitline.PartlyDone):
+                self.assertEqual((error.parts, error.more_parts), ([{"group": 0}], 0))
+            if isinstance(error, hitline.PoolDiffers):
+                self.assertEqual(error.differences, [])
+
+    def test_documents_that_cannot_be_read(self) -> None:
+        """Whatever fails, it is an error of this module."""
+        for document in (b"[" * 60_000, b'{"a":' * 10_000, b"1" * 60_000, b"\xff\xfe\0\xd8", b"\0"):
+            with self.subTest(document[:10]):
+                self.check(lambda _, d=document: message(b"\0", b"no", d), hitline.BadReply, text="a refusal without")
+                reply = message(b"\1", document)
+                with Scripted(lambda _, r=reply: r) as server:
+                    server.pong = reply
+                    for call in (Client.stat, Client.check_pool, lambda c: c.lookup(16, [])):
+                        settings: Any = {"pool": {"name": "p"}} if call is Client.check_pool else {"on_instance": print}
+                        with Client(server.address, raise_errors=True, **settings) as client:
+                            with self.assertRaisesRegex(hitline.BadReply, "without a JSON document"):
+                                call(client)
 
     def test_no_reply(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
@@ -461,8 +562,8 @@ class Failures(unittest.TestCase):
             yield found
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
-        self.assertEqual(module.LOG_EVERY, 10.0)
-        with mock.patch.object(module, "LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
+        self.assertEqual(module._LOG_EVERY, 10.0)
+        with mock.patch.object(module, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
             with Client(unused_address(self)) as client:
                 for _ in range(100):
                     self.assertEqual(client.lookup(16, []), 0)

@@ -22,9 +22,11 @@ from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
     BINARY,
+    Scripted,
     Server,
     chained,
     lasting_address,
+    message,
     mooncake_config,
     needs_server,
     no_thread_left,
@@ -357,6 +359,22 @@ class Start(Starting):
             self.assertEqual(len(said), bool(want), "once")
             self.assertTrue(all(re.search(f"WARNING.*hitline at {server.address} {want}", line) for line in said), said)
 
+    @in_releases("0.33.0")
+    def test_concerns_that_change_are_logged_now_and_then(self, engine: Engine) -> None:
+        reply: dict[str, Any] = {}
+        answers = {b"pool": lambda: message(b"\1", json.dumps(reply).encode())}
+        with Scripted(lambda frames: answers.get(frames[0], lambda: message(b"\1", b""))()) as server:
+            self.configure(engine)
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                for i in range(20):
+                    reply.update(vllm="0.33.0", reset_refused=f"forged {i}\n" + "x" * 9000, name="a\nb", groups=[{}, {}])
+                    client = self.start(server.address).client if not i else client
+                    client._drop()
+                    client.check_pool()
+            self.assertEqual(len(logs.records), 1, logs.output)
+            self.assertTrue(logs.records[0].getMessage().isprintable() and len(logs.records[0].getMessage()) < 1000)
+            self.assertLessEqual(len(client._log_at), 2)
+
     @in_releases()
     def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
         self.configure(engine)
@@ -460,6 +478,11 @@ class Keys(unittest.TestCase):
         self.assertEqual(fields([[self.PREFIX, "b"]], reply), ["prefixes_sha256"])
         self.assertEqual(fields([[self.PREFIX], []], reply), ["groups"])
         self.assertEqual(fields([["m", "b"]], reply), ["groups[0].key_prefix"])
+        for prefix in ("@store_pp:" * 100_000, "a\n" * 10):  # taken apart, the first would take hours
+            hostile = {"prefixes_sha256": "other\n", "groups": [{"key_prefix": prefix, "ranks": 1}]}
+            (found,) = engine_keys.differences([[self.PREFIX]], hostile)
+            self.assertEqual(found["field"], "groups[0].key_prefix")
+            self.assertTrue(found["configured"].isprintable() and len(found["configured"]) <= 513)
         for lacking in ("groups", "prefixes_sha256"):
             partial = copy.deepcopy(reply)
             del partial[lacking]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import ssl
 import tempfile
 import threading
+import time
 import unittest
 from array import array
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from hitline import (
     BadReply,
     Client,
     ConnectionFailed,
+    HitlineError,
     Holder,
     Holders,
     HoldersClient,
@@ -30,6 +33,9 @@ from hitline import (
     RequestTimeout,
 )
 from tests.support import CERTS, PATIENCE, Server, hashes, needs_certs, needs_server, unused_address
+
+# An answer with these counts: tokens, those of a medium, and those of a rank.
+BAD_COUNT = '{"default": {"e": {"longest_matched": %s, "GPU": %s, "DP": {"%s": %s}}}}'
 
 NOBODY = '{"default": {}}'
 
@@ -82,6 +88,31 @@ def scripted(**settings: Any) -> Iterator[tuple[type[Script], str]]:
         thread.join(PATIENCE)
 
 
+@contextlib.contextmanager
+def raw_server(answer: bytes, drip: float = 0.0) -> Iterator[str]:
+    """The address of a server that sends one answer, with drip bytes by bytes, each after so many seconds."""
+    stopping = threading.Event()
+
+    def serve() -> None:
+        conn, _ = listener.accept()
+        with conn, contextlib.suppress(OSError):
+            conn.recv(1 << 16)
+            for part in [answer] if not drip else (answer[i : i + 1] for i in range(len(answer))):
+                conn.sendall(part)
+                if stopping.wait(drip):
+                    return
+            stopping.wait(PATIENCE)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            stopping.set()
+            thread.join(PATIENCE)
+
+
 class Scripted(unittest.TestCase):
     def setUp(self) -> None:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("HITLINE_T")}
@@ -128,10 +159,48 @@ class Scripted(unittest.TestCase):
             '{"default": {"e": {"longest_matched": "x", "DP": {}}}}',
             '{"default": {"e": {"longest_matched": 1, "DP": {"x": 1}}}}',
             '{"default": {}, "loadable_tokens": "many"}',
+            '{"default": {}, "loadable_tokens": -1}',
+            "[" * 60_000,
+            *(BAD_COUNT % (count, 1, "0", 1) for count in ("-5", "1.9", "1e999", "NaN", "true", '"7"', "[7]", str(1 << 63))),
+            *(BAD_COUNT % (1, count, "0", 1) for count in ("-5", "1.9", "Infinity", "null")),
+            *(BAD_COUNT % (1, 1, "0", count) for count in ("-5", "1.9", "1e999")),
+            *(BAD_COUNT % (1, 1, rank, 1) for rank in ("-1", "1.5", "٣", " 1", "9" * 5000)),
         ):
-            with self.subTest(reply), scripted(reply=reply) as (_, address), HoldersClient(address) as client:
-                with self.assertRaises(BadReply):
+            with self.subTest(reply[:99]), scripted(reply=reply) as (_, address), HoldersClient(address) as client:
+                with self.assertRaises(BadReply) as raised:
                     client.holders([b"a" * 8])
+            self.assertTrue(str(raised.exception).isprintable() and len(str(raised.exception)) < 600)
+
+    def test_what_is_not_read(self) -> None:
+        with scripted(lacks=5 << 20, reply=" " * (4 << 20)) as (_, address), HoldersClient(address) as client:
+            with self.assertRaises(BadReply, msg="it does not wait for the rest") as raised:
+                client.holders([])
+        self.assertRegex(str(raised.exception), "more than 4 MiB")
+
+    def test_what_a_server_says_is_cut_and_printable(self) -> None:
+        for status, reply in (
+            (404, json.dumps({"error": {"code": "no\nWARNING forged", "message": "\x1b[31m" + "x" * 60_000}})),
+            (404, json.dumps({"error": {"code": {}, "message": ["\n"] * 1000}})),
+            (404, "[" * 60_000),
+            (404, '{"error": {"code": "a", "message": "' + "x" * 70_000),
+        ):
+            with scripted(status=status, reply=reply) as (_, address), HoldersClient(address) as client:
+                with self.assertRaises(RefusedError) as raised:
+                    client.holders([])
+            self.assertTrue(str(raised.exception).isprintable() and len(str(raised.exception)) < 1200, raised.exception)
+        for line in (b"HTTP/1.1 503 a\x1b[31mb", b"\x1b[31m" * 1000, b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000):
+            with raw_server(line + b"\r\n\r\n") as address, HoldersClient(address) as client:
+                with self.assertRaises(HitlineError) as failed:
+                    client.holders([])
+            self.assertTrue(str(failed.exception).isprintable() and len(str(failed.exception)) < 600, failed.exception)
+
+    def test_the_timeout_bounds_headers_that_trickle(self) -> None:
+        """Every byte of them arrives in time, and the answer does not."""
+        with raw_server(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, drip=0.02) as address:
+            begun = time.monotonic()
+            with HoldersClient(address, timeout=0.2) as client, self.assertRaises(RequestTimeout):
+                client.holders([])
+            self.assertLess(time.monotonic() - begun, PATIENCE / 2)
 
     def test_refusals(self) -> None:
         for status, code, kind in (

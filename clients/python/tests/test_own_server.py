@@ -342,8 +342,9 @@ class Programs(OwnServers):
                 OwnServer(self.program(""), {}, self.log.logger)
         with self.server(self.program("")) as server, mock.patch.object(tempfile, "tempdir", str(self.folder / "none")):
             os.rmdir(server._folder)
-            eventually(lambda: any(" has no folder: " in text for text in self.log.texts("WARNING")), False)
-        self.assertRegex(self.log.texts("WARNING")[-1], " has no folder: .*No such file .*; it is started again ")
+            found = lambda: [text for text in self.log.texts("WARNING") if " has no folder: " in text]  # noqa: E731
+            (text, *_) = eventually(found, [])
+        self.assertRegex(text, "has no folder: .*No such file .*; it is started again ")
 
     def test_whom_the_engine_asks(self) -> None:
         """A socket of this user's process, in a folder of this user alone."""

@@ -30,6 +30,24 @@ DIFFERENCES = [{"field": "tp_size", "configured": 4, "described": 2}]
 DIFFERS = refusal("pool_differs", "pool", "tp_size is 4, described as 2", differences=DIFFERENCES)
 
 
+# Replies to pool, and what is wrong with them.
+GROUPS = "groups that are no list of objects"
+NUMBER = "{} where a number belongs"
+WRONG_TYPES = (
+    ('{"groups": 5}', GROUPS),
+    ('{"groups": "ab"}', GROUPS),
+    ('{"groups": [{}, 1]}', GROUPS),
+    ('{"pool": [1]}', GROUPS),
+    ('{"alignment": "16"}', NUMBER.format("'16'")),
+    ('{"alignment": -16}', NUMBER.format("-16")),
+    ('{"alignment": 1e999}', NUMBER.format("inf")),
+    ('{"lease_ms": 2.5}', NUMBER.format("2.5")),
+    ('{"groups": [{"stride": true}]}', NUMBER.format("True")),
+    ('{"groups": [{"ranks": %d}]}' % (1 << 63), NUMBER.format(str(1 << 63))),
+    ('{"pool": {"scheduler_block_size": []}}', NUMBER.format(r"\[\]")),
+)
+
+
 class Peer(Scripted):
     """Answers pool requests, and lookups with a hit of 48."""
 
@@ -112,7 +130,7 @@ class Requests(unittest.TestCase):
         """And is logged once for each text."""
         for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
             with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
-                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "LOG_EVERY", 0.0):
+                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "_LOG_EVERY", 0.0):
                     for _ in range(3):
                         self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
                     self.assertEqual(eventually(lambda: client.lookup("r", 64, hashes("a", 4), non_block=True), None), want)
@@ -143,6 +161,15 @@ class Requests(unittest.TestCase):
                 self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
                 self.assertEqual(server.connections, 1)
 
+    def test_texts_that_change_are_logged_now_and_then(self) -> None:
+        with Peer() as server, Client(server.address, pool=POOL) as client:
+            with self.assertLogs("hitline", "WARNING") as logs:
+                for i in range(20):
+                    server.replies[b"pool"] = refusal("pool_differs", "pool", f"tp_size is {i}")
+                    client._drop()
+                    self.assertEqual(client.lookup(64, hashes("a", 4)), 0)
+            self.assertEqual((len(logs.records), len(client._log_at)), (1, 1))
+
     def test_the_release_is_that_of_the_reply(self) -> None:
         with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
             self.assertEqual(client.lookup("r", 64, hashes("a", 4)), LookupResult(48))
@@ -162,6 +189,7 @@ class Requests(unittest.TestCase):
             (message(b"\2"), "status 02"),
             (message(b"\0", b"no", b"["), "a refusal without a JSON document"),
             (message(b"\0", b"no", b"[1]"), "a refusal is not a JSON object"),
+            *((message(b"\1", document.encode()), f"^pool with {text}") for document, text in WRONG_TYPES),
         ):
             with Peer(reply) as server, Client(server.address, pool=POOL, raise_errors=True) as client:
                 with self.assertRaisesRegex(BadReply, text):
