@@ -67,6 +67,7 @@ from hitline.lookup_stats import MeasuredClient
 from hitline.own_server import OwnServer, WrongConfiguration, find_program
 from hitline.probe import ProbingClient
 from hitline.remembered_hits import RememberingClient, max_hit
+from hitline.variables import warn_of_unknown
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -173,7 +174,11 @@ class UnsupportedVLLM(ImportError):
 def register() -> None:
     """Entry point of the group vllm.general_plugins."""
     address = os.environ.get("HITLINE_ADDRESS")
-    if not address or any(isinstance(f, _Finder) for f in sys.meta_path):
+    if any(isinstance(f, _Finder) for f in sys.meta_path):
+        return
+    if address != AUTO:  # the engine's own server refuses them
+        warn_of_unknown(os.environ, logger)
+    if not address:
         return
     timeout, on_mismatch, pool_name = _timeout(), _on_mismatch(), _pool_name()
     program = ""

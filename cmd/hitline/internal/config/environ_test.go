@@ -1,7 +1,9 @@
 package config
 
 import (
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -175,4 +177,28 @@ func TestEnvironLeftAlone(t *testing.T) {
 	defaults, err := Load(Source{})
 	require.NoError(t, err)
 	assert.Equal(t, defaults, c)
+}
+
+// The plug-in takes the variables of servers for known ones by these names, and warns of others.
+func TestVariablesOfThePlugIn(t *testing.T) {
+	source, err := os.ReadFile("../../../../clients/python/hitline/variables.py")
+	require.NoError(t, err)
+	names := func(tuple string) (all []string) {
+		_, rest, found := strings.Cut(string(source), "\n"+tuple+" = (")
+		require.True(t, found)
+		text, _, _ := strings.Cut(rest, "\n)")
+		for _, name := range regexp.MustCompile(`"([A-Z_]+)"`).FindAllStringSubmatch(text, -1) {
+			all = append(all, "HITLINE_"+name[1])
+		}
+		return all
+	}
+	assert.ElementsMatch(t, clients, names("VARIABLES"))
+	want := []string{"HITLINE_KERNEL", "HITLINE_TEST"}
+	config := reflect.TypeFor[Config]()
+	for i := range config.NumField() {
+		if name, _, _ := strings.Cut(config.Field(i).Tag.Get("yaml"), ","); name != "" {
+			want = append(want, variableName(name))
+		}
+	}
+	assert.ElementsMatch(t, want, names("_SECTIONS"))
 }
