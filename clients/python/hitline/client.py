@@ -198,6 +198,9 @@ _MAX_PAUSE = 1.0
 _POOL_RETRY = 10.0
 _AUTH_RETRY = _POOL_RETRY
 
+# Characters that no host of an address has.
+_NO_HOST = frozenset("/?#@ \t\r\n")
+
 # What recv and send raise if they would have to wait. TLS may have to send before it can
 # receive, and the reverse.
 _NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -1259,7 +1262,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
     scheme, found, rest = address.partition("://")
     if not found:
         scheme, rest = "tcp", address
-    if scheme == "ipc" and rest[:1] in ("/", "@") and len(rest) > 1:
+    if scheme == "ipc" and (rest[:1] == "/" and not rest.endswith("/") or rest[:1] == "@" and rest != "@"):
         if not hasattr(socket, "AF_UNIX"):
             raise ValueError(f"address {address!r}: this system has no unix sockets")
         return "\0" + rest[1:] if rest.startswith("@") else rest
@@ -1268,9 +1271,10 @@ def parse_address(address: str) -> str | tuple[str, int]:
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
             host = host[1:-1]
-        digits = port.isascii() and port.isdigit()
-        if host and (bracketed or ":" not in host) and digits and 0 < int(port) < 1 << 16:
-            return host, int(port)
+        if host and (bracketed or ":" not in host) and _NO_HOST.isdisjoint(host):
+            if port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:
+                return host, int(port)
+            raise ValueError(f"address {address!r}: the port is {port!r}, must be 1 to 65535")
     raise ValueError(
         f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc:///path, ipc://@name"
     )

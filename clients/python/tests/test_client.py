@@ -577,8 +577,18 @@ class Failures(unittest.TestCase):
         for address in (
             "", "localhost", "tcp://", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x", "tcp://a:-1", "tcp://::1:5",
             "udp://a:1", "ipc://", "ipc://@", "ipc:///", "ipc://x", "http://a:1", "tcp://a:１",
+            "tcp//a:1", "tcp:/a:1", "tcp:///a:1", "tls//a:1", "a/b:1", "tcp://a b:1", "tcp://[a/b]:1", "user@a:1", "ipc:///a/",
         ):
             with self.assertRaises(ValueError, msg=address):
+                Client(address)
+        for address, text in (
+            ("tcp://a:99999", "the port is '99999', must be 1 to 65535"),
+            ("a:0", "the port is '0', must be"),
+            ("tcp://a:x", "the port is 'x', must be"),
+            ("tcp://a", "want tcp://host:port"),
+            ("tcp//a:1", "want tcp://host:port"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"^address '{address}': {text}"):
                 Client(address)
         for make in (
             lambda: Client(7557),
