@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hitline.client import Busy, LookupKeyClient, LookupResult, RefusedError, WrongRelease
+from hitline.client import Busy, LookupKeyClient, LookupResult, RefusedError, WrongRelease, join_keys
 
 __all__ = ["RememberedHits", "RememberingClient", "max_hit"]
 
@@ -115,6 +115,15 @@ def max_hit(pool: Mapping[str, Any] | None, num_tokens: int) -> int | None:
     return max(num_tokens - 1, 0) // alignment * alignment
 
 
+def _prompt(num_tokens: int, block_hashes: Sequence[bytes]) -> Prompt:
+    try:
+        count = len(block_hashes)
+        return Prompt(num_tokens, count, block_hashes[count - 1] if count else b"")
+    except (LookupError, TypeError):
+        join_keys("block_hashes", block_hashes)  # its error says what is wrong
+        raise
+
+
 class RememberingClient(LookupKeyClient):
     """A client that remembers hits. All calls come from the scheduler's thread. It remembers those
     of unfinished requests only."""
@@ -128,8 +137,7 @@ class RememberingClient(LookupKeyClient):
     def _lookup_pending(
         self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
     ) -> LookupResult | None:
-        count = len(block_hashes)
-        prompt = Prompt(token_len, count, block_hashes[count - 1] if count else b"")
+        prompt = _prompt(token_len, block_hashes)
         hit = self._remembered.find(req_id, prompt, self._last_pool_reply())
         if hit is not None:
             result = hit.result
@@ -174,7 +182,7 @@ class RememberingClient(LookupKeyClient):
                 self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
             else:
                 self._remembered.postpone(hit)
-                self._log("lookup at %s failed, so the hit found before is given for a while: %s", error)
+                self._log("lookup at %s failed, so the hit found before is given for at most 1 s: %s", error)
         else:
             self._remembered.refresh(hit, result, asked_at, self._last_pool_reply())
 

@@ -168,6 +168,12 @@ class Clients(unittest.TestCase):
             self.assertEqual(self.lookup(), ALL)
         self.assertEqual(self.asked(), 1)
 
+    def test_wrong_arguments_raise_as_of_other_clients(self) -> None:
+        for blocks in ({b"a": b"b"}, {b"a"}, None, 7, iter([b"a"]), b"aa", "aa"):
+            with self.assertRaisesRegex(TypeError, f"^block_hashes is {type(blocks).__name__}, must be a list of bytes"):
+                self.client.lookup("r", 64, blocks)
+        self.assertEqual((self.asked(), len(self.client._remembered)), (0, 0))
+
     def test_a_hit_that_grows_is_asked_for_off_the_thread(self) -> None:
         self.answers(32, ALL)
         self.assertEqual(self.lookup(), 32)
@@ -206,7 +212,7 @@ class Clients(unittest.TestCase):
             hit = self.client._remembered._hits["r"]
             eventually(lambda: hit.refreshing, True)
             self.assertEqual(self.lookup(), 32)
-        self.assertIn("the hit found before is given for a while", logs.output[0])
+        self.assertIn("the hit found before is given for at most 1 s", logs.output[0])
         self.clock.now += 0.9
         self.answers(16)
         self.assertEqual(self.lookup(), 16)
