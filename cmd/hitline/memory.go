@@ -20,8 +20,8 @@ import (
 // bounds, and connections 200 MiB.
 const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
 
-// queryBytes is what requests at router.listen take at most: 64 of 20 MiB at a time.
-const queryBytes = 1280 << 20
+// maxRequestMemory is what requests at router.listen hold at most in bytes: see requestMemory.
+const maxRequestMemory = 256 << 20
 
 // memoryAccount returns the account of what peers make the server hold. Its bound is
 // limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
@@ -41,15 +41,12 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 	return lookup.NewMemoryAccount(most)
 }
 
-// requestMemory returns the bound of what requests at router.listen hold in bytes: half of an account, beside it, as much as
-// the hashes of jobs take of it.
+// requestMemory returns the bound of what requests at router.listen hold in bytes, beside an account: half as much. Of jobs
+// the hashes take as much at most, within it.
 func requestMemory(account *lookup.MemoryAccount) int64 {
 	_, most, _ := account.Usage()
 	return min(most/2, maxRequestMemory)
 }
-
-// maxRequestMemory bounds requestMemory.
-const maxRequestMemory = 256 << 20
 
 // indexMemory returns the bound of the memory index in bytes, 0 over a store.
 func indexMemory(cfg *config.Config, store *remoteStore) int64 {
@@ -86,13 +83,13 @@ func eventMemory(cfg *config.Config) int64 {
 	return events.MemoryBytes(int(f.MaxPayload)) + int64(sources)*events.SourceBytes
 }
 
-// routerHTTPMemory returns the bound of requests at router.listen in bytes: those that are answered at a time, and a dump,
-// which is a copy of what all models hold.
+// routerHTTPMemory returns the bound of what requests at router.listen hold in bytes, and a dump, which is a copy of what all
+// models hold.
 func routerHTTPMemory(cfg *config.Config) int64 {
 	if cfg.Router.Listen == nil {
 		return 0
 	}
-	return queryBytes + holderMemory(cfg)
+	return maxRequestMemory + holderMemory(cfg)
 }
 
 // memoryWarnings returns a sentence if the bounds that are configured exceed total, the memory that

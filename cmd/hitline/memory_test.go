@@ -33,6 +33,12 @@ func TestMemoryAccount(t *testing.T) {
 	require.EqualValues(t, 20<<20, bound(cfg, nil))
 }
 
+func TestRequestMemory(t *testing.T) {
+	for most, want := range map[int64]int64{128 << 20: 64 << 20, 1 << 40: 256 << 20} {
+		require.Equal(t, want, requestMemory(lookup.NewMemoryAccount(most)))
+	}
+}
+
 func TestMemoryWarnings(t *testing.T) {
 	const total = 4 << 30
 	cfg := config.Default()
@@ -53,7 +59,7 @@ func TestMemoryWarnings(t *testing.T) {
 	cfg.Router.Sources, cfg.Router.Register = nil, []string{"tcp://127.0.0.1:*"}
 	require.Contains(t, warn(), "events by router.max_payload and router.sources 897MiB, together: more than")
 	cfg.Router.Register, cfg.Router.Listen = nil, new(config.Listener)
-	require.Contains(t, warn(), "queries and dumps at router.listen 3328MiB, together: more than")
+	require.Contains(t, warn(), "queries and dumps at router.listen 2304MiB, together: more than")
 	cfg.Limits.MaxMemory = 1 << 62
 	cfg.Backend.Memory.MaxBytes = 1 << 62
 	require.NotEmpty(t, warn())

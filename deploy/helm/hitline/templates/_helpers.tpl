@@ -76,13 +76,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/*
 The memory of the router in bytes, by the sum of cmd/hitline/memory.go: the max_bytes of each model, and as much for a
-dump; 1.25 GiB for queries; and with sources 8 times max_payload, at least 64 MiB, 64 MiB for copies of blocks, and 0.75
+dump; 256 MiB for queries; and with sources 8 times max_payload, at least 64 MiB, 64 MiB for copies of blocks, and 0.75
 MiB for each source, of which 1,024 may be registered.
 */}}
 {{- define "hitline.routerBytes" -}}
 {{- $bytes := 0 -}}
 {{- with .Values.config.router -}}
-{{- $bytes = 1342177280 -}}
+{{- $bytes = 268435456 -}}
 {{- $each := .max_bytes | default "1GiB" -}}
 {{- range $model := (.models | default (list "")) -}}
 {{- $of := $each -}}
