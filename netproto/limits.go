@@ -9,6 +9,9 @@ type Limits struct {
 	MaxMessage int64
 	// MaxFrames is the largest number of frames in a message, envelope included.
 	MaxFrames int
+	// MaxFrame, if set, returns the size in bytes of the largest frame behind those of a message. ParseMessage
+	// asks it once the header of a frame is there.
+	MaxFrame func(frames [][]byte) uint64
 }
 
 const (
@@ -48,5 +51,6 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		MaxMessage: cmp.Or(max(l.MaxMessage, 0), DefaultMaxMessage),
 		MaxFrames:  cmp.Or(max(l.MaxFrames, 0), DefaultMaxFrames),
+		MaxFrame:   l.MaxFrame,
 	}
 }

@@ -26,6 +26,8 @@ func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, erro
 			err = ErrFrameCount
 		case body > limits.MaxMessage || h.Size > uint64(limits.MaxMessage-body):
 			err = ErrMessageLength
+		case limits.MaxFrame != nil && h.Size > limits.MaxFrame(frames):
+			err = ErrMessageLength
 		case h.Size > uint64(int64(len(b))-body):
 			return frames, 0, ErrShort
 		}

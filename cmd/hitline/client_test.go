@@ -314,7 +314,7 @@ func TestRefusedInSeveralLines(t *testing.T) {
 	address := listenAndReply(t, string(netproto.AppendRefusal(nil, nil, netproto.StatusFailed, reason, nil)))
 	got := runClient(t, address, "ping")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "one..two.[31m.\n")
+	assert.Contains(t, got.stderr, `one\r\ntwo\x1b[31m\u009b`+"\n")
 	assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
 }
 

@@ -19,8 +19,14 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// maxHTTPReply bounds a reply over HTTP in bytes: some 300,000 engines.
-const maxHTTPReply = 64 << 20
+const (
+	// maxHTTPReply bounds a reply over HTTP in bytes: some 300,000 engines.
+	maxHTTPReply = 64 << 20
+	// maxHTTPRefusal bounds that of a refusal.
+	maxHTTPRefusal = 64 << 10
+	// maxHTTPReason is how much of its reason is printed, in characters.
+	maxHTTPReason = 512
+)
 
 // addHTTPFlags defines the flags for a request over HTTP.
 func (t *target) addHTTPFlags(cmd *cobra.Command) {
@@ -85,12 +91,16 @@ func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, e
 		return nil, cli.WithClass(fmt.Errorf("%s: %w%s", t.connect, err, otherAddress(err)), client.ErrConnect)
 	}
 	defer response.Body.Close() // it is read to its end, or the connection is closed
-	reply, err := io.ReadAll(io.LimitReader(response.Body, maxHTTPReply+1))
+	limit := maxHTTPReply
+	if response.StatusCode != http.StatusOK {
+		limit = maxHTTPRefusal
+	}
+	reply, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
 	switch {
 	case err != nil:
 		return nil, cli.WithClass(fmt.Errorf("%s: %w", t.connect, err), client.ErrNoAnswer)
-	case len(reply) > maxHTTPReply:
-		return nil, cli.WithClass(fmt.Errorf("%s: bad reply: more than %d MiB", t.connect, maxHTTPReply>>20), client.ErrReply)
+	case len(reply) > limit:
+		return nil, cli.WithClass(fmt.Errorf("%s: bad reply: more than %d bytes", t.connect, limit), client.ErrReply)
 	case response.StatusCode != http.StatusOK:
 		return nil, cli.WithClass(fmt.Errorf("%s: refused by the server: %s", t.connect, httpRefusal(response.Status, reply)), client.ErrRefused)
 	}
@@ -119,5 +129,5 @@ func httpRefusal(status string, reply []byte) string {
 		}
 		return status
 	}
-	return fmt.Sprintf("%s (%s)", doc.Error.Message, doc.Error.Code)
+	return fmt.Sprintf("%.*s (%.64s)", maxHTTPReason, doc.Error.Message, doc.Error.Code)
 }

@@ -13,6 +13,8 @@ import (
 const (
 	idLen       = 9
 	envelopeLen = 2 + idLen + 2
+
+	envelopeFrames = 2
 )
 
 // appendEnvelope appends the envelope of a request.

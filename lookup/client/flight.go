@@ -1,6 +1,9 @@
 package client
 
-import "github.com/hitline/hitline/lookup/api"
+import (
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
 
 // flight is the requests in flight on a connection, and how many the server takes. A request's
 // slot and its generation are its id.
@@ -15,6 +18,7 @@ type flight struct {
 // slot holds one request in flight.
 type slot struct {
 	call       *call // nil if the slot is free or the call was abandoned
+	tag        netproto.Tag
 	size       int64
 	generation uint32 // incremented each time the slot is reused
 	inUse      bool
@@ -53,7 +57,7 @@ func (f *flight) add(cl *call) uint32 {
 		f.slots = append(f.slots, slot{})
 	}
 	s := &f.slots[i]
-	s.call, s.size, s.inUse = cl, cl.size(), true
+	s.call, s.tag, s.size, s.inUse = cl, cl.tag, cl.size(), true
 	s.generation++
 	f.bytes += s.size
 	return i

@@ -64,7 +64,7 @@ func (t *transport) deliverReplies() error {
 	defer t.mu.Unlock()
 	r, at := &t.reader, 0
 	for at < r.inLen {
-		frames, used, err := netproto.ParseMessage(r.in[at:r.inLen], netproto.Limits{}, r.frames[:0])
+		frames, used, err := netproto.ParseMessage(r.in[at:r.inLen], t.limits, r.frames[:0])
 		if errors.Is(err, netproto.ErrShort) {
 			break
 		}

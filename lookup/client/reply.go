@@ -5,11 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
+
+// hitLen and boundaryLen are the bytes of the tokens of a hit and of a tail boundary.
+const hitLen, boundaryLen = 4, 8
 
 // readHit returns the Hit of a reply to a lookup of numTokens tokens. pool is nil if it is not known.
 // It returns an errHit unless the reply is a hit or a refusal.
@@ -27,7 +33,6 @@ func readHit(frames [][]byte, numTokens uint32, pool *api.Pool) (api.Hit, error)
 // allocates the tail boundaries. An engine that believed a hit beyond what it has asked for would
 // load blocks that are not there.
 func parseHit(frame []byte, numTokens uint32, pool *api.Pool) (hit api.Hit, err error) {
-	const hitLen, boundaryLen = 4, 8
 	if len(frame) < hitLen || (len(frame)-hitLen)%boundaryLen != 0 {
 		return api.Hit{}, fmt.Errorf("%w: %d bytes, not 4 and a multiple of 8", errHit, len(frame))
 	}
@@ -90,17 +95,66 @@ func readStatus(frames [][]byte) error {
 	return nil
 }
 
+// What a reply may have. Of a larger one no more than the header is read.
+const (
+	maxBody = 3 // frames behind the envelope
+	// maxGroups is how many groups a pool has at most: as many as servers accept.
+	maxGroups = 4096
+	// maxDocument bounds the JSON of a ping and a refusal in bytes. That of other requests has maxGroupDocument
+	// for each group.
+	maxDocument, maxGroupDocument = netproto.MaxDescription, 2 << 10
+	// maxMasks bounds the frames of other replies in bytes: api.MaxRuns runs, and the masks around them.
+	maxMasks = 2 << 20
+	// maxText is how much of a text of the server is in an error, in bytes.
+	maxText = 512
+)
+
+// maxFrame returns how many bytes the next frame of a reply may have, behind frames. mu is held.
+func (t *transport) maxFrame(frames [][]byte) uint64 {
+	if len(frames) < envelopeFrames {
+		return netproto.MaxAddress
+	}
+	i, generation, body, ok := splitEnvelope(append(frames, nil))
+	if !ok || !t.inFlight.find(i, generation) {
+		return netproto.MaxAddress // it is refused as errEnvelope
+	}
+	if len(body) > 1 && isRefusal(body[0]) {
+		return maxDocument
+	}
+	switch t.inFlight.slots[i].tag {
+	case netproto.TagPing:
+		return maxDocument
+	case netproto.TagLookup:
+		if t.pool != nil {
+			return hitLen + boundaryLen*uint64(len(t.pool.Groups))
+		}
+		return hitLen + boundaryLen*maxGroups
+	case netproto.TagPool, netproto.TagStat, netproto.TagExplain:
+		return maxDocument + maxGroupDocument*maxGroups
+	}
+	return maxMasks
+}
+
+// isRefusal reports whether a reply that begins with this frame is a refusal, in whole or in part.
+func isRefusal(first []byte) bool {
+	return len(first) == 1 && (first[0] == netproto.StatusFailed || first[0] == netproto.StatusPartial)
+}
+
 // refusal returns the error of a reply 00 or 04, nil for any other reply.
 func refusal(frames [][]byte) error {
-	if len(frames[0]) != 1 || frames[0][0] != netproto.StatusFailed && frames[0][0] != netproto.StatusPartial {
+	if !isRefusal(frames[0]) {
 		return nil
 	}
 	e := new(RefusedError)
 	if len(frames) > 1 {
-		e.Text = string(frames[1])
+		e.Text = printable(frames[1])
 	}
 	if len(frames) == 3 {
 		_ = json.Unmarshal(frames[2], &e.Refusal) // other documents, and what is none, have no code
+		e.Refusal.Refusal = printable([]byte(e.Refusal.Refusal))
+		for i := range e.Parts {
+			e.Parts[i].Error = printable([]byte(e.Parts[i].Error))
+		}
 	}
 	switch {
 	case frames[0][0] == netproto.StatusFailed:
@@ -109,6 +163,25 @@ func refusal(frames [][]byte) error {
 		return fmt.Errorf("client: %w", &api.PartsError{Parts: e.Parts, More: e.MoreParts})
 	}
 	return fmt.Errorf("client: %w: %s", api.ErrPartlyDone, e.Text)
+}
+
+// printable returns the first maxText bytes of a text of the server. What no terminal and no log should get is escaped
+// as in Go.
+func printable(text []byte) string {
+	var out []byte
+	cut := len(text) > maxText
+	for _, c := range strings.ToValidUTF8(string(text[:min(len(text), maxText)]), "") {
+		if strconv.IsPrint(c) {
+			out = utf8.AppendRune(out, c)
+		} else {
+			quoted := strconv.QuoteRune(c)
+			out = append(out, quoted[1:len(quoted)-1]...)
+		}
+	}
+	if cut {
+		return string(out) + "…"
+	}
+	return string(out)
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -163,6 +164,77 @@ func TestRefusalCodes(t *testing.T) {
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
 		require.Empty(t, refused.Refusal)
+	}
+}
+
+// A frame that is larger than such a reply can have ends the connection when its header is there, before its bytes are.
+func TestRepliesAreBounded(t *testing.T) {
+	header := func(size int, before ...[]byte) []byte {
+		var reply []byte
+		for _, frame := range before {
+			reply = netproto.AppendFrame(reply, frame, true)
+		}
+		return netproto.AppendFrameHeader(reply, size, false)
+	}
+	asks := map[string]func(c *Client) error{
+		"lookup":  func(c *Client) error { _, err := c.Lookup(background, 64, someHashes); return err },
+		"reset":   func(c *Client) error { return c.Reset(background) },
+		"stat":    func(c *Client) error { _, err := c.Stat(background); return err },
+		"explain": func(c *Client) error { _, err := c.Explain(background, 64, someHashes); return err },
+		"masks":   func(c *Client) error { _, err := c.LookupMask(background, 64); return err },
+		"ping":    func(c *Client) error { _, err := c.Ping(background); return err },
+	}
+	refused, done := []byte{netproto.StatusFailed}, []byte{netproto.StatusDone}
+	for name, test := range map[string]struct {
+		ask   string
+		reply []byte
+	}{
+		"a hit":                  {"lookup", header(4 + 8*4096 + 1)},
+		"a reason":               {"lookup", header(64<<10+1, refused)},
+		"a code":                 {"lookup", header(64<<10+1, refused, []byte("why"))},
+		"a code of a reset":      {"reset", header(64<<10+1, refused, []byte("why"))},
+		"a frame too many":       {"reset", header(1, done, done, done)},
+		"the status of a reset":  {"reset", header(2<<20 + 1)},
+		"a ping":                 {"ping", header(64<<10+1, done)},
+		"stat":                   {"stat", header(9<<20, done)},
+		"an explanation":         {"explain", header(9<<20, done)},
+		"masks":                  {"masks", header(2<<20+1, done)},
+		"the length of a memory": {"masks", header(1<<60, done)},
+	} {
+		c := scripted(t, func([][]byte) []byte { return test.reply })
+		err := asks[test.ask](c)
+		require.ErrorIs(t, err, ErrReply, name)
+		require.NotErrorIs(t, err, ErrNoAnswer, name)
+	}
+	c := scripted(t, func([][]byte) []byte { return header(4 + 8*2 + 1) })
+	require.NoError(t, asks["ping"](scripted(t, func([][]byte) []byte { return lookuptest.Encode(done, []byte("{}")) })))
+	c.transport.mu.Lock()
+	c.transport.pool = &api.Pool{Groups: make([]api.PoolGroup, 2)}
+	c.transport.mu.Unlock()
+	require.ErrorIs(t, asks["lookup"](c), ErrReply, "more boundaries than the pool has groups")
+	boundaries := make([]uint32, 1, 1+2*4096)
+	for g := range uint32(4096) {
+		boundaries = append(boundaries, g, 0)
+	}
+	c = scripted(t, func([][]byte) []byte { return lookuptest.Encode(u32s(boundaries...)) })
+	hit, err := c.Lookup(background, 64, someHashes)
+	require.NoError(t, err)
+	require.Len(t, hit.TailBoundaries, 4096)
+}
+
+// The texts of a server forge no lines of a log, and do not fill one.
+func TestReasonsAreBounded(t *testing.T) {
+	for said, want := range map[string]string{
+		"a\nb\r\x1b[31m\u009b\u202e\u2028é": `a\nb\r\x1b[31m\u009b\u202e\u2028é`, strings.Repeat("é", 300): strings.Repeat("é", 256) + "…",
+		"a" + strings.Repeat("é", 300): "a" + strings.Repeat("é", 255) + "…", "a\xffb": "ab", strings.Repeat("x", 512): strings.Repeat("x", 512),
+	} {
+		c := scripted(t, func([][]byte) []byte {
+			return lookuptest.Encode([]byte{0}, []byte(said), []byte(`{"refusal":"x\u000ay"}`))
+		})
+		var refused *RefusedError
+		require.ErrorAs(t, c.Reset(background), &refused)
+		require.Equal(t, want, refused.Text)
+		require.Equal(t, `x\ny`, refused.Refusal.Refusal)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
 )
 
 // transport is one connection to a server with many requests in flight, matched to their replies
@@ -47,6 +48,7 @@ type transport struct {
 	parts  [2][]byte   // out and a large blob; the backing array of bufs
 	bufs   net.Buffers // what of them is not written yet
 	reader replyReader
+	limits netproto.Limits // of replies
 }
 
 // newTransport starts a transport, which dials when a call is queued.
@@ -55,6 +57,7 @@ func newTransport(d *dialer, timeout time.Duration) *transport {
 		dialer: d, timeout: timeout, delayed: map[*call]*time.Timer{},
 		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
+	t.limits = netproto.Limits{MaxFrames: envelopeFrames + maxBody, MaxFrame: t.maxFrame}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	go t.run()

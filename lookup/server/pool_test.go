@@ -295,6 +295,27 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 	}
 }
 
+// A refusal has as much as clients read, however much differs.
+func TestDifferencesAreBounded(t *testing.T) {
+	pool := coordinator.Pool{VLLM: "0.33.0", ModelName: "m", HashBlockSize: 16, SchedulerBlockSize: 32}
+	other := pool
+	for range 900 {
+		pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16})
+		other.Groups = append(other.Groups, coordinator.Group{Kind: coordinator.MLAAttention, BlockSize: 32})
+	}
+	shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)
+	own, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
+	require.NoError(t, err)
+	reply := describe(t, lookuptest.DialPeer(t, startPools(t, own, Config{Backend: shared}).Addrs()[0]), other)
+	require.Len(t, reply, 3)
+	require.LessOrEqual(t, len(reply[1]), maxReason)
+	require.LessOrEqual(t, len(reply[2]), maxRefusal)
+	var refusal api.Refusal
+	require.NoError(t, json.Unmarshal(reply[2], &refusal))
+	require.Equal(t, api.RefusalPoolDiffers, refusal.Refusal, string(reply[1]))
+	require.NotEmpty(t, refusal.Differences)
+}
+
 // However other pools are named, one without a name gets a name.
 func TestNamesRunOut(t *testing.T) {
 	server := startPools(t, nil, Config{MaxPools: 300, AcceptPool: memoryService})

@@ -40,8 +40,20 @@ func (s *session) refuse(tag netproto.Tag, p *pool, envelope []byte, err error) 
 	case ofReference && s.reader.ZMTP():
 		s.out.B = netproto.AppendRefusal(s.out.B, envelope, netproto.StatusFailed, "", nil)
 	default:
-		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), packageNames.Replace(err.Error()), encodeRefusal(r))
+		s.out.B = netproto.AppendRefusal(s.out.B, envelope, statusOf(tag, r), reasonText(err), encodeRefusal(r))
 	}
+}
+
+// maxReason bounds the reason of a refusal in bytes, and maxRefusal its JSON: clients read no more of that.
+const maxReason, maxRefusal = 512, 64 << 10
+
+// reasonText returns the text of an error for a peer.
+func reasonText(err error) string {
+	text := packageNames.Replace(err.Error())
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason-len("…")], "") + "…"
+	}
+	return text
 }
 
 // packageNames removes the names of packages from the text of an error: peers know none.
@@ -145,8 +157,13 @@ func codeOf(tag netproto.Tag, err error) (code string, limit int64) {
 	return api.RefusalBadRequest, 0
 }
 
-// encodeRefusal returns a refusal in JSON.
+// encodeRefusal returns a refusal in JSON, with as many of the differences as fit.
 func encodeRefusal(r *api.Refusal) []byte {
-	text, _ := json.Marshal(r) // numbers and texts
-	return text
+	for {
+		text, _ := json.Marshal(r) // numbers and texts
+		if len(text) <= maxRefusal || len(r.Differences) == 0 {
+			return text
+		}
+		r.Differences = r.Differences[:len(r.Differences)/2]
+	}
 }
