@@ -110,7 +110,7 @@ func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {
 func (c *copies) admit(key []byte) bool {
 	n := int64(len(key)) + keyBytes
 	if c.memory.budget != nil && c.used+n > c.taken {
-		if !c.memory.tryTake(copiesStep) {
+		if !c.memory.take(copiesStep) {
 			return false
 		}
 		c.taken += copiesStep
@@ -158,7 +158,7 @@ func (c *copies) clone() copies {
 // restore makes c, which is empty, a clone of from. Without memory for all counts it has none.
 func (c *copies) restore(from *copies) {
 	memory := c.memory
-	if *c = from.clone(); memory.budget != nil && !memory.tryTake(c.used) {
+	if *c = from.clone(); memory.budget != nil && !memory.take(c.used) {
 		c.extra, c.missing, c.missAny, c.used = nil, nil, true, 0
 	}
 	if c.memory = memory; memory.budget != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +19,8 @@ const (
 	// minBatchBytes and payloadsAtOnce bound larger batches of all sources together, see MemoryBytes.
 	minBatchBytes  = 64 << 20
 	payloadsAtOnce = 8
+	// memoryPause is how often a batch that waits looks for memory. Usual batches have some milliseconds of it.
+	memoryPause = 10 * time.Millisecond
 )
 
 // MemoryBytes returns the bound of a Memory for payloads of at most maxPayload bytes; 0: DefaultMaxPayload.
@@ -50,26 +51,20 @@ var errMemory = errors.New("events: no memory for a large batch")
 type budget struct {
 	bytes int64
 
-	mu      sync.Mutex
-	free    int64
-	waiting []*waiter // in the order in which they came
-}
-
-// waiter waits for n more bytes of a share.
-type waiter struct {
-	s       *share
-	n       int64
-	granted chan struct{} // closed with budget.mu held, once it is removed from waiting
+	mu   sync.Mutex
+	free int64
 }
 
 // share is what one source has of a budget. It belongs to one goroutine.
 type share struct {
 	*budget
-	taken int64 // budget.mu guards it
+	taken int64
 }
 
-// take takes n more bytes if as many are left then as the source has. budget.mu is held.
+// take takes n more bytes if as many are left then as the source has.
 func (s *share) take(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	fits := s.taken+n <= s.free-n
 	if fits {
 		s.taken += n
@@ -78,62 +73,29 @@ func (s *share) take(n int64) bool {
 	return fits
 }
 
-// tryTake takes n more bytes if they are free now.
-func (s *share) tryTake(n int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.take(n)
-}
-
 // wait takes n more bytes, and waits for them. It fails with errMemory after a time, or with the error of ctx.
 func (s *share) wait(ctx context.Context, n int64, timeout time.Duration) error {
-	w := &waiter{s, n, make(chan struct{})}
-	s.mu.Lock()
-	switch {
-	case s.take(n):
-		s.mu.Unlock()
-		return nil
-	case s.taken+n > s.bytes-s.taken-n:
-		s.mu.Unlock()
+	if s.taken+n > s.bytes-s.taken-n {
 		return fmt.Errorf("%w: it needs %d bytes, and the source may take half of %d; see max_payload", errMemory, n, s.bytes)
 	}
-	s.waiting = append(s.waiting, w)
-	s.mu.Unlock()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-	case <-timer.C:
+	for end := time.Now().Add(timeout); !s.take(n); sleep(ctx, memoryPause) {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !time.Now().Before(end):
+			return fmt.Errorf("%w: it needs %d of the %d bytes that all sources share, and waited %v for them; see max_payload",
+				errMemory, n, s.bytes, timeout)
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, w)
-	if i < 0 {
-		return nil
-	}
-	s.waiting = slices.Delete(s.waiting, i, i+1)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: it needs %d of the %d bytes that all sources share, and waited %v for them; see max_payload",
-		errMemory, n, s.bytes, timeout)
+	return nil
 }
 
-// release gives n bytes back, to those who wait and for whom there is enough.
+// release gives n bytes back.
 func (s *share) release(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken -= n
 	s.free += n
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		granted := w.s.take(w.n)
-		if granted {
-			close(w.granted)
-		}
-		return granted
-	})
 }
 
 // batchMemory is what the batch of one connection takes, or what decoding it takes beyond that. It belongs to the goroutine
