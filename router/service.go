@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -62,7 +63,8 @@ type Config struct {
 	// MaxPayload bounds a batch of events, in bytes; 0: events.DefaultMaxPayload. All sources together take
 	// events.MemoryBytes of it, beside events.SourceBytes each.
 	MaxPayload int
-	Logger     *slog.Logger // nil discards
+	CPU        *cpushare.Share // that sources compute on; nil: all processors
+	Logger     *slog.Logger    // nil discards
 }
 
 // DefaultMaxModels is how many models there are at most. Each may take the memory of its fleet.

@@ -151,7 +151,8 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger, cfg.MaxPayload, cfg.Memory = resume, s.log, s.cfg.MaxPayload, s.memory
+	cfg.Resume, cfg.Logger = resume, s.log
+	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err
 }

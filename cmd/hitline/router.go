@@ -23,7 +23,7 @@ func (r *running) newRouter() (*router.Service, error) {
 		return nil, err
 	}
 	cfg := r.cfg.Router.Config(r.poolService)
-	cfg.Logger = r.logger
+	cfg.Logger, cfg.CPU = r.logger, r.cpu
 	service, err := router.New(cfg)
 	if err != nil {
 		return nil, r.cfg.Blame("router", err)

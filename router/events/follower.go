@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/requesterror"
 )
 
@@ -17,10 +18,11 @@ import (
 // buffers become full, then the publisher's queue.
 type Follower struct {
 	cfg     Config
-	tracker *tracker   // changed by update alone, in the goroutine of run
-	log     *sourceLog // of the goroutine of run
-	batches share      // of Config.Memory; of the goroutine of run
-	pausing pauseLock  // held while the tracker or the Holder changes, or while the source is paused
+	tracker *tracker        // changed by update alone, in the goroutine of run
+	log     *sourceLog      // of the goroutine of run
+	batches share           // of Config.Memory; of the goroutine of run
+	cpu     *cpushare.Claim // of the connection; nil: none. Of the goroutine of run
+	pausing pauseLock       // held while the tracker or the Holder changes, or while the source is paused
 
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -59,7 +61,7 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 		}
 		f.cfg.Resume = nil // it may be large
 	}
-	f.tracker.stopped = f.ctx.Err
+	f.tracker.stopped = f.yield
 	f.status = *f.tracker.status()
 	if cfg.Bind {
 		a, err := listen(cfg.Endpoint, f.refused)
@@ -93,10 +95,28 @@ func (f *Follower) Status() Status {
 	return s
 }
 
+// yield lets others compute between two parts of a batch. It fails if the Follower is closed.
+func (f *Follower) yield() error {
+	if f.cpu != nil {
+		f.cpu.Yield() // false: the next read fails
+	}
+	return f.ctx.Err()
+}
+
+// release releases the processor before a wait. The next yield or read acquires it.
+func (f *Follower) release() {
+	if f.cpu != nil {
+		f.cpu.Release()
+	}
+}
+
 // update changes the tracker, and with it the Holder, once the source is not paused. Then it publishes the status. After
 // an error it does not: run updates again at the end of the connection.
 func (f *Follower) update(change func(*tracker) error) error {
-	f.pausing.lock()
+	if !f.pausing.tryLock() {
+		f.release() // who pauses may need the processor
+		f.pausing.lock()
+	}
 	stats := f.tracker.stats
 	before, warned := *stats, f.tracker.warning
 	err := requesterror.Call(func() error { return change(f.tracker) })

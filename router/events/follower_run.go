@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/requesterror"
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
@@ -60,6 +61,11 @@ func (f *Follower) run() {
 
 // runConnection makes a connection and follows it until an error.
 func (f *Follower) runConnection(replays *pacer) error {
+	if f.cfg.CPU != nil {
+		f.cpu = f.cfg.CPU.NewClaim(cpushare.Key{Face: "events", Credential: f.cfg.Name})
+		defer f.cpu.Close()
+		defer context.AfterFunc(f.ctx, f.cpu.Close)() // it may wait for a processor
+	}
 	memory := f.newBatchMemory(f.ctx)
 	defer memory.free()
 	conn, err := f.connect(memory)
@@ -85,7 +91,7 @@ func (f *Follower) runConnection(replays *pacer) error {
 // connect makes a connection, or waits for one if the source binds.
 func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
 	cfg := zmtp.Config{
-		SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout, Reserve: memory.reserve,
+		SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout, Reserve: memory.reserve, CPU: f.cpu,
 	}
 	if f.acceptor != nil {
 		return f.acceptor.accept(f.ctx, cfg)
@@ -162,6 +168,7 @@ func (f *Follower) applyBatch(b liveBatch, replays *pacer) error {
 	if err := live(false); err != nil || !needReplay {
 		return err
 	}
+	f.release()
 	sleep(f.ctx, replays.next())
 	if err := f.replay(); err != nil {
 		return err
@@ -175,7 +182,7 @@ func (f *Follower) replay() error {
 	_ = f.update(func(t *tracker) error { from = t.beginReplay(); return nil })
 	memory := f.newBatchMemory(f.ctx)
 	defer memory.free()
-	err := replay(f.ctx, &f.cfg, memory, from, func(seq uint64, payload []byte) error {
+	err := replay(f.ctx, &f.cfg, memory, f.cpu, from, func(seq uint64, payload []byte) error {
 		return f.update(func(t *tracker) error { return t.replayed(seq, payload) })
 	})
 	if err == nil {

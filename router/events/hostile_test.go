@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -124,4 +126,43 @@ func (h *slowRemoval) Remove(b *Blocks) error {
 		<-h.until
 	}
 	return h.testSet.Remove(b)
+}
+
+// A source computes on a processor of its share, and has none while it waits for its publisher. Between the parts of a batch
+// it lets others compute.
+func TestFollowerSharesProcessors(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay, cfg.CPU = "", cpushare.New(1)
+	other := cfg.CPU.NewClaim(cpushare.Key{Face: "other"})
+	f, set := follow(t, cfg)
+	p.awaitSubscriber()
+	for n := range uint64(3) {
+		p.SendAs(n, storedBatch(n))
+		require.True(t, other.Acquire())
+		other.Release()
+	}
+	awaitHeld(t, set, 0, 1, 2)
+	require.True(t, other.Acquire())
+	p.SendAs(3, storedBatch(3))
+	p.SendAs(4, storedBatch(4))
+	f.Close() // it waits for a processor
+	require.Equal(t, 3, set.Len())
+
+	synctest.Test(t, func(t *testing.T) {
+		share := cpushare.New(1)
+		f := &Follower{ctx: t.Context(), cpu: share.NewClaim(cpushare.Key{Face: "events"})}
+		other := share.NewClaim(cpushare.Key{Face: "other"})
+		require.NoError(t, f.yield())
+		go func() {
+			other.Acquire()
+			time.Sleep(time.Second)
+			other.Release()
+		}()
+		time.Sleep(time.Second) // its turn is over
+		start := time.Now()
+		require.NoError(t, f.yield())
+		require.Equal(t, time.Second, time.Since(start))
+	})
 }

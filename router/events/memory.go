@@ -103,6 +103,7 @@ func (s *share) release(n int64) {
 type batchMemory struct {
 	ctx     context.Context
 	share   *share
+	release func() // of the processor, before a wait
 	timeout time.Duration
 	taken   int64
 	allowed int64         // what decoding may take without it
@@ -115,6 +116,7 @@ func (m *batchMemory) raise(n int64) error {
 		return nil
 	}
 	start := time.Now()
+	m.release()
 	err := m.share.wait(m.ctx, n-m.taken, m.timeout)
 	m.waited += time.Since(start)
 	if err == nil {
@@ -138,5 +140,5 @@ func (m *batchMemory) free() {
 func (m *batchMemory) decode(bytes int) error { return m.raise(int64(bytes) - m.allowed) }
 
 func (f *Follower) newBatchMemory(ctx context.Context) *batchMemory {
-	return &batchMemory{ctx: ctx, share: &f.batches, timeout: f.cfg.Timeout}
+	return &batchMemory{ctx: ctx, share: &f.batches, release: f.release, timeout: f.cfg.Timeout}
 }

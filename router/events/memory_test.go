@@ -148,7 +148,7 @@ func TestBudget(t *testing.T) {
 // Hashes that are small integers take more memory than their batch, and beyond 64 KiB that is the budget's.
 func TestMemoryOfDecoding(t *testing.T) {
 	decode := func(memory *Memory, hashes int) error {
-		m := &batchMemory{ctx: t.Context(), share: &share{budget: &memory.batches}, timeout: time.Millisecond}
+		m := &batchMemory{ctx: t.Context(), share: &share{budget: &memory.batches}, release: func() {}, timeout: time.Millisecond}
 		tr := newTracker(noHolder{}, &Config{})
 		tr.memory, tr.decoder.reserve = m, m.decode
 		_, err := tr.decode(storedBatch(make([]uint64, hashes)...))

@@ -10,13 +10,20 @@ func newPauseLock() pauseLock { return make(pauseLock, 1) }
 func (l pauseLock) lock()   { l <- struct{}{} }
 func (l pauseLock) unlock() { <-l }
 
+func (l pauseLock) tryLock() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Pause keeps the source between two batches until Unpause: the Holder is not called. So what several Holders have can
 // be copied at one moment. Pause waits for a batch in progress until ctx ends, then it fails with the error of ctx; a
 // source that is not busy is paused by an ended context, too. Config.Observe and the Holder must not call Pause.
 func (f *Follower) Pause(ctx context.Context) (*Checkpoint, error) {
-	select {
-	case f.pausing <- struct{}{}:
-	default:
+	if !f.pausing.tryLock() {
 		select {
 		case f.pausing <- struct{}{}:
 		case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
@@ -60,13 +61,13 @@ const (
 // the answer stops without an end, replay asks again on a new connection. It also does after an answer
 // of replayBatches or more: its last batches may have been dropped and its end not. Numbers that are
 // skipped at the beginning of an answer are lost for good.
-func replay(ctx context.Context, cfg *Config, memory *batchMemory, from uint64, each func(seq uint64, payload []byte) error) error {
+func replay(ctx context.Context, cfg *Config, memory *batchMemory, cpu *cpushare.Claim, from uint64, each func(seq uint64, payload []byte) error) error {
 	network, address, err := zmtp.DialAddress(cfg.Replay)
 	if err != nil {
 		return err
 	}
 	r := replayer{network: network, address: address, next: from, each: each, timeout: cfg.Timeout, maxPayload: cfg.MaxPayload,
-		budget: cfg.Timeout, memory: memory}
+		budget: cfg.Timeout, memory: memory, cpu: cpu}
 	for {
 		switch again, err := r.ask(ctx); {
 		case err != nil && ctx.Err() != nil:
@@ -88,6 +89,7 @@ type replayer struct {
 	maxPayload       int
 	each             func(seq uint64, payload []byte) error
 	memory           *batchMemory
+	cpu              *cpushare.Claim
 
 	next   uint64        // sequence number that is asked for
 	budget time.Duration // that may still be waited for the socket
@@ -101,7 +103,7 @@ type replayer struct {
 func (r *replayer) ask(ctx context.Context) (again bool, err error) {
 	r.asks++
 	conn, err := zmtp.Dial(ctx, r.network, r.address, zmtp.Config{
-		SocketType: zmtp.DEALER, MaxMessage: r.maxPayload + maxEnvelope, Timeout: r.timeout, Reserve: r.memory.reserve,
+		SocketType: zmtp.DEALER, MaxMessage: r.maxPayload + maxEnvelope, Timeout: r.timeout, Reserve: r.memory.reserve, CPU: r.cpu,
 	})
 	if err != nil {
 		return false, err

@@ -57,8 +57,8 @@ func replaySocket(t *testing.T, reply func(c *zmtp.Conn, request int, from uint6
 // replayNumbers makes a replay, and returns the numbers that it brings.
 func replayNumbers(ctx context.Context, endpoint string, from uint64, timeout time.Duration, each func(seq uint64) error) (got []uint64, err error) {
 	cfg := &Config{Replay: endpoint, Timeout: timeout, MaxPayload: 32 << 10}
-	memory := &batchMemory{ctx: ctx, share: &share{budget: &NewMemory(0).batches}, timeout: timeout}
-	err = replay(ctx, cfg, memory, from, func(seq uint64, payload []byte) error {
+	memory := &batchMemory{ctx: ctx, share: &share{budget: &NewMemory(0).batches}, release: func() {}, timeout: timeout}
+	err = replay(ctx, cfg, memory, nil, from, func(seq uint64, payload []byte) error {
 		if len(payload) == 0 {
 			return errors.New("no payload")
 		}

@@ -45,7 +45,11 @@ func (in *input) Read(p []byte) (int, error) {
 		if err := in.c.conn.SetReadDeadline(in.deadline(start, end)); err != nil {
 			return 0, socketError("reading", err)
 		}
+		in.c.cfg.release()
 		n, err := in.c.conn.Read(p)
+		if err := in.c.cfg.acquire(); err != nil {
+			return 0, err
+		}
 		if n > 0 {
 			in.silent, in.pinged = 0, false
 			in.stepLeft -= n

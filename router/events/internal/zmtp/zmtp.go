@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -56,6 +57,22 @@ type Config struct {
 	// arrives, and at most that until the next Receive. A message of several large frames calls it for each of them,
 	// with all bytes so far and those of the frame.
 	Reserve func(bytes int) error
+	// CPU, if set, is held while the caller computes, and not while the connection waits for its peer. A Receive fails
+	// with ErrTimeout once CPU is closed, which it is when it waits for too long.
+	CPU *cpushare.Claim
+}
+
+func (c *Config) release() {
+	if c.CPU != nil {
+		c.CPU.Release()
+	}
+}
+
+func (c *Config) acquire() error {
+	if c.CPU != nil && !c.CPU.Acquire() {
+		return fmt.Errorf("%w: the processors are busy with other sources", ErrTimeout)
+	}
+	return nil
 }
 
 // SmallMessage is up to how many bytes a message takes nothing of Config.Reserve: the buffer for it is that of the
@@ -148,6 +165,7 @@ func (c *Conn) write(b []byte) error {
 	}
 	err := c.conn.SetWriteDeadline(time.Now().Add(c.cfg.Timeout))
 	if err == nil {
+		c.cfg.release() // the peer may not read; the next Read acquires it
 		_, err = c.conn.Write(b)
 	}
 	switch {
