@@ -65,8 +65,7 @@ func (f *Fleet) list(h *Holder) {
 func (f *Fleet) remove(h *Holder) {
 	f.holders = slices.Delete(f.holders, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
-	f.core.numbers.retire(h.number)
-	f.core.groups.version++
+	f.core.retire(h)
 	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}

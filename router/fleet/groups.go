@@ -65,7 +65,7 @@ type groupTable struct {
 	bytes      int64
 	last       struct { // what was compared last, see compare
 		groups []Group
-		holder uint32 // number
+		holder *Holder // nil: it has been cleared since
 	}
 }
 

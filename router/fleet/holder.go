@@ -78,12 +78,12 @@ func (h *Holder) nameGroup(b *events.Blocks) error {
 	if h.closed {
 		return ErrClosed
 	}
-	c := h.fleet.core
-	c.numbers.use(h.number)
-	if err := c.learn(h, b); !errors.Is(err, errNoMemory) {
-		return err
+	h.fleet.core.numbers.use(h.number)
+	err := h.fleet.core.learn(h, b)
+	if errors.Is(err, errNoMemory) {
+		err = ErrFull
 	}
-	return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, h.fleet.cfg.MaxBytes)
+	return err
 }
 
 // Remove implements events.Holder. It removes what is predicted, too: the engine may have lost these blocks. A group, or
@@ -256,9 +256,8 @@ func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint
 func (h *Holder) Clear() {
 	h.fleet.locked(func() {
 		if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
-			c.numbers.retire(h.number)
+			c.retire(h)
 			h.number = c.numbers.alloc(h, c.groups.none())
-			c.groups.version++
 			h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
 		}
 	})
@@ -280,6 +279,7 @@ func (h *Holder) SetStale(stale bool) {
 		return
 	}
 	h.stale = stale
+	h.fleet.core.groups.version++
 	if numbers := &h.fleet.core.numbers; stale {
 		numbers.fresh.clear(h.number)
 	} else {

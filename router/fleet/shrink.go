@@ -1,6 +1,9 @@
 package fleet
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // shrinking is a pass over the log that drops blocks.
 type shrinking struct {
@@ -51,7 +54,7 @@ func (c *core) shrinkStep(s *shrinking) bool {
 	if s.segments < 0 {
 		s.segments = int(n)
 	}
-	kept := uint32(deadRecord) // a set that keeps its records
+	kept := uint32(deadRecord) // the last set whose records stay
 	for cost := 0; cost < maxCostPerStep; cost++ {
 		if s.segments == 0 || s.wanted == 0 || n == 0 {
 			return false
@@ -63,31 +66,40 @@ func (c *core) shrinkStep(s *shrinking) bool {
 			continue
 		}
 		num := seg.sets[s.record]
-		s.record++
-		if num == deadRecord || num == kept {
-			continue
-		}
-		if !c.isAbove(c.sets.at(num), s.level) {
+		switch {
+		case num == deadRecord || num == kept:
+		case c.isAbove(c.sets.at(num), s.level):
+			c.dropRecord(c.hand<<segmentBits | s.record)
+			s.wanted--
+			cost += changeCost
+		default:
 			kept = num
-			continue
 		}
-		c.dropRecord(c.hand<<segmentBits | s.record - 1)
-		s.wanted--
-		cost += changeCost
+		s.record++
 	}
 	return true
+}
+
+// entriesOf yields the entries of a set that count, with their holders.
+func (c *core) entriesOf(set *holderSet) iter.Seq2[*pair, *Holder] {
+	return func(yield func(*pair, *Holder) bool) {
+		for i := range set.pairs {
+			p := &set.pairs[i]
+			for holders := c.counting(p, c.oldest); holders != 0; holders &= holders - 1 {
+				if !yield(p, c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].holder) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // isAbove reports whether a set has holders, and only some with more entries than a level.
 func (c *core) isAbove(set *holderSet, level int) bool {
 	found := false
-	for i := range set.pairs {
-		p := &set.pairs[i]
-		for holders := c.counting(p, c.oldest); holders != 0; holders &= holders - 1 {
-			if c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].holder.entries <= level {
-				return false
-			}
-			found = true
+	for _, h := range c.entriesOf(set) {
+		if found = h.entries > level; !found {
+			break
 		}
 	}
 	return found
@@ -96,18 +108,13 @@ func (c *core) isAbove(set *holderSet, level int) bool {
 // dropRecord removes a record, and with it the entries of its holders.
 func (c *core) dropRecord(pos uint32) {
 	seg, i := c.log.at(pos)
-	set := c.sets.at(seg.sets[i])
-	for i := range set.pairs {
-		p := &set.pairs[i]
-		for holders := c.counting(p, c.oldest); holders != 0; holders &= holders - 1 {
-			h := c.numbers.list[p.word*64+uint32(bits.TrailingZeros64(holders))].holder
-			if p.groupTier&predictedIn != 0 {
-				h.predicted.remove(p.groupTier &^ predictedIn)
-				continue
-			}
-			h.entries--
-			h.dropped++
+	for p, h := range c.entriesOf(c.sets.at(seg.sets[i])) {
+		if p.groupTier&predictedIn != 0 {
+			h.predicted.remove(p.groupTier &^ predictedIn)
+			continue
 		}
+		h.entries--
+		h.dropped++
 	}
 	c.removeRecord(pos)
 }

@@ -103,7 +103,7 @@ func (c *core) compare(h *Holder) error {
 		return nil
 	}
 	before := t.last
-	t.last.groups, t.last.holder = groups, h.number
+	t.last.groups, t.last.holder = groups, h
 	equal, others, difference := 0, 0, ""
 	for _, s := range t.statements[1:] {
 		n := c.numbers.numFresh(s)
@@ -118,8 +118,8 @@ func (c *core) compare(h *Holder) error {
 	}
 	switch {
 	case others > equal:
-		return fmt.Errorf("fleet: the groups of this engine are not those of %d others of the model: %s; what it holds counts by its own", others, difference)
-	case equal > 0 || before.holder == h.number || before.groups == nil:
+		return fmt.Errorf("fleet: the engine's groups are not those of most others of its model (%d): %s; what it holds counts by its own", others, difference)
+	case equal > 0 || before.holder == h || before.groups == nil:
 		return nil
 	}
 	if text := differenceOf(groups, before.groups); text != "" {
