@@ -181,9 +181,7 @@ func (s *Service) DropUnclaimed() {
 	models := *s.models.Load()
 	for key := range s.unclaimed {
 		m := models[key.ModelKey]
-		m.mu.Lock()
-		m.dropHolder(key.ID)
-		m.mu.Unlock()
+		m.locked(func() { m.dropHolder(key.ID) })
 	}
 	clear(s.unclaimed)
 	for _, m := range models {

@@ -49,6 +49,13 @@ type model struct {
 	nextDrop      time.Time // when the expired ones are dropped next
 }
 
+// locked calls do with mu held. After a panic others do not wait for it.
+func (m *model) locked(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
 // newModel checks the configuration of a model. Its errors name a field, see package fielderror.
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
@@ -233,9 +240,7 @@ func (s *ModelStatus) NumStale() int {
 func (s *Service) Models() []ModelStatus {
 	var list []ModelStatus
 	for _, m := range *s.models.Load() {
-		m.mu.Lock()
-		m.dropExpired(time.Now())
-		m.mu.Unlock()
+		m.locked(func() { m.dropExpired(time.Now()) })
 		f := m.fleet.Load()
 		st := ModelStatus{
 			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(), Stats: f.Stats(), Groups: f.Groups(), Holders: f.Holders(),

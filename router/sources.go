@@ -163,9 +163,7 @@ func (s *Service) end(a *activeSource) {
 		a.follower.Close()
 	}
 	if a.holder != nil {
-		a.model.mu.Lock()
-		a.model.dropHolder(a.ID())
-		a.model.mu.Unlock()
+		a.model.locked(func() { a.model.dropHolder(a.ID()) })
 	}
 	s.dropUnused(a.model)
 }
