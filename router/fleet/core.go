@@ -41,18 +41,9 @@ func newCore(cfg *Config) *core {
 	return c
 }
 
-// retire takes the number of a holder, and with it all that it has stored and stated.
-func (c *core) retire(h *Holder) {
-	c.numbers.retire(h.number)
-	c.groups.version++
-	if c.groups.last.holder == h {
-		c.groups.last.holder = nil
-	}
-}
-
 // bytes returns the memory of all that grows with blocks and holders.
 func (c *core) bytes() int64 {
-	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() + c.groups.bytes +
+	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.numbers.bytes() + c.tiers.bytes() + c.groups.bytes() +
 		int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
 }
 

@@ -65,7 +65,8 @@ func (f *Fleet) list(h *Holder) {
 func (f *Fleet) remove(h *Holder) {
 	f.holders = slices.Delete(f.holders, int(h.index), int(h.index)+1)
 	f.renumber(int(h.index))
-	f.core.retire(h)
+	f.core.numbers.retire(h.number)
+	f.core.groups.version++
 	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}

@@ -51,10 +51,8 @@ type statement struct {
 	holders bitmap // their numbers
 }
 
-const (
-	statementBytes = 4096 // of a statement with the rules of a few groups, estimated high
-	specBytes      = 1024
-)
+// statementBytes is the memory of a statement of maxGroups groups and its rules, estimated high.
+const statementBytes = 64 << 10
 
 // groupTable has the statements of holders. The first is of those that have said nothing, or of Config.Groups.
 type groupTable struct {
@@ -62,17 +60,15 @@ type groupTable struct {
 	statements []*statement
 	rules      []*rules // of the statements, each once
 	version    uint64   // counts changes of who says what
-	bytes      int64
-	last       struct { // what was compared last, see compare
-		groups []Group
-		holder *Holder // nil: it has been cleared since
-	}
+	last       []Group  // which most have stated, when that was compared last
 }
 
 func (t *groupTable) init(cfg *Config) {
 	first := *cfg.described // with holders of its own
 	t.cfg, t.rules, t.statements = cfg, []*rules{&first}, []*statement{{rules: &first}}
 }
+
+func (t *groupTable) bytes() int64 { return int64(len(t.statements)-1) * statementBytes }
 
 // none returns the statement of a holder that has said nothing.
 func (t *groupTable) none() *statement { return t.statements[0] }
@@ -142,15 +138,13 @@ func (c *core) setSpecs(h *Holder, specs []groupSpec) error {
 	i := slices.IndexFunc(t.statements, func(s *statement) bool { return slices.Equal(s.specs, specs) })
 	if i < 0 {
 		t.dropForgotten()
-		size := statementBytes + int64(len(specs))*specBytes
-		if !c.fits(size) {
+		if !c.fits(statementBytes) {
 			return errNoMemory
 		}
 		r, err := t.rulesOf(specs)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrGroup, err)
 		}
-		t.bytes += size
 		i, t.statements = len(t.statements), append(t.statements, &statement{rules: r, specs: specs})
 	}
 	t.version++
@@ -163,10 +157,6 @@ func (t *groupTable) dropForgotten() {
 	isEmpty := func(holders bitmap) bool { return !slices.ContainsFunc(holders, func(w uint64) bool { return w != 0 }) }
 	t.statements = slices.DeleteFunc(t.statements, func(s *statement) bool { return s != t.none() && isEmpty(s.holders) })
 	t.rules = slices.DeleteFunc(t.rules, func(r *rules) bool { return r != t.none().rules && isEmpty(r.holders) })
-	t.bytes = 0
-	for _, s := range t.statements[1:] {
-		t.bytes += statementBytes + int64(len(s.specs))*specBytes + int64(len(s.holders))*16
-	}
 }
 
 // rulesOf returns the rules that follow from what is known of groups. Equal rules are one.

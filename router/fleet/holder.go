@@ -55,9 +55,6 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Tier.Locality == "REMOTE" {
 		return nil
 	}
-	if b.Hashes.Len() == 0 {
-		return h.nameGroup(b)
-	}
 	return h.inSteps(b.Hashes, held, func(ch *change) error {
 		c := h.fleet.core
 		if err := c.learn(h, b); err != nil {
@@ -69,21 +66,6 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 		ch.groupTier, err = h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
 		return err
 	})
-}
-
-// nameGroup learns a group of which no block is stored.
-func (h *Holder) nameGroup(b *events.Blocks) error {
-	h.fleet.mu.Lock()
-	defer h.fleet.mu.Unlock()
-	if h.closed {
-		return ErrClosed
-	}
-	h.fleet.core.numbers.use(h.number)
-	err := h.fleet.core.learn(h, b)
-	if errors.Is(err, errNoMemory) {
-		err = ErrFull
-	}
-	return err
 }
 
 // Remove implements events.Holder. It removes what is predicted, too: the engine may have lost these blocks. A group, or
@@ -124,14 +106,11 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 // and says what it does. If memory is short, garbage is collected and the rest tried again, then other blocks are dropped
 // for it.
 func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*change) error) error {
-	if hashes.Len() == 0 {
-		return nil
-	}
-	if err := checkHashLen(hashes.HashLen()); err != nil {
+	if err := checkHashLen(hashes.HashLen()); err != nil && hashes.Len() > 0 {
 		return err
 	}
 	f, n, ch, collected := h.fleet, hashes.HashLen(), new(change), false
-	for from := 0; from < hashes.Len(); {
+	for from := 0; ; { // without hashes, too: a group may be named
 		rest := coordinator.NewHashes(hashes.Bytes()[from*n:], n)
 		done, err := h.step(ch, rest, held[min(from, len(held)):], begin)
 		collected = collected && done == 0
@@ -144,11 +123,10 @@ func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*cha
 			return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, f.cfg.MaxBytes)
 		case errors.Is(err, errNoRoom):
 			return fmt.Errorf("%w: the holder has max_blocks, %d", ErrFull, f.cfg.MaxBlocks)
-		case err != nil:
+		case err != nil || from == hashes.Len():
 			return err
 		}
 	}
-	return nil
 }
 
 // step changes the first blocks with the lock, and frees some memory. It returns how many blocks it has changed.
@@ -256,8 +234,9 @@ func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint
 func (h *Holder) Clear() {
 	h.fleet.locked(func() {
 		if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
-			c.retire(h)
+			c.numbers.retire(h.number)
 			h.number = c.numbers.alloc(h, c.groups.none())
+			c.groups.version++
 			h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
 		}
 	})

@@ -27,14 +27,6 @@ func (b *bitmap) add(i uint32) {
 	b.set(i)
 }
 
-// word returns a word, which may lie behind the end.
-func (b bitmap) word(w uint32) uint64 {
-	if int(w) < len(b) {
-		return b[w]
-	}
-	return 0
-}
-
 // numberTable has the holder numbers. All bitmaps have an equal number of words.
 type numberTable struct {
 	list    []holderNumber

@@ -235,10 +235,15 @@ func (q *pass) among(p *pair) uint64 { return q.counting(p, q.scan.live, q.scan.
 
 // beginPiece finds the holders that have the rules: those that got others since the query began do not any more.
 func (s *scan) beginPiece(t *numberTable, r *rules) {
-	s.live, s.fresh = s.live[:0], s.fresh[:0]
-	for w := range s.words {
-		holders := r.holders.word(w)
-		s.live, s.fresh = append(s.live, t.live[w]&holders), append(s.fresh, t.fresh[w]&holders)
+	n := int(s.words)
+	s.live, s.fresh = append(s.live[:0], t.live[:n]...), append(s.fresh[:0], t.fresh[:n]...)
+	for w := range n {
+		holders := uint64(0)
+		if w < len(r.holders) {
+			holders = r.holders[w]
+		}
+		s.live[w] &= holders
+		s.fresh[w] &= holders
 	}
 }
 

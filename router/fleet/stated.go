@@ -55,12 +55,17 @@ func (t *numberTable) numFresh(s *statement) (n int) {
 // maxListed bounds the result of Fleet.Groups: an engine may name up to maxGroups of 256 bytes.
 const maxListed = 16
 
-// Groups returns the different groups of the holders that are not stale, those of the most holders first, at most
-// maxListed of them. There are none if Config.Groups describes them. The caller owns the result.
-func (f *Fleet) Groups() (list []Groups) {
+// Groups returns the different groups of the holders that are not stale, those of the most holders first and then those
+// that were named first, at most maxListed of them. There are none if Config.Groups describes them. The caller owns the
+// result.
+func (f *Fleet) Groups() []Groups {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	c := f.core
+	list := f.core.listGroups()
+	return list[:min(len(list), maxListed)]
+}
+
+func (c *core) listGroups() (list []Groups) {
 	for _, s := range c.groups.statements {
 		n, groups := c.numbers.numFresh(s), s.groups()
 		if n == 0 || groups == nil {
@@ -73,12 +78,11 @@ func (f *Fleet) Groups() (list []Groups) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Groups) int { return b.Holders - a.Holders })
-	return list[:min(len(list), maxListed)]
+	return list
 }
 
-// Report implements events.Holder. Its error says that the engine has other groups than more of the engines that are not
-// stale, or, if there are no others, than the one before it had. It is found anew once what some holder states has
-// changed.
+// Report implements events.Holder. Its error says that the engine's groups differ from the first of Groups, or if they are
+// the first, from those that were the first before. It is found anew once what some holder states has changed.
 func (h *Holder) Report() (dropped int64, err error) {
 	f, isCurrent := h.fleet, false
 	f.readLocked(func() {
@@ -97,45 +101,32 @@ func (h *Holder) Report() (dropped int64, err error) {
 
 // compare returns the error of Report.
 func (c *core) compare(h *Holder) error {
-	t, mine := &c.groups, c.numbers.list[h.number].stated
-	groups := mine.groups()
-	if groups == nil {
+	groups, list := c.numbers.list[h.number].stated.groups(), c.listGroups()
+	if len(list) == 0 {
 		return nil
 	}
-	before := t.last
-	t.last.groups, t.last.holder = groups, h
-	equal, others, difference := 0, 0, ""
-	for _, s := range t.statements[1:] {
-		n := c.numbers.numFresh(s)
-		if s == mine && c.numbers.fresh.has(h.number) {
-			n--
-		}
-		if text := differenceOf(groups, s.groups()); text == "" {
-			equal = max(equal, n)
-		} else if n > others {
-			others, difference = n, text
-		}
+	if text := differenceOf(groups, list[0].Groups, true); text != "" {
+		return fmt.Errorf("fleet: the engine's groups are not those of others of its model (%d): %s; what it holds counts by its own", list[0].Holders, text)
 	}
-	switch {
-	case others > equal:
-		return fmt.Errorf("fleet: the engine's groups are not those of most others of its model (%d): %s; what it holds counts by its own", others, difference)
-	case equal > 0 || before.holder == h || before.groups == nil:
-		return nil
-	}
-	if text := differenceOf(groups, before.groups); text != "" {
-		return fmt.Errorf("fleet: the groups of the model are not those of before: %s", text)
+	before := c.groups.last
+	c.groups.last = list[0].Groups
+	if text := differenceOf(groups, before, false); text != "" {
+		return fmt.Errorf("fleet: the groups of the model have changed: %s", text)
 	}
 	return nil
 }
 
-// differenceOf says in what some groups differ from others, "" if in nothing. Those of an engine that has not named all of
-// them yet do not.
-func differenceOf(groups, others []Group) string {
+// differenceOf says in what some groups differ from others, "" if in nothing. Those that only the others have do not
+// count: an engine may not have named all of its groups yet.
+func differenceOf(groups, others []Group, extraCount bool) string {
 	isOther := func(a, b int64) bool { return a != 0 && b != 0 && a != b }
 	for _, g := range groups {
 		i := slices.IndexFunc(others, func(o Group) bool { return o.Group == g.Group })
-		if i < 0 {
+		if i < 0 && extraCount {
 			return fmt.Sprintf("group %d, %v, is only here", g.Group, g)
+		}
+		if i < 0 {
+			continue
 		}
 		o := others[i]
 		if g.Kind != "" && o.Kind != "" && g.Kind != o.Kind || isOther(g.Window, o.Window) || isOther(g.BlockSize, o.BlockSize) {
