@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -88,6 +89,7 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	defer cpushare.Pause(ctx)() // it waits for the sources, and these then for it
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
 	d := &dump{}

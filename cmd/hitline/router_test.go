@@ -405,7 +405,7 @@ func TestRouterClientCA(t *testing.T) {
 	s := startServe(t, "router:\n  listen: {address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+", client_ca: "+authorities+"}}\n"+
 		"  models: [{name: m, block_size: 16}]\n")
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{leaf}},
+		TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{leaf}}, ForceAttemptHTTP2: true,
 	}}
 	defer client.CloseIdleConnections()
 	get := func() *http.Response {
@@ -413,6 +413,7 @@ func TestRouterClientCA(t *testing.T) {
 		reply, err := client.Get("https://" + s.router + "/services")
 		require.NoError(t, err, "the connection is used again until it ends")
 		defer reply.Body.Close()
+		assert.Equal(t, 1, reply.ProtoMajor, "a connection has one request at a time")
 		_, err = io.Copy(io.Discard, reply.Body)
 		require.NoError(t, err)
 		return reply

@@ -19,8 +19,7 @@ const (
 func (h *Handler) sendDump(w http.ResponseWriter, c *call) error {
 	ctx, cancel := context.WithTimeout(c.http.Context(), maxDumpTime)
 	defer cancel()
-	out := &dumpWriter{ctx: ctx, w: w, resume: cpushare.Pause(ctx)} // what it copies waits for the sources
-	defer out.resume()
+	out := &dumpWriter{ctx: ctx, w: w}
 	err := h.cfg.Service.WriteDump(ctx, out)
 	if err != nil && out.begun {
 		h.log.Warn("a dump was not sent to its end", "to", c.http.RemoteAddr, "error", err.Error())
@@ -34,8 +33,6 @@ type dumpWriter struct {
 	ctx   context.Context
 	w     http.ResponseWriter
 	begun bool
-	// resume ends the pause of the beginning. It does nothing when it is called again.
-	resume func()
 }
 
 // Write implements io.Writer.
@@ -45,7 +42,6 @@ func (d *dumpWriter) Write(b []byte) (int, error) {
 	}
 	if !d.begun {
 		d.begun = true
-		d.resume()
 		d.w.Header().Set("Content-Type", "application/octet-stream")
 	}
 	cpushare.Yield(d.ctx)
