@@ -513,28 +513,32 @@ func serveListener(l net.Listener, script func(net.Conn)) {
 
 func TestConfig(t *testing.T) {
 	const url = "redis://localhost"
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, cfg := range map[string]Config{
-		"must begin with":            {URL: "http://localhost", KeyPrefix: "m"},
-		"cannot be read":             {URL: "redis:localhost", KeyPrefix: "m"},
-		"names no host":              {URL: "redis://", KeyPrefix: "m"},
-		"path of a socket":           {URL: "unix://", KeyPrefix: "m"},
-		"names a user and no":        {URL: "redis://me@localhost", KeyPrefix: "m"},
-		"database that is not":       {URL: url + "/x", KeyPrefix: "m"},
-		"one each of":                {URL: url + "?pool_size=3", KeyPrefix: "m"},
-		"not host:port":              {URL: "redis-cluster://h?addr=", KeyPrefix: "m"},
-		"which only rediss://":       {URL: url + "?ca=/x", KeyPrefix: "m"},
-		"no such file":               {URL: "rediss://h?ca=/nowhere", KeyPrefix: "m"},
-		"cert and key":               {URL: "rediss://h?cert=/nowhere", KeyPrefix: "m"},
-		"neither true nor false":     {URL: "rediss://h?skip_verify=maybe", KeyPrefix: "m"},
-		"no database but 0":          {URL: "redis-cluster://h/1", KeyPrefix: "m"},
-		"a socket's path":            {URL: "unix:///x", Cluster: true, KeyPrefix: "m"},
-		"addr is for a cluster":      {URL: url + "?addr=h", KeyPrefix: "m"},
-		"no layout":                  {URL: url, Layout: "hash", KeyPrefix: "m"},
-		"no KeyPrefix":               {URL: url},
-		"a time to live of":          {URL: url, TTL: time.Microsecond, KeyPrefix: "m"},
-		"no time to live":            {URL: url, TTL: time.Second, Layout: LayoutSet, KeyPrefix: "m"},
-		"pool_size: -1 is negative":  {URL: url, PoolSize: -1, KeyPrefix: "m"},
-		"holds no certificate in PE": {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
+		"must begin with":             {URL: "http://localhost", KeyPrefix: "m"},
+		"cannot be read":              {URL: "redis:localhost", KeyPrefix: "m"},
+		"names no host":               {URL: "redis://", KeyPrefix: "m"},
+		"path of a socket":            {URL: "unix://", KeyPrefix: "m"},
+		"names a user and no":         {URL: "redis://me@localhost", KeyPrefix: "m"},
+		"database that is not":        {URL: url + "/x", KeyPrefix: "m"},
+		"one each of":                 {URL: url + "?pool_size=3", KeyPrefix: "m"},
+		"not host:port":               {URL: "redis-cluster://h?addr=", KeyPrefix: "m"},
+		"which only rediss://":        {URL: url + "?ca=/x", KeyPrefix: "m"},
+		"no such file":                {URL: "rediss://h?ca=/nowhere", KeyPrefix: "m"},
+		"cert and key":                {URL: "rediss://h?cert=/nowhere", KeyPrefix: "m"},
+		"neither true nor false":      {URL: "rediss://h?skip_verify=maybe", KeyPrefix: "m"},
+		"no database but 0":           {URL: "redis-cluster://h/1", KeyPrefix: "m"},
+		"a socket's path":             {URL: "unix:///x", Cluster: true, KeyPrefix: "m"},
+		"addr is for a cluster":       {URL: url + "?addr=h", KeyPrefix: "m"},
+		"no layout":                   {URL: url, Layout: "hash", KeyPrefix: "m"},
+		"no KeyPrefix":                {URL: url},
+		"a time to live of":           {URL: url, TTL: time.Microsecond, KeyPrefix: "m"},
+		"no time to live":             {URL: url, TTL: time.Second, Layout: LayoutSet, KeyPrefix: "m"},
+		"pool_size: -1 is negative":   {URL: url, PoolSize: -1, KeyPrefix: "m"},
+		"holds no certificate in PE":  {URL: "rediss://h?ca=" + empty, KeyPrefix: "m"},
+		"ca: /dev/null is not a reg":  {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
+		"and key: /dev/null is not a": {URL: "rediss://h?key=" + os.DevNull + "&cert=" + empty, KeyPrefix: "m"},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, fielderror.ErrConfig)

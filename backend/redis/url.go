@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hitline/hitline/internal/regularfile"
 )
 
 // endpoint is a parsed URL.
@@ -137,7 +138,7 @@ func (e *endpoint) setTLS(secure bool, base *tls.Config, query url.Values) error
 		e.tls.InsecureSkipVerify = skip
 	}
 	if file := query.Get("ca"); file != "" {
-		pem, err := os.ReadFile(file)
+		pem, err := regularfile.Read(file)
 		if err != nil {
 			return fmt.Errorf("ca: %w", err)
 		}
@@ -147,11 +148,24 @@ func (e *endpoint) setTLS(secure bool, base *tls.Config, query url.Values) error
 		}
 	}
 	if cert, key := query.Get("cert"), query.Get("key"); cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := readPair(cert, key)
 		if err != nil {
 			return fmt.Errorf("cert and key: %w", err)
 		}
 		e.tls.Certificates = []tls.Certificate{pair}
 	}
 	return nil
+}
+
+// readPair reads a certificate and its key.
+func readPair(cert, key string) (tls.Certificate, error) {
+	first, err := regularfile.Read(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	second, err := regularfile.Read(key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(first, second)
 }

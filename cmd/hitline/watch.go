@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/internal/regularfile"
 )
 
 // pollInterval is how often files are looked at. A file that has changed is read when it is the
@@ -47,7 +47,7 @@ func readVersions(paths []string) fileVersions {
 	versions := fileVersions{}
 	for _, path := range paths {
 		v := fileVersion{info: look(path)}
-		if text, err := config.ReadRegular(path); err == nil {
+		if text, err := regularfile.Read(path); err == nil {
 			v.digest = sha256.Sum256(text)
 		}
 		versions[path] = v

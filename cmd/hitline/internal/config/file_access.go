@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,9 +110,9 @@ func (c *Config) faultsOf(path, file string, secret bool) []string {
 // FileWarnings returns who else may change, or read, the configuration in file, "" for none, and the files that it
 // names, but those of listeners, of which ReadSettings warns.
 func (c *Config) FileWarnings(file string) []string {
+	const url = "backend.redis.url"
 	var warnings []string
 	if a, err := lookAtAccess(file); err == nil && !isReadOnlyMemory(file) {
-		const url = "backend.redis.url"
 		password := HidePassword(c.Backend.Redis.URL) != c.Backend.Redis.URL && c.origins.find(url).name == file
 		a.uid = 0 // not of its owner: who mounts it into a container is another user there
 		for _, fault := range a.faults(ownIdentity(), password) {
@@ -120,6 +121,14 @@ func (c *Config) FileWarnings(file string) []string {
 	}
 	if path := c.Backend.Memory.Snapshot.Path; path != "" && c.Backend.chosen == "memory" {
 		warnings = append(warnings, c.faultsOf("backend.memory.snapshot.path", path, false)...)
+	}
+	if u, err := neturl.Parse(c.Backend.Redis.URL); err == nil && c.Backend.chosen == "redis" {
+		if key := u.Query().Get("key"); key != "" {
+			warnings = append(warnings, c.faultsOf(url, key, true)...)
+		}
+		if ca := u.Query().Get("ca"); ca != "" {
+			warnings = append(warnings, c.faultsOf(url, ca, false)...)
+		}
 	}
 	if path := c.Router.PeerTokenFile; path != "" {
 		warnings = append(warnings, c.faultsOf("router.peer_token_file", path, true)...)

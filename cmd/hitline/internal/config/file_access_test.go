@@ -125,3 +125,17 @@ func TestFileWarningsOfAPassword(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, c.FileWarnings(file), "the password that is used is in no file")
 }
+
+// The key and the authorities of a Redis are looked at, too.
+func TestFileWarningsOfRedis(t *testing.T) {
+	dir := t.TempDir()
+	key, ca := put(t, dir, "key", ""), put(t, dir, "ca", "")
+	require.NoError(t, os.Chmod(key, 0o644))
+	require.NoError(t, os.Chmod(ca, 0o646))
+	c, err := Load(Source{Environ: []string{"HITLINE_BACKEND_REDIS_URL=rediss://h/0?ca=" + ca + "&cert=" + ca + "&key=" + key}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"HITLINE_BACKEND_REDIS_URL: backend.redis.url: " + key + " has a secret, and may be read by everybody (mode 0644): chmod o-r",
+		"HITLINE_BACKEND_REDIS_URL: backend.redis.url: " + ca + " may be changed by everybody (mode 0646): chmod o-w",
+	}, c.FileWarnings(""))
+}

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+
+	"github.com/hitline/hitline/internal/regularfile"
 )
 
 // Source says where to read from. Its zero value gives the defaults.
@@ -17,7 +19,7 @@ func Load(src Source) (*Config, error) {
 	c := Default()
 	c.origins = origins{}
 	if src.File != "" {
-		text, err := ReadRegular(src.File)
+		text, err := regularfile.Read(src.File)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the configuration: %w", err)
 		}

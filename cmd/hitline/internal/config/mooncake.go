@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/hitline/hitline/internal/regularfile"
 )
 
 // mooncakeVariable names the file with which Mooncake and vLLM's connector are configured.
@@ -21,7 +23,7 @@ func (c *Config) readMooncakeConfig(environ []string) error {
 			continue
 		}
 		at := origin{name: mooncakeVariable}
-		text, err := ReadRegular(path)
+		text, err := regularfile.Read(path)
 		if err != nil {
 			return &problem{at: at, text: err.Error(), err: err}
 		}

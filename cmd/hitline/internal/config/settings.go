@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/hitline/hitline/internal/regularfile"
+
 	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server"
@@ -80,7 +82,7 @@ func (c *Config) readRules(l *Listener, path string, now time.Time) (Update, []s
 	var warnings []string
 	var rules *access.Rules
 	if l.Tokens != "" {
-		text, err := ReadRegular(l.Tokens)
+		text, err := regularfile.Read(l.Tokens)
 		if err != nil {
 			return nil, nil, c.wrong(path+".tokens", "cannot read it: %v", err)
 		}

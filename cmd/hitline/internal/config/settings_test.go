@@ -104,7 +104,7 @@ func TestReadSettingsErrors(t *testing.T) {
 	half := put(t, dir, "half.pem", string(text[:len(text)/2]))
 	bad := put(t, dir, "bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 	wrong := put(t, dir, "wrong.yaml", "tokens:\n  - {name: a, token: short, allow: all}\n")
-	large := put(t, dir, "large.yaml", strings.Repeat("#", maxFile+1))
+	large := put(t, dir, "large.yaml", strings.Repeat("#", 4<<20+1))
 	tokens := func(path string) string { return `{address: "tcp://127.0.0.1:1", tokens: ` + path + "}" }
 	files := func(cert, key, more string) string {
 		return `{address: "tls://127.0.0.1:1", tls: {cert: ` + cert + ", key: " + key + more + "}}"

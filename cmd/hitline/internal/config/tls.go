@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/internal/regularfile"
+
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -21,7 +23,7 @@ func (c *Config) readPair(t *TLS, path string, now time.Time) (Update, []string,
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := ReadRegular(t.Key)
+	key, err := regularfile.Read(t.Key)
 	if err != nil {
 		return nil, nil, c.wrong(path+".key", "cannot read it: %v", err)
 	}
@@ -62,7 +64,7 @@ func newTLS(certificates []tls.Certificate, clients *x509.CertPool) *tls.Config 
 
 // readCertificates reads a PEM file of certificates, the value of path. Those that end soon it warns of.
 func (c *Config) readCertificates(name, path string, now time.Time) (text []byte, warnings []string, err error) {
-	if text, err = ReadRegular(name); err != nil {
+	if text, err = regularfile.Read(name); err != nil {
 		return nil, nil, c.wrong(path, "cannot read it: %v", err)
 	}
 	list, err := certificates(text)
