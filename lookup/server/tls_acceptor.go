@@ -144,6 +144,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 // handshakeOnce does the handshake, and ends its claim to compute.
 func (c *tlsConn) handshakeOnce() error {
 	defer c.handshake.Close()
+	defer time.AfterFunc(c.limits.Load().HandshakeTimeout, c.handshake.Close).Stop() // while it waits for a processor
 	return c.tls.Handshake()
 }
 

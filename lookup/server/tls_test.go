@@ -20,6 +20,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
@@ -52,6 +53,23 @@ func startTLSServer(t testing.TB, limits Limits, settings Settings) (*Server, *l
 	require.NoError(t, err)
 	startTest(t, server)
 	return server, log
+}
+
+// A handshake computes on the processors of Config.CPU, and waits for one until its time is up.
+func TestHandshakeWaitsForProcessor(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{
+		Listeners: []Listener{{Address: "tls://127.0.0.1:0", Settings: Settings{TLS: serverTLS}}},
+		Limits:    Limits{HandshakeTimeout: 200 * time.Millisecond}, CPU: cpushare.New(0),
+	})
+	require.NoError(t, err)
+	startTest(t, server)
+	conn, err := net.Dial("tcp", hostOf(server))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Error(t, tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake())
+	lookuptest.Eventually(t, "it is closed", func() bool { return server.TotalStat().Closed["tls_handshake"] == 1 })
 }
 
 // hostOf returns host:port of the server's first address.

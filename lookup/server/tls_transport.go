@@ -41,7 +41,7 @@ func (t *tlsTransport) Read(p []byte) (n int, err error) {
 	t.handshake.Release()
 	n, err = t.TCPConn.Read(p)
 	if !t.handshake.Acquire() {
-		return n, net.ErrClosed
+		return n, os.ErrDeadlineExceeded
 	}
 	if n > 0 {
 		t.received.Store(true)
