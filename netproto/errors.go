@@ -54,8 +54,8 @@ func (e *FrameError) Error() string {
 // isHTTP reports whether the frame begins as a request or a reply of HTTP does.
 func (e *FrameError) isHTTP() bool {
 	const methods = "CDGHOPT" // their first letters
-	isReply := e.Err == ErrFlags && e.Byte == 'H' && e.Len == 'T'
-	return e.Frame == 0 && (isReply || e.Err == ErrFirstByte && strings.IndexByte(methods, e.Byte) >= 0)
+	isReply := errors.Is(e.Err, ErrFlags) && e.Byte == 'H' && e.Len == 'T'
+	return e.Frame == 0 && (isReply || errors.Is(e.Err, ErrFirstByte) && strings.IndexByte(methods, e.Byte) >= 0)
 }
 
 // Unwrap returns the sentinel.

@@ -183,7 +183,7 @@ func TestMaxBytesOfEqualHolders(t *testing.T) {
 	for _, h := range holders[:5] {
 		require.Greater(t, h.Len(), 10_000)
 	}
-	f, holders = newTestFleet(t, Config{MaxBytes: 90_000}, 1)
+	_, holders = newTestFleet(t, Config{MaxBytes: 90_000}, 1)
 	require.ErrorIs(t, holders[0].Store(&events.Blocks{Tier: gpu, Hashes: small}, nil), ErrFull)
 }
 

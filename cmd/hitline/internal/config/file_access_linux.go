@@ -7,7 +7,7 @@ import "golang.org/x/sys/unix"
 func isReadOnlyMemory(path string) bool {
 	var s unix.Statfs_t
 	err := unix.Statfs(path, &s)
-	return err == nil && isSecretMount(int64(s.Type), int64(s.Flags))
+	return err == nil && isSecretMount(int64(s.Type), int64(s.Flags)) //nolint:unconvert // 32 bits on some machines
 }
 
 func isSecretMount(kind, flags int64) bool {
