@@ -247,12 +247,10 @@ func Pause(ctx context.Context) (resume func()) {
 	})
 }
 
-// KeyOfRequest returns the key of a request: that of its credential or, without Bind too, of its peer.
-func KeyOfRequest(r *http.Request) Key {
-	if c := connOf(r.Context()); c != nil {
-		c.claim.share.mu.Lock()
-		defer c.claim.share.mu.Unlock()
-		return c.claim.key
+// KeyOfRequest returns the key of the sender of a request: its credential or, if that is "", its address.
+func KeyOfRequest(r *http.Request, credential string) Key {
+	if credential != "" {
+		return Key{Credential: credential}
 	}
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // fails for none, which has a key, too
 	return KeyOf("", net.TCPAddrFromAddrPort(peer))

@@ -149,7 +149,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 	if op.needs == 0 && !op.admin { // it is cheap, and is answered when the server is busy, too
 		return op.answer(c)
 	}
-	c.lease.key = cpushare.KeyOfRequest(c.http) // that of the credential
+	c.lease.key = cpushare.KeyOfRequest(c.http, c.access.Name)
 	if err := c.lease.hold(max(1, min(c.http.ContentLength, h.cfg.limits.body))); err != nil {
 		return err // before a body is read that will not fit: lists take about as much as their text
 	}
