@@ -82,7 +82,8 @@
 //
 // One RWMutex guards all. A change holds it for at most 256 blocks and a step that frees memory, a lookup for 4,096
 // hashes or the prefix of one holder by the rules of several groups. Nothing that is copied under the lock grows with
-// the blocks but the directory of the table, of 16 bytes for some 600 blocks. There are no goroutines.
+// the blocks but the directory of the table, of 16 bytes for some 600 blocks. At the memory bound one change at a time makes room, and
+// waits while a snapshot is copied. There are no goroutines.
 //
 // A query keeps no position between its pieces. A holder number that was retired after Begin does not count in its
 // answer, even if another holder has it by then.

@@ -18,6 +18,7 @@ type Fleet struct {
 	cfg   Config
 	start time.Time
 
+	room    sync.RWMutex // is taken before mu, by what frees memory at the bound, and to read by what copies a snapshot
 	mu      sync.RWMutex
 	core    *core
 	holders []*Holder // by Engine and Rank; a Holder's index is where it is

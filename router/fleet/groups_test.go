@@ -289,18 +289,3 @@ func TestPredictionEnds(t *testing.T) {
 	require.EqualValues(t, 1, f.Stats().Blocks)
 	checkCore(t, f)
 }
-
-// Groups are learned anew once no holder is left, also if a snapshot is being copied then.
-func TestGroupsEndDuringSnapshot(t *testing.T) {
-	f, holders := newTestFleet(t, Config{}, 1)
-	hashes := randomHashes(newRand(1), 16)
-	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
-	copied := f.core
-	copied.copying++ // as Snapshot does
-	holders[0].Close()
-	h := addHolder(t, f, "other")
-	storeOf(t, h, 0, hashes, "sliding_window", 64)
-	copied.copying--
-	require.EqualValues(t, 16*16, tokens(t, f, h, hashes))
-	checkCore(t, f)
-}

@@ -116,8 +116,7 @@ func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*cha
 		collected = collected && done == 0
 		from += done
 		switch {
-		case errors.Is(err, errNoMemory) && (!collected || f.makeRoom(ch.action == actionPredict)):
-			f.collect()
+		case errors.Is(err, errNoMemory) && f.makeRoom(!collected, ch.action == actionPredict):
 			collected = true
 		case errors.Is(err, errNoMemory):
 			return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, f.cfg.MaxBytes)

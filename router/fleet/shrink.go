@@ -13,10 +13,17 @@ type shrinking struct {
 	wanted   int64  // how many records are still to go
 }
 
-// makeRoom drops something at the memory bound, for a prediction or for events: of predictions and the largest holder what
-// is more, and of predictions the oldest first. It returns false if there was nothing to drop.
-func (f *Fleet) makeRoom(predicts bool) bool {
-	if predicts {
+// makeRoom frees memory at the bound, for a prediction or for events. Unless it is the first try, which only collects, it
+// drops something: of predictions and the largest holder what is more, and of predictions the oldest first. It waits for
+// snapshots, as nothing is freed while one is copied. makeRoom returns false if there was nothing to drop.
+func (f *Fleet) makeRoom(isFirst, predicts bool) bool {
+	f.room.Lock()
+	defer f.room.Unlock()
+	defer f.collect()
+	switch {
+	case isFirst:
+		return true
+	case predicts:
 		return f.dropPredictions(false)
 	}
 	var s shrinking

@@ -30,6 +30,8 @@ const segmentsPerHold = 8
 // Snapshot copies what the fleet holds. If holders are changed meanwhile, it may lack what is stored, or have what is
 // removed: a caller that needs one moment pauses what changes them. Lookups go on, and so do changes.
 func (f *Fleet) Snapshot() *Snapshot {
+	f.room.RLock()
+	defer f.room.RUnlock()
 	var c *core
 	f.locked(func() { c = f.core; c.copying++ })
 	defer f.locked(func() { c.copying-- })
