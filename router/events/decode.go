@@ -12,7 +12,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// ErrPayload is wrapped by the errors of Decode and of the methods of Event.
+// ErrPayload is wrapped by the errors of Decode.
 var ErrPayload = errors.New("events: not a batch of KV events")
 
 const (
@@ -26,8 +26,8 @@ const (
 //
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
 // order. It skips unknown keys, and array elements beyond those it knows. Bytes after the batch are
-// an error. Of a key that comes twice the last value counts. Token ids, lookahead ids and extra keys are
-// checked only by the methods of Event. Values may have arrays and maps 13 deep, and an event 4 million
+// an error. Of a key that comes twice the last value counts. Token ids, lookahead ids, extra keys and
+// salts are skipped. Values may have arrays and maps 13 deep, and an event 4 million
 // hashes of at most 64 bytes. Memory is taken for what a payload has, not for the lengths that it claims.
 type Decoder struct {
 	event     Event
@@ -133,32 +133,12 @@ func (d *Decoder) decodeArray(b []byte) ([]byte, error) {
 		case i >= len(keys):
 			b, err = skip(b, maxDepth)
 		case string(keys[i]) == "lora_name" && msgp.NextType(b) == msgp.MapType:
-			b, err = d.readMetadata(b)
+			b, err = skip(b, maxDepth)
 		default:
 			b, err = d.readField(keys[i], b)
 		}
 	}
 	return b, err
-}
-
-// readMetadata reads the map at the end of an array of SGLang. Only its salt is known.
-func (d *Decoder) readMetadata(b []byte) ([]byte, error) {
-	n, b, err := elements(msgp.ReadMapHeaderBytes(b))
-	for ; n > 0 && err == nil; n-- {
-		var key []byte
-		if key, b, err = readString(b); err != nil {
-			break
-		}
-		if string(key) == "cache_salt" {
-			b, err = d.readField(key, b)
-		} else {
-			b, err = skip(b, maxDepth)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
-	}
-	return b, nil
 }
 
 // decodeMap reads an event that is a map. Engines send its type first.
@@ -225,14 +205,6 @@ func (d *Decoder) readField(key, b []byte) (rest []byte, err error) {
 		rest, err = d.readHashes(b)
 	case "parent_block_hash":
 		rest, err = d.readParent(b)
-	case "token_ids":
-		e.tokens, rest, err = readList(b)
-		n, ids, _ := elements(msgp.ReadArrayHeaderBytes(e.tokens))
-		e.Bigrams = n > 0 && len(ids) > 0 && ids[0] == leadArray2
-	case "extra_keys":
-		e.extraKeys, rest, err = readList(b)
-	case "lookahead_token_ids":
-		e.lookahead, rest, err = readList(b)
 	case "block_size":
 		e.BlockSize, rest, err = readInt(b, 0, math.MaxInt64)
 	case "kv_cache_spec_sliding_window":
@@ -249,11 +221,8 @@ func (d *Decoder) readField(key, b []byte) (rest []byte, err error) {
 		e.Tier.Ownership, rest, err = d.readText(b, MaxName)
 	case "kv_cache_spec_kind":
 		e.SpecKind, rest, err = d.readText(b, MaxName)
-	// Clients choose these, so any length is accepted.
-	case "lora_name":
+	case "lora_name": // clients choose it, so any length is accepted
 		e.LoRAName, rest, err = d.readText(b, math.MaxInt)
-	case "cache_salt":
-		e.CacheSalt, rest, err = d.readText(b, math.MaxInt)
 	default:
 		return skip(b, maxDepth)
 	}

@@ -60,12 +60,9 @@ func unhex(text string) []byte {
 // decoded is an event that owns all that it has.
 type decoded struct {
 	Event
-	HashLen   int
-	Hashes    []string
-	Parent    string
-	TokenIDs  []uint32
-	ExtraKeys [][]any
-	Lookahead [][]uint32
+	HashLen int
+	Hashes  []string
+	Parent  string
 }
 
 // decodeAll returns copies of the events of a payload.
@@ -74,16 +71,11 @@ func decodeAll(d *Decoder, payload []byte) ([]decoded, Batch, error) {
 	batch, err := d.Decode(payload, func(e *Event) error {
 		c := decoded{Event: *e, HashLen: e.Hashes.HashLen(), Parent: hex.EncodeToString(e.Parent)}
 		c.Event.Hashes, c.Event.Parent = coordinator.Hashes{}, nil
-		c.tokens, c.extraKeys, c.lookahead = nil, nil, nil
 		for _, h := range e.Hashes.All() {
 			c.Hashes = append(c.Hashes, hex.EncodeToString(h))
 		}
-		var errs [3]error
-		c.TokenIDs, errs[0] = e.TokenIDs(nil)
-		c.ExtraKeys, errs[1] = e.ExtraKeys()
-		c.Lookahead, errs[2] = e.LookaheadTokenIDs()
 		out = append(out, c)
-		return errors.Join(errs[:]...)
+		return nil
 	})
 	return out, batch, err
 }
@@ -135,10 +127,7 @@ var fullStored = pairs{
 var wantFull = event(KindStored, hash1, hash2).with(func(d *decoded) {
 	d.Parent, d.BlockSize, d.Group, d.LoRAName = hash3, 2, 7, "adapter"
 	d.Tier = Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "tier"}
-	d.SpecKind, d.SlidingWindow, d.CacheSalt = "sliding_window", 4096, "salt"
-	d.TokenIDs = []uint32{1, 200, 40_000, 150_000}
-	d.ExtraKeys = [][]any{{"adapter", []any{"image", int64(-4)}, []byte{1, 2}}, nil}
-	d.Lookahead = [][]uint32{{9}, {}}
+	d.SpecKind, d.SlidingWindow = "sliding_window", 4096
 })
 
 // reversed returns a map with its pairs in the other order.
@@ -164,7 +153,6 @@ var goldenEvents = []struct {
 		array{"BlockStored", array{1}, nil, array{1, 2, 3, 4}, 4, nil, "GPU", "adapter", array{nil}, 2, "mamba", 64},
 		event(KindStored, hash1).with(func(d *decoded) {
 			d.BlockSize, d.Tier.Medium, d.LoRAName, d.Group, d.SpecKind, d.SlidingWindow = 4, "GPU", "adapter", 2, "mamba", 64
-			d.TokenIDs, d.ExtraKeys = []uint32{1, 2, 3, 4}, [][]any{nil}
 		})},
 	{"array with elements that are not known",
 		array{"BlockRemoved", array{1}, "GPU", 2, array{"new"}, pairs{"newer", 1}},
@@ -177,7 +165,7 @@ var goldenEvents = []struct {
 		})},
 	{"array of SGLang with metadata",
 		array{"BlockStored", array{1}, nil, array{}, 1, nil, "GPU", pairs{"new", array{}, "cache_salt", "salt"}},
-		event(KindStored, hash1).with(func(d *decoded) { d.BlockSize, d.Tier.Medium, d.CacheSalt = 1, "GPU", "salt" })},
+		event(KindStored, hash1).with(func(d *decoded) { d.BlockSize, d.Tier.Medium = 1, "GPU" })},
 	{"removed", pairs{"type", "BlockRemoved", "block_hashes", array{2}, "medium", nil}, event(KindRemoved, hash2)},
 	{"cleared, map", pairs{"type", "AllBlocksCleared"}, event(KindCleared)},
 	{"cleared, array", array{"AllBlocksCleared"}, event(KindCleared)},
@@ -185,7 +173,6 @@ var goldenEvents = []struct {
 	{"unknown, map", pairs{"block_hashes", "no hashes", "type", "BlockMoved", "group_idx", -1}, event(KindUnknown)},
 	{"unknown, array", array{"BlockMoved", 1, array{2}}, event(KindUnknown)},
 	{"no hashes", pairs{"type", "BlockStored", "block_hashes", array{}}, event(KindStored)},
-	{"no tokens", pairs{"type", "BlockStored", "block_hashes", array{1}, "token_ids", nil}, event(KindStored, hash1)},
 	{"integers of every length",
 		pairs{"type", "BlockRemoved", "block_hashes", array{
 			127, 255, 65535, 1 << 16, int64(1 << 32), uint64(math.MaxUint64), -32, -128, math.MinInt16, math.MinInt32, int64(math.MinInt64),
@@ -198,11 +185,9 @@ var goldenEvents = []struct {
 		event(KindStored, "0102", "0304").with(func(d *decoded) { d.Parent = "0506" })},
 	{"the longest bytes", pairs{"type", "BlockRemoved", "block_hashes", array{make([]byte, 64)}},
 		event(KindRemoved, strings.Repeat("00", 64))},
-	{"bigrams", pairs{"type", "BlockStored", "block_hashes", array{1}, "token_ids", array{array{1, 2}, array{2, 70_000}}},
-		event(KindStored, hash1).with(func(d *decoded) { d.Bigrams, d.TokenIDs = true, []uint32{1, 2, 2, 70_000} })},
 	{"long strings of clients",
-		pairs{"type", "BlockStored", "block_hashes", array{}, "cache_salt", strings.Repeat("s", 1<<17)},
-		event(KindStored).with(func(d *decoded) { d.CacheSalt = strings.Repeat("s", 1<<17) })},
+		pairs{"type", "BlockStored", "block_hashes", array{}, "lora_name", strings.Repeat("s", 1<<17)},
+		event(KindStored).with(func(d *decoded) { d.LoRAName = strings.Repeat("s", 1<<17) })},
 }
 
 func TestDecode(t *testing.T) {
@@ -314,8 +299,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"a hash claims too much", removed(array{lies(0xc6)}), "block_hashes: "},
 		{"a long parent", stored("parent_block_hash", make([]byte, 65)), "parent_block_hash: a hash of 65"},
 		{"the parent is text", stored("parent_block_hash", "x"), "parent_block_hash: str, want"},
-		{"tokens are text", stored("token_ids", "x"), "token_ids: "},
-		{"tokens claim too much", stored("token_ids", lies(0xdd)), "token_ids: 4294967295 elements"},
+		{"tokens claim too much", stored("token_ids", lies(0xdd)), "4294967295 elements"},
 		{"a negative block size", stored("block_size", -1), "block_size: -1 is not"},
 		{"a huge block size", stored("block_size", uint64(math.MaxUint64)), "block_size: "},
 		{"the block size is text", stored("block_size", "x"), "block_size: str, want"},
@@ -325,38 +309,20 @@ func TestDecodeErrors(t *testing.T) {
 		{"a long locality", stored("locality", long), "locality: a string"},
 		{"a long ownership", stored("ownership", long), "ownership: a string"},
 		{"a long kind", stored("kv_cache_spec_kind", long), "kv_cache_spec_kind: a string"},
-		{"a string claims too much", stored("cache_salt", lies(0xdb)), "cache_salt: "},
+		{"a string claims too much", stored("lora_name", lies(0xdb)), "lora_name: "},
 		{"bytes of an unknown key claim too much", stored("new", lies(0xc6)), "too few bytes left"},
 		{"a string of an unknown key claims too much", stored("new", lies(0xdb)), "too few bytes left"},
 		{"an extension of an unknown key claims too much", stored("new", lies(0xc9)), "too few bytes left"},
 		{"a negative group", stored("group_idx", -1), "group_idx: -1 is not"},
 		{"a huge group", stored("group_idx", int64(1<<31)), "group_idx: 2147483648 is not"},
-		{"extra keys are text", stored("extra_keys", "x"), "extra_keys: str, want an array"},
-		{"extra keys are deep", stored("extra_keys", deep(maxDepth+1)), "extra_keys: too many arrays"},
+		{"extra keys are deep", stored("extra_keys", deep(maxDepth+1)), "too many arrays"},
 		{"an unknown value is deep", stored("new", deep(maxDepth+1)), "too many arrays"},
 		{"an unknown value claims too much", stored("new", lies(0xdf)), "4294967295 elements"},
-		{"metadata are deep", metadata(pairs{"x", deep(maxDepth + 1)}), "metadata: too many"},
-		{"a salt in metadata is a number", metadata(pairs{"cache_salt", 1}), "metadata: cache_salt: "},
-		{"a key in metadata is a number", metadata(pairs{1, 1}), "metadata: "},
-		{"metadata claim too much", metadata(lies(0xdf)), "metadata: 4294967295 elements"},
+		{"metadata are deep", metadata(pairs{"x", deep(maxDepth + 1)}), "too many"},
+		{"metadata claim too much", metadata(lies(0xdf)), "4294967295 elements"},
 		{"an invalid first byte", stored("new", msgp.Raw{0xc1}), "event 0: "},
 		{"deep without an end", bytes.Repeat([]byte{0x91}, 1<<20), "batch: 1 elements"},
 		{"a deep unknown event", sampleBatch(array{"BlockMoved", msgp.Raw(bytes.Repeat([]byte{0x91}, 1<<20))}), "too many arrays"},
-
-		// What only the methods of Event look into.
-		{"a token is text", stored("token_ids", array{1, "x"}), "token ids: str, want an integer"},
-		{"a token is a fraction", stored("token_ids", array{1.5}), "token ids: float64, want an integer"},
-		{"a token is nil", stored("token_ids", array{nil}), "token ids: nil, want an integer"},
-		{"a token beside bigrams", stored("token_ids", array{array{1, 2}, 3}), "token ids: "},
-		{"bigrams beside a token", stored("token_ids", array{3, array{1, 2}}), "token ids: array, want an integer"},
-		{"a token is negative", stored("token_ids", array{1, -1}), "token ids: -1 is not"},
-		{"a token is of 33 bits", stored("token_ids", array{array{1, int64(1 << 32)}}), "token ids: 4294967296 is not"},
-		{"a token is of 64 bits", stored("token_ids", array{uint64(math.MaxUint64)}), "token ids: "},
-		{"extra keys of a block are a number", stored("extra_keys", array{1}), "extra keys: "},
-		{"extra keys are in a map", stored("extra_keys", array{pairs{1, 2}}), "extra keys: "},
-		{"lookahead is a number", stored("lookahead_token_ids", array{1}), "token ids: "},
-		{"lookahead is nil", stored("lookahead_token_ids", array{nil}), "token ids: "},
-		{"lookahead is text", stored("lookahead_token_ids", array{array{"x"}}), "token ids: str, want"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := decodeAll(new(Decoder), c.payload)
@@ -412,12 +378,7 @@ func TestDecodeAllocates(t *testing.T) {
 		"removed":     sampleBatch(pairs{"type", "BlockRemoved", "block_hashes", array{1}, "medium", "GPU", "group_idx", 0}),
 	} {
 		var d Decoder
-		ids := make([]uint32, 0, 1<<12)
-		each := func(e *Event) error {
-			var err error
-			ids, err = e.TokenIDs(ids[:0])
-			return err
-		}
+		each := func(*Event) error { return nil }
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			_, err := d.Decode(payload, each)
 			require.NoError(t, err)

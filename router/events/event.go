@@ -14,10 +14,7 @@ const (
 type Event struct {
 	Kind Kind
 	Blocks
-	LoRAName, CacheSalt string
-	Bigrams             bool // tokens come in overlapping pairs (SGLang with EAGLE)
-
-	tokens, extraKeys, lookahead []byte // msgpack, empty if there are none
+	LoRAName string
 }
 
 // hasBlocks reports whether the event is about certain blocks.

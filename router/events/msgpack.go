@@ -14,7 +14,6 @@ const maxDepth = 13
 
 // First bytes of encoded values.
 const (
-	leadArray2 = 0x92 // array of two elements
 	leadBin32  = 0xc6 // bytes, an extension and a string with a length of 32 bits
 	leadExt32  = 0xc9
 	leadStr32  = 0xdb
@@ -96,18 +95,6 @@ func readTime(b []byte) (float64, []byte, error) {
 		return float64(i), rest, err
 	}
 	return 0, nil, wrongType(b, "a number")
-}
-
-// readList returns the bytes of an array, or none for nil.
-func readList(b []byte) (list, rest []byte, err error) {
-	switch msgp.NextType(b) {
-	case msgp.NilType:
-		return nil, b[1:], nil
-	case msgp.ArrayType:
-		rest, err = skip(b, maxDepth)
-		return b[: len(b)-len(rest) : len(b)-len(rest)], rest, err
-	}
-	return nil, nil, wrongType(b, "an array")
 }
 
 // skip skips a value that has at most depth arrays and maps in one another.
