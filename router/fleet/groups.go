@@ -51,8 +51,8 @@ type statement struct {
 	holders bitmap // their numbers
 }
 
-// statementBytes is the memory of a statement of maxGroups groups and its rules, estimated high.
-const statementBytes = 64 << 10
+// bytes estimates the memory of a statement and its rules high.
+func (s *statement) bytes() int64 { return 4096 + int64(len(s.specs))*1024 }
 
 // groupTable has the statements of holders. The first is of those that have said nothing, or of Config.Groups.
 type groupTable struct {
@@ -68,7 +68,12 @@ func (t *groupTable) init(cfg *Config) {
 	t.cfg, t.rules, t.statements = cfg, []*rules{&first}, []*statement{{rules: &first}}
 }
 
-func (t *groupTable) bytes() int64 { return int64(len(t.statements)-1) * statementBytes }
+func (t *groupTable) bytes() (n int64) {
+	for _, s := range t.statements[1:] {
+		n += s.bytes()
+	}
+	return n
+}
 
 // none returns the statement of a holder that has said nothing.
 func (t *groupTable) none() *statement { return t.statements[0] }
@@ -138,14 +143,15 @@ func (c *core) setSpecs(h *Holder, specs []groupSpec) error {
 	i := slices.IndexFunc(t.statements, func(s *statement) bool { return slices.Equal(s.specs, specs) })
 	if i < 0 {
 		t.dropForgotten()
-		if !c.fits(statementBytes) {
+		s := &statement{specs: specs}
+		if !c.fits(s.bytes()) {
 			return errNoMemory
 		}
-		r, err := t.rulesOf(specs)
-		if err != nil {
+		var err error
+		if s.rules, err = t.rulesOf(specs); err != nil {
 			return fmt.Errorf("%w: %w", ErrGroup, err)
 		}
-		i, t.statements = len(t.statements), append(t.statements, &statement{rules: r, specs: specs})
+		i, t.statements = len(t.statements), append(t.statements, s)
 	}
 	t.version++
 	c.numbers.state(h.number, t.statements[i])
