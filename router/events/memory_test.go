@@ -64,8 +64,16 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 				cfg.Memory, cfg.Replay, cfg.Timeout = memory, "", 3*time.Second
 				hostile = append(hostile, startFollower(t, cfg, stuckHolder{until: until}))
 				sending.Go(func() {
-					p.awaitSubscriber()
-					p.SendRaw(message)
+					for finished := false; !finished; {
+						if p.SendRaw(message) == 0 {
+							time.Sleep(time.Millisecond)
+						}
+						select {
+						case <-until:
+							finished = true
+						default:
+						}
+					}
 				})
 			}
 			used := func() int64 {
@@ -107,10 +115,10 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 			}
 			eventually(t, func() bool { return numRefused() >= 9 })
 			finish()
-			sending.Wait()
 			for _, f := range hostile {
 				f.Close()
 			}
+			sending.Wait()
 			smallFollower.Close()
 			largeFollower.Close()
 			replayed.Close()

@@ -23,7 +23,7 @@ func TestReceiveRefuses(t *testing.T) {
 	inBubbles(t, map[string]peer{
 		"unknown flag":            {[]byte("\x08\x00"), "flags 0x8"},
 		"2^64-1 bytes":            {claim(netproto.FlagMore, 1<<64-1), "18446744073709551615"},
-		"a byte too much":         {claim(0, 1001), "1001"},
+		"a byte too much":         {claim(0, 1001), "a frame of 1001 bytes after 0; a message may have 1000, see max_payload"},
 		"a byte too much, in two": {messageOf("", strings.Repeat("x", 1000), "b"), "a frame of 1 bytes after 1000"},
 		"17 frames":               {messageOf(make([]string, 17)...), "more than 16"},
 		"command with MORE":       {[]byte("\x05\x07\x04PING\x00\x00"), "flags 0x5"},
