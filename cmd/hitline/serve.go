@@ -278,7 +278,7 @@ type running struct {
 	// routerSettings are those of router.listen in effect: for new connections, and for new requests of all. nil: it is
 	// not served.
 	routerSettings atomic.Pointer[server.Settings]
-	cpu            *cpushare.Share // what HTTP and handshakes of TLS compute on
+	cpu            *cpushare.Share // what HTTP, handshakes of TLS and sources of events compute on
 	logger         *slog.Logger
 }
 

@@ -1,11 +1,11 @@
-// Package cpushare bounds how many connections compute at a time. Those that serve HTTP, and handshakes of TLS, so leave
-// processors to the event loops: a goroutine for each connection would take all of them.
+// Package cpushare bounds how many connections compute at a time. Those of HTTP, handshakes of TLS and sources of events so
+// leave processors to the event loops: a goroutine for each connection would take all of them.
 //
 // A Share has a number of processors. The Claim of a connection holds one while the connection computes, and none while it
 // waits for its peer. Claims that wait are served by Key in turn, and those of one key in order. So a peer with many
 // connections delays another by one turn, not by one for each connection.
 //
-// A Listener does that for the connections of an http.Server, see NewListener.
+// Share.Bind does that for an http.Server. Sources of events and handshakes of TLS have claims of their own.
 package cpushare
 
 import (
@@ -68,7 +68,7 @@ func KeyOf(face string, peer net.Addr) Key {
 }
 
 // Claim is what a connection has of a Share: a processor, or none. Its methods are safe for concurrent use. One goroutine
-// computes for the connection. Others only read for it, see Conn.
+// computes for the connection. Others only read for it, see conn.
 type Claim struct {
 	share *Share
 

@@ -55,7 +55,7 @@ const (
 
 const indexPackage = "github.com/hitline/hitline/index."
 
-// callers returns the functions that a panic has ended, on one line, and whether one of package index is among
+// callers returns the functions on the stack of the panic, on one line, and whether one of package index is among
 // them. Dump and its emit hold no lock while they call what another package has given.
 func callers() (where string, inIndex bool) {
 	pcs := make([]uintptr, maxStack)

@@ -46,7 +46,7 @@
 //
 // With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
 // vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned of each holder:
-// their number, kind, window and block size from the blocks that it stores. What one holder has stored decides about no
+// their number, kind, window and block size from its stores, empty ones too. What one holder has stored decides about no
 // other one, and is forgotten when it is cleared. Groups that a holder has not named do not count for it: describe groups
 // if its first blocks may be asked about before it has named all.
 // Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are

@@ -7,7 +7,7 @@
 //	config.go   Config and Access
 //	access.go   what a sender may do, by the rules of a listener
 //	handler.go  the operations, and the way of a request through them
-//	arrivals.go how many requests are admitted, and which slow body ends for another
+//	memory.go   what requests hold, and that no peer takes more than it leaves
 //	decode.go   JSON of a body as it arrives, in bounded memory; fields.go its fields
 //	prompt.go   the body of queries and predictions; answer.go the answers
 //	register.go sources that come and go; services.go the state of all; dump.go all that is known
@@ -15,10 +15,10 @@
 //
 // # One request
 //
-//	origin and host → path and method → Authorize, permissions → Content-Type → admitted among limits.requests
-//	→ body → answer in memory → no longer counted → reply
+//	origin and host → path and method → Authorize, permissions → Content-Type → memory for its length
+//	→ body → answer in memory → reply
 //
-// So nothing of a body is read for a sender who may not ask, and a client that does not read its reply keeps no other out.
-// A body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml are always
+// So nothing of a body is read for a sender who may not ask. A client that does not read its reply keeps no other out: it
+// holds only its share of the memory. A body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml are always
 // answered, and a dump is sent as it is made. Bodies are pooled: nothing of one is used after its answer is in memory.
 package httpapi
