@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
@@ -14,7 +15,8 @@ import (
 const (
 	maxText       = 256 << 10 // bytes
 	maxTokens     = 20_000    // words and marks, such as a colon or a bracket
-	maxLevels     = 32        // lists and sections within one another
+	maxBrackets   = 32        // brackets within one another
+	maxColumn     = 64        // where an entry of a list or section without brackets begins
 	maxName       = 255       // bytes of a field's or a pool's name; the parser keeps those on the way to each value
 	maxBlankLines = 100       // in a row
 )
@@ -68,69 +70,31 @@ func blankLines(text []byte) int {
 	return 0
 }
 
-// checkTokens refuses too many tokens, levels, and too long names.
+// checkTokens refuses too many tokens and levels, and too long names. Without brackets the column where an entry begins
+// bounds its level: each section begins further right than the one that it is in.
 func (r *reader) checkTokens(tokens token.Tokens) error {
-	var l levels
+	brackets := 0
 	for i, t := range tokens {
-		l.add(t)
+		entry := t // the first token of one of a list or section, if t tells of one
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets = max(0, brackets-1)
+		case token.MappingValueType:
+			entry = cmp.Or(t.Prev, t)
+		}
+		isEntry := t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType || t.Type == token.MappingValueType
 		switch {
 		case i == maxTokens:
 			return r.tooMuch(r.at(t), "more than %d words and marks", maxTokens)
-		case l.depth() > maxLevels:
-			return r.tooMuch(r.at(t), "more than %d levels", maxLevels)
+		case brackets > maxBrackets:
+			return r.tooMuch(r.at(t), "more than %d brackets within one another", maxBrackets)
+		case isEntry && brackets == 0 && entry.Position.Column > maxColumn:
+			return r.tooMuch(r.at(t), "an entry beyond column %d", maxColumn)
 		case t.Next != nil && t.Next.Type == token.MappingValueType && len(t.Value) > maxName:
 			return r.tooMuch(r.at(t), "a name of %d bytes, more than %d", len(t.Value), maxName)
 		}
 	}
 	return nil
-}
-
-// levels counts how deep a token is. In what is no valid YAML it may count too many.
-type levels struct {
-	flow  int     // brackets that are open
-	block []level // lists and sections that indentation makes
-}
-
-// level is a list or a section, and the column where its entries begin.
-type level struct {
-	column int
-	list   bool
-}
-
-func (l *levels) depth() int { return l.flow + len(l.block) }
-
-func (l *levels) add(t *token.Token) {
-	switch t.Type {
-	case token.SequenceStartType, token.MappingStartType:
-		l.flow++
-	case token.SequenceEndType, token.MappingEndType:
-		l.flow = max(0, l.flow-1)
-	case token.SequenceEntryType:
-		l.begin(level{t.Position.Column, true})
-	case token.MappingKeyType:
-		l.begin(level{t.Position.Column, false})
-	case token.MappingValueType:
-		if l.flow == 0 && t.Prev != nil {
-			l.begin(level{t.Prev.Position.Column, false})
-		}
-	}
-}
-
-// begin ends the levels that an entry of another one ends, and adds that of the entry. A list may begin in the column
-// of the section that it is in.
-func (l *levels) begin(entry level) {
-	if l.flow > 0 {
-		return
-	}
-	for n := len(l.block); n > 0; n-- {
-		last := l.block[n-1]
-		if last == entry {
-			return
-		}
-		if last.column < entry.column || last.column == entry.column && entry.list {
-			break
-		}
-		l.block = l.block[:n-1]
-	}
-	l.block = append(l.block, entry)
 }

@@ -39,11 +39,11 @@ func allocated() uint64 {
 
 // beyondBounds are texts on which the parser would spend gigabytes or minutes.
 var beyondBounds = map[string]string{
-	strings.Repeat("[", 200_000):                              "f.yaml:1:33: more than 32 levels",
-	"a: " + strings.Repeat("{", 33):                           "f.yaml:1:35: more than 32 levels",
-	strings.Repeat("- ", 20_000):                              "f.yaml:1:65: more than 32 levels",
-	strings.Repeat("? ", 20_000):                              "f.yaml:1:65: more than 32 levels",
-	nestedFields(33):                                          "f.yaml:33:34: more than 32 levels",
+	strings.Repeat("[", 200_000):                              "f.yaml:1:33: more than 32 brackets within one another",
+	"a: " + strings.Repeat("{", 33):                           "f.yaml:1:36: more than 32 brackets within one another",
+	strings.Repeat("- ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
+	strings.Repeat("? ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
+	nestedFields(65):                                          "f.yaml:65:66: an entry beyond column 64",
 	numbered(7_000, "k%d: 1\n"):                               "f.yaml:6667:8: more than 20000 words and marks",
 	strings.Repeat(`"`, 200_000):                              "f.yaml:1:40001: more than 20000 words and marks",
 	strings.Repeat(`"`, 1<<20):                                "f.yaml: has 1048576 bytes, more than 262144",
@@ -69,9 +69,9 @@ func TestTextsBeyondBounds(t *testing.T) {
 		assert.Less(t, allocated()-before, uint64(1<<20+500*len(text)), want)
 	}
 	_, err := Load(Source{Environ: []string{"HITLINE_POOLS=" + strings.Repeat("[", 100)}})
-	assert.EqualError(t, err, "HITLINE_POOLS:1:33: more than 32 levels")
+	assert.EqualError(t, err, "HITLINE_POOLS:1:33: more than 32 brackets within one another")
 	_, _, err = readTestTokens("tokens: " + strings.Repeat("[", 100))
-	assert.EqualError(t, err, "t.yaml:1:40: more than 32 levels")
+	assert.EqualError(t, err, "t.yaml:1:41: more than 32 brackets within one another")
 }
 
 // The error of the parser has the text around it, which it takes long to format.
