@@ -72,23 +72,13 @@ func readListeners(listeners []listener) ([]readListener, error) {
 
 func (l listener) read() (readListener, error) {
 	versions := readVersions(l.entry().Files())
-	var settings server.Settings
-	var warnings []string
-	var err error
-	if l.index == routerListener {
-		settings, warnings, err = l.cfg.ReadRouterSettings(time.Now())
-	} else {
-		settings, warnings, err = l.cfg.ReadSettings(l.index, time.Now())
-	}
+	settings, warnings, err := l.cfg.ReadSettings(l.entry(), time.Now())
 	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, versions}, err
 }
 
 // readPart reads the files of a part of the listener's settings.
 func (l listener) readPart(p config.Part) (config.Update, []string, error) {
-	if l.index == routerListener {
-		return l.cfg.ReadRouterPart(p, time.Now())
-	}
-	return l.cfg.ReadPart(l.index, p, time.Now())
+	return l.cfg.ReadPart(l.entry(), p, time.Now())
 }
 
 // serverListeners returns what the server needs of listeners: those of a configuration with n entries of listen.

@@ -83,11 +83,11 @@ backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
 		require.NoError(t, err)
 		all := c.FileWarnings(file)
 		for i := range 2 {
-			_, more, err := c.ReadSettings(i, time.Now())
+			_, more, err := c.ReadSettings(&c.Listen[i], time.Now())
 			require.NoError(t, err)
 			all = append(all, more...)
 		}
-		_, more, err := c.ReadRouterSettings(time.Now())
+		_, more, err := c.ReadSettings(c.Router.Listen, time.Now())
 		require.NoError(t, err)
 		var faults []string
 		for _, line := range append(all, more...) {

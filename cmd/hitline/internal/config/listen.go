@@ -164,6 +164,16 @@ func (c *Config) checkListen() error {
 
 func listenPath(i int) string { return fmt.Sprintf("listen[%d]", i) }
 
+// pathOf returns the path of a listener of c.
+func (c *Config) pathOf(l *Listener) string {
+	for i := range c.Listen {
+		if l == &c.Listen[i] {
+			return listenPath(i)
+		}
+	}
+	return routerListenPath
+}
+
 // checkListener refuses fields of an entry that contradict each other.
 func (c *Config) checkListener(l *Listener, path string) error {
 	if i := l.Allow.unknown(); i >= 0 {
@@ -223,11 +233,11 @@ func (l *Listener) Files() []string {
 // PartFiles returns the paths of the files of a part.
 func (l *Listener) PartFiles(p Part) []string {
 	switch {
-	case p == Rules && l.Tokens != "":
+	case p == rulesPart && l.Tokens != "":
 		return []string{l.Tokens}
-	case p == Certificate && l.TLS != nil:
+	case p == certificatePart && l.TLS != nil:
 		return []string{l.TLS.Cert, l.TLS.Key}
-	case p == Authorities && l.TLS != nil && l.TLS.ClientCA != "":
+	case p == authoritiesPart && l.TLS != nil && l.TLS.ClientCA != "":
 		return []string{l.TLS.ClientCA}
 	}
 	return nil

@@ -87,7 +87,7 @@ func TestHTTPWarnings(t *testing.T) {
 		require.NoError(t, err, test.text)
 		warnings := append(c.MetricsWarnings(), c.PlainTextWarnings()...)
 		if c.Router.Listen != nil {
-			_, more, err := c.ReadRouterSettings(time.Now())
+			_, more, err := c.ReadSettings(c.Router.Listen, time.Now())
 			require.NoError(t, err, test.text)
 			warnings = append(warnings, more...)
 		}

@@ -12,22 +12,12 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// ReadSettings reads the files of listen[i] and returns its settings for the server, and warnings,
-// each of one line. now is the time at which credentials and certificates should be valid. An
-// error says which field or line of which file is wrong. Neither has a token in it.
-func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, error) {
-	return readSettings(func(p Part) (Update, []string, error) { return c.ReadPart(i, p, now) })
-}
-
-// ReadRouterSettings is ReadSettings for router.listen, which must be configured. Its settings always have Rules.
-func (c *Config) ReadRouterSettings(now time.Time) (server.Settings, []string, error) {
-	return readSettings(func(p Part) (Update, []string, error) { return c.ReadRouterPart(p, now) })
-}
-
-// readSettings reads all parts.
-func readSettings(read func(p Part) (Update, []string, error)) (s server.Settings, warnings []string, err error) {
+// ReadSettings reads the files of a listener of c, one of Listen or Router.Listen, and returns its settings for the server,
+// and warnings, each of one line. now is the time at which credentials and certificates should be valid. An error says
+// which field or line of which file is wrong. Neither has a token in it. Those of Router.Listen always have Rules.
+func (c *Config) ReadSettings(l *Listener, now time.Time) (s server.Settings, warnings []string, err error) {
 	for _, p := range Parts {
-		update, more, err := read(p)
+		update, more, err := c.ReadPart(l, p, now)
 		if err != nil {
 			return s, nil, err
 		}
@@ -41,36 +31,27 @@ func readSettings(read func(p Part) (Update, []string, error)) (s server.Setting
 type Part int
 
 const (
-	Rules       Part = iota // of the tokens file
-	Certificate             // and its key
-	Authorities             // of clients
+	rulesPart       Part = iota // of the tokens file
+	certificatePart             // and its key
+	authoritiesPart             // of clients
 )
 
 // Parts are all of them.
-var Parts = []Part{Rules, Certificate, Authorities}
+var Parts = []Part{rulesPart, certificatePart, authoritiesPart}
 
 // Update changes one part of settings, and replaces what it points to.
 type Update func(s *server.Settings)
 
-// ReadPart reads the files of a part of listen[i], as ReadSettings does. Without such files the update changes nothing,
-// or sets what is so without them.
-func (c *Config) ReadPart(i int, p Part, now time.Time) (Update, []string, error) {
-	return c.readPart(&c.Listen[i], listenPath(i), p, now)
-}
-
-// ReadRouterPart is ReadPart for router.listen, which must be configured.
-func (c *Config) ReadRouterPart(p Part, now time.Time) (Update, []string, error) {
-	return c.readPart(c.Router.Listen, routerListenPath, p, now)
-}
-
-// readPart reads the files of a part of the entry at path.
-func (c *Config) readPart(l *Listener, path string, p Part, now time.Time) (Update, []string, error) {
+// ReadPart reads the files of a part of a listener, as ReadSettings does. Without such files the update changes nothing, or
+// sets what is so without them.
+func (c *Config) ReadPart(l *Listener, p Part, now time.Time) (Update, []string, error) {
+	path := c.pathOf(l)
 	switch {
-	case p == Rules:
+	case p == rulesPart:
 		return c.readRules(l, path, now)
-	case p == Certificate && l.TLS != nil:
+	case p == certificatePart && l.TLS != nil:
 		return c.readPair(l.TLS, path+".tls", now)
-	case p == Authorities && l.TLS != nil && l.TLS.ClientCA != "":
+	case p == authoritiesPart && l.TLS != nil && l.TLS.ClientCA != "":
 		return c.readAuthorities(l.TLS, path+".tls", now)
 	}
 	return func(*server.Settings) {}, nil, nil

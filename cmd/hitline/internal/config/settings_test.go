@@ -34,7 +34,7 @@ func TestReadSettings(t *testing.T) {
 		"\n    tls: {cert: "+cert+", key: "+key+", client_ca: "+authority+"}\n  - tcp://127.0.0.1:1\n  - tcp://0.0.0.0:2\n  - localhost:3\n")})
 	require.NoError(t, err)
 
-	s, warnings, err := c.ReadSettings(0, time.Now())
+	s, warnings, err := c.ReadSettings(&c.Listen[0], time.Now())
 	require.NoError(t, err)
 	require.Len(t, warnings, 1, "the authority's certificate ends in a day")
 	assert.Contains(t, warnings[0], "listen[0].tls.client_ca: "+authority+": a certificate expires at ")
@@ -47,7 +47,7 @@ func TestReadSettings(t *testing.T) {
 	assert.Len(t, s.TLS.Certificates, 1)
 
 	for i, rules := range map[int]bool{1: false, 2: true, 3: false} {
-		s, _, err := c.ReadSettings(i, time.Now())
+		s, _, err := c.ReadSettings(&c.Listen[i], time.Now())
 		require.NoError(t, err)
 		assert.Nil(t, s.TLS)
 		assert.Equal(t, rules, s.Rules != nil, "without rules the server goes by the bound address")
@@ -83,7 +83,7 @@ func TestReadSettingsWarnings(t *testing.T) {
 		file := write(t, "listen: ["+entry+"]\n")
 		c, err := Load(Source{File: file})
 		require.NoError(t, err, entry)
-		_, warnings, err := c.ReadSettings(0, time.Now())
+		_, warnings, err := c.ReadSettings(&c.Listen[0], time.Now())
 		require.NoError(t, err, entry)
 		if want != "" {
 			want = file + want
@@ -127,7 +127,7 @@ func TestReadSettingsErrors(t *testing.T) {
 		file := write(t, "listen: ["+test.entry+"]\n")
 		c, err := Load(Source{File: file})
 		require.NoError(t, err, test.entry)
-		_, _, err = c.ReadSettings(0, time.Now())
+		_, _, err = c.ReadSettings(&c.Listen[0], time.Now())
 		require.Error(t, err)
 		if test.field == "" {
 			assert.EqualError(t, err, test.want)
