@@ -32,7 +32,7 @@ type endpoints struct {
 type endpointOptions struct {
 	statusPage, pprof bool
 	guard             httpguard.Guard         // without Links
-	cpu               *cpushare.Share         // see httpFace
+	cpu               *cpushare.Share         // see httpListener
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
 	router            func() any              // see statuspage.Options.Router
 	collectors        []prometheus.Collector  // of further metrics
@@ -64,7 +64,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	e := &endpoints{page: handleOptional(mux, srv, options, logger)}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpFace{field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu}, logger)
+	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu}, logger)
 	return e, nil
 }
 

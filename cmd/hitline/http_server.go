@@ -29,7 +29,7 @@ const (
 	closeTimeout = time.Second
 )
 
-// newHTTPServer returns a server for the listener of an httpFace.
+// newHTTPServer returns a server for the listener of an httpListener.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           guardedHandler{handler, logger},
@@ -71,8 +71,8 @@ type httpServer struct {
 	done    chan struct{} // closed when the goroutine that serves has returned
 }
 
-// httpFace is what an httpServer serves at.
-type httpFace struct {
+// httpListener is what an httpServer serves at.
+type httpListener struct {
 	field    string // where the address is configured
 	bound    net.Listener
 	maxConns int             // that may be open
@@ -81,22 +81,22 @@ type httpFace struct {
 }
 
 // listen returns the listener of a server.
-func (f *httpFace) listen(s *http.Server) net.Listener {
-	listener := f.cpu.Bind(s, newEvictingListener(f.bound, f.maxConns), f.field)
-	if f.secure != nil {
-		return tls.NewListener(listener, f.secure)
+func (l *httpListener) listen(s *http.Server) net.Listener {
+	listener := l.cpu.Bind(s, newEvictingListener(l.bound, l.maxConns), l.field)
+	if l.secure != nil {
+		return tls.NewListener(listener, l.secure)
 	}
 	return listener
 }
 
 // serveHTTP serves until close or shutdown.
-func serveHTTP(s *http.Server, face *httpFace, logger *slog.Logger) *httpServer {
-	h := &httpServer{http: s, address: face.bound.Addr().String(), done: make(chan struct{})}
-	listener := face.listen(s)
+func serveHTTP(s *http.Server, l *httpListener, logger *slog.Logger) *httpServer {
+	h := &httpServer{http: s, address: l.bound.Addr().String(), done: make(chan struct{})}
+	listener := l.listen(s)
 	go func() {
 		defer close(h.done)
 		if err := requesterror.Call(func() error { return s.Serve(listener) }); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("an HTTP address is no longer served", "field", face.field, "error", err)
+			logger.Error("an HTTP address is no longer served", "field", l.field, "error", err)
 		}
 	}()
 	return h

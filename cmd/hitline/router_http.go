@@ -44,14 +44,14 @@ func (r *running) openRouterHTTP(srv *server.Server) (*routerHTTP, error) {
 	s := newHTTPServer(f.handler, r.logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0 // the handler has its own
 	s.ConnContext = httpapi.ConnContext
-	face := &httpFace{field: "router.listen", bound: bound, maxConns: httpConns(maxRouterConns, openFileLimit()), cpu: r.cpu}
+	listener := &httpListener{field: "router.listen", bound: bound, maxConns: httpConns(maxRouterConns, openFileLimit()), cpu: r.cpu}
 	if read.Settings.TLS != nil {
-		face.secure = &tls.Config{
+		listener.secure = &tls.Config{
 			MinVersion:         tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.routerSettings.Load().TLS, nil },
 		}
 	}
-	f.httpServer = serveHTTP(s, face, r.logger)
+	f.httpServer = serveHTTP(s, listener, r.logger)
 	return f, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -39,9 +38,9 @@ const (
 )
 
 // Bind makes a server compute with the share: all that it does for the connections of a listener, which it returns. Its Handler,
-// ConnContext and ConnState must have been set. ConnState gets the connections of l. face names the listener. Beside
+// ConnContext and ConnState must have been set. ConnState gets the connections of l. name is that of the listener. Beside
 // HTTP/1 the server has no protocol: a connection of HTTP/2 would have many requests at a time.
-func (s *Share) Bind(server *http.Server, l net.Listener, face string) net.Listener {
+func (s *Share) Bind(server *http.Server, l net.Listener, name string) net.Listener {
 	server.Handler = &handler{server.Handler}
 	server.DisableGeneralOptionsHandler = true // it would read a body without the handler
 	server.Protocols = new(http.Protocols)
@@ -69,7 +68,7 @@ func (s *Share) Bind(server *http.Server, l net.Listener, face string) net.Liste
 			c.claim.Yield() // the buffer may have the next request; a closed claim ends the next Read, or the handler
 		}
 	}
-	return &listener{l, s, face}
+	return &listener{l, s, name}
 }
 
 // unwrap returns the connection of a listener's or of one over TLS.
@@ -83,7 +82,7 @@ func unwrap(nc net.Conn) *conn {
 type listener struct {
 	net.Listener
 	share *Share
-	face  string
+	name  string
 }
 
 // Accept implements net.Listener.
@@ -92,7 +91,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer := KeyOf(l.face, nc.RemoteAddr())
+	peer := KeyOf(l.name, nc.RemoteAddr())
 	c := &conn{Conn: nc, peer: peer, claim: l.share.NewClaim(peer), raw: noSocket{}}
 	if socket, ok := nc.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
@@ -108,7 +107,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if phase == arrived || c.bodyRead.Load() {
 		return c.Conn.Read(p) // by the other goroutine
 	}
-	if phase == handled && c.claim.InTurn() { // its body
+	if phase == handled && c.claim.inTurn() { // its body
 		if n := c.now(c.raw.Read, unix.Read, p); n > 0 {
 			return n, nil
 		}
@@ -128,11 +127,11 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	n, err := c.now(c.raw.Write, unix.Write, p), error(nil)
 	if n < len(p) {
-		c.claim.Block()
+		c.claim.block()
 		var more int
 		more, err = c.Conn.Write(p[n:])
 		n += more
-		c.claim.Unblock()
+		c.claim.unblock()
 	}
 	switch phase := c.phase.Load(); {
 	case phase == handled:
@@ -233,18 +232,18 @@ func Yield(ctx context.Context) {
 	}
 }
 
-// Pause releases the processor of a request while its handler waits for something, until resume is called first. ctx is as for
+// Pause releases the processor of a request while its handler waits for something, until resume is called. ctx is as for
 // Yield.
 func Pause(ctx context.Context) (resume func()) {
 	c := connOf(ctx)
 	if c == nil {
 		return func() {}
 	}
-	c.claim.Block()
-	return sync.OnceFunc(func() {
-		c.claim.Unblock()
+	c.claim.block()
+	return func() {
+		c.claim.unblock()
 		c.claim.Acquire() // a closed claim ends the reply
-	})
+	}
 }
 
 // KeyOfRequest returns the key of the sender of a request: its credential or, if that is "", its address.
@@ -265,7 +264,7 @@ func SetCredential(ctx context.Context, name string) {
 	}
 	key := c.peer
 	if name != "" {
-		key = Key{Face: key.Face, Credential: name}
+		key = Key{Listener: key.Listener, Credential: name}
 	}
-	c.claim.SetKey(key)
+	c.claim.setKey(key)
 }

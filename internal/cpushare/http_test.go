@@ -58,8 +58,7 @@ func startServer(t *testing.T, hold chan struct{}, secure *tls.Config) *testServ
 	mux.HandleFunc("/late", func(w http.ResponseWriter, r *http.Request) { large(w); _, _ = io.Copy(io.Discard, r.Body) })
 	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-hold })
 	mux.HandleFunc("/pause", func(_ http.ResponseWriter, r *http.Request) {
-		resume := Pause(r.Context())
-		defer resume()
+		defer Pause(r.Context())()
 		defer Pause(r.Context())()
 		<-hold
 	})
@@ -245,7 +244,7 @@ func TestSetCredential(t *testing.T) {
 		conn := s.dial(t, "GET /"+head+"\r\nGET /"+head+"Name: a\r\n\r\nGET /"+head+"\r\n")
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
 		synctest.Wait()
-		assert.Equal(t, []Key{{Face: "test"}, {Face: "test", Credential: "a"}, {Face: "test"}}, keys)
+		assert.Equal(t, []Key{{Listener: "test"}, {Listener: "test", Credential: "a"}, {Listener: "test"}}, keys)
 		require.NoError(t, server.Close())
 		<-served
 	})

@@ -47,16 +47,16 @@ func Half() *Share { return New(max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // Key is whose turn it is.
 type Key struct {
-	Face       string       // a listener, so that a flood of one does not delay another
+	Listener   string       // its name: a flood of one does not delay another
 	Peer       netip.Prefix // an IPv4 address, or the 64 bits of an IPv6 address that a site has
 	Credential string       // in place of Peer
 }
 
 // KeyOf returns the key of a peer without a credential.
-func KeyOf(face string, peer net.Addr) Key {
+func KeyOf(listener string, peer net.Addr) Key {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
-		return Key{Face: face}
+		return Key{Listener: listener}
 	}
 	address := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 64
@@ -64,7 +64,7 @@ func KeyOf(face string, peer net.Addr) Key {
 		bits = 32
 	}
 	prefix, _ := address.Prefix(bits) // fails for no address, which has no bits
-	return Key{Face: face, Peer: prefix}
+	return Key{Listener: listener, Peer: prefix}
 }
 
 // Claim is what a connection has of a Share: a processor, or none. Its methods are safe for concurrent use. One goroutine
@@ -76,7 +76,7 @@ type Claim struct {
 	key          Key
 	held, closed bool
 	since        time.Time     // it has held a processor
-	blocked      int           // Blocks without their Unblock
+	blocked      int           // calls of block without their unblock
 	waiting      chan struct{} // closed at the end of the wait; nil: it does not wait
 	place        *list.Element // in its queue, while it waits
 }
@@ -84,8 +84,8 @@ type Claim struct {
 // NewClaim returns a claim that holds nothing.
 func (s *Share) NewClaim(key Key) *Claim { return &Claim{share: s, key: key} }
 
-// SetKey changes the key, from the next wait on.
-func (c *Claim) SetKey(key Key) {
+// setKey changes the key, from the next wait on.
+func (c *Claim) setKey(key Key) {
 	c.share.mu.Lock()
 	defer c.share.mu.Unlock()
 	if c.waiting == nil {
@@ -93,7 +93,7 @@ func (c *Claim) SetKey(key Key) {
 	}
 }
 
-// Acquire waits for a processor. It does nothing if the claim holds one, or between Block and Unblock. It returns false
+// Acquire waits for a processor. It does nothing if the claim holds one, or between block and unblock. It returns false
 // if the claim is closed: also by Acquire, after maxWait.
 func (c *Claim) Acquire() bool {
 	s := c.share
@@ -141,14 +141,14 @@ func (c *Claim) Release() {
 
 // Yield is Acquire, after Release if the turn is over.
 func (c *Claim) Yield() bool {
-	if !c.InTurn() {
+	if !c.inTurn() {
 		c.Release()
 	}
 	return c.Acquire()
 }
 
-// InTurn reports whether the claim holds a processor and may go on: its turn is not over, or no other claim waits.
-func (c *Claim) InTurn() bool {
+// inTurn reports whether the claim holds a processor and may go on: its turn is not over, or no other claim waits.
+func (c *Claim) inTurn() bool {
 	c.share.mu.Lock()
 	defer c.share.mu.Unlock()
 	return c.held && (len(c.share.queues) == 0 || time.Since(c.since) < maxTurn)
@@ -157,17 +157,17 @@ func (c *Claim) InTurn() bool {
 // begin begins a turn. share.mu is held.
 func (c *Claim) begin() { c.held, c.since = true, time.Now() }
 
-// Block releases the processor before the goroutine that computes waits for something. Until it calls Unblock no other
+// block releases the processor before the goroutine that computes waits for something. Until it calls unblock no other
 // goroutine acquires one for the connection. Pairs of them may be nested.
-func (c *Claim) Block() {
+func (c *Claim) block() {
 	c.share.mu.Lock()
 	defer c.share.mu.Unlock()
 	c.blocked++
 	c.giveUp()
 }
 
-// Unblock ends a Block. It acquires nothing.
-func (c *Claim) Unblock() {
+// unblock ends a block. It acquires nothing.
+func (c *Claim) unblock() {
 	c.share.mu.Lock()
 	defer c.share.mu.Unlock()
 	c.blocked--

@@ -44,7 +44,7 @@ func TestKeysTakeTurns(t *testing.T) {
 		s := New(1)
 		busy := s.NewClaim(Key{})
 		require.True(t, busy.Acquire())
-		crowd, one, other := Key{Face: "crowd"}, Key{Face: "one"}, Key{Credential: "other"}
+		crowd, one, other := Key{Listener: "crowd"}, Key{Listener: "one"}, Key{Credential: "other"}
 		got := acquireInOrder(s.NewClaim(crowd), s.NewClaim(crowd), s.NewClaim(crowd), s.NewClaim(one), s.NewClaim(one), s.NewClaim(other))
 		assert.Empty(t, drain(got))
 		busy.Release()
@@ -80,26 +80,26 @@ func TestBlock(t *testing.T) {
 		s := New(1)
 		c, other := s.NewClaim(Key{}), s.NewClaim(Key{})
 		require.True(t, c.Acquire())
-		c.Block()
-		c.Block()
-		c.Unblock()
+		c.block()
+		c.block()
+		c.unblock()
 		require.True(t, c.Acquire())
 		assert.Equal(t, 1, s.free)
 
 		require.True(t, other.Acquire())
 		unblocked := make(chan bool)
-		c.Unblock()
+		c.unblock()
 		go func() { unblocked <- c.Acquire() }()
 		synctest.Wait()
 		reader := make(chan bool)
 		go func() { reader <- c.Acquire() }()
 		synctest.Wait()
-		c.Block() // ends the waits of others
+		c.block() // ends the waits of others
 		require.True(t, <-reader)
 		require.True(t, <-unblocked)
 		other.Release()
 		assert.Equal(t, 1, s.free)
-		c.Unblock()
+		c.unblock()
 		require.True(t, c.Acquire())
 		assert.Zero(t, s.free)
 	})
@@ -109,7 +109,7 @@ func TestBlock(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		busy, waits, late := s.NewClaim(Key{}), s.NewClaim(Key{Face: "a"}), s.NewClaim(Key{Face: "b"})
+		busy, waits, late := s.NewClaim(Key{}), s.NewClaim(Key{Listener: "a"}), s.NewClaim(Key{Listener: "b"})
 		require.True(t, busy.Acquire())
 		results := make(chan bool, 2)
 		go func() { results <- waits.Acquire() }()
@@ -138,7 +138,7 @@ func TestShareUnderLoad(t *testing.T) {
 	for i := range 40 {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
-			c := s.NewClaim(Key{Face: string(rune('a' + i%7))})
+			c := s.NewClaim(Key{Listener: string(rune('a' + i%7))})
 			for range 500 {
 				if !c.Acquire() {
 					return
@@ -150,8 +150,8 @@ func TestShareUnderLoad(t *testing.T) {
 				case 0:
 					c.Close()
 				case 1, 2:
-					c.Block()
-					c.Unblock()
+					c.block()
+					c.unblock()
 					c.Release()
 				default:
 					c.Release()
@@ -185,5 +185,5 @@ func TestKeyOf(t *testing.T) {
 	assert.Equal(t, key("[2001:db8::1]:1"), key("[2001:db8::ffff:0:0:1]:1"))
 	assert.NotEqual(t, key("[2001:db8::1]:1"), key("[2001:db8:0:1::1]:1"))
 	assert.Equal(t, key("[fe80::1%1]:1"), key("[fe80::1%2]:1"))
-	assert.Equal(t, Key{Face: "listen"}, KeyOf("listen", &net.UnixAddr{}))
+	assert.Equal(t, Key{Listener: "listen"}, KeyOf("listen", &net.UnixAddr{}))
 }

@@ -62,7 +62,7 @@ func (f *Follower) run() {
 // runConnection makes a connection and follows it until an error.
 func (f *Follower) runConnection(replays *pacer) error {
 	if f.cfg.CPU != nil {
-		f.cpu = f.cfg.CPU.NewClaim(cpushare.Key{Face: "events", Credential: f.cfg.Name})
+		f.cpu = f.cfg.CPU.NewClaim(cpushare.Key{Listener: "events", Credential: f.cfg.Name})
 		defer f.cpu.Close()
 		defer context.AfterFunc(f.ctx, f.cpu.Close)() // it may wait for a processor
 	}

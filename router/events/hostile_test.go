@@ -135,7 +135,7 @@ func TestFollowerSharesProcessors(t *testing.T) {
 	p := startPublisher(t)
 	cfg := p.config()
 	cfg.Replay, cfg.CPU = "", cpushare.New(1)
-	other := cfg.CPU.NewClaim(cpushare.Key{Face: "other"})
+	other := cfg.CPU.NewClaim(cpushare.Key{Listener: "other"})
 	f, set := follow(t, cfg)
 	p.awaitSubscriber()
 	for n := range uint64(3) {
@@ -152,8 +152,8 @@ func TestFollowerSharesProcessors(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		share := cpushare.New(1)
-		f := &Follower{ctx: t.Context(), cpu: share.NewClaim(cpushare.Key{Face: "events"})}
-		other := share.NewClaim(cpushare.Key{Face: "other"})
+		f := &Follower{ctx: t.Context(), cpu: share.NewClaim(cpushare.Key{Listener: "events"})}
+		other := share.NewClaim(cpushare.Key{Listener: "other"})
 		require.NoError(t, f.yield())
 		go func() {
 			other.Acquire()
