@@ -54,6 +54,7 @@ func (g *Guard) takesHost(hostport string) bool {
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 	}
+	host = strings.TrimSuffix(host, ".") // the full name, as DNS has it
 	if _, err := netip.ParseAddr(host); err == nil || strings.EqualFold(host, "localhost") {
 		return true
 	}

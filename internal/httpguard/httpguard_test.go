@@ -20,7 +20,8 @@ func TestHost(t *testing.T) {
 		"10.1.2.3:9557": local | listed | open, // as kubelet and Prometheus ask a pod
 		"":              local | listed | open, // of no browser
 		"evil.example":  open, "evil.example:9557": open, "localhost.evil.example": open, "127.0.0.1.evil.example": open,
-		"localhost.": open, "0x7f000001": open, "2130706433:9557": open, "hitline.example.evil": open, "a.hitline.example": open,
+		"localhost.": local | listed | open, "localhost.:9557": local | listed | open, "hitline.example.": listed | open,
+		"localhost..": open, "evil.example.": open, "0x7f000001": open, "2130706433:9557": open, "hitline.example.evil": open, "a.hitline.example": open,
 		"hitline.example": listed | open, "HITLINE.example:9557": listed | open,
 	} {
 		for kind, guard := range guards {
