@@ -151,7 +151,7 @@ func (r *reloader) beginReload() {
 		var files []readFiles
 		var warnings []string
 		if err == nil {
-			files, warnings = readAll(listeners, next), next.FileWarnings(source.File)
+			files, warnings = readAll(listeners, next), next.Warnings(source.File)
 		}
 		return func() {
 			if r.again || epoch != r.epoch { // what was read may be older than what is in effect
@@ -182,7 +182,7 @@ func readAll(listeners []listener, next *config.Config) []readFiles {
 	return all
 }
 
-// endReload puts into effect what has been read. warnings are of files that are not of listeners.
+// endReload puts into effect what has been read. warnings are not of the files of listeners.
 func (r *reloader) endReload(next *config.Config, files []readFiles, warnings []string, err error) {
 	var c *change
 	if err == nil {

@@ -204,18 +204,13 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	for _, l := range r.read {
 		warnings = append(warnings, l.warnings...)
 	}
-	warnings = append(warnings, cfg.MetricsWarnings()...)
-	warnings = append(warnings, cfg.PlainTextWarnings()...)
+	warnings = append(warnings, cfg.Warnings(r.source.File)...)
 	if err := r.checkSnapshot(); err != nil {
 		if check == nil {
 			return configError(err)
 		}
 		warnings = append(warnings, err.Error()) // the folder may be there when it is served
 	}
-	if r.store == nil {
-		warnings = append(warnings, cfg.SnapshotWarnings()...)
-	}
-	warnings = append(warnings, cfg.FileWarnings(r.source.File)...)
 	if check != nil {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,8 +31,8 @@ func ownIdentity() identity {
 	return id
 }
 
-// faults returns what others than the user and root may do that they should not. Only of a secret may they not read.
-func (a accessOf) faults(us identity, secret bool) []string {
+// exposures returns what others than the user and root may do that they should not. Only of a secret may they not read.
+func (a accessOf) exposures(us identity, secret bool) []string {
 	var list []string
 	if a.uid != 0 && a.uid != us.uid {
 		list = append(list, fmt.Sprintf("belongs to user %d, who may change it; give it to root or to the server's user", a.uid))
@@ -52,10 +51,10 @@ func (a accessOf) faults(us identity, secret bool) []string {
 	return list
 }
 
-// fileFaults returns what others than this process' user and root may do with a file and its folder that they should
+// fileExposures returns what others than this process' user and root may do with a file and its folder that they should
 // not: a line for each. What it cannot look at has none. Links are followed; the folder of the link counts, too.
 // Kubernetes' Secrets have none: they are files of root that all may read, in a file system that nobody else has.
-func fileFaults(path string, secret bool) []string {
+func fileExposures(path string, secret bool) []string {
 	us := ownIdentity()
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -67,8 +66,8 @@ func fileFaults(path string, secret bool) []string {
 	var list []string
 	add := func(name string, secret bool) {
 		if a, err := lookAtAccess(name); err == nil {
-			for _, fault := range a.faults(us, secret) {
-				list = append(list, name+" "+fault)
+			for _, exposure := range a.exposures(us, secret) {
+				list = append(list, name+" "+exposure)
 			}
 		}
 	}
@@ -98,40 +97,11 @@ func lookAtAccess(path string) (accessOf, error) {
 	return accessOf{owner.Uid, owner.Gid, info.Mode()}, nil
 }
 
-// faultsOf returns the faults of a file, as warnings of the value at path that names it.
-func (c *Config) faultsOf(path, file string, secret bool) []string {
+// exposuresOf returns the exposures of a file, as warnings of the value at path that names it.
+func (c *Config) exposuresOf(path, file string, secret bool) []string {
 	var warnings []string
-	for _, fault := range fileFaults(file, secret) {
-		warnings = append(warnings, c.wrong(path, "%s", fault).Error())
-	}
-	return warnings
-}
-
-// FileWarnings returns who else may change, or read, the configuration in file, "" for none, and the files that it
-// names, but those of listeners, of which ReadSettings warns.
-func (c *Config) FileWarnings(file string) []string {
-	const url = "backend.redis.url"
-	var warnings []string
-	if a, err := lookAtAccess(file); err == nil && !isReadOnlyMemory(file) {
-		password := HidePassword(c.Backend.Redis.URL) != c.Backend.Redis.URL && c.origins.find(url).name == file
-		a.uid = 0 // not of its owner: who mounts it into a container is another user there
-		for _, fault := range a.faults(ownIdentity(), password) {
-			warnings = append(warnings, (&problem{at: origin{name: file}, text: fault}).Error())
-		}
-	}
-	if path := c.Backend.Memory.Snapshot.Path; path != "" && c.Backend.chosen == "memory" {
-		warnings = append(warnings, c.faultsOf("backend.memory.snapshot.path", path, false)...)
-	}
-	if u, err := neturl.Parse(c.Backend.Redis.URL); err == nil && c.Backend.chosen == "redis" {
-		if key := u.Query().Get("key"); key != "" {
-			warnings = append(warnings, c.faultsOf(url, key, true)...)
-		}
-		if ca := u.Query().Get("ca"); ca != "" {
-			warnings = append(warnings, c.faultsOf(url, ca, false)...)
-		}
-	}
-	if path := c.Router.PeerTokenFile; path != "" {
-		warnings = append(warnings, c.faultsOf("router.peer_token_file", path, true)...)
+	for _, exposure := range fileExposures(file, secret) {
+		warnings = append(warnings, c.wrong(path, "%s", exposure).Error())
 	}
 	return warnings
 }

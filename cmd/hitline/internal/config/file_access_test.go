@@ -35,7 +35,7 @@ func TestAccessFaults(t *testing.T) {
 		{accessOf{0, 0, fs.ModeDir | 0o777}, false, "may be changed by everybody (mode 0777): chmod o-w"},
 		{accessOf{0, 0, 0o644}, true, "has a secret, and may be read by everybody (mode 0644): chmod o-r"},
 	} {
-		assert.Equal(t, test.want, strings.Join(test.a.faults(us, test.secret), "; "), "%+v", test)
+		assert.Equal(t, test.want, strings.Join(test.a.exposures(us, test.secret), "; "), "%+v", test)
 	}
 }
 
@@ -48,18 +48,18 @@ func TestFileFaults(t *testing.T) {
 	require.NoError(t, os.Symlink("..2026", filepath.Join(mount, "..data")))
 	link := filepath.Join(mount, "tls.key")
 	require.NoError(t, os.Symlink("..data/tls.key", link))
-	assert.Empty(t, fileFaults(link, true))
+	assert.Empty(t, fileExposures(link, true))
 
 	require.NoError(t, os.Chmod(file, 0o644))
-	assert.Equal(t, []string{file + " has a secret, and may be read by everybody (mode 0644): chmod o-r"}, fileFaults(link, true))
-	assert.Empty(t, fileFaults(link, false))
+	assert.Equal(t, []string{file + " has a secret, and may be read by everybody (mode 0644): chmod o-r"}, fileExposures(link, true))
+	assert.Empty(t, fileExposures(link, false))
 	require.NoError(t, os.Chmod(mount, 0o777))
-	assert.Equal(t, []string{mount + " may be changed by everybody (mode 0777): chmod o-w"}, fileFaults(link, false))
+	assert.Equal(t, []string{mount + " may be changed by everybody (mode 0777): chmod o-w"}, fileExposures(link, false))
 	require.NoError(t, os.Chmod(mount, 0o777|fs.ModeSticky))
-	assert.Empty(t, fileFaults(link, false))
+	assert.Empty(t, fileExposures(link, false))
 	require.NoError(t, os.Chmod(data, 0o757))
-	assert.Equal(t, []string{data + " may be changed by everybody (mode 0757): chmod o-w"}, fileFaults(link, false))
-	assert.Empty(t, fileFaults(filepath.Join(mount, "none"), true), "the folder is sticky, and there is no file")
+	assert.Equal(t, []string{data + " may be changed by everybody (mode 0757): chmod o-w"}, fileExposures(link, false))
+	assert.Empty(t, fileExposures(filepath.Join(mount, "none"), true), "the folder is sticky, and there is no file")
 }
 
 // Every file that decides what peers may do, or has a secret, is looked at.
@@ -81,7 +81,7 @@ backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
 	warnings := func() string {
 		c, err := Load(Source{File: file})
 		require.NoError(t, err)
-		all := c.FileWarnings(file)
+		all := c.fileWarnings(file)
 		for i := range 2 {
 			_, more, err := c.ReadSettings(&c.Listen[i], time.Now())
 			require.NoError(t, err)
@@ -89,13 +89,13 @@ backend: {memory: {snapshot: {path: `+snapshot+"}}}\n")
 		}
 		_, more, err := c.ReadSettings(c.Router.Listen, time.Now())
 		require.NoError(t, err)
-		var faults []string
+		var exposures []string
 		for _, line := range append(all, more...) {
-			if _, fault, found := strings.Cut(line, ": "); found && strings.Contains(fault, "everybody") {
-				faults = append(faults, strings.ReplaceAll(fault, dir+"/", ""))
+			if _, exposure, found := strings.Cut(line, ": "); found && strings.Contains(exposure, "everybody") {
+				exposures = append(exposures, strings.ReplaceAll(exposure, dir+"/", ""))
 			}
 		}
-		return strings.Join(faults, "\n")
+		return strings.Join(exposures, "\n")
 	}
 	chmod := func(mode fs.FileMode) {
 		for _, path := range []string{tokens, digests, cert, key, authority, peer, snapshot, file} {
@@ -120,10 +120,10 @@ func TestFileWarningsOfAPassword(t *testing.T) {
 	require.NoError(t, os.Chmod(file, 0o644))
 	c, err := Load(Source{File: file})
 	require.NoError(t, err)
-	assert.Equal(t, []string{file + ": has a secret, and may be read by everybody (mode 0644): chmod o-r"}, c.FileWarnings(file))
+	assert.Equal(t, []string{file + ": has a secret, and may be read by everybody (mode 0644): chmod o-r"}, c.fileWarnings(file))
 	c, err = Load(Source{File: file, Environ: []string{"HITLINE_BACKEND_REDIS_URL=redis://:pass@127.0.0.1/1"}})
 	require.NoError(t, err)
-	assert.Empty(t, c.FileWarnings(file), "the password that is used is in no file")
+	assert.Empty(t, c.fileWarnings(file), "the password that is used is in no file")
 }
 
 // The key and the authorities of a Redis are looked at, too.
@@ -137,5 +137,5 @@ func TestFileWarningsOfRedis(t *testing.T) {
 	assert.Equal(t, []string{
 		"HITLINE_BACKEND_REDIS_URL: backend.redis.url: " + key + " has a secret, and may be read by everybody (mode 0644): chmod o-r",
 		"HITLINE_BACKEND_REDIS_URL: backend.redis.url: " + ca + " may be changed by everybody (mode 0646): chmod o-w",
-	}, c.FileWarnings(""))
+	}, c.fileWarnings(""))
 }

@@ -51,23 +51,6 @@ func (c *Config) checkHTTPHosts() error {
 	return nil
 }
 
-// MetricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on
-// loopback.
-func (c *Config) MetricsWarnings() []string {
-	var warnings []string
-	if c.Metrics == "" || c.MetricsIsLocal() {
-		return nil
-	}
-	if c.ServesStatusPage() && !c.hasCredentials() {
-		warnings = append(warnings, c.wrong("metrics", "%q is not on loopback, and no listener has tokens or client_ca: everybody who can connect "+
-			"sees connections and refusals on the status page, and may explain lookups", c.Metrics).Error())
-	}
-	if c.Pprof {
-		warnings = append(warnings, c.wrong("pprof", "everybody who can connect to %q may take profiles; set it to false after use", c.Metrics).Error())
-	}
-	return warnings
-}
-
 // hasCredentials reports whether a listener has credentials, as server.HasCredentials does of a server.
 func (c *Config) hasCredentials() bool {
 	has := func(l Listener) bool { return l.Tokens != "" || l.TLS != nil && l.TLS.ClientCA != "" }

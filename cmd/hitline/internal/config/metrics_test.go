@@ -85,7 +85,7 @@ func TestHTTPWarnings(t *testing.T) {
 		file := write(t, test.text)
 		c, err := Load(Source{File: file})
 		require.NoError(t, err, test.text)
-		warnings := append(c.MetricsWarnings(), c.PlainTextWarnings()...)
+		warnings := append(c.metricsWarnings(), c.plainTextWarnings()...)
 		if c.Router.Listen != nil {
 			_, more, err := c.ReadSettings(c.Router.Listen, time.Now())
 			require.NoError(t, err, test.text)

@@ -1,13 +1,10 @@
 package config
 
 import (
-	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/hitline/hitline/internal/regularfile"
 
-	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -71,7 +68,7 @@ func (c *Config) readRules(l *Listener, path string, now time.Time) (Update, []s
 		if credentials, secret, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
 			return nil, nil, err
 		}
-		warnings = append(warnings, c.faultsOf(path+".tokens", l.Tokens, secret)...)
+		warnings = append(warnings, c.exposuresOf(path+".tokens", l.Tokens, secret)...)
 	}
 	if !l.isDefault() || path == routerListenPath {
 		var err error
@@ -105,28 +102,6 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	if path == routerListenPath && l.Permissions() == access.All && !takesCertificates && !l.IsLocal() && len(c.HTTPHosts) == 0 {
 		warn(path, "%q is not on loopback, and every peer may register sources and read dumps, also a page in a browser by DNS rebinding; "+
 			"set tokens or client_ca, or the names that clients use in http_hosts", l.Address)
-	}
-	return warnings
-}
-
-// PlainTextWarnings returns a line for each address to which serve sends a secret in plain text: the token for peers of
-// the router, the password of a Redis.
-func (c *Config) PlainTextWarnings() []string {
-	var warnings []string
-	warn := func(path, secret, text string) {
-		if why := address.PlainTextWarning(secret, text); why != "" {
-			warnings = append(warnings, c.wrong(path, "%s", why).Error())
-		}
-	}
-	if c.Router.PeerTokenFile != "" {
-		for i, peer := range c.Router.Peers {
-			warn(fmt.Sprintf("router.peers[%d]", i), "token", peer)
-		}
-	}
-	if u, err := url.Parse(c.Backend.Redis.URL); err == nil && u.User != nil && c.Backend.chosen == "redis" {
-		for _, host := range append([]string{u.Host}, u.Query()["addr"]...) {
-			warn("backend.redis.url", "password", u.Scheme+"://"+host)
-		}
 	}
 	return warnings
 }

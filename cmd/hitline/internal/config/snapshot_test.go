@@ -18,7 +18,7 @@ func TestSnapshotWarnings(t *testing.T) {
 		"{max_age: 1m}":                       "max_age: has no effect without path, the file to write and load",
 		"{path: \"\", interval: 1m}":          "", // as --check prints it
 	} {
-		warnings := load(t, "backend: {memory: {snapshot: "+text+"}}\n").SnapshotWarnings()
+		warnings := load(t, "backend: {memory: {snapshot: "+text+"}}\n").snapshotWarnings()
 		if want == "" {
 			assert.Empty(t, warnings, text)
 		} else if assert.Len(t, warnings, 1, text) {

@@ -31,7 +31,7 @@ func (c *Config) readPair(t *TLS, path string, now time.Time) (Update, []string,
 	if err != nil { // of the key: the certificates have been read
 		return nil, nil, c.wrong(path+".key", "%s: %v", t.Key, err)
 	}
-	warnings = append(warnings, c.faultsOf(path+".key", t.Key, true)...)
+	warnings = append(warnings, c.exposuresOf(path+".key", t.Key, true)...)
 	return func(s *server.Settings) {
 		var clients *x509.CertPool
 		if s.TLS != nil {
@@ -76,7 +76,7 @@ func (c *Config) readCertificates(name, path string, now time.Time) (text []byte
 			warnings = append(warnings, c.wrong(path, "%s: %s", name, endOf(end, now)).Error())
 		}
 	}
-	return text, append(warnings, c.faultsOf(path, name, false)...), nil
+	return text, append(warnings, c.exposuresOf(path, name, false)...), nil
 }
 
 // endOf words the end of a certificate that is near.
