@@ -7,8 +7,7 @@ import "sync/atomic"
 const SmallBytes = 64 << 10
 
 // Admission bounds the bytes of requests. A quarter of them is for small ones alone: large ones cannot keep them out. Who
-// has some may take only as many more as are left then: n peers that take what they can leave 1/(n+1). Safe for concurrent
-// use.
+// has some may take only as many more as are left then: at most half of what others leave. Safe for concurrent use.
 type Admission struct {
 	max, maxLarge int64
 	all, large    atomic.Int64
