@@ -67,7 +67,7 @@ from hitline.lookup_stats import MeasuredClient
 from hitline.own_server import OwnServer, WrongConfiguration, find_program
 from hitline.probe import ProbingClient
 from hitline.remembered_hits import RememberingClient, max_hit
-from hitline.variables import warn_of_unknown
+from hitline.variables import warn_of_misspelt
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -177,7 +177,7 @@ def register() -> None:
     if any(isinstance(f, _Finder) for f in sys.meta_path):
         return
     if address != AUTO:  # the engine's own server refuses them
-        warn_of_unknown(os.environ, logger)
+        warn_of_misspelt(os.environ, logger)
     if not address:
         return
     timeout, on_mismatch, pool_name = _timeout(), _on_mismatch(), _pool_name()

@@ -442,12 +442,12 @@ class Plugin(StandIn):
                 self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
 
-    def test_variables_that_nobody_reads(self) -> None:
+    def test_misspelt_variables(self) -> None:
         injected = ["SERVICE_HOST", "SERVICE_PORT_METRICS", "PORT", "PORT_7557_TCP_ADDR", "LOOKUP_PORT", "NAME", "1_ENV_PATH"]
         others = ["POOL", "POOL_VLLM", "BACKEND_MOONCAKE_MASTERS", "DRAIN_TIMEOUT", "LOG_LEVEL", "TEST_BINARY", "KERNEL"]
         for name, near in (
             ("ADRESS", "ADDRESS"), ("ON_MISMATCHES", "ON_MISMATCH"), ("POOLNAME", "POOL_NAME"), ("TIMEOUTS", "TIMEOUT"),
-            ("POOL_NAMES", "POOL_NAME"), ("TOKENFILE", "TOKEN_FILE"), ("TLS_CA_FILE", "TLS_CA"), ("SERVER", ""),
+            ("POOL_NAMES", "POOL_NAME"), ("TOKENFILE", "TOKEN_FILE"),
         ):  # fmt: skip
             for address in ("", "tcp://127.0.0.1:1"):
                 self.again()
@@ -455,8 +455,7 @@ class Plugin(StandIn):
                 variables = {f"HITLINE_{name}": "x" for name in (*injected, *others, name)}
                 with mock.patch.dict(os.environ, variables), self.assertLogs("vllm.hitline", "WARNING") as logs:
                     self.register(address)
-                advice = f"; did you mean HITLINE_{near}?" if near else ""
-                text = f"HITLINE_{name} is no variable of the plug-in or of hitline{advice}"
+                text = f"HITLINE_{name} is no variable of the plug-in; did you mean HITLINE_{near}?"
                 self.assertEqual(logs.output, [f"WARNING:vllm.hitline:{text}"])
 
 
