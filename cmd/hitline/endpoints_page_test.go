@@ -147,7 +147,7 @@ func TestEndpointOptions(t *testing.T) {
 func TestOtherSites(t *testing.T) {
 	o := startWithMetrics(t, "pprof: true\nrouter: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
 	router := &metricsServer{metrics: o.router}
-	const image, link = "Sec-Fetch-Mode: no-cors, Sec-Fetch-Dest: image", "Sec-Fetch-Mode: navigate, Sec-Fetch-Dest: document"
+	const link = "Sec-Fetch-Site: cross-site, Sec-Fetch-Mode: navigate, Sec-Fetch-Dest: document"
 	for _, test := range []struct {
 		server *metricsServer
 		paths  []string
@@ -160,14 +160,10 @@ func TestOtherSites(t *testing.T) {
 	} {
 		for _, path := range test.paths {
 			for headers, want := range map[string]int{
-				"Accept: */*":                 200,
-				"Sec-Fetch-Site: none":        200,
-				"Sec-Fetch-Site: same-origin": 200,
-				"Host: localhost":             200,
-				"Host: 10.1.2.3:9557":         200,
-				"Host: evil.example":          403, "Host: evil.example:9557, Sec-Fetch-Site: same-origin": 403,
-				"Sec-Fetch-Site: cross-site, " + image: 403, "Sec-Fetch-Site: same-site, " + image: 403, "Origin: http://evil.example": 403, "Origin: null": 403,
-				"Sec-Fetch-Site: cross-site, " + link: test.linked,
+				"Accept: */*":        200,
+				"Host: evil.example": 403,
+				"Sec-Fetch-Site: cross-site, Sec-Fetch-Mode: no-cors, Sec-Fetch-Dest: image": 403,
+				link: test.linked,
 			} {
 				code, _ := test.server.send(t, "GET", path, "", strings.Split(headers, ", ")...)
 				assert.Equal(t, want, code, "%s with %s", path, headers)
@@ -175,7 +171,7 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	for path, server := range map[string]*metricsServer{"/none": o, "/explain": o, "/query": router, "/register": router, "/nothing": router} {
-		for _, headers := range []string{"Host: evil.example", "Sec-Fetch-Site: cross-site, " + link} {
+		for _, headers := range []string{"Host: evil.example", link} {
 			for _, method := range []string{"GET", "POST"} {
 				code, _ := server.send(t, method, path, "{}", strings.Split("Content-Type: application/json, "+headers, ", ")...)
 				assert.Equal(t, 403, code, "%s %s", path, headers)
