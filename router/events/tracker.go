@@ -96,6 +96,7 @@ type tracker struct {
 	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
 
 	reason  string // of the last change to the worse
+	told    int64  // blocks that the Holder had dropped when a reason was last found
 	warning string // the error of the Holder's last report
 }
 
@@ -176,6 +177,7 @@ func (t *tracker) restart(reason string) {
 func (t *tracker) dropAll(reason string) {
 	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
 	t.clear()
+	t.told = t.stats.Dropped
 }
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
@@ -368,11 +370,12 @@ func (t *tracker) event(e *Event) error {
 	return nil
 }
 
-// status brings the state up to date and returns it.
+// status brings the state up to date and returns it. Why a source is stale matters more than what was dropped, which is told
+// once it is live.
 func (t *tracker) status() *Status {
-	before := t.stats.Dropped
 	err := t.report()
-	if t.stats.Dropped > before {
+	if t.stats.Dropped > t.told && !t.stats.Stale {
+		t.told = t.stats.Dropped
 		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most blocks: %d of them were dropped so far", t.stats.Dropped)
 	}
 	if t.warning = ""; err != nil {

@@ -273,3 +273,23 @@ func TestTrackerLiveIsNotOfTheReplay(t *testing.T) {
 	require.True(t, s.set.Stale())
 	require.Zero(t, s.set.Len())
 }
+
+// What the Holder dropped is the reason of a live source, also if it did so before. That of a stale or a lost one stays.
+func TestTrackerReasonOfDropped(t *testing.T) {
+	s := newScript(t, true)
+	s.connected()
+	first := storedBatch(1)
+	require.NoError(t, s.replayOf(0, 0, first))
+	s.gap(3, storedBatch(4))
+	s.set.report(5, nil)
+	s.status()
+	require.Equal(t, "batch 3 came, not 1", s.reason)
+	require.NoError(t, s.replayOf(0, 0, first, storedBatch(2), storedBatch(3)))
+	s.status()
+	require.Contains(t, s.reason, "max_bytes is used")
+	require.False(t, s.stats.Complete)
+	s.set.report(6, nil)
+	s.lose("lost")
+	s.status()
+	require.Equal(t, "lost", s.reason)
+}
