@@ -16,34 +16,30 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// overMemoryAndStore runs a test over either, with a server that has the keys.
-func overMemoryAndStore(t *testing.T, keys []byte, test func(t *testing.T, server *Server)) {
-	t.Run("memory", func(t *testing.T) {
-		server := startServer(t, blocks16, Limits{})
-		require.NoError(t, dialTest(t, server).Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-		test(t, server)
-	})
-	t.Run("store", func(t *testing.T) { test(t, startRemote(t, lookuptest.Filled(t, keys), patient, Limits{})) })
+// startFilled starts a server that has the keys.
+func startFilled(t *testing.T, keys []byte) *Server {
+	server := startServer(t, blocks16, Limits{})
+	require.NoError(t, dialTest(t, server).Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
+	return server
 }
 
 // TestPanicOfAWorker has a worker panic. The request is refused, and the connection and the workers serve on.
 func TestPanicOfAWorker(t *testing.T) {
 	op := &operations[netproto.TagExplain]
 	run := op.run
-	defer func() { op.run = run }()
+	t.Cleanup(func() { op.run = run }) // once the server is closed
 	op.run = func(context.Context, *job) error { panic("odd request") }
 	keys := lookuptest.Chain("a", 4, 32)
-	overMemoryAndStore(t, keys, func(t *testing.T, server *Server) {
-		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		for range 100 { // more than there are workers
-			p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
-			_, _, frames := p.Reply(t)
-			require.Contains(t, fmt.Sprint(frames), "a fault of hitline, please report it: odd request")
-		}
-		p.Send(t, lookupOf("a", keys))
-		_, body, _ := p.Reply(t)
-		require.Equal(t, hitText(4), body)
-	})
+	server := startFilled(t, keys)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for range 100 { // more than there are workers
+		p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+		_, _, frames := p.Reply(t)
+		require.Contains(t, fmt.Sprint(frames), "a fault of hitline, please report it: odd request")
+	}
+	p.Send(t, lookupOf("a", keys))
+	_, body, _ := p.Reply(t)
+	require.Equal(t, hitText(4), body)
 }
 
 // TestPanicOfAnEventLoop has an event loop panic, when a request has arrived and when a worker has run it. The
@@ -56,21 +52,20 @@ func TestPanicOfAnEventLoop(t *testing.T) {
 			t.Cleanup(func() { *op = before }) // once the server is closed
 			keys := lookuptest.Chain("a", 4, 32)
 			op.run, op.apply = run, func(*session, *job) error { panic("odd request") }
-			overMemoryAndStore(t, keys, func(t *testing.T, server *Server) {
-				other := lookuptest.DialPeer(t, server.Addrs()[0])
-				for range 20 { // more than there are loops
-					p := lookuptest.DialPeer(t, server.Addrs()[0])
-					p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
-					_, err := io.ReadAll(p)
-					require.NoError(t, err)
-					other.Send(t, lookupOf("a", keys))
-					_, body, _ := other.Reply(t)
-					require.Equal(t, hitText(4), body)
-				}
-				require.EqualValues(t, 20, server.closed[closedFault].Load())
-				lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections <= 2 })
-				require.Zero(t, server.Stat().InFlight)
-			})
+			server := startFilled(t, keys)
+			other := lookuptest.DialPeer(t, server.Addrs()[0])
+			for range 20 { // more than there are loops
+				p := lookuptest.DialPeer(t, server.Addrs()[0])
+				p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+				_, err := io.ReadAll(p)
+				require.NoError(t, err)
+				other.Send(t, lookupOf("a", keys))
+				_, body, _ := other.Reply(t)
+				require.Equal(t, hitText(4), body)
+			}
+			require.EqualValues(t, 20, server.closed[closedFault].Load())
+			lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections <= 2 })
+			require.Zero(t, server.Stat().InFlight)
 		})
 	}
 }
