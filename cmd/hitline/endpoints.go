@@ -86,7 +86,7 @@ type guardedCollector struct{ prometheus.Collector }
 
 // Collect implements prometheus.Collector.
 func (c guardedCollector) Collect(out chan<- prometheus.Metric) {
-	if err := requesterror.Call(func() error { c.Collector.Collect(out); return nil }); err != nil {
+	if err := requesterror.Run(func() { c.Collector.Collect(out) }); err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 	}
 }

@@ -69,7 +69,7 @@ func (r *reloader) begin(state *readState, read func() reading) {
 	*state = readState{since: time.Now()}
 	go func() {
 		var done reading
-		if err := requesterror.Call(func() error { done = read(); return nil }); err != nil {
+		if err := requesterror.Run(func() { done = read() }); err != nil {
 			done = func() { r.logger.Error(notReloaded, "error", err.Error()) }
 		}
 		select {
@@ -126,7 +126,7 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 
 // guard calls f. A panic in it is logged.
 func (r *reloader) guard(f func()) {
-	if err := requesterror.Call(func() error { f(); return nil }); err != nil {
+	if err := requesterror.Run(f); err != nil {
 		r.logger.Error(notReloaded, "error", err.Error())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrFault is wrapped by the errors of Recover, Fault and Call.
+// ErrFault is wrapped by the errors of Recover, Fault, Call and Run.
 var ErrFault = errors.New("a fault of hitline, please report it")
 
 // Recover is deferred by what must not end the program: a panic becomes the error, which says where it was.
@@ -25,6 +25,13 @@ func Recover(err *error) {
 func Call(f func() error) (err error) {
 	defer Recover(&err)
 	return f()
+}
+
+// Run is Call for what has no error.
+func Run(f func()) (err error) {
+	defer Recover(&err)
+	f()
+	return nil
 }
 
 // Fault returns the error of a panic to the deferred function that has recovered it. It does not return if the

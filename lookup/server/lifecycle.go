@@ -248,7 +248,7 @@ func (s *Server) watch(maxMissed int) {
 
 // guard calls f for the server itself. A panic in it is logged and returned.
 func (s *Server) guard(what string, f func()) error {
-	err := requesterror.Call(func() error { f(); return nil })
+	err := requesterror.Run(f)
 	if err != nil {
 		s.cfg.Logger.Error("the server goes on after a fault", "in", what, "error", err)
 	}

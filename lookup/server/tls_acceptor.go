@@ -129,7 +129,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 	c.copying.Store(2)
 	for _, copyUntilEnd := range [...]func(){c.copyIn, c.copyOut} {
 		go func() {
-			if err := requesterror.Call(func() error { copyUntilEnd(); return nil }); err != nil {
+			if err := requesterror.Run(copyUntilEnd); err != nil {
 				a.reportFault(c, err)
 				c.closeNow() // so that the other ends
 			}

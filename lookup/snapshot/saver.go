@@ -136,7 +136,7 @@ func (s *Saver) Start() {
 	go func() {
 		defer close(s.done)
 		for ctx.Err() == nil {
-			if err := requesterror.Call(func() error { s.run(ctx); return nil }); err != nil {
+			if err := requesterror.Run(func() { s.run(ctx) }); err != nil {
 				s.failed(ctx, err, false)
 			}
 			select {

@@ -75,7 +75,7 @@ func (s *sampler) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := requesterror.Call(func() error { s.sample(); return nil }); err != nil {
+			if err := requesterror.Run(s.sample); err != nil {
 				s.logger.Error("the status page lacks a sample", "error", err)
 			}
 		}

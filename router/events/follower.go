@@ -121,7 +121,7 @@ func (f *Follower) update(change func(*tracker) error) error {
 	before, warned := *stats, f.tracker.warning
 	err := requesterror.Call(func() error { return change(f.tracker) })
 	if errors.Is(err, requesterror.ErrFault) { // what it holds may be changed in part
-		_ = requesterror.Call(func() error { f.tracker.lose(err.Error()); return nil })
+		_ = requesterror.Run(func() { f.tracker.lose(err.Error()) })
 	}
 	f.tracker.status()
 	if stats.Batches > before.Batches {

@@ -88,7 +88,7 @@ func (w *Watcher) Start(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := requesterror.Call(func() error { w.run(ctx); return nil }); err != nil {
+		if err := requesterror.Run(func() { w.run(ctx) }); err != nil {
 			w.logger.Error("the blocks in the store are not compared any more", "backend", w.store.Backend, "error", err)
 		}
 	}()
