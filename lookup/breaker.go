@@ -147,7 +147,8 @@ func (c *breakerCall) classify(err error) error {
 	switch waited := time.Since(c.began); {
 	case err == nil:
 	case canceled && waited >= leftUnanswered && !c.remote.isAnswering():
-		return fmt.Errorf("%w: %s: no answer within %v, and the client has left", backend.ErrUnavailable, c.remote.store.Name(), waited.Round(time.Millisecond))
+		return fmt.Errorf("%w: %s: no answer within %v, and the client has left",
+			backend.ErrUnavailable, c.remote.store.Name(), waited.Round(time.Millisecond))
 	case canceled && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case c.shortTime && errors.Is(ctxerr.Of(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():

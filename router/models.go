@@ -67,7 +67,8 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		size := cfg.Pool.Pool().HashBlockSize
 		cfg.Fleet.BlockSize = cmp.Or(cfg.Fleet.BlockSize, size)
 		if cfg.Fleet.BlockSize != size {
-			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or no pool", cfg.Fleet.BlockSize, size)
+			return nil, fielderror.New([]string{"block_size"}, "is %d, and the hash_block_size of its pool is %d; give the same, or no pool",
+				cfg.Fleet.BlockSize, size)
 		}
 	}
 	if cfg.Fleet.BlockSize == 0 {
@@ -243,7 +244,8 @@ func (s *Service) Models() []ModelStatus {
 		m.locked(func() { m.dropExpired(time.Now()) })
 		f := m.fleet.Load()
 		st := ModelStatus{
-			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(), Stats: f.Stats(), Groups: f.Groups(), Holders: f.Holders(),
+			ModelKey: m.cfg.ModelKey, BlockSize: m.cfg.Fleet.BlockSize, Configured: m.configured, Pool: m.poolName(),
+			Stats: f.Stats(), Groups: f.Groups(), Holders: f.Holders(),
 		}
 		list = append(list, st)
 	}

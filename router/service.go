@@ -101,7 +101,10 @@ func New(cfg Config) (*Service, error) {
 		}
 	}
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
-	s := &Service{cfg: cfg, memory: events.NewMemory(cfg.MaxPayload), log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
+	s := &Service{
+		cfg: cfg, memory: events.NewMemory(cfg.MaxPayload), log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		active: map[string]*activeSource{},
+	}
 	models := make(map[ModelKey]*model, len(cfg.Models))
 	var err error
 	if s.allow, err = newAllowList(cfg.Allow); err != nil {

@@ -54,7 +54,7 @@ const (
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range options.allCollectors(srv) {
-		registry.MustRegister(guardedCollector{c})
+		registry.MustRegister(recoveringCollector{c})
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -64,7 +64,9 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	e := &endpoints{page: handleOptional(mux, srv, options, logger)}
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu}, logger)
+	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu,
+	}, logger)
 	return e, nil
 }
 
@@ -81,11 +83,11 @@ func (o *endpointOptions) allCollectors(srv *server.Server) []prometheus.Collect
 	return append(all, o.collectors...)
 }
 
-// guardedCollector makes an error of a panic in a collector. The registry collects on goroutines of its own.
-type guardedCollector struct{ prometheus.Collector }
+// recoveringCollector makes an error of a panic in a collector. The registry collects on goroutines of its own.
+type recoveringCollector struct{ prometheus.Collector }
 
 // Collect implements prometheus.Collector.
-func (c guardedCollector) Collect(out chan<- prometheus.Metric) {
+func (c recoveringCollector) Collect(out chan<- prometheus.Metric) {
 	if err := requesterror.Run(func() { c.Collector.Collect(out) }); err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 	}

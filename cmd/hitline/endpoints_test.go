@@ -151,7 +151,7 @@ func TestPanicOfAnEndpoint(t *testing.T) {
 	log, logger := lookuptest.NewLog(slog.LevelWarn)
 	odd := true
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(guardedCollector{oddCollector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}), &odd}})
+	registry.MustRegister(recoveringCollector{oddCollector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}), &odd}})
 	mux := endpointsMux(registry, func() error {
 		if odd {
 			panic("odd state")

@@ -32,7 +32,7 @@ const (
 // newHTTPServer returns a server for the listener of an httpListener.
 func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           guardedHandler{handler, logger},
+		Handler:           recoveringHandler{handler, logger},
 		ConnState:         setConnState,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
@@ -43,14 +43,14 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// guardedHandler answers with status 500 after a panic, and logs it.
-type guardedHandler struct {
+// recoveringHandler answers with status 500 after a panic, and logs it.
+type recoveringHandler struct {
 	http.Handler
 	logger *slog.Logger
 }
 
 // ServeHTTP implements http.Handler.
-func (h guardedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h recoveringHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		switch why := recover(); why {
 		case nil:

@@ -110,11 +110,11 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-signals:
-				r.guard(r.beginReload)
+				r.recovering(r.beginReload)
 			case put := <-r.read:
-				r.guard(put)
+				r.recovering(put)
 			case <-ticker.C:
-				r.guard(r.poll)
+				r.recovering(r.poll)
 			}
 		}
 	}()
@@ -124,8 +124,8 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	}
 }
 
-// guard calls f. A panic in it is logged.
-func (r *reloader) guard(f func()) {
+// recovering calls f. A panic in it is logged.
+func (r *reloader) recovering(f func()) {
 	if err := requesterror.Run(f); err != nil {
 		r.logger.Error(notReloaded, "error", err.Error())
 	}

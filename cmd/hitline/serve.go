@@ -361,7 +361,8 @@ func startServer(ctx context.Context, srv *server.Server) error {
 // newServer returns the server, and its Saver if there is one.
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners, OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Listeners: serverListeners(r.read, len(r.cfg.Listen)), OtherListeners: r.otherListeners,
+		OtherConnections: r.otherConnections(), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
 		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, CPU: r.cpu,
 		Ready: r.routerReady, Version: buildVersion(), Logger: r.logger,
 	})

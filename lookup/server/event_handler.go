@@ -18,7 +18,7 @@ type eventHandler struct {
 
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	if h.server.guard("opening a connection", func() { h.open(c) }) != nil {
+	if h.server.recovering("opening a connection", func() { h.open(c) }) != nil {
 		return nil, gnet.Close
 	}
 	return nil, gnet.None
@@ -57,7 +57,7 @@ func (h *eventHandler) open(c gnet.Conn) {
 // holders of Server.mu may use the descriptors of Server.sessions.
 func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if ses, ok := c.Context().(*session); ok {
-		_ = h.server.guard("closing a connection", func() { h.close(ses, err) })
+		_ = h.server.recovering("closing a connection", func() { h.close(ses, err) })
 	}
 	return gnet.None
 }
@@ -110,7 +110,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
-	_ = h.server.guard("looking for overdue connections", h.server.closeOverdue)
+	_ = h.server.recovering("looking for overdue connections", h.server.closeOverdue)
 	return sweepEvery, gnet.None
 }
 

@@ -229,11 +229,11 @@ func (s *Server) watch(maxMissed int) {
 		case <-s.done:
 			return
 		case <-s.overMemory:
-			_ = s.guard("closing a connection for its memory", s.closeLargest)
+			_ = s.recovering("closing a connection for its memory", s.closeLargest)
 			continue
 		case <-tick.C:
 		}
-		_ = s.guard("logging", func() { s.peers.flush(false) }) // not in OnTick, because a log may block
+		_ = s.recovering("logging", func() { s.peers.flush(false) }) // not in OnTick, because a log may block
 		if n := s.sweeps.Load(); n != last {
 			last, missed = n, 0
 		} else {
@@ -246,8 +246,8 @@ func (s *Server) watch(maxMissed int) {
 	s.stop(errors.New("an event loop ended"))
 }
 
-// guard calls f for the server itself. A panic in it is logged and returned.
-func (s *Server) guard(what string, f func()) error {
+// recovering calls f for the server itself. A panic in it is logged and returned.
+func (s *Server) recovering(what string, f func()) error {
 	err := requesterror.Run(f)
 	if err != nil {
 		s.cfg.Logger.Error("the server goes on after a fault", "in", what, "error", err)

@@ -61,7 +61,9 @@ const (
 // the answer stops without an end, replay asks again on a new connection. It also does after an answer
 // of replayBatches or more: its last batches may have been dropped and its end not. Numbers that are
 // skipped at the beginning of an answer are lost for good.
-func replay(ctx context.Context, cfg *Config, memory *batchMemory, cpu *cpushare.Claim, from uint64, each func(seq uint64, payload []byte) error) error {
+func replay(
+	ctx context.Context, cfg *Config, memory *batchMemory, cpu *cpushare.Claim, from uint64, each func(seq uint64, payload []byte) error,
+) error {
 	network, address, err := zmtp.DialAddress(cfg.Replay)
 	if err != nil {
 		return err

@@ -106,7 +106,8 @@ func (c *core) compare(h *Holder) error {
 		return nil
 	}
 	if text := differenceOf(groups, list[0].Groups, true); text != "" {
-		return fmt.Errorf("fleet: the engine's groups are not those of others of its model (%d): %s; what it holds counts by its own", list[0].Holders, text)
+		return fmt.Errorf("fleet: the engine's groups are not those of others of its model (%d): %s; what it holds counts by its own",
+			list[0].Holders, text)
 	}
 	before := c.groups.last
 	c.groups.last = list[0].Groups
