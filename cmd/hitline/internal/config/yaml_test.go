@@ -37,6 +37,8 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
+var long = strings.Repeat("k", 255)
+
 // beyondBounds are texts on which the parser would spend gigabytes or minutes.
 var beyondBounds = map[string]string{
 	strings.Repeat("[", 200_000):                              "f.yaml:1:33: more than 32 brackets within one another",
@@ -44,13 +46,15 @@ var beyondBounds = map[string]string{
 	strings.Repeat("- ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
 	strings.Repeat("? ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
 	nestedFields(65):                                          "f.yaml:65:66: an entry beyond column 64",
-	numbered(7_000, "k%d: 1\n"):                               "f.yaml:6667:8: more than 20000 words and marks",
-	strings.Repeat(`"`, 200_000):                              "f.yaml:1:40001: more than 20000 words and marks",
+	numbered(17_000, "k%d: 1\n"):                              "f.yaml:16667:9: more than 50000 words and marks",
+	strings.Repeat(`"`, 200_000):                              "f.yaml:1:100001: more than 50000 words and marks",
+	numbered(9_000, "---\na\n"):                               "f.yaml:201:1: more than 100 documents",
 	strings.Repeat(`"`, 1<<20):                                "f.yaml: has 1048576 bytes, more than 262144",
-	strings.Repeat("k", 1000) + ": [" + numbered(9_000, "a,"): "f.yaml:1:1: a name of 1000 bytes, more than 255",
-	"a: |\n  b\n" + strings.Repeat("\n", 200_000):             "f.yaml:104:1: more than 100 empty lines in a row",
-	"a: |\n  b\n" + strings.Repeat(" \t\r\n", 50_000):         "f.yaml:104:1: more than 100 empty lines in a row",
-	"a: |\n  b\n" + strings.Repeat("\r", 200_000):             "f.yaml:104:1: more than 100 empty lines in a row",
+	strings.Repeat("k", 3000) + ": [" + numbered(9_000, "a,"): "f.yaml:1:1: names of more than 2048 bytes on the way to a value",
+	strings.ReplaceAll(nestedFields(5), "a", long) + "     " + long + ": {" + long + ": {" + long + ": {" + long + ": 1": "f.yaml:6:780: names of more than 2048 bytes on the way to a value",
+	"a: |\n  b\n" + strings.Repeat("\n", 200_000):     "f.yaml:104:1: more than 100 empty lines in a row",
+	"a: |\n  b\n" + strings.Repeat(" \t\r\n", 50_000): "f.yaml:104:1: more than 100 empty lines in a row",
+	"a: |\n  b\n" + strings.Repeat("\r", 200_000):     "f.yaml:104:1: more than 100 empty lines in a row",
 }
 
 // nestedFields returns n fields, each below the one before.
@@ -93,6 +97,9 @@ func TestTextsWithinBounds(t *testing.T) {
 		numbered(2_800, "- [[[]]]\n"),
 		numbered(600, "  - {name: n%d, token: 0123456789abcdef, allow: [lookup, plan, stat, ping, pool]}\n"),
 		numbered(3_000, "- {a: b}\n"),
+		numbered(1_500, "- name: n%d # c\n  token: 0123456789abcdef\n  allow: [lookup, plan, stat, ping, pool]\n  # c\n  pools: [a]\n  pool: b\n  f: 1\n"),
+		strings.Repeat("# c\n", 60_000) + "- a # c\n",
+		numbered(200, strings.Repeat("k", 250)+"%d: 1\n") + "k: {" + numbered(200, strings.Repeat("k", 250)+"%d: 1,") + "}\n",
 		"a:\n- b:\n  - c:\n    - d\n",
 		numbered(500, "k%d:\n- a:\n  - b\n"),
 		"a: \"" + brackets + dashes + "\"\n",
@@ -102,7 +109,7 @@ func TestTextsWithinBounds(t *testing.T) {
 		"a: b" + brackets + " " + dashes + "\n",
 		"# " + brackets + "\na: b # " + brackets + dashes + "\n",
 		strings.Repeat("\n", 100) + "a: b\n" + strings.Repeat("# c\n\n", 1000),
-		strings.Repeat("k", 255) + ": 1\n",
+		strings.Repeat("k", 2048) + ": 1\n",
 		"",
 	} {
 		assert.NoError(t, parseText(text), "%.100q", text)
