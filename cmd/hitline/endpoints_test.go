@@ -246,6 +246,9 @@ func TestHealthBesideScrapes(t *testing.T) {
 		for range maxMetricsConns {
 			s.dial("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 		}
+		begin := time.Now()
+		assert.Equal(t, 503, s.clients[4].status(), "the fifth scrape")
+		assert.Equal(t, begin, time.Now(), "it waits for no other")
 		for _, path := range []string{"/healthz", "/readyz"} {
 			conn := s.dial("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n")
 			assert.Equal(t, 200, conn.status(), path)

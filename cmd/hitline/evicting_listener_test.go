@@ -55,7 +55,7 @@ type pipeClient struct {
 func startHTTP(t *testing.T, maxConns int, handler http.Handler) *pipeServer {
 	s := &pipeServer{t: t, pipes: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}}
 	s.http = newHTTPServer(handler, slog.New(slog.DiscardHandler))
-	listener := (&httpListener{bound: s.pipes, maxConns: maxConns, cpu: cpushare.New(1)}).listen(s.http)
+	listener := (&httpListener{bound: s.pipes, maxConns: maxConns, cpu: cpushare.New(8)}).listen(s.http)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -46,12 +46,18 @@ func (s *testServer) storeLine(t *testing.T) string {
 // startServe runs serve and waits until it is ready.
 func startServe(t *testing.T, config string) *testServer {
 	t.Helper()
+	return awaitReady(t, func(ctx context.Context, log io.Writer) int {
+		return run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, log)
+	})
+}
+
+// awaitReady runs a server, which returns its exit code, and waits until it is ready.
+func awaitReady(t *testing.T, serve func(ctx context.Context, log io.Writer) int) *testServer {
+	t.Helper()
 	s := &testServer{}
 	ctx, stop := context.WithCancel(context.Background())
 	code := make(chan int, 1)
-	go func() {
-		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, &s.log)
-	}()
+	go func() { code <- serve(ctx, &s.log) }()
 	t.Cleanup(func() {
 		stop()
 		assert.Equal(t, exitDone, <-code)
