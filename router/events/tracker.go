@@ -376,7 +376,7 @@ func (t *tracker) status() *Status {
 	err := t.report()
 	if t.stats.Dropped > t.told && !t.stats.Stale {
 		t.told = t.stats.Dropped
-		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most blocks: %d of them were dropped so far", t.stats.Dropped)
+		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most of it: %d blocks were dropped so far", t.stats.Dropped)
 	}
 	if t.warning = ""; err != nil {
 		t.warning = err.Error()

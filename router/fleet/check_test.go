@@ -61,6 +61,12 @@ func checkCore(t *testing.T, f *Fleet) {
 func checkSets(t *testing.T, c *core, refs map[uint32]uint32) {
 	t.Helper()
 	count, free, size, interned := 0, 0, int64(0), 0
+	charged := map[*Holder]int{}
+	for i := range c.numbers.list {
+		if h := c.numbers.list[i].holder; h != nil {
+			charged[h], h.charged = h.charged, 0
+		}
+	}
 	for num := uint32(1); num < c.sets.next; num++ {
 		e := c.sets.entry(num)
 		if e.set == nil && refs[num] == 0 {
@@ -81,6 +87,7 @@ func checkSets(t *testing.T, c *core, refs map[uint32]uint32) {
 		}
 		count++
 		size += sizeOfSet(len(e.set.pairs))
+		c.sets.charge(e.set, 1)
 		for i, p := range e.set.pairs {
 			isSorted := i == 0 || e.set.pairs[i-1].groupTier < p.groupTier || e.set.pairs[i-1].groupTier == p.groupTier && e.set.pairs[i-1].word < p.word
 			if p.bits == 0 || !isSorted || p.bits&^(c.numbers.live[p.word]|c.numbers.retired[p.word]) != 0 {
@@ -92,6 +99,9 @@ func checkSets(t *testing.T, c *core, refs map[uint32]uint32) {
 				}
 			}
 		}
+	}
+	for h, n := range charged {
+		require.Equal(t, h.charged, n)
 	}
 	for num := c.sets.free; num != 0; num = c.sets.entry(num).refs {
 		require.Nil(t, c.sets.at(num))

@@ -187,6 +187,26 @@ func TestMaxBytesOfEqualHolders(t *testing.T) {
 	require.ErrorIs(t, holders[0].Store(&events.Blocks{Tier: gpu, Hashes: small}, nil), ErrFull)
 }
 
+// A holder that stores each block in other groups and tiers, so that each has a set of its own, shrinks for them: another
+// one with more blocks keeps its part of the memory.
+func TestMaxBytesOfManySets(t *testing.T) {
+	rng := newRand(16)
+	f, holders := newTestFleet(t, Config{MaxBytes: 4 << 20}, 2)
+	for range 120 {
+		storeAll(t, holders[0], randomHashes(rng, 1000))
+	}
+	for range 40_000 {
+		hash := randomHashes(rng, 1)
+		for range 3 {
+			tier := events.Tier{Medium: string(rune('A' + rng.IntN(8)))}
+			require.NoError(t, holders[1].Store(&events.Blocks{Group: rng.IntN(31), Tier: tier, Hashes: hash}, nil))
+		}
+	}
+	checkCore(t, f)
+	require.Greater(t, holders[0].Len(), 25_000)
+	require.Greater(t, holders[1].Len(), 10_000)
+}
+
 // The entries of a holder are bounded, and predictions keep out no events.
 func TestMaxBlocksOfAHolder(t *testing.T) {
 	const limit = 1000

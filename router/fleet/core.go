@@ -36,7 +36,7 @@ type core struct {
 
 func newCore(cfg *Config) *core {
 	c := &core{table: newTable(), tiers: newTierTable(), maxBytes: cfg.MaxBytes}
-	c.sets = newSetTable(c.table.secret[0] ^ c.table.secret[1])
+	c.sets = newSetTable(c.table.secret[0]^c.table.secret[1], &c.numbers)
 	c.groups.init(cfg)
 	return c
 }

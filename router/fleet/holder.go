@@ -25,6 +25,7 @@ type Holder struct {
 	newTiers   int      // groups and tiers that it was the first to name, and media
 	newMedia   int
 	entries    int // blocks by group and tier
+	charged    int // blocks that take as much memory as its part of the sets
 	predicted  epochCounts
 	dropped    int64  // entries that Fleet.shrink has dropped, ever
 	compared   uint64 // version of the groups when differs was found; see Report
@@ -46,6 +47,9 @@ func (h *Holder) Len() int {
 
 // count returns the number of entries, if predictions of epochs before oldest do not count.
 func (h *Holder) count(oldest uint32) int { return h.entries + h.predicted.count(oldest) }
+
+// size returns how much the holder has of the memory, as a number of blocks that take as much.
+func (h *Holder) size() int { return h.entries + h.charged }
 
 // Store implements events.Holder. It fails with ErrFull, ErrGroup, events.ErrTiers, ErrHashLen or ErrClosed, having
 // stored some of the blocks. Blocks whose locality is REMOTE are another engine's and are ignored. Blocks without a
@@ -236,7 +240,7 @@ func (h *Holder) Clear() {
 			c.numbers.retire(h.number)
 			h.number = c.numbers.alloc(h, c.groups.none())
 			c.groups.version++
-			h.groupTiers, h.entries, h.predicted = h.groupTiers[:0], 0, epochCounts{}
+			h.groupTiers, h.entries, h.charged, h.predicted = h.groupTiers[:0], 0, 0, epochCounts{}
 		}
 	})
 	h.fleet.collectSteps(stepsOfClear, false)

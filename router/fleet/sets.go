@@ -37,23 +37,25 @@ const (
 	// internBytes is that of an entry of the intern map when the map has just grown. It never shrinks.
 	internBytes = 40
 	pairBytes   = 18 // with the rounding of allocations
+	blockBytes  = 25 // of a record and its slot in the table
 )
 
 // setTable has the sets by number. Equal sets are one, but those that a sweep made equal. Number 0 is the empty set.
 type setTable struct {
-	chunks []*[setChunkLen]setEntry
-	free   uint32            // 0: none
-	intern map[uint64]uint32 // number by hash
-	most   int               // entries that intern has had at a time
-	next   uint32            // number that was never used
-	count  int               // of different sets, without the empty one
-	size   int64             // bytes of the sets
-	secret uint64
-	empty  *holderSet
+	chunks  []*[setChunkLen]setEntry
+	free    uint32            // 0: none
+	intern  map[uint64]uint32 // number by hash
+	most    int               // entries that intern has had at a time
+	next    uint32            // number that was never used
+	count   int               // of different sets, without the empty one
+	size    int64             // bytes of the sets
+	secret  uint64
+	empty   *holderSet
+	numbers *numberTable // whose holders are charged
 }
 
-func newSetTable(secret uint64) setTable {
-	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{}}
+func newSetTable(secret uint64, numbers *numberTable) setTable {
+	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{}, numbers: numbers}
 	t.entry(t.newNum()).set = t.empty
 	return t
 }
@@ -80,6 +82,11 @@ func (t *setTable) newNum() uint32 {
 }
 
 func sizeOfSet(pairs int) int64 { return setBytes + int64(pairs)*pairBytes }
+
+// blocks returns how many blocks take as much memory as the set.
+func (s *holderSet) blocks() int {
+	return int((sizeOfSet(len(s.pairs)) + internBytes + 16) / blockBytes)
+}
 
 // hash returns the hash of a content, never 0.
 func (t *setTable) hash(pairs []pair) uint64 {
@@ -126,6 +133,7 @@ func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
 	}
 	t.count++
 	t.size += sizeOfSet(len(pairs))
+	t.charge(set, 1)
 	return set
 }
 
@@ -142,6 +150,22 @@ func (t *setTable) drop(set *holderSet) {
 	}
 	t.count--
 	t.size -= sizeOfSet(len(set.pairs))
+	t.charge(set, -1)
+}
+
+// charge charges a set, as a number of blocks that take as much memory, to one of its holders, or not any more with sign -1.
+// The secret hash chooses it among the pairs, so that holders have their part of what they share, and one that stores its
+// blocks in many groups and tiers pays for their sets. A holder that has got another number since is charged nothing.
+func (t *setTable) charge(set *holderSet, sign int) {
+	p := &set.pairs[set.hash>>32%uint64(len(set.pairs))]
+	if p.groupTier&predictedIn != 0 {
+		return
+	}
+	first := int(set.hash >> 1 % 64)
+	bit := (bits.TrailingZeros64(bits.RotateLeft64(p.bits, -first)) + first) % 64
+	if h := t.numbers.list[p.word*64+uint32(bit)].holder; h != nil {
+		h.charged += sign * set.blocks()
+	}
 }
 
 // unref removes a record's reference, and frees the number if it was the last.

@@ -7,10 +7,10 @@ import (
 
 // shrinking is a pass over the log that drops blocks.
 type shrinking struct {
-	level    int    // of entries: holders with more lose blocks
+	level    int    // of Holder.size: holders of more lose blocks
 	record   uint32 // the next one of segment core.hand
 	segments int    // how many are left in the pass
-	wanted   int64  // how many records are still to go
+	wanted   int64  // how many blocks, or sets that take as much memory, are still to go
 }
 
 // makeRoom frees memory at the bound, for a prediction or for events. Unless it is the first try, which only collects, it
@@ -29,10 +29,10 @@ func (f *Fleet) makeRoom(isFirst, predicts bool) bool {
 	var s shrinking
 	predicted := 0
 	f.readLocked(func() {
-		s.wanted = f.core.log.records/8 + 2*segmentLen
+		s.wanted = (f.core.log.records+f.core.sets.size/blockBytes)/8 + 2*segmentLen
 		oldest := f.core.oldestAt(f.epoch())
 		for _, h := range f.holders {
-			s.level = max(s.level, h.entries)
+			s.level = max(s.level, h.size())
 			predicted += h.predicted.count(oldest)
 		}
 	})
@@ -40,8 +40,8 @@ func (f *Fleet) makeRoom(isFirst, predicts bool) bool {
 }
 
 // shrink drops an eighth of all blocks and some: so many that compaction frees memory. It drops those that only the
-// holders with the most entries have, in the order of the log from where it ended last: it first visits holders with more
-// than three quarters of the entries of the largest one, and lowers this level until enough has gone. So holders that have
+// largest holders have, in the order of the log from where it ended last: it first visits holders of more than three
+// quarters of the size of the largest one, and lowers this level until enough has gone. So holders that have
 // little keep it. shrink returns false if there was nothing to drop.
 func (f *Fleet) shrink(s shrinking) bool {
 	wanted := s.wanted
@@ -63,7 +63,7 @@ func (c *core) shrinkStep(s *shrinking) bool {
 	}
 	kept := uint32(deadRecord) // the last set whose records stay
 	for cost := 0; cost < maxCostPerStep; cost++ {
-		if s.segments == 0 || s.wanted == 0 || n == 0 {
+		if s.segments == 0 || s.wanted <= 0 || n == 0 {
 			return false
 		}
 		c.hand %= n
@@ -73,14 +73,19 @@ func (c *core) shrinkStep(s *shrinking) bool {
 			continue
 		}
 		num := seg.sets[s.record]
+		set := c.sets.at(num)
 		switch {
 		case num == deadRecord || num == kept:
-		case c.isAbove(c.sets.at(num), s.level):
-			c.dropRecord(c.hand<<segmentBits | s.record)
+		case c.isAbove(set, s.level):
 			s.wanted--
-			cost += changeCost
+			if c.sets.entry(num).refs == 1 {
+				s.wanted -= int64(set.blocks())
+			}
+			c.dropRecord(c.hand<<segmentBits | s.record)
+			cost += changeCost + len(set.pairs)
 		default:
 			kept = num
+			cost += len(set.pairs)
 		}
 		s.record++
 	}
@@ -101,11 +106,11 @@ func (c *core) entriesOf(set *holderSet) iter.Seq2[*pair, *Holder] {
 	}
 }
 
-// isAbove reports whether a set has holders, and only some with more entries than a level.
+// isAbove reports whether a set has holders, and only some of a size above a level.
 func (c *core) isAbove(set *holderSet, level int) bool {
 	found := false
 	for _, h := range c.entriesOf(set) {
-		if found = h.entries > level; !found {
+		if found = h.size() > level; !found {
 			break
 		}
 	}
