@@ -24,13 +24,14 @@ func (a *Admission) MaxLarge() int64 { return a.maxLarge }
 // Held returns the bytes that are admitted.
 func (a *Admission) Held() int64 { return a.all.Load() }
 
-// Admit adds n bytes of a request. held is what its sender has already. It returns false and adds nothing if that is too much.
+// Admit adds n bytes of a request. held is what its sender has already: if it is 0, they need only fit. It returns false and
+// adds nothing if that is too much.
 func (a *Admission) Admit(n int64, small bool, held int64) bool {
-	if !small && !addWithin(&a.large, n, a.maxLarge) {
-		return false
+	left := a.max - a.all.Add(n)
+	if !small {
+		left = min(left, a.maxLarge-a.large.Add(n))
 	}
-	all := a.all.Add(n)
-	if all <= a.max && (held == 0 || held+n <= a.max-all) {
+	if left >= 0 && (held == 0 || held+n <= left) {
 		return true
 	}
 	a.Free(n, small)
@@ -43,13 +44,4 @@ func (a *Admission) Free(n int64, small bool) {
 	if !small {
 		a.large.Add(-n)
 	}
-}
-
-// addWithin adds n to sum. It returns false and adds nothing if limit would be exceeded.
-func addWithin(sum *atomic.Int64, n, limit int64) bool {
-	if sum.Add(n) <= limit {
-		return true
-	}
-	sum.Add(-n)
-	return false
 }

@@ -25,15 +25,17 @@ func TestSizes(t *testing.T) {
 	require.Zero(t, a.Held()+a.large.Load())
 }
 
-// Peers take as much as they can: each leaves for others as much as it has.
+// Peers take as much as they can: each leaves for others as much as it has, of large requests beside what is for small ones.
 func TestPeers(t *testing.T) {
-	a := New(900)
-	for i, want := range []int64{450, 220, 110} {
-		held := int64(0)
-		for a.Admit(10, true, held) {
-			held += 10
+	for maxBytes, small := range map[int64]bool{900: true, 1200: false} {
+		a := New(maxBytes)
+		for i, want := range []int64{450, 220, 110} {
+			held := int64(0)
+			for a.Admit(10, small, held) {
+				held += 10
+			}
+			require.Equal(t, want, held, "peer %d", i)
 		}
-		require.Equal(t, want, held, "peer %d", i)
+		require.True(t, a.Admit(120, small, 0), "the only request of a peer needs only room")
 	}
-	require.True(t, a.Admit(120, true, 0), "the only request of a peer needs only room")
 }

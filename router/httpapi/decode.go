@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/router"
 )
 
@@ -74,8 +75,9 @@ func (b *boundedReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// maxKept bounds the bytes of a list or buffer that are kept for the next request: a prompt of 65,536 tokens.
-const maxKept = 512 << 10
+// maxKept bounds the bytes of lists, and of what was buffered, that are kept for the next request. It is half of what a
+// small one holds: it gets none of a large one's.
+const maxKept = admission.SmallBytes / 2
 
 // decoder reads one body as it arrives.
 type decoder struct {

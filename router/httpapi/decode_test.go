@@ -133,7 +133,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A long prompt takes no allocation a token or a hash.
+// A long prompt takes no allocation a token or a hash: its list grows by a quarter at least.
 func TestBodyAllocations(t *testing.T) {
 	if lookuptest.Race {
 		t.Skip("the race detector allocates")
@@ -148,6 +148,6 @@ func TestBodyAllocations(t *testing.T) {
 			p.release()
 		}
 		read()
-		require.LessOrEqual(t, testing.AllocsPerRun(20, read), 16.0)
+		require.LessOrEqual(t, testing.AllocsPerRun(20, read), 40.0)
 	}
 }

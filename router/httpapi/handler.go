@@ -150,7 +150,7 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		return op.answer(c)
 	}
 	c.lease.key = cpushare.KeyOfRequest(c.http, c.access.Name)
-	if err := c.lease.hold(max(1, min(c.http.ContentLength, h.cfg.limits.body))); err != nil {
+	if err := c.lease.begin(min(c.http.ContentLength, h.cfg.limits.body)); err != nil {
 		return err // before a body is read that will not fit: lists take about as much as their text
 	}
 	if op.read != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
@@ -297,10 +298,10 @@ func TestKeepAlive(t *testing.T) {
 	require.Equal(t, http.StatusConflict, status(t, in), "that model has no pool")
 }
 
-// A body is refused when the memory for requests is held by others, of which none takes more than it leaves. What is cheap is
-// served. Slow bodies hold what has arrived of them.
+// A body is refused when the memory for requests is held by others, of which none takes more than it leaves to other large ones.
+// What is cheap is served. Slow bodies hold what has arrived of them.
 func TestBusy(t *testing.T) {
-	const maxMemory = 8 << 20
+	const maxMemory = 32 << 20
 	h, address := serve(t, Config{MaxMemory: maxMemory, Authorize: func(r *http.Request) (Access, error) {
 		return Access{Name: r.Header.Get("Name"), Permissions: access.All}, nil
 	}})
@@ -326,17 +327,19 @@ func TestBusy(t *testing.T) {
 		return status
 	}
 	var conns []*net.TCPConn
+	left := h.memory.admission.MaxLarge()
 	for _, name := range []string{"greedy", "other", "third"} {
-		left, mine := free(), int64(0)
+		before, mine := free(), int64(0)
 		for n := 0; ; n++ {
 			conn, busy := arrive(name, 20000)
 			conns = append(conns, conn)
 			if busy {
 				break
 			}
-			mine = left - free()
+			mine = before - free()
+			left -= step
 		}
-		require.InDelta(t, left/2, mine, 600<<10, "%s takes half of what was left, but for one request", name)
+		require.InDelta(t, left, mine, 1200<<10, "%s leaves as much as it takes, but for one request", name)
 	}
 	require.Equal(t, http.StatusOK, query("modest"))
 	status, reply := do(t, h, "POST", "/query", strings.Repeat(" ", maxMemory/2+1))
@@ -351,6 +354,33 @@ func TestBusy(t *testing.T) {
 	h.memory.mu.Lock()
 	defer h.memory.mu.Unlock()
 	require.Empty(t, h.memory.held)
+}
+
+// What is announced but has not arrived is not held: 20 peers that send the first byte of large bodies keep no large one out.
+func TestAnnouncedBodies(t *testing.T) {
+	const maxMemory = 8 << 20
+	h, address := serve(t, Config{MaxMemory: maxMemory, Authorize: func(r *http.Request) (Access, error) {
+		return Access{Name: r.Header.Get("Name"), Permissions: access.All}, nil
+	}})
+	const peers = 20
+	for i := range peers {
+		send(t, address, post(fmt.Sprintf("Content-Length: %d\r\nName: %d", maxMemory/4, i), "{"))
+	}
+	lookuptest.Eventually(t, "all have begun, and hold no more", func() bool {
+		return h.memory.admission.Held() == peers*admission.SmallBytes
+	})
+	status, reply := do(t, h, "POST", "/query", `{"seq_hashes": `+hexOf(chain(30000))+`}`, "Name", "modest")
+	require.Equal(t, http.StatusOK, status, reply)
+}
+
+// A small request gets no lists of a large one, which it would hold.
+func TestKeptLists(t *testing.T) {
+	p := &prompt{TokenIDs: tokenIDs{ids: make([]int64, 10_000)}}
+	p.release()
+	require.Zero(t, p.size())
+	p = &prompt{SeqHashes: hashes{bytes: make([]byte, 100*32)}}
+	p.release()
+	require.EqualValues(t, 4000, p.size(), "it is used again")
 }
 
 // A client that does not read its reply keeps no other out, and the reply, or each piece of a dump, has a time to be sent in.

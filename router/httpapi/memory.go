@@ -12,7 +12,6 @@ import (
 // sent. A peer or credential takes no more of it than it leaves to others. Safe for concurrent use.
 type memory struct {
 	admission *admission.Admission
-	max       int64
 
 	mu   sync.Mutex
 	held map[cpushare.Key]int64 // bytes; none is 0
@@ -22,7 +21,7 @@ type memory struct {
 const DefaultMaxMemory = 64 << 20
 
 func newMemory(maxBytes int64) *memory {
-	return &memory{admission: admission.New(maxBytes), max: maxBytes, held: map[cpushare.Key]int64{}}
+	return &memory{admission: admission.New(maxBytes), held: map[cpushare.Key]int64{}}
 }
 
 // lease is what one request holds. It belongs to the request's goroutine.
@@ -32,26 +31,47 @@ type lease struct {
 	small, large int64 // bytes: the first admission.SmallBytes of a request are small
 }
 
+// begin makes the request hold what a small one does. It returns a refusal if n bytes, which it may come to hold, are too much
+// now: those that have not arrived it does not hold.
+func (l *lease) begin(n int64) error {
+	m := l.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := l.grow(max(n, 1))
+	m.admission.Free(l.large, false)
+	m.held[l.key] -= l.large
+	l.large = 0
+	return err
+}
+
 // hold makes the request hold n bytes, which it grows to in steps and does not shrink from. It returns a refusal if that
 // is too much.
 func (l *lease) hold(n int64) error {
 	if n <= l.small+l.large {
 		return nil
 	}
-	m := l.memory
-	if n > m.max/2 {
-		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the request needs more than %d bytes of memory (see limits.max_memory)", m.max/2)
+	l.memory.mu.Lock()
+	defer l.memory.mu.Unlock()
+	return l.grow(n)
+}
+
+// grow is hold. memory.mu is held.
+func (l *lease) grow(n int64) error {
+	limit := l.memory.maxRequest()
+	if n > limit {
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the request needs more than %d bytes of memory (see limits.max_memory)", limit)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if l.small == 0 && !l.add(&l.small, admission.SmallBytes) {
 		return errBusy
 	}
-	if more := n - l.small - l.large; more > 0 && !l.add(&l.large, min((more+step-1)/step*step, m.max/2-l.small-l.large)) {
+	if more := n - l.small - l.large; more > 0 && !l.add(&l.large, min((more+step-1)/step*step, limit-l.small-l.large)) {
 		return errBusy
 	}
 	return nil
 }
+
+// maxRequest returns how many bytes one request may hold: half of what large ones have, as no sender takes more than it leaves.
+func (m *memory) maxRequest() int64 { return m.admission.MaxLarge() / 2 }
 
 // step is by how many bytes a request grows at least, beyond what is small.
 const step = 256 << 10

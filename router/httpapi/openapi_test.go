@@ -64,7 +64,7 @@ func newTestAPI(t *testing.T) *testAPI {
 	with("hasty", f.service, &limits{6000, time.Second, time.Second})
 	with("busy", f.service, &limits{600, time.Second, time.Minute})
 	busy := f.servers["busy"].Config.Handler.(*Handler).memory
-	require.True(t, busy.admission.Admit(busy.max, true, 0))
+	require.True(t, busy.admission.Admit(DefaultMaxMemory, true, 0))
 	with("closed", closed, nil)
 	with("dumping", dumpingService(t), nil)
 	loading := f.servers["normal"].Config.Handler.(*Handler).cfg

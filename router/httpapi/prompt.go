@@ -42,21 +42,15 @@ func (p *prompt) size() int64 {
 // idBytes is the size of a token id in bytes.
 const idBytes = 8
 
-// release drops what was read. It keeps the memory of short lists.
+// release drops what was read. It keeps the memory of short lists: a request holds all that its prompt has, also if it
+// needs less.
 func (p *prompt) release() {
-	*p = prompt{
-		TokenIDs: tokenIDs{ids: kept(p.TokenIDs.ids, maxKept/idBytes)}, SeqHashes: hashes{bytes: kept(p.SeqHashes.bytes, maxKept)},
-		BlockHash: hashes{bytes: kept(p.BlockHash.bytes, maxKept)},
+	kept := prompt{}
+	if p.size() <= maxKept {
+		kept.TokenIDs.ids, kept.SeqHashes.bytes, kept.BlockHash.bytes = p.TokenIDs.ids[:0], p.SeqHashes.bytes[:0], p.BlockHash.bytes[:0]
 	}
+	*p = kept
 	prompts.Put(p)
-}
-
-// kept returns an empty list with the memory of another, unless that has place for more than limit elements.
-func kept[T any](list []T, limit int) []T {
-	if cap(list) > limit {
-		return nil
-	}
-	return list[:0]
 }
 
 // readPrompt reads the body of a request about a prompt.

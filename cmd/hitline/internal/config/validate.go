@@ -30,8 +30,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// MinMemory is the minimum of limits.max_memory, in bytes: some large requests.
-const MinMemory = 16 << 20
+// MinMemory is the minimum of limits.max_memory, in bytes: one client has as much in flight as it may.
+const MinMemory = 24 << 20
 
 const (
 	// minTimeout is the minimum of a time that may not be 0, which would mean to wait for ever, or not at all.
