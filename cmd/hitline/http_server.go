@@ -23,8 +23,8 @@ const (
 	replyTimeout = 10 * time.Second
 	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
 	idleTimeout = 90 * time.Second
-	// maxHeaderBytes bounds the header of a request.
-	maxHeaderBytes = 8 << 10
+	// maxHeaderBytes bounds the header of a request. Package net/http reads 4 KiB more.
+	maxHeaderBytes = 4 << 10
 	// closeTimeout bounds how long close waits for requests in flight.
 	closeTimeout = time.Second
 )
