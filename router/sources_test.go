@@ -86,6 +86,7 @@ func TestAllowList(t *testing.T) {
 // A name and a holder are free again after whatever went wrong.
 func TestSourceThatCannotStart(t *testing.T) {
 	s := newService(t, Config{MaxSources: 2, Allow: []string{"tcp://127.0.0.1:*"}})
+	require.Equal(t, 1024, newService(t, Config{}).cfg.MaxSources, "the default")
 	first := source(t, llama, "a", 0, 16)
 	first.Bind = true
 	require.ErrorIs(t, s.Register(first), ErrNotAllowed, "a client binds nothing")

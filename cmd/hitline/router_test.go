@@ -257,6 +257,8 @@ func TestRouterListener(t *testing.T) {
 		"  models: [{name: m, block_size: 16}]\n")
 	plain := hitline(t, "", "holders", "--connect", s.router, "--hashes-file", "-")
 	assert.Equal(t, result{exitFailed, "", "hitline: http://" + s.router + ": refused by the server: 400 Bad Request; it has TLS, so give https://\n"}, plain)
+	_, err := tls.Dial("tcp", s.router, &tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS12})
+	assert.ErrorContains(t, err, "protocol version")
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}}}
 	defer client.CloseIdleConnections()
 	ask := func(path, body, token string) (int, string) {

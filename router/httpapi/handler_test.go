@@ -187,7 +187,7 @@ func TestRefused(t *testing.T) {
 		{"/query", `{"seq_hashes": ["0x112233445566778"]}`, nil, 400, "field seq_hashes: element 0 is no hash; give a whole number"},
 		{"/query", `{"seq_hashes": [5`, nil, 400, `"bad_json","message":"not JSON: `},
 		{"/register", register + `, "replay_endpoint": "nonsense"}`, nil, 400, "field replay_endpoint: bad endpoint"},
-		{"/register", register + `, "a": "` + strings.Repeat("x", maxRegistration) + `"}`, nil, 413, "too_large"},
+		{"/register", register + `, "a": "` + strings.Repeat("x", 64<<10) + `"}`, nil, 413, "too_large"},
 		{"/unregister", `{"instance_id": "a"}`, nil, 400, "field model: has no model" + name},
 		{"/query", `{"token_ids": [], "model": "a: index: b"}`, nil, 404, `there is no such model: \"a: index: b\" of`},
 		{"/query", `{"token_ids": [], "model": "` + strings.Repeat("é", 2000) + `"}`, nil, 404, "no_model"},
