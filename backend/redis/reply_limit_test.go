@@ -69,3 +69,12 @@ func TestReplyLimitReset(t *testing.T) {
 	}
 	require.Error(t, l.check([]byte(":1\r\n")))
 }
+
+// A stream passes or fails, however it is cut.
+func FuzzReplyLimit(f *testing.F) {
+	f.Add("+OK\r\n*2\r\n$1\r\n0\r\n*3\r\n$2\r\nab\r\n%1\r\n:-17\r\n", 3)
+	f.Add("$9999999\r\n", 1)
+	f.Fuzz(func(t *testing.T, stream string, size int) {
+		require.Equal(t, checkIn(stream, max(1, len(stream))) == nil, checkIn(stream, max(1, size)) == nil)
+	})
+}

@@ -151,3 +151,23 @@ func TestBodyAllocations(t *testing.T) {
 		require.LessOrEqual(t, testing.AllocsPerRun(20, read), 40.0)
 	}
 }
+
+// A body is read the same however it arrives.
+func FuzzBody(f *testing.F) {
+	f.Add([]byte(`{"model": "m", "token_ids": [1, 2], "block_size": 16, "a": {"b": [null]}}`))
+	f.Add([]byte(`{"seq_hashes": [1, "0x2", -3], "instance_id": "a", "timeout": "1s"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		read := func(from io.Reader) (prompt, error) {
+			c := &call{prompt: new(prompt), lease: lease{memory: newMemory(1 << 40)}}
+			err := c.readPrompt(from)
+			return *c.prompt, err
+		}
+		want, wantErr := read(bytes.NewReader(body))
+		got, err := read(iotest.OneByteReader(bytes.NewReader(body)))
+		require.Equal(t, wantErr == nil, err == nil, "%v, %v", wantErr, err)
+		if err == nil {
+			require.Equal(t, want, got)
+		}
+		_ = new(call).readRegistration(bytes.NewReader(body))
+	})
+}
