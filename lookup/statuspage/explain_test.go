@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -142,6 +143,20 @@ func TestExplainOverBackend(t *testing.T) {
 		assert.Equal(t, test.want, w.Code, w.Body)
 		assert.Contains(t, w.Body.String(), `"error"`)
 	}
+}
+
+// An explanation ends after 5 s, though the store has more time.
+func TestExplainTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := &lookuptest.KeyStore{Before: func(ctx context.Context, _ string, _ []string) error { <-ctx.Done(); return ctx.Err() }}
+		p := pageOf(t, newService(t, lookup.ServiceConfig{
+			Pool: lookuptest.Blocks16, Backend: blocked, Remote: lookup.RemoteConfig{Timeout: time.Minute},
+		}), server.Config{}, Options{})
+		begin := time.Now()
+		w := ask(p, http.MethodPost, "/explain", `{"hashes": ["`+strings.Join(hexOf(3), `","`)+`"]}`, jsonBody)
+		assert.Equal(t, http.StatusGatewayTimeout, w.Code, w.Body)
+		assert.Equal(t, 5*time.Second, time.Since(begin))
+	})
 }
 
 // stuckWriter is the writer of a client that does not read.
