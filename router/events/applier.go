@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -61,6 +62,7 @@ type applier struct {
 	held    [maxApply]bool
 	blocks  Blocks
 	removal removal
+	leftOut error  // of the first blocks since clear that the Holder, or copies, had no group and tier for
 	fresh   []bool // of the blocks of a partial report, from the first that is stored on: it was not held before
 }
 
@@ -89,17 +91,33 @@ func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
 func (a *applier) clear() {
 	a.removal.hashes = a.removal.hashes[:0]
 	a.copies.reset()
+	a.leftOut = nil
 	a.holder.Clear()
 	_ = a.report() // of what it had
 }
 
-// report asks what the Holder has dropped by itself: then the source is incomplete. It returns the error of the Holder.
+// report asks what the Holder has dropped by itself: then the source is incomplete. It returns the error of what was
+// left out, or of the Holder.
 func (a *applier) report() error {
 	dropped, err := a.holder.Report()
 	if dropped > a.stats.Dropped {
 		a.stats.Dropped, a.stats.Complete = dropped, false
 	}
-	return err
+	return cmp.Or(a.leftOut, err)
+}
+
+// failed returns the error of a batch from one of the Holder. There is none if that is ErrTiers: blocks that have no
+// group and tier are left out, which leaves what is held right.
+func (a *applier) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, ErrTiers) {
+		return fmt.Errorf("%w: %w", errHolder, err)
+	}
+	a.stats.Complete = false
+	a.leftOut = cmp.Or(a.leftOut, fmt.Errorf("blocks are left out: %w", err))
+	return nil
 }
 
 // store applies an event of KindStored.
@@ -113,16 +131,12 @@ func (a *applier) store(e *Event) error {
 		return err
 	}
 	a.stats.Stored += int64(n)
-	if err := a.copies.addGroupTier(e.Group, &e.Tier); err != nil {
-		return fmt.Errorf("%w: %w", errHolder, err)
-	}
+	err := a.copies.addGroupTier(e.Group, &e.Tier)
 	b := &a.blocks
 	*b = e.Blocks
-	if n == 0 { // vLLM says so of a sliding window that caches nothing of a prompt: there is such a group
-		if err := a.holder.Store(b, nil); err != nil {
-			return fmt.Errorf("%w: %w", errHolder, err)
-		}
-		return nil
+	if n == 0 || err != nil { // vLLM says so of a sliding window that caches nothing of a prompt: there is such a group
+		b.Hashes = coordinator.Hashes{}
+		return a.failed(cmp.Or(a.holder.Store(b, nil), err))
 	}
 	partial, from := a.mayBePartial(e), 0
 	if partial {
@@ -141,7 +155,7 @@ func (a *applier) store(e *Event) error {
 		held := a.held[:b.Hashes.Len()]
 		clear(held)
 		if err := a.holder.Store(b, held); err != nil {
-			return fmt.Errorf("%w: %w", errHolder, err)
+			return a.failed(err)
 		}
 		a.countCopies(e, held)
 		if partial {

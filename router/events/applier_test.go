@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -237,4 +238,33 @@ type droppingSet struct{ *testSet }
 func (s *droppingSet) Store(b *Blocks, held []bool) error {
 	s.dropped++
 	return s.testSet.Store(b, held)
+}
+
+// Blocks that have no group and tier are left out, what is held stays, and the source says so until it is cleared.
+func TestApplierLeavesOut(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	stored := func(medium string, hashes ...uint64) []byte {
+		return batchOf("BlockStored", mediumField(medium), groupField(0), hashesField(hashes...), parentField(false))
+	}
+	s.ok(0, stored("GPU", 1))
+	for i := range uint64(MaxGroupTiers - 1) {
+		s.ok(1+i, stored(fmt.Sprint("M", i)))
+	}
+	s.holds(true, 1)
+	s.ok(256, stored("CPU", 2))
+	s.holds(false, 1)
+	s.status()
+	require.Contains(t, s.warning, `blocks are left out: events: too many groups and tiers: group 0, tier "CPU"`)
+	require.Equal(t, s.warning, s.reason)
+
+	s.ok(257, batchOf("AllBlocksCleared"))
+	s.ok(258, stored("GPU", 3))
+	s.status()
+	require.Empty(t, s.warning)
+	s.set.groupTiers.Max = 1 // as if others had the rest
+	s.ok(259, stored("CPU", 4))
+	s.holds(false, 3)
+	s.status()
+	require.Contains(t, s.warning, "blocks are left out")
 }

@@ -79,10 +79,10 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	l.last, l.at = now, time.Now()
 }
 
-// warn logs what the Holder reports.
+// warn logs what was left out, or what the Holder reports.
 func (l *sourceLog) warn(reason string) {
 	if l.admit(slog.LevelWarn) {
-		l.log.Warn("events: the engine's KV cache groups differ", "reason", reason)
+		l.log.Warn("events: the source goes on with an error", "reason", reason)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestFollowerLogs(t *testing.T) {
 		`WARN msg="events: the source is stale"`, // a gap
 		`INFO msg="events: the source is followed"`,
 		`INFO msg="events: the source is complete again"`,
-		`WARN msg="events: the engine's KV cache groups differ"`,
+		`WARN msg="events: the source goes on with an error"`,
 		`WARN msg="events: the source is incomplete"`,     // blocks were dropped
 		`WARN msg="events: the source is stale" retry_in`, // garbage
 		`INFO msg="events: the source is followed"`,

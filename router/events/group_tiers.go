@@ -37,10 +37,11 @@ type GroupTiers struct {
 	Max     int // bound of their number; 0: MaxGroupTiers
 	list    []GroupTier
 	numbers map[GroupTier]uint32
-	last    uint32 // the last that FindOrAdd returned: events of one group and tier follow each other
+	free    []uint32
+	last    uint32 // the last that FindOrAdd returned, and 1: events of one group and tier follow each other; 0: none
 }
 
-// Len returns how many there are.
+// Len returns how many there are, with the free ones.
 func (t *GroupTiers) Len() int { return len(t.list) }
 
 // At returns the group and tier of a number.
@@ -48,20 +49,19 @@ func (t *GroupTiers) At(number uint32) *GroupTier { return &t.list[number] }
 
 // Find returns the number of a group and tier, or false if they have none.
 func (t *GroupTiers) Find(group int, tier *Tier) (uint32, bool) {
-	if len(t.list) == 0 {
-		return 0, false
-	}
-	if last := &t.list[t.last]; last.Group == group && last.Tier == *tier {
-		return t.last, true
+	if t.last > 0 {
+		if last := &t.list[t.last-1]; last.Group == group && last.Tier == *tier {
+			return t.last - 1, true
+		}
 	}
 	number, ok := t.numbers[GroupTier{group, *tier}]
 	return number, ok
 }
 
-// FindOrAdd returns the number of a group and tier. New ones get the next number. It fails with ErrTiers.
+// FindOrAdd returns the number of a group and tier. New ones get a free number, or the next. It fails with ErrTiers.
 func (t *GroupTiers) FindOrAdd(group int, tier *Tier) (uint32, error) {
 	if number, ok := t.Find(group, tier); ok {
-		t.last = number
+		t.last = number + 1
 		return number, nil
 	}
 	limit := cmp.Or(t.Max, MaxGroupTiers)
@@ -70,19 +70,30 @@ func (t *GroupTiers) FindOrAdd(group int, tier *Tier) (uint32, error) {
 		return 0, fmt.Errorf("%w: group %d, at most %d is possible", ErrTiers, group, maxGroup)
 	case max(len(tier.Medium), len(tier.Locality), len(tier.Ownership)) > MaxName:
 		return 0, fmt.Errorf("%w: tier %.32q has names of over %d bytes", ErrTiers, tier.Medium, MaxName)
-	case len(t.list) >= limit:
+	case len(t.list) >= limit && len(t.free) == 0:
 		return 0, fmt.Errorf("%w: group %d, tier %.32q is one over %d", ErrTiers, group, tier.Medium, limit)
 	}
 	if t.numbers == nil {
 		t.numbers = make(map[GroupTier]uint32)
 	}
-	t.last = uint32(len(t.list))
-	t.list = append(t.list, GroupTier{group, *tier})
-	t.numbers[t.list[t.last]] = t.last
-	return t.last, nil
+	number, at := uint32(len(t.list)), GroupTier{group, *tier}
+	if n := len(t.free); n > 0 {
+		number, t.free = t.free[n-1], t.free[:n-1]
+		t.list[number] = at
+	} else {
+		t.list = append(t.list, at)
+	}
+	t.numbers[at], t.last = number, number+1
+	return number, nil
 }
 
-// appendMatching appends the numbers of all that a removal from group and tier may mean.
+// Free frees a number, which a group and tier has. At returns what it was until another one gets it.
+func (t *GroupTiers) Free(number uint32) {
+	delete(t.numbers, t.list[number])
+	t.free, t.last = append(t.free, number), 0
+}
+
+// appendMatching appends the numbers of all that a removal from group and tier may mean. None was freed.
 func (t *GroupTiers) appendMatching(dst []uint32, group int, tier *Tier) []uint32 {
 	for i := range t.list {
 		if t.list[i].Matches(group, tier) {
@@ -94,5 +105,7 @@ func (t *GroupTiers) appendMatching(dst []uint32, group int, tier *Tier) []uint3
 
 // clone returns a copy that shares nothing that changes.
 func (t *GroupTiers) clone() GroupTiers {
-	return GroupTiers{Max: t.Max, list: slices.Clone(t.list), numbers: maps.Clone(t.numbers), last: t.last}
+	return GroupTiers{
+		Max: t.Max, list: slices.Clone(t.list), numbers: maps.Clone(t.numbers), free: slices.Clone(t.free), last: t.last,
+	}
 }

@@ -52,6 +52,13 @@ func TestGroupTiersAreBounded(t *testing.T) {
 	}
 	refused(3, gpu)
 	require.Equal(t, 3, g.Len())
+	g.Free(2)
+	_, known := g.Find(2, &gpu)
+	require.False(t, known)
+	reused, err := g.FindOrAdd(3, &gpu)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, reused)
+	refused(2, gpu)
 	number, ok := g.Find(1, &gpu)
 	require.True(t, ok)
 	require.EqualValues(t, 1, number)

@@ -32,7 +32,8 @@ type Blocks struct {
 // Until then no further event is applied: that is how a slow Holder slows its publisher down.
 type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
-	// held has an element for each hash. Without hashes it says that the engine has such a group.
+	// held has an element for each hash. Without hashes it says that the engine has such a group. If it fails with
+	// ErrTiers it has stored none, and what is held stays; after other errors all is cleared.
 	Store(b *Blocks, held []bool) error
 	// Remove removes blocks. It ignores those that are not held. Only Group, Tier and Hashes are set:
 	// removals that follow each other in a batch come together.

@@ -97,7 +97,7 @@ type tracker struct {
 
 	reason  string // of the last change to the worse
 	told    int64  // blocks that the Holder had dropped when a reason was last found
-	warning string // the error of the Holder's last report
+	warning string // the error of the last report
 }
 
 // recentBatch is a batch that was applied.
@@ -373,6 +373,7 @@ func (t *tracker) event(e *Event) error {
 // status brings the state up to date and returns it. Why a source is stale matters more than what was dropped, which is told
 // once it is live.
 func (t *tracker) status() *Status {
+	warned := t.warning
 	err := t.report()
 	if t.stats.Dropped > t.told && !t.stats.Stale {
 		t.told = t.stats.Dropped
@@ -380,6 +381,9 @@ func (t *tracker) status() *Status {
 	}
 	if t.warning = ""; err != nil {
 		t.warning = err.Error()
+	}
+	if t.leftOut != nil && t.warning != warned && !t.stats.Stale {
+		t.reason = t.warning
 	}
 	t.stats.NextSeq = t.next
 	t.stats.Blocks = int64(t.holder.Len())

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/partstest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -109,6 +111,47 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 	}
 	empty, _ := newTestFleet(t, Config{}, 0)
 	require.Equal(t, empty.Stats(), f.Stats())
+}
+
+// Groups, tiers and media that no holder uses any more take no number from others, however often new ones come.
+func TestNumbersOfMediaAreReused(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 2)
+	honest, liar := holders[0], holders[1]
+	own := randomHashes(newRand(11), 8)
+	storeAll(t, honest, own)
+	for i := range 2 + max(maxMedia/maxHolderMedia, maxGroupTiers/events.MaxGroupTiers) {
+		for j := range events.MaxGroupTiers {
+			tier := events.Tier{Medium: fmt.Sprint(i, j%maxHolderMedia), Ownership: fmt.Sprint(j)}
+			require.NoError(t, liar.Store(&events.Blocks{Tier: tier, Hashes: own}, nil))
+		}
+		if i%2 == 0 {
+			liar.Clear()
+		} else {
+			liar.Close()
+			liar = addHolder(t, f, "engine-001")
+		}
+	}
+	cpu := &events.Blocks{Tier: events.Tier{Medium: "CPU"}, Hashes: slice(own, 0, 4)}
+	require.NoError(t, honest.Store(cpu, nil))
+	var r Result
+	require.NoError(t, f.Lookup(&r, own))
+	require.Equal(t, []Prefix{{honest.id, 128, []MediumPrefix{{"CPU", 64}, {"GPU", 128}}}}, r.Holders)
+	require.LessOrEqual(t, f.core.tiers.Len(), events.MaxGroupTiers+1)
+	checkCore(t, f)
+
+	before := r.Holders
+	cpu.Tier.Medium = "DISK" // of which it has no block in the snapshot
+	require.NoError(t, honest.Store(cpu, nil))
+	require.NoError(t, honest.Remove(cpu))
+	f, err := New(f.cfg)
+	require.NoError(t, err)
+	require.NoError(t, f.Load(partstest.Reader(snapshotOf(honest.fleet))))
+	_, known := f.core.tiers.Find(0, &cpu.Tier)
+	require.False(t, known)
+	f.Get(honest.id).SetStale(false)
+	r = Result{}
+	require.NoError(t, f.Lookup(&r, own))
+	require.Equal(t, before, r.Holders)
 }
 
 // At the memory bound the largest holder loses blocks: others keep theirs, and none of it is answered any more.

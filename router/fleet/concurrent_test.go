@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,10 @@ func useConcurrently(t *testing.T, maxBytes int64) {
 					return
 				}
 				for _, p := range r.Holders {
+					for _, m := range p.Media {
+						isOwn := len(m.Medium) > 3 && m.Medium[3:] == p.ID.Engine
+						assert.True(t, isOwn || m.Medium == "GPU" || m.Medium == Predicted, "%s of %s", m.Medium, p.ID.Engine)
+					}
 					assert.LessOrEqual(t, p.Tokens, int64(blocks*16))
 				}
 				f.Stats()
@@ -81,7 +86,11 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 	for range rounds {
 		own := randomHashes(rng, 1500)
 		held := make([]bool, 1500)
-		for _, b := range []events.Blocks{{Tier: gpu, Hashes: own}, {Tier: gpu, Hashes: slice(shared, 0, 300)}, {Tier: events.Tier{Medium: "CPU"}, Hashes: own}} {
+		for _, b := range []events.Blocks{
+			{Tier: gpu, Hashes: own}, {Tier: gpu, Hashes: slice(shared, 0, 300)},
+			{Tier: events.Tier{Medium: "CPU"}, Hashes: own},
+			{Tier: events.Tier{Medium: fmt.Sprintf("%03d%s", rng.IntN(5), h.id.Engine)}, Hashes: slice(shared, 0, 300)},
+		} {
 			assert.NoError(t, h.Store(&b, held))
 		}
 		if err := h.Predict(slice(shared, 0, 400)); f.cfg.MaxBytes == DefaultMaxBytes || err != nil && !errors.Is(err, ErrFull) {

@@ -127,21 +127,19 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, store(events.Tier{Medium: Predicted}), events.ErrTiers)
 	for i := range maxMedia {
 		tier := events.Tier{Medium: string(rune('A' + i))}
-		if i > 0 && i%maxNewMedia == 0 {
+		if i > 0 && i%maxHolderMedia == 0 {
 			require.ErrorIs(t, store(tier), events.ErrTiers, "none uses up the media of all")
 			h = addHolder(t, f, "engine-z"+tier.Medium)
 		}
 		require.NoError(t, store(tier))
 	}
-	h = holders[0]
-	for i := range maxMedia {
-		require.NoError(t, store(events.Tier{Medium: string(rune('A' + i))}))
-	}
 	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), events.ErrTiers)
+	h = holders[0]
 	require.NoError(t, f.Lookup(&r, short))
-	require.Len(t, r.Holders[0].Media, maxMedia)
-	for group, want := range []error{1: nil, 2: nil, 3: events.ErrTiers} {
-		require.ErrorIs(t, h.Store(&events.Blocks{Group: group, Tier: events.Tier{Medium: "A"}, Hashes: short}, nil), want)
+	require.Len(t, r.Holders[0].Media, maxHolderMedia)
+	for i := range events.MaxGroupTiers - maxHolderMedia {
+		require.NoError(t, store(events.Tier{Medium: "A", Ownership: fmt.Sprint(i)}))
 	}
+	require.ErrorIs(t, store(events.Tier{Medium: "A", Ownership: "one more"}), events.ErrTiers)
 	checkCore(t, f)
 }

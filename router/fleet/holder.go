@@ -22,10 +22,8 @@ type Holder struct {
 	stale      bool
 	closed     bool
 	groupTiers []uint32 // where it has stored, since the last Clear
-	newTiers   int      // groups and tiers that it was the first to name, and media
-	newMedia   int
-	entries    int // blocks by group and tier
-	charged    int // blocks that take as much memory as its part of the sets
+	entries    int      // blocks by group and tier
+	charged    int      // blocks that take as much memory as its part of the sets
 	predicted  epochCounts
 	dropped    int64  // entries that Fleet.shrink has dropped, ever
 	compared   uint64 // version of the groups when differs was found; see Report
@@ -209,24 +207,18 @@ func (h *Holder) account(out *outcome, ch *change) {
 // findOrAddTier returns the number of a group and tier where the holder has stored. It fails with events.ErrTiers.
 func (h *Holder) findOrAddTier(t *tierTable, group int, tier *events.Tier) (uint32, error) {
 	number, known := t.Find(group, tier)
-	isNewMedium := !known && !slices.Contains(t.media, tier.Medium)
 	switch {
 	case known && slices.Contains(h.groupTiers, number):
 		return number, nil
 	case len(h.groupTiers) == events.MaxGroupTiers: // as in a Follower: a removal may compare each with each
 		return 0, fmt.Errorf("fleet: %w: over %d of one holder", events.ErrTiers, events.MaxGroupTiers)
-	case !known && h.newTiers == events.MaxGroupTiers, isNewMedium && h.newMedia == maxNewMedia:
-		return 0, fmt.Errorf("fleet: %w: over %d that no other engine has named, or %d such media", events.ErrTiers, events.MaxGroupTiers, maxNewMedia)
+	case t.isOverMedia(h.groupTiers, tier.Medium):
+		return 0, fmt.Errorf("fleet: %w: medium %.32q is one over %d of one holder",
+			events.ErrTiers, tier.Medium, maxHolderMedia)
 	}
-	number, err := t.findOrAdd(group, tier)
+	number, err := t.take(group, tier)
 	if err != nil {
 		return 0, err
-	}
-	if !known {
-		h.newTiers++
-	}
-	if isNewMedium {
-		h.newMedia++
 	}
 	h.groupTiers = append(h.groupTiers, number)
 	return number, nil
@@ -240,6 +232,7 @@ func (h *Holder) Clear() {
 			c.numbers.retire(h.number)
 			h.number = c.numbers.alloc(h, c.groups.none())
 			c.groups.version++
+			c.tiers.release(h.groupTiers)
 			h.groupTiers, h.entries, h.charged, h.predicted = h.groupTiers[:0], 0, 0, epochCounts{}
 		}
 	})

@@ -42,6 +42,7 @@ type loader struct {
 	core    *core
 	in      *parts.Reader
 	holders []*Holder
+	tiers   []uint32 // taken until all is read: then only those that holders use stay
 	sets    []*holderSet
 	err     error // of a snapshot that does not suit the fleet. One that is wrong is an error of in
 }
@@ -104,9 +105,11 @@ func (l *loader) readTiers() {
 		if l.failed() {
 			return
 		}
-		if number, err := l.core.tiers.findOrAdd(at.Group, &at.Tier); err != nil || int(number) != i {
+		number, err := l.core.tiers.take(at.Group, &at.Tier)
+		if err != nil || int(number) != i {
 			l.in.Fail("group and tier %d are wrong", i)
 		}
+		l.tiers = append(l.tiers, number)
 	}
 }
 
@@ -213,6 +216,7 @@ func (l *loader) finish() {
 			l.count(&e.set.pairs[i], int(e.refs))
 		}
 	}
+	c.tiers.release(l.tiers)
 	for _, h := range l.holders {
 		if h.entries > l.fleet.cfg.MaxBlocks {
 			l.err = fmt.Errorf("%w: over %d blocks of one holder", ErrFull, l.fleet.cfg.MaxBlocks)

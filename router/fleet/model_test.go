@@ -21,6 +21,7 @@ type modelEntry struct {
 type modelHolder struct {
 	id      ID
 	stale   bool
+	medium  string              // that it alone has
 	entries map[int]*modelEntry // by number of a hash
 	groups  []coordinator.Group // of the engine
 	seen    map[int]bool        // those of which it has stored a block since it was empty: true if one has told the size
@@ -95,7 +96,11 @@ func (m *model) fill(e *modelEntry, at int) {
 		return
 	}
 	for _, g := range e.tiers {
-		h.present[max(0, g.Group)][slices.Index(oracleMedia, g.Tier.Medium)] |= 1 << at
+		medium := g.Tier.Medium
+		if medium == h.medium {
+			medium = ownMedium
+		}
+		h.present[max(0, g.Group)][slices.Index(oracleMedia, medium)] |= 1 << at
 		h.present[max(0, g.Group)][all] |= 1 << at
 	}
 }
@@ -187,6 +192,9 @@ func (m *model) answer(hashes []int) []Prefix {
 	for _, h := range m.holders {
 		p := Prefix{ID: h.id, Tokens: m.prefix(h, len(hashes), len(oracleMedia))}
 		for i, medium := range oracleMedia {
+			if medium == ownMedium {
+				medium = h.medium
+			}
 			if n := m.prefix(h, len(hashes), i); n > 0 {
 				p.Tokens = max(p.Tokens, n) // groups with lookahead may find more in one medium than in all
 				p.Media = append(p.Media, MediumPrefix{medium, n})

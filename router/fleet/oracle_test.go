@@ -19,11 +19,15 @@ import (
 
 const oracleBlock = 16
 
-// oracleMedia are in order. A medium "" comes from engines that name none.
-var oracleMedia = []string{"", "CPU", "GPU", Predicted}
+// oracleMedia are in order. A medium "" comes from engines that name none. ownMedium stands for one that a holder alone
+// has, until it is cleared.
+var oracleMedia = []string{"", "CPU", "GPU", ownMedium, Predicted}
+
+const ownMedium = "OWN"
 
 var oracleTiers = []events.Tier{
 	{Medium: "GPU"}, {Medium: "CPU"}, {}, {Medium: "CPU", Ownership: "x"}, {Medium: "GPU", Locality: "LOCAL"}, {Medium: "GPU", Locality: "REMOTE"},
+	{Medium: ownMedium}, {Medium: ownMedium, Ownership: "x"},
 }
 
 // oracleKind is a model's groups.
@@ -120,6 +124,7 @@ type oracle struct {
 	query   Query
 	result  Result
 
+	media                       int // of single holders, ever
 	steps, queries, hits, found int
 }
 
@@ -170,6 +175,8 @@ func (o *oracle) add(id ID) {
 // clear empties a holder, whose engine may have other groups from then on: one of six differs from the model's.
 func (o *oracle) clear(m *modelHolder) {
 	o.model.clear(m)
+	o.media++
+	m.medium = fmt.Sprint(ownMedium, o.media)
 	m.groups = slices.Clone(o.model.kind.groups)
 	if o.model.kind.isDescribed || o.rng.IntN(6) > 0 {
 		return
@@ -281,6 +288,9 @@ func (o *oracle) event(m *modelHolder) (*events.Blocks, []int) {
 	if o.rng.IntN(4) == 0 {
 		b.Tier = oracleTiers[o.rng.IntN(len(oracleTiers))]
 	}
+	if b.Tier.Medium == ownMedium {
+		b.Tier.Medium = m.medium
+	}
 	return b, hashes
 }
 
@@ -294,7 +304,7 @@ func (o *oracle) store(h *Holder, m *modelHolder) {
 		return
 	}
 	at := events.GroupTier{Group: b.Group, Tier: b.Tier}
-	m.seen[max(0, b.Group)] = m.seen[max(0, b.Group)] || b.Tier.Medium != "CPU"
+	m.seen[max(0, b.Group)] = m.seen[max(0, b.Group)] || b.Tier.Medium == "GPU" || b.Tier.Medium == ""
 	var wantErr error
 	for i, hash := range hashes {
 		e := o.model.entry(m, hash)

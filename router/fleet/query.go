@@ -18,16 +18,16 @@ type Query struct {
 
 // pass is a query about the holders of some rules.
 type pass struct {
-	fleet      *Fleet
-	core       *core
-	rules      *rules
-	version    uint64 // holder numbers that were retired, or became fresh, later do not count
-	groupTiers uint32 // those from this number on do not count: rules may not know their groups
-	oldest     uint32 // first epoch that counts
-	hashLen    int
-	at         int    // byte of a hash where its short form begins
-	n          uint32 // hashes so far
-	finished   bool   // no further hash can change the answer
+	fleet    *Fleet
+	core     *core
+	rules    *rules
+	version  uint64 // holder numbers that were retired, or became fresh, later do not count
+	tiers    uint64 // version of tierTable: groups and tiers that got a number later do not count
+	oldest   uint32 // first epoch that counts
+	hashLen  int
+	at       int    // byte of a hash where its short form begins
+	n        uint32 // hashes so far
+	finished bool   // no further hash can change the answer
 
 	scan   scan
 	ends   []uint64 // where prefixes end; see packEnd
@@ -69,7 +69,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 func (q *pass) begin(f *Fleet, hashLen int, now uint32, r *rules) {
 	c := f.core
 	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, r, c.numbers.version, c.oldestAt(now)
-	q.groupTiers = uint32(c.tiers.Len())
+	q.tiers = c.tiers.version
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]
 	q.finished = len(f.holders) == 0
@@ -224,7 +224,7 @@ func (q *pass) counting(p *pair, live, fresh bitmap) uint64 {
 		return 0
 	case isPredicted && p.groupTier&^predictedIn >= q.oldest:
 		return p.bits & live[p.word]
-	case !isPredicted && p.groupTier < q.groupTiers:
+	case !isPredicted && q.core.tiers.uses[p.groupTier].since <= q.tiers:
 		return p.bits & fresh[p.word]
 	}
 	return 0

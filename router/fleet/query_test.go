@@ -79,6 +79,40 @@ func TestGroupLearnedDuringQuery(t *testing.T) {
 	require.EqualValues(t, 16*first.Len(), answer[0].Tokens)
 }
 
+// A group and tier that gets the number of another one during a query does not count as that one.
+func TestNumberOfMediumReusedDuringQuery(t *testing.T) {
+	all := randomHashes(newRand(1), 64)
+	for _, groups := range []int{1, 2} {
+		f, holders := newTestFleet(t, Config{}, 2)
+		honest, liar := holders[0], holders[1]
+		for g := range groups {
+			for _, h := range holders {
+				storeOf(t, h, g, all, "full_attention", 0)
+			}
+		}
+		store := func(h *Holder, medium string) {
+			for g := range groups {
+				b := &events.Blocks{Group: g, Tier: events.Tier{Medium: medium}, Hashes: all, BlockSize: 16}
+				require.NoError(t, h.Store(b, nil))
+			}
+		}
+		for i := range 3 {
+			store(liar, fmt.Sprint("Z", i))
+		}
+		want := []MediumPrefix{{"GPU", 1024}}
+		answer := lookupAround(t, f, slice(all, 0, 32), slice(all, 32, 64), func() {
+			liar.Close()
+			store(honest, "A0")
+			for i := range 5 { // more media than the query knows
+				store(honest, fmt.Sprint("A", i))
+			}
+		})
+		require.Equal(t, []Prefix{{honest.id, 1024, want}}, answer, groups)
+		answer = lookupAround(t, f, all, coordinator.Hashes{}, func() {})
+		require.Len(t, answer[0].Media, 6)
+	}
+}
+
 // A holder that was stale when a query read its blocks may have lost them before: only what is predicted counts.
 func TestStaleDuringQuery(t *testing.T) {
 	all := randomHashes(newRand(1), 16)

@@ -11,6 +11,7 @@ import (
 // out. It is immutable, and takes 12 bytes a block.
 type Snapshot struct {
 	tiers    []events.GroupTier
+	tierAt   []uint32 // in tiers, by number
 	holders  []ID
 	specs    [][]groupSpec // of each holder
 	index    []int32       // of the holder of a number, -1 if there is none
@@ -46,8 +47,11 @@ func (f *Fleet) Snapshot() *Snapshot {
 	if c != f.core {
 		return s // all holders were closed
 	}
-	for number := range c.tiers.Len() {
-		s.tiers = append(s.tiers, *c.tiers.At(uint32(number)))
+	s.tierAt = make([]uint32, len(c.tiers.uses))
+	for number, use := range c.tiers.uses {
+		if s.tierAt[number] = uint32(len(s.tiers)); use.holders > 0 {
+			s.tiers = append(s.tiers, *c.tiers.At(uint32(number)))
+		}
 	}
 	for i, h := range f.holders {
 		s.holders = append(s.holders, h.id)
@@ -147,7 +151,8 @@ func (s *Snapshot) writeSets(w *parts.Writer) []int64 {
 	return numbers
 }
 
-// renumber returns the content of a set without predictions, with the indexes of holders instead of their numbers.
+// renumber returns the content of a set without predictions, with the indexes of holders, groups and tiers instead of
+// their numbers.
 func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 	for i := range set.pairs {
 		p := &set.pairs[i]
@@ -158,7 +163,7 @@ func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
 			number := p.word*64 + uint32(bits.TrailingZeros64(holders))
 			if int(number) < len(s.index) && s.index[number] >= 0 {
 				index := uint32(s.index[number])
-				pairs = addBit(pairs, p.groupTier, index/64, 1<<(index%64))
+				pairs = addBit(pairs, s.tierAt[p.groupTier], index/64, 1<<(index%64))
 			}
 		}
 	}
