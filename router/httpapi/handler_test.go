@@ -389,7 +389,7 @@ func TestUnreadReply(t *testing.T) {
 	for _, test := range []struct {
 		method, path string
 		limit        time.Duration
-	}{{"POST", "/query", time.Minute}, {"GET", "/dump", dumpWriteTimeout}} {
+	}{{"POST", "/query", time.Minute}, {"GET", "/dump", 30 * time.Second}} {
 		w := &writer{ResponseRecorder: httptest.NewRecorder()}
 		w.before = func() {
 			require.WithinDuration(t, time.Now().Add(test.limit), w.deadline, 10*time.Second, test.path)
