@@ -94,12 +94,12 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	defer cancel()
 	d := &dump{}
 	paused := s.pauseAll(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for key, m := range *s.models.Load() {
 		info := modelInfo{ModelKey: key, BlockSize: m.cfg.Fleet.BlockSize, FirstBytes: m.cfg.Fleet.FirstBytes}
 		d.models = append(d.models, dumpedModel{info, m.fleet.Load().Snapshot()})
 	}
+	s.mu.Lock() // not while a copy waits for who makes room: that may need the processor of who waits for s.mu
+	defer s.mu.Unlock()
 	for _, p := range paused {
 		if s.active[p.Name] == p.activeSource { // otherwise it has just gone
 			info := sourceInfo{p.Source, p.registered, p.holder.IsStale() && !p.catchesUp}

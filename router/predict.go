@@ -36,7 +36,7 @@ func (s *Service) Predict(ctx context.Context, key ModelKey, id fleet.ID, q *Que
 		if err != nil {
 			return err
 		}
-		if err = h.Predict(hashes); !errors.Is(err, fleet.ErrClosed) || attempt == maxAttempts {
+		if err = h.Predict(ctx, hashes); !errors.Is(err, fleet.ErrClosed) || attempt == maxAttempts {
 			return err
 		}
 	}

@@ -239,11 +239,7 @@ func Pause(ctx context.Context) (resume func()) {
 	if c == nil {
 		return func() {}
 	}
-	c.claim.block()
-	return func() {
-		c.claim.unblock()
-		c.claim.Acquire() // a closed claim ends the reply
-	}
+	return c.claim.Pause()
 }
 
 // KeyOfRequest returns the key of the sender of a request: its credential or, if that is "", its address.

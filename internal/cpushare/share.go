@@ -173,6 +173,18 @@ func (c *Claim) unblock() {
 	c.blocked--
 }
 
+// Pause releases the processor before a wait until resume is called, which acquires one. Of no claim it does nothing.
+func (c *Claim) Pause() (resume func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.block()
+	return func() {
+		c.unblock()
+		c.Acquire() // a closed claim ends the reply, or the next read
+	}
+}
+
 // Close releases the processor, ends the wait for one, and makes later calls of Acquire return false.
 func (c *Claim) Close() {
 	c.share.mu.Lock()

@@ -58,6 +58,7 @@ type applier struct {
 	// stopped returns an error once the batch is not to be applied to its end: one that names
 	// no group in its removals may take minutes.
 	stopped func() error
+	pause   func() (resume func()) // Blocks.Pause
 
 	held    [maxApply]bool
 	blocks  Blocks
@@ -134,6 +135,7 @@ func (a *applier) store(e *Event) error {
 	err := a.copies.addGroupTier(e.Group, &e.Tier)
 	b := &a.blocks
 	*b = e.Blocks
+	b.Pause = a.pause
 	if n == 0 || err != nil { // vLLM says so of a sliding window that caches nothing of a prompt: there is such a group
 		b.Hashes = coordinator.Hashes{}
 		return a.failed(cmp.Or(a.holder.Store(b, nil), err))
@@ -286,7 +288,7 @@ func (a *applier) flush() error {
 		if err := a.stopped(); err != nil {
 			return err
 		}
-		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: coordinator.NewHashes(part, r.hashLen)}
+		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: coordinator.NewHashes(part, r.hashLen), Pause: a.pause}
 		if err := a.holder.Remove(&a.blocks); err != nil {
 			return fmt.Errorf("%w: %w", errHolder, err)
 		}

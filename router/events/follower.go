@@ -62,6 +62,7 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 		f.cfg.Resume = nil // it may be large
 	}
 	f.tracker.stopped = f.yield
+	f.tracker.pause = func() func() { return f.cpu.Pause() }
 	f.status = *f.tracker.status()
 	if cfg.Bind {
 		a, err := listen(cfg.Endpoint, f.refused)

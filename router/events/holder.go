@@ -25,6 +25,10 @@ type Blocks struct {
 	BlockSize     int64  // tokens, 0 if unknown
 	SpecKind      string // what the engine says of the group
 	SlidingWindow int64  // tokens, -1 if absent
+
+	// Pause lets others compute until resume is called; nil: no one needs that. A Holder calls it before it waits, and
+	// about every 100 µs while it computes for long.
+	Pause func() (resume func())
 }
 
 // Holder keeps what one source holds. Its methods are called by one goroutine at a time, in
@@ -35,7 +39,7 @@ type Holder interface {
 	// held has an element for each hash. Without hashes it says that the engine has such a group. If it fails with
 	// ErrTiers it has stored none, and what is held stays; after other errors all is cleared.
 	Store(b *Blocks, held []bool) error
-	// Remove removes blocks. It ignores those that are not held. Only Group, Tier and Hashes are set:
+	// Remove removes blocks. It ignores those that are not held. Only Group, Tier, Hashes and Pause are set:
 	// removals that follow each other in a batch come together.
 	Remove(b *Blocks) error
 	// Clear removes all blocks.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,4 +166,33 @@ func TestFollowerSharesProcessors(t *testing.T) {
 		require.NoError(t, f.yield())
 		require.Equal(t, time.Second, time.Since(start))
 	})
+}
+
+// pausingHolder is a Holder that waits for another connection, which computes meanwhile.
+type pausingHolder struct {
+	*testSet
+	other *cpushare.Claim
+}
+
+func (h *pausingHolder) Store(b *Blocks, held []bool) error {
+	defer b.Pause()()
+	if !h.other.Acquire() {
+		return errors.New("the source kept its processor")
+	}
+	h.other.Release()
+	return h.testSet.Store(b, held)
+}
+
+// A Holder can wait for others without the processor of its source.
+func TestHolderPauses(t *testing.T) {
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay, cfg.CPU = "", cpushare.New(1)
+	set := newTestSet()
+	f := startFollower(t, cfg, &pausingHolder{set, cfg.CPU.NewClaim(cpushare.Key{Listener: "other"})})
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitStatus(t, f, func(s Status) bool { return s.Batches == 1 })
+	require.Empty(t, f.Status().LastError)
+	require.Equal(t, 1, set.Len())
 }

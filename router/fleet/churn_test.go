@@ -77,7 +77,7 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 	f, holders := newTestFleet(t, Config{}, 3)
 	kept := randomHashes(rng, 2000)
 	storeAll(t, holders[0], kept)
-	f.collect()
+	f.collect(noPause)
 	before := f.Stats().Bytes
 	for i := range 30 {
 		h, own := holders[1], randomHashes(rng, 20_000)
@@ -91,7 +91,7 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 			h.Close() // does nothing, as what follows
 			require.ErrorIs(t, h.Store(&events.Blocks{Hashes: own}, nil), ErrClosed)
 			require.ErrorIs(t, h.Remove(&events.Blocks{Hashes: own}), ErrClosed)
-			require.ErrorIs(t, h.Predict(own), ErrClosed)
+			require.ErrorIs(t, h.Predict(t.Context(), own), ErrClosed)
 			h.Clear()
 			h.SetStale(false)
 			require.Nil(t, f.Get(h.id))
@@ -101,7 +101,7 @@ func TestClearAndCloseFreeMemory(t *testing.T) {
 		require.Zero(t, tokens(t, f, h, own))
 		require.EqualValues(t, kept.Len()*16, tokens(t, f, holders[0], kept))
 	}
-	f.collect()
+	f.collect(noPause)
 	checkCore(t, f)
 	require.EqualValues(t, kept.Len(), f.Stats().Blocks)
 	require.Less(t, f.Stats().Bytes, before+2_000_000)
@@ -165,7 +165,7 @@ func TestMaxBytes(t *testing.T) {
 		storeAll(t, h, shared)
 	}
 	predicted := randomHashes(rng, 1000)
-	require.NoError(t, holders[3].Predict(predicted))
+	require.NoError(t, holders[3].Predict(t.Context(), predicted))
 	large := holders[0]
 	var chains []coordinator.Hashes
 	for range 300 {
@@ -250,6 +250,31 @@ func TestMaxBytesOfManySets(t *testing.T) {
 	require.Greater(t, holders[1].Len(), 10_000)
 }
 
+// Who makes room lets others have the lock and the processor while it waits for a snapshot, and after each step that drops a
+// bounded number of blocks.
+func TestMakingRoomPauses(t *testing.T) {
+	rng := newRand(17)
+	f, holders := newTestFleet(t, Config{MaxBytes: 4 << 20}, 1)
+	h, before, most, paused := holders[0], int64(0), int64(0), 0
+	blocks := events.Blocks{Tier: gpu, Pause: func() func() {
+		if paused == 0 {
+			f.room.RUnlock()
+		}
+		paused++
+		dropped, _ := h.Report() // takes the lock
+		most, before = max(most, dropped-before), dropped
+		return func() { paused++ }
+	}}
+	f.room.RLock() // as a snapshot that is copied
+	for before == 0 {
+		blocks.Hashes = randomHashes(rng, 1000)
+		require.NoError(t, h.Store(&blocks, nil))
+	}
+	require.Greater(t, before, int64(10_000))
+	require.LessOrEqual(t, most, int64(maxCostPerStep/changeCost))
+	require.Zero(t, paused%2) // all have ended
+}
+
 // The entries of a holder are bounded, and predictions keep out no events.
 func TestMaxBlocksOfAHolder(t *testing.T) {
 	const limit = 1000
@@ -258,12 +283,12 @@ func TestMaxBlocksOfAHolder(t *testing.T) {
 	h, hashes, more := holders[0], randomHashes(rng, limit-1), randomHashes(rng, limit)
 	storeAll(t, h, hashes)
 	storeAll(t, h, hashes) // adds none
-	require.ErrorIs(t, h.Predict(more), ErrFull)
+	require.ErrorIs(t, h.Predict(t.Context(), more), ErrFull)
 	require.Equal(t, limit, h.len())
 	require.ErrorIs(t, h.Store(&events.Blocks{Tier: gpu, Hashes: more}, nil), ErrFull)
 	require.Equal(t, limit, h.Len())
 	storeAll(t, h, hashes) // as an engine does that reports all that it has
-	require.NoError(t, h.Predict(slice(more, 0, 1)))
+	require.NoError(t, h.Predict(t.Context(), slice(more, 0, 1)))
 	storeAll(t, holders[1], hashes)
 	checkCore(t, f)
 }
@@ -275,20 +300,20 @@ func TestMaxBytesDropsPredictions(t *testing.T) {
 	f, holders := newTestFleet(t, Config{MaxBytes: 2 << 20, PredictTTL: time.Minute, now: clock.now}, 2)
 	h, kept, first, second := holders[0], randomHashes(rng, 1000), randomHashes(rng, 25_000), randomHashes(rng, 60_000)
 	storeAll(t, h, kept)
-	require.NoError(t, h.Predict(first))
+	require.NoError(t, h.Predict(t.Context(), first))
 	clock.pass(16 * time.Second)
-	require.NoError(t, holders[1].Predict(second))
+	require.NoError(t, holders[1].Predict(t.Context(), second))
 	require.Zero(t, tokens(t, f, h, first))
 	require.EqualValues(t, second.Len()*16, tokens(t, f, holders[1], second))
-	require.ErrorIs(t, holders[1].Predict(first), ErrFull)
+	require.ErrorIs(t, holders[1].Predict(t.Context(), first), ErrFull)
 
 	stored, more := randomHashes(rng, 20_000), randomHashes(rng, 10)
 	storeAll(t, h, stored)
 	require.EqualValues(t, kept.Len()*16, tokens(t, f, h, kept))
 	require.EqualValues(t, stored.Len()*16, tokens(t, f, h, stored))
-	require.ErrorIs(t, h.Predict(more), ErrFull)
+	require.ErrorIs(t, h.Predict(t.Context(), more), ErrFull)
 	clock.pass(15 * time.Second) // the next quarter
-	require.NoError(t, h.Predict(more))
+	require.NoError(t, h.Predict(t.Context(), more))
 	require.EqualValues(t, more.Len()*16, tokens(t, f, h, more))
 	checkCore(t, f)
 }

@@ -62,23 +62,31 @@ func (f *Fleet) readLocked(do func()) {
 	do()
 }
 
-// collectSteps does at most n steps, with the lock held for one at a time.
-func (f *Fleet) collectSteps(n int, force bool) {
-	for more := true; more && n > 0; n-- {
-		f.locked(func() { more = f.core.collectStep(force) })
+// inTurns repeats a step until it returns false. Others get the lock and the processor between two of them.
+func (f *Fleet) inTurns(pause func() func(), step func() bool) {
+	for more := true; more; {
+		f.locked(func() { more = step() })
+		pause()()
 	}
+}
+
+func noPause() (resume func()) { return func() {} }
+
+// collectSteps does at most n steps, with the lock held for one at a time.
+func (f *Fleet) collectSteps(pause func() func(), n int, force bool) {
+	f.inTurns(pause, func() bool { n--; return f.core.collectStep(force) && n > 0 })
 }
 
 // collect frees all memory that can be freed. Others make garbage meanwhile, so the steps are bounded: by the passes that
 // all records may need.
-func (f *Fleet) collect() {
+func (f *Fleet) collect(pause func() func()) {
 	var n int
 	f.locked(func() {
 		c := f.core
 		c.expire(f.epoch())
 		n = 64 + 4*int(c.sets.next/maxSetsPerStep) + int(4*(c.log.records+c.log.dead)*(1+changeCost)/maxCostPerStep)
 	})
-	f.collectSteps(n, true)
+	f.collectSteps(pause, n, true)
 }
 
 // dropPredictions drops the predictions of the oldest epoch, but those of the current one only if current is set: then

@@ -69,7 +69,7 @@ func useConcurrently(t *testing.T, maxBytes int64) {
 	writers.Wait()
 	stop.Store(true)
 	readers.Wait()
-	f.collect()
+	f.collect(noPause)
 	checkCore(t, f)
 	dropped := int64(0)
 	for _, h := range f.holders {
@@ -93,7 +93,7 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 		} {
 			assert.NoError(t, h.Store(&b, held))
 		}
-		if err := h.Predict(slice(shared, 0, 400)); f.cfg.MaxBytes == DefaultMaxBytes || err != nil && !errors.Is(err, ErrFull) {
+		if err := h.Predict(t.Context(), slice(shared, 0, 400)); f.cfg.MaxBytes == DefaultMaxBytes || err != nil && !errors.Is(err, ErrFull) {
 			assert.NoError(t, err)
 		}
 		clock.Add(int64(100 * time.Millisecond))
@@ -108,7 +108,7 @@ func changeHolder(t *testing.T, f *Fleet, h *Holder, seed uint64, rounds int, cl
 			f.Snapshot()
 			h.SetStale(false)
 		case 3:
-			f.collect()
+			f.collect(noPause)
 		default:
 			assert.NoError(t, h.Remove(&events.Blocks{Group: events.NoGroup, Hashes: own}))
 		}

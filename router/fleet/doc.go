@@ -72,7 +72,8 @@
 // 18 for each pair of a group and tier and 64 holders. Config.MaxBytes bounds all of it, as [Stats] counts it. A change
 // that needs more first collects what can be freed. Then it drops the oldest predictions, or, for events, blocks that only
 // the largest holders have: of predictions and the largest holder what is more. The size of a holder is its blocks and
-// its part of the sets. So a holder that has much cannot keep others from what they store. A change fails with ErrFull if there is nothing left to drop.
+// its part of the sets. So a holder that has much cannot keep others from what they store. A change fails with ErrFull if
+// there is nothing left to drop.
 //
 // Clear and Close cost the same whatever the holder has: they retire its number. What it leaves is freed by steps of
 // bounded length, one with each later step of a change. Once more than a quarter of the records is dead each change
@@ -82,8 +83,9 @@
 //
 // One RWMutex guards all. A change holds it for at most 256 blocks and a step that frees memory, a lookup for 4,096
 // hashes or the prefix of one holder by the rules of several groups. Nothing that is copied under the lock grows with
-// the blocks but the directory of the table, of 16 bytes for some 600 blocks. At the memory bound one change at a time makes room, and
-// waits while a snapshot is copied. There are no goroutines.
+// the blocks but the directory of the table, of 16 bytes for some 600 blocks. At the memory bound one change at a time
+// makes room, and waits while a snapshot is copied. It lets others compute after each step and while it waits: see
+// events.Blocks. There are no goroutines.
 //
 // A query keeps no position between its pieces. A holder number that was retired after Begin does not count in its
 // answer, even if another holder has it by then.

@@ -119,7 +119,7 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, q.Begin(f, 7), ErrHashLen)
 	require.ErrorIs(t, h.Store(&events.Blocks{Hashes: coordinator.NewHashes(seven, 7)}, nil), ErrHashLen)
 	require.ErrorIs(t, h.Remove(&events.Blocks{Hashes: coordinator.NewHashes(seven, 7)}), ErrHashLen)
-	require.ErrorIs(t, h.Predict(coordinator.NewHashes(seven, 7)), ErrHashLen)
+	require.ErrorIs(t, h.Predict(t.Context(), coordinator.NewHashes(seven, 7)), ErrHashLen)
 	store := func(tier events.Tier) error {
 		return h.Store(&events.Blocks{Tier: tier, Hashes: short}, nil)
 	}

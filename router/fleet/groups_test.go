@@ -268,7 +268,7 @@ func TestPredictionEnds(t *testing.T) {
 	} {
 		begin := start.Add(time.Duration(i) * time.Hour).Add(c.predicted)
 		clock.Time = begin
-		require.NoError(t, h.Predict(hashes))
+		require.NoError(t, h.Predict(t.Context(), hashes))
 		clock.Time = begin.Add(c.lasts - 1)
 		require.EqualValues(t, 48, tokens(t, f, h, hashes))
 		require.Equal(t, 3, h.len())
@@ -277,15 +277,15 @@ func TestPredictionEnds(t *testing.T) {
 		require.Zero(t, h.len())
 	}
 	clock.pass(time.Hour)
-	require.NoError(t, h.Predict(hashes))
+	require.NoError(t, h.Predict(t.Context(), hashes))
 	clock.pass(50 * time.Second)
-	require.NoError(t, h.Predict(slice(hashes, 0, 2))) // replaces the older one
+	require.NoError(t, h.Predict(t.Context(), slice(hashes, 0, 2))) // replaces the older one
 	require.Equal(t, 3, h.len())
 	clock.pass(50 * time.Second)
 	require.EqualValues(t, 32, tokens(t, f, h, hashes))
 	require.NoError(t, h.Remove(&events.Blocks{Hashes: slice(hashes, 0, 1)}))
 	require.Zero(t, tokens(t, f, h, hashes), "an event says that it was removed")
-	f.collect()
+	f.collect(noPause)
 	require.EqualValues(t, 1, f.Stats().Blocks)
 	checkCore(t, f)
 }

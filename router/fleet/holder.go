@@ -2,11 +2,13 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -57,7 +59,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Tier.Locality == "REMOTE" {
 		return nil
 	}
-	return h.inSteps(b.Hashes, held, func(ch *change) error {
+	return h.inSteps(b.Hashes, held, b.Pause, func(ch *change) error {
 		c := h.fleet.core
 		if err := c.learn(h, b); err != nil {
 			return err
@@ -74,7 +76,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 // a field of a tier, that is absent on either side matches any. It fails with ErrHashLen or ErrClosed, and, once memory
 // is used up, may fail with ErrFull.
 func (h *Holder) Remove(b *events.Blocks) error {
-	return h.inSteps(b.Hashes, nil, func(ch *change) error {
+	return h.inSteps(b.Hashes, nil, b.Pause, func(ch *change) error {
 		ch.action = actionRemove
 		for _, number := range h.groupTiers {
 			if h.fleet.core.tiers.At(number).Matches(b.Group, &b.Tier) {
@@ -90,9 +92,9 @@ func (h *Holder) Remove(b *events.Blocks) error {
 // were removed. Time is counted in quarters of PredictTTL since New: a block counts in the quarter in which it was
 // predicted last, and in the three that follow. It fails with ErrFull, ErrHashLen or ErrClosed. If memory is used up,
 // the predictions of the oldest quarter are dropped, and for events all if they are more than the largest holder has: then
-// no block can be predicted until the next quarter. hashes is only borrowed.
-func (h *Holder) Predict(hashes coordinator.Hashes) error {
-	return h.inSteps(hashes, nil, func(ch *change) error {
+// no block can be predicted until the next quarter. hashes is only borrowed. ctx is for cpushare.Pause.
+func (h *Holder) Predict(ctx context.Context, hashes coordinator.Hashes) error {
+	return h.inSteps(hashes, nil, func() func() { return cpushare.Pause(ctx) }, func(ch *change) error {
 		c, epoch := h.fleet.core, h.fleet.epoch()
 		if epoch < ch.oldest {
 			return fmt.Errorf("%w: events need the memory of predictions", ErrFull)
@@ -106,10 +108,13 @@ func (h *Holder) Predict(hashes coordinator.Hashes) error {
 
 // inSteps changes the blocks of some hashes, at most maxStep in one hold of the lock. begin checks the change of a step
 // and says what it does. If memory is short, garbage is collected and the rest tried again, then other blocks are dropped
-// for it.
-func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*change) error) error {
+// for it, with pauses as of events.Blocks.
+func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, pause func() func(), begin func(*change) error) error {
 	if err := checkHashLen(hashes.HashLen()); err != nil && hashes.Len() > 0 {
 		return err
+	}
+	if pause == nil {
+		pause = noPause
 	}
 	f, n, ch, collected := h.fleet, hashes.HashLen(), new(change), false
 	for from := 0; ; { // without hashes, too: a group may be named
@@ -118,7 +123,7 @@ func (h *Holder) inSteps(hashes coordinator.Hashes, held []bool, begin func(*cha
 		collected = collected && done == 0
 		from += done
 		switch {
-		case errors.Is(err, errNoMemory) && f.makeRoom(!collected, ch.action == actionPredict):
+		case errors.Is(err, errNoMemory) && f.makeRoom(pause, !collected, ch.action == actionPredict):
 			collected = true
 		case errors.Is(err, errNoMemory):
 			return fmt.Errorf("%w: the %d bytes of max_bytes are used", ErrFull, f.cfg.MaxBytes)
@@ -236,7 +241,7 @@ func (h *Holder) Clear() {
 			h.groupTiers, h.entries, h.charged, h.predicted = h.groupTiers[:0], 0, 0, epochCounts{}
 		}
 	})
-	h.fleet.collectSteps(stepsOfClear, false)
+	h.fleet.collectSteps(noPause, stepsOfClear, false)
 }
 
 // IsStale reports whether the holder counts for nothing but what is predicted.
@@ -271,5 +276,5 @@ func (h *Holder) Close() {
 			h.closed, h.entries = true, 0
 		}
 	})
-	h.fleet.collectSteps(stepsOfClear, false)
+	h.fleet.collectSteps(noPause, stepsOfClear, false)
 }

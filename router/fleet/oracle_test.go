@@ -235,7 +235,7 @@ func (o *oracle) step() {
 	case r < 110:
 		o.prompts[o.rng.IntN(len(o.prompts))] = o.prompt()
 	case r < 115:
-		o.fleet.collect()
+		o.fleet.collect(noPause)
 	case r < 120:
 		o.check()
 	case r < 220:
@@ -346,7 +346,7 @@ func (o *oracle) remove(h *Holder, m *modelHolder) {
 func (o *oracle) predict(h *Holder, m *modelHolder) {
 	n := o.model.kind.hashLen
 	prompt := o.prompts[o.rng.IntN(len(o.prompts))][:(1+o.rng.IntN(40))*n]
-	err := h.Predict(coordinator.NewHashes(prompt, n))
+	err := h.Predict(o.t.Context(), coordinator.NewHashes(prompt, n))
 	var wantErr error
 	for hash := range slices.Chunk(prompt, n) {
 		e := o.model.entry(m, o.number(hash))
@@ -410,7 +410,7 @@ func (o *oracle) check() {
 	require.EqualValues(o.t, entries, s.Entries)
 	require.Equal(o.t, len(o.model.holders), s.Holders)
 	require.GreaterOrEqual(o.t, s.Blocks, int64(len(blocks))) // beside those that await a sweep
-	o.fleet.collect()
+	o.fleet.collect(noPause)
 	require.EqualValues(o.t, len(blocks), o.fleet.Stats().Blocks)
 	var want []HolderStatus
 	for id, m := range o.model.holders {

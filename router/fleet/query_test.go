@@ -38,7 +38,7 @@ func TestChangesDuringQuery(t *testing.T) {
 		},
 		"number of another": func(f *Fleet, h *Holder) {
 			h.Close()
-			f.collect()
+			f.collect(noPause)
 			for i := range 70 { // of these one gets the number
 				storeAll(t, addHolder(t, f, fmt.Sprintf("other-%d", i)), hashes)
 			}
@@ -122,7 +122,7 @@ func TestStaleDuringQuery(t *testing.T) {
 		for g, kind := range kinds {
 			storeOf(t, h, g, all, kind, 64)
 		}
-		require.NoError(t, h.Predict(slice(all, 0, 2)))
+		require.NoError(t, h.Predict(t.Context(), slice(all, 0, 2)))
 		h.SetStale(true)
 		answer := lookupAround(t, f, all, coordinator.Hashes{}, func() {
 			require.NoError(t, h.Remove(&events.Blocks{Group: events.NoGroup, Hashes: slice(all, 3, 16)}))
@@ -142,7 +142,7 @@ func TestQueryEndsEarly(t *testing.T) {
 	require.NoError(t, q.Begin(f, 8))
 	require.False(t, q.Add(hashes.Bytes()), "nothing is held")
 	storeAll(t, holders[0], slice(hashes, 0, 64))
-	require.NoError(t, holders[1].Predict(hashes))
+	require.NoError(t, holders[1].Predict(t.Context(), hashes))
 	require.NoError(t, q.Begin(f, 8))
 	require.True(t, q.Add(hashes.Bytes()))
 	require.False(t, q.Add(randomHashes(rng, 1).Bytes()))

@@ -16,10 +16,12 @@ type shrinking struct {
 // makeRoom frees memory at the bound, for a prediction or for events. Unless it is the first try, which only collects, it
 // drops something: of predictions and the largest holder what is more, and of predictions the oldest first. It waits for
 // snapshots, as nothing is freed while one is copied. makeRoom returns false if there was nothing to drop.
-func (f *Fleet) makeRoom(isFirst, predicts bool) bool {
+func (f *Fleet) makeRoom(pause func() func(), isFirst, predicts bool) bool {
+	resume := pause()
 	f.room.Lock()
 	defer f.room.Unlock()
-	defer f.collect()
+	resume()
+	defer f.collect(pause)
 	switch {
 	case isFirst:
 		return true
@@ -36,21 +38,19 @@ func (f *Fleet) makeRoom(isFirst, predicts bool) bool {
 			predicted += h.predicted.count(oldest)
 		}
 	})
-	return predicted >= s.level && f.dropPredictions(true) || f.shrink(s) || f.dropPredictions(true)
+	return predicted >= s.level && f.dropPredictions(true) || f.shrink(pause, s) || f.dropPredictions(true)
 }
 
 // shrink drops an eighth of all blocks and some: so many that compaction frees memory. It drops those that only the
 // largest holders have, in the order of the log from where it ended last: it first visits holders of more than three
 // quarters of the size of the largest one, and lowers this level until enough has gone. So holders that have
 // little keep it. shrink returns false if there was nothing to drop.
-func (f *Fleet) shrink(s shrinking) bool {
+func (f *Fleet) shrink(pause func() func(), s shrinking) bool {
 	wanted := s.wanted
 	for s.level > 0 && s.wanted > 0 {
 		s.level -= max(s.level/4, 1)
 		s.segments, s.record = -1, 0
-		for more := true; more; {
-			f.locked(func() { more = f.core.shrinkStep(&s) })
-		}
+		f.inTurns(pause, func() bool { return f.core.shrinkStep(&s) })
 	}
 	return s.wanted < wanted
 }

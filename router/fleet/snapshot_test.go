@@ -129,7 +129,7 @@ func TestSnapshotDuringChanges(t *testing.T) {
 		for !stop.Load() {
 			hashes := randomHashes(rng, 3000)
 			assert.NoError(t, h.Store(&events.Blocks{Tier: gpu, Hashes: hashes}, make([]bool, 3000)))
-			assert.NoError(t, h.Predict(chain))
+			assert.NoError(t, h.Predict(t.Context(), chain))
 			h.Clear()
 		}
 	})
