@@ -119,34 +119,36 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 		return Hit{}, nil, err
 	}
 	if l == nil {
-		none := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
+		none := &Presence{NumHashes: c.NumHashes(hashes), Bits: make([][]uint64, len(c.groups))}
 		return c.Explain(none, none, numTokens)
 	}
 	defer l.release()
-	l.wantAll()
-	answers, err := l.exists(store)
-	if err != nil {
-		return Hit{}, nil, err
+	var answers []int
+	if l.wantAll(); l.numWanted() > 0 {
+		if answers, err = l.exists(store); err != nil {
+			return Hit{}, nil, err
+		}
+		if err := l.applyAnswers(answers); err != nil {
+			return Hit{}, nil, err
+		}
 	}
-	if err := l.applyAnswers(answers); err != nil {
-		return Hit{}, nil, err
-	}
-	p := &Presence{NumHashes: hashes.Len(), Bits: l.presence.Bits}
+	p := &Presence{NumHashes: l.numHashes, Bits: l.presence.Bits}
 	hit, ends, err := c.Explain(p, l.presentOnAnyRank(answers), numTokens)
 	if err == nil {
-		c.setMissingRanks(ends, l.tokenLen, hashes.Len(), answers)
+		l.setMissingRanks(ends, answers)
 	}
 	return hit, ends, err
 }
 
 // presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,
-// by the answers to all keys. applyAnswers must have accepted them.
+// by the answers to all keys, and those before the start. applyAnswers must have accepted them.
 func (l *gallop) presentOnAnyRank(answers []int) *Presence {
-	p := &Presence{NumHashes: l.hashes.Len(), Bits: make([][]uint64, len(l.c.groups))}
+	p := &Presence{NumHashes: l.numHashes, Bits: make([][]uint64, len(l.c.groups))}
 	for g := range l.c.groups {
 		p.Bits[g] = make([]uint64, len(l.presence.Bits[g]))
+		l.setStart(p.Bits[g], g)
 		ranks := len(l.c.groups[g].ranks)
-		for from, to := range l.c.keyRuns(g, l.tokenLen, l.hashes.Len()) {
+		for from, to := range l.keyRuns(g) {
 			for i := from; i < to; i++ {
 				n := min(ranks, len(answers)) // from 0.25.0 on the last ones may be missing
 				if slices.Contains(answers[:n], 1) {
@@ -160,14 +162,14 @@ func (l *gallop) presentOnAnyRank(answers []int) *Presence {
 }
 
 // setMissingRanks sets the missing ranks of all groups by the answers to all keys of a lookup.
-func (c *Coordinator) setMissingRanks(ends []GroupEnd, tokenLen int64, numHashes int, answers []int) {
+func (l *gallop) setMissingRanks(ends []GroupEnd, answers []int) {
 	for g := range ends {
-		end, ranks := &ends[g], len(c.groups[g].ranks)
-		missing := c.FirstMissingPosition(end)
-		for from, to := range c.keyRuns(g, tokenLen, numHashes) {
+		end, ranks := &ends[g], len(l.c.groups[g].ranks)
+		missing := l.c.FirstMissingPosition(end)
+		for from, to := range l.keyRuns(g) {
 			if from <= missing && missing < to {
 				own := answers[min((missing-from)*ranks, len(answers)):] // from 0.25.0 on the last may be missing
-				c.SetMissingRank(end, func(i int) bool { return i < len(own) && own[i] == 1 })
+				l.c.SetMissingRank(end, func(i int) bool { return i < len(own) && own[i] == 1 })
 			}
 			answers = answers[min((to-from)*ranks, len(answers)):]
 		}

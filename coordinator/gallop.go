@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"iter"
 	"math/bits"
 	"slices"
 	"sync"
@@ -39,9 +40,11 @@ const (
 
 // gallop is one lookup in rounds. It belongs to one goroutine.
 type gallop struct {
-	c        *Coordinator
-	tokenLen int64
-	hashes   Hashes
+	c         *Coordinator
+	tokenLen  int64
+	hashes    Hashes
+	first     int // number of the first of hashes, counted from the beginning of the prompt
+	numHashes int // of the prompt, those before first included
 
 	scratch      Scratch
 	presence     Presence   // the undetermined positions count as present
@@ -73,7 +76,8 @@ func (r *reads) record(v *view, from, to int) {
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
 // Gallop returns the hit of a lookup of numTokens over an external store. It checks keys in
-// rounds, each a call of Reserve and one of Exists, until no further key can change the answer.
+// rounds, each a call of Reserve and one of Exists, until no further key can change the answer. It
+// begins at the start of the hashes: see CheckStart.
 // There are at most four rounds; a full hit takes at most two. The keys of each block of the
 // hit have been checked. If a full-attention group lacks the first block, Gallop checks the keys
 // of at most 64 positions, or of 128 if the lookup has no more. (Reference:
@@ -115,13 +119,14 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		return Hit{}, err
 	}
 	defer l.release()
-	l.wantAll()
-	answers, err := l.exists(store)
-	if err != nil {
-		return Hit{}, nil // a store that fails holds nothing
-	}
-	if err := l.applyAnswers(answers); err != nil {
-		return Hit{}, err
+	if l.wantAll(); l.numWanted() > 0 {
+		answers, err := l.exists(store)
+		if err != nil {
+			return Hit{}, nil // a store that fails holds nothing
+		}
+		if err := l.applyAnswers(answers); err != nil {
+			return Hit{}, err
+		}
 	}
 	hit, err := l.evaluate(numTokens)
 	return ownHit(hit), err
@@ -133,10 +138,13 @@ func ownHit(hit Hit) Hit {
 	return hit
 }
 
-// newGallop returns a lookup whose positions are all undetermined. It returns nil if the hit
+// newGallop returns a lookup whose positions from the start on are all undetermined. It returns nil if the hit
 // is 0 whatever is stored. The caller must release it.
 func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error) {
-	if hashes.Len() == 0 || numTokens <= 0 {
+	if err := c.CheckStart(hashes.start, max(0, numTokens)); err != nil {
+		return nil, err
+	}
+	if c.NumHashes(hashes) == 0 || numTokens <= 0 {
 		return nil, nil //nolint:nilnil // nothing to look up is no error
 	}
 	tokenLen, err := c.TokenLen(numTokens)
@@ -151,30 +159,42 @@ func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error)
 	return l, nil
 }
 
-// begin makes all positions whose keys a lookup checks undetermined. It returns false if
-// there are none.
+// begin makes all positions whose keys a lookup checks undetermined, and those before its start
+// present. It returns false if there are none.
 func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
-	l.presence.NumHashes, l.presence.reads = hashes.Len(), &l.reads
+	l.numHashes = c.NumHashes(hashes)
+	l.first = l.numHashes - hashes.Len()
+	if !c.hasKeys(tokenLen, l.numHashes) {
+		return false
+	}
+	l.presence.NumHashes, l.presence.reads = l.numHashes, &l.reads
 	l.reads.of = l
-	hasKeys := false
 	l.presence.Bits = resize(l.presence.Bits, len(c.groups))
 	l.undetermined = resize(l.undetermined, len(c.groups))
 	l.reads.wanted = resize(l.reads.wanted, len(c.groups))
 	for g := range c.groups {
-		words := (c.Positions(g, tokenLen, hashes.Len()) + 63) / 64
+		words := (c.Positions(g, tokenLen, l.numHashes) + 63) / 64
 		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.reads.wanted[g]} {
 			*set = resize(*set, words)
 			clear(*set)
 		}
-		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
+		l.setStart(l.presence.Bits[g], g)
+		for from, to := range l.keyRuns(g) {
+			setBits(l.presence.Bits[g], from, to)
 			setBits(l.undetermined[g], from, to)
-			hasKeys = true
 		}
-		copy(l.presence.Bits[g], l.undetermined[g])
 	}
-	return hasKeys
+	return true
 }
+
+// keyRuns iterates over the runs of positions of group g whose keys the lookup checks.
+func (l *gallop) keyRuns(g int) iter.Seq2[int, int] {
+	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.start), l.tokenLen, l.numHashes)
+}
+
+// setStart sets the bits of the positions of group g before the start.
+func (l *gallop) setStart(set []uint64, g int) { l.c.SetStart(set, g, l.hashes.start) }
 
 // release returns l to the pool, without references to what it does not own.
 func (l *gallop) release() {
@@ -282,7 +302,7 @@ func (l *gallop) wantReadable() {
 // rules may read.
 func (l *gallop) numReadable(g int) int {
 	positionTokens := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
-	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/positionTokens))
+	return int(min(int64(l.c.Positions(g, l.tokenLen, l.numHashes)), l.bound/positionTokens))
 }
 
 // numUndetermined returns the number of undetermined positions that the rules may read.
@@ -358,7 +378,7 @@ func (l *gallop) buildKeys(b *keyBuilder, store KeyStore) []string {
 			for ; word != 0; word &= word - 1 {
 				built++
 				i := w*64 + bits.TrailingZeros64(word)
-				b.add(prefixes, l.hashes.At(KeyIndex(i, stride)))
+				b.add(prefixes, l.hashes.At(KeyIndex(i, stride)-l.first))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -250,8 +251,15 @@ func TestGallopErrors(t *testing.T) {
 type gallopCase struct {
 	c      *Coordinator
 	tokens int64
-	hashes Hashes
+	start  int64
+	hashes Hashes // of the whole prompt
 	held   map[string]bool
+}
+
+// fromStart returns the hashes from the start on.
+func (g *gallopCase) fromStart() Hashes {
+	first := int(g.start) / g.c.pool.HashBlockSize
+	return NewHashes(g.hashes.Blob()[first*g.hashes.HashLen():], g.hashes.HashLen()).From(g.start)
 }
 
 func (s *source) gallopCase(t testing.TB) gallopCase {
@@ -280,6 +288,9 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 	if c.NeedsAligned() {
 		g.tokens = floorTo(max(0, g.tokens), c.Alignment())
 	}
+	if s.flag() {
+		g.start = c.FloorStart(int64(s.below(250)*pool.HashBlockSize) % (min(g.tokens, int64(n*pool.HashBlockSize)) + 1))
+	}
 	for group := range pool.Groups {
 		stride := c.KeyStride(group)
 		list := s.chunks(n / stride)
@@ -299,13 +310,23 @@ func (g *gallopCase) compare(t testing.TB) {
 	t.Helper()
 	describe := func(format string, args ...any) {
 		t.Helper()
-		t.Fatalf("pool %+v\ntokens %d, hashes %d\n%s", g.c.Pool(), g.tokens, g.hashes.Len(), fmt.Sprintf(format, args...))
+		t.Fatalf("pool %+v\ntokens %d, start %d, hashes %d\n%s", g.c.Pool(), g.tokens, g.start, g.hashes.Len(), fmt.Sprintf(format, args...))
 	}
 	lookup, gallop := rounds{held: g.held}, rounds{held: g.held}
-	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(lookup.exists))
-	hit, err := g.c.Gallop(g.tokens, g.hashes, ExistsFunc(gallop.exists))
+	want, wantErr := g.c.Lookup(g.tokens, g.fromStart(), ExistsFunc(lookup.exists))
+	hit, err := g.c.Gallop(g.tokens, g.fromStart(), ExistsFunc(gallop.exists))
 	if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
 		describe("galloping: %v, %v; Lookup: %v, %v", hit, err, want, wantErr)
+	}
+	if g.start > 0 {
+		whole := rounds{held: maps.Clone(g.held)}
+		for group := range g.c.groups {
+			whole.hold(g.c, group, g.hashes, 0, below(g.c.positionsBefore(group, g.start)))
+		}
+		want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(whole.exists))
+		if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
+			describe("from the start: %v, %v; with all before it in the store: %v, %v", hit, err, want, wantErr)
+		}
 	}
 	most, fullHit := maxRoundsWithoutFull, false
 	if g.c.attention[0].Kind.IsFull() {
@@ -358,14 +379,14 @@ func allHeld(s *rounds) bool {
 
 // presence is that of what the store has. The lookup must have keys.
 func (g *gallopCase) presence(t testing.TB, store *rounds) *Presence {
-	l, err := g.c.newGallop(g.tokens, g.hashes)
+	l, err := g.c.newGallop(g.tokens, g.fromStart())
 	require.NoError(t, err)
 	defer l.release()
 	l.wantAll()
 	answers, err := l.exists(ExistsFunc(store.exists))
 	require.NoError(t, err)
 	require.NoError(t, l.applyAnswers(answers))
-	p := &Presence{NumHashes: g.hashes.Len()}
+	p := &Presence{NumHashes: l.numHashes}
 	for _, set := range l.presence.Bits {
 		p.Bits = append(p.Bits, slices.Clone(set))
 	}

@@ -5,9 +5,12 @@ package coordinator
 // trailing partial hash is not an element, and a view with hash length 0 has none. The
 // zero value is an empty view. Safe for concurrent use while nobody writes the blob.
 // (Reference: BlobBlockHashes.)
+//
+// The hashes of a prompt may leave out those of its first tokens: see From.
 type Hashes struct {
 	blob    []byte
 	hashLen int
+	start   int64 // tokens
 }
 
 // NewHashes returns the view of blob as hashes of hashLen bytes each. The view borrows
@@ -18,6 +21,17 @@ func NewHashes(blob []byte, hashLen int) Hashes {
 	}
 	return Hashes{blob: blob, hashLen: hashLen}
 }
+
+// From returns h as the hashes of a prompt from token start on: its first hash is that of the
+// block start/H, H being the hash block size. A lookup of them begins at start: see
+// Coordinator.CheckStart. From does not cut hashes off.
+func (h Hashes) From(start int64) Hashes {
+	h.start = start
+	return h
+}
+
+// Start returns the token at which the hashes begin, 0 unless From was called.
+func (h Hashes) Start() int64 { return h.start }
 
 // HashLen returns the length of one hash in bytes, 0 for the zero view.
 func (h Hashes) HashLen() int { return h.hashLen }

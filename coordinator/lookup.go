@@ -25,6 +25,48 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 // releases up to 0.26.0. Later ones round it down.
 func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 
+// FloorStart returns the last possible start of a lookup at or before a token: the token rounded
+// down to a multiple of the scheduler block size. Callers round the tokens that an engine holds
+// before they cut the hashes of a prompt. Nothing else rounds a start.
+func (c *Coordinator) FloorStart(token int64) int64 {
+	return floorTo(max(0, token), int64(c.pool.SchedulerBlockSize))
+}
+
+// CheckStart fails with ErrPrecondition if no lookup of numTokens begins at token start: it is not a
+// multiple of the scheduler block size, or beyond numTokens.
+//
+// A lookup with a start is about what an engine lacks that already holds the tokens before. The answer is
+// that of a store that also holds, for every group and on every rank, all positions that end
+// at or before start. Their keys are not checked, and no hash before start is needed. Hashes are still counted
+// from the beginning of the prompt. A hit at or below start means that there is nothing to load.
+func (c *Coordinator) CheckStart(start, numTokens int64) error {
+	switch block := int64(c.pool.SchedulerBlockSize); {
+	case start < 0 || start%block != 0:
+		return requesterror.New(ErrPrecondition, "start %d is no multiple of the scheduler block size %d", start, block)
+	case start > numTokens:
+		return requesterror.New(ErrPrecondition, "start %d is beyond num_tokens %d", start, numTokens)
+	}
+	return nil
+}
+
+// NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it count.
+func (c *Coordinator) NumHashes(hashes Hashes) int {
+	return int(hashes.start/int64(c.pool.HashBlockSize)) + hashes.Len()
+}
+
+// positionsBefore returns the number of positions of group g that end at or before token start.
+func (c *Coordinator) positionsBefore(g int, start int64) int {
+	return int(start / (int64(c.KeyStride(g)) * int64(c.pool.HashBlockSize)))
+}
+
+// SetStart sets the bits of the positions of group g that a lookup takes for present because it begins
+// at token start. These are all that end at or before start and are true in KeyMask(g). The set
+// must be long enough, and empty.
+func (c *Coordinator) SetStart(set []uint64, g int, start int64) {
+	mask := c.KeyMask(g)
+	mask.setFirst(set, c.positionsBefore(g, start))
+}
+
 // Positions returns the number of leading positions of group g that a lookup covers, given
 // its TokenLen and number of raw hashes; 0 if the pool is capacity-only. The lookup checks
 // those that are true in KeyMask(g).
@@ -68,7 +110,8 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // until the next use of s. Its errors are those of TokenLen and FindHit, and ErrPrecondition
 // if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
-// p must have bits only at positions whose keys the lookup checks, see Positions. Answer differs
+// p must have bits only at positions whose keys the lookup checks, see Positions, and those of SetStart
+// if the lookup has a start. Answer differs
 // from FindHit as follows. Without hashes, tokens or keys it returns 0. From 0.27.0
 // on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
@@ -111,13 +154,13 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
-// keyRuns iterates over the runs [from, to) of positions of group g whose keys a lookup
-// checks.
-func (c *Coordinator) keyRuns(g int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
+// keyRuns iterates over the runs [from, to) of positions of group g, from the first on, whose keys a
+// lookup checks.
+func (c *Coordinator) keyRuns(g, first int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		mask := c.KeyMask(g)
 		positions := int64(c.Positions(g, tokenLen, numHashes))
-		for at := int64(0); at < positions; {
+		for at := int64(first); at < positions; {
 			start, end, ok := mask.Next(at)
 			if !ok || start >= positions {
 				return

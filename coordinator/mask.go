@@ -119,6 +119,30 @@ func (m *Mask) runEnd(i int64) int64 {
 	}
 }
 
+// setFirst sets the bits of the true entries below n. It takes a time by the words of the set, however many runs there are. m must
+// be a mask of KeyMask: it has no extra runs and begins with chunk 0.
+func (m *Mask) setFirst(set []uint64, n int) {
+	if m.all {
+		setBits(set, 0, n)
+		return
+	}
+	words := int(min(m.period, int64(n/64))) + 1 // the bits repeat after as many words as the period has entries
+	for at := int64(0); ; {
+		start, end, ok := m.Next(at)
+		if !ok || start >= int64(min(n, 64*words)) {
+			break
+		}
+		at = min(end, int64(n))
+		setBits(set, int(start), int(at))
+	}
+	for w := words; 64*w < n; w++ {
+		set[w] = set[w-int(m.period)]
+	}
+	if n%64 != 0 {
+		set[n/64] &= lowBits(n % 64)
+	}
+}
+
 // Runs iterates over the runs [start, end) of true entries, in order, within [0, Len()).
 func (m Mask) Runs() iter.Seq2[int64, int64] {
 	return func(yield func(int64, int64) bool) {

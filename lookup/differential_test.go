@@ -154,7 +154,7 @@ func (d *differential) lookup(n int) {
 	for i := range list {
 		list[i] = string(d.hash(i))
 	}
-	want, boundaries, class := d.slow.LookupTails(tokens, list, d.content.Has(&d.slow, d.numbers))
+	want, boundaries, class := d.slow.LookupTails(0, tokens, list, d.content.Has(&d.slow, d.numbers))
 	view := coordinator.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
 	check := func(way string, hit int64, err error) {
 		if classOf(err) != class || err == nil && hit != int64(want) {

@@ -31,6 +31,7 @@ type WorkerCase struct {
 	NumHashes    int            `json:"num_hashes"`
 	DupOf        map[string]int `json:"dup_of"` // not empty: hashes are equal, see LoadWorkers
 	TokenLen     int64          `json:"token_len"`
+	StartTokens  int64          `json:"start_tokens"` // of seeded_lookup.json: the lookup begins there
 	Present      [][]Range      `json:"present"`
 	Absent       []absence      `json:"absent"`
 	Store        string         `json:"store"`
@@ -49,6 +50,7 @@ type WorkerCase struct {
 		FineGrained       bool       `json:"fine_grained"`
 		Stage             string     `json:"stage"`
 		Error             string     `json:"error"`
+		WholeHitLength    int64      `json:"whole_hit_length"` // of seeded_lookup.json: the hit without a start
 		StoreCalls        int        `json:"store_calls"`
 		NumKeys           int        `json:"num_keys"`
 		KeysSHA256        *string    `json:"keys_sha256"`
@@ -90,6 +92,11 @@ func LoadWorkers(tb testing.TB, name string) []*WorkerCase {
 
 // Blob returns the hashes of the request end to end.
 func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen) }
+
+// BlobFromStart returns the hashes of the request from its start on. H is the pool's hash block size.
+func (c *WorkerCase) BlobFromStart(hashBlockSize int) []byte {
+	return c.Blob()[int(c.StartTokens)/hashBlockSize*c.HashLen:]
+}
 
 // Content returns the keys that the scripted store has.
 func (c *WorkerCase) Content() (map[string]bool, error) {
@@ -205,6 +212,13 @@ func (c *WorkerCase) SetPrefixes(prefixes [][]string) error {
 	}
 	c.prefixes = prefixes
 	return nil
+}
+
+// ContentOf returns the keys that the store of a case of seeded_lookup.json has, given the key prefixes of
+// each store group as for SetPrefixes. The file has none recorded.
+func (c *WorkerCase) ContentOf(prefixes [][]string) (map[string]bool, error) {
+	c.prefixes = prefixes
+	return c.Content()
 }
 
 // releaseContent returns the keys that the scripted store of a case of a release has.

@@ -10,12 +10,16 @@ type Boundary struct{ Group, Tokens int }
 // tokens, and the class of the error. has reports whether the store has the block of a hash,
 // for a group and a rank.
 func (p *Pool) Lookup(numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, class string) {
-	hit, _, class = p.LookupTails(numTokens, hashes, has)
+	hit, _, class = p.LookupTails(0, numTokens, hashes, has)
 	return hit, class
 }
 
-// LookupTails is Lookup with the tail boundaries of the reply. There are none before 0.29.0.
-func (p *Pool) LookupTails(numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, tails []Boundary, class string) {
+// LookupTails is Lookup with the tail boundaries of the reply. There are none before 0.29.0. The store
+// also has every block that ends at or before token start, a multiple of L; has is not called for them.
+func (p *Pool) LookupTails(start, numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, tails []Boundary, class string) {
+	if start < 0 || start%p.SchedulerBlockSize != 0 || start > max(0, numTokens) {
+		return 0, nil, assertionError
+	}
 	_, queries, class := p.plan(numTokens, len(hashes))
 	if class != "" {
 		return 0, nil, class
@@ -24,7 +28,7 @@ func (p *Pool) LookupTails(numTokens int, hashes []string, has func(group int, r
 	for _, q := range queries {
 		for _, rank := range p.Ranks(q.group) {
 			answer := 0
-			if has(q.group, rank, hashes[q.raw]) {
+			if q.raw*p.HashBlockSize < start || has(q.group, rank, hashes[q.raw]) {
 				answer = 1
 			}
 			answers = append(answers, answer)

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -122,6 +123,52 @@ func TestRecordedLookups(t *testing.T) {
 			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeLookup(c, release) })
 		})
 	}
+}
+
+// The recorded lookups with a start. The blocks before it are not looked for in the store.
+func TestSeededLookup(t *testing.T) {
+	for _, release := range conformance.Releases {
+		conformance.Run(t, "releases/"+release+"/seeded_lookup.json", func(c *conformance.WorkerCase) conformance.Verdict {
+			return judgeSeeded(c, release)
+		})
+	}
+}
+
+func judgeSeeded(c *conformance.WorkerCase, release string) conformance.Verdict {
+	pool := Pool{Release: release}
+	text, err := c.PoolJSON()
+	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
+		return conformance.Differs("unreadable: %v", err)
+	}
+	prefixes := make([][]string, 0, len(pool.Groups)) // of store groups
+	for _, g := range pool.StoreGroups() {
+		prefixes = append(prefixes, pool.Prefixes(g))
+	}
+	content, err := c.ContentOf(prefixes)
+	if err != nil {
+		return conformance.Differs("content: %v", err)
+	}
+	has := func(group int, rank Rank, hash string) bool {
+		prefix := pool.Prefixes(group)[slices.Index(pool.Ranks(group), rank)]
+		return content[prefix+"@"+hex.EncodeToString([]byte(hash))]
+	}
+	var hashes []string
+	for hash := range slices.Chunk(c.Blob(), c.HashLen) {
+		hashes = append(hashes, string(hash))
+	}
+	want := &c.Expect
+	if hit, class := pool.Lookup(int(c.TokenLen), hashes, has); class == "" && int64(hit) != want.WholeHitLength {
+		return conformance.Differs("without a start: hit %d, want %d", hit, want.WholeHitLength)
+	}
+	hit, tails, class := pool.LookupTails(int(c.StartTokens), int(c.TokenLen), hashes, has)
+	boundaries := make([][2]int64, 0, len(tails))
+	for _, tail := range tails {
+		boundaries = append(boundaries, [2]int64{int64(tail.Group), int64(tail.Tokens)})
+	}
+	if class != want.Error || class == "" && (int64(hit) != want.HitLength || !slices.Equal(boundaries, want.TailKeyBoundaries)) {
+		return conformance.Differs("hit %d, boundaries %v, error %q, want %d, %v, %q", hit, boundaries, class, want.HitLength, want.TailKeyBoundaries, want.Error)
+	}
+	return conformance.Verdict{}
 }
 
 func judgeLookup(c *conformance.WorkerCase, release string) conformance.Verdict {

@@ -78,7 +78,7 @@ func (p *Pool) randomLookup(r *rand.Rand) string {
 	}
 	content := RandomContent(r, p, len(hashes))
 	tokens := len(hashes) * p.HashBlockSize / p.SchedulerBlockSize * p.SchedulerBlockSize
-	hit, tails, class := p.LookupTails(tokens, hashes, content.Has(p, index))
+	hit, tails, class := p.LookupTails(0, tokens, hashes, content.Has(p, index))
 	for _, tail := range tails {
 		if tail.Tokens > hit {
 			return "later boundary"

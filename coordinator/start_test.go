@@ -1,0 +1,135 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+)
+
+// The recorded lookups with a start, in one round and in several. No key before the start is checked.
+func TestReleaseSeededLookup(t *testing.T) {
+	for _, release := range conformance.Releases {
+		for _, strategy := range []string{"lookup", "gallop"} {
+			conformance.Run(t, "releases/"+release+"/seeded_lookup.json", func(cs *conformance.WorkerCase) conformance.Verdict {
+				return judgeSeeded(cs, release, strategy == "gallop")
+			})
+		}
+	}
+}
+
+func judgeSeeded(cs *conformance.WorkerCase, release string, gallop bool) conformance.Verdict {
+	var pool Pool
+	text, err := cs.PoolJSON()
+	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
+		return conformance.Differs("pool: %v", err)
+	}
+	c, err := newAt(pool, release)
+	if err != nil {
+		return conformance.Differs("%v", err)
+	}
+	content, err := cs.ContentOf(prefixesOf(c))
+	if err != nil {
+		return conformance.Differs("%v", err)
+	}
+	store := rounds{held: content}
+	lookup := c.Lookup
+	if gallop {
+		lookup = c.Gallop
+	}
+	blob := cs.BlobFromStart(c.pool.HashBlockSize)
+	hit, err := lookup(cs.TokenLen, NewHashes(blob, cs.HashLen).From(cs.StartTokens), ExistsFunc(store.exists))
+	want := &cs.Expect
+	switch {
+	case errorClass(err) != want.Error:
+		return conformance.Differs("error %v, want %q", err, want.Error)
+	case err != nil:
+		return conformance.Verdict{}
+	case hit.Tokens != want.HitLength:
+		return conformance.Differs("hit %d, want %d", hit.Tokens, want.HitLength)
+	case !slices.Equal(pairsOf(hit.TailBoundaries), want.TailKeyBoundaries):
+		return conformance.Differs("tail boundaries %v, want %v", hit.TailBoundaries, want.TailKeyBoundaries)
+	}
+	return conformance.Verdict{}
+}
+
+func TestCheckStart(t *testing.T) {
+	c := must(t, Pool{VLLM: "0.28.0", SchedulerBlockSize: 64})
+	assert.EqualValues(t, 64, c.FloorStart(127))
+	assert.EqualValues(t, 0, c.FloorStart(-1))
+	for _, start := range []int64{-64, 16, 63, 256} {
+		for _, lookup := range []func(int64, Hashes, KeyStore) (Hit, error){c.Lookup, c.Gallop} {
+			_, err := lookup(200, serial(4).From(start), ExistsFunc(new(rounds).exists))
+			require.ErrorIs(t, err, ErrPrecondition, "start %d", start)
+		}
+	}
+	var store rounds
+	for _, hashes := range []Hashes{serial(0), serial(4)} { // all before the start, or some behind
+		hit, err := c.Gallop(200, NewHashes(hashes.Blob(), 8).From(192), ExistsFunc(store.exists))
+		require.NoError(t, err)
+		assert.EqualValues(t, 192, hit.Tokens)
+	}
+	assert.Empty(t, store.calls, "200 tokens have no block behind 192")
+}
+
+// TestGallopFromStart says how many keys each round asks of a lookup that begins late in a prompt.
+func TestGallopFromStart(t *testing.T) {
+	const n, start = 5150, 5000
+	pool := Pool{VLLM: "0.28.0", TPSize: 8, Groups: []Group{full(16), window(16, 1024)}}
+	c := must(t, pool)
+	hashes := serial(n)
+	before := map[string]bool{} // the keys of what lies before the start
+	for i := range start {
+		for g := range 2 {
+			for rank := range 8 {
+				before[c.key(g, rank, hashes.At(i))] = true
+			}
+		}
+	}
+	behind := func(held int) (hit Hit, sizes []int) {
+		var store rounds
+		for g := range 2 { // nothing before the start is stored
+			store.hold(c, g, hashes, 0, func(i int) bool { return start <= i && i < start+held })
+		}
+		hit, err := c.Gallop(16*n, NewHashes(hashes.Blob()[8*start:], 8).From(16*start), ExistsFunc(store.exists))
+		require.NoError(t, err)
+		for key := range store.times {
+			assert.False(t, before[key], key)
+		}
+		return hit, store.sizes()
+	}
+	hit, sizes := behind(0)
+	assert.EqualValues(t, 16*start, hit.Tokens)
+	assert.Equal(t, []int{64 * 8}, sizes)
+	hit, sizes = behind(10)
+	assert.EqualValues(t, 16*(start+10), hit.Tokens, "the window reaches in front of the start")
+	assert.Equal(t, []int{64 * 8, 10 * 8}, sizes)
+	hit, sizes = behind(n - start)
+	assert.EqualValues(t, 16*(n-1), hit.Tokens)
+	assert.Equal(t, []int{64 * 8, (n - start - 64 + 65) * 8}, sizes)
+}
+
+func TestMaskSetFirst(t *testing.T) {
+	for period := int64(1); period < 70; period += 3 {
+		for tail := int64(0); tail < period; tail += 1 + period/5 {
+			for _, shift := range []int64{0, 1} {
+				m := Mask{n: 1 << 40, period: period, tail: tail, shift: shift}
+				for _, n := range []int{0, 1, 63, 64, 65, 4096, 10_000} {
+					got, want := make([]uint64, (n+63)/64), make([]uint64, (n+63)/64)
+					m.setFirst(got, n)
+					for i := range n {
+						if m.At(int64(i)) {
+							want[i/64] |= 1 << (i % 64)
+						}
+					}
+					require.Equal(t, want, got, "period %d, tail %d, shift %d, %d entries", period, tail, shift, n)
+				}
+			}
+		}
+	}
+}
