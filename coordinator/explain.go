@@ -141,12 +141,11 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 }
 
 // presentOnAnyRank returns the positions whose blocks are stored on at least one of their ranks,
-// by the answers to all keys, and those before the start. applyAnswers must have accepted them.
+// by the answers to all keys. applyAnswers must have accepted them.
 func (l *gallop) presentOnAnyRank(answers []int) *Presence {
 	p := &Presence{NumHashes: l.numHashes, Bits: make([][]uint64, len(l.c.groups))}
 	for g := range l.c.groups {
 		p.Bits[g] = make([]uint64, len(l.presence.Bits[g]))
-		l.setStart(p.Bits[g], g)
 		ranks := len(l.c.groups[g].ranks)
 		for from, to := range l.keyRuns(g) {
 			for i := from; i < to; i++ {

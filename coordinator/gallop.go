@@ -179,7 +179,7 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 			*set = resize(*set, words)
 			clear(*set)
 		}
-		l.setStart(l.presence.Bits[g], g)
+		c.SetStart(l.presence.Bits[g], g, hashes.start)
 		for from, to := range l.keyRuns(g) {
 			setBits(l.presence.Bits[g], from, to)
 			setBits(l.undetermined[g], from, to)
@@ -192,9 +192,6 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 func (l *gallop) keyRuns(g int) iter.Seq2[int, int] {
 	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.start), l.tokenLen, l.numHashes)
 }
-
-// setStart sets the bits of the positions of group g before the start.
-func (l *gallop) setStart(set []uint64, g int) { l.c.SetStart(set, g, l.hashes.start) }
 
 // release returns l to the pool, without references to what it does not own.
 func (l *gallop) release() {

@@ -33,7 +33,7 @@ func (c *Coordinator) FloorStart(token int64) int64 {
 }
 
 // CheckStart fails with ErrPrecondition if no lookup of numTokens begins at token start: it is not a
-// multiple of the scheduler block size, or beyond numTokens.
+// multiple of the scheduler block size, beyond numTokens, or so large that no prompt is as long.
 //
 // A lookup with a start is about what an engine lacks that already holds the tokens before. The answer is
 // that of a store that also holds, for every group and on every rank, all positions that end
@@ -42,12 +42,17 @@ func (c *Coordinator) FloorStart(token int64) int64 {
 func (c *Coordinator) CheckStart(start, numTokens int64) error {
 	switch block := int64(c.pool.SchedulerBlockSize); {
 	case start < 0 || start%block != 0:
-		return requesterror.New(ErrPrecondition, "start %d is no multiple of the scheduler block size %d", start, block)
+		return requesterror.New(ErrPrecondition, "start_token %d is no multiple of %d, the pool's scheduler_block_size", start, block)
 	case start > numTokens:
-		return requesterror.New(ErrPrecondition, "start %d is beyond num_tokens %d", start, numTokens)
+		return requesterror.New(ErrPrecondition, "start_token %d is beyond num_tokens %d", start, numTokens)
+	case start/int64(c.pool.HashBlockSize) > maxStart:
+		return requesterror.New(ErrPrecondition, "start_token %d has more than %d hashes before it", start, maxStart)
 	}
 	return nil
 }
+
+// maxStart bounds the hashes before a start: a lookup has a bit for each of them in every group.
+const maxStart = 1 << 26
 
 // NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it count.
 func (c *Coordinator) NumHashes(hashes Hashes) int {
@@ -63,8 +68,22 @@ func (c *Coordinator) positionsBefore(g int, start int64) int {
 // at token start. These are all that end at or before start and are true in KeyMask(g). The set
 // must be long enough, and empty.
 func (c *Coordinator) SetStart(set []uint64, g int, start int64) {
-	mask := c.KeyMask(g)
-	mask.setFirst(set, c.positionsBefore(g, start))
+	if !c.pool.CapacityOnly {
+		mask := c.KeyMask(g)
+		mask.setFirst(set, c.positionsBefore(g, start))
+	}
+}
+
+// KeysBefore returns how many keys lie before a start: those of SetStart, on all ranks.
+func (c *Coordinator) KeysBefore(start int64) (keys int64) {
+	if c.pool.CapacityOnly {
+		return 0
+	}
+	for g := range c.groups {
+		mask := c.KeyMask(g)
+		keys += mask.countFirst(int64(c.positionsBefore(g, start))) * int64(len(c.groups[g].ranks))
+	}
+	return keys
 }
 
 // Positions returns the number of leading positions of group g that a lookup covers, given

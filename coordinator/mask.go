@@ -44,8 +44,16 @@ func (m Mask) IsAll() bool { return m.all }
 func (m Mask) Len() int64 { return m.n }
 
 // First returns the chunk number of entry 0: entry i is chunk First()+i of the group. It is 0
-// unless StoreMask was given a start token. It is set for empty masks too.
+// unless StoreMask was given a start token, or From has cut it. It is set for empty masks too.
 func (m Mask) First() int64 { return m.origin }
+
+// From returns m without the entries before a chunk number, which is not negative.
+func (m Mask) From(chunk int64) Mask {
+	cut := min(max(chunk-m.origin, 0), m.n)
+	m.origin += cut
+	m.n -= cut
+	return m
+}
 
 // At returns entry i, or false if i is outside [0, Len()).
 func (m Mask) At(i int64) bool {
@@ -141,6 +149,18 @@ func (m *Mask) setFirst(set []uint64, n int) {
 	if n%64 != 0 {
 		set[n/64] &= lowBits(n % 64)
 	}
+}
+
+// countFirst returns how many of the first n entries are true. m must be as for setFirst.
+func (m *Mask) countFirst(n int64) int64 {
+	switch {
+	case m.all:
+		return n
+	case m.period == 0 || n <= m.shift:
+		return 0
+	}
+	n -= m.shift
+	return n/m.period*m.tail + max(0, n%m.period-(m.period-m.tail))
 }
 
 // Runs iterates over the runs [start, end) of true entries, in order, within [0, Len()).

@@ -27,7 +27,7 @@ type coalescer struct {
 // coalesceKey tells lookups apart, but for hashes that are no chain: the last hash of a
 // chain names all of it. All bytes are compared before a lookup follows another.
 type coalesceKey struct {
-	numTokens         int64
+	numTokens, start  int64
 	hashLen, numBytes int
 	last              [netproto.MaxHashLen]byte
 }
@@ -55,7 +55,7 @@ type outcome struct {
 }
 
 func newCoalesceKey(numTokens int64, hashes coordinator.Hashes) coalesceKey {
-	k := coalesceKey{numTokens: numTokens, hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
+	k := coalesceKey{numTokens: numTokens, start: hashes.Start(), hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
 	if n := hashes.Len(); n > 0 {
 		copy(k.last[:], hashes.At(n-1))
 	}

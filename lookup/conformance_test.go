@@ -200,7 +200,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		}
 		if kept {
 			tokens := uint64(max(0, c.TokenLen))
-			_, n, err := s.Needed(tokens, s.unaligned(tokens), hashes.Len())
+			_, n, err := s.Needed(tokens, s.unaligned(tokens), 0, hashes.Len())
 			if err != nil {
 				n = hashes.Len()
 			}
@@ -304,10 +304,13 @@ func lookupPieces(s *Service, numTokens uint64, hashes coordinator.Hashes, piece
 	if piece == hashes.Len() {
 		return s.Lookup(context.Background(), int64(numTokens), hashes)
 	}
+	if err := s.checkPrompt(int64(numTokens), hashes); err != nil {
+		return api.Hit{}, err
+	}
 	q := s.NewQuery()
 	defer q.Release()
 	unaligned := numTokens%uint64(s.coord.Alignment()) != 0
-	wanted, err := q.Begin(numTokens, unaligned, hashes.HashLen(), hashes.Len())
+	wanted, err := q.Begin(numTokens, unaligned, hashes.Start(), hashes.HashLen(), hashes.Len())
 	if err != nil {
 		return api.Hit{}, err
 	}

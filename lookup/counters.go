@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // counters count finished lookups. They are striped: each pooled query has a stripe, and a
@@ -17,8 +19,9 @@ type counters struct {
 
 // counterStripe is on cache lines of its own.
 type counterStripe struct {
-	lookups, hitTokens, missTokens atomic.Int64
-	_                              cpu.CacheLinePad
+	lookups, hitTokens, missTokens     atomic.Int64
+	startLookups, startHits, startKeys atomic.Int64 // of lookups with a start
+	_                                  cpu.CacheLinePad
 }
 
 // stripesPerProc makes it unlikely that the queries of two processors have the same stripe.
@@ -46,13 +49,29 @@ func (c *counters) count(at *counterStripe, hitTokens, missTokens int64) *counte
 	return at
 }
 
-// sum returns the counters of all stripes.
-func (c *counters) sum() (lookups, hitTokens, missTokens int64) {
+// count adds a lookup of a prompt of some tokens to a stripe, and returns the stripe of the next one. What lies before the start
+// counts neither as hit nor as missed.
+func (s *Service) count(at *counterStripe, start, hit, tokens int64) *counterStripe {
+	if start > 0 {
+		at.startLookups.Add(1)
+		at.startKeys.Add(s.coord.KeysBefore(start))
+		if hit > start {
+			at.startHits.Add(1)
+		}
+	}
+	hit = max(hit, start)
+	return s.counters.count(at, hit-start, max(tokens-hit, 0))
+}
+
+// addTo adds the counters of all stripes to stat.
+func (c *counters) addTo(stat *api.Stat) {
 	for i := range c.stripes {
 		at := &c.stripes[i]
-		lookups += at.lookups.Load()
-		hitTokens += at.hitTokens.Load()
-		missTokens += at.missTokens.Load()
+		stat.Lookups += at.lookups.Load()
+		stat.HitTokens += at.hitTokens.Load()
+		stat.MissTokens += at.missTokens.Load()
+		stat.StartLookups += at.startLookups.Load()
+		stat.StartHits += at.startHits.Load()
+		stat.StartKeys += at.startKeys.Load()
 	}
-	return lookups, hitTokens, missTokens
 }

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/cpu"
 )
@@ -28,10 +29,11 @@ func TestCountersAreExact(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	lookups, hit, miss := c.sum()
-	require.EqualValues(t, goroutines*each, lookups)
-	require.EqualValues(t, 2*goroutines*each, hit)
-	require.EqualValues(t, goroutines*each/2, miss)
+	var stat api.Stat
+	c.addTo(&stat)
+	require.EqualValues(t, goroutines*each, stat.Lookups)
+	require.EqualValues(t, 2*goroutines*each, stat.HitTokens)
+	require.EqualValues(t, goroutines*each/2, stat.MissTokens)
 }
 
 // TestQueriesHaveStripes checks that as many queries as there are processors write to as many
@@ -39,7 +41,7 @@ func TestCountersAreExact(t *testing.T) {
 func TestQueriesHaveStripes(t *testing.T) {
 	const line = unsafe.Sizeof(cpu.CacheLinePad{})
 	var stripe counterStripe
-	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.missTokens)+8+line)
+	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.startKeys)+8+line)
 	var query Query
 	require.GreaterOrEqual(t, unsafe.Offsetof(query.service), line)
 	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.runs)+unsafe.Sizeof(query.runs)+line)

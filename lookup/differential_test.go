@@ -74,6 +74,7 @@ type differential struct {
 	service *Service
 	remote  *Service // over a store of the same content
 
+	first     int // hash at which the lookup begins; none before it may be asked
 	asked     int64
 	explained map[bool]int64 // groups with a missing block: whether all ranks lack it
 }
@@ -154,11 +155,13 @@ func (d *differential) lookup(n int) {
 	for i := range list {
 		list[i] = string(d.hash(i))
 	}
-	want, boundaries, class := d.slow.LookupTails(0, tokens, list, d.content.Has(&d.slow, d.numbers))
-	view := coordinator.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
+	start := d.start(min(tokens, hashes*d.slow.HashBlockSize))
+	d.first = start / d.slow.HashBlockSize
+	want, boundaries, class := d.slow.LookupTails(start, tokens, list, d.content.Has(&d.slow, d.numbers))
+	view := coordinator.NewHashes(d.hashes[d.first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
 	check := func(way string, hit int64, err error) {
 		if classOf(err) != class || err == nil && hit != int64(want) {
-			d.fail("%d hashes, %d tokens: %s %d (%v), want %d %s", hashes, tokens, way, hit, err, want, class)
+			d.fail("%d hashes, %d tokens from %d: %s %d (%v), want %d %s", hashes, tokens, start, way, hit, err, want, class)
 		}
 	}
 	checkTails := func(way string, tails []coordinator.TailBoundary, err error) {
@@ -167,11 +170,11 @@ func (d *differential) lookup(n int) {
 			got = append(got, oracle.Boundary{Group: tail.Group, Tokens: int(tail.Tokens)})
 		}
 		if err == nil && !slices.Equal(got, boundaries) {
-			d.fail("%d hashes, %d tokens: %s: boundaries %v, want %v", hashes, tokens, way, got, boundaries)
+			d.fail("%d hashes, %d tokens from %d: %s: boundaries %v, want %v", hashes, tokens, start, way, got, boundaries)
 		}
 	}
 	d.asked++
-	for _, piece := range []int{max(1, hashes), 1, 1 + d.IntN(8)} {
+	for _, piece := range []int{max(1, view.Len()), 1, 1 + d.IntN(8)} {
 		answer, err := lookupPieces(d.service, uint64(tokens), view, piece)
 		way := fmt.Sprintf("memory, %d hashes at a time,", piece)
 		check(way, answer.Tokens, err)
@@ -190,6 +193,17 @@ func (d *differential) lookup(n int) {
 	}
 }
 
+// start returns the token at which a lookup of at most as many tokens begins, rarely one that is refused.
+func (d *differential) start(tokens int) int {
+	switch start := d.IntN(tokens + 1); d.IntN(12) {
+	case 0:
+		return start
+	case 1, 2, 3, 4, 5:
+		return start - start%d.slow.SchedulerBlockSize
+	}
+	return 0
+}
+
 // oracleStore is a backend with the content of a pool.
 type oracleStore struct {
 	lookuptest.KeyStore
@@ -202,7 +216,7 @@ func (s *oracleStore) Exists(_ context.Context, keys []string) ([]int, error) {
 
 // cut compares the answers for the hashes that are needed with those for all.
 func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Hashes) {
-	numTokens, needed, err := service.Needed(uint64(tokens), service.unaligned(uint64(tokens)), hashes.Len())
+	numTokens, needed, err := service.Needed(uint64(tokens), service.unaligned(uint64(tokens)), hashes.Start(), hashes.Len())
 	_, hitErr := service.Lookup(context.Background(), tokens, hashes)
 	if err != nil && classOf(err) != classOf(hitErr) {
 		d.fail("%d hashes, %d tokens: Needed %v, lookup %v", hashes.Len(), tokens, err, hitErr)
@@ -210,7 +224,7 @@ func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Ha
 	if err != nil {
 		return
 	}
-	cut := coordinator.NewHashes(hashes.Bytes()[:needed*diffHashLen], diffHashLen)
+	cut := coordinator.NewHashes(hashes.Bytes()[:needed*diffHashLen], diffHashLen).From(hashes.Start())
 	ways := map[string]func(int64, coordinator.Hashes) (any, error){
 		"lookup": func(n int64, h coordinator.Hashes) (any, error) {
 			return service.Lookup(context.Background(), n, h)
@@ -241,8 +255,8 @@ func (d *differential) cut(service *Service, tokens int64, hashes coordinator.Ha
 // plan compares the masks of a plan with the load masks of the hit.
 func (d *differential) plan(tokens int64, hashes coordinator.Hashes, hit int64, class string) {
 	want := make([][]bool, len(d.slow.Groups))
-	if class == "" && hit > 0 {
-		want, class = d.slow.LoadMask(int(hit), hashes.Len())
+	if class == "" && hit > hashes.Start() {
+		want, class = d.slow.LoadMask(int(hit), d.first+hashes.Len())
 	}
 	plan, err := d.service.Plan(context.Background(), tokens, hashes)
 	if classOf(err) != class {
@@ -253,6 +267,10 @@ func (d *differential) plan(tokens int64, hashes coordinator.Hashes, hit int64, 
 	}
 	got := make([][]bool, len(plan.Masks))
 	for i, mask := range plan.Masks {
+		if first := int(hashes.Start()) / d.slow.Groups[i].BlockSize; int(mask.First) != min(first, len(want[i])) {
+			d.fail("%d hashes, %d tokens from %d: the plan's mask %d begins at chunk %d", hashes.Len(), tokens, hashes.Start(), i, mask.First)
+		}
+		clear(want[i][:mask.First])
 		for chunk := range mask.End {
 			got[i] = append(got[i], mask.At(chunk))
 		}
@@ -273,7 +291,8 @@ func (d *differential) explain(tokens int64, hashes coordinator.Hashes) {
 	if err != nil || d.slow.CapacityOnly {
 		return
 	}
-	if want := api.NewExplanation(hit, ends); !reflect.DeepEqual(got, want) {
+	want := api.NewExplanation(hit, ends)
+	if want.StartTokens = hashes.Start(); !reflect.DeepEqual(got, want) {
 		text, _ := json.Marshal([]api.Explanation{got, want})
 		d.fail("%d hashes, %d tokens: explanations of memory and of a store: %s", hashes.Len(), tokens, text)
 	}
@@ -305,6 +324,9 @@ func (d *differential) exists(keys []string) ([]int, error) {
 		at, hash, err := parseKey(key)
 		if err != nil {
 			return nil, err
+		}
+		if d.numbers[string(hash)] < d.first {
+			return nil, fmt.Errorf("hash %d is before the start", d.numbers[string(hash)])
 		}
 		rank := oracle.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank)}
 		if d.content.Has(&d.slow, d.numbers)(d.slow.StoreGroups()[at.Group], rank, string(bytes.Clone(hash))) {

@@ -123,7 +123,7 @@ func (e *equalHashes) lookup(tokens int64) {
 	}
 	q := e.services["memory"].NewQuery()
 	defer q.Release()
-	wanted, err := q.Begin(uint64(tokens), false, diffHashLen, e.hashes.Len())
+	wanted, err := q.Begin(uint64(tokens), false, 0, diffHashLen, e.hashes.Len())
 	require.NoError(e.t, err)
 	for i := 0; wanted && i < e.hashes.Len(); i++ {
 		wanted = q.Add(e.hashes.At(i))

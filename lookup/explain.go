@@ -11,7 +11,7 @@ import (
 // why. It counts nothing and makes no block more recent. It fails if Lookup does, and if
 // a backend fails.
 func (s *Service) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	if err := checkPrompt(numTokens, hashes); err != nil {
+	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return api.Explanation{}, err
 	}
 	if r := s.remote; r != nil {
@@ -39,5 +39,7 @@ func (q *Query) explanation() (api.Explanation, error) {
 	}
 	q.setMissingRanks(ends)
 	hit, err := q.service.newHit(answer)
-	return api.NewExplanation(hit, ends), err
+	e := api.NewExplanation(hit, ends)
+	e.StartTokens = q.start
+	return e, err
 }

@@ -63,7 +63,7 @@ func TestExplainForgetsRanksAtReset(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		q := s.NewQuery()
 		q.explain = true
-		_, err := q.Begin(64, false, 32, 4)
+		_, err := q.Begin(64, false, 0, 32, 4)
 		require.NoError(t, err)
 		require.True(t, q.Add(keys[:64]))
 		if reset {
@@ -89,7 +89,7 @@ func TestExplainBoundsRanks(t *testing.T) {
 	s := twoRanks(t, keys, func(i int) bool { return i == 2 })
 	q := s.NewQuery()
 	q.explain = true
-	_, err := q.Begin(16*n, false, 32, n)
+	_, err := q.Begin(16*n, false, 0, 32, n)
 	require.NoError(t, err)
 	coverage := [2]index.Coverage{}
 	for i := range n {

@@ -40,13 +40,13 @@ func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.GroupMask, 
 	return s.newMasks(s.coord.LookupMask(tokens))
 }
 
-// Plan is Lookup with the load masks of its hit. It counts as a lookup.
+// Plan is Lookup with the load masks of its hit, from the start of the hashes on. It counts as a lookup.
 //
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From
 // 0.27.0 on the lookup itself lowers the hit.
 func (s *Service) Plan(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Plan, error) {
-	if err := checkPrompt(numTokens, hashes); err != nil {
+	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return api.Plan{}, err
 	}
 	hit, masks, err := s.plan(ctx, numTokens, hashes)
@@ -66,7 +66,7 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 		if err != nil {
 			return api.Hit{}, nil, err
 		}
-		masks, err := s.loadMasks(hashes.Len(), hit)
+		masks, err := s.loadMasks(hashes, hit)
 		return hit, masks, err
 	}
 	q := s.NewQuery()
@@ -79,19 +79,23 @@ func (s *Service) plan(ctx context.Context, numTokens int64, hashes coordinator.
 		return api.Hit{}, nil, err
 	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
-	masks, err := s.loadMasks(hashes.Len(), hit)
+	masks, err := s.loadMasks(hashes, hit)
 	if err == nil {
 		q.count(hit.Tokens)
 	}
 	return hit, masks, err
 }
 
-// loadMasks returns the load masks of the hit of a prompt with numHashes hashes.
-func (s *Service) loadMasks(numHashes int, hit api.Hit) ([]coordinator.Mask, error) {
-	if hit.Tokens == 0 {
+// loadMasks returns the load masks of the hit of a prompt, from the start of its hashes on.
+func (s *Service) loadMasks(hashes coordinator.Hashes, hit api.Hit) ([]coordinator.Mask, error) {
+	if hit.Tokens <= hashes.Start() { // there is nothing to load
 		return s.coord.AppendEmptyMasks(nil), nil
 	}
-	return s.coord.LoadMask(hit.Tokens, numHashes)
+	masks, err := s.coord.LoadMask(hit.Tokens, s.coord.NumHashes(hashes))
+	for i := range masks {
+		masks[i] = masks[i].From(hashes.Start() / int64(s.pool.Groups[i].BlockSize))
+	}
+	return masks, err
 }
 
 // newMasks returns the masks of all groups of the pool.

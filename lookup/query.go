@@ -26,12 +26,13 @@ type Query struct {
 	stripe    *counterStripe // of service.counters
 	numTokens int64
 	tokenLen  int64 // TokenLen of numTokens
+	start     int64 // token at which the lookup begins
 	hashLen   int
-	numHashes int
+	numHashes int  // those before the start included
 	active    bool // Begin found something to look up
 	explain   bool // for an explanation: nothing is counted, and no block becomes more recent
 
-	received int // hashes received so far, or skipped
+	received int // hashes received so far, or skipped, or before the start
 	limit    int // hashes from here on cannot change the answer
 	scans    []groupScan
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
@@ -78,15 +79,20 @@ func padded[T any](n int) []T {
 	return make([]T, n, n+pad)
 }
 
-// Begin starts a lookup of numHashes hashes of hashLen bytes. unaligned says that
+// Begin starts a lookup from token start on, of numHashes hashes of hashLen bytes that begin there.
+// CheckStart must have accepted the start. unaligned says that
 // the number of tokens, which may have been too large for 64 bits, is not a
 // multiple of the alignment. wanted is false if no hash can change the answer.
-func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
+func (q *Query) Begin(numTokens uint64, unaligned bool, start int64, hashLen, numHashes int) (wanted bool, err error) {
 	s := q.service
-	q.numTokens = s.clampTokens(numTokens, unaligned)
-	q.hashLen, q.numHashes, q.received, q.limit = hashLen, numHashes, 0, 0
+	q.numTokens, q.start = s.clampTokens(numTokens, unaligned), start
+	q.received, q.limit = 0, 0
+	if start > 0 {
+		q.received = int(start / int64(s.pool.HashBlockSize))
+	}
+	q.hashLen, q.numHashes = hashLen, q.received+numHashes
 	q.active = false
-	if numHashes == 0 || q.numTokens == 0 {
+	if q.numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
 	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {
@@ -96,13 +102,26 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	for i := range q.scans {
 		scan := &q.scans[i]
 		scan.position, scan.numRuns = 0, 0
-		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
+		if start > 0 {
+			scan.position = q.received / scan.stride
+		}
+		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, q.numHashes)
 		q.limit = max(q.limit, scan.positions*scan.stride)
 		scan.cursor.Quiet = q.explain
 		s.index.Begin(&scan.cursor, hashLen)
-		q.growBits(scan, min(scan.positions, initialPositions))
+		q.growBits(scan, min(scan.positions, scan.position+initialPositions))
 	}
-	return true, nil
+	if start > 0 {
+		q.setStart()
+	}
+	return q.limit > q.received, nil
+}
+
+// setStart sets the bits of the positions before the start. The bitsets must be empty.
+func (q *Query) setStart() {
+	for g := range q.presence.Bits {
+		q.service.coord.SetStart(q.presence.Bits[g], g, q.start)
+	}
 }
 
 // initialPositions is how many positions the bitsets of a group set hold from the start
@@ -260,7 +279,7 @@ func (q *Query) IsLarge() bool {
 	return q.active && work > largeWork
 }
 
-// clearBits clears all bits after a reset of the index.
+// clearBits clears all bits but those before the start, after a reset of the index.
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
@@ -269,6 +288,7 @@ func (q *Query) clearBits() {
 	for i := range q.scans {
 		q.scans[i].rankRuns = nil
 	}
+	q.setStart()
 }
 
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. It may be called on another
@@ -296,7 +316,7 @@ func (q *Query) count(hit int64) {
 	if q.active {
 		tokens = min(q.tokenLen, int64(q.numHashes)*int64(q.service.pool.HashBlockSize))
 	}
-	q.stripe = q.service.counters.count(q.stripe, hit, max(tokens-hit, 0))
+	q.stripe = q.service.count(q.stripe, q.start, hit, tokens)
 }
 
 // answer ends the scans, and applies the rules to the bits.

@@ -63,7 +63,7 @@ func TestIsLarge(t *testing.T) {
 			require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(chain, 32)))
 		}
 		q := s.NewQuery()
-		_, err = q.Begin(uint64(16*tc.hashes), false, 32, tc.hashes)
+		_, err = q.Begin(uint64(16*tc.hashes), false, 0, 32, tc.hashes)
 		require.NoError(t, err)
 		for rest := chain; len(rest) > 0; rest = rest[min(len(rest), 64<<10):] {
 			q.Add(rest[:min(len(rest), 64<<10)])

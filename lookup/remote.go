@@ -53,7 +53,7 @@ func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator
 		return api.Hit{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		r.countLookup(numTokens, hashes.Len(), o.hit.Tokens)
+		r.countLookup(numTokens, hashes, o.hit.Tokens)
 	}
 	hit, err := r.service.newHit(o.hit)
 	if err != nil {
@@ -110,7 +110,9 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 		return api.Explanation{}, err
 	}
 	hit, err := r.service.newHit(answer)
-	return api.NewExplanation(hit, ends), err
+	e := api.NewExplanation(hit, ends)
+	e.StartTokens = hashes.Start()
+	return e, err
 }
 
 // exists makes one call of the backend for keys. memory is held until the call returns.
@@ -125,12 +127,12 @@ func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([
 	return answers, call.end(err)
 }
 
-// countLookup counts a lookup of numTokens tokens that covers numHashes hashes.
-func (r *remote) countLookup(numTokens int64, numHashes int, hit int64) {
-	tokenLen, _ := r.service.coord.TokenLen(numTokens)
-	tokens := min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize))
-	c := r.service.counters
-	c.count(&c.stripes[0], hit, max(tokens-hit, 0)) // calls of the backend share more than this
+// countLookup counts a lookup of numTokens tokens.
+func (r *remote) countLookup(numTokens int64, hashes coordinator.Hashes, hit int64) {
+	s := r.service
+	tokenLen, _ := s.coord.TokenLen(numTokens)
+	tokens := min(tokenLen, int64(s.coord.NumHashes(hashes))*int64(s.pool.HashBlockSize))
+	s.count(&s.counters.stripes[0], hashes.Start(), hit, tokens) // calls of the backend share more than this
 }
 
 // countLate counts a request whose time was up before a call, and returns why.

@@ -661,7 +661,7 @@ func TestWatchedLookupsNeedAllHashes(t *testing.T) {
 	cfg.Watch = func(event LookupEvent) { seen = event.Hashes.Len() }
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: cfg})
 	require.NoError(t, err)
-	numTokens, needed, err := s.Needed(32, false, 4)
+	numTokens, needed, err := s.Needed(32, false, 0, 4)
 	require.NoError(t, err)
 	require.Equal(t, 4, needed)
 	_, err = s.Lookup(t.Context(), numTokens, coordinator.NewHashes(lookuptest.Chain("a", needed, 32), 32))

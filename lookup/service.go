@@ -125,6 +125,11 @@ var _ api.PrefixCache = (*Service)(nil)
 // size, see LookupPrompt, or fewer hashes than a window or mamba group must read.
 // hashes is only borrowed.
 //
+// If an engine holds the first tokens of the prompt itself, hashes may begin there: see
+// coordinator.Hashes.From. The lookup is then from that start on, by the rule of coordinator.CheckStart: keys before it are neither
+// asked nor read, and a hit at or below it means that there is nothing to load. A start that is no multiple of the scheduler
+// block size fails: round it with coordinator.FloorStart before cutting the hashes.
+//
 // Over the memory index it ignores ctx, and does not allocate in the steady state. Over a backend it
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
 // milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
@@ -132,7 +137,7 @@ var _ api.PrefixCache = (*Service)(nil)
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	if err := checkPrompt(numTokens, hashes); err != nil {
+	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return api.Hit{}, err
 	}
 	if r := s.remote; r != nil {
@@ -152,21 +157,21 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinato
 	return hit, err
 }
 
-// checkPrompt returns an error if no prompt has this length or these hashes.
-func checkPrompt(numTokens int64, hashes coordinator.Hashes) error {
+// checkPrompt returns an error if no prompt has this length or these hashes, or no lookup their start.
+func (s *Service) checkPrompt(numTokens int64, hashes coordinator.Hashes) error {
 	if numTokens < 0 {
 		return fmt.Errorf("%w: num_tokens %d", ErrTokens, numTokens)
 	}
 	if hashes.HashLen() > netproto.MaxHashLen {
 		return ErrHashLen
 	}
-	return nil
+	return s.coord.CheckStart(hashes.Start(), numTokens)
 }
 
 // addAll begins the query and adds all hashes at once.
 func (q *Query) addAll(numTokens int64, hashes coordinator.Hashes) error {
 	n := uint64(numTokens)
-	wanted, err := q.Begin(n, q.service.unaligned(n), hashes.HashLen(), hashes.Len())
+	wanted, err := q.Begin(n, q.service.unaligned(n), hashes.Start(), hashes.HashLen(), hashes.Len())
 	if wanted {
 		q.Add(hashes.Bytes())
 	}
@@ -285,11 +290,11 @@ func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() }
 
 // Needed returns the number of tokens that a lookup is about, lowered to what the rules can compute
-// with, and how many of its numHashes hashes can change the answer. Lookup, Explain and Plan of
+// with, and how many of its numHashes hashes, which begin at token start, can change the answer. Lookup, Explain and Plan of
 // numTokens answer the same for the first needed hashes as for all. RemoteConfig.Watch sees all of
-// them, so with a Watch all are needed. unaligned is as for Query.Begin. It fails where the rules
+// them, so with a Watch all are needed. unaligned and start are as for Query.Begin. It fails where the rules
 // refuse the number of tokens.
-func (s *Service) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
+func (s *Service) Needed(tokens uint64, unaligned bool, start int64, numHashes int) (numTokens int64, needed int, err error) {
 	numTokens = s.clampTokens(tokens, unaligned)
 	if numTokens == 0 || numHashes == 0 {
 		return numTokens, 0, nil // answered 0 before anything is checked
@@ -306,7 +311,8 @@ func (s *Service) Needed(tokens uint64, unaligned bool, numHashes int) (numToken
 		hashBlock := int64(s.pool.HashBlockSize)
 		needed = int(min((tokenLen+hashBlock-1)/hashBlock, math.MaxInt))
 	}
-	return numTokens, min(numHashes, needed), nil
+	needed -= int(start / int64(s.pool.HashBlockSize))
+	return numTokens, min(numHashes, max(needed, 0)), nil
 }
 
 // WithRetentionInterval returns a service over the same index or store, with the same counters,

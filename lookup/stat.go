@@ -11,23 +11,21 @@ func (s *Service) Stat() api.Stat {
 		return s.remoteStat()
 	}
 	x := s.index.Stats()
-	lookups, hitTokens, missTokens := s.counters.sum()
-	return api.Stat{
+	stat := api.Stat{
 		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
-		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
 		Closed: map[string]int64{},
 	}
+	s.counters.addTo(&stat)
+	return stat
 }
 
 // remoteStat is Stat over a backend, which alone knows what it holds.
 func (s *Service) remoteStat() api.Stat {
 	r := s.remote
-	lookups, hitTokens, missTokens := s.counters.sum()
-	return api.Stat{
+	stat := api.Stat{
 		Version: s.version, VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
-		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
@@ -35,6 +33,8 @@ func (s *Service) remoteStat() api.Stat {
 		BackendState:  r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}
+	s.counters.addTo(&stat)
+	return stat
 }
 
 // errorText returns the text of an error, "" without one.

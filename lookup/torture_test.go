@@ -261,7 +261,7 @@ func (w *tortured) lookup(chain []byte) {
 func (w *tortured) ask(hashes []byte, tokens uint64) (hit api.Hit, err error) {
 	q := w.service.NewQuery()
 	defer q.Release()
-	wanted, err := q.Begin(tokens, w.service.unaligned(tokens), w.hashLen, len(hashes)/w.hashLen)
+	wanted, err := q.Begin(tokens, w.service.unaligned(tokens), 0, w.hashLen, len(hashes)/w.hashLen)
 	for err == nil && wanted && len(hashes) > 0 {
 		n := len(hashes)
 		if w.IntN(2) == 0 {

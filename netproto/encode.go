@@ -17,10 +17,18 @@ const (
 // Those for requests with a blob append all up to and including the header of its frame, so that the
 // blob need not be copied: its blobLen bytes follow on the wire.
 
-// AppendLookup appends a request with the frames of a lookup: TagLookup, TagExplain or TagPlan.
-func AppendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
-	dst = appendTag(dst, envelope, tag, true)
+// AppendLookup appends a TagLookup.
+func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	dst = appendTag(dst, envelope, TagLookup, true)
 	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
+	return appendBlob(dst, hashLen, blobLen)
+}
+
+// AppendLookupFrom appends a request with the frames of a lookup_from: TagLookupFrom, TagExplain or TagPlan. The blob is the
+// prompt's hashes from token start on.
+func AppendLookupFrom(dst, envelope []byte, tag Tag, numTokens, start uint32, hashLen, blobLen int) []byte {
+	dst = AppendFrameHeader(appendTag(dst, envelope, tag, true), 8, true)
+	dst = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, numTokens), start)
 	return appendBlob(dst, hashLen, blobLen)
 }
 

@@ -23,14 +23,15 @@ func TestEncodingPanics(t *testing.T) {
 	require.PanicsWithValue(t, "netproto: a frame of a negative length", func() { AppendFrameHeader(nil, -1, false) })
 	for _, hashLen := range []int{-1, math.MaxUint16 + 1} {
 		for name, encode := range map[string]func(){
-			"lookup":       func() { AppendLookup(nil, nil, TagLookup, 1, hashLen, 0) },
+			"lookup":       func() { AppendLookup(nil, nil, 1, hashLen, 0) },
+			"lookup_from":  func() { AppendLookupFrom(nil, nil, TagLookupFrom, 1, 0, hashLen, 0) },
 			"store":        func() { AppendKeys(nil, nil, TagStore, WireRank{}, hashLen, 0) },
 			"store_prompt": func() { AppendStorePrompt(nil, nil, &Prompt{}, hashLen, 0) },
 		} {
 			require.Panics(t, encode, "%s, %d", name, hashLen)
 		}
 	}
-	require.NotPanics(t, func() { AppendLookup(nil, nil, TagLookup, 1, math.MaxUint16, 0) })
+	require.NotPanics(t, func() { AppendLookup(nil, nil, 1, math.MaxUint16, 0) })
 }
 
 // Each kind has a name that is found again, and a blob only as the last frame but for that of a store.

@@ -27,6 +27,12 @@ var (
 	anyHashLen   = field{name: "hash_len", read: (*Reader).readHashLen, end: (*Reader).endAnyHashLen}
 	anyBlob      = field{name: "the blob", begin: (*Reader).beginAnyBlob, isBlob: true}
 
+	lookupNumbersField = field{
+		name: "the frame of numbers", begin: want("8", 8), read: (*Reader).readScratch, end: (*Reader).endLookupNumbers,
+	}
+	optionalHashLenField = field{name: "hash_len", begin: want("2", 2), read: (*Reader).readHashLen, end: (*Reader).endAnyHashLen}
+	optionalBlobField    = field{name: "the blob", begin: (*Reader).beginWholeHashes, isBlob: true}
+
 	hashLenField    = field{name: "hash_len", begin: want("2", 2), read: (*Reader).readHashLen, end: (*Reader).endHashLen}
 	blobField       = field{name: "the blob", begin: (*Reader).beginKeys, isBlob: true}
 	furtherKeyField = field{name: "the key behind the blob", begin: (*Reader).beginFurtherKey}
@@ -160,10 +166,20 @@ func (r *Reader) beginAnyBlob() *Problem {
 
 // beginKeys counts the keys, of which there must be one, and none cut.
 func (r *Reader) beginKeys() *Problem {
+	if r.frame.Size == 0 {
+		return r.badFrame(" is empty")
+	}
+	return r.beginWholeHashes()
+}
+
+// beginWholeHashes counts the hashes, of which none must be cut. There may be none.
+func (r *Reader) beginWholeHashes() *Problem {
 	n := uint64(r.req.HashLen)
 	switch {
 	case r.frame.Size == 0:
-		return r.badFrame(" is empty")
+		return nil
+	case n == 0:
+		return r.badFrame(" is not empty, and hash_len is 0")
 	case r.frame.Size%n != 0:
 		return r.wrongSize("a multiple of hash_len, " + strconv.FormatUint(n, 10))
 	}
@@ -191,6 +207,15 @@ func (r *Reader) endNumbers() *Problem {
 	for i, n := range r.field.numbers {
 		*n(&r.req.Prompt) = binary.BigEndian.Uint32(r.scratch[4*i:])
 	}
+	return nil
+}
+
+// endLookupNumbers decodes num_tokens and the start of a lookup.
+func (r *Reader) endLookupNumbers() *Problem {
+	q := &r.req
+	q.NumTokens = uint64(binary.BigEndian.Uint32(r.scratch[:]))
+	q.Start = binary.BigEndian.Uint32(r.scratch[4:])
+	q.Unaligned = r.alignment > 0 && q.NumTokens%r.alignment != 0
 	return nil
 }
 

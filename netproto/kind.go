@@ -26,6 +26,7 @@ const (
 	TagStorePrompt
 	TagResetRank
 	TagAuth
+	TagLookupFrom
 )
 
 // NumTags is the number of kinds, that of unknown requests included.
@@ -49,14 +50,15 @@ var kinds = [...]kind{
 	TagUnknown: {name: "unknown", rest: &ignoredField},
 
 	// The reference ignores further frames of these two.
-	TagLookup: {name: "lookup", fields: lookupFields, rest: &ignoredField},
+	TagLookup: {name: "lookup", fields: []*field{&anyNumTokens, &anyHashLen, &anyBlob}, rest: &ignoredField},
 	TagReset:  {name: "reset", rest: &ignoredField},
 
-	TagExplain:   {name: "explain", fields: lookupFields},
-	TagPlan:      {name: "plan", fields: lookupFields},
-	TagStore:     {name: "store", fields: []*field{&rankField, &hashLenField, &blobField, &furtherKeyField}, optional: 1},
-	TagEvict:     {name: "evict", fields: []*field{&rankField, &hashLenField, &blobField}},
-	TagResetRank: {name: "reset_rank", fields: []*field{&resetRankField}},
+	TagLookupFrom: {name: "lookup_from", fields: lookupFromFields},
+	TagExplain:    {name: "explain", fields: lookupFromFields},
+	TagPlan:       {name: "plan", fields: lookupFromFields},
+	TagStore:      {name: "store", fields: []*field{&rankField, &hashLenField, &blobField, &furtherKeyField}, optional: 1},
+	TagEvict:      {name: "evict", fields: []*field{&rankField, &hashLenField, &blobField}},
+	TagResetRank:  {name: "reset_rank", fields: []*field{&resetRankField}},
 	TagStorePrompt: {name: "store_prompt", fields: []*field{
 		numbersField(numTokens, startToken, promptTokens, firstHash), &ranksField, &statesField, &hashLenField, &blobField,
 	}},
@@ -69,7 +71,7 @@ var kinds = [...]kind{
 	TagAuth:       {name: "auth", fields: []*field{&tokenField}},
 }
 
-var lookupFields = []*field{&anyNumTokens, &anyHashLen, &anyBlob}
+var lookupFromFields = []*field{&lookupNumbersField, &optionalHashLenField, &optionalBlobField}
 
 // String returns the tag as on the wire, "unknown" for TagUnknown.
 func (t Tag) String() string {

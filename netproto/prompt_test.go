@@ -35,9 +35,9 @@ func TestMaskRequestsRoundTrip(t *testing.T) {
 
 func TestPlanRequest(t *testing.T) {
 	blob := hashes(3, 20)
-	b := append(AppendLookup(nil, []byte("\x01\x00"), TagPlan, 4811, 20, len(blob)), blob...)
-	require.Equal(t, message("", "plan", be(4, 4811), be(2, 20), blob), b)
-	want := []string{"begin plan len=20 n=3", fmt.Sprintf("plan env=0100 tokens=4811 unaligned=true hashes=%x", blob)}
+	b := append(AppendLookupFrom(nil, []byte("\x01\x00"), TagPlan, 4811, 16, 20, len(blob)), blob...)
+	require.Equal(t, message("", "plan", numbers(4811, 16), be(2, 20), blob), b)
+	want := []string{"begin plan len=20 n=3", fmt.Sprintf("plan env=0100 tokens=4811 unaligned=true from=16 hashes=%x", blob)}
 	for size := range len(b) {
 		got, _, err := feed(b, size, Limits{})
 		require.NoError(t, err)
@@ -97,8 +97,8 @@ func TestPromptRequestsRefused(t *testing.T) {
 		frames []string
 		want   string
 	}{
-		"plan without a blob":           {[]string{"plan", be(4, 16), be(2, 16)}, bad(3, "the blob is missing")},
-		"plan, hash length 65":          {[]string{"plan", be(4, 16), be(2, 65), h3}, bad(2, "hash_len is over 64")},
+		"plan without a blob":           {[]string{"plan", numbers(16, 0), be(2, 16)}, bad(3, "the blob is missing")},
+		"plan, hash length 65":          {[]string{"plan", numbers(16, 0), be(2, 65), h3}, bad(2, "hash_len is over 64")},
 		"load_mask alone":               {[]string{"load_mask"}, bad(1, "the frame of numbers is missing")},
 		"load_mask without numbers":     {[]string{"load_mask", ""}, bad(1, "the frame of numbers is 0 bytes, want 8")},
 		"load_mask, one number":         {[]string{"load_mask", be(4, 1)}, bad(1, "the frame of numbers is 4 bytes, want 8")},
@@ -178,7 +178,7 @@ func TestPromptRequestsDoNotAllocate(t *testing.T) {
 	requireNoAllocs(t, func(b []byte) []byte {
 		b = append(AppendStorePrompt(b, nil, &p, 32, len(blob)), blob...)
 		b = AppendMaskRequest(b, nil, TagStoreMask, &p)
-		b = append(AppendLookup(b, nil, TagPlan, 1600, 32, len(blob)), blob...)
+		b = append(AppendLookupFrom(b, nil, TagPlan, 1600, 0, 32, len(blob)), blob...)
 		return AppendResetRank(b, nil, WireRank{})
 	})
 }

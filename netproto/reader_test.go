@@ -59,8 +59,10 @@ func (r *recorder) Control(out []byte) {
 func line(q *Request, hashes []byte) string {
 	var s string
 	switch q.Tag {
-	case TagLookup, TagExplain, TagPlan:
+	case TagLookup:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
+	case TagLookupFrom, TagExplain, TagPlan:
+		s = fmt.Sprintf(" tokens=%d unaligned=%v from=%d", q.NumTokens, q.Unaligned, q.Start)
 	case TagStore, TagEvict, TagResetRank:
 		s = fmt.Sprintf(" rank=%v", q.GroupRank)
 	case TagLoadMask, TagStoreMask, TagLookupMask, TagStorePrompt:
@@ -182,7 +184,16 @@ func TestReaderRequests(t *testing.T) {
 		want   []string
 	}{
 		"lookup":           {[]string{"lookup", be(4, 48), be(2, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
-		"explain":          {[]string{"explain", be(4, 48), be(2, 16), h3 + "t"}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false hashes=" + hex3}},
+		"lookup_from":      {[]string{"lookup_from", numbers(80, 32), be(2, 16), h3}, []string{"begin lookup_from len=16 n=3", "lookup_from env= tokens=80 unaligned=false from=32 hashes=" + hex3}},
+		"from, no hashes":  {[]string{"lookup_from", numbers(33, 1<<32-1), be(2, 0), ""}, []string{"begin lookup_from len=0 n=0", "lookup_from env= tokens=33 unaligned=true from=4294967295 hashes="}},
+		"from, empty blob": {[]string{"lookup_from", numbers(32, 32), be(2, 16), ""}, []string{"begin lookup_from len=16 n=0", "lookup_from env= tokens=32 unaligned=false from=32 hashes="}},
+		"from, no length":  {[]string{"lookup_from", numbers(48, 0), be(2, 0), h3}, []string{"lookup_from env= problem=" + bad(3, "the blob is not empty, and hash_len is 0")}},
+		"from, long hash":  {[]string{"lookup_from", numbers(48, 0), be(2, 65), h3}, []string{"lookup_from env= problem=" + bad(2, "hash_len is over 64")}},
+		"from, odd length": {[]string{"lookup_from", numbers(48, 0), be(1, 16), h3}, []string{"lookup_from env= problem=" + bad(2, "hash_len is 1 byte, want 2")}},
+		"from, cut":        {[]string{"lookup_from", numbers(48, 0), be(2, 16), h3 + "x"}, []string{"lookup_from env= problem=" + bad(3, "the blob is 49 bytes, want a multiple of hash_len, 16")}},
+		"from, no start":   {[]string{"lookup_from", be(4, 48), be(2, 16), h3}, []string{"lookup_from env= problem=" + bad(1, "the frame of numbers is 4 bytes, want 8")}},
+		"from, extra":      {[]string{"lookup_from", numbers(48, 0), be(2, 16), h3, ""}, []string{"lookup_from env= problem=" + bad(4, "frame 4 is one too many for lookup_from")}},
+		"explain":          {[]string{"explain", numbers(48, 16), be(2, 16), h3}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false from=16 hashes=" + hex3}},
 		"tail ignored":     {[]string{"lookup", be(4, 48), be(2, 16), h3 + "tail"}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"extra ignored":    {[]string{"lookup", be(4, 48), be(2, 16), h3, "x", ""}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"long integers":    {[]string{"lookup", be(8, 1<<40), strings.Repeat("\x00", 300) + be(1, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=1099511627776 unaligned=false hashes=" + hex3}},
@@ -215,8 +226,8 @@ func TestReaderRequests(t *testing.T) {
 		"ping":             {[]string{"ping", "a", "", "bc"}, []string{"ping env= echo=0101610100" + "00026263 hashes="}},
 		"ping alone":       {[]string{"ping"}, []string{"ping env= echo= hashes="}},
 		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + large(2, 65536, "payload exceeds 65536 bytes")}},
-		"explain extra":    {[]string{"explain", be(4, 48), be(2, 16), h3, "x"}, []string{"explain env= problem=" + bad(4, "frame 4 is one too many for explain")}},
-		"plan extra":       {[]string{"plan", be(4, 48), be(1, 16), h3, ""}, []string{"plan env= problem=" + bad(4, "frame 4 is one too many for plan")}},
+		"explain extra":    {[]string{"explain", numbers(48, 0), be(2, 16), h3, "x"}, []string{"explain env= problem=" + bad(4, "frame 4 is one too many for explain")}},
+		"plan extra":       {[]string{"plan", numbers(48, 0), be(2, 16), h3, ""}, []string{"plan env= problem=" + bad(4, "frame 4 is one too many for plan")}},
 		"stat extra":       {[]string{"stat", ""}, []string{"stat env= problem=" + bad(1, "frame 1 is one too many for stat")}},
 		"odd tag":          {[]string{"\xffst\"at\n"}, []string{"unknown env= problem=" + unknown("\xffst\"at\n")}},
 		"long tag":         {[]string{strings.Repeat("x", 32)}, []string{"unknown env= problem=" + unknown(strings.Repeat("x", 32))}},
@@ -638,7 +649,8 @@ type slowKind struct {
 
 var slowKinds = map[string]slowKind{
 	"lookup": {"num_tokens any_hash_len any_blob", 3, true}, "reset": {"", 0, true}, "ping": {"", 0, true}, "stat": {"", 0, false},
-	"explain": {"num_tokens any_hash_len any_blob", 3, false}, "plan": {"num_tokens any_hash_len any_blob", 3, false},
+	"lookup_from": {"numbers hash_len optional_blob", 3, false},
+	"explain":     {"numbers hash_len optional_blob", 3, false}, "plan": {"numbers hash_len optional_blob", 3, false},
 	"store": {"rank hash_len blob key", 3, false}, "evict": {"rank hash_len blob", 3, false}, "reset_rank": {"reset_rank", 1, false},
 	"pool": {"description", 1, false}, "auth": {"token", 1, false},
 	"load_mask": {"numbers", 1, false}, "store_mask": {"numbers", 1, false}, "lookup_mask": {"numbers", 1, false},
@@ -702,7 +714,7 @@ func slowBody(q *Request, kind slowKind, body []string) (lines []string, got, pr
 }
 
 var slowNames = map[string]string{
-	"num_tokens": "num_tokens", "any_hash_len": "hash_len", "hash_len": "hash_len", "any_blob": "the blob", "blob": "the blob", "rank": "rank", "reset_rank": "rank",
+	"num_tokens": "num_tokens", "any_hash_len": "hash_len", "hash_len": "hash_len", "any_blob": "the blob", "optional_blob": "the blob", "blob": "the blob", "rank": "rank", "reset_rank": "rank",
 	"numbers": "the frame of numbers", "ranks": "the frame of ranks", "states": "the frame of states", "description": "description", "token": "token",
 }
 
@@ -726,16 +738,20 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 		switch {
 		case len(f) != 2:
 			return bad(i, "hash_len is %s, want 2", bytesOf(f))
-		case n == 0:
+		case n == 0 && !slowFrom[q.Tag]:
 			return bad(i, "hash_len is 0, want 1 to 64")
 		case n > 64:
 			return bad(i, "hash_len is over 64")
 		}
 		q.HashLen = int(n)
-	case "blob":
+	case "optional_blob", "blob":
 		switch {
+		case f == "" && slowFrom[q.Tag]:
+			return ""
 		case f == "":
 			return bad(i, "the blob is empty")
+		case q.HashLen == 0:
+			return bad(i, "the blob is not empty, and hash_len is 0")
 		case len(f)%q.HashLen != 0:
 			return bad(i, "the blob is %s, want a multiple of hash_len, %d", bytesOf(f), q.HashLen)
 		}
@@ -765,6 +781,15 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 		q.Token = []byte(f)
 		return slowText(i, f, kind, 255)
 	default:
+		if slowFrom[q.Tag] {
+			if len(f) != 8 {
+				return bad(i, "the frame of numbers is %s, want 8", bytesOf(f))
+			}
+			start, _ := slowInt(f[4:])
+			q.NumTokens, odd = slowInt(f[:4])
+			q.Start, q.Unaligned = uint32(start), odd != 0
+			return ""
+		}
 		list := map[string][]*uint32{
 			"load_mask": {&p.NumTokens, &p.NumHashes}, "store_mask": {&p.NumTokens, &p.StartToken, &p.PromptTokens},
 			"lookup_mask": {&p.NumTokens}, "store_prompt": {&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash},
@@ -779,6 +804,9 @@ func slowFrame(q *Request, kind string, i int, f string) (problem string) {
 	}
 	return ""
 }
+
+// slowFrom has the requests with the frames of a lookup_from.
+var slowFrom = map[Tag]bool{TagLookupFrom: true, TagExplain: true, TagPlan: true}
 
 func bytesOf(f string) string {
 	if len(f) == 1 {
@@ -866,16 +894,18 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("\x00id", "", "store", be(6, 1), be(2, 20), h), uint64(2))
 	f.Add(append(message("ping", "a", "b"), message("evict", be(8, 1), be(2, 20), h)...), uint64(3))
 	f.Add(append(message("reset"), "\x02\x80\x00\x00\x00\x00\x00\x00\x00"...), uint64(4))
-	f.Add(message("explain", be(4, 80), be(2, 20), h+"t", "x"), uint64(6))
+	f.Add(message("lookup_from", numbers(80, 16), be(2, 20), h), uint64(19))
+	f.Add(append(message("lookup_from", numbers(16, 16), be(2, 0), ""), message("lookup_from", numbers(80, 0), be(2, 20), h+"t")...), uint64(20))
+	f.Add(message("explain", numbers(80, 0), be(2, 20), h, "x"), uint64(6))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint64(5))
-	f.Add(message("plan", be(4, 80), be(2, 20), h+"t", "x"), uint64(10))
+	f.Add(message("plan", numbers(80, 16), be(2, 20), h), uint64(10))
 	f.Add(message("\x00id", "", "load_mask", be(8, 5)), uint64(11))
 	f.Add(append(message("store_mask", numbers(0, 0, 7)), message("lookup_mask", be(4, 80))...), uint64(12))
 	f.Add(message("store_prompt", numbers(0, 0, 1<<8, 0), be(6, 1)+be(6, 2), be(8, 16), be(2, 20), h), uint64(13))
 	f.Add(message("store_prompt", numbers(0, 0, 0, 3), "", "", be(2, 20), h, ""), uint64(14))
 	f.Add(append(message("reset_rank", be(8, math.MaxUint64)), message("pool", "{}")...), uint64(15))
 	f.Add(append(message("auth", "token"), message("\x00id", "", "auth", "")...), uint64(16))
-	f.Add(append(message("evict", be(6, 1), be(2, 20), h, "x"), message("plan", be(4, 80), be(4, 20), h, "x")...), uint64(17))
+	f.Add(append(message("evict", be(6, 1), be(2, 20), h, "x"), message("plan", numbers(80, 16), be(4, 20), h, "x")...), uint64(17))
 	f.Add(append(message("store", be(7, 1), be(2, 20), h), message("\x00id", "lookup")...), uint64(18))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, false, seed) })
 }

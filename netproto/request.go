@@ -13,9 +13,11 @@ type Request struct {
 	// Envelope is the request's frames up to and including the delimiter, encoded,
 	// for the front of the reply. It is empty if there are none.
 	Envelope []byte
-	// NumTokens is the prompt's length in tokens, as sent with a lookup, explain or
+	// NumTokens is the prompt's length in tokens, as sent with a lookup, lookup_from, explain or
 	// plan request. A number over 64 bits is math.MaxUint64.
 	NumTokens uint64
+	// Start is the token at which a lookup_from, explain or plan begins.
+	Start uint32
 	// Unaligned reports whether num_tokens, of any size, is not a multiple of the
 	// Reader's alignment.
 	Unaligned bool

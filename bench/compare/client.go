@@ -105,7 +105,7 @@ type target struct {
 
 // lookupHead returns what comes before the hashes of a lookup.
 func lookupHead(load *lookups, d wire.Dialect) []byte {
-	return netproto.AppendLookup(nil, d.Envelope(), netproto.TagLookup, load.tokens(), hashLen, load.Hashes()*hashLen)
+	return netproto.AppendLookup(nil, d.Envelope(), load.tokens(), hashLen, load.Hashes()*hashLen)
 }
 
 func (t target) connect(ctx context.Context) (*client, error) {

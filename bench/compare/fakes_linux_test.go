@@ -152,7 +152,7 @@ func serveFaultTo(conn net.Conn, fault string) error {
 			return err
 		}
 	}
-	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, netproto.TagLookup, 0, hashLen, blob)) + blob); err != nil {
+	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, 0, hashLen, blob)) + blob); err != nil {
 		return err
 	}
 	switch fault {

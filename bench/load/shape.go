@@ -73,7 +73,7 @@ func (s *shaper) shape(n int) (*shape, error) {
 		return nil, measure.BadOptions("%d hashes of %d tokens; a lookup takes a multiple of %d tokens, and less than 2^32", n, block, align)
 	}
 	sh := &shape{hashes: n, tokens: uint32(tokens), misses: map[int]uint32{}}
-	sh.head = netproto.AppendLookup(nil, s.envelope, netproto.TagLookup, sh.tokens, hashLen, n*hashLen)
+	sh.head = netproto.AppendLookup(nil, s.envelope, sh.tokens, hashLen, n*hashLen)
 	for g := range s.coord.NumGroups() {
 		sh.parts = s.appendParts(sh.parts, g, s.coord.Positions(g, tokens, n))
 	}

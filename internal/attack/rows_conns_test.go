@@ -145,7 +145,7 @@ func connRows() []row {
 	endless, _ := repeat([]byte{1, 0}, 64*kib)
 	garbage := append([]byte("GET / HTTP/1.1\r\n"), randomBytes("garbage", 4*kib)...)
 	huge := []byte{2, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	announced := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 60*mib/32*blockTokens, 32, 60*mib), make([]byte, 64*kib)...)
+	announced := append(netproto.AppendLookup(nil, nil, 60*mib/32*blockTokens, 32, 60*mib), make([]byte, 64*kib)...)
 	return []row{
 		again("more-frames", "64 KiB of empty frames with MORE", time.Second, endless),
 		again("garbage", "4 KiB that begin with no dialect", time.Second, garbage),

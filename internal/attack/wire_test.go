@@ -42,13 +42,13 @@ func request(tag netproto.Tag, frames ...[]byte) []byte {
 // lookup returns a lookup of hashes, which are joined.
 func lookup(hashes []byte, hashLen int) []byte {
 	n := uint32(len(hashes) / max(1, hashLen))
-	return append(netproto.AppendLookup(nil, nil, netproto.TagLookup, n*blockTokens, hashLen, len(hashes)), hashes...)
+	return append(netproto.AppendLookup(nil, nil, n*blockTokens, hashLen, len(hashes)), hashes...)
 }
 
 // explain returns an explain of hashes, which are joined.
 func explain(hashes []byte, hashLen int) []byte {
 	n := uint32(len(hashes) / max(1, hashLen))
-	return append(netproto.AppendLookup(nil, nil, netproto.TagExplain, n*blockTokens, hashLen, len(hashes)), hashes...)
+	return append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, n*blockTokens, 0, hashLen, len(hashes)), hashes...)
 }
 
 // store returns a store of keys, which are joined.

@@ -9,9 +9,10 @@ import (
 // Explanation says why a lookup hits no more than it does. It is the reply to explain, in
 // JSON.
 type Explanation struct {
-	Pool      string             `json:"pool,omitempty"` // its name, if it has one
-	HitTokens int64              `json:"hit_tokens"`
-	Groups    []GroupExplanation `json:"groups"`
+	Pool        string             `json:"pool,omitempty"` // its name, if it has one
+	StartTokens int64              `json:"start_tokens"`   // where the lookup began
+	HitTokens   int64              `json:"hit_tokens"`
+	Groups      []GroupExplanation `json:"groups"`
 }
 
 // GroupExplanation says where one group alone would end the hit, and why. EndTokens is in
@@ -49,7 +50,7 @@ func (r MissingRank) String() string {
 	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp_rank %d", r.TPRank, r.PPRank, r.PCPRank)
 }
 
-// NewExplanation returns the explanation of a hit from the end of each group.
+// NewExplanation returns the explanation of a hit from the end of each group. The caller sets StartTokens.
 func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
 	e := Explanation{HitTokens: hit.Tokens}
 	for _, end := range ends {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // AsyncClient makes lookups of a Client without waiting: a scheduler polls for each answer once a
@@ -70,7 +69,7 @@ func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes coordinator
 		return a.takeAnswer(cl)
 	}
 	t.mu.Unlock()
-	r, err := hashesRequest(netproto.TagLookup, numTokens, hashes)
+	r, err := lookupRequest(numTokens, hashes)
 	r.blob = slices.Clone(r.blob) // without mu, as it may take as long as a round trip
 	t.mu.Lock()
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // BatchLookup is one lookup of a batch, and its answer.
@@ -31,7 +30,7 @@ func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
 	calls := make([]*call, len(lookups))
 	for i := range lookups {
 		l := &lookups[i]
-		r, err := hashesRequest(netproto.TagLookup, l.NumTokens, l.Hashes)
+		r, err := lookupRequest(l.NumTokens, l.Hashes)
 		if l.Hit, l.Err = (api.Hit{}), err; err == nil {
 			calls[i] = t.getCall(r)
 		}

@@ -83,7 +83,7 @@ func (c *Client) Close() error {
 // copy; they are borrowed until Lookup returns. In the steady state it allocates the hit's tail
 // boundaries alone, which the caller owns.
 func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	r, err := hashesRequest(netproto.TagLookup, numTokens, hashes)
+	r, err := lookupRequest(numTokens, hashes)
 	if err != nil {
 		return api.Hit{}, err
 	}

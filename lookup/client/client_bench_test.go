@@ -128,7 +128,7 @@ func dialBare(t testing.TB, addr string, tokens uint32, keys []byte) *bareLoop {
 	t.Cleanup(func() { conn.Close() })
 	l := &bareLoop{Conn: conn}
 	for i := range uint32(benchBurst) {
-		l.burst = netproto.AppendLookup(l.burst, appendEnvelope(nil, i, 0), netproto.TagLookup, tokens, 32, len(keys))
+		l.burst = netproto.AppendLookup(l.burst, appendEnvelope(nil, i, 0), tokens, 32, len(keys))
 		l.burst = append(l.burst, keys...)
 	}
 	l.one = len(l.burst) / benchBurst

@@ -111,7 +111,7 @@ func TestClientPlan(t *testing.T) {
 	plan, err := c.Plan(background, 50, hashes)
 	require.NoError(t, err)
 	require.Equal(t, api.Plan{Hit: api.Hit{Tokens: 48}, Masks: parsedMask}, plan)
-	require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, s.sent.Load())
+	require.Equal(t, [][]byte{[]byte("plan"), u32s(50, 0), {0, 2}, []byte("aabbcc")}, s.sent.Load())
 	s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil))
 	plan, err = c.Plan(background, 50, hashes)
 	require.NoError(t, err)

@@ -100,7 +100,7 @@ func (t *transport) deliverReply(frames [][]byte) error {
 	}
 	var err error
 	switch cl.tag {
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagLookupFrom:
 		cl.hit, err = readHit(body, cl.numTokens, t.pool)
 	default:
 		cl.frames, err = cloneFrames(body), readStatus(body)

@@ -124,7 +124,7 @@ func (t *transport) maxFrame(frames [][]byte) uint64 {
 	switch t.inFlight.slots[i].tag {
 	case netproto.TagPing:
 		return maxDocument
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagLookupFrom:
 		if t.pool != nil {
 			return hitLen + boundaryLen*uint64(len(t.pool.Groups))
 		}

@@ -12,6 +12,7 @@ import (
 type request struct {
 	tag       netproto.Tag
 	numTokens uint32
+	start     uint32                // token at which a lookup begins
 	hashLen   int                   // bytes
 	rank      coordinator.GroupRank // of TagStore, TagEvict and TagResetRank
 	blob      []byte                // hashes or keys, joined, a description or a token; borrowed from the caller
@@ -21,8 +22,10 @@ type request struct {
 // appendHead appends the encoded request without its blob.
 func (r *request) appendHead(dst, envelope []byte) []byte {
 	switch r.tag {
-	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
-		return netproto.AppendLookup(dst, envelope, r.tag, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagLookup:
+		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagLookupFrom, netproto.TagExplain, netproto.TagPlan:
+		return netproto.AppendLookupFrom(dst, envelope, r.tag, r.numTokens, r.start, r.hashLen, len(r.blob))
 	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
 		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagStore, netproto.TagEvict:
@@ -38,7 +41,15 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }
 
-// hashesRequest returns a lookup, an explain or a plan. It returns ErrRequest if a number does not
+// lookupRequest returns a lookup, a lookup_from if the hashes have a start.
+func lookupRequest(numTokens int64, hashes coordinator.Hashes) (request, error) {
+	if hashes.Start() != 0 {
+		return hashesRequest(netproto.TagLookupFrom, numTokens, hashes)
+	}
+	return hashesRequest(netproto.TagLookup, numTokens, hashes)
+}
+
+// hashesRequest returns a lookup, a lookup_from, an explain or a plan. It returns ErrRequest if a number does not
 // fit its field.
 func hashesRequest(tag netproto.Tag, numTokens int64, hashes coordinator.Hashes) (request, error) {
 	if n := hashes.HashLen(); n > math.MaxUint16 {
@@ -47,7 +58,10 @@ func hashesRequest(tag netproto.Tag, numTokens int64, hashes coordinator.Hashes)
 	if numTokens < 0 || numTokens > math.MaxUint32 {
 		return request{}, fmt.Errorf("%w: %d tokens do not fit 32 bits", ErrRequest, numTokens)
 	}
-	return request{tag: tag, numTokens: uint32(numTokens), hashLen: hashes.HashLen(), blob: hashes.Blob()}, nil
+	if start := hashes.Start(); start < 0 || start > math.MaxUint32 {
+		return request{}, fmt.Errorf("%w: start %d does not fit 32 bits", ErrRequest, start)
+	}
+	return request{tag: tag, numTokens: uint32(numTokens), start: uint32(hashes.Start()), hashLen: hashes.HashLen(), blob: hashes.Blob()}, nil
 }
 
 // checkKeys returns ErrRequest unless keys is a whole number of hashes.

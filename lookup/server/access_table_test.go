@@ -22,6 +22,8 @@ func neededBy(request string) string {
 	switch request {
 	case "load_mask", "store_mask", "lookup_mask":
 		return "plan"
+	case "lookup_from":
+		return "lookup"
 	case "store_prompt":
 		return "store"
 	case "reset_rank":

@@ -86,10 +86,11 @@ func requestsOf(pool coordinator.Pool) [][][]byte {
 	}
 	description, _ := json.Marshal(pool)
 	return [][][]byte{
-		{[]byte("lookup"), tokens, hashLen, blob}, {[]byte("explain"), tokens, hashLen, blob}, {[]byte("plan"), tokens, hashLen, blob},
+		{[]byte("lookup"), tokens, hashLen, blob}, {[]byte("explain"), numbers(64, 0), hashLen, blob}, {[]byte("plan"), numbers(64, 0), hashLen, blob},
 		{[]byte("load_mask"), numbers(64, 4)}, {[]byte("store_mask"), numbers(64, 0, 64)}, {[]byte("lookup_mask"), numbers(64)},
 		{[]byte("store"), rank, hashLen, blob}, {[]byte("store_prompt"), numbers(64, 0, 64, 0), nil, nil, hashLen, blob},
 		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
+		{[]byte("lookup_from"), numbers(64, 0), hashLen, blob},
 		{[]byte("ping")}, {[]byte("stat")}, {[]byte("pool"), description},
 	}
 }
@@ -111,7 +112,7 @@ func TestRefusedHasNoEffect(t *testing.T) {
 			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
 		}
 		require.Equal(t, []byte{0, 0, 0, 64}, p.Ask(t, lookupFrames...)[0])
-		require.NotNil(t, refusalIn(p.Ask(t, requests[13]...)))
+		require.NotNil(t, refusalIn(p.Ask(t, requests[14]...)))
 		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
 		require.Equal(t, errNoPool.Error(), string(reply[1]))
 	})
@@ -127,7 +128,7 @@ func TestRefusedDoesNotBegin(t *testing.T) {
 		require.NoError(t, err)
 		server, err := New(service, Config{})
 		require.NoError(t, err)
-		for _, frames := range requestsOf(blocks16.Pool)[:9] {
+		for _, frames := range requestsOf(blocks16.Pool)[:12] {
 			message := lookuptest.Encode(frames...)
 			if len(frames) < 4 {
 				continue // it has no hashes

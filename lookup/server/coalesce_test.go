@@ -36,7 +36,7 @@ func TestRemoteCancelled(t *testing.T) {
 		if i%2 == 0 {
 			p.Send(t, lookupOf("", keys))
 		} else {
-			p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, len(keys)), keys...))
+			p.Send(t, append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, len(keys)), keys...))
 		}
 		lookuptest.Eventually(t, "it is asked", func() bool { return held.Load() == i+1 })
 		require.NoError(t, p.Close())
@@ -74,7 +74,7 @@ func TestRemoteSlowStore(t *testing.T) {
 	hanging := fmt.Sprintf("%x", slow[7*32:])
 	store.Holding(g, "exists", hanging)
 	tokens := func(id string, n int) []byte { // each of them another question
-		return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagLookup, uint32(16*n), 32, len(slow)), slow...)
+		return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(16*n), 32, len(slow)), slow...)
 	}
 	cfg := patient
 	cfg.Workers = 8

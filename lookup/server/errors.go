@@ -17,6 +17,8 @@ var (
 var (
 	// errHashLen refuses hashes that have not the length that the pool was described with.
 	errHashLen = errors.New("hashes of another length than the pool's")
+	// errTooManyHashes refuses a lookup_from with more hashes than its tokens have.
+	errTooManyHashes = errors.New("too many hashes")
 	// errNoPool refuses a request about blocks on a connection without a pool.
 	errNoPool = errors.New("no pool: name one of those that stat lists, describe the engine's with a pool request, or configure it at the server")
 	// errBusy refuses a request for which there is no room now.

@@ -213,7 +213,7 @@ func TestNothingIsChargedAfterTheEnd(t *testing.T) {
 		envelope = netproto.AppendFrame(envelope, make([]byte, netproto.MaxAddress), true)
 	}
 	envelope = netproto.AppendFrame(envelope, nil, true)
-	msg := append(netproto.AppendLookup(nil, envelope, netproto.TagLookup, uint32(len(slow)/2), 32, len(slow)), slow...)
+	msg := append(netproto.AppendLookup(nil, envelope, uint32(len(slow)/2), 32, len(slow)), slow...)
 	const conns, pings = 10, 1000
 	for range pings {
 		msg = append(msg, netproto.AppendRequest(nil, envelope, netproto.TagPing)...)

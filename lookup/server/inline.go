@@ -43,9 +43,9 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 		return false
 	}
 	switch q.Tag {
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagLookupFrom:
 		r.query = s.service.NewQuery()
-		wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
+		wanted, r.err = r.query.Begin(q.NumTokens, q.Unaligned, int64(q.Start), q.HashLen, q.NumHashes)
 		return wanted
 	case netproto.TagStore:
 		r.err = s.service.BeginStore(&r.change, coordinator.GroupRank(q.GroupRank))
@@ -55,17 +55,36 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	return r.err == nil
 }
 
-// checkHashes returns an error if there is no pool, if a lookup has more hashes than Limits.MaxHashes, or if
-// hashes have not the length of the pool's.
+// checkHashes returns an error if there is no pool, if a lookup has more hashes than Limits.MaxHashes, if hashes
+// have not the length of the pool's, or if no lookup begins as the request says.
 func (s *session) checkHashes(q *netproto.Request) error {
 	if s.pool == nil {
 		return errNoPool
 	}
-	if limit := s.server.limits.Load().MaxHashes; operations[q.Tag].lookup && q.NumHashes > limit {
-		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", q.NumHashes, limit), limit: int64(limit)}
+	op, numHashes := &operations[q.Tag], int64(q.NumHashes)
+	if op.from {
+		numHashes += int64(q.Start) / int64(s.pool.hashBlock)
+	}
+	if limit := s.server.limits.Load().MaxHashes; op.lookup && numHashes > int64(limit) {
+		return &limitError{text: fmt.Sprintf("%d hashes, at most %d", numHashes, limit), limit: int64(limit)}
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
 		return fmt.Errorf("%w: hash_len %d, the pool has %d", errHashLen, q.HashLen, want)
+	}
+	if !op.from {
+		return nil
+	}
+	return s.checkStart(q, numHashes)
+}
+
+// checkStart returns an error if no lookup begins as the request says. A lookup_from must not have more hashes, with those
+// before its start, than its tokens.
+func (s *session) checkStart(q *netproto.Request, numHashes int64) error {
+	if err := s.service.Coordinator().CheckStart(int64(q.Start), int64(q.NumTokens)); err != nil {
+		return err
+	}
+	if most := int64(q.NumTokens) / int64(s.pool.hashBlock); q.Tag == netproto.TagLookupFrom && numHashes > most {
+		return fmt.Errorf("%w: %d tokens have %d, and with those before start_token %d there are %d", errTooManyHashes, q.NumTokens, most, q.Start, numHashes)
 	}
 	return nil
 }
@@ -108,7 +127,7 @@ func (s *session) replyInline(q *netproto.Request) error {
 	switch q.Tag {
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pingReply(q))
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagLookupFrom:
 		hit, err := s.inline.query.Finish()
 		if err != nil {
 			return err

@@ -30,6 +30,7 @@ type job struct {
 	service    *lookup.Service    // of the pool
 
 	numTokens   int64           // of a lookup
+	start       int64           // token at which it begins
 	neededBytes int             // bytes of hashes that can change the answer; no more are copied
 	copied      *bufpool.Buffer // those hashes that have arrived, nil if there are none
 	query       *lookup.Query   // of a lookup whose hashes have been looked up as they arrived, otherwise nil
@@ -109,7 +110,8 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 	}
 	n := q.NumHashes
 	if operations[q.Tag].lookup {
-		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, q.NumHashes); err != nil {
+		j.start = int64(q.Start)
+		if j.numTokens, n, err = j.service.Needed(q.NumTokens, q.Unaligned, j.start, q.NumHashes); err != nil {
 			return err
 		}
 	}
@@ -134,12 +136,12 @@ func (j *job) addHashes(hashes []byte) (wanted bool) {
 	return len(j.copied.B) < j.neededBytes
 }
 
-// hashes returns those that were copied.
+// hashes returns those that were copied, of a lookup with its start.
 func (j *job) hashes() coordinator.Hashes {
 	if j.copied == nil {
-		return coordinator.Hashes{}
+		return coordinator.Hashes{}.From(j.start)
 	}
-	return coordinator.NewHashes(j.copied.B, j.q.HashLen)
+	return coordinator.NewHashes(j.copied.B, j.q.HashLen).From(j.start)
 }
 
 // isSmall reports whether the job may use the memory and the workers that larger ones do not use. A

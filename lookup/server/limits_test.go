@@ -112,7 +112,7 @@ func TestSlowSender(t *testing.T) {
 		bytes  []byte
 		reason closeReason
 	}{
-		"request":   {append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, 3200), make([]byte, 3200)...), closedMessageTimeout},
+		"request":   {append(netproto.AppendLookup(nil, nil, 1600, 32, 3200), make([]byte, 3200)...), closedMessageTimeout},
 		"handshake": {append(bytes.Clone(zmtpGreeting), zmtpReady...), closedHandshakeTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func windowServers(t testing.TB, store *lookuptest.KeyStore) map[string]*Server 
 }
 
 func planOf(id string, hashes []byte) []byte {
-	return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagPlan, uint32(len(hashes)/2), 32, len(hashes)), hashes...)
+	return append(netproto.AppendLookupFrom(nil, idEnvelope(id), netproto.TagPlan, uint32(len(hashes)/2), 0, 32, len(hashes)), hashes...)
 }
 
 func maskOf(id string, tag netproto.Tag, p netproto.Prompt) []byte {
@@ -50,7 +50,7 @@ func TestMaskBytes(t *testing.T) {
 			0, 0, 2, 1, 0, 2,
 			netproto.NoGroup, 0, 0, 0,
 			1, 0, 8, 1, 7, 8,
-		)}, p.Ask(t, []byte("plan"), u32s(192), []byte{0, 32}, chain), name)
+		)}, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 32}, chain), name)
 	}
 }
 
@@ -131,8 +131,8 @@ func TestRemotePlanWithoutTheStore(t *testing.T) {
 		Remote: lookup.RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: lookuptest.Patience}}, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	nothing := [][]byte{{1}, u32s(0), noMasks}
-	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192), []byte{0, 32}, chain))
-	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192), []byte{0, 0}, nil), "no hashes")
+	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 32}, chain))
+	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 0}, nil), "no hashes")
 	require.EqualValues(t, 2, server.Stat().Lookups)
 	require.Zero(t, server.Stat().Failed)
 	close(g.Open)
@@ -141,7 +141,7 @@ func TestRemotePlanWithoutTheStore(t *testing.T) {
 	server = windowServers(t, failing)["backend"]
 	p = lookuptest.DialPeer(t, server.Addrs()[0])
 	for range 40 {
-		require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192), []byte{0, 32}, chain))
+		require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 32}, chain))
 	}
 	require.Positive(t, server.Stat().BackendRejected, "the backend is not asked any more")
 	require.EqualValues(t, 40, server.Stat().Lookups)

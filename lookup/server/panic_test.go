@@ -33,7 +33,7 @@ func TestPanicOfAWorker(t *testing.T) {
 	server := startFilled(t, keys)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	for range 100 { // more than there are workers
-		p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+		p.Send(t, append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 64, 0, 32, len(keys)), keys...))
 		_, _, frames := p.Reply(t)
 		require.Contains(t, fmt.Sprint(frames), "a fault of hitline, please report it: odd request")
 	}
@@ -56,7 +56,7 @@ func TestPanicOfAnEventLoop(t *testing.T) {
 			other := lookuptest.DialPeer(t, server.Addrs()[0])
 			for range 20 { // more than there are loops
 				p := lookuptest.DialPeer(t, server.Addrs()[0])
-				p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 64, 32, len(keys)), keys...))
+				p.Send(t, append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 64, 0, 32, len(keys)), keys...))
 				_, err := io.ReadAll(p)
 				require.NoError(t, err)
 				other.Send(t, lookupOf("a", keys))

@@ -32,6 +32,7 @@ type pool struct {
 	digest    string
 	service   *lookup.Service
 	hashLen   int  // of its hashes, 0 if any
+	hashBlock int  // tokens of a hash
 	described bool // it came into being by a description
 
 	connections int    // guarded by pools.mu
@@ -40,7 +41,7 @@ type pool struct {
 
 func newPool(name string, service *lookup.Service) *pool {
 	config := service.Pool()
-	return &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen}
+	return &pool{name: name, digest: digestOf(config), service: service, hashLen: config.HashLen, hashBlock: config.HashBlockSize}
 }
 
 // digestOf returns the digest of a pool with its defaults. Its retention interval, which is about

@@ -123,6 +123,14 @@ func frames(tag string, rest ...any) [][]byte {
 	return list
 }
 
+// lookupFrames returns the frames of a request that looks up, from the beginning of the prompt.
+func lookupFrames(tag string, tokens int, rest ...any) [][]byte {
+	if tag == "lookup" {
+		return frames(tag, append([]any{tokens}, rest...)...)
+	}
+	return frames(tag, append([]any{u32s(uint32(tokens), 0)}, rest...)...)
+}
+
 // refusingPool is a pool of a release whose every kind of request can fail.
 func refusingPool(vllm string) coordinator.Pool {
 	return coordinator.Pool{VLLM: vllm, HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
@@ -134,6 +142,7 @@ const refusingMaxHashes = 16
 
 var (
 	refusedKeys = lookuptest.Chain("refused", 8, 32) // 128 tokens
+	lookingUp   = []string{"lookup", "lookup_from", "explain", "plan"}
 	refusedRank = "\x00\x00\x00\x00\x00\x00"
 	hashLen32   = "\x00\x20"
 	promptOf    = func(numTokens, start, length, first uint32) string {
@@ -163,14 +172,19 @@ func badFrames() (list []badRequest) {
 	unknown(`unknown request "00000000000000000000000000000000"...`, []byte(strings.Repeat("0", 33)))
 	unknown("no request behind the delimiter")
 
-	for _, tag := range []string{"lookup", "explain", "plan"} {
-		bad(1, "num_tokens is missing", frames(tag))
-		bad(2, "hash_len is missing", frames(tag, 128))
-		bad(3, "the blob is missing", frames(tag, 128, hashLen32))
-		bad(2, "hash_len is over 64", frames(tag, 128, "\x00\x41", refusedKeys))
+	bad(1, "num_tokens is missing", frames("lookup"))
+	for _, tag := range lookingUp {
+		bad(2, "hash_len is missing", lookupFrames(tag, 128))
+		bad(3, "the blob is missing", lookupFrames(tag, 128, hashLen32))
+		bad(2, "hash_len is over 64", lookupFrames(tag, 128, "\x00\x41", refusedKeys))
 	}
-	for _, tag := range []string{"explain", "plan"} {
-		bad(4, "frame 4 is one too many for "+tag, frames(tag, 128, hashLen32, refusedKeys, "x"))
+	for _, tag := range lookingUp[1:] {
+		bad(1, "the frame of numbers is missing", frames(tag))
+		bad(1, "the frame of numbers is 4 bytes, want 8", frames(tag, 128, hashLen32, refusedKeys))
+		bad(2, "hash_len is 1 byte, want 2", lookupFrames(tag, 128, " ", refusedKeys))
+		bad(3, "the blob is not empty, and hash_len is 0", lookupFrames(tag, 128, "\x00\x00", refusedKeys))
+		bad(3, "the blob is 33 bytes, want a multiple of hash_len, 32", lookupFrames(tag, 128, hashLen32, refusedKeys[:33]))
+		bad(4, "frame 4 is one too many for "+tag, lookupFrames(tag, 128, hashLen32, refusedKeys, "x"))
 	}
 	for _, tag := range []string{"store", "evict"} {
 		bad(1, "rank is missing", frames(tag))
@@ -230,10 +244,23 @@ func badForPool(t *testing.T) (list []badRequest) {
 	}
 	bad := func(text string, frames [][]byte) { add(api.RefusalBadRequest, 0, text, frames) }
 	const otherLen = "hashes of another length than the pool's: hash_len 16, the pool has 32"
-	for _, tag := range []string{"lookup", "explain", "plan"} {
-		bad(otherLen, frames(tag, 128, "\x00\x10", refusedKeys))
-		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", frames(tag, 128, hashLen32, longestBlob))
+	for _, tag := range lookingUp {
+		bad(otherLen, lookupFrames(tag, 128, "\x00\x10", refusedKeys))
+		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", lookupFrames(tag, 128, hashLen32, longestBlob))
 	}
+	from := func(tag string, tokens, start uint32, hashes int) [][]byte {
+		return frames(tag, u32s(tokens, start), hashLen32, refusedKeys[:32*hashes])
+	}
+	for _, tag := range lookingUp[1:] {
+		bad("start_token 16 is no multiple of 64, the pool's scheduler_block_size", from(tag, 128, 16, 7))
+		bad("start_token 64 is beyond num_tokens 63", from(tag, 63, 64, 0))
+		bad("start_token 64 is beyond num_tokens 0", from(tag, 0, 64, 0))
+		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", from(tag, 272, 256, 1))
+		add(api.RefusalTooLarge, refusingMaxHashes, "268435452 hashes, at most 16", from(tag, 1<<32-1, 1<<32-64, 0))
+	}
+	const tooMany = "too many hashes: 127 tokens have 7, and with those before start_token "
+	bad(tooMany+"0 there are 8", from("lookup_from", 127, 0, 8))
+	bad(tooMany+"64 there are 8", from("lookup_from", 127, 64, 4))
 	const noGroup = "group or rank is outside the configured pool: group 2, tp_rank 0, pp_rank 0, pcp_rank 0: the pool has group 0 to 1"
 	for _, tag := range []string{"store", "evict"} {
 		bad(otherLen, frames(tag, refusedRank, "\x00\x10", refusedKeys))
@@ -361,15 +388,15 @@ func TestRefusalOfUnaligned(t *testing.T) {
 	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
 		s := refusing{Server: startWith(t, store, Settings{}), vllm: "0.24.0", store: store}
 		const text = " is no multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release"
-		for _, tag := range []string{"lookup", "explain", "plan"} {
-			for _, bad := range []badRequest{
-				{frames: frames(tag, 17, hashLen32, refusedKeys), text: "num_tokens 17" + text},
-				{frames: frames(tag, "\x01\x00\x00\x00\x00\x00\x00\x00\x21", hashLen32, refusedKeys), text: "num_tokens" + text}, // a number that is lowered
-			} {
-				bad.code = api.RefusalBadRequest
-				for _, zmtp := range []bool{false, true} {
-					bad.check(t, s.dial(t, 0, zmtp), s.vllm, zmtp)
-				}
+		lowered := frames("lookup", "\x01\x00\x00\x00\x00\x00\x00\x00\x21", hashLen32, refusedKeys)
+		list := []badRequest{{frames: lowered, text: "num_tokens" + text}}
+		for _, tag := range lookingUp {
+			list = append(list, badRequest{frames: lookupFrames(tag, 17, hashLen32, refusedKeys[:32]), text: "num_tokens 17" + text})
+		}
+		for _, bad := range list {
+			bad.code = api.RefusalBadRequest
+			for _, zmtp := range []bool{false, true} {
+				bad.check(t, s.dial(t, 0, zmtp), s.vllm, zmtp)
 			}
 		}
 	})
@@ -477,7 +504,7 @@ func TestRefusalOfBusy(t *testing.T) {
 				}
 			}
 			require.Equal(t, before, s.stored(t))
-			require.EqualValues(t, 2*14, server.Stat().Busy)
+			require.EqualValues(t, 2*15, server.Stat().Busy)
 			release()
 			for _, p := range peers {
 				require.Equal(t, []string{"\x00held", "", "\x01"}, texts(p.Next(t))[:3])
@@ -527,7 +554,7 @@ func TestRefusalOfStore(t *testing.T) {
 				return // nothing is changed by what only reads
 			}
 			s.store.Before = func(context.Context, string, []string) error { return c.err }
-			s.check(t, 0, []badRequest{{frames: frames("explain", 128, hashLen32, refusedKeys), code: c.code, text: c.text}})
+			s.check(t, 0, []badRequest{{frames: lookupFrames("explain", 128, hashLen32, refusedKeys), code: c.code, text: c.text}})
 		})
 	}
 }
@@ -590,7 +617,7 @@ func TestRefusalOfMemory(t *testing.T) {
 		s := refusing{Server: startServer(t, cfg, Limits{MaxMemory: 256 << 10}), vllm: "0.29.0", store: store}
 		n := 4096
 		s.check(t, 0, []badRequest{{
-			frames: frames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 96 << 10,
+			frames: lookupFrames("explain", 16*n, hashLen32, lookuptest.Chain("large", n, 32)), code: api.RefusalTooLarge, limit: 96 << 10,
 			text: "131072 bytes of hashes, this server takes 98304 at a time (see limits.max_memory)",
 		}})
 	}

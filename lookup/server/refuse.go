@@ -131,7 +131,7 @@ var codes = []struct {
 	{api.RefusalUnsupported, 0, []error{errNotAccepted, errTooManyPools, lookup.ErrResetRank, lookup.ErrUnsupported, index.ErrClasses}},
 	{api.RefusalStoreFailed, 0, []error{backend.ErrUnavailable, backend.ErrReadOnly, context.DeadlineExceeded, context.Canceled}},
 	{api.RefusalBadRequest, 0, []error{
-		errHashLen, lookup.ErrTokens, lookup.ErrGroupRank, lookup.ErrHitRange, api.ErrPrompt, api.ErrNoStates,
+		errHashLen, errTooManyHashes, lookup.ErrTokens, lookup.ErrGroupRank, lookup.ErrHitRange, api.ErrPrompt, api.ErrNoStates,
 		index.ErrOtherHashLen, coordinator.ErrPrecondition, coordinator.ErrIndexOutOfRange, coordinator.ErrNegativeLength,
 	}},
 }

@@ -23,7 +23,7 @@ import (
 
 // requests, each with an envelope of its own or none.
 func lookupOf(id string, keys []byte) []byte {
-	return append(netproto.AppendLookup(nil, idEnvelope(id), netproto.TagLookup, uint32(len(keys)/2), 32, len(keys)), keys...)
+	return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(len(keys)/2), 32, len(keys)), keys...)
 }
 
 func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
@@ -211,7 +211,7 @@ func TestRemoteTimeout(t *testing.T) {
 	p.Expect(t, hitText(0))
 	require.GreaterOrEqual(t, time.Since(begun), timeout)
 	require.Less(t, time.Since(begun), lookuptest.Patience/2)
-	p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, len(keys)), keys...))
+	p.Send(t, append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, len(keys)), keys...))
 	_, body, text := p.Reply(t)
 	require.Equal(t, "00", body, "an explanation of nothing would mislead")
 	require.Contains(t, text, "deadline exceeded")
@@ -463,7 +463,7 @@ func TestRemoteExplainOverTheWire(t *testing.T) {
 	require.EqualValues(t, 80, e.HitTokens)
 	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, netproto.AppendLookup(nil, nil, netproto.TagExplain, 128, 32, 0))
+	p.Send(t, netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, 0))
 	_, body, text := p.Reply(t)
 	require.Equal(t, "01", body)
 	require.NoError(t, json.Unmarshal([]byte(text), &e))
@@ -479,7 +479,7 @@ func TestRemoteNeedsFewHashes(t *testing.T) {
 	store.Before = func(_ context.Context, _ string, keys []string) error { asked.Add(int64(len(keys))); return nil }
 	server := startRemote(t, store, patient, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 160, 32, len(keys)), keys...))
+	p.Send(t, append(netproto.AppendLookup(nil, nil, 160, 32, len(keys)), keys...))
 	p.Expect(t, hitText(10))
 	require.EqualValues(t, 10, asked.Load())
 	require.EqualValues(t, 320, server.Stat().BytesCopied)

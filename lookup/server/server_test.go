@@ -242,7 +242,7 @@ func TestRepliesInOrder(t *testing.T) {
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
-		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), netproto.TagLookup, uint32(16*(i+1)), 32, len(keys))
+		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
 		out = append(append(out, head...), keys...)
 	}
 	go func() {
@@ -268,7 +268,7 @@ func TestByteByByte(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 320, 20, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
 		require.NoError(t, err)
@@ -324,7 +324,7 @@ func TestHybridOverTheWire(t *testing.T) {
 			return answers, nil
 		}))
 		require.NoError(t, err)
-		msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, tokens, 32, len(raw)), raw...)
+		msg := append(netproto.AppendLookup(nil, nil, tokens, 32, len(raw)), raw...)
 		for len(msg) > 0 {
 			n := 1 + rng.IntN(min(len(msg), 1+rng.IntN(20000)))
 			_, err := p.Write(msg[:n])
@@ -345,7 +345,7 @@ func TestResetInTheMiddle(t *testing.T) {
 	keys := lookuptest.Chain("a", 1000, 32)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 16000, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.countBusy() == 1 })
@@ -360,7 +360,7 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 5000, 32)
 	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.WireRank{}, 32, len(keys)), keys...)
-	request := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 80000, 32, len(keys)), keys...)
+	request := append(netproto.AppendLookup(nil, nil, 80000, 32, len(keys)), keys...)
 	for _, msg := range [][]byte{store, request, request[:5], request[:len(request)-1]} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		_, err := p.Write(msg[:len(msg)-1])
@@ -427,7 +427,7 @@ func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	keys := lookuptest.Chain("a", 100, 32)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
@@ -498,7 +498,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	service := server.pools.own.service
 	keys := lookuptest.Chain("a", 8192, 32)
 	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:6000*32], 32)))
-	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), netproto.TagLookup, 8192*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
 	var got replies
 	ses := openSession(server, &got)
 	round := func() {
@@ -532,7 +532,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
@@ -551,8 +551,8 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 func TestAnnouncedHashesAreSmall(t *testing.T) {
 	const sessions, hashes = 500, 2 << 20
 	for name, msg := range map[string][]byte{
-		"lookup":  netproto.AppendLookup(nil, nil, netproto.TagLookup, hashes*16, 32, (hashes-100)*32),
-		"explain": netproto.AppendLookup(nil, nil, netproto.TagExplain, hashes*16, 32, (hashes-100)*32),
+		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"explain": netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, hashes*16, 0, 32, (hashes-100)*32),
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, before := unstarted(t), heap()
@@ -574,7 +574,7 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
 	ses := openSession(server, &got)
@@ -630,7 +630,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.Run(fmt.Sprintf("rival=%s/hashes=%d", rival, n), func(b *testing.B) {
 				addr := ""
 				if rival == "raw" {
-					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, netproto.TagLookup, 0, 32, len(keys)))+len(keys))
+					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
 					require.NoError(b, server.pools.own.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))

@@ -154,7 +154,7 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 	op := &soakOp{kind: kind}
 	if w.rng.IntN(60) == 0 {
 		op.tokens = 64
-		return w.finish(c, op, []byte(kind), u32(64), u16(0), nil)
+		return w.finish(c, op, []byte(kind), soakNumbers(kind, 64), u16(0), nil)
 	}
 	chain := w.chains[w.rng.IntN(len(w.chains))]
 	n := chain.len()
@@ -190,7 +190,7 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 		op.numHashes += junk
 		blob = append(blob, soakJunk()[:junk*chain.hashLen]...)
 	}
-	if w.rng.IntN(20) == 0 { // a cut hash, which counts for nothing
+	if w.rng.IntN(20) == 0 && kind == "lookup" { // a cut hash, which counts for nothing
 		blob = append(blob, make([]byte, w.rng.IntN(chain.hashLen))...)
 	}
 	align := w.pool.coord.Alignment()
@@ -203,11 +203,19 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 	case 2:
 		op.tokens++ // not aligned
 	}
-	tokens := u32(op.tokens)
-	if w.rng.IntN(20) == 0 {
+	tokens := soakNumbers(kind, op.tokens)
+	if w.rng.IntN(20) == 0 && kind == "lookup" {
 		tokens = binary.BigEndian.AppendUint64(nil, uint64(op.tokens))
 	}
 	return w.finish(c, op, []byte(kind), tokens, u16(chain.hashLen), blob)
+}
+
+// soakNumbers returns the frame of num_tokens, of an explain with a start of 0.
+func soakNumbers(kind string, tokens int64) []byte {
+	if kind == "explain" {
+		return append(u32(tokens), u32(0)...)
+	}
+	return u32(tokens)
 }
 
 // near returns a number below n, often one beside the edge of a change.

@@ -62,7 +62,7 @@ func TestThousandHalfLookups(t *testing.T) {
 	hit, err := c.Lookup(context.Background(), 131072*16, coordinator.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 131072*16, hit.Tokens)
-	msg := append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 131072*16, 32, len(keys)), keys...)
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	half := len(msg) / 2
 	before := server.memory(t, "VmRSS")
 	crowd := dialCrowd(t, server.addr, 1000, func(conn net.Conn) error {

@@ -253,7 +253,7 @@ func TestStorePromptOverABackendKeepsItsOrder(t *testing.T) {
 	hashes := lookuptest.Chain("order", 100, 32)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	p.Send(t, promptRequest(t, api.PromptStore{NumTokens: 1600}, hashes, 32),
-		append(netproto.AppendLookup(nil, nil, netproto.TagLookup, 1600, 32, len(hashes)), hashes...))
+		append(netproto.AppendLookup(nil, nil, 1600, 32, len(hashes)), hashes...))
 	lookuptest.Eventually(t, "the prompt is being stored", func() bool { return gate.Held.Load() == 1 })
 	close(gate.Open)
 	require.Equal(t, [][]byte{{1}, {0, 0, 0, 100}}, p.Next(t))

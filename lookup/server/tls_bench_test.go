@@ -27,7 +27,7 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 			b.Run(fmt.Sprintf("rival=%s/tls=%t/hashes=%d", c.rival, c.tls, n), func(b *testing.B) {
 				addr := ""
 				if c.rival == "raw" {
-					addr = rawTLSServer(b, len(netproto.AppendLookup(nil, nil, netproto.TagLookup, 0, 32, 32*n))+32*n)
+					addr = rawTLSServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, 32*n))+32*n)
 				} else {
 					var server *Server
 					if c.tls {

@@ -81,12 +81,12 @@ func storeDisagreeing(t *testing.T, server *Server, n int) []byte {
 
 func rawLookup(hashes []byte, hashLen int) []byte {
 	n := len(hashes) / hashLen
-	return append(netproto.AppendLookup(nil, nil, netproto.TagLookup, uint32(16*n), hashLen, len(hashes)), hashes...)
+	return append(netproto.AppendLookup(nil, nil, uint32(16*n), hashLen, len(hashes)), hashes...)
 }
 
 func rawExplain(hashes []byte, hashLen int) []byte {
 	n := len(hashes) / hashLen
-	return append(netproto.AppendLookup(nil, nil, netproto.TagExplain, uint32(16*n), hashLen, len(hashes)), hashes...)
+	return append(netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, uint32(16*n), 0, hashLen, len(hashes)), hashes...)
 }
 
 // turn serves bytes in a turn, as serveTraffic does.

@@ -538,7 +538,8 @@ class _Requests:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
         it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
         ask load_mask for the chunks of the lowered hit."""
-        frames = self._command(PLAN, *_lookup_frames(token_len, block_hashes), timeout=timeout)
+        _, *hashes = _lookup_frames(token_len, block_hashes)
+        frames = self._command(PLAN, _pack(32, token_len=token_len, start_token=0), *hashes, timeout=timeout)
         if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
         return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))

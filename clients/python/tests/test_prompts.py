@@ -54,7 +54,7 @@ class Requests(unittest.TestCase):
     def test_plan(self) -> None:
         reply = message(b"\1", numbers(40, 0, 48, 1, 40), numbers(0, 0, 3, 1, 0, 3))
         request, plan = self.exchanged(reply, lambda c: c.plan(41, [b"a" * 4, b"b" * 4]))
-        self.assertEqual(request, [b"plan", numbers(41), b"\0\4", b"aaaabbbb"])
+        self.assertEqual(request, [b"plan", numbers(41, 0), b"\0\4", b"aaaabbbb"])
         tails = (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40))
         self.assertEqual(plan, Plan(40, tails, (Mask(0, 0, 3, ((0, 3),), False),)))
         for hit in (b"\0\0\0\0\0", numbers(42), numbers(40, 1, 40)):
