@@ -75,13 +75,12 @@ func (r *reads) record(v *view, from, to int) {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop returns the hit of a lookup of numTokens over an external store. It checks keys in
-// rounds, each a call of Reserve and one of Exists, until no further key can change the answer. It
-// begins at the start of the hashes: see CheckStart.
-// There are at most four rounds; a full hit takes at most two. The keys of each block of the
-// hit have been checked. If a full-attention group lacks the first block, Gallop checks the keys
-// of at most 64 positions, or of 128 if the lookup has no more. (Reference:
-// MooncakeStoreWorker.lookup.)
+// Gallop returns the hit of a lookup of numTokens over an external store. It checks keys in rounds,
+// each a call of Reserve and one of Exists, until no further key can change the answer. It begins
+// at the start of the hashes: see CheckStart. There are at most four rounds; a full hit takes at
+// most two. The keys of each block of the hit have been checked. If a full-attention group lacks
+// the first block, Gallop checks the keys of at most 64 positions, or of 128 if the lookup has no
+// more. (Reference: MooncakeStoreWorker.lookup.)
 //
 // If Reserve or Exists fails in any round, the hit is 0 without an error, as in the reference:
 // the store must record its failure itself. Up to 0.24.0 a wrong number of answers is
@@ -138,8 +137,8 @@ func ownHit(hit Hit) Hit {
 	return hit
 }
 
-// newGallop returns a lookup whose positions from the start on are all undetermined. It returns nil if the hit
-// is 0 whatever is stored. The caller must release it.
+// newGallop returns a lookup whose positions from the start on are all undetermined. It returns nil
+// if the hit is 0 whatever is stored. The caller must release it.
 func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error) {
 	if err := c.CheckStart(hashes.start, max(0, numTokens)); err != nil {
 		return nil, err

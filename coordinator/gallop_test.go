@@ -257,10 +257,7 @@ type gallopCase struct {
 }
 
 // fromStart returns the hashes from the start on.
-func (g *gallopCase) fromStart() Hashes {
-	first := int(g.start) / g.c.pool.HashBlockSize
-	return NewHashes(g.hashes.Blob()[first*g.hashes.HashLen():], g.hashes.HashLen()).From(g.start)
-}
+func (g *gallopCase) fromStart() Hashes { return g.c.HashesFrom(g.hashes, g.start) }
 
 func (s *source) gallopCase(t testing.TB) gallopCase {
 	pool := s.pool()
@@ -289,7 +286,7 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 		g.tokens = floorTo(max(0, g.tokens), c.Alignment())
 	}
 	if s.flag() {
-		g.start = c.FloorStart(int64(s.below(250)*pool.HashBlockSize) % (min(g.tokens, int64(n*pool.HashBlockSize)) + 1))
+		g.start = c.HashesFrom(hashes, min(g.tokens, int64(s.below(250)*pool.HashBlockSize))).Start()
 	}
 	for group := range pool.Groups {
 		stride := c.KeyStride(group)

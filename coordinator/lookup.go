@@ -25,20 +25,24 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 // releases up to 0.26.0. Later ones round it down.
 func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 
-// FloorStart returns the last possible start of a lookup at or before a token: the token rounded
-// down to a multiple of the scheduler block size. Callers round the tokens that an engine holds
-// before they cut the hashes of a prompt. Nothing else rounds a start.
-func (c *Coordinator) FloorStart(token int64) int64 {
-	return floorTo(max(0, token), int64(c.pool.SchedulerBlockSize))
+// HashesFrom returns those of the hashes of a whole prompt from the last possible start at or
+// before a token on: the token, or what the hashes cover if that is less, rounded down to a
+// multiple of the scheduler block size. A caller in this process gives it the number of tokens that
+// an engine holds. Nothing else rounds a start.
+func (c *Coordinator) HashesFrom(hashes Hashes, token int64) Hashes {
+	hashBlock := int64(c.pool.HashBlockSize)
+	start := floorTo(max(0, min(token, int64(hashes.Len())*hashBlock)), int64(c.pool.SchedulerBlockSize))
+	return NewHashes(hashes.blob[start/hashBlock*int64(hashes.hashLen):], hashes.hashLen).From(start)
 }
 
 // CheckStart fails with ErrPrecondition if no lookup of numTokens begins at token start: it is not a
 // multiple of the scheduler block size, beyond numTokens, or so large that no prompt is as long.
 //
-// A lookup with a start is about what an engine lacks that already holds the tokens before. The answer is
-// that of a store that also holds, for every group and on every rank, all positions that end
-// at or before start. Their keys are not checked, and no hash before start is needed. Hashes are still counted
-// from the beginning of the prompt. A hit at or below start means that there is nothing to load.
+// A lookup with a start is about what an engine lacks that already holds the tokens before. The
+// answer is that of a store that also holds, for every group and on every rank, all positions that
+// end at or before start. Their keys are not checked, and no hash before start is needed. Hashes
+// are still counted from the beginning of the prompt. A hit at or below start means that there is
+// nothing to load.
 func (c *Coordinator) CheckStart(start, numTokens int64) error {
 	switch block := int64(c.pool.SchedulerBlockSize); {
 	case start < 0 || start%block != 0:
@@ -54,7 +58,8 @@ func (c *Coordinator) CheckStart(start, numTokens int64) error {
 // maxStart bounds the hashes before a start: a lookup has a bit for each of them in every group.
 const maxStart = 1 << 26
 
-// NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it count.
+// NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it
+// count.
 func (c *Coordinator) NumHashes(hashes Hashes) int {
 	return int(hashes.start/int64(c.pool.HashBlockSize)) + hashes.Len()
 }
@@ -129,10 +134,10 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // until the next use of s. Its errors are those of TokenLen and FindHit, and ErrPrecondition
 // if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
-// p must have bits only at positions whose keys the lookup checks, see Positions, and those of SetStart
-// if the lookup has a start. Answer differs
-// from FindHit as follows. Without hashes, tokens or keys it returns 0. From 0.27.0
-// on it shortens a hit of all tokens, so that one token is left to compute.
+// p must have bits only at positions whose keys the lookup checks, see Positions, and those of
+// SetStart if the lookup has a start. Answer differs from FindHit as follows. Without hashes,
+// tokens or keys it returns 0. From 0.27.0 on it shortens a hit of all tokens, so that one token is
+// left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
 	if p.NumHashes <= 0 || numTokens <= 0 {
 		return Hit{}, nil

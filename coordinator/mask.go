@@ -127,8 +127,9 @@ func (m *Mask) runEnd(i int64) int64 {
 	}
 }
 
-// setFirst sets the bits of the true entries below n. It takes a time by the words of the set, however many runs there are. m must
-// be a mask of KeyMask: it has no extra runs and begins with chunk 0.
+// setFirst sets the bits of the true entries below n. It takes a time by the words of the set,
+// however many runs there are. m must be a mask of KeyMask: it has no extra runs and begins with
+// chunk 0.
 func (m *Mask) setFirst(set []uint64, n int) {
 	if m.all {
 		setBits(set, 0, n)

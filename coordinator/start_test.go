@@ -60,8 +60,12 @@ func judgeSeeded(cs *conformance.WorkerCase, release string, gallop bool) confor
 
 func TestCheckStart(t *testing.T) {
 	c := must(t, Pool{VLLM: "0.28.0", SchedulerBlockSize: 64})
-	assert.EqualValues(t, 64, c.FloorStart(127))
-	assert.EqualValues(t, 0, c.FloorStart(-1))
+	for token, want := range map[int64]int64{-1: 0, 63: 0, 64: 64, 127: 64, 128: 128, 1000: 128} {
+		hashes := c.HashesFrom(serial(9), token) // of 144 tokens
+		assert.Equal(t, want, hashes.Start(), token)
+		assert.Equal(t, serial(9).Blob()[want/16*8:], hashes.Blob(), token)
+	}
+	assert.Zero(t, c.HashesFrom(Hashes{}, 1000).Start())
 	for _, start := range []int64{-64, 16, 63, 256} {
 		for _, lookup := range []func(int64, Hashes, KeyStore) (Hit, error){c.Lookup, c.Gallop} {
 			_, err := lookup(200, serial(4).From(start), ExistsFunc(new(rounds).exists))

@@ -49,8 +49,8 @@ func (c *counters) count(at *counterStripe, hitTokens, missTokens int64) *counte
 	return at
 }
 
-// count adds a lookup of a prompt of some tokens to a stripe, and returns the stripe of the next one. What lies before the start
-// counts neither as hit nor as missed.
+// count adds a lookup of a prompt of some tokens to a stripe, and returns the stripe of the next
+// one. What lies before the start counts neither as hit nor as missed.
 func (s *Service) count(at *counterStripe, start, hit, tokens int64) *counterStripe {
 	if start > 0 {
 		at.startLookups.Add(1)

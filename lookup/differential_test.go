@@ -193,7 +193,8 @@ func (d *differential) lookup(n int) {
 	}
 }
 
-// start returns the token at which a lookup of at most as many tokens begins, rarely one that is refused.
+// start returns the token at which a lookup of at most as many tokens begins, rarely one that is
+// refused.
 func (d *differential) start(tokens int) int {
 	switch start := d.IntN(tokens + 1); d.IntN(12) {
 	case 0:

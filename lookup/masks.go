@@ -40,7 +40,8 @@ func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.GroupMask, 
 	return s.newMasks(s.coord.LookupMask(tokens))
 }
 
-// Plan is Lookup with the load masks of its hit, from the start of the hashes on. It counts as a lookup.
+// Plan is Lookup with the load masks of its hit, from the start of the hashes on. It counts as a
+// lookup.
 //
 // Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
 // token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From

@@ -80,9 +80,9 @@ func padded[T any](n int) []T {
 }
 
 // Begin starts a lookup from token start on, of numHashes hashes of hashLen bytes that begin there.
-// CheckStart must have accepted the start. unaligned says that
-// the number of tokens, which may have been too large for 64 bits, is not a
-// multiple of the alignment. wanted is false if no hash can change the answer.
+// CheckStart must have accepted the start. unaligned says that the number of tokens, which may have
+// been too large for 64 bits, is not a multiple of the alignment. wanted is false if no hash can
+// change the answer.
 func (q *Query) Begin(numTokens uint64, unaligned bool, start int64, hashLen, numHashes int) (wanted bool, err error) {
 	s := q.service
 	q.numTokens, q.start = s.clampTokens(numTokens, unaligned), start

@@ -53,7 +53,7 @@ type RemoteConfig struct {
 // LookupEvent is a lookup over a backend, and its result.
 type LookupEvent struct {
 	NumTokens int64              // as requested, at most what the rules compute with
-	Hashes    coordinator.Hashes // of the request; borrowed until Watch returns
+	Hashes    coordinator.Hashes // of the request, from their start on; borrowed until Watch returns
 	Hit       api.Hit            // 0 also if the backend failed
 }
 

@@ -126,9 +126,10 @@ var _ api.PrefixCache = (*Service)(nil)
 // hashes is only borrowed.
 //
 // If an engine holds the first tokens of the prompt itself, hashes may begin there: see
-// coordinator.Hashes.From. The lookup is then from that start on, by the rule of coordinator.CheckStart: keys before it are neither
-// asked nor read, and a hit at or below it means that there is nothing to load. A start that is no multiple of the scheduler
-// block size fails: round it with coordinator.FloorStart before cutting the hashes.
+// coordinator.Hashes.From. The lookup is then from that start on, by the rule of
+// coordinator.CheckStart: keys before it are neither asked nor read, and a hit at or below it means
+// that there is nothing to load. A start that is no multiple of the scheduler block size fails: cut
+// the hashes of a whole prompt with coordinator.HashesFrom, which rounds.
 //
 // Over the memory index it ignores ctx, and does not allocate in the steady state. Over a backend it
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
@@ -290,10 +291,10 @@ func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() }
 
 // Needed returns the number of tokens that a lookup is about, lowered to what the rules can compute
-// with, and how many of its numHashes hashes, which begin at token start, can change the answer. Lookup, Explain and Plan of
-// numTokens answer the same for the first needed hashes as for all. RemoteConfig.Watch sees all of
-// them, so with a Watch all are needed. unaligned and start are as for Query.Begin. It fails where the rules
-// refuse the number of tokens.
+// with, and how many of its numHashes hashes, which begin at token start, can change the answer.
+// Lookup, Explain and Plan of numTokens answer the same for the first needed hashes as for all.
+// RemoteConfig.Watch sees all of them, so with a Watch all are needed. unaligned and start are as
+// for Query.Begin. It fails where the rules refuse the number of tokens.
 func (s *Service) Needed(tokens uint64, unaligned bool, start int64, numHashes int) (numTokens int64, needed int, err error) {
 	numTokens = s.clampTokens(tokens, unaligned)
 	if numTokens == 0 || numHashes == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 )
 
-// TestConformanceSeeded judges the recorded lookups with a start: of the memory index, with the hashes in one piece
-// and in several, and over a backend, in rounds and in one call.
+// TestConformanceSeeded judges the recorded lookups with a start: of the memory index, with the
+// hashes in one piece and in several, and over a backend, in rounds and in one call.
 func TestConformanceSeeded(t *testing.T) {
 	for _, folder := range conformance.Releases {
 		conformance.Run(t, "releases/"+folder+"/seeded_lookup.json", func(c *conformance.WorkerCase) conformance.Verdict {
@@ -66,4 +66,71 @@ func judgeSeededHit(c *conformance.WorkerCase, hit coordinator.Hit, err error) s
 		return fmt.Sprintf("%v, want %d, %v", hit, want.HitLength, want.TailKeyBoundaries)
 	}
 	return ""
+}
+
+// What lies before a start counts neither as hit nor as missed, and no key of it is asked. A start
+// makes lookups unequal.
+func TestStartIsCounted(t *testing.T) {
+	pool := coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16, SchedulerBlockSize: 32, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
+	}}
+	whole := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	hashes := coordinator.NewHashes(whole.Bytes()[4*32:], 32).From(64)
+	var events []LookupEvent
+	store := &lookuptest.KeyStore{}
+	remote, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience, Watch: func(e LookupEvent) { events = append(events, e) }}})
+	require.NoError(t, err)
+	memory, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	for _, s := range []*Service{memory, remote} {
+		for rank := range uint16(2) {
+			for group := range uint16(2) {
+				at := coordinator.GroupRank{Group: group, TPRank: rank}
+				require.NoError(t, s.Store(t.Context(), at, coordinator.NewHashes(whole.Bytes()[4*32:6*32], 32)))
+			}
+		}
+		hit, err := s.Lookup(t.Context(), 129, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 96, hit.Tokens)
+		hit, err = s.Lookup(t.Context(), 129, whole)
+		require.NoError(t, err)
+		require.Zero(t, hit.Tokens)
+		hit, err = s.Lookup(t.Context(), 129, coordinator.NewHashes(whole.Bytes()[6*32:], 32).From(96))
+		require.NoError(t, err)
+		require.EqualValues(t, 96, hit.Tokens, "nothing to load")
+		e, err := s.Explain(t.Context(), 129, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, []int64{64, 96}, []int64{e.StartTokens, e.HitTokens})
+		require.EqualValues(t, 6, *e.Groups[0].FirstMissingBlock)
+		_, err = s.Lookup(t.Context(), 129, hashes.From(48))
+		require.ErrorIs(t, err, coordinator.ErrPrecondition)
+
+		stat := s.Stat()
+		require.EqualValues(t, []int64{3, 32, 64 + 128 - 32 + 32}, []int64{stat.Lookups, stat.HitTokens, stat.MissTokens})
+		// Before 64 tokens are 4 keys of the full group and 2 of the window on each of two ranks,
+		// before 96 6 and 3.
+		require.EqualValues(t, []int64{2, 1, 2 * (4 + 2 + 6 + 3)}, []int64{stat.StartLookups, stat.StartHits, stat.StartKeys})
+	}
+	require.Len(t, events, 3)
+	require.EqualValues(t, 64, events[0].Hashes.Start())
+	require.NotEqual(t, newCoalesceKey(129, hashes), newCoalesceKey(129, hashes.From(0)))
+}
+
+// A reset in the middle of a lookup takes what was found, and not what lies before the start.
+func TestStartOutlivesReset(t *testing.T) {
+	s, err := NewService(blocks16)
+	require.NoError(t, err)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, hashes))
+	q := s.NewQuery()
+	defer q.Release()
+	wanted, err := q.Begin(16*16, false, 8*16, 32, 8)
+	require.NoError(t, err)
+	require.True(t, wanted)
+	q.Add(hashes.Bytes()[:4*32])
+	s.index.Reset()
+	q.Add(hashes.Bytes()[4*32:])
+	hit, err := q.Finish()
+	require.NoError(t, err)
+	require.EqualValues(t, 8*16, hit.Tokens)
 }

@@ -24,8 +24,8 @@ func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) 
 	return appendBlob(dst, hashLen, blobLen)
 }
 
-// AppendLookupFrom appends a request with the frames of a lookup_from: TagLookupFrom, TagExplain or TagPlan. The blob is the
-// prompt's hashes from token start on.
+// AppendLookupFrom appends a request with the frames of a lookup_from: TagLookupFrom, TagExplain or
+// TagPlan. The blob is the prompt's hashes from token start on.
 func AppendLookupFrom(dst, envelope []byte, tag Tag, numTokens, start uint32, hashLen, blobLen int) []byte {
 	dst = AppendFrameHeader(appendTag(dst, envelope, tag, true), 8, true)
 	dst = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, numTokens), start)

@@ -106,7 +106,7 @@ const (
 )
 
 // explainJSON is the document of an explain reply.
-const explainJSON = `{"hit_tokens":16,"groups":[` +
+const explainJSON = `{"start_tokens":0,"hit_tokens":16,"groups":[` +
 	`{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1,` +
 	`"missing_rank":{"tp_rank":2,"pp_rank":1,"pcp_rank":0},"missing_ranks":3,"gap_start":1,"gap_end":4},` +
 	`{"group":1,"kind":"sliding_window","end_tokens":32,"reason":"window_not_covered","first_missing_block":6,"gap_start":2,"gap_end":3},` +
@@ -147,7 +147,7 @@ func TestAnswers(t *testing.T) {
 	done := listenAndReply(t, replyDone)
 	for _, test := range []struct{ line, reply, want string }{
 		{"lookup --tokens 128 --hashes-file -", replyHit, "64\n"},
-		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
+		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"start_tokens":0,"num_tokens":128,"hashes":2}` + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explainJSON + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain", replyExplain, `hit 16 tokens
 group  kind            ends at token  reason              first missing block  missing on                                   gap

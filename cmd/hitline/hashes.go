@@ -19,6 +19,7 @@ import (
 type hashList struct {
 	blob    []byte // the hashes joined
 	hashLen int    // of one hash in bytes, 0 without hashes
+	start   uint32 // token at which the lookup begins
 }
 
 // count returns the number of hashes.
@@ -30,7 +31,9 @@ func (l hashList) count() int {
 }
 
 // forRequest returns the hashes as a request has them. They share the list's memory.
-func (l hashList) forRequest() coordinator.Hashes { return coordinator.NewHashes(l.blob, l.hashLen) }
+func (l hashList) forRequest() coordinator.Hashes {
+	return coordinator.NewHashes(l.blob, l.hashLen).From(int64(l.start))
+}
 
 // requireSome refuses the empty contents of a file.
 func (l hashList) requireSome(name string) error {
@@ -59,6 +62,18 @@ func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
 	}
 	defer file.Close() // read only: Close cannot lose data
 	return readHashes(name, file)
+}
+
+// fromFlag defines the flag of the token at which a lookup begins.
+func fromFlag(cmd *cobra.Command) *uint32 {
+	return cmd.Flags().Uint32("from", 0, "`token` up to which the engine holds the prompt itself: the lookup begins there, and so do the hashes of the file; a multiple of the pool's scheduler_block_size (default 0)")
+}
+
+// loadLookup is loadPrompt for a lookup that begins at a token.
+func (t *target) loadLookup(cmd *cobra.Command, file string, from uint32) (hashList, error) {
+	hashes, err := t.loadPrompt(cmd, file)
+	hashes.start = from
+	return hashes, err
 }
 
 // loadPrompt checks the flags of a command about one prompt, and reads its hashes from a file.

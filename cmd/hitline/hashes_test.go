@@ -19,10 +19,10 @@ func TestReadHashes(t *testing.T) {
 	}{
 		"nothing":      {"", hashList{}},
 		"only remarks": {"# a\n\n  \n#b", hashList{}},
-		"one":          {"00ff", hashList{[]byte{0, 255}, 2}},
-		"several":      {"# prompt\n0A0b\n\n  0c0D\t\r\n# end\nffff\n", hashList{[]byte{10, 11, 12, 13, 255, 255}, 2}},
-		"longest":      {strings.Repeat("ab", 64), hashList{[]byte(strings.Repeat("\xab", 64)), 64}},
-		"long remark":  {"#" + strings.Repeat("x", 60000) + "\n01\n", hashList{[]byte{1}, 1}},
+		"one":          {"00ff", hashList{blob: []byte{0, 255}, hashLen: 2}},
+		"several":      {"# prompt\n0A0b\n\n  0c0D\t\r\n# end\nffff\n", hashList{blob: []byte{10, 11, 12, 13, 255, 255}, hashLen: 2}},
+		"longest":      {strings.Repeat("ab", 64), hashList{blob: []byte(strings.Repeat("\xab", 64)), hashLen: 64}},
+		"long remark":  {"#" + strings.Repeat("x", 60000) + "\n01\n", hashList{blob: []byte{1}, hashLen: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := readHashes("h", strings.NewReader(test.text))

@@ -30,8 +30,13 @@ From vLLM 0.27.0 on a hit leaves at least one token to compute, as engines need
 it. A server may answer a lookup that fails with a hit of 0, too. So after a hit
 of 0 lookup asks why, as --explain does, and fails if that fails.
 
-With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from vLLM
-0.29.0 on has "tail_boundaries", the token of each group's tail boundary.
+With --from it asks as an engine that holds the tokens before it: the pool
+counts as if it held them, too. A hit of --from tokens or less means that there
+is nothing to load. The file then has the hashes from --from on.
+
+With --json: {"hit_tokens": …, "start_tokens": …, "num_tokens": …, "hashes": …}.
+A hit from vLLM 0.29.0 on has "tail_boundaries", the token of each group's tail
+boundary.
 
 With --explain it prints, for each group, where its part of the hit ended and
 why: complete, missing_block, rank_missing (stored on some of its ranks only),
@@ -41,19 +46,21 @@ that lacks it if others have it, and the gap, the range of blocks that would
 have to be stored for a longer hit. Explaining counts neither as a lookup nor
 as use.
 
-With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
-"end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":
-{"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_start": …,
-"gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
+With --explain --json: {"start_tokens": …, "hit_tokens": …, "groups":
+[{"group": …, "kind": …, "end_tokens": …, "reason": …, "first_missing_block": …,
+"missing_rank": {"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …,
+"gap_start": …, "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind
+the gap.`,
 		Example: "  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    cli.NoArgs,
 	}
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
+	from := fromFlag(cmd)
 	file := hashesFlag(cmd)
 	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		hashes, err := t.loadPrompt(cmd, *file)
+		hashes, err := t.loadLookup(cmd, *file, *from)
 		if err != nil {
 			return err
 		}
@@ -78,12 +85,13 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 		return err
 	}
 	return cli.PrintResult(cmd, t.json, struct {
-		HitTokens int64  `json:"hit_tokens"`
-		NumTokens uint32 `json:"num_tokens"`
-		Hashes    int    `json:"hashes"`
+		HitTokens   int64  `json:"hit_tokens"`
+		StartTokens uint32 `json:"start_tokens"`
+		NumTokens   uint32 `json:"num_tokens"`
+		Hashes      int    `json:"hashes"`
 		// TailBoundaries are in tokens, by store group.
 		TailBoundaries []int64 `json:"tail_boundaries,omitempty"`
-	}{hit.Tokens, tokens, hashes.count(), tailTokens(hit.TailBoundaries)}, strconv.FormatInt(hit.Tokens, 10))
+	}{hit.Tokens, hashes.start, tokens, hashes.count(), tailTokens(hit.TailBoundaries)}, strconv.FormatInt(hit.Tokens, 10))
 }
 
 // checkMiss returns why a lookup or plan that hit nothing has failed, nil if it was a miss: its answer
@@ -126,7 +134,11 @@ func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) e
 // formatExplanation writes an explanation as a table.
 func formatExplanation(e api.Explanation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
+	fmt.Fprintf(&b, "hit %d tokens", e.HitTokens)
+	if e.StartTokens > 0 {
+		fmt.Fprintf(&b, ", looked up from %d on", e.StartTokens)
+	}
+	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	hasTails := len(e.Groups) > 0 && e.Groups[0].TailBoundary != nil
 	hasRanks := slices.ContainsFunc(e.Groups, func(g api.GroupExplanation) bool { return g.MissingRank != nil })

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,29 @@ func TestLookupSaysWhyItFailed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A lookup, an explanation and a plan from a token on take what is before it for stored.
+func TestLookupFrom(t *testing.T) {
+	s := startServe(t, "pool: {model_name: m, vllm: \"0.28.0\", hash_block_size: 16, scheduler_block_size: 32}\n")
+	var hashes []string
+	for i := range 6 {
+		hashes = append(hashes, strings.Repeat(fmt.Sprintf("a%d", i), 32))
+	}
+	ask := func(in []string, line ...string) result {
+		return hitline(t, strings.Join(in, "\n"), append(line, "--hashes-file", "-", "--connect", s.address)...)
+	}
+	require.Equal(t, exitDone, ask(hashes[2:4], "store", "--group", "0").code)
+	assert.Equal(t, "0\n", ask(hashes, "lookup", "--tokens", "97").stdout)
+	assert.Equal(t, "64\n", ask(hashes[2:], "lookup", "--tokens", "97", "--from", "32").stdout)
+	assert.JSONEq(t, `{"hit_tokens":64,"start_tokens":32,"num_tokens":97,"hashes":4}`, ask(hashes[2:], "lookup", "--json", "--tokens", "97", "--from", "32").stdout)
+	explained := ask(hashes[2:], "lookup", "--explain", "--tokens", "97", "--from", "32").stdout
+	assert.True(t, strings.HasPrefix(explained, "hit 64 tokens, looked up from 32 on\n"), explained)
+	assert.Contains(t, ask(hashes[2:], "plan", "--json", "--tokens", "97", "--from", "32").stdout, `"first":2,"end":4,"all":false,"runs":[[2,4]]`)
+	assert.Contains(t, ask(hashes[4:], "plan", "--json", "--tokens", "97", "--from", "64").stdout, `"runs":[]`, "nothing to load")
+	refused := ask(hashes[2:], "lookup", "--tokens", "97", "--from", "33")
+	assert.Equal(t, exitFailed, refused.code)
+	assert.Contains(t, refused.stderr, "start_token 33 is no multiple of 32, the pool's scheduler_block_size")
 }
 
 // A miss stays one if the time is up, or the server is busy, before it is explained.

@@ -21,7 +21,8 @@ func newPlanCmd() *cobra.Command {
 		Use:   "plan --tokens N --hashes-file FILE",
 		Short: "Ask for the hit of a prompt and which blocks it loads",
 		Long: `plan looks up a prompt as lookup does, and prints the hit in tokens and which
-chunks of each group an engine must load for it.
+chunks of each group an engine must load for it, with --from those from there
+on.
 
 ` + rowsHelp + `
 
@@ -33,10 +34,11 @@ The runs are empty if all is true.`,
 		Args:    cli.NoArgs,
 	}
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
+	from := fromFlag(cmd)
 	file := hashesFlag(cmd)
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		hashes, err := t.loadPrompt(cmd, *file)
+		hashes, err := t.loadLookup(cmd, *file, *from)
 		if err != nil {
 			return err
 		}

@@ -30,9 +30,9 @@ func TestPools(t *testing.T) {
 	}
 	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
 	got := ask("lookup --pool big --tokens 128 --hashes-file - --json")
-	assert.Equal(t, `{"hit_tokens":112,"num_tokens":128,"hashes":8,"tail_boundaries":[112]}`+"\n", got.stdout)
+	assert.Equal(t, `{"hit_tokens":112,"start_tokens":0,"num_tokens":128,"hashes":8,"tail_boundaries":[112]}`+"\n", got.stdout)
 	got = ask("lookup --pool big --tokens 129 --hashes-file - --explain --json")
-	assert.Contains(t, got.stdout, `{"pool":"big","hit_tokens":128,`)
+	assert.Contains(t, got.stdout, `{"pool":"big","start_tokens":0,"hit_tokens":128,`)
 	got = ask("stat --pool big")
 	assert.Regexp(t, `(?m)^pool +big$`, got.stdout)
 	assert.Regexp(t, `(?m)^pools +2$`, got.stdout)

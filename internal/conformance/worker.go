@@ -214,8 +214,8 @@ func (c *WorkerCase) SetPrefixes(prefixes [][]string) error {
 	return nil
 }
 
-// ContentOf returns the keys that the store of a case of seeded_lookup.json has, given the key prefixes of
-// each store group as for SetPrefixes. The file has none recorded.
+// ContentOf returns the keys that the store of a case of seeded_lookup.json has, given the key
+// prefixes of each store group as for SetPrefixes. The file has none recorded.
 func (c *WorkerCase) ContentOf(prefixes [][]string) (map[string]bool, error) {
 	c.prefixes = prefixes
 	return c.Content()

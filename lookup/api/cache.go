@@ -17,6 +17,9 @@ type Hit = coordinator.Hit
 // chunk of a group; keys are those of consecutive chunks. Both are borrowed until the
 // method returns.
 //
+// Lookup, Explain and Plan are from the start of the hashes on, if those have one: see
+// coordinator.Hashes.From and coordinator.Coordinator.CheckStart.
+//
 // Up to vLLM 0.26.0 numTokens must be a multiple of the pool's scheduler block size.
 //
 // Errors are those of the implementation, see lookup.Service and client.Client. Those of a change that

@@ -50,7 +50,8 @@ func (r MissingRank) String() string {
 	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp_rank %d", r.TPRank, r.PPRank, r.PCPRank)
 }
 
-// NewExplanation returns the explanation of a hit from the end of each group. The caller sets StartTokens.
+// NewExplanation returns the explanation of a hit from the end of each group. The caller sets
+// StartTokens.
 func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
 	e := Explanation{HitTokens: hit.Tokens}
 	for _, end := range ends {

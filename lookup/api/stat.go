@@ -28,7 +28,8 @@ type Stat struct {
 	Lookups    int64    `json:"lookups"`     // answered with a hit, of 0 tokens included
 	HitTokens  int64    `json:"hit_tokens"`  // sum of the hits, without what lies before the start of a lookup
 	MissTokens int64    `json:"miss_tokens"` // requested, covered by hashes, behind the start, and not hit
-	// Of the lookups with a start, which an engine makes that holds the first tokens of a prompt itself:
+	// Of the lookups with a start, which an engine makes that holds the first tokens of a prompt
+	// itself:
 	StartLookups int64 `json:"start_lookups"` // their number
 	StartHits    int64 `json:"start_hits"`    // those whose hit is beyond the start
 	StartKeys    int64 `json:"start_keys"`    // keys before the start, which were not asked

@@ -79,7 +79,10 @@ func (c *Client) Close() error {
 }
 
 // Lookup returns how many leading tokens of a prompt of numTokens tokens are in the pool
-// and loadable. hashes are the prompt's block hashes. Those of more than 64 KiB are sent without a
+// and loadable. hashes are the prompt's block hashes. If an engine holds the first tokens itself, they
+// begin there: see coordinator.Hashes.From. Such a lookup is a lookup_from, and fails with
+// ErrUnknownRequest if the server does not know it, and with ErrBadRequest for a start that the pool
+// does not allow. Those of more than 64 KiB are sent without a
 // copy; they are borrowed until Lookup returns. In the steady state it allocates the hit's tail
 // boundaries alone, which the caller owns.
 func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {

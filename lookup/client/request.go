@@ -49,8 +49,8 @@ func lookupRequest(numTokens int64, hashes coordinator.Hashes) (request, error) 
 	return hashesRequest(netproto.TagLookup, numTokens, hashes)
 }
 
-// hashesRequest returns a lookup, a lookup_from, an explain or a plan. It returns ErrRequest if a number does not
-// fit its field.
+// hashesRequest returns a lookup, a lookup_from, an explain or a plan. It returns ErrRequest if a
+// number does not fit its field.
 func hashesRequest(tag netproto.Tag, numTokens int64, hashes coordinator.Hashes) (request, error) {
 	if n := hashes.HashLen(); n > math.MaxUint16 {
 		return request{}, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, n)

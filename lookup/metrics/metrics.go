@@ -70,8 +70,11 @@ const poolLabel = "pool"
 
 var serviceMetrics = []metric{
 	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }, poolLabel),
-	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }, poolLabel),
-	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }, poolLabel),
+	counter("hit_tokens_total", "Tokens that lookups found in the pool, without those before their start.", func(st *api.Stat) int64 { return st.HitTokens }, poolLabel),
+	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes and behind their start, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }, poolLabel),
+	counter("start_lookups_total", "Lookups that began at a start, as the engine holds the tokens before it.", func(st *api.Stat) int64 { return st.StartLookups }, poolLabel),
+	counter("start_hits_total", "Lookups with a start whose hit is beyond it.", func(st *api.Stat) int64 { return st.StartHits }, poolLabel),
+	counter("start_keys_total", "Keys before the start of lookups, which were not asked.", func(st *api.Stat) int64 { return st.StartKeys }, poolLabel),
 	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }, poolLabel),
 	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }, poolLabel),
 }

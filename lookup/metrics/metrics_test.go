@@ -44,7 +44,7 @@ var pool = coordinator.Pool{HashBlockSize: 16}
 var (
 	namesOfService = []string{
 		"build_info gauge", "evicted_total counter", "hit_tokens_total counter", "lookups_total counter", "pool_info gauge",
-		"miss_tokens_total counter", "stored_total counter",
+		"miss_tokens_total counter", "start_lookups_total counter", "start_hits_total counter", "start_keys_total counter", "stored_total counter",
 	}
 	namesOfIndex = []string{
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",

@@ -55,8 +55,9 @@ func (s *session) beginInline(q *netproto.Request) (wanted bool) {
 	return r.err == nil
 }
 
-// checkHashes returns an error if there is no pool, if a lookup has more hashes than Limits.MaxHashes, if hashes
-// have not the length of the pool's, or if no lookup begins as the request says.
+// checkHashes returns an error if there is no pool, if a lookup has more hashes than
+// Limits.MaxHashes, if hashes have not the length of the pool's, or if no lookup begins as the
+// request says.
 func (s *session) checkHashes(q *netproto.Request) error {
 	if s.pool == nil {
 		return errNoPool
@@ -77,8 +78,8 @@ func (s *session) checkHashes(q *netproto.Request) error {
 	return s.checkStart(q, numHashes)
 }
 
-// checkStart returns an error if no lookup begins as the request says. A lookup_from must not have more hashes, with those
-// before its start, than its tokens.
+// checkStart returns an error if no lookup begins as the request says. A lookup_from must not have
+// more hashes, with those before its start, than its tokens.
 func (s *session) checkStart(q *netproto.Request, numHashes int64) error {
 	if err := s.service.Coordinator().CheckStart(int64(q.Start), int64(q.NumTokens)); err != nil {
 		return err

@@ -60,9 +60,10 @@ func TestProtocolExamples(t *testing.T) {
 	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, NumKVHead: 2, Groups: []coordinator.Group{full, full}}
 	prompts := pool
 	prompts.Groups = []coordinator.Group{full, {Kind: coordinator.Mamba, BlockSize: 32}}
+	blocks := coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16}
 	engines := access.Credential{Name: "engines", Digest: access.DigestOf([]byte("0Wk3vQ9hZJ2mT7xYp")), Permissions: access.Lookup | access.Ping}
 	for section, pool := range map[string]coordinator.Pool{
-		"## Storing a prompt": prompts, "## A store client": pool, "## Who may do what": pool,
+		"## A lookup, byte by byte": blocks, "## Storing a prompt": prompts, "## A store client": pool, "## Who may do what": pool,
 	} {
 		t.Run(section, func(t *testing.T) {
 			service, err := memoryService(pool)

@@ -515,6 +515,12 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(200, round))
 	hashes := coordinator.NewHashes(keys, 32)
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(t.Context(), 8192*16, hashes) }))
+
+	const start = 100_000 // blocks that the engine holds itself
+	msg = append(netproto.AppendLookupFrom(nil, encodeEnvelope("\x00id"), netproto.TagLookupFrom, (start+8192)*16, start*16, 32, len(keys)), keys...)
+	round()
+	require.Equal(t, uint32((start+6000)*16), binary.BigEndian.Uint32(got.last[len(got.last)-4:]))
+	require.Zero(t, testing.AllocsPerRun(200, round))
 }
 
 // heap returns the bytes of what is reachable.

@@ -20,8 +20,9 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// TestConformanceSeededOverTheWire describes the pool of each recorded lookup with a start to a running server, and
-// looks up, over a memory index with the case's content and over a store that has the content of all cases.
+// TestConformanceSeededOverTheWire describes the pool of each recorded lookup with a start to a
+// running server, and looks up, over a memory index with the case's content and over a store that
+// has the content of all cases.
 func TestConformanceSeededOverTheWire(t *testing.T) {
 	store := &lookuptest.KeyStore{Keys: map[string]bool{}}
 	shared := lookup.NewSharedBackend(store, patient, nil)
@@ -97,8 +98,8 @@ func storeKeys(t *testing.T, service *lookup.Service, keys map[string]bool) erro
 	return nil
 }
 
-// judgeSeeded asks a server and compares its answer. A lookup_from with more hashes than its tokens have is refused. A plan,
-// which may have more, then has the recorded answer.
+// judgeSeeded asks a server and compares its answer. A lookup_from with more hashes than its tokens
+// have is refused. A plan, which may have more, then has the recorded answer.
 func judgeSeeded(t *testing.T, c *conformance.WorkerCase, pool coordinator.Pool, server *Server) conformance.Verdict {
 	conn, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool(c.ID, pool), client.WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)

@@ -42,6 +42,7 @@ func addStats(a, b api.Stat) api.Stat {
 	}{
 		{&a.Entries, b.Entries}, {&a.MaxEntries, b.MaxEntries}, {&a.Bytes, b.Bytes}, {&a.MaxBytes, b.MaxBytes},
 		{&a.Lookups, b.Lookups}, {&a.HitTokens, b.HitTokens}, {&a.MissTokens, b.MissTokens},
+		{&a.StartLookups, b.StartLookups}, {&a.StartHits, b.StartHits}, {&a.StartKeys, b.StartKeys},
 		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
 		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},

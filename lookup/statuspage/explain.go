@@ -26,9 +26,10 @@ const (
 
 // explainRequest is the body of /explain.
 type explainRequest struct {
-	Pool   string   `json:"pool"`   // "" for the server's own
-	Tokens *int64   `json:"tokens"` // of the prompt; nil: those that the hashes cover
-	Hashes []string `json:"hashes"` // in hex
+	Pool   string   `json:"pool"`         // "" for the server's own
+	Tokens *int64   `json:"tokens"`       // of the prompt; nil: those that the hashes cover
+	Start  int64    `json:"start_tokens"` // that an engine holds itself; rounded down to where a lookup can begin
+	Hashes []string `json:"hashes"`       // in hex
 }
 
 // explainReply is the reply to /explain.
@@ -66,7 +67,7 @@ func (p *Page) readAndExplain(w http.ResponseWriter, r *http.Request) (*explainR
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", maxExplainBody)
 	case err != nil:
-		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "hashes": ["…"]}: %w`, err)
+		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "start_tokens": …, "hashes": ["…"]}: %w`, err)
 	}
 	return p.explanation(r.Context(), &request)
 }
@@ -94,7 +95,7 @@ func (p *Page) explanation(ctx context.Context, request *explainRequest) (*expla
 	if pool.Service.Backend() != nil {
 		defer cpushare.Pause(ctx)() // it bounds its computing itself
 	}
-	e, err := pool.Service.Explain(ctx, tokens, hashes)
+	e, err := pool.Service.Explain(ctx, tokens, pool.Service.Coordinator().HashesFrom(hashes, min(request.Start, tokens)))
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, http.StatusGatewayTimeout, err

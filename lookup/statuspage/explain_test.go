@@ -52,6 +52,8 @@ func TestExplain(t *testing.T) {
 
 	got := explain(t, p, map[string]any{"pool": "", "tokens": 160, "hashes": hexOf(10)})
 	assert.Equal(t, explainReply{Explanation: want, Tokens: 160, Hashes: 10, HashBlockSize: 16}, got)
+	from := explain(t, p, map[string]any{"start_tokens": 135, "hashes": hexOf(10)})
+	assert.EqualValues(t, []int64{128, 128, 8}, []int64{from.StartTokens, from.HitTokens, *from.Groups[0].FirstMissingBlock})
 	assert.EqualValues(t, 160, explain(t, p, map[string]any{"hashes": hexOf(10)}).Tokens, "by default those of the hashes")
 	assert.Equal(t, coordinator.ReasonNothing, explain(t, p, map[string]any{}).Groups[0].Reason)
 	assert.Zero(t, service.Stat().Lookups)

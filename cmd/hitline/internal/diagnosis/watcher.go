@@ -54,12 +54,12 @@ func NewWatcher(rules *coordinator.Coordinator, store *Store, logger *slog.Logge
 func (w *Watcher) Observe(event lookup.LookupEvent) {
 	switch {
 	case event.Hashes.Len() == 0:
-	case !w.fitsBlockSize(event.NumTokens, event.Hashes.Len()):
+	case !w.fitsBlockSize(tokensOf(event), event.Hashes.Len()):
 		if w.sizeMismatches.Add(1)%sizeMismatchRun == 0 {
 			w.pass(event) // also if it hit: the hit may be too long
 		}
 		return
-	case event.Hit.Tokens > 0:
+	case event.Hit.Tokens > event.Hashes.Start():
 		if !w.hadHit.Load() {
 			w.hadHit.Store(true)
 		}
@@ -73,10 +73,13 @@ func (w *Watcher) Observe(event lookup.LookupEvent) {
 	}
 }
 
+// tokensOf returns the tokens that the hashes of a lookup are about: those from its start on.
+func tokensOf(event lookup.LookupEvent) int64 { return event.NumTokens - event.Hashes.Start() }
+
 // pass passes a lookup on to run, unless another one waits already.
 func (w *Watcher) pass(event lookup.LookupEvent) {
 	select {
-	case w.prompts <- promptLength{tokens: event.NumTokens, numHashes: event.Hashes.Len(), hashLen: event.Hashes.HashLen()}:
+	case w.prompts <- promptLength{tokens: tokensOf(event), numHashes: event.Hashes.Len(), hashLen: event.Hashes.HashLen()}:
 	default:
 	}
 }

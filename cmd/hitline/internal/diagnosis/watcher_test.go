@@ -16,6 +16,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // A watcher compares the hash lengths of lookups until one hits, and always their block size.
@@ -36,6 +37,16 @@ func TestWatcherObserves(t *testing.T) {
 	w.Observe(short)
 	require.Len(t, w.prompts, 1)
 	assert.Contains(t, w.examinePrompt(<-w.prompts).Problems[0], "a prompt's hashes have 16 bytes, and those in the store 32")
+
+	const start = 1 << 20 // of an engine that holds most of the prompt itself
+	late := lookup.LookupEvent{NumTokens: start + event.NumTokens, Hashes: event.Hashes.From(start), Hit: api.Hit{Tokens: start}}
+	for range sizeMismatchRun {
+		w.Observe(late)
+	}
+	assert.Empty(t, w.prompts, "the hashes before the start are not missing")
+	w.Observe(short)
+	require.Len(t, w.prompts, 1, "a hit up to the start is none")
+	<-w.prompts
 
 	event.Hit.Tokens = 16
 	w.Observe(event)
