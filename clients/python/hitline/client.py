@@ -38,6 +38,9 @@ fails with NotAllowed. The token is in no log, exception or repr of this module.
 Over TLS the server's certificate must be valid for the host of the address. Certificates of
 files are read at each connection.
 
+A lookup may begin at the token where an engine's own cache ends, with the hashes from there on.
+A server that knows no such lookups is asked for the whole prompt, if the client was given all hashes.
+
 A client may be told when the server was restarted, and its memory has no blocks:
 on_instance is called with the first Instance and then with each that differs from the one
 before, ahead of the first answer of a connection. It is called in the thread that makes
@@ -127,6 +130,7 @@ MAX_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
 DEFAULT_TIMEOUT = 10.0
 
 LOOKUP = b"lookup"
+LOOKUP_FROM = b"lookup_from"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
@@ -441,6 +445,7 @@ class _Requests:
         self._on_instance = on_instance
         self._instance = ""  # id of the last one
         self._instance_known = False  # whether the connection's server has been asked for it
+        self._knows_starts = True  # whether the connection's server has not refused LOOKUP_FROM as unknown
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -534,12 +539,15 @@ class _Requests:
             raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
         return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
 
-    def plan(self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> Plan:
+    def plan(
+        self, token_len: int, block_hashes: Sequence[bytes], *, start_token: int = 0, timeout: float | None = None
+    ) -> Plan:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
-        it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
-        ask load_mask for the chunks of the lowered hit."""
-        _, *hashes = _lookup_frames(token_len, block_hashes)
-        frames = self._command(PLAN, _pack(32, token_len=token_len, start_token=0), *hashes, timeout=timeout)
+        it, none for a hit of start_token or less. It counts as a lookup; start_token and
+        block_hashes are as for that. Up to vLLM 0.26 an engine lowers a hit of all tokens; ask
+        load_mask for the chunks of the lowered hit."""
+        token_len, hashes = _checked(token_len, block_hashes, Start(start_token))
+        frames = self._command(PLAN, *_frames_from(token_len, hashes), timeout=timeout)
         if len(frames) != 2:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
         return Plan(*_check_hit(_decode_hit(frames[0]), token_len), _decode_masks(frames[1]))
@@ -622,18 +630,33 @@ class _Requests:
         return self._timeout
 
     def _lookup(
-        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None, *, resend: bool = True
+        self, token_len: int, hashes: Hashes, timeout: float | None = None, *, resend: bool = True
     ) -> LookupResult:
         """Asks for a hit. Without resend a lookup that is refused as busy raises Busy at once, and delays no other
         request."""
-        request = LOOKUP, *_lookup_frames(token_len, block_hashes)
         with self._locked(self._lookup_timeout(token_len) if timeout is None else timeout) as deadline:
             self._check_release(deadline)
-            frames = self._exchange_locked(request, deadline, resend=resend)
+            frames = self._exchange_lookup(token_len, hashes, deadline, resend)
             self._check_release(deadline)  # the connection may be another one by now
         if len(frames) != 1:
             raise BadReply(f"a hit of {len(frames)} frames")
         return _check_hit(_decode_hit(frames[0], self._vllm), token_len)
+
+    def _exchange_lookup(self, token_len: int, hashes: Hashes, deadline: float, resend: bool) -> list[bytes]:
+        """Sends a lookup from the start of the hashes; to a server that knows no starts, a whole one."""
+        if hashes.start.token and (self._knows_starts or not hashes.start.hashes_before):
+            request = LOOKUP_FROM, *_frames_from(token_len, hashes)
+            try:
+                return self._exchange_locked(request, deadline, resend=resend)
+            except UnknownRequest:
+                self._knows_starts = False
+                if not hashes.start.hashes_before:
+                    raise
+                if self._may_log("starts"):
+                    self._logger.info("hitline at %s knows no start_token: it is asked for whole prompts", self.address)
+        size, blob = hashes.whole()
+        request = LOOKUP, _pack(32, token_len=token_len), size.to_bytes(2, "big"), blob
+        return self._exchange_locked(request, deadline, resend=resend)
 
     def _check_release(self, deadline: float) -> None:
         """Asks the server once a connection whether its answers are those of _vllm. With
@@ -740,12 +763,10 @@ class _Requests:
         if self._vllm:
             self._compare_release(_string(reply, "vllm"))
 
-    def _lookup_or_zero(
-        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None
-    ) -> LookupResult:
+    def _lookup_or_zero(self, token_len: int, hashes: Hashes, timeout: float | None = None) -> LookupResult:
         """Returns the hit of arguments that are right: whatever is raised is then a failure."""
         try:
-            return self._lookup(token_len, block_hashes, timeout)
+            return self._lookup(token_len, hashes, timeout)
         except Exception as error:
             return self._zero(error)
 
@@ -857,7 +878,7 @@ class _Requests:
             # A server that has too many pools is busy for longer than an engine can wait.
             if not isinstance(refusal, Busy) or frames[0] == POOL or not resend:
                 raise refusal
-            if again >= deadline or frames[0] == LOOKUP and not self._resends_busy:
+            if again >= deadline or frames[0] in (LOOKUP, LOOKUP_FROM) and not self._resends_busy:
                 self._back_off(str(refusal))
                 raise refusal
             # The wait ends early if the connection does, also by close.
@@ -968,6 +989,7 @@ class _Requests:
         self._authenticated = False
         self._auth_error = None
         self._instance_known = False
+        self._knows_starts = True
         if sock is not None:
             sock.close()
 
@@ -1032,7 +1054,7 @@ class _Requests:
         """How many bytes the next frame of a reply may have, behind frames."""
         if request == PING or frames and frames[0] in (REFUSED, PARTLY_DONE):
             return _MAX_DOCUMENT
-        if request == LOOKUP:
+        if request in (LOOKUP, LOOKUP_FROM):
             return _HIT_SIZE + _BOUNDARY_SIZE * self._num_groups
         if request in (POOL, STAT):
             return _MAX_DOCUMENT + _DOCUMENT_PER_GROUP * self._num_groups
@@ -1064,17 +1086,39 @@ class _Requests:
 class Client(_Requests):
     """Asks a server and waits for the answers."""
 
-    def lookup(self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> int:
+    def lookup(
+        self,
+        token_len: int,
+        block_hashes: Sequence[bytes],
+        *,
+        start_token: int = 0,
+        hashes_before: int = 0,
+        timeout: float | None = None,
+    ) -> int:
         """Returns how many leading tokens of a prompt of token_len tokens are in the
-        pool. block_hashes are the hashes of its blocks, all of one length."""
-        return self.lookup_result(token_len, block_hashes, timeout=timeout).hit_length
+        pool. block_hashes are the hashes of its blocks, all of one length.
+
+        With start_token the tokens before it count as present, and block_hashes are those from it on: it is
+        at most token_len, and the server refuses one that is no multiple of the pool's
+        scheduler_block_size. A hit of start_token or less means that there is nothing to load. The hashes before
+        it may be given as well, as the first hashes_before of block_hashes: a server that knows no
+        start_token is then asked for the whole prompt, and none of them is sent to others."""
+        start = Start(start_token, hashes_before)
+        return self._lookup_or_zero(*_checked(token_len, block_hashes, start), self._call_timeout(timeout)).hit_length
 
     def lookup_result(
-        self, token_len: int, block_hashes: Sequence[bytes], *, timeout: float | None = None
+        self,
+        token_len: int,
+        block_hashes: Sequence[bytes],
+        *,
+        start_token: int = 0,
+        hashes_before: int = 0,
+        timeout: float | None = None,
     ) -> LookupResult:
         """Returns the same hit as lookup, with its tail boundaries. There are none if
         the server's pool is of vLLM 0.28 or older."""
-        return self._lookup_or_zero(*_checked(token_len, block_hashes), self._call_timeout(timeout))
+        start = Start(start_token, hashes_before)
+        return self._lookup_or_zero(*_checked(token_len, block_hashes, start), self._call_timeout(timeout))
 
     def reset(self, *, timeout: float | None = None) -> bool:
         """Makes the server forget every block; tells whether it did."""
@@ -1128,12 +1172,25 @@ class LookupKeyClient(_Requests):
         self._futures: dict[str, Future[LookupResult]] = {}
         self._futures_lock = threading.Lock()
 
-    def lookup(self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool = False) -> Any:
+    def lookup(
+        self,
+        req_id: str,
+        token_len: int,
+        block_hashes: Sequence[bytes],
+        non_block: bool = False,
+        *,
+        start_token: int = 0,
+        hashes_before: int = 0,
+    ) -> Any:
         """Returns the hit. With non_block it returns None until the lookup that the
         first call began is done; the call that returns its hit ends it. While a lookup
         of req_id is pending, further calls ask for that one, whatever their other
-        arguments are."""
-        result = self._lookup_pending(req_id, token_len, block_hashes, non_block)
+        arguments are. start_token and hashes_before are as for Client.lookup."""
+        start = Start(start_token, hashes_before)
+        return self._in_form(self._lookup_pending(req_id, token_len, block_hashes, non_block, start))
+
+    def _in_form(self, result: LookupResult | None) -> Any:
+        """Returns what lookup returns in the engine's release."""
         if result is None:
             return None
         if not self._vllm or self._vllm in _WITHOUT_BOUNDARIES:
@@ -1142,21 +1199,21 @@ class LookupKeyClient(_Requests):
         return self._result_type(result.hit_length, boundaries)
 
     def _lookup_pending(
-        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool, start: Start
     ) -> LookupResult | None:
         with self._futures_lock:
             future = self._futures.get(req_id)
             if future is None:
-                token_len, block_hashes = _checked(token_len, block_hashes)
+                token_len, hashes = _checked(token_len, block_hashes, start)
             if future is None and non_block:
                 try:
-                    future = self._submit(self._lookup_or_zero, token_len, block_hashes)
+                    future = self._submit(self._lookup_or_zero, token_len, hashes)
                 except Exception as error:  # the client is closed
                     return self._zero(error)
                 self._futures[req_id] = future
         if future is None:
             # Nothing is gained by handing over what is waited for.
-            return self._lookup_or_zero(token_len, block_hashes)
+            return self._lookup_or_zero(token_len, hashes)
         if non_block and not future.done():
             return None
         try:
@@ -1385,27 +1442,67 @@ def _group_rank(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
     return _pack(16, group=group, **ranks)
 
 
-class _Hashes(Sequence[bytes]):
-    """Block hashes that have been checked."""
+class Start(NamedTuple):
+    """Where a lookup begins."""
 
-    def __init__(self, block_hashes: Sequence[bytes]) -> None:
-        self._count, self.size, self.blob = join_keys("block_hashes", block_hashes)
+    token: int = 0
+    hashes_before: int = 0  # of the hashes that are given, those before the token
+
+
+WHOLE = Start()
+
+
+class Hashes:
+    """Block hashes that have been checked, those from the start of a lookup on. Those before it
+    are checked when they are needed."""
+
+    def __init__(self, block_hashes: Sequence[bytes], start: Start = WHOLE) -> None:
+        self.start = start
+        self._before: Sequence[bytes] = ()
+        if start.hashes_before:
+            self._before, block_hashes = _split("block_hashes", block_hashes, start.hashes_before)
+        self.count, self.size, self.blob = join_keys("block_hashes", block_hashes)
 
     def __len__(self) -> int:
-        return self._count
+        """How many were given."""
+        return len(self._before) + self.count
 
-    def __getitem__(self, i: Any) -> Any:
-        return [self.blob[at : at + self.size] for at in range(0, len(self.blob), self.size)][i]
+    def whole(self) -> tuple[int, bytes]:
+        """Returns the length of a hash, and all of them joined."""
+        if not self._before:
+            return self.size, self.blob
+        _, size, blob = join_keys("block_hashes", self._before)
+        if self.blob and size != self.size:
+            raise ValueError(f"block_hashes has hashes of {size} and of {self.size} bytes: all must have one length")
+        return size, blob + self.blob
 
 
-def _checked(token_len: int, block_hashes: Sequence[bytes]) -> tuple[int, _Hashes]:
-    """Returns a prompt that can be looked up."""
-    return _number("token_len", token_len, 32), _Hashes(block_hashes)
+def _split(name: str, keys: Sequence[bytes], count: int) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Returns copies of the first keys and of the others."""
+    try:
+        before, behind = keys[:count], keys[count:]
+        if len(before) == count:
+            return before, behind
+    except (LookupError, TypeError):
+        raise _no_keys(name, keys) from None
+    raise ValueError(f"hashes_before is {count}, but {name} has {len(before)}")
 
 
-def _lookup_frames(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
-    hashes = block_hashes if isinstance(block_hashes, _Hashes) else _Hashes(block_hashes)
-    return _pack(32, token_len=token_len), hashes.size.to_bytes(2, "big"), hashes.blob
+def _checked(token_len: int, block_hashes: Sequence[bytes], start: Start) -> tuple[int, Hashes]:
+    """Returns a prompt that can be looked up from a start."""
+    token_len, token = _number("token_len", token_len, 32), _number("start_token", start.token, 32)
+    before = _number("hashes_before", start.hashes_before, 32)
+    if token > token_len:
+        raise ValueError(f"start_token is {token}, must be at most token_len, {token_len}")
+    if before and not token:
+        raise ValueError(f"hashes_before is {before}, must be 0 without a start_token")
+    return token_len, Hashes(block_hashes, Start(token, before))
+
+
+def _frames_from(token_len: int, hashes: Hashes) -> tuple[bytes, bytes, bytes]:
+    """The frames of a request that begins at the start of the hashes."""
+    tokens = _pack(32, token_len=token_len, start_token=hashes.start.token)
+    return tokens, hashes.size.to_bytes(2, "big"), hashes.blob
 
 
 def _keys(name: str, keys: Sequence[bytes]) -> tuple[bytes, bytes]:
@@ -1514,7 +1611,7 @@ def _check_described(reply: Mapping[str, Any]) -> None:
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in (pool, *groups)):
         raise BadReply("pool with groups that are no list of objects, or a pool that is no object")
     counts = [reply.get(name) for name in ("alignment", "lease_ms", "backend_timeout_ms")]
-    counts.append(pool.get("scheduler_block_size"))
+    counts += [pool.get(name) for name in ("scheduler_block_size", "hash_block_size")]
     counts += [group.get(name) for group in groups for name in ("block_size", "stride", "ranks")]
     for count in counts:
         if count is not None and (type(count) is not int or not 0 <= count < 1 << 63):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hitline import engine_connector
-from hitline.client import LookupKeyClient, LookupResult
+from hitline.client import LookupKeyClient, LookupResult, Start
 from hitline.engine_connector import Wrapper, client_of
 
 __all__ = ["LoadTrackingClient"]
@@ -51,11 +51,11 @@ class LoadTrackingClient(LookupKeyClient):
             )
 
     def _lookup_pending(
-        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool, start: Start
     ) -> LookupResult | None:
         if req_id in self._failed:
             return LookupResult(0, ())
-        return super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+        return super()._lookup_pending(req_id, token_len, block_hashes, non_block, start)
 
     def discard(self, req_id: str) -> None:
         """The engine calls this for each request that has finished."""

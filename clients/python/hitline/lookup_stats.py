@@ -11,11 +11,11 @@ from __future__ import annotations
 import collections
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hitline import engine_connector
-from hitline.client import LookupKeyClient, LookupResult
+from hitline.client import Hashes, LookupKeyClient, LookupResult
 from hitline.engine_connector import Wrapper, client_of
 
 __all__ = ["MeasuredClient", "num_keys"]
@@ -46,15 +46,15 @@ class MeasuredClient(LookupKeyClient):
         if difference:
             self._logger.warning("vLLM's statistics have no lookups: %s", difference)
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes], *arguments: Any, **named: Any) -> LookupResult:
+    def _lookup(self, token_len: int, hashes: Hashes, *arguments: Any, **named: Any) -> LookupResult:
         started = time.perf_counter()
         failed = True
         try:
-            result = super()._lookup(token_len, block_hashes, *arguments, **named)
+            result = super()._lookup(token_len, hashes, *arguments, **named)
             failed = False
             return result
         finally:
-            keys = num_keys(self._pool_reply, token_len, len(block_hashes))
+            keys = num_keys(self._pool_reply, token_len, len(hashes))
             if keys:
                 self._records.append(_Record(time.perf_counter() - started, keys, failed))
 

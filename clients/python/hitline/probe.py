@@ -17,13 +17,14 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hitline.client import (
     PING,
     Busy,
     ConnectionFailed,
+    Hashes,
     LookupKeyClient,
     LookupResult,
     RefusedError,
@@ -150,10 +151,10 @@ class ProbingClient(LookupKeyClient):
         self._probe.begin()
 
     def _lookup(
-        self, token_len: int, block_hashes: Sequence[bytes], timeout: float | None = None, *, resend: bool = True
+        self, token_len: int, hashes: Hashes, timeout: float | None = None, *, resend: bool = True
     ) -> LookupResult:
         try:
-            result = super()._lookup(token_len, block_hashes, timeout, resend=resend)
+            result = super()._lookup(token_len, hashes, timeout, resend=resend)
         except Busy:
             self._resends_busy = self._resends_busy and not resend
             raise

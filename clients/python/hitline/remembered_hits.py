@@ -16,7 +16,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hitline.client import Busy, LookupKeyClient, LookupResult, RefusedError, WrongRelease, join_keys
+from hitline.client import (
+    WHOLE,
+    Busy,
+    Hashes,
+    LookupKeyClient,
+    LookupResult,
+    RefusedError,
+    Start,
+    WrongRelease,
+    join_keys,
+)
 
 __all__ = ["RememberedHits", "RememberingClient", "max_hit"]
 
@@ -34,6 +44,12 @@ class Prompt(NamedTuple):
     num_tokens: int
     num_hashes: int
     last_hash: bytes
+    start: Start = WHOLE
+
+    def holds_for(self, other: Prompt) -> bool:
+        """Whether an answer to this is one to another prompt. A start before the other's makes the
+        answer no larger."""
+        return self._replace(start=other.start) == other and self.start.token <= other.start.token
 
 
 class _Hit:
@@ -115,10 +131,10 @@ def max_hit(pool: Mapping[str, Any] | None, num_tokens: int) -> int | None:
     return max(num_tokens - 1, 0) // alignment * alignment
 
 
-def _prompt(num_tokens: int, block_hashes: Sequence[bytes]) -> Prompt:
+def _prompt(num_tokens: int, block_hashes: Sequence[bytes], start: Start) -> Prompt:
     try:
         count = len(block_hashes)
-        return Prompt(num_tokens, count, block_hashes[count - 1] if count else b"")
+        return Prompt(num_tokens, count, block_hashes[count - 1] if count else b"", start)
     except (LookupError, TypeError):
         join_keys("block_hashes", block_hashes)  # its error says what is wrong
         raise
@@ -135,9 +151,9 @@ class RememberingClient(LookupKeyClient):
         self._pending: dict[str, tuple[Prompt, float]] = {}  # of pending lookups: the prompt, and when it was sent
 
     def _lookup_pending(
-        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool, start: Start
     ) -> LookupResult | None:
-        prompt = _prompt(token_len, block_hashes)
+        prompt = _prompt(token_len, block_hashes, start)
         hit = self._remembered.find(req_id, prompt, self._last_pool_reply())
         if hit is not None:
             result = hit.result
@@ -145,7 +161,10 @@ class RememberingClient(LookupKeyClient):
                 self._begin_refresh(hit, block_hashes)
             return result
         sent, asked_at = self._pending.pop(req_id, (prompt, self._remembered.clock()))
-        found = super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+        if not sent.holds_for(prompt):
+            super().discard(req_id)
+            sent, asked_at = prompt, self._remembered.clock()
+        found = super()._lookup_pending(req_id, token_len, block_hashes, non_block, start)
         if found is None:
             self._pending[req_id] = sent, asked_at
         elif sent == prompt:
@@ -174,7 +193,8 @@ class RememberingClient(LookupKeyClient):
             self._remembered.postpone(hit)
             return
         try:
-            result = self._lookup(hit.prompt.num_tokens, block_hashes, timeout, resend=False)
+            hashes = Hashes(block_hashes, hit.prompt.start)
+            result = self._lookup(hit.prompt.num_tokens, hashes, timeout, resend=False)
         except Exception as error:
             if isinstance(error, (RefusedError, WrongRelease)) and not isinstance(error, Busy):
                 # What was found before may be another pool's.

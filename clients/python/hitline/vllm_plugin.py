@@ -21,7 +21,9 @@ differs, the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and
 hits of 0. So they are while there is no server, while it does not serve the pool for another
 reason, and if a pool without a description is of another release.
 
-A request of which the engine has at least as many tokens as a hit could have is not
+A lookup begins where the engine's own cache ends: what lies before that counts as present, since
+the engine loads only what lies behind it. With HITLINE_LOOKUP=whole it begins at token 0, as
+vLLM's own. A request of which the engine has at least as many tokens as a hit could have is not
 looked up.
 
 What is replaced must have the shape that it has in that release. If it has another one,
@@ -41,7 +43,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -52,10 +54,12 @@ from hitline.client import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
     VLLM_RELEASES,
+    WHOLE,
     Instance,
     LookupKeyClient,
     LookupResult,
     PoolDiffers,
+    Start,
     WrongRelease,
     _string,
     is_since,
@@ -95,6 +99,7 @@ RESULTS: dict[str, _Parameters] = {
 SCHEDULER_METHODS: dict[str, _Parameters] = {
     "__init__": [("vllm_config", False), ("kv_cache_config", False)],
     "get_num_new_matched_tokens": [("request", False), ("num_computed_tokens", False)],
+    "update_state_after_alloc": [("request", False), ("blocks", False), ("num_external_tokens", False)],
 }
 
 # The value of HITLINE_ADDRESS for a server of the engine's own.
@@ -115,6 +120,9 @@ TIMEOUT_TOKENS = 30_000
 
 ON_MISMATCH = ("fail", "miss")
 
+# Where lookups begin: where the engine's own cache ends, or at token 0.
+LOOKUPS = ("local", "whole")
+
 # The workers in this process. Each has the kv_transfer_config it was built with as
 # _hitline_transfer.
 _workers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -127,6 +135,7 @@ class _Settings(NamedTuple):
     release: str
     on_mismatch: str  # one of ON_MISMATCH
     pool_name: str  # "" for none
+    lookup: str = LOOKUPS[0]
 
 
 def _shape(release: str) -> dict[str, _Parameters]:
@@ -157,7 +166,8 @@ def _expected(release: str) -> str:
         f"that of vLLM {release}, {CLASS}(vllm_config) in {MODULES[0]}, imported by name into {MODULES[1]}, with "
         f"lookup(req_id, {tokens}, block_hashes, non_block=False) -> {_result(release)} | None, "
         "discard(req_id), reset() and close(), and no other public methods, and there "
-        f"{SCHEDULER_CLASS}(vllm_config, kv_cache_config) with get_num_new_matched_tokens(request, num_computed_tokens)"
+        f"{SCHEDULER_CLASS}(vllm_config, kv_cache_config) with "
+        "get_num_new_matched_tokens(request, num_computed_tokens) and update_state_after_alloc(request, blocks, num_external_tokens)"
     )
     if DATA in _modules(release):
         text += (
@@ -180,7 +190,7 @@ def register() -> None:
         warn_of_misspelt(os.environ, logger)
     if not address:
         return
-    timeout, on_mismatch, pool_name = _timeout(), _on_mismatch(), _pool_name()
+    timeout, on_mismatch, pool_name, lookup = _timeout(), _on_mismatch(), _pool_name(), _lookup()
     program = ""
     if address == AUTO:
         program = find_program()
@@ -190,7 +200,7 @@ def register() -> None:
     for name in _modules(release):
         if not _exists(name):
             _refuse(f"there is no module {name}", _expected(release))
-    replacement = _replacement(_Settings(address, program, timeout, release, on_mismatch, pool_name))
+    replacement = _replacement(_Settings(address, program, timeout, release, on_mismatch, pool_name, lookup))
     present = [sys.modules[name] for name in MODULES if name in sys.modules]
     for module in present:
         _check(module, replacement)
@@ -251,6 +261,15 @@ def _on_mismatch() -> str:
     return text
 
 
+def _lookup() -> str:
+    text = os.environ.get("HITLINE_LOOKUP", "") or LOOKUPS[0]
+    if text not in LOOKUPS:
+        raise ValueError(
+            f"HITLINE_LOOKUP is {text!r}, must be local (lookups begin where the engine's own cache ends) or whole"
+        )
+    return text
+
+
 def _pool_name() -> str:
     name = os.environ.get("HITLINE_POOL_NAME", "")
     if len(name) > 255 or any(not "!" <= letter <= "~" or letter == '"' for letter in name):
@@ -283,6 +302,7 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             token="" if server else None,  # the engine's own server has none to compare it with
         )
         self._key_prefixes: list[list[str]] | None = None  # of the engine's worker, if it is known
+        self._num_computed = 0  # tokens that the engine has of the request that it looks up
         self._own_server = server
         difference = engine_connector.wrap(_SHUTDOWN)
         if difference:
@@ -330,13 +350,41 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
                 logger.info(what, self.address, instance.start_time)
         self._server_id = instance.id
 
-    def _lookup_pending(
-        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
-    ) -> LookupResult | None:
+    def _lookup_for_engine(self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool) -> Any:
+        """Returns what lookup does, of a lookup that begins where the engine's own cache ends."""
+        result: LookupResult | None
         try:
-            return super()._lookup_pending(req_id, token_len, block_hashes, non_block)
+            start, hashes = self._begin_at(token_len, block_hashes)
+            result = self._lookup_pending(req_id, token_len, hashes, non_block, start)
         except Exception as error:  # of wrong arguments; vLLM's own client returns 0, and its engine goes on
-            return self._zero(error)
+            result = self._zero(error)
+        return self._in_form(result)
+
+    def _begin_at(self, token_len: int, block_hashes: Sequence[bytes]) -> tuple[Start, Sequence[bytes]]:
+        """Returns where a lookup begins, and the hashes of the blocks of token_len tokens."""
+        reply = self._last_pool_reply() or {}
+        pool = reply.get("pool") or {}
+        block, hash_block = pool.get("scheduler_block_size"), pool.get("hash_block_size")
+        if not self._num_computed or not block or not hash_block or not self._is_local(reply):
+            return WHOLE, block_hashes
+        token = min(self._num_computed, token_len) // block * block
+        if not token or token // hash_block > len(block_hashes):
+            return WHOLE, block_hashes
+        # Up to 0.26 token_len is rounded down to whole blocks of the scheduler, and the hashes are not.
+        if len(block_hashes) > token_len // hash_block:
+            block_hashes = block_hashes[: token_len // hash_block]
+        return Start(token, token // hash_block), block_hashes
+
+    def _is_local(self, reply: Mapping[str, Any]) -> bool:
+        """Whether lookups in a pool begin where the engine's own cache ends. reply is the server's, which
+        describes the pool."""
+        if self._settings.lookup != "local":
+            return False
+        if is_since(self._release, "0.28.0"):
+            return True
+        # With mamba groups these schedulers pass the largest of the groups' separate hits, and so
+        # tokens that some of the groups do not have.
+        return all(group.get("kind") != "mamba" for group in reply.get("groups") or ())
 
     def reset(self) -> bool:  # type: ignore[override]
         # HITLINE_TIMEOUT is for lookups: a server may have to walk a whole store.
@@ -485,6 +533,11 @@ def _replacement(settings: _Settings) -> type[_EngineClient]:
         _settings = settings
         _release = settings.release
 
+        def lookup(  # type: ignore[override]
+            self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool = False
+        ) -> Any:
+            return self._lookup_for_engine(req_id, token_len, block_hashes, non_block)
+
     if not is_since(settings.release, "0.27.0"):
         return HitlineLookupKeyClient
 
@@ -492,7 +545,7 @@ def _replacement(settings: _Settings) -> type[_EngineClient]:
         def lookup(  # type: ignore[override]
             self, req_id: str, num_tokens: int, block_hashes: Sequence[bytes], non_block: bool = False
         ) -> Any:
-            return super().lookup(req_id, num_tokens, block_hashes, non_block)
+            return self._lookup_for_engine(req_id, num_tokens, block_hashes, non_block)
 
     return NumTokensLookupKeyClient
 
@@ -551,9 +604,9 @@ def _replace(module: ModuleType, replacement: type[Any]) -> None:
 
 
 def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
-    """Has the engine's pool described when the scheduler side has been built, and requests
-    that no hit can help not looked up."""
-    build, match = cls.__init__, cls.get_num_new_matched_tokens
+    """Has the engine's pool described when the scheduler side has been built, and lookups told what
+    the engine has itself. Requests that no hit can help are not looked up."""
+    build, match, alloc = cls.__init__, cls.get_num_new_matched_tokens, cls.update_state_after_alloc
 
     @functools.wraps(build)
     def __init__(self: Any, vllm_config: Any, kv_cache_config: Any) -> None:
@@ -565,13 +618,30 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
     @functools.wraps(match)
     def get_num_new_matched_tokens(self: Any, request: Any, num_computed_tokens: int) -> Any:
         client = self.client
-        if isinstance(client, replacement) and not client._may_exceed(request.num_tokens, num_computed_tokens):
+        if not isinstance(client, replacement):
+            return match(self, request, num_computed_tokens)
+        if not client._may_exceed(request.num_tokens, num_computed_tokens):
             client.discard(request.request_id)
             return 0, False
-        return match(self, request, num_computed_tokens)
+        client._num_computed = num_computed_tokens
+        try:
+            return match(self, request, num_computed_tokens)
+        finally:
+            client._num_computed = 0
+
+    @functools.wraps(alloc)
+    def update_state_after_alloc(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> Any:
+        result = alloc(self, request, blocks, num_external_tokens)
+        if num_external_tokens == 0:
+            self.load_specs.pop(request.request_id, None)
+        return result
 
     cls.__init__ = __init__
     cls.get_num_new_matched_tokens = get_num_new_matched_tokens
+    # In a MultiConnector another child may load the request. These releases would then save it as if
+    # the hit had been loaded.
+    if not is_since(replacement._release, "0.30.0"):
+        cls.update_state_after_alloc = update_state_after_alloc
 
 
 def _wrap_worker(cls: Any) -> None:

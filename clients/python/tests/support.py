@@ -52,9 +52,12 @@ def stat_reply(vllm: str) -> bytes:
     return message(b"\1", json.dumps({"vllm": vllm}).encode())
 
 
-def pool_reply(vllm: str, backend: str = "memory") -> bytes:
-    """A reply to a pool, as of a server whose pool fits these releases of vLLM."""
-    return message(b"\1", json.dumps({"vllm": vllm, "backend": backend, "alignment": 16}).encode())
+def pool_reply(vllm: str, backend: str = "memory", **fields: Any) -> bytes:
+    """A reply to a pool, as of a server whose pool fits these releases of vLLM. Each block of the
+    scheduler has two hashes."""
+    sizes = {"hash_block_size": 8, "scheduler_block_size": 16}
+    described = {"vllm": vllm, "backend": backend, "alignment": 16, "pool": sizes, **fields}
+    return message(b"\1", json.dumps(described).encode())
 
 
 def unused_address(test: unittest.TestCase) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from hitline import Busy, ConnectionFailed, RequestTimeout
+from hitline.client import Hashes
 from hitline.probe import FIRST_INTERVAL, MAX_INTERVAL, Probe, ProbingClient
 from tests.support import PATIENCE, Scripted, Server, hashes, message, needs_server, no_thread_left, refusal
 from tests.test_client import connected, eventually, unanswering
@@ -301,7 +302,7 @@ class Clients(unittest.TestCase):
         with Scripted(lambda _: replies.pop(0)) as server:
             client = self.client(server.address, timeout=PATIENCE)
             with self.assertRaises(Busy):
-                client._lookup(64, hashes("a", 4), resend=False)
+                client._lookup(64, Hashes(hashes("a", 4)), resend=False)
             self.assertEqual(len(server.requests), 1)
             self.assertEqual(self.lookup(client), 48)
             self.assertEqual(len(server.requests), 3, "others are")

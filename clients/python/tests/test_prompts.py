@@ -57,6 +57,8 @@ class Requests(unittest.TestCase):
         self.assertEqual(request, [b"plan", numbers(41, 0), b"\0\4", b"aaaabbbb"])
         tails = (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40))
         self.assertEqual(plan, Plan(40, tails, (Mask(0, 0, 3, ((0, 3),), False),)))
+        request, _ = self.exchanged(reply, lambda c: c.plan(41, [b"b" * 4], start_token=32))
+        self.assertEqual(request, [b"plan", numbers(41, 32), b"\0\4", b"bbbb"])
         for hit in (b"\0\0\0\0\0", numbers(42), numbers(40, 1, 40)):
             with self.assertRaises(BadReply):
                 self.exchanged(message(b"\1", hit, b""), lambda c: c.plan(41, []))
@@ -96,6 +98,7 @@ class Requests(unittest.TestCase):
                 lambda: client.store_prompt(1, [b"a"], states=[(0, -1)]),
                 lambda: client.store_prompt(1, []),
                 lambda: client.plan(-1, []),
+                lambda: client.plan(16, [], start_token=17),
             ):
                 with self.assertRaises(ValueError):
                     ask()

@@ -148,8 +148,9 @@ class Clients(unittest.TestCase):
         self.client._remembered.clock = self.clock
         self.client._pool_reply = dict(POOL)
 
-    def lookup(self, tokens: int = 64, name: str = "a", non_block: bool = False) -> Any:
-        return self.client.lookup("r", tokens, hashes(name, 4), non_block)
+    def lookup(self, tokens: int = 64, name: str = "a", non_block: bool = False, start: int = 0, count: int = 4) -> Any:
+        named = {"start_token": start, "hashes_before": start // 16}
+        return self.client.lookup("r", tokens, hashes(name, count), non_block, **named)
 
     def begin(self) -> None:
         """Begins a lookup that is not waited for, and cannot be answered yet."""
@@ -285,12 +286,37 @@ class Clients(unittest.TestCase):
             self.assertEqual(self.asked(), asked)
             self.clock.now += 0.2
 
-    def test_an_answer_to_another_length_is_not_remembered(self) -> None:
-        self.answers(32)
-        self.begin()
-        self.assertEqual(eventually(lambda: self.lookup(80, non_block=True), None), 32)
-        self.answers(64)
-        self.assertEqual(self.lookup(80), 64)
+    def test_a_pending_answer_to_another_prompt_or_a_later_start_is_dropped(self) -> None:
+        for asked, now, want in (
+            ({"start": 32}, {"start": 32}, 32),
+            ({"start": 32}, {"start": 48}, 32),  # the engine has more: at most too small
+            ({"start": 32}, {"start": 16}, 16),
+            ({"start": 32}, {}, 16),
+            ({}, {"tokens": 80}, 16),
+            ({}, {"count": 3}, 16),
+            ({}, {"name": "b"}, 16),
+        ):
+            with self.subTest(asked=asked, now=now):
+                self.answers(32, 16)
+                with self.client._lock:
+                    self.assertIsNone(self.lookup(non_block=True, **asked))
+                eventually(lambda: self.client._futures["r"].done(), False)
+                self.assertEqual(eventually(lambda: self.lookup(non_block=True, **now), None), want)
+                self.client.discard("r")
+        self.assertEqual((self.client._pending, self.client._futures), ({}, {}))
+
+    def test_another_start_drops_what_is_remembered(self) -> None:
+        self.answers(32, 48, 16)
+        starts = (0, 0, 32, 32, 16, 16)
+        self.assertEqual([self.lookup(start=start) for start in starts], [32, 32, 48, 48, 16, 16])
+        self.assertEqual([r[0] for r in self.server.requests], [b"lookup", b"lookup_from", b"lookup_from"])
+
+    def test_it_is_asked_for_again_from_the_same_start(self) -> None:
+        self.answers(32, ALL)
+        self.assertEqual(self.lookup(start=32), 32)
+        self.clock.now += 0.11
+        self.assertEqual(eventually(lambda: self.lookup(start=32), 32), ALL)
+        self.assertEqual(self.server.requests[0], self.server.requests[1])
 
     def test_what_drops_it(self) -> None:
         for drop in (lambda: self.client.discard("r"), self.client.reset, self.client._forget):

@@ -72,12 +72,21 @@ from {WORKER} import (
 
 
 class MooncakeStoreScheduler:
+    sync = False
+
     def __init__(self, vllm_config, kv_cache_config):
         self.client = LookupKeyClient(vllm_config)
+        self.load_specs = {{}}
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        if self.sync:
+            hit = self.client.lookup(request.request_id, request.num_tokens, request.block_hashes)
+            return max(getattr(hit, "hit_length", hit) - num_computed_tokens, 0), True
         hit = self.client.lookup(request.request_id, request.num_tokens, request.block_hashes, non_block=True)
         return (None, False) if hit is None else (getattr(hit, "hit_length", hit), True)
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        pass
 
     def request_finished(self, request):
         self.client.discard(request.request_id)
@@ -107,7 +116,7 @@ class StandIn(unittest.TestCase):
         ):
             target.start()
             self.addCleanup(target.stop)
-        for name in ("ADDRESS", "VLLM", "ON_MISMATCH", "POOL_NAME", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY"):
+        for name in ("ADDRESS", "VLLM", "ON_MISMATCH", "LOOKUP", "POOL_NAME", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY"):
             os.environ.pop(f"HITLINE_{name}", None)
         os.environ["HITLINE_TIMEOUT"] = f"{PATIENCE:g}"  # that of users is too short for a busy machine
         self.forget()
@@ -436,6 +445,11 @@ class Plugin(StandIn):
             with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .* or miss"):
                 self.register()
         del os.environ["HITLINE_ON_MISMATCH"]
+        for choice in ("Local", "global", "0", " "):
+            os.environ["HITLINE_LOOKUP"] = choice
+            with self.assertRaisesRegex(ValueError, f"^HITLINE_LOOKUP is '{choice}', must be local .* or whole"):
+                self.register()
+        del os.environ["HITLINE_LOOKUP"]
         for name in ("a b", 'a"', "ü", "a\n", "a" * 256):
             os.environ["HITLINE_POOL_NAME"] = name
             with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
@@ -457,6 +471,135 @@ class Plugin(StandIn):
                     self.register(address)
                 text = f"HITLINE_{name} is no variable of the plug-in; did you mean HITLINE_{near}?"
                 self.assertEqual(logs.output, [f"WARNING:vllm.hitline:{text}"])
+
+
+class Starts(StandIn):
+    """Lookups of a prompt of 60 tokens, of which the engine has some. Blocks of the scheduler have
+    16 tokens and two hashes."""
+
+    BLOCKS = hashes("a", 7)
+
+    def scheduler(self, server: Scripted, release: str = RELEASE) -> Any:
+        self.again()
+        self.install_release(release)
+        self.register(server.address)
+        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object(), object())
+        scheduler.sync = True
+        self.addCleanup(scheduler.shutdown)
+        return scheduler
+
+    def match(self, scheduler: Any, num_computed: int, num_tokens: int = 60, req_id: str = "") -> Any:
+        name = req_id or f"{num_computed} of {num_tokens}"
+        request = types.SimpleNamespace(request_id=name, num_tokens=num_tokens, block_hashes=self.BLOCKS)
+        return scheduler.get_num_new_matched_tokens(request, num_computed)
+
+    def sent(self, server: Scripted) -> list[tuple[int, int]]:
+        """Of each lookup the start and the number of hashes."""
+        found = []
+        for name, *frames in server.requests:
+            if name in (b"lookup", b"lookup_from"):
+                tokens = [int.from_bytes(frames[0][i : i + 4], "big") for i in range(0, len(frames[0]), 4)]
+                found.append(((*tokens, 0)[1], len(frames[2]) // 32))
+        return found
+
+    def reply(self, release: str, **fields: Any) -> Callable[[list[bytes]], bytes]:
+        return lambda frames: pool_reply(release, **fields) if frames[0] == b"pool" else message(b"\0\0\0\x30")
+
+    def test_they_begin_where_the_engines_own_cache_ends(self) -> None:
+        for release in VLLM_RELEASES:
+            with self.subTest(release), Scripted(self.reply(release)) as server:
+                scheduler = self.scheduler(server, release)
+                found = [self.match(scheduler, computed)[0] for computed in (0, 8, 16, 31, 32, 40)]
+                self.assertEqual(found, [48, 40, 32, 17, 16, 8])
+                self.assertEqual(self.sent(server), [(0, 7), (0, 7), (16, 5), (16, 5), (32, 3), (32, 3)])
+                self.assertEqual(scheduler.client._num_computed, 0, "of this request alone")
+
+    def test_nothing_is_asked_if_nothing_beyond_could_be_a_hit(self) -> None:
+        with Scripted(self.reply(RELEASE)) as server:
+            scheduler = self.scheduler(server)
+            for computed, tokens in ((48, 60), (48, 49), (47, 48), (59, 60)):
+                self.assertEqual(self.match(scheduler, computed, tokens), (0, False))
+            self.assertEqual(self.sent(server), [])
+            self.assertEqual(self.match(scheduler, 47), (1, True))
+
+    def test_hashes_beyond_the_tokens_are_not_sent(self) -> None:
+        """Up to 0.26 the scheduler asks for tokens rounded down to its blocks, with all hashes."""
+        with Scripted(self.reply("0.26.0")) as server:
+            self.match(self.scheduler(server, "0.26.0"), 16, 48)
+            self.assertEqual(self.sent(server), [(16, 4)])
+
+    def test_more_tokens_than_hashes(self) -> None:
+        self.BLOCKS = hashes("a", 3)
+        with Scripted(self.reply(RELEASE)) as server:
+            self.match(self.scheduler(server), 32)
+            self.assertEqual(self.sent(server), [(0, 3)])
+
+    def test_whole_lookups(self) -> None:
+        for variable, want in (("whole", (0, 7)), ("local", (32, 3)), ("", (32, 3))):
+            with Scripted(self.reply(RELEASE)) as server:
+                self.again()
+                with mock.patch.dict(os.environ, HITLINE_LOOKUP=variable):
+                    self.install_release(RELEASE)
+                    self.register(server.address)
+                scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object(), object())
+                scheduler.sync = True
+                self.addCleanup(scheduler.shutdown)
+                self.assertEqual(self.match(scheduler, 32), (16, True))
+                self.assertEqual(self.sent(server), [want])
+
+    def test_mamba_before_0_28_is_asked_for_whole(self) -> None:
+        """The scheduler passes the largest of the groups' separate hits."""
+        late = list(VLLM_RELEASES)[list(VLLM_RELEASES).index("0.28.0") :]
+        for kind in ("mamba", "sliding_window"):
+            groups = [{"kind": "full_attention"}, {"kind": kind}]
+            for release in VLLM_RELEASES:
+                with self.subTest(release, kind=kind), Scripted(self.reply(release, groups=groups)) as server:
+                    self.match(self.scheduler(server, release), 32)
+                    is_whole = kind == "mamba" and release not in late
+                    self.assertEqual(self.sent(server), [(0, 7) if is_whole else (32, 3)])
+
+    def test_a_server_that_knows_no_starts(self) -> None:
+        def answer(frames: list[bytes]) -> bytes:
+            return refusal("unknown_request", "lookup_from") if frames[0] == b"lookup_from" else known(frames)
+
+        known = self.reply(RELEASE)
+        with Scripted(answer) as server:
+            scheduler = self.scheduler(server)
+            with self.assertLogs("vllm.hitline", "INFO") as logs:
+                found = [self.match(scheduler, computed)[0] for computed in (16, 32)]
+            self.assertEqual(found, [32, 16])
+            self.assertEqual(self.sent(server), [(16, 5), (0, 7), (0, 7)])
+            self.assertEqual([line.partition(":")[0] for line in logs.output], ["INFO"])
+
+    def test_a_pool_that_is_not_known_yet(self) -> None:
+        with Scripted(self.reply(RELEASE)) as server:
+            scheduler = self.scheduler(server)
+            scheduler.client._pool_reply = None
+            self.match(scheduler, 32)
+            self.assertEqual(self.sent(server), [(0, 7)])
+
+    def test_an_answer_that_is_waited_for(self) -> None:
+        """The engine's own prefix may change until it is there."""
+        for asked, now, starts in ((32, 32, [32]), (16, 40, [16]), (32, 16, [32, 16]), (32, 0, [32, 0])):
+            with self.subTest(asked=asked, now=now), Scripted(self.reply(RELEASE)) as server:
+                scheduler = self.scheduler(server)
+                scheduler.sync = False
+                with scheduler.client._lock:
+                    self.assertEqual(self.match(scheduler, asked, req_id="r"), (None, False))
+                eventually(lambda: scheduler.client._futures["r"].done(), False)
+                eventually(lambda: self.match(scheduler, now, req_id="r"), (None, False))
+                self.assertEqual([start for start, _ in self.sent(server)], starts)
+
+    def test_a_load_that_another_connector_does(self) -> None:
+        request = types.SimpleNamespace(request_id="r")
+        for release in VLLM_RELEASES:
+            with Scripted(self.reply(release)) as server:
+                scheduler = self.scheduler(server, release)
+                for tokens in (16, 0):
+                    scheduler.load_specs = {"r": "spec", "other": "spec"}
+                    scheduler.update_state_after_alloc(request, None, tokens)
+                    drops = tokens == 0 and list(VLLM_RELEASES).index(release) < list(VLLM_RELEASES).index("0.30.0")
+                    self.assertEqual(list(scheduler.load_specs), ["other"] if drops else ["r", "other"])
 
 
 def silent() -> Any:
@@ -597,6 +740,7 @@ class Shapes(StandIn):
             ("vllm_config, kv_cache_config", "vllm_config", r"has __init__\(self, vllm_config\)"),
             ("request, num_computed_tokens)", "request)", r"has get_num_new_matched_tokens\(self, request\)"),
             ("def get_num_new_matched", "def get_new_matched", "has no method get_num_new_matched_tokens"),
+            ("def update_state_after", "def update_after", "has no method update_state_after_alloc"),
         ):
             for imported in (False, True):
                 with self.subTest(new, imported=imported):

@@ -102,7 +102,7 @@ var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|POR
 // clients are the variables of clients and the plug-in, which may run in the same environment.
 var clients = []string{
 	"HITLINE_ADDRESS", "HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY",
-	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_POOL_NAME",
+	"HITLINE_TIMEOUT", "HITLINE_VLLM", "HITLINE_ON_MISMATCH", "HITLINE_LOOKUP", "HITLINE_POOL_NAME",
 }
 
 // others are the variables of builds, tests and scripts. Nobody who configures a server means them.
