@@ -127,7 +127,7 @@ class Process:
 class Master(Process):
     """A mooncake_master on given ports."""
 
-    def __init__(self, log, rpc=0, admin=0):
+    def __init__(self, log, rpc=0, admin=0, lease=LEASE):
         self.rpc, self.admin = rpc or free_port(), admin or free_port()
         self.address = f"127.0.0.1:{self.rpc}"
         pattern = os.path.join(install.venv(), "lib", "python3*", "site-packages", "mooncake", "mooncake_master")
@@ -139,7 +139,7 @@ class Master(Process):
                 f"--rpc_port={self.rpc}",
                 "--metrics_host=127.0.0.1",
                 f"--metrics_port={self.admin}",
-                f"--default_kv_lease_ttl={LEASE}",
+                f"--default_kv_lease_ttl={lease}",
                 "--client_ttl=10",
             ],
             log,

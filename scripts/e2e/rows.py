@@ -24,6 +24,7 @@ class Row:
     timeout: float | None = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT; None: not set
     store_timeout: float = 5  # seconds that hitline waits for the store
     cache: int = 0  # tokens for which the engine has blocks; 0: more than it needs
+    lookup: str = "whole"  # HITLINE_LOOKUP: hits are vLLM's own
     faults: typing.Callable | None = None  # goes on after the scenario
 
     @property
@@ -51,6 +52,28 @@ class HoldersRow:
         return f"{self.release}/{self.name}"
 
 
+@dataclasses.dataclass(frozen=True)
+class TurnsRow:
+    """An engine whose lookups begin where its own cache ends; see turns.py."""
+
+    release: str
+    name: str
+    mode: str = "local"
+    model: str = "llama"
+    evicts: bool = False  # the store does; only outputs are compared
+    tp: int = 1
+    extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
+    own_server: bool = False
+    timeout: float | None = 10  # seconds that the engine waits for a lookup
+    store_timeout: float = 5  # seconds that hitline waits for the store
+    cache: int = 0
+    lookup: str = "local"
+
+    @property
+    def title(self):
+        return f"{self.release}/{self.name}"
+
+
 # Timeouts under faults, which requests wait for.
 SHORT = {"timeout": 2, "store_timeout": 1}
 # Those that an engine and hitline have without any setting.
@@ -71,6 +94,9 @@ def of(release):
         Row(release, "hang", scenarios.few, mode="load", timeout=None, faults=faults.of_hang),
         Row(release, "master", scenarios.hung_master, mode="load", **DEFAULTS, faults=faults.of_master),
         Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
+        TurnsRow(release, "turns"),
+        TurnsRow(release, "turns-gemma3", model="gemma3"),
+        TurnsRow(release, "turns-evict", mode="local, evicting", evicts=True),
         HoldersRow(release, "holders", integers=True),
         HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),
     ]

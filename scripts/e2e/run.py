@@ -10,7 +10,8 @@ import holders
 import processes
 import scenarios
 import stage
-from rows import HoldersRow, Row
+import turns
+from rows import HoldersRow, Row, TurnsRow
 
 
 def all_rows(rows, work, say):
@@ -25,6 +26,8 @@ def all_rows(rows, work, say):
         try:
             if isinstance(row, HoldersRow):
                 holders.one_row(row, found, references.folder(row))
+            elif isinstance(row, TurnsRow):
+                turns.one_row(row, found, plugin, references.folder(row))
             else:
                 one_row(row, found, plugin, references)
         except processes.Failed as error:

@@ -57,9 +57,9 @@ class Stage:
         """Waits for the engines, and returns what they are by their names."""
         return {name: engine.reply(processes.ENGINE_START_TIMEOUT) for name, engine in self.engines.items()}
 
-    def start_master(self, **ports):
+    def start_master(self, **options):
         log = os.path.join(self.folder, "master.log")
-        master = self.running(lambda: processes.Master(log, **ports))
+        master = self.running(lambda: processes.Master(log, **options))
         master.wait_ready()
         return master
 
@@ -115,7 +115,7 @@ class Stage:
         """Returns the variables of an engine that may write into the folder own."""
         store = os.path.join(own, "mooncake.json")
         with open(store, "w") as file:
-            json.dump(store_config(self.master), file)
+            json.dump(self.store_config(), file)
         environ = {**engine_environ(self.row.release, own), "MOONCAKE_CONFIG_PATH": store}
         if self.row.tp > 1:
             environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -124,8 +124,13 @@ class Stage:
             environ["PYTHONPATH"] += os.pathsep + self.plugin
         return environ
 
+    def store_config(self):
+        return store_config(self.master)
+
     def plugin_environ(self):
-        environ = {"HITLINE_TIMEOUT": str(self.row.timeout)} if self.row.timeout else {}
+        environ = {"HITLINE_LOOKUP": self.row.lookup}
+        if self.row.timeout:
+            environ["HITLINE_TIMEOUT"] = str(self.row.timeout)
         if not self.row.own_server:
             return {**environ, "HITLINE_ADDRESS": self.hitline.address}
         folders = os.path.dirname(processes.HITLINE), os.environ.get("PATH", os.defpath)

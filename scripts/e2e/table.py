@@ -5,10 +5,10 @@ import json
 HEADER = "vLLM row model TP mode prompts lookups hits equal outputs doctor wait time".split()
 COLUMNS = "{:8}{:15}{:8}{:>3}  {:13}{:>8}{:>8}{:>8}{:>10}{:>10}{:>11}{:>7}{:>7}  {}"
 LEGEND = """hits: tokens. equal: lookups whose answer was that of the engine's client, of vLLM's own server, and of
-hitline asked directly. outputs: tokens, cached tokens and finish_reason are those without the plug-in;
-under faults all but cached tokens. doctor: it found no problem, and the hit that the engine then got. wait: the
-longest for a lookup. Of who has what:
-queries, equal answers about two engines, and what a third engine loaded as doctor."""
+hitline asked directly; if lookups are local, those whose answer was at least that of a whole one. outputs: tokens,
+cached tokens and finish_reason are those without the plug-in; under faults, and if lookups are local, all but cached
+tokens. doctor: it found no problem, and the hit that the engine then got. wait: the longest for a lookup. Of who has
+what: queries, equal answers about two engines, and what a third engine loaded as doctor."""
 
 
 def line(row, found, seconds):

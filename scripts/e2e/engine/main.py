@@ -18,6 +18,8 @@ RESET_DEADLINE = 20  # seconds; blocks that are being stored cannot be forgotten
 
 
 class Engine:
+    lookups_type = asked.Lookups
+
     def __init__(self, settings):
         from vllm import LLM
 
@@ -25,7 +27,7 @@ class Engine:
         self.llm = LLM(**settings["llm"], worker_extension_cls="worker_extension.Extension")
         scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
         self.client = scheduler.connector.connector_scheduler.client
-        self.lookups = asked.Lookups(self.client, self.llm.llm_engine.vllm_config)
+        self.lookups = self.lookups_type(self.client, self.llm.llm_engine.vllm_config)
         self.load = load.Load(self.llm)
         self._store = None
 
