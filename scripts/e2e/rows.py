@@ -61,6 +61,7 @@ class TurnsRow:
     mode: str = "local"
     model: str = "llama"
     evicts: bool = False  # the store does; only outputs are compared
+    multi: bool = False  # a MultiConnector has two of them, of which the first loads
     tp: int = 1
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     own_server: bool = False
@@ -96,6 +97,7 @@ def of(release):
         Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
         TurnsRow(release, "turns"),
         TurnsRow(release, "turns-gemma3", model="gemma3"),
+        TurnsRow(release, "turns-multi", mode="local, multi", multi=True),
         TurnsRow(release, "turns-evict", mode="local, evicting", evicts=True),
         HoldersRow(release, "holders", integers=True),
         HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),

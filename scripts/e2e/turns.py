@@ -55,12 +55,23 @@ class Stage(stage.Stage):
         own = os.path.join(self.temporary, name)
         os.makedirs(own)
         llm = self.llm()
+        if self.row.multi:
+            llm["kv_transfer_config"] = multi(llm["kv_transfer_config"])
         llm["kv_transfer_config"]["kv_load_failure_policy"] = "recompute"
         if name == "alone":
             del llm["kv_transfer_config"]
         settings = json.dumps({"master": self.master.address, "llm": llm})
         log = os.path.join(self.folder, f"engine-{name}.log")
         return self.running(lambda: Engine(f"engine {name}", self.environ(own), log, settings))
+
+
+def multi(config):
+    """Returns the configuration of two connectors with keys of their own."""
+    children = [
+        {**config, "kv_connector_extra_config": {"cache_prefix": name, "lookup_rpc_port": port}}
+        for port, name in enumerate(("first", "second"))
+    ]
+    return {**config, "kv_connector": "MultiConnector", "kv_connector_extra_config": {"connectors": children}}
 
 
 class Turns:
@@ -142,6 +153,8 @@ class Turns:
         if not self.row.evicts:
             self.lookup(text, output)
         self.loads(output)
+        if output["empty_saves"]:
+            self.found.problem("saved", f"requests {output['empty_saves']} are saved without blocks")
         if not self.engine.call("settle", scenarios.SETTLE_TIMEOUT, seconds=scenarios.GENERATE_TIMEOUT):
             raise processes.Failed(f"{self.engine.name} did not store its blocks in time")
         return output

@@ -638,8 +638,8 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
 
     cls.__init__ = __init__
     cls.get_num_new_matched_tokens = get_num_new_matched_tokens
-    # In a MultiConnector another child may load the request. These releases would then save it as if
-    # the hit had been loaded.
+    # In a MultiConnector another child may load the request. These releases then save the hit, for which
+    # they were given no blocks.
     if not is_since(replacement._release, "0.30.0"):
         cls.update_state_after_alloc = update_state_after_alloc
 

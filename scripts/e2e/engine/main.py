@@ -26,8 +26,10 @@ class Engine:
         self.master = settings["master"]
         self.llm = LLM(**settings["llm"], worker_extension_cls="worker_extension.Extension")
         scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
-        self.client = scheduler.connector.connector_scheduler.client
-        self.lookups = self.lookups_type(self.client, self.llm.llm_engine.vllm_config)
+        # Of a MultiConnector the last one, which is asked after the others.
+        self.connector = getattr(scheduler.connector, "_connectors", [scheduler.connector])[-1]
+        self.client = self.connector.connector_scheduler.client
+        self.lookups = self.lookups_type(self.client, self.connector._vllm_config)
         self.load = load.Load(self.llm)
         self._store = None
 

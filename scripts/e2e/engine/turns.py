@@ -36,8 +36,18 @@ class Engine(main.Engine):
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         self.loads = []  # keys with the store's results
-        for thread in get_kv_transfer_group().connector_worker.kv_recv_threads:
-            thread.store = Loads(thread.store, self.loads)
+        group = get_kv_transfer_group()
+        for connector in getattr(group, "_connectors", [group]):
+            for thread in connector.connector_worker.kv_recv_threads:
+                thread.store = Loads(thread.store, self.loads)
+        self.empty_saves = []  # requests that were to be saved without blocks
+        self.build = self.connector.build_connector_meta
+        self.connector.build_connector_meta = self.build_meta
+
+    def build_meta(self, scheduler_output):
+        meta = self.build(scheduler_output)
+        self.empty_saves += [r.req_id for r in meta.requests if r.can_save and not any(r.block_ids)]
+        return meta
 
     def turn(self, prompt, max_tokens, lost):
         """Computes a prompt, whose lookup is asked of all; the keys that are lost are removed as soon as it is
@@ -48,7 +58,7 @@ class Engine(main.Engine):
             output = self.generate([prompt], max_tokens, True)[0]
         finally:
             self.lookups.answered = None
-        return {**output, "loads": list(self.loads)}
+        return {**output, "loads": list(self.loads), "empty_saves": self.empty_saves}
 
 
 class Loads:

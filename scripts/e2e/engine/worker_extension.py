@@ -8,5 +8,6 @@ class Extension:
         """Returns how many requests still have blocks to be stored."""
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
-        thread = get_kv_transfer_group().connector_worker.kv_send_thread
-        return thread.request_queue.unfinished_tasks
+        group = get_kv_transfer_group()
+        threads = [c.connector_worker.kv_send_thread for c in getattr(group, "_connectors", [group])]
+        return sum(thread.request_queue.unfinished_tasks for thread in threads)
