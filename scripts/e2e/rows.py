@@ -97,6 +97,7 @@ def of(release):
         Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
         TurnsRow(release, "turns"),
         TurnsRow(release, "turns-gemma3", model="gemma3"),
+        TurnsRow(release, "turns-async", mode="local, async", extra={"lookup_async": True}),
         TurnsRow(release, "turns-multi", mode="local, multi", multi=True),
         TurnsRow(release, "turns-evict", mode="local, evicting", evicts=True),
         HoldersRow(release, "holders", integers=True),

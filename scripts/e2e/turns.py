@@ -170,6 +170,7 @@ class Turns:
         self.found.lookups += 1
         self.found.hit_tokens += local
         self.found.longest_wait = max(self.found.longest_wait, *record["waits"])
+        self.found.pending += len(record["waits"]) > 1
         self.found.asked += 1
         if local < whole:
             self.found.problem("less", f"{len(text)} tokens from {start}: {local}, whole {whole}")
@@ -202,6 +203,8 @@ class Turns:
             found.problem("more", f"{seen['more']} of {found.lookups} lookups load more than whole ones")
         if not self.row.evicts and self.may_fail and not seen["failed"]:
             found.problem("failed", "no load failed")
+        if self.row.extra.get("lookup_async") and not found.pending:
+            found.problem("async", "every lookup was ready at once")
         found.notes.append(", ".join(f"{count} {name}" for name, count in sorted(seen.items())))
 
 
