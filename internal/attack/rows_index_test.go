@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -16,6 +17,10 @@ func indexRows() []row {
 		spec:    serverSpec{env: []string{"HITLINE_POOL={tp_size: 32}"}},
 		ranks:   tpRanks(32),
 		prepare: storeOnRandomRanks}}
+	rows = append(rows, row{name: "starts", what: "4 connections look up from the last start that there can be, in requests without hashes",
+		spec: serverSpec{env: []string{fmt.Sprintf("HITLINE_POOL={scheduler_block_size: 64, groups: [%s]}",
+			strings.TrimSuffix(strings.Repeat("{kind: sliding_window, block_size: 16, sliding_window: 17}, ", startsGroups), ", "))}},
+		ranks: groupRanks(startsGroups), prepare: lookUpFarStarts})
 	for _, l := range []struct {
 		name, size string
 		keys       int
@@ -60,6 +65,17 @@ func storeOnRandomRanks(a *attacker) (func(), error) {
 			return blob, perWrite
 		})
 	}, err
+}
+
+// startsGroups is the number of groups of the pool that lookUpFarStarts looks up in.
+const startsGroups = 4
+
+// lookUpFarStarts sends requests of a few bytes, each of which needs the bits of 2,000,000 hashes in every group.
+func lookUpFarStarts(a *attacker) (func(), error) {
+	const numConns, perWrite = 4, 64
+	blob := bytes.Repeat(lookupFrom(2_000_000), perWrite)
+	conns, err := a.open(numConns)
+	return func() { a.stream(conns, func(int) ([]byte, int) { return blob, perWrite }) }, err
 }
 
 // lengthsGroups is the number of groups of the pool that storeLengths stores in.

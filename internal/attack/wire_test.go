@@ -45,6 +45,11 @@ func lookup(hashes []byte, hashLen int) []byte {
 	return append(netproto.AppendLookup(nil, nil, n*blockTokens, hashLen, len(hashes)), hashes...)
 }
 
+// lookupFrom returns a lookup from the last start before hash n on, which has no hashes.
+func lookupFrom(n uint32) []byte {
+	return netproto.AppendLookupFrom(nil, nil, netproto.TagLookupFrom, n*blockTokens, n*blockTokens, 0, 0)
+}
+
 // explain returns an explain of hashes, which are joined.
 func explain(hashes []byte, hashLen int) []byte {
 	n := uint32(len(hashes) / max(1, hashLen))
