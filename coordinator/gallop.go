@@ -140,7 +140,7 @@ func ownHit(hit Hit) Hit {
 // newGallop returns a lookup whose positions from the start on are all undetermined. It returns nil
 // if the hit is 0 whatever is stored. The caller must release it.
 func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error) {
-	if err := c.CheckStart(hashes.start, max(0, numTokens)); err != nil {
+	if err := c.CheckStart(hashes.Start(), max(0, numTokens)); err != nil {
 		return nil, err
 	}
 	if c.NumHashes(hashes) == 0 || numTokens <= 0 {
@@ -178,10 +178,12 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 			*set = resize(*set, words)
 			clear(*set)
 		}
-		c.SetStart(l.presence.Bits[g], g, hashes.start)
 		for from, to := range l.keyRuns(g) {
-			setBits(l.presence.Bits[g], from, to)
 			setBits(l.undetermined[g], from, to)
+		}
+		c.SetStart(l.presence.Bits[g], g, hashes.Start())
+		for w, word := range l.undetermined[g] {
+			l.presence.Bits[g][w] |= word
 		}
 	}
 	return true
@@ -189,7 +191,7 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 
 // keyRuns iterates over the runs of positions of group g whose keys the lookup checks.
 func (l *gallop) keyRuns(g int) iter.Seq2[int, int] {
-	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.start), l.tokenLen, l.numHashes)
+	return l.c.keyRuns(g, l.c.positionsBefore(g, l.hashes.Start()), l.tokenLen, l.numHashes)
 }
 
 // release returns l to the pool, without references to what it does not own.

@@ -31,8 +31,9 @@ func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 // an engine holds. Nothing else rounds a start.
 func (c *Coordinator) HashesFrom(hashes Hashes, token int64) Hashes {
 	hashBlock := int64(c.pool.HashBlockSize)
-	start := floorTo(max(0, min(token, int64(hashes.Len())*hashBlock)), int64(c.pool.SchedulerBlockSize))
-	return NewHashes(hashes.blob[start/hashBlock*int64(hashes.hashLen):], hashes.hashLen).From(start)
+	start := floorTo(max(0, min(token, int64(hashes.Len())*hashBlock, noStart-1)), int64(c.pool.SchedulerBlockSize))
+	hashes.blob = hashes.blob[start/hashBlock*int64(hashes.hashLen):]
+	return hashes.From(start)
 }
 
 // CheckStart fails with ErrPrecondition if no lookup of numTokens begins at token start: it is not a
@@ -44,8 +45,11 @@ func (c *Coordinator) HashesFrom(hashes Hashes, token int64) Hashes {
 // are still counted from the beginning of the prompt. A hit at or below start means that there is
 // nothing to load.
 func (c *Coordinator) CheckStart(start, numTokens int64) error {
+	if start == 0 { // the usual case is not divided
+		return nil
+	}
 	switch block := int64(c.pool.SchedulerBlockSize); {
-	case start < 0 || start%block != 0:
+	case start < 0 || start >= noStart || start%block != 0:
 		return requesterror.New(ErrPrecondition, "start_token %d is no multiple of %d, the pool's scheduler_block_size", start, block)
 	case start > numTokens:
 		return requesterror.New(ErrPrecondition, "start_token %d is beyond num_tokens %d", start, numTokens)
@@ -61,11 +65,17 @@ const maxStart = 1 << 26
 // NumHashes returns how many hashes a prompt has by its hashes from their start on: those before it
 // count.
 func (c *Coordinator) NumHashes(hashes Hashes) int {
-	return int(hashes.start/int64(c.pool.HashBlockSize)) + hashes.Len()
+	if hashes.start == 0 {
+		return hashes.Len()
+	}
+	return int(hashes.Start()/int64(c.pool.HashBlockSize)) + hashes.Len()
 }
 
 // positionsBefore returns the number of positions of group g that end at or before token start.
 func (c *Coordinator) positionsBefore(g int, start int64) int {
+	if start == 0 {
+		return 0
+	}
 	return int(start / (int64(c.KeyStride(g)) * int64(c.pool.HashBlockSize)))
 }
 
@@ -73,7 +83,7 @@ func (c *Coordinator) positionsBefore(g int, start int64) int {
 // at token start. These are all that end at or before start and are true in KeyMask(g). The set
 // must be long enough, and empty.
 func (c *Coordinator) SetStart(set []uint64, g int, start int64) {
-	if !c.pool.CapacityOnly {
+	if start > 0 && !c.pool.CapacityOnly {
 		mask := c.KeyMask(g)
 		mask.setFirst(set, c.positionsBefore(g, start))
 	}

@@ -137,3 +137,12 @@ func TestMaskSetFirst(t *testing.T) {
 		}
 	}
 }
+
+// A number that no lookup begins at stays one.
+func TestHashesFromNoStart(t *testing.T) {
+	c := must(t, Pool{VLLM: "0.28.0", HashBlockSize: 1, Groups: []Group{full(1)}})
+	for _, start := range []int64{-1, 1<<32 - 1, 1 << 32, 1<<32 + 1, 1 << 40, -1 << 40} {
+		_, err := c.Gallop(1<<41, serial(4).From(start), ExistsFunc(new(rounds).exists))
+		require.ErrorIs(t, err, ErrPrecondition, start)
+	}
+}

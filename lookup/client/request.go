@@ -58,9 +58,6 @@ func hashesRequest(tag netproto.Tag, numTokens int64, hashes coordinator.Hashes)
 	if numTokens < 0 || numTokens > math.MaxUint32 {
 		return request{}, fmt.Errorf("%w: %d tokens do not fit 32 bits", ErrRequest, numTokens)
 	}
-	if start := hashes.Start(); start < 0 || start > math.MaxUint32 {
-		return request{}, fmt.Errorf("%w: start %d does not fit 32 bits", ErrRequest, start)
-	}
 	return request{tag: tag, numTokens: uint32(numTokens), start: uint32(hashes.Start()), hashLen: hashes.HashLen(), blob: hashes.Blob()}, nil
 }
 
