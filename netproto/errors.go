@@ -42,20 +42,26 @@ type FrameError struct {
 	Len   uint64 // the length in bytes that its header claims, 0 if not read yet
 }
 
-// Error returns the sentinel's text, the frame's index and its header.
+// Error returns the sentinel's text, the frame's index and its header, and what the peer may speak.
 func (e *FrameError) Error() string {
-	text := fmt.Sprintf("%v (frame %d, flags %#02x, length %d)", e.Err, e.Frame, e.Byte, e.Len)
-	if e.isHTTP() {
-		text += ": the peer speaks HTTP, which is for other ports"
-	}
-	return text
+	return fmt.Sprintf("%v (frame %d, flags %#02x, length %d)%s", e.Err, e.Frame, e.Byte, e.Len, e.hint())
 }
 
-// isHTTP reports whether the frame begins as a request or a reply of HTTP does.
-func (e *FrameError) isHTTP() bool {
-	const methods = "CDGHOPT" // their first letters
-	isReply := errors.Is(e.Err, ErrFlags) && e.Byte == 'H' && e.Len == 'T'
-	return e.Frame == 0 && (isReply || errors.Is(e.Err, ErrFirstByte) && strings.IndexByte(methods, e.Byte) >= 0)
+// hint says what the peer may speak if the frame begins as another protocol does, "" otherwise.
+func (e *FrameError) hint() string {
+	const (
+		methods         = "CDGHOPT" // the first letters of those of HTTP
+		handshakeRecord = 0x16      // the first byte of a TLS client
+	)
+	isFirst, isReply := errors.Is(e.Err, ErrFirstByte), errors.Is(e.Err, ErrFlags) && e.Byte == 'H' && e.Len == 'T'
+	switch {
+	case e.Frame != 0:
+	case isFirst && e.Byte == handshakeRecord:
+		return "; if this is a client with TLS, this address has none: it begins with tcp://"
+	case isReply || isFirst && strings.IndexByte(methods, e.Byte) >= 0:
+		return ": the peer speaks HTTP, which is for other ports"
+	}
+	return ""
 }
 
 // Unwrap returns the sentinel.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -105,14 +104,4 @@ func reasonOf(err error) closeReason {
 		}
 	}
 	return closedByPeer
-}
-
-// withHint adds to an error of netproto.Reader what its cause may be.
-func withHint(err error) error {
-	const handshakeRecord = 0x16 // the first byte of a TLS client
-	var frame *netproto.FrameError
-	if errors.Is(err, netproto.ErrFirstByte) && errors.As(err, &frame) && frame.Byte == handshakeRecord {
-		return fmt.Errorf("%w; if this is a client with TLS, this address has none: it begins with tcp://", err)
-	}
-	return err
 }

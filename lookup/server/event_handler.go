@@ -104,7 +104,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 	case err == nil, errors.Is(err, errConnGone):
 		return gnet.None
 	}
-	ses.closeErr = withHint(err)
+	ses.closeErr = err
 	return ses.closeWith(reasonOf(err))
 }
 

@@ -1103,8 +1103,9 @@ class Client(_Requests):
         scheduler_block_size. A hit of start_token or less means that there is nothing to load. The hashes before
         it may be given as well, as the first hashes_before of block_hashes: a server that knows no
         start_token is then asked for the whole prompt, and none of them is sent to others."""
-        start = Start(start_token, hashes_before)
-        return self._lookup_or_zero(*_checked(token_len, block_hashes, start), self._call_timeout(timeout)).hit_length
+        return self.lookup_result(
+            token_len, block_hashes, start_token=start_token, hashes_before=hashes_before, timeout=timeout
+        ).hit_length
 
     def lookup_result(
         self,
