@@ -67,8 +67,10 @@ func startTLSAPI(t *testing.T, ca *certtest.CA, certificate tls.Certificate) *tl
 	}}
 	t.Cleanup(func() {
 		a.client.CloseIdleConnections()
+		// Both ends say that they close, and nobody reads it: crypto/tls waits for some seconds. Close waits with a
+		// lock held, for which the bubble's clock stops, so the connections end before it.
+		time.Sleep(time.Minute)
 		_ = server.Close()
-		time.Sleep(time.Minute) // both ends say that they close, and nobody reads it: crypto/tls waits for some seconds
 	})
 	return a
 }
