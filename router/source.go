@@ -121,6 +121,9 @@ type SourceStatus struct {
 	Engine     string `json:"instance_id"`
 	Rank       int    `json:"dp_rank"`
 	Registered bool   `json:"registered"` // otherwise it is one of the configuration
+	// Hashes says whether the engine hashes tokens as the model's Hash does, and HashesReason what to change if not.
+	Hashes       Agreement `json:"hashes"`
+	HashesReason string    `json:"hashes_reason,omitempty"`
 }
 
 // Duration is a time.Duration whose text is Go's, as in the configuration and in JSON: 100ms, 10s, 1m30s, 2h, and 0.

@@ -218,7 +218,9 @@ func (s *Service) Status() []SourceStatus {
 		if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
 			st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
 		}
-		list[i] = SourceStatus{st, a.Model, a.Tenant, a.Engine, a.Rank, a.registered}
+		list[i] = SourceStatus{
+			Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered, Hashes: HashesUnchecked,
+		}
 	}
 	return list
 }
