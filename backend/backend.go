@@ -39,8 +39,26 @@ type ResetChecker interface {
 
 // Leaser is a Backend that keeps what it has found for a while.
 type Leaser interface {
-	// Lease returns for how long at least a block stays after Exists has found it.
-	Lease() time.Duration
+	// Lease returns what is known of it now. It asks nobody.
+	Lease() Lease
+}
+
+// Lease is how long a store keeps a block that Exists has found.
+type Lease struct {
+	// Duration is for how long at least: as configured, else Stated, else the shortest default of such stores.
+	Duration time.Duration
+	// Stated is what the store itself has said, 0 before. It does not say whether the store has groups.
+	Stated time.Duration
+	// Generation changes before the first answer of a new connection, and with the leader: what was found under another one
+	// may have been found by another process.
+	Generation uint64
+}
+
+// Prober is a Backend that can be asked without keeping what it finds.
+type Prober interface {
+	// Probe is Exists for keys that nobody is about to load: if the store can, it leases none. What it finds may be gone at
+	// once.
+	Probe(ctx context.Context, keys []string) ([]int, error)
 }
 
 var (

@@ -244,7 +244,7 @@ func (s *Service) Lease() time.Duration {
 		return 0
 	}
 	if l, ok := s.remote.store.(backend.Leaser); ok {
-		return l.Lease()
+		return l.Lease().Duration
 	}
 	return 0
 }

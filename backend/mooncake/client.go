@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/hitline/hitline/backend"
 )
@@ -90,7 +89,7 @@ func (c *Client) Evict(context.Context, []string) error {
 }
 
 // Lease returns Config.Lease.
-func (c *Client) Lease() time.Duration { return c.cfg.Lease }
+func (c *Client) Lease() backend.Lease { return backend.Lease{Duration: c.cfg.Lease} }
 
 // CheckReset returns backend.ErrReadOnly without Config.AllowReset.
 func (c *Client) CheckReset() error {
