@@ -16,15 +16,11 @@ import (
 )
 
 const (
-	// maxToken bounds a text or number in bytes, with white space in front of it. The decoder has it in its buffer, of up to
-	// twice its size. It is for texts in fields that are skipped: a prompt of 200,000 tokens beside its token ids.
-	maxToken = 1 << 20
-	// maxName bounds a name like maxToken. The decoder keeps those on the way to a value.
-	maxName = 8 << 10
-	// maxRead is what is read at a time, in bytes. Depth is checked as often.
+	// maxToken bounds a name, text or number in bytes, with white space in front of it: the longest text, each byte escaped.
+	// The decoder has it in its buffer, of up to twice its size.
+	maxToken = 6*maxText + 8<<10
+	// maxRead is what is read at a time, in bytes.
 	maxRead = 4 << 10
-	// maxDepth bounds values inside each other. Only fields that are skipped have any.
-	maxDepth = 32
 )
 
 // Errors of a body: not JSON or cut off, or more than a request may have.
@@ -37,6 +33,7 @@ var (
 var (
 	errTwice = errors.New("is there twice, or under two names; give it once")
 	errType  = errors.New("has another type, or a number that is too large; GET /openapi.yaml describes it")
+	errOther = errors.New("is not known here, and ignoring it could change the answer; leave it out")
 	errLong  = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
 )
 
@@ -52,17 +49,9 @@ type boundedReader struct {
 
 // Read implements io.Reader.
 func (b *boundedReader) Read(p []byte) (n int, err error) {
-	depth := b.decoder.StackDepth()
-	if depth > maxDepth {
-		return 0, fmt.Errorf("%w: more than %d values inside each other", errSyntax, maxDepth)
-	}
-	limit := int64(maxToken)
-	if kind, length := b.decoder.StackIndex(depth); kind == jsontext.KindBeginObject && length%2 == 0 {
-		limit = maxName
-	}
 	unread := b.read - b.decoder.InputOffset()
-	if unread > limit {
-		return 0, fmt.Errorf("%w: more than %d bytes of one text, number or white space", errMany, limit)
+	if unread > maxToken {
+		return 0, fmt.Errorf("%w: more than %d bytes of one text, number or white space", errMany, maxToken)
 	}
 	b.most = max(b.most, unread)
 	if b.hold != nil {
@@ -87,7 +76,7 @@ type decoder struct {
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
-// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are skipped. It fails
+// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are refused. It fails
 // with errSyntax, errMany, router.ErrField or as the body does. Unless duplicates are allowed, which fields then check
 // themselves, it keeps all names. hold is that of boundedReader.
 func decode(body io.Reader, to any, duplicates bool, hold func(buffered int64) error) error {
@@ -102,7 +91,7 @@ func decode(body io.Reader, to any, duplicates bool, hold func(buffered int64) e
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
 		return fmt.Errorf("%w: the body must be an object", errSyntax)
 	}
-	if err := json.UnmarshalDecode(&d.json, to); err != nil {
+	if err := json.UnmarshalDecode(&d.json, to, json.RejectUnknownMembers(true)); err != nil {
 		return bodyError(err)
 	}
 	switch _, err := d.json.ReadToken(); {
@@ -120,7 +109,9 @@ func bodyError(err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		reason := semantic.Err
 		isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
-		if reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange) {
+		if errors.Is(reason, json.ErrUnknownName) {
+			reason = errOther
+		} else if reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange) {
 			reason = errType
 		}
 		return wrongField(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "%w", reason)

@@ -31,25 +31,26 @@ func TestBodiesRefused(t *testing.T) {
 	many := func(n int, element string) string { return strings.Repeat(element+",", n) + element }
 	for want, bodies := range map[error][]string{
 		errSyntax: {
-			``, ` `, `{`, `[]`, `null`, `5`, `"a"`, `{}{}`, `{"token_ids":[]} x`, `{,}`, `{"a":1,}`, `{"a" 1}`, `{"a":}`, `{a:1}`, `{"a":tru}`, `{"a":01}`,
-			`{"a":1.}`, `{"a":NaN}`, `{"a":'b'}`, `{"a":"b}`, `{"a":[1,2}`, `{"a":1/* */}`, "{\"\xff\":1}", "{\"model\":\"\xff\"}", "\xef\xbb\xbf{}", `{5:1}`,
+			``, ` `, `{`, `[]`, `null`, `5`, `"a"`, `{}{}`, `{"token_ids":[]} x`, `{,}`, `{"model":"a",}`, `{"model" 1}`, `{"model":}`, `{a:1}`, `{"model":nul}`, `{"dp_rank":01}`,
+			`{"dp_rank":1.}`, `{"dp_rank":NaN}`, `{"model":'b'}`, `{"model":"b}`, `{"token_ids":[1,2}`, `{"dp_rank":1/* */}`, "{\"\xff\":1}", "{\"model\":\"\xff\"}", "\xef\xbb\xbf{}", `{5:1}`,
 			`{"model":"\udc00"}`, `{"token_ids":[1,]}`, `{"token_ids":[1 2]}`, `{"token_ids":[01]}`, `{"token_ids":[1`, `{"seq_hashes":["00112233`,
-			`{"a":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`, `{"a":` + strings.Repeat(`{"a":`, 100_000),
 		},
 		router.ErrField: {
 			`{}`, `{"token_ids":null}`, `{"token_ids":[],"seq_hashes":[]}`, `{"token_ids":[],"lora_path":"a"}`,
 			`{"model":5}`, `{"model":["a"]}`, `{"model":{}}`, `{"model":"` + strings.Repeat("a", maxText+1) + `"}`, `{"loadable":1}`, `{"loadable":"true"}`,
-			`{"model":"a","model":"a"}`, `{"token_ids":[],"token_ids":[]}`, `{"token_ids":[],"model":"a","modelname":"a"}`, `{"seq_hashes":[],"block_hash":[]}`,
+			`{"model":"a","model":"a"}`, `{"token_ids":[],"token_ids":[]}`, `{"token_ids":[],"model":"a","modelname":"a"}`, `{"token_ids":[],"model_name":"a","modelname":"b"}`,
+			`{"token_ids":[],"a":null}`, `{"token_ids":[],"lora_id":0}`, `{"token_ids":[],"mm_hashes":[]}`, `{"token_ids":[],"additional_salt":"a"}`, `{"a":` + strings.Repeat("[", 100_000),
+			`{"prompt":"` + strings.Repeat("x", 100_000) + `"}`, `{"seq_hashes":[],"block_hash":[]}`,
 			`{"block_size":1.0}`, `{"block_size":1e3}`, `{"block_size":"16"}`, `{"token_ids":[],"block_size":-1}`, `{"token_ids":[],"block_size":2147483648}`,
 			`{"dp_rank":true}`, `{"num_tokens":9223372036854775808}`, `{"token_ids":1}`, `{"token_ids":{}}`, `{"token_ids":[[1]]}`, `{"token_ids":[1,"2"]}`,
-			`{"token_ids":[1.5]}`, `{"token_ids":[1E5]}`, `{"token_ids":[null]}`, `{"token_ids":[9223372036854775808]}`, `{"token_ids":[` + strings.Repeat("9", 100_000) + `]}`,
+			`{"token_ids":[1.5]}`, `{"token_ids":[1E5]}`, `{"token_ids":[null]}`, `{"token_ids":[9223372036854775808]}`, `{"token_ids":[` + strings.Repeat("9", 10_000) + `]}`,
 			`{"seq_hashes":[18446744073709551616]}`, `{"seq_hashes":[-9223372036854775809]}`, `{"seq_hashes":[1.0]}`, `{"seq_hashes":[true]}`, `{"seq_hashes":[""]}`,
 			`{"seq_hashes":["00112233445566"]}`, `{"seq_hashes":["001122334455667"]}`, `{"seq_hashes":["` + strings.Repeat("00", 65) + `"]}`,
 			`{"seq_hashes":["0x11223344556677"]}`, `{"seq_hashes":[1,"00112233445566778899"]}`,
 		},
 		errMany: {
-			`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`, `{"` + strings.Repeat("a", maxName+2*maxRead) + `":1}`,
-			`{"prompt":"` + strings.Repeat("x", maxToken+2*maxRead) + `"}`,
+			`{"token_ids":[` + many(maxTokens, "1") + `]}`, `{"seq_hashes":[` + many(maxHashes, "1") + `]}`, `{"` + strings.Repeat("a", maxToken+2*maxRead) + `":1}`,
+			`{"model":"` + strings.Repeat("x", maxToken+2*maxRead) + `"}`,
 		},
 	} {
 		for _, body := range bodies {
@@ -75,18 +76,14 @@ func TestBodyMemory(t *testing.T) {
 		body string
 		want error
 	}{
-		"text":        {fill(`{"a":"`, "x", `"}`), errMany},
-		"our text":    {fill(`{"model":"`, "x", `"}`), errMany},
+		"text":        {fill(`{"model":"`, "x", `"}`), errMany},
 		"hash":        {fill(`{"seq_hashes":["`, "0", `"]}`), errMany},
 		"name":        {fill(`{"`, "x", `":1}`), errMany},
 		"number":      {fill(`{"token_ids":[`, "1", `]}`), errMany},
 		"spaces":      {fill(`{`, " ", `}`), errMany},
-		"depth":       {fill(`{"a":`, "[", ``), errSyntax},
-		"our depth":   {fill(`{"token_ids":`, "[", ``), router.ErrField},
+		"depth":       {fill(`{"token_ids":`, "[", ``), router.ErrField},
 		"model depth": {fill(`{"model":`, "[", ``), router.ErrField},
-		"names":       {fill(`{"a":`, `{"`+strings.Repeat("n", maxName-10)+`":`, ``), errSyntax},
-		"fields":      {fill(`{`, `"a":1,`, `"token_ids":[]}`), nil},
-		"elements":    {fill(`{"token_ids":[],"a":[`, `{"b":[]},`, `1]}`), nil},
+		"fields":      {fill(`{`, `"lora_id":null,`, `"token_ids":[]}`), nil},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -118,8 +115,8 @@ func TestBodies(t *testing.T) {
 			}
 		}
 		text, err := json.Marshal(map[string]any{
-			"token_ids": tokens, "model": "a<b\u2028\\\"\x01", "num_tokens": rng.Int64(), "tenant_id": nil, "prompt": strings.Repeat("x", 1<<rng.IntN(15)),
-			"messages": []any{map[string]any{"model": []int{1}, "b": map[string]any{}}, -2.5e7, nil, true},
+			"token_ids": tokens, "model": "a<b\u2028\\\"\x01", "num_tokens": rng.Int64(), "tenant_id": nil, "cache_salt": strings.Repeat("x", rng.IntN(maxText)),
+			"lora_id": nil, "additional_salt": "",
 		})
 		require.NoError(t, err)
 		p, err := readBody(iotest.DataErrReader(bytes.NewReader(text)))
@@ -154,7 +151,7 @@ func TestBodyAllocations(t *testing.T) {
 
 // A body is read the same however it arrives.
 func FuzzBody(f *testing.F) {
-	f.Add([]byte(`{"model": "m", "token_ids": [1, 2], "block_size": 16, "a": {"b": [null]}}`))
+	f.Add([]byte(`{"model": "m", "token_ids": [1, 2], "block_size": 16, "lora_id": null}`))
 	f.Add([]byte(`{"seq_hashes": [1, "0x2", -3], "instance_id": "a", "timeout": "1s"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		read := func(from io.Reader) (prompt, error) {

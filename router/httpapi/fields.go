@@ -36,6 +36,20 @@ func begin(dec *jsontext.Decoder, set *bool) (bool, error) {
 	return true, nil
 }
 
+// refused is a field that may have no value.
+type refused struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (*refused) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch dec.PeekKind() {
+	case jsontext.KindNull, jsontext.KindString:
+		if token, err := dec.ReadToken(); err != nil || token.Kind() == jsontext.KindNull || token.String() == "" {
+			return err
+		}
+	}
+	return errOther
+}
+
 // field is a field with one value.
 type field[T string | int64 | bool] struct {
 	set   bool

@@ -13,8 +13,9 @@ import (
 
 // prompt is the body of a request about a prompt.
 type prompt struct {
+	modelNames
+	foreign
 	Model     field[string] `json:"model"`
-	ModelName field[string] `json:"modelname"` // the same
 	Tenant    field[string] `json:"tenant_id"`
 	Engine    field[string] `json:"instance_id"`
 	Rank      field[int64]  `json:"dp_rank"`
@@ -29,6 +30,31 @@ type prompt struct {
 
 	Loadable  field[bool]  `json:"loadable"`
 	NumTokens field[int64] `json:"num_tokens"`
+}
+
+// modelNames are other names of the field model.
+type modelNames struct {
+	Model2 field[string] `json:"modelname"`
+	Model3 field[string] `json:"model_name"`
+}
+
+// or returns the model that a body names, as model or otherwise, "" if none. It fails if there are two.
+func (m *modelNames) or(model string) (string, error) {
+	name := cmp.Or(model, m.Model2.value, m.Model3.value)
+	if name != model+m.Model2.value+m.Model3.value {
+		return "", wrongField("model", "%w", errTwice)
+	}
+	return name, nil
+}
+
+// foreign are fields of other indexers that would change the answer. Without a value they are accepted.
+type foreign struct {
+	LoRAID    refused `json:"lora_id"`
+	Salt      refused `json:"additionalsalt"`
+	Salt2     refused `json:"additional_salt"`
+	ExtraKeys refused `json:"extra_keys"`
+	MMHashes  refused `json:"mm_hashes"`
+	MMInfos   refused `json:"block_mm_infos"`
 }
 
 // prompts are those that are not used.
@@ -60,10 +86,12 @@ func (c *call) readPrompt(body io.Reader) error {
 	if err := decode(body, p, true, hold); err != nil {
 		return err
 	}
+	var err error
+	if p.Model.value, err = p.or(p.Model.value); err != nil {
+		return err
+	}
 	hashes := p.SeqHashes.set || p.BlockHash.set
 	switch {
-	case p.Model.set && p.ModelName.set:
-		return wrongField("modelname", "%w", errTwice)
 	case p.SeqHashes.set && p.BlockHash.set:
 		return wrongField("block_hash", "%w", errTwice)
 	case p.BlockSize.value < 0 || p.BlockSize.value > math.MaxInt32:
@@ -85,7 +113,7 @@ func (p *prompt) toQuery() router.Query {
 		list = &p.BlockHash
 	}
 	q := router.Query{
-		ModelKey: router.ModelKey{Tenant: cmp.Or(p.Tenant.value, router.DefaultTenant), Name: cmp.Or(p.Model.value, p.ModelName.value)},
+		ModelKey: router.ModelKey{Tenant: cmp.Or(p.Tenant.value, router.DefaultTenant), Name: p.Model.value},
 		Engine:   p.Engine.value, BlockSize: int(p.BlockSize.value), Hashes: coordinator.NewHashes(list.bytes, list.hashLen),
 		Tokens: p.TokenIDs.ids, Loadable: p.Loadable.value, NumTokens: p.NumTokens.value,
 	}

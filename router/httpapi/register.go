@@ -17,9 +17,10 @@ const maxRegistration = 64 << 10
 // registration is the body of /register and /unregister.
 type registration struct {
 	router.Source
-	Rank      *int   `json:"dp_rank"`        // nil: 0, or all of /unregister
-	ModelName string `json:"modelname"`      // the same as model
-	ExtraSalt string `json:"additionalsalt"` // not supported
+	modelNames
+	foreign
+	Rank     *int   `json:"dp_rank"`   // nil: 0, or all of /unregister
+	LoRAName string `json:"lora_name"` // not used: the hashes of a block tell its adapter
 }
 
 // statusReply is the reply of operations that only say how they went.
@@ -35,13 +36,10 @@ func (c *call) readRegistration(body io.Reader) error {
 	if err := decode(body, r, false, nil); err != nil {
 		return err
 	}
-	switch {
-	case r.Model != "" && r.ModelName != "":
-		return wrongField("modelname", "%w", errTwice)
-	case r.ExtraSalt != "":
-		return wrongField("additionalsalt", "is not supported; leave it out: engines' hashes have no such salt, and those of a request have its cache_salt")
+	var err error
+	if r.Model, err = r.or(r.Model); err != nil {
+		return err
 	}
-	r.Model = cmp.Or(r.Model, r.ModelName)
 	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)
 	if r.Rank != nil {
 		r.Source.Rank = *r.Rank
