@@ -54,7 +54,7 @@ func (q *Query) sortEnds() {
 		if at.holder == nil || at.since > q.version {
 			continue
 		}
-		if stale := !c.numbers.isFresh(num, q.version); stale && medium != allMedia+1 {
+		if stale := !q.isFresh(num); stale && medium != allMedia+1 {
 			continue
 		}
 		if medium != allMedia {

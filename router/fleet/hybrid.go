@@ -125,7 +125,7 @@ func (q *pass) findHit(number, n uint32) {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
 	}
-	scan.media, scan.isFresh = [len(scan.media)]uint64{}, q.core.numbers.isFresh(number, q.version)
+	scan.media, scan.isFresh = [len(scan.media)]uint64{}, q.isFresh(number)
 	all := q.hit(number, n, -1)
 	q.ends = append(q.ends, packEnd(number, allMedia, all))
 	numMedia := 0
@@ -174,10 +174,10 @@ func (q *pass) hit(number, n uint32, medium int) uint32 {
 
 // addRun adds the hashes [from, to), which have a set, to the presence of a holder.
 func (q *pass) addRun(set *holderSet, number, from, to uint32, medium int) {
-	word, bit, numbers := number/64, uint64(1)<<(number%64), &q.core.numbers
+	word, bit := number/64, uint64(1)<<(number%64)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p, numbers.live, numbers.fresh)&bit == 0 {
+		if p.word != word || p.bits&bit == 0 || !q.hybrid.isFresh && p.groupTier&predictedIn == 0 || q.counting(p, q.core.numbers.live, q.freshHolders())&bit == 0 {
 			continue
 		}
 		at := q.core.tiers.mediumOf(p)

@@ -43,6 +43,8 @@ type model struct {
 	holders map[ID]*modelHolder
 	byHash  map[int][]*modelEntry
 	rules   *coordinator.Coordinator // of a kind with hasRules
+	// lastKnown says that what stale holders have counts in an answer.
+	lastKnown bool
 }
 
 // entry returns what a holder has of a hash.
@@ -92,7 +94,7 @@ func (m *model) fill(e *modelEntry, at int) {
 			h.present[g][all] |= 1 << at
 		}
 	}
-	if h.stale {
+	if h.stale && !m.lastKnown {
 		return
 	}
 	for _, g := range e.tiers {

@@ -368,8 +368,10 @@ func (o *oracle) ask() {
 	for hash := range slices.Chunk(prompt, n) {
 		hashes = append(hashes, o.number(hash))
 	}
+	o.query.LastKnown = o.rng.IntN(2) == 0
+	o.model.lastKnown = o.query.LastKnown
 	want := o.model.answer(hashes)
-	if o.rng.IntN(2) == 0 {
+	if !o.query.LastKnown && o.rng.IntN(2) == 0 {
 		require.NoError(o.t, o.fleet.Lookup(&o.result, coordinator.NewHashes(prompt, n)))
 	} else {
 		require.NoError(o.t, o.query.Begin(o.fleet, n))

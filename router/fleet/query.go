@@ -11,9 +11,10 @@ import (
 // A block counts if it was held at some moment between Begin and End. A holder that was cleared, closed or stale
 // meanwhile counts for nothing but what is predicted.
 type Query struct {
-	pass            // by the first rules
-	others  []*pass // by further ones
-	another int     // how many of others are in use: the rest is reused
+	LastKnown bool    // what stale holders had last counts, too; set before Begin
+	pass              // by the first rules
+	others    []*pass // by further ones
+	another   int     // how many of others are in use: the rest is reused
 }
 
 // pass is a query about the holders of some rules.
@@ -28,6 +29,8 @@ type pass struct {
 	at       int    // byte of a hash where its short form begins
 	n        uint32 // hashes so far
 	finished bool   // no further hash can change the answer
+
+	lastKnown bool // of Query
 
 	scan   scan
 	ends   []uint64 // where prefixes end; see packEnd
@@ -50,6 +53,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	defer f.mu.RUnlock()
 	q.another = 0
 	p := &q.pass
+	p.lastKnown = q.LastKnown
 	p.begin(f, hashLen, now, f.core.groups.none().rules)
 	for _, r := range f.core.groups.rules {
 		if r.used == 0 || r == p.rules {
@@ -62,6 +66,7 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 			p = q.others[q.another-1]
 		}
 		p.begin(f, hashLen, now, r)
+		p.lastKnown = q.LastKnown
 	}
 	return nil
 }
@@ -104,7 +109,7 @@ func (q *pass) addPiece(blob []byte) {
 		return
 	}
 	q.oldest = max(q.oldest, q.core.oldest)
-	q.scan.beginPiece(&q.core.numbers, q.rules)
+	q.scan.beginPiece(q.core.numbers.live, q.freshHolders(), q.rules)
 	if q.rules.coordinator == nil {
 		q.scanLeading(blob)
 	} else {
@@ -230,13 +235,26 @@ func (q *pass) counting(p *pair, live, fresh bitmap) uint64 {
 	return 0
 }
 
+// freshHolders returns the holders for which events count.
+func (q *pass) freshHolders() bitmap {
+	if q.lastKnown {
+		return q.core.numbers.live
+	}
+	return q.core.numbers.fresh
+}
+
+// isFresh reports whether events have counted for a holder since the query began.
+func (q *pass) isFresh(number uint32) bool {
+	return q.lastKnown || q.core.numbers.isFresh(number, q.version)
+}
+
 // among returns those that count and have the rules, in this hold of the lock.
 func (q *pass) among(p *pair) uint64 { return q.counting(p, q.scan.live, q.scan.fresh) }
 
 // beginPiece finds the holders that have the rules: those that got others since the query began do not any more.
-func (s *scan) beginPiece(t *numberTable, r *rules) {
+func (s *scan) beginPiece(live, fresh bitmap, r *rules) {
 	n := int(s.words)
-	s.live, s.fresh = append(s.live[:0], t.live[:n]...), append(s.fresh[:0], t.fresh[:n]...)
+	s.live, s.fresh = append(s.live[:0], live[:n]...), append(s.fresh[:0], fresh[:n]...)
 	for w := range n {
 		holders := uint64(0)
 		if w < len(r.holders) {
