@@ -19,6 +19,7 @@ type remote struct {
 	store     backend.Backend // as this pool uses it
 	watch     func(LookupEvent)
 	coalescer coalescer
+	groups    []foundGroup // of SharedBackend.found, by group
 
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they asked for
@@ -33,7 +34,19 @@ func newRemote(service *Service, cfg *ServiceConfig) *remote {
 	if store == nil {
 		store = shared.store
 	}
-	return &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
+	r := &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
+	for g := range service.coord.NumGroups() {
+		r.groups = append(r.groups, shared.found.group(service.keyPrefixes(g)))
+	}
+	return r
+}
+
+// keyPrefixes returns what the keys of a group begin with on each of its ranks.
+func (s *Service) keyPrefixes(g int) (prefixes []string) {
+	for _, rank := range s.coord.Ranks(g) {
+		prefixes = append(prefixes, s.coord.KeyPrefix(g, rank))
+	}
+	return prefixes
 }
 
 // Backend returns what the service asks, nil over the memory index.

@@ -67,9 +67,17 @@ const (
 	DefaultMaxKeyBytes = 1 << 30
 )
 
-// The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most. What
-// connections hold may take two more. So none of the three can fill the account.
-const hashShare, keyShare = 3, 10
+// The sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests take at most, and what is
+// remembered of found blocks. What connections hold may take two more. So none of the four can fill the account.
+const hashShare, keyShare, foundShare = 3, 10, 1
+
+// maxFoundBytes returns how much memory found blocks may take.
+func (c RemoteConfig) maxFoundBytes() int64 {
+	if _, maxMemory, _ := c.Memory.Usage(); maxMemory > 0 {
+		return min(maxFoundBytes, maxMemory*foundShare/16)
+	}
+	return maxFoundBytes
+}
 
 // withDefaults replaces zero fields by their defaults.
 func (c RemoteConfig) withDefaults() RemoteConfig {

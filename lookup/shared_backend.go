@@ -25,6 +25,7 @@ type SharedBackend struct {
 	// whose round has few keys.
 	cpu, smallCPU chan struct{}
 	keyMemory     *keyMemory
+	found         *foundBlocks
 
 	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
 	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before
@@ -44,6 +45,7 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		smallCPU:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
+		found:      newFoundBlocks(cfg.maxFoundBytes(), cfg.Memory),
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)

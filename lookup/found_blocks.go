@@ -1,0 +1,177 @@
+package lookup
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
+	"sync"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
+
+// foundBlocks remembers the blocks that calls of the backend have found on all their ranks, and
+// when: a store with leases keeps each of them for a lease from that time on. A time is that at which a
+// call was about to be written, in monotime. Nothing is remembered of absent blocks. Safe for
+// concurrent use.
+//
+// Its memory is bounded. There are two generations: when young is full, or has served for keep, old
+// is dropped and young becomes old.
+type foundBlocks struct {
+	maxBlocks int            // of a generation
+	account   *MemoryAccount // counts what they take, nil for none
+	now       func() int64   // monotime.Now, but in tests
+
+	mu         sync.RWMutex // guards the fields below
+	keep       int64        // ns for which blocks are remembered at least, unless they are too many; 0: nothing is
+	epoch      uint64       // number of drops
+	young, old map[foundBlock]int64
+	began      int64 // when young became young
+	groups     map[[sha256.Size]byte]foundGroup
+}
+
+// foundGroup is a group of all pools whose keys of it are the same. 0 is one of which nothing is
+// remembered.
+type foundGroup uint32
+
+// foundBlock names a block.
+type foundBlock struct {
+	group   foundGroup
+	hashLen uint8
+	hash    [maxFoundHashLen]byte
+}
+
+// foundCall is one call of the backend that finds blocks.
+type foundCall struct {
+	written int64  // a time at which it was not written yet
+	epoch   uint64 // at that time
+}
+
+const (
+	// maxFoundHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
+	maxFoundHashLen = sha256.Size
+	// foundBlockBytes is what a block takes in a map at most: 49 bytes if no slot were empty, and
+	// 7 of 16 slots are full at least.
+	foundBlockBytes = 112
+	// maxFoundBytes is 300,000 blocks in each generation.
+	maxFoundBytes = 64 << 20
+	// maxFoundGroups bounds the groups, which are never dropped: 2.5 MB.
+	maxFoundGroups = 1 << 16
+)
+
+// newFoundBlocks returns one that remembers nothing until remember is called.
+func newFoundBlocks(maxBytes int64, account *MemoryAccount) *foundBlocks {
+	return &foundBlocks{
+		maxBlocks: max(64, int(maxBytes/(2*foundBlockBytes))), account: account, now: monotime.Now,
+		groups: map[[sha256.Size]byte]foundGroup{},
+	}
+}
+
+// group returns the group whose keys begin with prefixes, one for each of its ranks.
+func (f *foundBlocks) group(prefixes []string) foundGroup {
+	var text []byte
+	for _, prefix := range prefixes {
+		text = append(binary.AppendUvarint(text, uint64(len(prefix))), prefix...)
+	}
+	sum := sha256.Sum256(text)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.groups[sum]
+	if g == 0 && len(f.groups) < maxFoundGroups {
+		g = foundGroup(len(f.groups) + 1)
+		f.groups[sum] = g
+	}
+	return g
+}
+
+// begin returns a call that has not been written yet.
+func (f *foundBlocks) begin() foundCall {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return foundCall{written: f.now(), epoch: f.epoch}
+}
+
+// newFoundBlock returns a block of a group without its hash. It returns false if no such block is remembered.
+func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
+	n := hashes.HashLen()
+	return foundBlock{group: g, hashLen: uint8(n)}, g != 0 && n <= maxFoundHashLen
+}
+
+// found returns the blocks that a call has found less than age nanoseconds ago. blocks has a bit for
+// each block asked about: the hash of bit i is hashes.At(first + i*stride).
+func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64, age int64) (found uint64) {
+	block, ok := newFoundBlock(g, hashes)
+	if !ok || age <= 0 {
+		return 0
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if len(f.young)+len(f.old) == 0 {
+		return 0
+	}
+	since := f.now() - age
+	for rest := blocks; rest != 0; rest &= rest - 1 {
+		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
+		written, ok := f.young[block]
+		if !ok {
+			written, ok = f.old[block]
+		}
+		if ok && written > since {
+			found |= rest & -rest
+		}
+	}
+	return found
+}
+
+// record remembers blocks, as in found, that a call has found and leased on all ranks. It remembers
+// nothing if drop was called after the call had begun, or if the account is full.
+func (f *foundBlocks) record(call foundCall, g foundGroup, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+	block, ok := newFoundBlock(g, hashes)
+	if !ok || blocks == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reserved := int64(bits.OnesCount64(blocks))
+	if f.keep == 0 || call.epoch != f.epoch || !f.account.Reserve(reserved*foundBlockBytes) {
+		return
+	}
+	f.makeFit(int(reserved))
+	before := len(f.young)
+	for rest := blocks; rest != 0; rest &= rest - 1 {
+		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
+		f.young[block] = max(f.young[block], call.written)
+	}
+	f.account.Free((reserved - int64(len(f.young)-before)) * foundBlockBytes)
+}
+
+// makeFit begins a generation if young has served for keep, or has no place for n blocks. f.mu is held.
+func (f *foundBlocks) makeFit(n int) {
+	if now := f.now(); f.young == nil || now-f.began >= f.keep || len(f.young)+n > f.maxBlocks {
+		f.account.Free(int64(len(f.old)) * foundBlockBytes)
+		f.young, f.old, f.began = map[foundBlock]int64{}, f.young, now
+	}
+}
+
+// remember sets for how many nanoseconds blocks are remembered. 0 drops them all.
+func (f *foundBlocks) remember(keep int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keep = keep; keep == 0 {
+		f.dropAll()
+	}
+}
+
+// drop drops all blocks, also those of calls that have begun.
+func (f *foundBlocks) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropAll()
+}
+
+// dropAll is drop with f.mu held.
+func (f *foundBlocks) dropAll() {
+	f.account.Free(int64(len(f.young)+len(f.old)) * foundBlockBytes)
+	f.young, f.old = nil, nil
+	f.epoch++
+}
