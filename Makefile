@@ -71,8 +71,10 @@ build: ## Build bin/hitline and bin/hitbench
 	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
-rivals: build ## Build the program with llm-d's index, for hitbench compare --holders
+rivals: build ## Build the programs with llm-d's index, and where cargo is with Dynamo's, for hitbench compare --holders
 	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
+	@if command -v cargo >/dev/null; then cargo build --release --locked --quiet --manifest-path bench/rivals/dynamo/Cargo.toml && \
+		cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/; else echo "without cargo: no Dynamo"; fi
 
 .PHONY: demo
 demo: build ## Start a server, replay a trace over TCP, check every answer

@@ -1,7 +1,7 @@
-// Package holders compares package fleet with the in-memory index of llm-d (bench/rivals/llmd):
-// which holders have the longest prefix of a prompt. Both are asked in their processes, on the same
-// core, or on those of [Options], in turn, in the same run. No promise: it is internal to this
-// module, and its API may change in any release.
+// Package holders compares package fleet with other indexes (programs of bench/rivals): which holders
+// have the longest prefix of a prompt. All are asked in their processes, on the same core, or on those of
+// [Options], in turn, in the same run. No promise: it is internal to this module, and its API may change
+// in any release.
 //
 // # The blocks
 //
@@ -20,20 +20,19 @@
 //   - [Miss]: the same, but from some block on nobody has it.
 //   - [Shared]: a prompt that all holders have whole. It is stored after memory is measured.
 //
-// fleet is given hashes of 32 bytes, as an engine makes them, of which it reads 8; llm-d 64-bit
-// numbers.
-//
 // # What is measured
 //
-//   - [Fleet]: fleet.Fleet.Lookup, which tells the prefix of each holder.
-//   - [LLMD]: llm-d's Lookup and, over its answer, the scorer, which tells the same.
-//   - [LLMDLookup]: llm-d's Lookup alone: who has each block. It is less than fleet does.
+//   - [Fleet]: fleet.Fleet.Lookup, which tells the prefix of each holder, given the 8 bytes of each hash
+//     that are in events.
+//   - [Fleet32]: the same, given hashes of 32 bytes, as an engine makes them.
+//   - llm-d's Lookup and, over its answer, the scorer, which tells the same. It forgets holders beyond ten
+//     a block by default; here a block may have all of them.
+//   - Dynamo's find_matches over its compressed radix tree, which tells the same. Its events need the block
+//     before the first one, which the others do not.
 //
-// Each answer of fleet and of llm-d must be what the stores say. llm-d forgets holders beyond
-// ten a block by default; here a block may have all of them.
-//
-// A round asks all sides each kind of queries, in an order that is the reverse one every second
-// time. A time is the clock's over many lookups, garbage collection included. Figures are
-// medians of the rounds, with the least and the largest. Memory is the heap's growth after a
+// Each answer must be what the stores say. A round asks all sides each query, one after the other, in an
+// order that is the reverse one at every second query, and so on until its time is up. A time is the
+// clock's over one lookup, which finds in no cache what the others have displaced. Figures are medians of
+// the rounds, with the least and the largest. Memory is the growth of what is allocated, of Go after a
 // garbage collection, and of fleet also what is mapped beside it.
 package holders

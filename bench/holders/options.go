@@ -15,13 +15,13 @@ type Options struct {
 	Queries int   // that are asked in turn, of each kind and number of hashes
 
 	Rounds      int
-	TimePerSide time.Duration // about, in all rounds of each kind and number of hashes
+	TimePerSide time.Duration // about, in all rounds of each kind and number of hashes, commands included
 	Seed        uint64        // of hashes, holders, order and misses; 0 for a random one
 	BlockSize   int           // tokens that one hash covers
 	Cores       []int         // that all run on; none: the first that is allowed
 
-	LLMD    string        // path of bench/rivals/llmd; empty: it is left out
-	Timeout time.Duration // longest wait for an answer of llm-d's program
+	Rivals  []Rival
+	Timeout time.Duration // longest wait for an answer of a rival
 	OnNote  func(text string)
 	OnStep  func(phase string, done, total int)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/hitline/hitline/bench/measure"
 )
@@ -17,8 +18,8 @@ type Report struct {
 	Blocks    int           `json:"blocks"`     // different ones, without those of the shared prompts
 	Entries   int           `json:"entries"`    // these blocks of each holder
 	Rounds    int           `json:"rounds"`
-	Cores     []int         `json:"cores"`          // that all ran on; empty: not pinned
-	LLMD      string        `json:"llmd,omitempty"` // what llm-d's program says of itself; empty: left out
+	Cores     []int         `json:"cores"`  // that all ran on; empty: not pinned
+	Rivals    []string      `json:"rivals"` // with their versions
 
 	Memory  []Memory `json:"memory"`
 	Rows    []Row    `json:"rows"`
@@ -46,28 +47,20 @@ type Row struct {
 	PerSecond  measure.Spread `json:"requests_per_s"`
 	NsPerBlock float64        `json:"ns_per_block"` // by the hashes of a query, also of those that miss
 	Ratio      measure.Spread `json:"ratio"`        // how many times as long as Fleet's a lookup takes
-
-	// A lookup's, of all rounds.
-	Allocs     float64 `json:"allocs"`
-	AllocBytes float64 `json:"alloc_bytes"`
-	Requests   uint64  `json:"requests"` // lookups that count
+	Requests   int64          `json:"requests"`     // lookups that count
 }
 
 // row makes the row of a side.
 func (b *batch) row(side string) Row {
 	r := Row{Side: side, Kind: b.kind, Hashes: b.hashes, Queries: b.count}
 	var rates, times, ratios []float64
-	var allocs, bytes uint64
 	for i, s := range b.samples[side] {
 		rates = append(rates, 1e9/s.nsPerLookup())
 		times = append(times, s.nsPerLookup()/float64(b.hashes))
 		ratios = append(ratios, s.nsPerLookup()/b.samples[Fleet][i].nsPerLookup())
-		r.Requests += s.Lookups
-		allocs += s.Allocs
-		bytes += s.Bytes
+		r.Requests += s.lookups
 	}
 	r.PerSecond, r.Ratio, r.NsPerBlock = measure.SpreadOf(rates), measure.SpreadOf(ratios), measure.Round(measure.Median(times), 3)
-	r.Allocs, r.AllocBytes = measure.Round(float64(allocs)/float64(r.Requests), 1), measure.Round(float64(bytes)/float64(r.Requests), 1)
 	return r
 }
 
@@ -77,7 +70,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("stored", "%d blocks, %d entries of %d holders", r.Blocks, r.Entries, r.Holders)
 	t.Line("rounds", "%d, cores %v", r.Rounds, r.Cores)
-	t.Line("llm-d", "%s", cmp.Or(r.LLMD, "left out"))
+	t.Line("rivals", "%s", cmp.Or(strings.Join(r.Rivals, ", "), "left out"))
 	if r.Partial {
 		t.Text("partial: it ended before its end")
 	}
@@ -94,11 +87,11 @@ func (r Report) WriteTable(w io.Writer) error {
 		if row.Hashes != last.Hashes || row.Kind != last.Kind {
 			last = row
 			t.Text("\n%d hashes, %s, %d queries", row.Hashes, row.Kind, row.Queries)
-			t.Heads("", "ns a block", "lookups/s", "of the rounds", "ratio", "of the rounds", "allocs", "bytes")
+			t.Heads("", "ns a block", "lookups/s", "of the rounds", "ratio", "of the rounds")
 		}
 		t.Row(row.Side, fmt.Sprintf("%.2f", row.NsPerBlock), fmt.Sprintf("%.1f", row.PerSecond.Median),
 			fmt.Sprintf("%.1f to %.1f", row.PerSecond.Min, row.PerSecond.Max), fmt.Sprintf("%.2f", row.Ratio.Median),
-			fmt.Sprintf("%.2f to %.2f", row.Ratio.Min, row.Ratio.Max), fmt.Sprintf("%.1f", row.Allocs), fmt.Sprintf("%.0f", row.AllocBytes))
+			fmt.Sprintf("%.2f to %.2f", row.Ratio.Min, row.Ratio.Max))
 	}
 	return t.Write(w)
 }

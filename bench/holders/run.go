@@ -7,13 +7,14 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 )
 
-// Run fills both indexes, compares their answers and measures them. A report with wrong answers
+// Run fills the indexes, compares their answers and measures them. A report with wrong answers
 // is not an error. If ctx ends, the report says that it is partial. Not safe for concurrent use:
 // until it returns it pins the threads of this process.
 func Run(ctx context.Context, o Options) (Report, error) {
@@ -37,7 +38,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	r := &runner{o: o, report: Report{
 		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: o.BlockSize, Rounds: o.Rounds,
-		Cores: append([]int{}, o.Cores...), Memory: []Memory{}, Rows: []Row{},
+		Cores: append([]int{}, o.Cores...), Rivals: []string{}, Memory: []Memory{}, Rows: []Row{},
 	}}
 	err = measure.CauseOf(ctx, r.run(ctx))
 	r.report.Partial = err != nil
@@ -66,6 +67,11 @@ type batch struct {
 	samples      map[string][]sample // of the rounds, by side
 }
 
+// sample is what the queries of a round took.
+type sample struct{ lookups, ns int64 }
+
+func (s sample) nsPerLookup() float64 { return float64(s.ns) / float64(s.lookups) }
+
 func (r *runner) run(ctx context.Context) error {
 	ours, err := newOurs(r.o)
 	if err != nil {
@@ -75,16 +81,19 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.o.LLMD != "" {
-		r.report.LLMD = process.BuiltWith(r.o.LLMD, "github.com/llm-d/llm-d-kv-cache", "llm-d-kv-cache")
-		theirs, err := startTheirs(ctx, r.o)
+	whole := *ours
+	whole.hashLen = hashLen
+	r.sides = append(r.sides, side{Fleet32, &whole})
+	for _, program := range r.o.Rivals {
+		theirs, err := program.start(ctx, r.o)
 		if theirs != nil {
 			defer theirs.Stop()
 		}
 		if err != nil {
 			return err
 		}
-		if _, err := r.fill(ctx, side{LLMD, theirs}); err != nil {
+		r.report.Rivals = append(r.report.Rivals, strings.TrimSpace(program.Name+" "+theirs.version))
+		if _, err := r.fill(ctx, side{program.Name, theirs}); err != nil {
 			return err
 		}
 	}
@@ -95,9 +104,6 @@ func (r *runner) run(ctx context.Context) error {
 			}
 		}
 	}
-	if r.o.LLMD != "" {
-		r.sides = append(r.sides, side{LLMDLookup, r.sides[1].index})
-	}
 	return r.measure(ctx)
 }
 
@@ -106,14 +112,14 @@ func (r *runner) fill(ctx context.Context, s side) (*chainSet, error) {
 	r.sides = append(r.sides, s)
 	w := newWorkload(r.o)
 	stores := 0
-	put := func(holder int, keys []byte) error {
+	put := func(holder int, parent, keys []byte) error {
 		if stores++; stores%256 == 0 {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			r.o.OnStep("fill "+s.name, min(w.blocks, r.o.Blocks), r.o.Blocks)
 		}
-		return s.store(ctx, holder, keys)
+		return s.store(ctx, holder, parent, keys)
 	}
 	if err := w.fill(put); err != nil {
 		return nil, fmt.Errorf("holders: %s: %w", s.name, err)
@@ -163,25 +169,19 @@ func (r *runner) compareAnswers(ctx context.Context, hashes int, kind string, qu
 	return nil
 }
 
-// measure makes a round that does not count, and then those that do. All sides ask each batch,
-// in an order that is the reverse one every second round.
+// measure makes a round that does not count, and then those that do.
 func (r *runner) measure(ctx context.Context) error {
-	runtime.GC() // of what was sent to the other process
-	sides := slices.Clone(r.sides)
+	runtime.GC() // of what was sent to the other processes
 	for number := -1; number < r.o.Rounds; number++ {
 		r.o.OnStep("rounds", max(number, 0), r.o.Rounds)
-		slices.Reverse(sides)
 		for _, b := range r.batches {
-			for _, s := range sides {
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				one, err := s.measure(ctx, s.name == LLMD, b.first, b.count, r.o.TimePerSide/time.Duration(r.o.Rounds))
-				if err != nil {
-					return err
-				}
+			samples, err := r.measureRound(ctx, b)
+			if err != nil {
+				return err
+			}
+			for name, one := range samples {
 				if number >= 0 {
-					b.samples[s.name] = append(b.samples[s.name], one)
+					b.samples[name] = append(b.samples[name], one)
 				}
 			}
 		}
@@ -192,4 +192,29 @@ func (r *runner) measure(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// measureRound asks all sides each query of a batch, one side after the other, in an order that is the
+// reverse one at every second query, and again until the round's time is up.
+func (r *runner) measureRound(ctx context.Context, b *batch) (map[string]sample, error) {
+	samples := map[string]sample{}
+	sides := slices.Clone(r.sides)
+	end := time.Now().Add(r.o.TimePerSide / time.Duration(r.o.Rounds) * time.Duration(len(sides)))
+	for pass := 0; pass == 0 || time.Now().Before(end); pass++ {
+		for query := range b.count {
+			slices.Reverse(sides)
+			for _, s := range sides {
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+				ns, err := s.measure(ctx, b.first+query)
+				if err != nil {
+					return nil, err
+				}
+				one := samples[s.name]
+				samples[s.name] = sample{one.lookups + 1, one.ns + ns}
+			}
+		}
+	}
+	return samples, nil
 }

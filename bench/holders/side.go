@@ -2,8 +2,7 @@ package holders
 
 import (
 	"context"
-	"fmt"
-	"runtime"
+	"encoding/binary"
 	"strconv"
 	"time"
 
@@ -13,39 +12,28 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// Sides of the comparison.
+// The sides that are package fleet, by the hashes of the queries.
 const (
-	Fleet      = "fleet"
-	LLMD       = "llm-d"
-	LLMDLookup = "llm-d lookup"
+	Fleet   = "fleet"
+	Fleet32 = "fleet, 32-byte hashes"
 )
 
-// sample is what many lookups cost. Its JSON is that of bench/rivals/llmd.
-type sample struct {
-	Lookups uint64 `json:"lookups"`
-	Ns      int64  `json:"ns"`
-	Allocs  uint64 `json:"allocs"`
-	Bytes   uint64 `json:"bytes"` // allocated
-}
-
-func (s sample) nsPerLookup() float64 { return float64(s.Ns) / float64(s.Lookups) }
-
-// index is one of the two that are compared. Queries are numbered from 0. Not safe for
+// index is one of those that are compared. Queries are numbered from 0. Not safe for
 // concurrent use.
 type index interface {
-	store(ctx context.Context, holder int, keys []byte) error
+	// store stores keys, which come after parent in a prompt, nil at its beginning.
+	store(ctx context.Context, holder int, parent, keys []byte) error
 	add(ctx context.Context, q query) error
 	// memory returns the bytes in use after a garbage collection that were not when it was made,
 	// and how many it says it has, 0 if it does not say.
 	memory(ctx context.Context) (used, stated int64, err error)
 	// answer returns how many of a query's first blocks the holders have, by name.
 	answer(ctx context.Context, query int) (map[string]int, error)
-	// measure asks count queries in turn, each at least once, for about that long; llm-d's with
-	// the scorer or without.
-	measure(ctx context.Context, score bool, first, count int, d time.Duration) (sample, error)
+	// measure returns how long a query takes.
+	measure(ctx context.Context, query int) (ns int64, err error)
 }
 
-// holderName is the name of a holder in both.
+// holderName is the name of a holder in all.
 func holderName(holder int) string { return "engine-" + strconv.Itoa(holder) }
 
 // ours is package fleet. It is in this process.
@@ -55,6 +43,7 @@ type ours struct {
 	tokens  int64 // of a hash
 	held    []bool
 	before  measure.Memory
+	hashLen int // of the queries: hashLen, or keyLen
 	queries []coordinator.Hashes
 	result  fleet.Result
 }
@@ -65,7 +54,7 @@ func newOurs(o Options) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &ours{fleet: f, tokens: int64(o.BlockSize), held: make([]bool, pieceBlocks), before: before}
+	s := &ours{fleet: f, hashLen: keyLen, tokens: int64(o.BlockSize), held: make([]bool, pieceBlocks), before: before}
 	for i := range o.Holders {
 		h, err := f.Add(fleet.ID{Engine: holderName(i)})
 		if err != nil {
@@ -77,13 +66,21 @@ func newOurs(o Options) (*ours, error) {
 	return s, nil
 }
 
-func (s *ours) store(_ context.Context, holder int, keys []byte) error {
+func (s *ours) store(_ context.Context, holder int, _, keys []byte) error {
 	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: coordinator.NewHashes(keys, keyLen), BlockSize: s.tokens}
 	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
 }
 
 func (s *ours) add(_ context.Context, q query) error {
-	s.queries = append(s.queries, coordinator.NewHashes(q.hashes, hashLen))
+	if s.hashLen == hashLen {
+		s.queries = append(s.queries, coordinator.NewHashes(q.hashes, hashLen))
+		return nil
+	}
+	keys := make([]byte, 0, len(q.hashes)/hashLen*keyLen)
+	for _, key := range q.keys() {
+		keys = binary.BigEndian.AppendUint64(keys, key)
+	}
+	s.queries = append(s.queries, coordinator.NewHashes(keys, keyLen))
 	return nil
 }
 
@@ -102,20 +99,8 @@ func (s *ours) answer(_ context.Context, query int) (map[string]int, error) {
 	return found, nil
 }
 
-func (s *ours) measure(_ context.Context, _ bool, first, count int, d time.Duration) (sample, error) {
-	queries := s.queries[first:][:count]
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	var r sample
+func (s *ours) measure(_ context.Context, query int) (ns int64, err error) {
 	begin := time.Now()
-	for r.Lookups < uint64(count) || r.Ns < int64(d) {
-		if err := s.fleet.Lookup(&s.result, queries[r.Lookups%uint64(count)]); err != nil {
-			return r, fmt.Errorf("holders: %w", err)
-		}
-		r.Lookups++
-		r.Ns = time.Since(begin).Nanoseconds()
-	}
-	runtime.ReadMemStats(&after)
-	r.Allocs, r.Bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
-	return r, nil
+	err = s.fleet.Lookup(&s.result, s.queries[query])
+	return time.Since(begin).Nanoseconds(), err
 }

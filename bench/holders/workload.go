@@ -89,9 +89,9 @@ type app struct {
 	prompts  []prompt
 }
 
-// store is called with blocks of a holder: their short forms, big-endian, joined. They are
-// borrowed.
-type store func(holder int, keys []byte) error
+// store is called with blocks of a holder: their short forms, big-endian, joined; and with that of the
+// block before them in their prompt, nil for none. They are borrowed.
+type store func(holder int, parent, keys []byte) error
 
 func newWorkload(o Options) *chainSet {
 	w := &chainSet{o: o, random: rand.New(rand.NewPCG(o.Seed, 1))}
@@ -119,12 +119,20 @@ func (w *chainSet) segment(blocks int) *segment {
 	return &segment{id: w.nextID, blocks: blocks}
 }
 
+// key returns the short form of a block.
+func (w *chainSet) key(s *segment, block int) []byte {
+	key := make([]byte, keyLen)
+	w.seed().PutHash(key, s.id, block)
+	return key
+}
+
 // job is a prompt while it is stored.
 type job struct {
 	holder int
 	rest   []*segment
-	at     int // in rest[0]
-	output int // last blocks of the last segment, which are stored one at a time
+	at     int    // in rest[0]
+	output int    // last blocks of the last segment, which are stored one at a time
+	parent []byte // the block before, nil for none
 }
 
 // piece returns how many blocks are stored next.
@@ -147,13 +155,14 @@ func (w *chainSet) fill(put store) error {
 			for w.blocks < want && len(jobs) < w.o.Holders {
 				jobs = append(jobs, w.draw(a))
 			}
-			i := w.random.IntN(len(jobs))
+			// A holder's prompts come one after the other: a block before its parent is no event of an engine.
+			holder := jobs[w.random.IntN(len(jobs))].holder
+			i := slices.IndexFunc(jobs, func(j *job) bool { return j.holder == holder })
 			if err := w.storePiece(jobs[i], put); err != nil {
 				return err
 			}
 			if len(jobs[i].rest) == 0 {
-				jobs[i] = jobs[len(jobs)-1]
-				jobs = jobs[:len(jobs)-1]
+				jobs = slices.Delete(jobs, i, i+1)
 			}
 		}
 	}
@@ -172,6 +181,7 @@ func (w *chainSet) draw(a *app) *job {
 	j := &job{holder: holder, output: min(outputBlocks, tail.blocks/2)}
 	for _, s := range []*segment{system, prefix, tail} {
 		if slices.Contains(s.holds, holder) {
+			j.parent = w.key(s, s.blocks-1)
 			continue
 		}
 		if len(s.holds) == 0 {
@@ -192,11 +202,13 @@ func (w *chainSet) storePiece(j *job, put store) error {
 	for i := range n {
 		w.seed().PutHash(keys[i*keyLen:][:keyLen], s.id, j.at+i)
 	}
+	parent := j.parent
+	j.parent = keys[(n-1)*keyLen:]
 	if j.at += n; j.at == s.blocks {
 		j.rest, j.at = j.rest[1:], 0
 	}
 	w.entries += n
-	return put(j.holder, keys)
+	return put(j.holder, parent, keys)
 }
 
 // share draws prompts that all holders have, and stores them with one after the other.

@@ -3,7 +3,6 @@ package process
 import (
 	"cmp"
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -39,22 +38,6 @@ func FindProgram(named, name, todo string) (string, error) {
 		return "", fmt.Errorf("%w: %s is neither beside this program nor on PATH; %s", ErrMissing, name, todo)
 	}
 	return path, nil
-}
-
-// BuiltWith says what a program of Go at path was built with: the release of Go, and the version
-// of one of its modules, which goes by name; "unknown" if the file does not tell.
-func BuiltWith(path, module, name string) string {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return "unknown"
-	}
-	text := info.GoVersion
-	for _, m := range info.Deps {
-		if m.Path == module {
-			text += ", " + name + " " + m.Version
-		}
-	}
-	return text
 }
 
 // Output runs a program to its end and returns what it prints on standard output, without space

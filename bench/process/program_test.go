@@ -5,8 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -16,22 +14,6 @@ import (
 	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
 )
-
-func TestBuiltWith(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	want := runtime.Version()
-	info, ok := debug.ReadBuildInfo()
-	require.True(t, ok)
-	for _, m := range info.Deps { // of a test binary not always there
-		if m.Path == "github.com/stretchr/testify" {
-			want += ", testify " + m.Version
-		}
-	}
-	assert.Equal(t, want, BuiltWith(self, "github.com/stretchr/testify", "testify"))
-	assert.Equal(t, runtime.Version(), BuiltWith(self, "example.com/none", "none"))
-	assert.Equal(t, "unknown", BuiltWith("program_test.go", "example.com/none", "none"))
-}
 
 func TestFindProgram(t *testing.T) {
 	dir := t.TempDir()

@@ -69,14 +69,14 @@ with keys of prompts that are stored whole, by half, or without their first
 block. Flags for other rivals, cores and hits do not go with it. Python needs
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
-With --holders N the only rival is llm-d's in-memory index: which of N engines
-has the longest prefix of a prompt? Package fleet, in this process, and llm-d's
-index, in hitbench-llmd, are asked in turn on one core, or on --client-cores,
-without a network. A ratio is how many times as long as fleet llm-d takes;
-"llm-d lookup" is its lookup without the scorer, which alone tells no prefix.
-All answers are compared with what was stored. Prompts share system prompts and,
-by Zipf's law, prefixes: "hit" is one that some engine has whole, "miss" one
-that nobody has from some block on, "shared" one that all have whole.
+With --holders N the rivals are the indexes of routers, llm-d's and Dynamo's:
+which of N engines has the longest prefix of a prompt? Package fleet, in this
+process, and the others, in theirs (make rivals builds them), are asked query by
+query in turn on one core, or on --client-cores, without a network. A ratio is
+how many times as long as fleet the rival takes. All answers are compared with
+what was stored. Prompts share system prompts and, by Zipf's law, prefixes:
+"hit" is one that some engine has whole, "miss" one that nobody has from some
+block on, "shared" one that all have whole. --only fleet measures it alone.
 
 Linux only. Leave the machine alone while it runs.
 
@@ -95,7 +95,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 			if changed("holders") {
 				return a.compareHolders(cmd.Context(), f, changed)
 			}
-			if err := refuse(changed, "--%s needs --holders", "queries", "llmd"); err != nil {
+			if err := refuse(changed, "--%s needs --holders", "queries"); err != nil {
 				return err
 			}
 			return a.compare(cmd.Context(), f)

@@ -2,29 +2,29 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/holders"
+	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
 // addHolders defines the flags that count only with --holders, and --holders itself.
 func addHolders(flags *pflag.FlagSet, o *holders.Options) {
-	cli.FlagGroup(flags, "Beside llm-d", func(group *pflag.FlagSet) {
-		group.IntVar(&o.Holders, "holders", 0, "`number` of engines for which package fleet is compared with llm-d's index")
+	cli.FlagGroup(flags, "With other indexes", func(group *pflag.FlagSet) {
+		group.IntVar(&o.Holders, "holders", 0, "`number` of engines for which package fleet is compared with other indexes")
 		group.IntVar(&o.Queries, "queries", 16, "different queries of each kind that are asked in turn")
-		group.StringVar(&o.LLMD, "llmd", "", "`path` of hitbench-llmd, or "+noLLMD+" to measure fleet alone")
 	})
 }
 
-// noLLMD is the --llmd that leaves it out.
-const noLLMD = "none"
-
-// compareHolders compares fleet with llm-d's index and prints the report.
+// compareHolders compares fleet with other indexes and prints the report.
 func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	if err := refuse(changed, "--%s does not go with --holders", "rotate", "hit-share", "miss-at", "only", "pipeline", "hitline", "python",
+	if err := refuse(changed, "--%s does not go with --holders", "rotate", "hit-share", "miss-at", "pipeline", "hitline", "python",
 		"redis-server", "valkey-server", "server-cores"); err != nil {
 		return err
 	}
@@ -47,11 +47,16 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if o.LLMD, err = findLLMD(o.LLMD); err != nil {
+	rivals, missing, err := findIndexes(f.o.Only)
+	if err != nil {
 		return err
 	}
+	o.Rivals = rivals
 	report, err := watch(a, func(p *progress) (holders.Report, error) {
 		o.OnStep, o.OnNote = p.step, p.note
+		for _, text := range missing {
+			p.note(text)
+		}
 		return holders.Run(ctx, o)
 	})
 	if err != nil && len(report.Rows) == 0 {
@@ -60,10 +65,32 @@ func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(f
 	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong)})
 }
 
-// findLLMD returns the path of bench/rivals/llmd, empty if it is to be left out.
-func findLLMD(named string) (string, error) {
-	if named == noLLMD {
-		return "", nil
+// indexes are the rivals by the programs of bench/rivals.
+var indexes = map[string]string{"llm-d": "hitbench-llmd", "dynamo": "hitbench-dynamo"}
+
+// findIndexes returns the rivals that are named, or all that are here, with what is missing. Alone is
+// holders.Fleet.
+func findIndexes(only []string) (rivals []holders.Rival, missing []string, err error) {
+	names := only
+	if len(only) == 0 {
+		names = slices.Sorted(maps.Keys(indexes))
 	}
-	return findProgram("llmd", named, "hitbench-llmd", "make rivals builds it, and --llmd "+noLLMD+" leaves it out")
+	for _, name := range names {
+		if name == holders.Fleet {
+			continue
+		}
+		if indexes[name] == "" {
+			return nil, nil, cli.Usagef("--only %s: with --holders give %s, %s", name, holders.Fleet, strings.Join(slices.Sorted(maps.Keys(indexes)), ", "))
+		}
+		path, err := process.FindProgram("", indexes[name], "make rivals builds it")
+		switch {
+		case err == nil:
+			rivals = append(rivals, holders.Rival{Name: name, Path: path})
+		case len(only) > 0:
+			return nil, nil, cli.Usagef("--only %s: %w", name, err)
+		default:
+			missing = append(missing, err.Error())
+		}
+	}
+	return rivals, missing, nil
 }

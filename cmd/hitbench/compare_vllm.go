@@ -23,7 +23,7 @@ func addVLLM(flags *pflag.FlagSet, o *vllm.Options) {
 
 // compareVLLM compares with a release of vLLM and prints the report.
 func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	if err := refuse(changed, "--%s does not go with --vllm", "holders", "queries", "llmd", "entries", "hit-share", "miss-at", "only", "pipeline",
+	if err := refuse(changed, "--%s does not go with --vllm", "holders", "queries", "entries", "hit-share", "miss-at", "only", "pipeline",
 		"redis-server", "valkey-server", "client-cores", "server-cores", "block-size", "rotate"); err != nil {
 		return err
 	}

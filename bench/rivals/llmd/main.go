@@ -1,6 +1,7 @@
 // Command llmd is the in-memory index of llm-d, and its scorer, to compare package fleet with
 // (hitbench compare --holders). It reads commands from standard input, lines of JSON, and
 // writes a line of JSON for each that has an answer, and one before all that says it is ready.
+// bench/rivals/dynamo speaks the same.
 //
 // It is a module of its own, so that hitline does not depend on llm-d.
 package main
@@ -14,6 +15,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -46,37 +48,25 @@ const readyLine = `{"ready": true}`
 
 // command is one line of input. One of its fields is set.
 type command struct {
-	Store   *storing   `json:"store"`   // no answer
-	Query   []uint64   `json:"query"`   // adds a query, numbered from 0; no answer
-	Answer  *int       `json:"answer"`  // a query; answered by reply.Prefixes
-	Measure *measuring `json:"measure"` // answered by reply.Sample
-	Heap    bool       `json:"heap"`    // answered by reply.Heap
+	Store   *storing `json:"store"`   // no answer
+	Query   []uint64 `json:"query"`   // adds a query, numbered from 0; no answer
+	Answer  *int     `json:"answer"`  // a query; answered by reply.Prefixes
+	Measure *int     `json:"measure"` // a query; answered by reply.Ns
+	Heap    bool     `json:"heap"`    // answered by reply.Heap
 }
 
+// storing is an event of an engine. Its parent, which the index does not need, is not read.
 type storing struct {
 	Holder string   `json:"holder"`
 	Blocks []uint64 `json:"blocks"`
 }
 
-type measuring struct {
-	First int  `json:"first"` // of the queries to ask, in turn
-	Count int  `json:"count"`
-	Ns    int  `json:"ns"`    // how long; each query is asked once at least
-	Score bool `json:"score"` // also the length of each holder's prefix
-}
-
 // reply is one line of output.
 type reply struct {
 	Prefixes map[string]int `json:"prefixes,omitempty"` // blocks, by holder
-	Sample   *sample        `json:"sample,omitempty"`
-	Heap     uint64         `json:"heap,omitempty"` // bytes in use after a garbage collection
-}
-
-type sample struct {
-	Lookups uint64 `json:"lookups"`
-	Ns      int64  `json:"ns"` // of all lookups, garbage collection included
-	Allocs  uint64 `json:"allocs"`
-	Bytes   uint64 `json:"bytes"` // allocated
+	Ns       int64          `json:"ns,omitempty"`       // that a query took
+	Heap     uint64         `json:"heap,omitempty"`     // bytes in use after a garbage collection
+	Version  string         `json:"version,omitempty"`  // of the index; comes with heap
 }
 
 // subject is llm-d's index with what it is asked. Not safe for concurrent use.
@@ -136,9 +126,9 @@ func (s *subject) run(c command) (*reply, error) {
 	case c.Answer != nil:
 		return s.answer(*c.Answer)
 	case c.Measure != nil:
-		return s.measure(c.Measure)
+		return s.measure(*c.Measure)
 	case c.Heap:
-		return &reply{Heap: heap()}, nil
+		return &reply{Heap: heap(), Version: version()}, nil
 	}
 	return nil, errors.New("a command without a field")
 }
@@ -152,9 +142,9 @@ func hashes(numbers []uint64) []kvblock.BlockHash {
 }
 
 // ask asks a query as llm-d's own Indexer does. Of gpu blocks a score is their number.
-func (s *subject) ask(query []kvblock.BlockHash, score bool) (map[string]float64, error) {
+func (s *subject) ask(query []kvblock.BlockHash) (map[string]float64, error) {
 	held, err := s.index.Lookup(context.Background(), query, nil)
-	if err != nil || !score {
+	if err != nil {
 		return nil, err
 	}
 	return s.scorer.Score(context.Background(), query, held)
@@ -164,7 +154,7 @@ func (s *subject) answer(query int) (*reply, error) {
 	if query < 0 || query >= len(s.queries) {
 		return nil, fmt.Errorf("no query %d", query)
 	}
-	scores, err := s.ask(s.queries[query], true)
+	scores, err := s.ask(s.queries[query])
 	if err != nil {
 		return nil, err
 	}
@@ -175,25 +165,27 @@ func (s *subject) answer(query int) (*reply, error) {
 	return r, nil
 }
 
-func (s *subject) measure(m *measuring) (*reply, error) {
-	if m.First < 0 || m.Count < 1 || m.First > len(s.queries)-m.Count {
-		return nil, fmt.Errorf("no %d queries from %d on", m.Count, m.First)
+func (s *subject) measure(query int) (*reply, error) {
+	if query < 0 || query >= len(s.queries) {
+		return nil, fmt.Errorf("no query %d", query)
 	}
-	queries := s.queries[m.First:][:m.Count]
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	var r sample
 	begin := time.Now()
-	for r.Lookups < uint64(m.Count) || r.Ns < int64(m.Ns) {
-		if _, err := s.ask(queries[r.Lookups%uint64(m.Count)], m.Score); err != nil {
-			return nil, err
-		}
-		r.Lookups++
-		r.Ns = time.Since(begin).Nanoseconds()
+	_, err := s.ask(s.queries[query])
+	return &reply{Ns: time.Since(begin).Nanoseconds()}, err
+}
+
+// version returns that of the module whose index this is.
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
 	}
-	runtime.ReadMemStats(&after)
-	r.Allocs, r.Bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
-	return &reply{Sample: &r}, nil
+	for _, module := range info.Deps {
+		if module.Path == "github.com/llm-d/llm-d-kv-cache" {
+			return module.Version
+		}
+	}
+	return ""
 }
 
 func heap() uint64 {

@@ -65,28 +65,15 @@ func TestManyHolders(t *testing.T) {
 }
 
 func TestMeasure(t *testing.T) {
-	replies, err := ask(t, stored+`{"measure":{"first":0,"count":3,"ns":1,"score":true}} {"measure":{"first":1,"count":2,"ns":1000000}} {"heap":true}
-{"measure":{"first":0,"count":1,"ns":1000000}} {"measure":{"first":1,"count":1,"ns":1000000}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := replies[0].Sample; s.Lookups != 3 || s.Ns <= 0 || s.Allocs == 0 || s.Bytes == 0 {
-		t.Errorf("each query once: %+v", s)
-	}
-	if s := replies[1].Sample; s.Lookups <= 2 || s.Ns < 1e6 {
-		t.Errorf("a millisecond: %+v", s)
-	}
-	if replies[2].Heap == 0 {
-		t.Error("no heap")
-	}
-	if hit, miss := replies[3].Sample, replies[4].Sample; hit.Allocs/hit.Lookups < 2*miss.Allocs/miss.Lookups {
-		t.Errorf("three hashes that hit: %+v, one that misses: %+v", hit, miss)
+	replies, err := ask(t, stored+`{"measure":2} {"heap":true}`)
+	if err != nil || replies[0].Ns <= 0 || replies[1].Heap == 0 {
+		t.Errorf("%v, %v", replies, err)
 	}
 }
 
 func TestBadCommands(t *testing.T) {
 	for _, c := range []string{
-		`{"answer":3}`, `{"answer":-1}`, `{"measure":{"first":2,"count":2}}`, `{"measure":{"first":0,"count":0}}`, `{"store":{"holder":"a"}}`, `{}`, `{`,
+		`{"answer":3}`, `{"answer":-1}`, `{"measure":3}`, `{"measure":-1}`, `{"store":{"holder":"a"}}`, `{}`, `{`,
 	} {
 		if replies, err := ask(t, stored+c); err == nil || len(replies) > 0 {
 			t.Errorf("%s: %v, %v", c, replies, err)
