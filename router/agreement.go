@@ -1,5 +1,22 @@
 package router
 
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/router/events"
+)
+
 // Agreement says whether the hashes in a source's events are those that the model's Hash makes of the tokens in them.
 type Agreement string
 
@@ -10,3 +27,239 @@ const (
 	// HashesDiffer: the hashes of two different blocks were others. Tokens find nothing of this source.
 	HashesDiffer Agreement = "differ"
 )
+
+// While hashes are not known to agree, freeChecks blocks are hashed at once, and then one each checkPause.
+const (
+	freeChecks = 16
+	checkPause = 100 * time.Millisecond
+)
+
+// hashCheck compares the hashes of a source with those that the model's Hash makes. Its source calls check; others read
+// the result.
+type hashCheck struct {
+	profile   Hashing
+	blockSize int
+	log       *slog.Logger  // of the source
+	differing *atomic.Int32 // the model's sources whose hashes differ
+
+	numChecked int                // since they agreed last
+	last       time.Time          // when a block was hashed last
+	wrong      *events.FirstBlock // a block whose hash is another one
+	warned     string
+
+	mu     sync.Mutex
+	state  Agreement
+	reason string // what would fit
+}
+
+// newHashCheck returns the check of a source of the model, nil if the model has no Hash.
+func (m *model) newHashCheck(log *slog.Logger) *hashCheck {
+	if m.cfg.Hash == nil {
+		return nil
+	}
+	return &hashCheck{profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, state: HashesUnchecked}
+}
+
+// hashesDiffer reports whether the hashes of some source that is not stale differ from those that the model makes, and
+// those of no other agree.
+func (s *Service) hashesDiffer(m *model) bool {
+	if m.differing.Load() == 0 {
+		return false
+	}
+	differ := false
+	for _, a := range s.sources() {
+		if a.model != m || a.follower.Status().Stale {
+			continue
+		}
+		switch state, _ := a.hashes.result(); state {
+		case HashesAgree:
+			return false
+		case HashesDiffer:
+			differ = true
+		}
+	}
+	return differ
+}
+
+// result returns whether the hashes agree, and what would.
+func (c *hashCheck) result() (Agreement, string) {
+	if c == nil {
+		return HashesUnchecked, ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state, c.reason
+}
+
+// set changes the result.
+func (c *hashCheck) set(state Agreement, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case state == HashesDiffer && c.state != state:
+		c.differing.Add(1)
+	case state != HashesDiffer && c.state == HashesDiffer:
+		c.differing.Add(-1)
+	}
+	c.state, c.reason = state, reason
+}
+
+// check checks a block. It returns false if no further one is needed. One block may differ for a reason that events do
+// not tell, so only a second one decides.
+func (c *hashCheck) check(b *events.FirstBlock) (more bool) {
+	c.numChecked++
+	if c.numChecked > freeChecks && time.Since(c.last) < checkPause {
+		return true
+	}
+	c.last = time.Now()
+	tokens := len(b.Tokens)
+	if b.Pairs {
+		tokens--
+	}
+	if tokens%c.blockSize != 0 {
+		return true // another block size is an error of its own
+	}
+	state, _ := c.result()
+	switch {
+	case c.profile.fits(c.blockSize, b):
+		if state == HashesDiffer {
+			c.log.Info("router: the hashes of a source agree with the model's again")
+		}
+		c.set(HashesAgree, "")
+		c.numChecked, c.wrong = 0, nil
+		return false
+	case c.wrong == nil:
+		c.wrong = cloneBlock(b)
+	case state != HashesDiffer && !bytes.Equal(c.wrong.Hash, b.Hash):
+		reason := c.profile.explain(c.blockSize, c.wrong, b)
+		c.set(HashesDiffer, reason)
+		if reason != c.warned {
+			c.warned = reason
+			c.log.Warn("router: the hashes of a source differ from the model's, so queries by tokens find nothing of it", "reason", reason)
+		}
+	}
+	return true
+}
+
+// cloneBlock returns a copy that borrows nothing.
+func cloneBlock(b *events.FirstBlock) *events.FirstBlock {
+	return &events.FirstBlock{
+		Hash: bytes.Clone(b.Hash), Tokens: slices.Clone(b.Tokens), Pairs: b.Pairs, Lookahead: slices.Clone(b.Lookahead), Salt: b.Salt,
+	}
+}
+
+// fits reports whether h makes the hash of a block.
+func (h *Hashing) fits(blockSize int, b *events.FirstBlock) bool {
+	digest, short, err := h.firstHash(blockSize, b)
+	switch {
+	case err != nil || len(digest) == 0:
+		return false
+	case len(b.Hash) == shortHashLen:
+		return binary.BigEndian.Uint64(b.Hash) == short
+	}
+	return h.Type != TypeSGLang && bytes.Equal(b.Hash, digest)
+}
+
+// firstHash returns the digest of the first block of a prompt, and the 64 bits that events have of it: none if h is not of
+// such blocks. A block of a KV cache group may have several hashes, the last of which counts.
+func (h *Hashing) firstHash(blockSize int, b *events.FirstBlock) (digest []byte, short uint64, err error) {
+	if h.Type == TypeSGLang {
+		if h.Bigrams != b.Pairs {
+			return nil, 0, nil
+		}
+		s, err := blockhash.NewSGLang(blockhash.SGLangConfig{
+			PageSize: blockSize, Bigrams: h.Bigrams, Namespace: blockhash.Namespace{Salt: b.Salt, Dynamo: h.Dynamo},
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if digest, err = s.AppendHashes(nil, b.Tokens); err != nil || len(digest) == 0 {
+			return nil, 0, err
+		}
+		digest = digest[len(digest)-blockhash.DigestLen:]
+		return digest, s.ShortHash(digest), nil
+	}
+	if b.Pairs || len(b.Lookahead) != h.Lookahead {
+		return nil, 0, nil
+	}
+	v, err := h.newVLLM(blockSize)
+	if err != nil {
+		return nil, 0, err
+	}
+	digest, err = v.AppendHashes(nil, slices.Concat(b.Tokens, b.Lookahead), &blockhash.ExtraKeys{Salt: b.Salt})
+	if err != nil || len(digest) == 0 {
+		return nil, 0, err
+	}
+	return digest[len(digest)-v.HashLen():], blockhash.ShortHash(digest), nil
+}
+
+// explain says how the engine hashes that has sent these blocks, and what to change. The nearest candidate counts.
+func (h *Hashing) explain(blockSize int, blocks ...*events.FirstBlock) string {
+	var best []string
+	for _, c := range h.candidates(blocks[0]) {
+		if slices.ContainsFunc(blocks, func(b *events.FirstBlock) bool { return !c.fits(blockSize, b) }) {
+			continue
+		}
+		if changes := h.changes(&c); best == nil || len(changes) < len(best) {
+			best = changes
+		}
+	}
+	if best == nil {
+		if h.Type == TypeVLLM {
+			return "no known way to hash fits: the engine's PYTHONHASHSEED is probably another; give its text as seed in the model's hash"
+		}
+		return "no known way to hash fits: the requests may have an extra_key, on which hashes depend; ask by hashes"
+	}
+	return "the engine hashes otherwise: in the model's hash, " + strings.Join(best, ", ")
+}
+
+// candidates returns the ways to hash that engines have, those with the model's seed and release first.
+func (h *Hashing) candidates(b *events.FirstBlock) (list []Hashing) {
+	for _, release := range slices.Compact([]string{h.Release, "", "0.30.0", "0.28.0"}) {
+		for _, algorithm := range blockhash.Algorithms() {
+			for _, seed := range []*string{h.Seed, nil, new("0"), new("1"), new("42"), new("")} {
+				list = append(list, Hashing{
+					Type: TypeVLLM, Release: release, Algorithm: blockhash.Algorithm(algorithm), Seed: seed, Lookahead: len(b.Lookahead),
+				})
+			}
+		}
+	}
+	for _, bigrams := range []bool{h.Bigrams, !h.Bigrams} {
+		for _, dynamo := range []bool{h.Dynamo, !h.Dynamo} {
+			list = append(list, Hashing{Type: TypeSGLang, Bigrams: bigrams, Dynamo: dynamo})
+		}
+	}
+	return list
+}
+
+// changes returns what to change of h, so that it is to.
+func (h *Hashing) changes(to *Hashing) (list []string) {
+	add := func(differs bool, format string, args ...any) {
+		if differs {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	seedOf := func(h *Hashing) string {
+		if h.Seed == nil {
+			return ""
+		}
+		return fmt.Sprintf("%q", *h.Seed)
+	}
+	if h.Type != to.Type {
+		h = &Hashing{Type: h.Type, Release: to.Release} // its other fields are of no use then
+		list = append(list, "set type: "+to.Type)
+	}
+	release := func(h *Hashing) string { return cmp.Or(h.Release, coordinator.NewestRelease()) }
+	algorithm := func(h *Hashing) blockhash.Algorithm { return cmp.Or(h.Algorithm, blockhash.SHA256) }
+	add(release(h) != release(to), "set release: %s, or that of the engine", release(to))
+	add(algorithm(h) != algorithm(to), "set algorithm: %s", algorithm(to))
+	if from, want := seedOf(h), seedOf(to); want == "" {
+		add(from != "", "remove seed, as the engine has no PYTHONHASHSEED")
+	} else {
+		add(from != want, "set seed: %s, the engine's PYTHONHASHSEED", want)
+	}
+	add(h.Lookahead != to.Lookahead, "set lookahead: %d", to.Lookahead)
+	add(h.Bigrams != to.Bigrams, "set bigrams: %t", to.Bigrams)
+	add(h.Dynamo != to.Dynamo, "set dynamo: %t", to.Dynamo)
+	return list
+}

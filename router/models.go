@@ -42,6 +42,7 @@ type model struct {
 	cfg        Model
 	fleet      atomic.Pointer[fleet.Fleet] // replaced by that of a dump
 	scratch    sync.Pool                   // of *scratch
+	differing  atomic.Int32                // sources whose hashes differ
 
 	mu sync.Mutex
 	// withoutSource are the holders without a source, with the time until which their predictions may count.

@@ -98,6 +98,8 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.Hashes.Len() > 0 || len(q.Tokens) == 0:
 		err = sc.byHashes(ctx, q, a)
+	case s.hashesDiffer(sc.model):
+		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)
 	}

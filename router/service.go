@@ -25,6 +25,8 @@ var (
 	ErrTooMany    = errors.New("router: too many")
 	ErrOtherBlock = errors.New("router: another block size than the model's")
 	ErrOtherType  = errors.New("router: an engine of another type than the model's")
+	// ErrHashesDiffer refuses tokens whose hashes no engine would have.
+	ErrHashesDiffer = errors.New("router: the engines hash tokens otherwise than the model's hash says, see hashes_reason in /services; ask by hashes, or configure it")
 	// ErrField refuses a field of a source or a query. The error names it.
 	ErrField = errors.New("router: bad field")
 	ErrToken = errors.New("router: no token id")

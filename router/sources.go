@@ -30,7 +30,8 @@ type activeSource struct {
 	model      *model
 	holder     *fleet.Holder
 	follower   *events.Follower
-	catchesUp  bool // it goes on from a dump, and Ready waits for it; Service.mu guards it
+	hashes     *hashCheck // nil: the model has no Hash
+	catchesUp  bool       // it goes on from a dump, and Ready waits for it; Service.mu guards it
 }
 
 // Add follows a source of the configuration. The model is made if there is none. It fails with the errors of this
@@ -153,6 +154,9 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	cfg := a.config()
 	cfg.Resume, cfg.Logger = resume, s.log
 	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
+	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
+		cfg.CheckFirst = a.hashes.check
+	}
 	a.follower, err = events.Follow(cfg, a.holder)
 	return err
 }
@@ -161,6 +165,9 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 func (s *Service) end(a *activeSource) {
 	if a.follower != nil {
 		a.follower.Close()
+	}
+	if a.hashes != nil {
+		a.hashes.set(HashesUnchecked, "")
 	}
 	if a.holder != nil {
 		a.model.locked(func() { a.model.dropHolder(a.ID()) })
@@ -218,9 +225,8 @@ func (s *Service) Status() []SourceStatus {
 		if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
 			st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
 		}
-		list[i] = SourceStatus{
-			Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered, Hashes: HashesUnchecked,
-		}
+		list[i] = SourceStatus{Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered}
+		list[i].Hashes, list[i].HashesReason = a.hashes.result()
 	}
 	return list
 }

@@ -21,7 +21,7 @@ type modelSection struct {
 type sourcesSection struct {
 	Total int                   `json:"total"`
 	Shown int                   `json:"shown"` // in List
-	List  []router.SourceStatus `json:"list"`  // stale ones first, then by name
+	List  []router.SourceStatus `json:"list"`  // those that tokens find nothing of first, then by name
 }
 
 // newRouterSection returns what the status page tells of models, and of sources, which are by name.
@@ -30,9 +30,9 @@ func newRouterSection(models []router.ModelStatus, sources []router.SourceStatus
 	for _, m := range models {
 		s.Models = append(s.Models, modelSection{m, len(m.Holders), m.NumStale()})
 	}
-	for _, stale := range []bool{true, false} {
+	for _, useless := range []bool{true, false} {
 		for _, st := range sources {
-			if st.Stale == stale && s.Sources.Shown < maxPageSources {
+			if (st.Stale || st.Hashes == router.HashesDiffer) == useless && s.Sources.Shown < maxPageSources {
 				s.Sources.List = append(s.Sources.List, st)
 				s.Sources.Shown++
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// The page has figures of each model, and the first sources: stale ones, then by name.
+// The page has figures of each model, and the first sources: stale ones and those whose hashes differ, then by name.
 func TestRouterSection(t *testing.T) {
 	s := newRouterSection(nil, nil)
 	assert.Equal(t, &routerSection{[]modelSection{}, sourcesSection{0, 0, []router.SourceStatus{}}}, s, "lists in JSON, not null")
@@ -26,6 +26,7 @@ func TestRouterSection(t *testing.T) {
 	for i := range maxPageSources + 1 {
 		sources = append(sources, router.SourceStatus{Status: events.Status{Name: fmt.Sprintf("%03d", i), Stale: i == 7}})
 	}
+	sources[8].Hashes = router.HashesDiffer
 	s = newRouterSection(models, sources)
 	text, err := json.Marshal(s.Models)
 	require.NoError(t, err)
@@ -34,7 +35,7 @@ func TestRouterSection(t *testing.T) {
 	assert.Equal(t, maxPageSources+1, s.Sources.Total)
 	assert.Equal(t, maxPageSources, s.Sources.Shown)
 	assert.Len(t, s.Sources.List, maxPageSources)
-	for i, want := range map[int]string{0: "007", 1: "000", 99: "099"} {
+	for i, want := range map[int]string{0: "007", 1: "008", 2: "000", 99: "099"} {
 		assert.Equal(t, want, s.Sources.List[i].Name)
 	}
 }

@@ -28,7 +28,7 @@ const hostile = `'><img/src=x/onerror=document.body.dataset.ran=1><script>docume
 
 // drawnRouter is what a router tells of itself.
 const drawnRouter = `{"models": [{"model": "llama", "tenant_id": "tenant-t", "block_size": 16, "holders": 3, "stale_holders": 1, "blocks": 54321, "bytes": 7, "max_bytes": 8}],
-	"sources": {"total": 2, "shown": 1, "list": [{"name": "s", "instance_id": "engine-7", "dp_rank": 5, "model": "llama", "state": "live", "stale": true, "blocks": 65432, "batches": 1, "gaps": 0}]}}`
+	"sources": {"total": 2, "shown": 1, "list": [{"name": "s", "instance_id": "engine-7", "dp_rank": 5, "model": "llama", "state": "live", "stale": true, "hashes": "differ", "blocks": 65432, "batches": 1, "gaps": 0}]}}`
 
 // submitExplain explains a lookup as a user does, once the pools are listed.
 const submitExplain = `<script>
@@ -51,7 +51,7 @@ func TestPageInChromium(t *testing.T) {
 	empty := loadPage(t, p)
 	for _, want := range []string{
 		`<body data-state="ready">`, ">v1.2.3<", `<p class="empty">No connection is open.</p>`, `<p class="empty">Nothing was refused.</p>`,
-		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`, ">54,321</td>", ">engine-7</td>", ">5</td>", ">tenant-t</td>", ">stale, live</td>", ">65,432</td>", "1 of 2 sources are listed.",
+		`<dd id="sum-p99">–</dd>`, `<tr data-pool="">`, ">54,321</td>", ">engine-7</td>", ">5</td>", ">tenant-t</td>", ">stale, live, hashes differ</td>", ">65,432</td>", "1 of 2 sources are listed.",
 	} {
 		assert.Contains(t, empty, want)
 	}

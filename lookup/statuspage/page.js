@@ -177,11 +177,11 @@
   ];
 
   // A stale source counts for nothing, an incomplete one for what its engine has said since.
-  const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
+  const stateOf = x => (x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete') + (x.hashes === 'differ' ? ', hashes differ' : '');
 
   const sourceColumns = [
     { head: true, show: x => x.name }, { show: x => x.instance_id, as: 'name' }, { show: x => count(x.dp_rank), as: 'n' }, { show: x => x.model, as: 'name' },
-    { show: stateOf, as: x => x.stale ? 'alert' : '' }, number(x => x.blocks), number(x => x.batches), number(x => x.gaps),
+    { show: stateOf, as: x => x.stale || x.hashes === 'differ' ? 'alert' : '' }, number(x => x.blocks), number(x => x.batches), number(x => x.gaps),
     { show: x => x.last_event ? when(x.last_event) : missing }, { show: x => x.last_error || missing, as: 'text' },
   ];
 

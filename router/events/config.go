@@ -36,6 +36,9 @@ type Config struct {
 	// Holder count again once a replay has shown that the publisher is the same. If it is not, or
 	// without Replay, they are cleared. ExactCopies must be what it was. It is not changed.
 	Resume *Checkpoint
+	// CheckFirst, if set, is called with first blocks of prompts until it returns false, and again once blocks were
+	// lost or the publisher is another one. The block is borrowed until it returns.
+	CheckFirst func(*FirstBlock) (more bool)
 	// Observe, if set, is called with each batch before it is applied, in that order, those of
 	// replays included. payload is borrowed until it returns.
 	Observe func(seq uint64, payload []byte)

@@ -27,7 +27,7 @@ const (
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
 // order. It skips unknown keys, and array elements beyond those it knows. Bytes after the batch are
 // an error. Of a key that comes twice the last value counts. Token ids, lookahead ids, extra keys and
-// salts are skipped. Values may have arrays and maps 13 deep, and an event 4 million
+// salts are skipped, see Event.ReadFirstBlock. Values may have arrays and maps 13 deep, and an event 4 million
 // hashes of at most 64 bytes. Memory is taken for what a payload has, not for the lengths that it claims.
 type Decoder struct {
 	event     Event
@@ -224,7 +224,11 @@ func (d *Decoder) readField(key, b []byte) (rest []byte, err error) {
 	case "lora_name": // clients choose it, so any length is accepted
 		e.LoRAName, rest, err = d.readText(b, math.MaxInt)
 	default:
-		return skip(b, maxDepth)
+		rest, err := skip(b, maxDepth)
+		if raw := e.raw.field(key); raw != nil && err == nil {
+			*raw = b[:len(b)-len(rest)]
+		}
+		return rest, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", string(key), err)

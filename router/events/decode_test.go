@@ -70,7 +70,8 @@ func decodeAll(d *Decoder, payload []byte) ([]decoded, Batch, error) {
 	var out []decoded
 	batch, err := d.Decode(payload, func(e *Event) error {
 		c := decoded{Event: *e, HashLen: e.Hashes.HashLen(), Parent: hex.EncodeToString(e.Parent)}
-		c.Event.Hashes, c.Event.Parent = coordinator.Hashes{}, nil
+		c.Event.Hashes, c.Event.Parent, c.Event.raw = coordinator.Hashes{}, nil, rawFields{}
+		e.ReadFirstBlock(new(FirstBlock)) // whatever the fields have
 		for _, h := range e.Hashes.All() {
 			c.Hashes = append(c.Hashes, hex.EncodeToString(h))
 		}

@@ -82,6 +82,10 @@ type tracker struct {
 	hasReplay bool
 	observe   func(seq uint64, payload []byte) // Config.Observe, may be nil
 
+	checkHash func(*FirstBlock) (more bool) // Config.CheckFirst, may be nil
+	checked   bool                          // it wants no more
+	first     FirstBlock                    // reused
+
 	// hasLast says that a batch was applied since the last restart or loss of the sequence. Its
 	// number is next-1.
 	hasLast bool
@@ -114,7 +118,7 @@ func newTracker(holder Holder, cfg *Config) *tracker {
 	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, anyNext: true, rank: -1,
+		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, rank: -1,
 	}
 }
 
@@ -177,7 +181,7 @@ func (t *tracker) restart(reason string) {
 func (t *tracker) dropAll(reason string) {
 	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
 	t.clear()
-	t.told = t.stats.Dropped
+	t.told, t.checked = t.stats.Dropped, false
 }
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
@@ -356,6 +360,9 @@ func (t *tracker) event(e *Event) error {
 	}
 	switch e.Kind {
 	case KindStored:
+		if t.checkHash != nil && !t.checked && e.ReadFirstBlock(&t.first) {
+			t.checked = !t.checkHash(&t.first)
+		}
 		return t.store(e)
 	case KindRemoved:
 		return t.remove(e)

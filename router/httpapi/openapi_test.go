@@ -20,6 +20,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
@@ -89,8 +90,24 @@ func testModels(t *testing.T) ([]router.Model, *lookuptest.Gate) {
 	return []router.Model{
 		{ModelKey: llama, Pool: pool, Hash: &router.Hashing{}}, {ModelKey: named("window"), Pool: window},
 		{ModelKey: named("slow"), Pool: slow, Hash: &router.Hashing{}}, {ModelKey: named("plain"), Fleet: fleet.Config{BlockSize: 16}},
+		{ModelKey: named("differ"), Fleet: fleet.Config{BlockSize: 16}, Hash: &router.Hashing{}},
 		{ModelKey: named("crowded"), Fleet: fleet.Config{BlockSize: 16, MaxHolders: 1}}, {ModelKey: named("full"), Fleet: fleet.Config{BlockSize: 16, MaxBlocks: 1}},
 	}, gate
+}
+
+// addDiffering adds an engine whose hashes are not those that model differ makes.
+func (f *testAPI) addDiffering() {
+	f.t.Helper()
+	p := eventstest.New(f.t)
+	for n := range 2 {
+		event := eventstest.Stored(nil, chain(2).At(n))
+		event["token_ids"] = slices.Repeat([]any{n}, 16)
+		p.Publish(false, event)
+	}
+	require.NoError(f.t, f.service.Add(router.Source{Name: "differ", Endpoint: p.Endpoint, Replay: p.Replay, Model: "differ", Engine: "e"}))
+	lookuptest.Eventually(f.t, "its hashes differ", func() bool {
+		return slices.ContainsFunc(f.service.Status(), func(st router.SourceStatus) bool { return !st.Stale && st.Hashes == router.HashesDiffer })
+	})
 }
 
 // dumpingService returns a service whose dump is read until the end of the test.
@@ -196,6 +213,7 @@ func wrongBodies() map[string]string {
 		"/query bad_hashes":       `{"model": "llama", "seq_hashes": [1, 2, 3], "loadable": true}`,
 		"/query no_model":         `{"token_ids": [1]}`,
 		"/query no_hashing":       `{"model": "plain", "token_ids": [1]}`,
+		"/query hashes_differ":    `{"model": "differ", "token_ids": [1]}`,
 		"/query no_pool":          `{"model": "plain", "token_ids": [], "loadable": true}`,
 		"/query other_block_size": `{"model": "llama", "token_ids": [1], "block_size": 32}`,
 		"/query unanswerable":     `{"model": "window", "seq_hashes": ` + hashes + `, "loadable": true, "num_tokens": 1000000}`,
@@ -230,6 +248,7 @@ func TestOpenAPI(t *testing.T) {
 	d, f := parseOpenAPI(t), newTestAPI(t)
 	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an engine
 	require.NoError(t, f.service.Add(testSource("llama", "fixed")))
+	f.addDiffering()
 	require.NoError(t, f.service.Predict(t.Context(), router.ModelKey{Name: "crowded"}, fleet.ID{Engine: "first"}, &router.Query{Hashes: chain(1)}))
 	require.NoError(t, f.service.Register(testSource("extra", "m")))
 

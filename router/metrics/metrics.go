@@ -89,8 +89,10 @@ var sourceMetrics = []metric[source]{
 
 var (
 	sourceState  = describe("source_state", "1 for the state that the source is in.", "source", "state")
+	sourceHashes = describe("source_hashes", "1 for what is known of the source's hashes: whether they are those that the model's hash makes of tokens.", "source", "hashes")
 	sourceInfo   = describe("source_info", "1 for each source; the labels tell what it is.", "source", "model", "tenant", "engine", "rank", "endpoint")
 	sourceStates = []events.State{events.StateConnecting, events.StateReplaying, events.StateLive}
+	agreements   = []router.Agreement{router.HashesUnchecked, router.HashesAgree, router.HashesDiffer}
 )
 
 // Collector collects the metrics of a router.Service: each scrape reads its state. Safe for concurrent use.
@@ -108,6 +110,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- sourceState
+	out <- sourceHashes
 	out <- sourceInfo
 }
 
@@ -124,6 +127,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, state := range sourceStates {
 			out <- prometheus.MustNewConstMetric(sourceState, prometheus.GaugeValue, boolValue(state == st.State), st.Name, string(state))
+		}
+		for _, hashes := range agreements {
+			out <- prometheus.MustNewConstMetric(sourceHashes, prometheus.GaugeValue, boolValue(hashes == st.Hashes), st.Name, string(hashes))
 		}
 		out <- prometheus.MustNewConstMetric(sourceInfo, prometheus.GaugeValue, 1,
 			st.Name, st.Model, st.Tenant, st.Engine, strconv.Itoa(st.Rank), st.Endpoint)

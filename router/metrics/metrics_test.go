@@ -27,7 +27,7 @@ func TestCollector(t *testing.T) {
 			}}
 		},
 		Sources: func() []router.SourceStatus {
-			return []router.SourceStatus{{Model: "m", Tenant: "t", Engine: "e", Rank: 4, Status: events.Status{
+			return []router.SourceStatus{{Model: "m", Tenant: "t", Engine: "e", Rank: 4, Hashes: router.HashesDiffer, Status: events.Status{
 				Name: "s", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Unheld: 7,
 				Unknown: 8, Gaps: 9, Lost: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, Dropped: 15, LastEvent: time.UnixMilli(1500),
 			}}, {Status: events.Status{Name: "new", Complete: true}}}
@@ -61,6 +61,9 @@ source_connects_total{source="s"} 13
 source_dropped_total{source="s"} 15
 source_errors_total{source="s"} 14
 source_gaps_total{source="s"} 9
+source_hashes{hashes="agree",source="s"} 0
+source_hashes{hashes="differ",source="s"} 1
+source_hashes{hashes="unchecked",source="s"} 0
 source_info{endpoint="tcp://a:1",engine="e",model="m",rank="4",source="s",tenant="t"} 1
 source_last_timestamp_seconds{source="s"} 1.5
 source_lost_total{source="s"} 10

@@ -1,0 +1,207 @@
+package router
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// promptBlock returns the token ids of block n of some prompts.
+func promptBlock(n int) (tokens []int64) {
+	for i := range 16 {
+		tokens = append(tokens, int64(n*16+i+1))
+	}
+	return tokens
+}
+
+// storedBy returns an event of an engine that hashes as h, for the first block of a prompt.
+func storedBy(t testing.TB, h Hashing, n int) map[string]any {
+	t.Helper()
+	h.SetDefaults()
+	b := events.FirstBlock{Tokens: promptBlock(n), Pairs: h.Bigrams, Lookahead: []int64{7, 8, 9}[:h.Lookahead]}
+	var ids []any
+	for _, id := range b.Tokens {
+		ids = append(ids, id)
+	}
+	if h.Bigrams {
+		for i := range ids {
+			ids[i] = []any{b.Tokens[i], b.Tokens[i] + 1}
+		}
+		b.Tokens = append(b.Tokens, b.Tokens[15]+1)
+	}
+	_, short, err := h.firstHash(16, &b)
+	require.NoError(t, err)
+	event := eventstest.Stored(nil, []byte{0})
+	event["block_hashes"], event["token_ids"] = []any{short}, ids
+	if h.Type == TypeSGLang {
+		event["block_hashes"] = []any{int64(short)} //nolint:gosec // as SGLang sends it
+		delete(event, "group_idx")
+	}
+	if h.Lookahead > 0 {
+		event["lookahead_token_ids"] = []any{[]any{7, 8, 9}[:h.Lookahead]}
+	}
+	return event
+}
+
+// checked is a service with one model, and sources that publish.
+type checked struct {
+	*Service
+	t   testing.TB
+	log bytes.Buffer
+}
+
+func newChecked(t testing.TB, h Hashing) *checked {
+	c := &checked{t: t}
+	c.Service = newService(t, Config{
+		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}, Hash: &h}},
+		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
+	})
+	return c
+}
+
+func (c *checked) follow(engine string) *eventstest.Publisher {
+	c.t.Helper()
+	p := eventstest.New(c.t)
+	require.NoError(c.t, c.Add(Source{Name: engine, Endpoint: p.Endpoint, Replay: p.Replay, Model: "llama", Engine: engine}))
+	return p
+}
+
+// publish publishes events, waits until they are applied, and returns the state of the source.
+func (c *checked) publish(p *eventstest.Publisher, engine string, list ...map[string]any) SourceStatus {
+	c.t.Helper()
+	before := status(c.t, c.Service, engine).Batches
+	lookuptest.Eventually(c.t, "the source is subscribed to", p.HasSubscriber)
+	for _, e := range list {
+		p.Publish(false, e)
+	}
+	lookuptest.Eventually(c.t, "the events are applied", func() bool {
+		st := status(c.t, c.Service, engine)
+		return st.Batches == before+int64(len(list)) && !st.Stale
+	})
+	return status(c.t, c.Service, engine)
+}
+
+// byTokens asks for block n.
+func (c *checked) byTokens(n int) error {
+	return c.Query(c.t.Context(), &Query{ModelKey: llama, Tokens: promptBlock(n)}, new(Answer))
+}
+
+// Each way to hash that engines have is recognized, and the setting that makes the model's the same is named.
+func TestHashesDiffer(t *testing.T) {
+	vllm := Hashing{Type: TypeVLLM}
+	sglang := Hashing{Type: TypeSGLang}
+	zero := new("0")
+	for _, test := range []struct {
+		model, engine Hashing
+		want          string
+	}{
+		{vllm, Hashing{Algorithm: "sha256_cbor"}, "set algorithm: sha256_cbor"},
+		{Hashing{Algorithm: "sha256_cbor"}, vllm, "set algorithm: sha256"},
+		{vllm, Hashing{Seed: zero}, `set seed: "0", the engine's PYTHONHASHSEED`},
+		{Hashing{Seed: zero}, vllm, "remove seed, as the engine has no PYTHONHASHSEED"},
+		{Hashing{Seed: zero}, Hashing{Algorithm: "xxhash", Seed: zero}, "set algorithm: xxhash"},
+		{Hashing{Seed: zero}, Hashing{Algorithm: "xxhash_cbor", Seed: zero}, "set algorithm: xxhash_cbor"},
+		{vllm, Hashing{Algorithm: "xxhash", Seed: new("42")}, `set algorithm: xxhash, set seed: "42", the engine's PYTHONHASHSEED`},
+		{Hashing{Release: "0.28.0", Seed: zero}, Hashing{Release: "0.29.0"}, "set release: 0.33.0, or that of the engine, remove seed"},
+		{vllm, Hashing{Lookahead: 2}, "set lookahead: 2"},
+		{Hashing{Lookahead: 2}, vllm, "set lookahead: 0"},
+		{vllm, Hashing{Seed: new("nobody guesses it")}, "PYTHONHASHSEED is probably another"},
+		{sglang, Hashing{Type: TypeSGLang, Bigrams: true}, "set bigrams: true"},
+		{Hashing{Type: TypeSGLang, Bigrams: true}, sglang, "set bigrams: false"},
+		{vllm, sglang, "set type: sglang"},
+		{vllm, Hashing{Type: TypeSGLang, Bigrams: true}, "set type: sglang, set bigrams: true"},
+		{sglang, Hashing{Algorithm: "sha256_cbor"}, "set type: vllm, set algorithm: sha256_cbor"},
+	} {
+		t.Run(test.want, func(t *testing.T) {
+			t.Parallel()
+			c := newChecked(t, test.model)
+			p := c.follow("e")
+			st := c.publish(p, "e")
+			require.Equal(t, HashesUnchecked, st.Hashes)
+			st = c.publish(p, "e", storedBy(t, test.engine, 1), storedBy(t, test.engine, 1))
+			require.Equal(t, HashesUnchecked, st.Hashes, "one block may be a fluke, however often it comes")
+			require.NoError(t, c.byTokens(1))
+			st = c.publish(p, "e", storedBy(t, test.engine, 2), storedBy(t, test.engine, 3))
+			require.Equal(t, HashesDiffer, st.Hashes)
+			require.Contains(t, st.HashesReason, test.want)
+			require.ErrorIs(t, c.byTokens(2), ErrHashesDiffer)
+			_, short, err := test.model.firstHash(16, &events.FirstBlock{Tokens: promptBlock(2)})
+			require.NoError(t, err)
+			require.NoError(t, c.Query(t.Context(), &Query{ModelKey: llama, Hashes: coordinator.NewHashes(binary.BigEndian.AppendUint64(nil, short), 8)}, new(Answer)))
+
+			st = c.publish(p, "e", storedBy(t, test.model, 4))
+			require.Equal(t, HashesAgree, st.Hashes)
+			require.Empty(t, st.HashesReason)
+			require.NoError(t, c.byTokens(4))
+			st = c.publish(p, "e", storedBy(t, test.engine, 5), storedBy(t, test.engine, 6))
+			require.Equal(t, HashesAgree, st.Hashes, "no further block is hashed")
+			c.Close()
+			require.Equal(t, 1, strings.Count(c.log.String(), "level=WARN"), c.log.String())
+			require.Equal(t, 1, strings.Count(c.log.String(), "agree with the model's again"))
+		})
+	}
+}
+
+// One engine whose hashes differ refuses nothing that others may answer, unless these are gone.
+func TestHashesDifferOfOne(t *testing.T) {
+	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
+	c := newChecked(t, vllm)
+	liar, honest := c.follow("liar"), c.follow("honest")
+	c.publish(liar, "liar", storedBy(t, other, 1), storedBy(t, other, 2))
+	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
+	c.publish(honest, "honest", storedBy(t, vllm, 1))
+	require.NoError(t, c.byTokens(1))
+	require.Equal(t, "honest/0=16(GPU=16) ", ask(t, c.Service, Query{ModelKey: llama, Tokens: promptBlock(1)}))
+	honest.Close()
+	lookuptest.Eventually(t, "the honest one counts no more", func() bool { return c.byTokens(1) != nil })
+	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
+}
+
+// A new engine at the same address is checked anew.
+func TestHashesOfRestartedEngine(t *testing.T) {
+	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
+	c := newChecked(t, vllm)
+	p := c.follow("e")
+	require.Equal(t, HashesAgree, c.publish(p, "e", storedBy(t, vllm, 1)).Hashes)
+	p.Restart()
+	require.Equal(t, HashesDiffer, c.publish(p, "e", storedBy(t, other, 1), storedBy(t, other, 2)).Hashes)
+}
+
+// What events do not tell of a block is no reason to refuse: it is not checked.
+func TestHashesUnchecked(t *testing.T) {
+	other := Hashing{Algorithm: "sha256_cbor"}
+	for name, change := range map[string]func(map[string]any){
+		"parent":        func(e map[string]any) { e["parent_block_hash"] = uint64(1) },
+		"no tokens":     func(e map[string]any) { e["token_ids"] = []any{} },
+		"masked":        func(e map[string]any) { e["token_ids"] = append(e["token_ids"].([]any), e["token_ids"].([]any)...) },
+		"adapter":       func(e map[string]any) { e["lora_name"] = "a" },
+		"older adapter": func(e map[string]any) { e["lora_id"] = 3 },
+		"image":         func(e map[string]any) { e["extra_keys"] = []any{[]any{[]any{"image", 3}}} },
+		"two keys":      func(e map[string]any) { e["extra_keys"] = []any{[]any{"a", "b"}} },
+		"embeddings":    func(e map[string]any) { e["extra_keys"] = []any{[]any{[]byte("digest")}} },
+		"connector":     func(e map[string]any) { e["medium"] = "cpu" },
+		"block size":    func(e map[string]any) { e["block_size"], e["token_ids"] = 8, e["token_ids"].([]any)[:8] },
+		"bad tokens":    func(e map[string]any) { e["token_ids"].([]any)[3] = "x" },
+		"bad pairs":     func(e map[string]any) { e["token_ids"].([]any)[0] = []any{1, 2} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newChecked(t, Hashing{})
+			p := c.follow("e")
+			one, two := storedBy(t, other, 1), storedBy(t, other, 2)
+			change(one)
+			change(two)
+			require.Equal(t, HashesUnchecked, c.publish(p, "e", one, two).Hashes)
+		})
+	}
+}
