@@ -44,6 +44,7 @@
 //	remote_config.go  how a backend is used; strategy.go the calls of a lookup
 //	shared_backend.go a backend of several pools
 //	found_blocks.go   what calls of a backend have found, and when
+//	renew.go          keeps blocks before the start of lookups
 //	coalesce.go       equal lookups in flight share one answer
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
 //	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations

@@ -24,6 +24,8 @@ type remote struct {
 	failed, timeouts, rejected atomic.Int64
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they asked for
 	stored, evicted            atomic.Int64
+
+	renewedKeys, renewalsDropped atomic.Int64
 }
 
 func newRemote(service *Service, cfg *ServiceConfig) *remote {
@@ -96,6 +98,8 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 
 // ask asks the backend.
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (o outcome) {
+	r.lookups.Add(1)
+	defer r.lookups.Add(-1)
 	lease := r.lease(ctx)
 	defer lease.end()
 	strategy := r.cfg.Strategy

@@ -43,6 +43,8 @@ type RemoteConfig struct {
 	// Watch, if set, is called after each lookup over the backend, also one that is
 	// answered without a call, on the lookup's goroutine. It must return at once.
 	Watch func(LookupEvent)
+	// Renew is for which engines what lies before the start of a lookup is renewed. Default RenewAuto.
+	Renew Renewal
 	// BreakerFailures is how many failures in a row open the circuit breaker. Lookups are
 	// then answered 0 without a call, but for one that tries the backend after
 	// BreakerPause. Default 5 and 1 s.

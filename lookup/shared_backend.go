@@ -26,6 +26,8 @@ type SharedBackend struct {
 	cpu, smallCPU chan struct{}
 	keyMemory     *keyMemory
 	found         *foundBlocks
+	renewed       *foundBlocks // that renewals have asked for, also those that were not found
+	lookups       atomic.Int64 // that ask the backend
 
 	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
 	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before
@@ -45,7 +47,8 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		cpu:        make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		smallCPU:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
-		found:      newFoundBlocks(cfg.maxFoundBytes(), cfg.Memory),
+		found:      newFoundBlocks(cfg.maxFoundBytes()/4*3, cfg.Memory),
+		renewed:    newFoundBlocks(cfg.maxFoundBytes()/4, cfg.Memory),
 	}
 	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
 	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)

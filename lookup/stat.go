@@ -30,7 +30,8 @@ func (s *Service) remoteStat() api.Stat {
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
 		BackendShared: r.coalescer.shared.Load(),
-		BackendState:  r.State(), BackendError: errorText(r.Failure()),
+		RenewedKeys:   r.renewedKeys.Load(), RenewalsDropped: r.renewalsDropped.Load(),
+		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}
 	s.counters.addTo(&stat)

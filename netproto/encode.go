@@ -37,6 +37,11 @@ func AppendKeys(dst, envelope []byte, tag Tag, rank WireRank, hashLen, blobLen i
 	return appendBlob(appendRank(appendTag(dst, envelope, tag, true), rank, true), hashLen, blobLen)
 }
 
+// AppendRenew appends a renew. The blob is the hashes of a prompt's first tokens.
+func AppendRenew(dst, envelope []byte, hashLen, blobLen int) []byte {
+	return appendBlob(appendTag(dst, envelope, TagRenew, true), hashLen, blobLen)
+}
+
 // AppendResetRank appends a reset_rank.
 func AppendResetRank(dst, envelope []byte, at WireRank) []byte {
 	return appendRank(appendTag(dst, envelope, TagResetRank, true), at, false)

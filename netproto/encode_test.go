@@ -25,6 +25,7 @@ func TestEncodingPanics(t *testing.T) {
 		for name, encode := range map[string]func(){
 			"lookup":       func() { AppendLookup(nil, nil, 1, hashLen, 0) },
 			"lookup_from":  func() { AppendLookupFrom(nil, nil, TagLookupFrom, 1, 0, hashLen, 0) },
+			"renew":        func() { AppendRenew(nil, nil, hashLen, 0) },
 			"store":        func() { AppendKeys(nil, nil, TagStore, WireRank{}, hashLen, 0) },
 			"store_prompt": func() { AppendStorePrompt(nil, nil, &Prompt{}, hashLen, 0) },
 		} {

@@ -27,6 +27,7 @@ const (
 	TagResetRank
 	TagAuth
 	TagLookupFrom
+	TagRenew
 )
 
 // NumTags is the number of kinds, that of unknown requests included.
@@ -56,6 +57,7 @@ var kinds = [...]kind{
 	TagLookupFrom: {name: "lookup_from", fields: lookupFromFields},
 	TagExplain:    {name: "explain", fields: lookupFromFields},
 	TagPlan:       {name: "plan", fields: lookupFromFields},
+	TagRenew:      {name: "renew", fields: []*field{&hashLenField, &blobField}},
 	TagStore:      {name: "store", fields: []*field{&rankField, &hashLenField, &blobField, &furtherKeyField}, optional: 1},
 	TagEvict:      {name: "evict", fields: []*field{&rankField, &hashLenField, &blobField}},
 	TagResetRank:  {name: "reset_rank", fields: []*field{&resetRankField}},

@@ -193,6 +193,7 @@ func TestReaderRequests(t *testing.T) {
 		"from, cut":        {[]string{"lookup_from", numbers(48, 0), be(2, 16), h3 + "x"}, []string{"lookup_from env= problem=" + bad(3, "the blob is 49 bytes, want a multiple of hash_len, 16")}},
 		"from, no start":   {[]string{"lookup_from", be(4, 48), be(2, 16), h3}, []string{"lookup_from env= problem=" + bad(1, "the frame of numbers is 4 bytes, want 8")}},
 		"from, extra":      {[]string{"lookup_from", numbers(48, 0), be(2, 16), h3, ""}, []string{"lookup_from env= problem=" + bad(4, "frame 4 is one too many for lookup_from")}},
+		"renew":            {[]string{"renew", be(2, 16), h3}, []string{"begin renew len=16 n=3", "renew env= hashes=" + hex3}},
 		"explain":          {[]string{"explain", numbers(48, 16), be(2, 16), h3}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false from=16 hashes=" + hex3}},
 		"tail ignored":     {[]string{"lookup", be(4, 48), be(2, 16), h3 + "tail"}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"extra ignored":    {[]string{"lookup", be(4, 48), be(2, 16), h3, "x", ""}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
@@ -652,7 +653,8 @@ var slowKinds = map[string]slowKind{
 	"lookup_from": {"numbers hash_len optional_blob", 3, false},
 	"explain":     {"numbers hash_len optional_blob", 3, false}, "plan": {"numbers hash_len optional_blob", 3, false},
 	"store": {"rank hash_len blob key", 3, false}, "evict": {"rank hash_len blob", 3, false}, "reset_rank": {"reset_rank", 1, false},
-	"pool": {"description", 1, false}, "auth": {"token", 1, false},
+	"renew": {"hash_len blob", 2, false},
+	"pool":  {"description", 1, false}, "auth": {"token", 1, false},
 	"load_mask": {"numbers", 1, false}, "store_mask": {"numbers", 1, false}, "lookup_mask": {"numbers", 1, false},
 	"store_prompt": {"numbers ranks states hash_len blob", 5, false},
 }

@@ -87,6 +87,7 @@ func TestCutsAndStopsChangeNothing(t *testing.T) {
 		message("explain", numbers(16, 16), be(2, 0), ""),
 		message("plan", numbers(48000, 0), be(2, 20), h),
 		message("lookup_from", numbers(48000, 16), be(2, 20), h),
+		message("renew", be(2, 20), h),
 		message("store_mask", numbers(0, 0, 1)),
 		message("evict", be(6, 0), be(2, 20), h, "x"),
 		message("store_prompt", numbers(0, 0, 0, 0), be(6, 1), be(8, 1), be(2, 20), h),

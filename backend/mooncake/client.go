@@ -22,8 +22,6 @@ type Client struct {
 	closed bool
 	idle   []*conn // connections of the current term; the last used is last
 	leaderState
-	process     process
-	leaseLogged uint64 // the last term whose leader's lease was logged as unknown
 }
 
 var _ backend.Backend = (*Client)(nil)
@@ -60,7 +58,6 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	if err := c.exist(ctx, keys, answers); err != nil {
 		return nil, c.explainClosed(err)
 	}
-	c.learnLease(keys, answers)
 	return answers, nil
 }
 
@@ -90,6 +87,9 @@ func (c *Client) Store(context.Context, []string) error {
 func (c *Client) Evict(context.Context, []string) error {
 	return fmt.Errorf("%w: a Mooncake store evicts blocks by itself", backend.ErrReadOnly)
 }
+
+// Lease returns Config.Lease.
+func (c *Client) Lease() backend.Lease { return backend.Lease{Duration: c.cfg.Lease} }
 
 // CheckReset returns backend.ErrReadOnly without Config.AllowReset.
 func (c *Client) CheckReset() error {

@@ -195,7 +195,6 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 	}
 	c.lastErr = nil
 	cn.term = c.term
-	c.newConnection()
 	c.addIdle(cn)
 	return true
 }

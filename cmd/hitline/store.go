@@ -156,7 +156,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 	s := &remoteStore{
 		Backend:   b,
 		addresses: c.Masters,
-		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout)},
+		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout), Renew: c.Renew.Lookup()},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
 			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT, Blocks: -1}

@@ -13,7 +13,7 @@ type Permissions uint16
 
 // The permissions. Each is that of the request of its name, Holders that of queries over HTTP.
 const (
-	Lookup Permissions = 1 << iota // lookup_from too
+	Lookup Permissions = 1 << iota // lookup_from and renew too
 	Plan                           // load_mask, store_mask and lookup_mask too, which say no more
 	Explain
 	Stat
@@ -38,7 +38,7 @@ var names = [...]string{"lookup", "plan", "explain", "stat", "ping", "pool", "ho
 
 // needed is the permission for a request, none for auth and for unknown requests.
 var needed = [...]Permissions{
-	netproto.TagLookup: Lookup, netproto.TagLookupFrom: Lookup, netproto.TagExplain: Explain,
+	netproto.TagLookup: Lookup, netproto.TagLookupFrom: Lookup, netproto.TagRenew: Lookup, netproto.TagExplain: Explain,
 	netproto.TagPlan: Plan, netproto.TagLoadMask: Plan, netproto.TagStoreMask: Plan, netproto.TagLookupMask: Plan,
 	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool,
 	netproto.TagStore: Store, netproto.TagStorePrompt: Store, netproto.TagEvict: Evict,

@@ -12,7 +12,7 @@ import (
 // TestPermissionOfEachRequest checks every request there is, so that a new one cannot be forgotten.
 func TestPermissionOfEachRequest(t *testing.T) {
 	want := map[string]Permissions{
-		"lookup": Lookup, "lookup_from": Lookup, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
+		"lookup": Lookup, "lookup_from": Lookup, "renew": Lookup, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
 		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool,
 		"store": Store, "store_prompt": Store, "evict": Evict, "reset": Reset, "reset_rank": Reset,
 	}

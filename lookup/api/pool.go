@@ -19,6 +19,9 @@ type Pool struct {
 	// BackendTimeoutMS is after how many milliseconds a lookup over a store that does not answer is a hit of 0. A client
 	// that waits for less takes the store's failure for the server's. 0 over memory.
 	BackendTimeoutMS int64 `json:"backend_timeout_ms,omitempty"`
+	// Renew is auto if the server renews for engines that only load, always if for those that save, too, and
+	// missing if for none: see lookup.Service.Renew.
+	Renew string `json:"renew,omitempty"`
 	// PrefixesSHA256 is that of the key prefixes of all groups and ranks in the order in which
 	// a lookup asks for them, joined by line feeds, in hex.
 	PrefixesSHA256 string           `json:"prefixes_sha256"`

@@ -45,6 +45,8 @@ type Stat struct {
 	BackendRounds   int64  `json:"backend_rounds"`          // calls that lookups and explanations made; one may take several requests
 	BackendKeys     int64  `json:"backend_keys"`            // keys that they asked for
 	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
+	RenewedKeys     int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
+	RenewalsDropped int64  `json:"renewals_dropped"`        // requests to renew that were not done, or not to the end
 	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
 	BackendError    string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 

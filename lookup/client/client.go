@@ -98,6 +98,18 @@ func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes coordinator
 	return cl.hit, cl.err
 }
 
+// Renew asks the server to keep the blocks of a prompt's first tokens, which hashes are of, as a lookup
+// with a start does not ask its store for them. It returns when the server has queued that, which does it in
+// the background, and drops what is too much. hashes are as for Store. A pool's api.Pool.Renew says for
+// whom; it fails with ErrUnsupported where that is missing.
+func (c *Client) Renew(ctx context.Context, hashes coordinator.Hashes) error {
+	if err := checkKeys(hashes); err != nil {
+		return err
+	}
+	_, err := c.roundTrip(ctx, request{tag: netproto.TagRenew, hashLen: hashes.HashLen(), blob: hashes.Bytes()})
+	return err
+}
+
 // Explain says for each group why a lookup hits no more than it does. It does not count as
 // a lookup and does not protect blocks from eviction. hashes are as for Lookup.
 func (c *Client) Explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {

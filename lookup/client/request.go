@@ -26,6 +26,8 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagLookupFrom, netproto.TagExplain, netproto.TagPlan:
 		return netproto.AppendLookupFrom(dst, envelope, r.tag, r.numTokens, r.start, r.hashLen, len(r.blob))
+	case netproto.TagRenew:
+		return netproto.AppendRenew(dst, envelope, r.hashLen, len(r.blob))
 	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
 		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagStore, netproto.TagEvict:

@@ -94,6 +94,8 @@ var backendMetrics = []metric{
 	counter("backend_rounds_total", "Calls of the backend that lookups made.", func(st *api.Stat) int64 { return st.BackendRounds }, poolLabel),
 	counter("backend_keys_total", "Keys that lookups asked the backend for.", func(st *api.Stat) int64 { return st.BackendKeys }, poolLabel),
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }, poolLabel),
+	counter("renewed_keys_total", "Keys before the start of lookups that the backend was asked for to keep them.", func(st *api.Stat) int64 { return st.RenewedKeys }, poolLabel),
+	counter("renewals_dropped_total", "Requests to renew that were not done, or not to the end.", func(st *api.Stat) int64 { return st.RenewalsDropped }, poolLabel),
 }
 
 var serverMetrics = []metric{

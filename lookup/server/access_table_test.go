@@ -22,7 +22,7 @@ func neededBy(request string) string {
 	switch request {
 	case "load_mask", "store_mask", "lookup_mask":
 		return "plan"
-	case "lookup_from":
+	case "lookup_from", "renew":
 		return "lookup"
 	case "store_prompt":
 		return "store"
@@ -177,7 +177,7 @@ func TestAccessTable(t *testing.T) {
 				switch {
 				case row.pool == "-" && name != "ping" && name != "stat":
 					cannot = api.RefusalNoPool
-				case store != nil && name == "reset_rank":
+				case store != nil && name == "reset_rank", name == "renew": // this store has no leases
 					cannot = api.RefusalUnsupported
 				}
 				if cannot == "" {

@@ -90,7 +90,7 @@ func requestsOf(pool coordinator.Pool) [][][]byte {
 		{[]byte("load_mask"), numbers(64, 4)}, {[]byte("store_mask"), numbers(64, 0, 64)}, {[]byte("lookup_mask"), numbers(64)},
 		{[]byte("store"), rank, hashLen, blob}, {[]byte("store_prompt"), numbers(64, 0, 64, 0), nil, nil, hashLen, blob},
 		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
-		{[]byte("lookup_from"), numbers(64, 0), hashLen, blob},
+		{[]byte("lookup_from"), numbers(64, 0), hashLen, blob}, {[]byte("renew"), hashLen, blob},
 		{[]byte("ping")}, {[]byte("stat")}, {[]byte("pool"), description},
 	}
 }
@@ -112,7 +112,7 @@ func TestRefusedHasNoEffect(t *testing.T) {
 			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
 		}
 		require.Equal(t, []byte{0, 0, 0, 64}, p.Ask(t, lookupFrames...)[0])
-		require.NotNil(t, refusalIn(p.Ask(t, requests[14]...)))
+		require.NotNil(t, refusalIn(p.Ask(t, requests[15]...)))
 		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
 		require.Equal(t, errNoPool.Error(), string(reply[1]))
 	})

@@ -334,6 +334,21 @@ func (s *session) applyJob(j *job) {
 	s.finish(j)
 }
 
+// takeHashes returns the copied hashes, which the caller must release. They are admitted no longer.
+func (j *job) takeHashes() *bufpool.Buffer {
+	copied := j.copied
+	j.freeAdmitted()
+	j.copied = nil
+	return copied
+}
+
+// freeAdmitted frees what admit has had admitted.
+func (j *job) freeAdmitted() {
+	if j.admitted > 0 {
+		j.session.server.admission.Free(int64(j.admitted), j.neededBytes <= admission.SmallBytes)
+	}
+}
+
 // release frees what the job has copied. A worker may call it.
 func (j *job) release() {
 	if j.query != nil {
@@ -343,9 +358,7 @@ func (j *job) release() {
 	if j.copied == nil {
 		return
 	}
-	if j.admitted > 0 {
-		j.session.server.admission.Free(int64(j.admitted), j.neededBytes <= admission.SmallBytes)
-	}
+	j.freeAdmitted()
 	j.copied.Release()
 	j.copied = nil
 }

@@ -125,6 +125,9 @@ func (s *Server) serve(ctx context.Context) error {
 		s.addrs = append(s.addrs, ln.addr)
 	}
 	s.workers = startWorkers(s.backend)
+	if s.backend != nil {
+		s.renewals.start(s.ctx)
+	}
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }
@@ -207,6 +210,7 @@ func (s *Server) stop(why error) {
 		}
 		s.cancel()
 		s.workers.stop()     // after the loops, which submit to them
+		s.renewals.stop()    // after the loops, too
 		s.closeWakeSockets() // after the workers, which write to them
 		s.peers.flush(true)
 		s.err = why

@@ -51,6 +51,7 @@ func init() { // the functions refer to the table
 		netproto.TagStorePrompt: {callsStore: true, changes: true, run: runStorePrompt},
 		netproto.TagReset:       {callsStore: true, changes: true, run: runReset},
 		netproto.TagResetRank:   {callsStore: true, changes: true, run: runResetRank},
+		netproto.TagRenew:       {apply: applyRenew},
 		netproto.TagPing:        {inline: always, noPool: true, apply: applyPing},
 		netproto.TagStat:        {noPool: true, run: runStat},
 		netproto.TagPool:        {noPool: true, changes: true, run: runPool, apply: applyPool},

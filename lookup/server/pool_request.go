@@ -14,6 +14,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -178,6 +179,9 @@ func jsonTypeName(t reflect.Type) string {
 	}
 }
 
+// renewWords are the words for api.Pool.Renew.
+var renewWords = [...]string{lookup.RenewAuto: "auto", lookup.RenewAlways: "always", lookup.RenewNever: ""}
+
 // reply returns the pool as the peer is told it, with the rules of its connection.
 func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	config := rules.Pool()
@@ -188,6 +192,7 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	}
 	if b := p.service.Backend(); b != nil {
 		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Name(), p.service.Lease().Milliseconds(), p.service.BackendTimeout().Milliseconds()
+		r.Renew = renewWords[p.service.Renewal()]
 	}
 	var prefixes []string
 	for g := range rules.NumGroups() {

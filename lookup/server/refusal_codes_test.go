@@ -199,6 +199,12 @@ func badFrames() (list []badRequest) {
 	}
 	bad(4, "frame 4 is one too many for evict", frames("evict", refusedRank, hashLen32, refusedKeys, refusedKeys[:32]))
 
+	bad(1, "hash_len is missing", frames("renew"))
+	bad(1, "hash_len is 0, want 1 to 64", frames("renew", "\x00\x00", refusedKeys))
+	bad(2, "the blob is missing", frames("renew", hashLen32))
+	bad(2, "the blob is empty", frames("renew", hashLen32, ""))
+	bad(3, "frame 3 is one too many for renew", frames("renew", hashLen32, refusedKeys, ""))
+
 	prompt := func(rest ...any) [][]byte { return frames("store_prompt", append([]any{wholePrompt}, rest...)...) }
 	bad(1, "the frame of numbers is missing", frames("store_prompt"))
 	bad(2, "the frame of ranks is missing", prompt())
@@ -248,6 +254,9 @@ func badForPool(t *testing.T) (list []badRequest) {
 		bad(otherLen, lookupFrames(tag, 128, "\x00\x10", refusedKeys))
 		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", lookupFrames(tag, 128, hashLen32, longestBlob))
 	}
+	bad(otherLen, frames("renew", "\x00\x10", refusedKeys))
+	add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", frames("renew", hashLen32, longestBlob))
+	add(api.RefusalUnsupported, 0, strings.TrimPrefix(lookup.ErrRenew.Error(), "lookup: "), frames("renew", hashLen32, refusedKeys))
 	from := func(tag string, tokens, start uint32, hashes int) [][]byte {
 		return frames(tag, u32s(tokens, start), hashLen32, refusedKeys[:32*hashes])
 	}
@@ -504,7 +513,7 @@ func TestRefusalOfBusy(t *testing.T) {
 				}
 			}
 			require.Equal(t, before, s.stored(t))
-			require.EqualValues(t, 2*15, server.Stat().Busy)
+			require.EqualValues(t, 2*16, server.Stat().Busy)
 			release()
 			for _, p := range peers {
 				require.Equal(t, []string{"\x00held", "", "\x01"}, texts(p.Next(t))[:3])

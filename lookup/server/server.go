@@ -78,6 +78,7 @@ type Server struct {
 	ctx        context.Context        // of jobs; ends when the server stops
 	cancel     context.CancelFunc
 	workers    workerPools
+	renewals   renewals
 	admission  *admission.Admission
 	peers      *peerLog
 	memory     *lookup.MemoryAccount

@@ -47,6 +47,7 @@ func addStats(a, b api.Stat) api.Stat {
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
 		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},
 		{&a.BackendRounds, b.BackendRounds}, {&a.BackendKeys, b.BackendKeys},
+		{&a.RenewedKeys, b.RenewedKeys}, {&a.RenewalsDropped, b.RenewalsDropped},
 	} {
 		*c.sum += c.of
 	}

@@ -145,11 +145,8 @@ func (f *Follower) update(change func(*tracker) error) error {
 		f.log.changed(&now, f.tracker.reason)
 	}
 	f.mu.Lock()
-	before, f.status = f.status, now
-	f.mu.Unlock()
-	if f.cfg.Changed != nil && (before.Stale != now.Stale || before.Complete != now.Complete) {
-		f.cfg.Changed()
-	}
+	defer f.mu.Unlock()
+	f.status = now
 	return nil
 }
 

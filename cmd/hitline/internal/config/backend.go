@@ -49,9 +49,10 @@ type Mooncake struct {
 	Tenant     string   `yaml:"tenant"`
 	Conns      int      `yaml:"conns"`       // connections to the leader
 	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines
-	Lease      Duration `yaml:"lease"`       // of a found block; 0: what the leader states
+	Lease      Duration `yaml:"lease"`       // of a found block: the masters' default_kv_lease_ttl
 	Timeout    Duration `yaml:"timeout"`     // of a lookup
 	Strategy   Strategy `yaml:"strategy"`
+	Renew      Renew    `yaml:"renew"` // of what lies before the start of lookups
 }
 
 // Verify is how a lookup compares hashes with those of the index: digests or bytes.
@@ -84,6 +85,19 @@ func (s Strategy) Lookup() lookup.Strategy {
 		return lookup.SingleCall
 	}
 	return lookup.Gallop
+}
+
+// Renew is for which engines blocks are renewed: auto, always or never.
+type Renew string
+
+// UnmarshalText refuses other words.
+func (r *Renew) UnmarshalText(text []byte) error {
+	return oneOf((*string)(r), text, "auto", "always", "never")
+}
+
+// Lookup returns the service's word for r.
+func (r Renew) Lookup() lookup.Renewal {
+	return map[Renew]lookup.Renewal{"always": lookup.RenewAlways, "never": lookup.RenewNever}[r]
 }
 
 // backendNames are the names of the fields of Backend.

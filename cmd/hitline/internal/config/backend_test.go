@@ -19,13 +19,14 @@ func TestBackends(t *testing.T) {
 	assert.Equal(t, want, c.Backend)
 	assert.Equal(t, lookup.SingleCall, c.Backend.Redis.Strategy.Lookup())
 
-	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n")})
+	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n    renew: never\n")})
 	require.NoError(t, err)
 	want = defaults
 	want.chosen = "mooncake"
-	want.Mooncake.Masters, want.Mooncake.Tenant, want.Mooncake.AllowReset = []string{"a:1", "b:2"}, "t", true
+	want.Mooncake.Masters, want.Mooncake.Tenant, want.Mooncake.AllowReset, want.Mooncake.Renew = []string{"a:1", "b:2"}, "t", true, "never"
 	assert.Equal(t, want, c.Backend)
 	assert.Equal(t, lookup.Gallop, c.Backend.Mooncake.Strategy.Lookup())
+	assert.Equal(t, []lookup.Renewal{lookup.RenewNever, lookup.RenewAlways, lookup.RenewAuto}, []lookup.Renewal{c.Backend.Mooncake.Renew.Lookup(), Renew("always").Lookup(), defaults.Mooncake.Renew.Lookup()})
 }
 
 // The last source that names a backend chooses it.

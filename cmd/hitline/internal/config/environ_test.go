@@ -65,6 +65,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[Format]():          {"json", Format("json")},
 		reflect.TypeFor[Layout]():          {"set", Layout("set")},
 		reflect.TypeFor[Strategy]():        {"ask_all", Strategy("ask_all")},
+		reflect.TypeFor[Renew]():           {"always", Renew("always")},
 		reflect.TypeFor[Verify]():          {"bytes", Verify("bytes")},
 		reflect.TypeFor[[]int]():           {"[2, 4]", []int{2, 4}},
 		reflect.TypeFor[*bool]():           {"true", new(true)},
@@ -78,7 +79,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 82, "a field came or went: is it documented?")
+	require.Len(t, all, 83, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()

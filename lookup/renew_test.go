@@ -1,0 +1,171 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
+)
+
+// leasingStore is a store with leases that records which keys it was asked for.
+type leasingStore struct {
+	lookuptest.KeyStore
+	lease time.Duration
+	err   error
+
+	mu    sync.Mutex
+	calls [][]string
+}
+
+func (s *leasingStore) Lease() backend.Lease { return backend.Lease{Duration: s.lease} }
+
+func (s *leasingStore) Exists(ctx context.Context, keys []string) ([]int, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, keys)
+	s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.KeyStore.Exists(ctx, keys)
+}
+
+// asked returns the keys of all calls since the last time.
+func (s *leasingStore) asked() (keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, call := range s.calls {
+		keys = append(keys, call...)
+	}
+	s.calls = nil
+	return keys
+}
+
+// renewedPool has two ranks, and beside a full group one with a window of two blocks, of which a saver keeps
+// one block in two.
+var renewedPool = coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16, SchedulerBlockSize: 32, TPSize: 2, NumKVHead: 2, Groups: []coordinator.Group{
+	{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
+}}
+
+// What a saver would ask for is asked for, on all ranks, once a lease.
+func TestRenew(t *testing.T) {
+	store := &leasingStore{lease: time.Hour}
+	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
+	require.NoError(t, err)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 6, 32), 32)
+	now := int64(1)
+	s.remote.renewed.now = func() int64 { return now }
+	keysOf := func(from, to int) (keys []string) {
+		for group, step := range []int{1, 2} {
+			for rank := range 2 {
+				prefix := s.coord.KeyPrefix(group, s.coord.Ranks(group)[rank])
+				for i := from + step - 1; i < to; i += step {
+					keys = append(keys, prefix+fmt.Sprintf("%x", hashes.At(i)))
+				}
+			}
+		}
+		return keys
+	}
+	first := coordinator.NewHashes(hashes.Bytes()[:4*32], 32)
+	require.NoError(t, s.Renew(t.Context(), first))
+	require.ElementsMatch(t, keysOf(0, 4), store.asked())
+	require.NoError(t, s.Renew(t.Context(), hashes))
+	require.ElementsMatch(t, keysOf(4, 6), store.asked(), "the others were asked within the lease")
+	now += int64(store.lease)
+	store.err = context.DeadlineExceeded
+	require.ErrorIs(t, s.Renew(t.Context(), first), context.DeadlineExceeded)
+	require.NotEmpty(t, store.asked())
+	store.err = nil
+	require.NoError(t, s.Renew(t.Context(), first))
+	require.ElementsMatch(t, keysOf(0, 4), store.asked(), "a call that failed renews nothing")
+
+	s.remote.found.remember(int64(store.lease))
+	store.Keys = map[string]bool{}
+	for rank := range 2 {
+		store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[rank])+fmt.Sprintf("%x", hashes.At(4))] = true
+	}
+	store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[1])+fmt.Sprintf("%x", hashes.At(5))] = true
+	now += int64(store.lease)
+	require.NoError(t, s.Renew(t.Context(), hashes))
+	require.Len(t, store.asked(), 18)
+	require.Equal(t, uint64(1<<4), s.remote.found.found(s.remote.groups[0], hashes, 0, 1, 0b111111, int64(store.lease)), "those on all ranks count as found")
+
+	found := s.remote.found.begin()
+	other := coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)
+	for g := range 2 {
+		s.remote.found.record(found, s.remote.groups[g], other, 0, 1, 0b11)
+	}
+	require.NoError(t, s.Renew(t.Context(), other))
+	require.Empty(t, store.asked(), "a lookup has found them")
+
+	stat := s.Stat()
+	require.EqualValues(t, []int64{12 + 6 + 12 + 18, 1}, []int64{stat.RenewedKeys, stat.RenewalsDropped})
+	require.Zero(t, stat.BackendKeys+stat.Lookups, "no lookup's")
+}
+
+// Calls are small, and none begins while a lookup asks the backend.
+func TestRenewalsGiveWay(t *testing.T) {
+	store := &leasingStore{lease: time.Hour}
+	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: store, Remote: RemoteConfig{Timeout: lookuptest.Patience}})
+	require.NoError(t, err)
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 1000, 32), 32)
+	require.NoError(t, s.Renew(t.Context(), hashes))
+	for _, call := range store.calls {
+		require.LessOrEqual(t, len(call), renewKeys)
+	}
+	require.Len(t, store.asked(), 2*(1000+500))
+
+	s.remote.lookups.Add(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Renew(ctx, coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)) }()
+	time.Sleep(5 * renewPause)
+	require.Empty(t, store.asked())
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	s.remote.lookups.Add(-1)
+	require.NoError(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("b", 2, 32), 32)))
+	require.NotEmpty(t, store.asked())
+
+	store.lease = time.Nanosecond
+	require.ErrorIs(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("c", 2, 32), 32)), context.DeadlineExceeded, "it takes at most a lease")
+}
+
+// Of states the one at the end is renewed, as a mask does not name them.
+func TestRenewStates(t *testing.T) {
+	store := &leasingStore{lease: time.Hour}
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 32, Groups: []coordinator.Group{
+		{Kind: coordinator.Mamba, BlockSize: 32},
+	}}
+	s, err := NewService(ServiceConfig{Pool: pool, Backend: store})
+	require.NoError(t, err)
+	require.True(t, s.coord.StoresStates(0))
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 6, 32), 32)
+	require.NoError(t, s.Renew(t.Context(), hashes))
+	require.Equal(t, []string{s.coord.KeyPrefix(0, s.coord.Ranks(0)[0]) + fmt.Sprintf("%x", hashes.At(5))}, store.asked())
+}
+
+func TestNothingToRenew(t *testing.T) {
+	hashes := coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)
+	for name, cfg := range map[string]ServiceConfig{
+		"memory":    {},
+		"no leases": {Backend: &lookuptest.KeyStore{}},
+		"never":     {Backend: &leasingStore{lease: time.Hour}, Remote: RemoteConfig{Renew: RenewNever}},
+	} {
+		cfg.Pool = renewedPool
+		s, err := NewService(cfg)
+		require.NoError(t, err)
+		require.Equal(t, RenewNever, s.Renewal(), name)
+		require.ErrorIs(t, s.Renew(t.Context(), hashes), ErrUnsupported, name)
+	}
+	s, err := NewService(ServiceConfig{Pool: renewedPool, Backend: &leasingStore{lease: time.Hour}})
+	require.NoError(t, err)
+	require.Equal(t, RenewAuto, s.Renewal())
+	require.ErrorIs(t, s.Renew(t.Context(), coordinator.Hashes{}), ErrHashLen)
+}
