@@ -41,6 +41,7 @@ type hashCheck struct {
 	blockSize int
 	log       *slog.Logger  // of the source
 	differing *atomic.Int32 // the model's sources whose hashes differ
+	changed   func()        // is called after the result has changed
 
 	numChecked int                // since they agreed last
 	last       time.Time          // when a block was hashed last
@@ -57,7 +58,7 @@ func (m *model) newHashCheck(log *slog.Logger) *hashCheck {
 	if m.cfg.Hash == nil {
 		return nil
 	}
-	return &hashCheck{profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, state: HashesUnchecked}
+	return &hashCheck{profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, changed: m.changed, state: HashesUnchecked}
 }
 
 // hashesDiffer reports whether the hashes of some source that is not stale differ from those that the model makes, and
@@ -93,6 +94,7 @@ func (c *hashCheck) result() (Agreement, string) {
 
 // set changes the result.
 func (c *hashCheck) set(state Agreement, reason string) {
+	defer c.changed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

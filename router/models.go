@@ -43,6 +43,8 @@ type model struct {
 	fleet      atomic.Pointer[fleet.Fleet] // replaced by that of a dump
 	scratch    sync.Pool                   // of *scratch
 	differing  atomic.Int32                // sources whose hashes differ
+	changes    atomic.Uint64               // how often a source was added or removed, or its state was another
+	unsure     atomic.Pointer[unsureList]  // nil: not made yet
 
 	mu sync.Mutex
 	// withoutSource are the holders without a source, with the time until which their predictions may count.
@@ -56,6 +58,9 @@ func (m *model) locked(do func()) {
 	defer m.mu.Unlock()
 	do()
 }
+
+// changed says that the state of a source is another.
+func (m *model) changed() { m.changes.Add(1) }
 
 // newModel checks the configuration of a model. Its errors name a field, see package fielderror.
 func newModel(cfg Model, configured bool) (*model, error) {
@@ -256,12 +261,15 @@ func (s *Service) Models() []ModelStatus {
 	return list
 }
 
-// LoadableKey is beside the tenant's name in answers over HTTP, so no tenant may have it.
-const LoadableKey = "loadable_tokens"
+// Keys beside the tenant's name in answers over HTTP, so no tenant may have them.
+const (
+	LoadableKey = "loadable_tokens"
+	UnsureKey   = "unsure"
+)
 
 // check returns ErrField unless both names of a model are some. field is that of the model's name.
 func (k ModelKey) check(field string) error {
-	if k.Tenant == LoadableKey {
+	if k.Tenant == LoadableKey || k.Tenant == UnsureKey {
 		return badField(ErrField, "tenant_id", "%q cannot be a tenant, as answers have this key; give another name", k.Tenant)
 	}
 	return cmp.Or(checkName(field, k.Name), checkName("tenant_id", k.Tenant))

@@ -26,13 +26,17 @@ type Query struct {
 	// or that of the whole blocks.
 	Loadable  bool
 	NumTokens int64
+	LastKnown bool // stale holders count for what they had last
 }
+
+func (q *Query) byHashes() bool { return q.Hashes.Len() > 0 || len(q.Tokens) == 0 }
 
 // Answer is the answer to a Query. It is reused by the next one, and belongs to one goroutine at a time.
 type Answer struct {
 	BlockSize int
 	fleet.Result
-	LoadableTokens int64 // -1 if that was not asked
+	LoadableTokens int64    // -1 if that was not asked
+	Unsure         []Unsure // by Engine and Rank; also those that Holders lacks
 }
 
 // scratch is one query that is being answered, with the memory for it. It is reused by the next one of its model.
@@ -91,22 +95,27 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	}
 	defer sc.release()
 	a.BlockSize, a.LoadableTokens, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, a.Holders[:0]
+	sc.query.LastKnown = q.LastKnown
 	switch {
 	case q.Loadable && sc.model.cfg.Pool == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
 	case q.NumTokens < 0:
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
-	case q.Hashes.Len() > 0 || len(q.Tokens) == 0:
+	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
 	case s.hashesDiffer(sc.model):
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)
 	}
-	if err == nil && q.Engine != "" {
+	if err != nil {
+		return err
+	}
+	if q.Engine != "" {
 		a.keepEngine(q.Engine)
 	}
-	return err
+	a.setUnsure(s.listUnsure(sc.model), q)
+	return nil
 }
 
 // byHashes answers a query with hashes, or with nothing.

@@ -142,6 +142,7 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active[a.Name] = a
+	m.changed()
 	return nil
 }
 
@@ -152,7 +153,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 		return err
 	}
 	cfg := a.config()
-	cfg.Resume, cfg.Logger = resume, s.log
+	cfg.Resume, cfg.Logger, cfg.Changed = resume, s.log, a.model.changed
 	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
 	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
 		cfg.CheckFirst = a.hashes.check
@@ -200,6 +201,7 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	s.mu.Lock()
 	delete(s.active, list[i].Name)
 	s.mu.Unlock()
+	m.changed()
 	s.end(list[i])
 	return nil
 }
@@ -221,14 +223,20 @@ func (s *Service) Status() []SourceStatus {
 	all := s.sources()
 	list := make([]SourceStatus, len(all))
 	for i, a := range all {
-		st := a.follower.Status()
-		if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
-			st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
-		}
-		list[i] = SourceStatus{Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered}
-		list[i].Hashes, list[i].HashesReason = a.hashes.result()
+		list[i] = a.status()
 	}
 	return list
+}
+
+// status returns the state of a source.
+func (a *activeSource) status() SourceStatus {
+	st := a.follower.Status()
+	if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
+		st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
+	}
+	status := SourceStatus{Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered}
+	status.Hashes, status.HashesReason = a.hashes.result()
+	return status
 }
 
 // pausedSource is a source between two batches, and where it is.

@@ -22,6 +22,8 @@ type Client struct {
 	closed bool
 	idle   []*conn // connections of the current term; the last used is last
 	leaderState
+	process     process
+	leaseLogged uint64 // the last term whose leader's lease was logged as unknown
 }
 
 var _ backend.Backend = (*Client)(nil)
@@ -58,6 +60,7 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	if err := c.exist(ctx, keys, answers); err != nil {
 		return nil, c.explainClosed(err)
 	}
+	c.learnLease(keys, answers)
 	return answers, nil
 }
 
@@ -87,9 +90,6 @@ func (c *Client) Store(context.Context, []string) error {
 func (c *Client) Evict(context.Context, []string) error {
 	return fmt.Errorf("%w: a Mooncake store evicts blocks by itself", backend.ErrReadOnly)
 }
-
-// Lease returns Config.Lease.
-func (c *Client) Lease() backend.Lease { return backend.Lease{Duration: c.cfg.Lease} }
 
 // CheckReset returns backend.ErrReadOnly without Config.AllowReset.
 func (c *Client) CheckReset() error {

@@ -39,8 +39,8 @@ type Config struct {
 	Conns int
 	// AllowReset allows Reset, which removes every key of the tenant under all engines.
 	AllowReset bool
-	// Lease is the masters' default_kv_lease_ttl, which their replies do not tell. DefaultLease by
-	// default.
+	// Lease is the masters' default_kv_lease_ttl. By default it is asked for when a block has been
+	// found, and DefaultLease before.
 	Lease time.Duration
 	// DialTimeout bounds connecting and the master's first answer. The deadline of the call
 	// that dials bounds them too. DefaultDialTimeout by default.
@@ -62,9 +62,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = DefaultDialTimeout
-	}
-	if c.Lease == 0 {
-		c.Lease = DefaultLease
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

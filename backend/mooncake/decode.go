@@ -38,6 +38,7 @@ func parseHeader(b []byte, seq uint32, limit int) (header, error) {
 type reader struct {
 	rest  []byte // not yet read
 	width int    // bytes of each count and length
+	open  bool   // optional fields may follow the value
 	err   error
 }
 
@@ -52,8 +53,14 @@ func newReader(body []byte, typ wireType) *reader {
 		return r
 	}
 	meta := r.uint(1)
-	if meta&^(metaWidth|metaLiteral) != 0 {
+	if meta&^(metaWidth|metaLiteral|metaLength) != 0 {
 		r.fail("unknown bits of meta %02x", meta)
+	}
+	if bits := meta & metaLength; bits != 0 {
+		if n := r.uint(1 << bits); r.err == nil && n != uint64(len(body)) {
+			r.fail("a length of %d in %d bytes", n, len(body))
+		}
+		r.open = true
 	}
 	if meta&metaLiteral != 0 {
 		if got := r.bytes(len(typ.literal) + 1); r.err == nil && string(got) != typ.literal+"\x00" {
@@ -112,9 +119,9 @@ func (r *reader) length() int {
 	return int(n)
 }
 
-// end checks that everything was read.
+// end checks that everything was read, but for optional fields.
 func (r *reader) end() error {
-	if r.err == nil && len(r.rest) > 0 {
+	if r.err == nil && len(r.rest) > 0 && !r.open {
 		r.fail("%d bytes behind it", len(r.rest))
 	}
 	return r.err

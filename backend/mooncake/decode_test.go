@@ -86,27 +86,27 @@ func TestParseExist(t *testing.T) {
 // TestParseExistRefuses has replies for three keys, each with one error.
 func TestParseExistRefuses(t *testing.T) {
 	for body, why := range map[string]string{
-		"":                                  "ends 4 bytes early",
-		"5c8c5f":                            "early",
-		"5c8c5f2a":                          "early",
-		"5e8c5f2a 03 0101 0100 0100":        "type 2a5f8c5e, not 2a5f8c5c",
-		"76facf9d 03 616263":                "type 9dcffa76",
-		"5d8c5f2a":                          "early",
-		"5d8c5f2a 01 03 0101 0100 0100":     "unknown bits of meta 01",
-		"5d8c5f2a 20 03 0101 0100 0100":     "unknown bits of meta 20",
-		"5d8c5f2a 04 84870b0200 03 0101":    "type literal 84870b0200, not 84870b0100",
-		"5d8c5f2a 04 8487":                  "early",
-		"5c8c5f2a 02 0101 0100":             "2 answers for 3 keys",
-		"5c8c5f2a 04 0101 0100 0101 0101":   "4 answers for 3 keys",
-		"5c8c5f2a 00":                       "0 answers for 3 keys",
-		"5c8c5f2a ff 0101 0100 0101":        "a length of 255 with 6 bytes left",
-		"5d8c5f2a 18 ffffffffffffffff 0101": "a length of 18446744073709551615",
-		"5c8c5f2a 03 0101 0100 01":          "early",
-		"5c8c5f2a 03 0101 0100 00 40fdff":   "early",
-		"5c8c5f2a 03 0101 0100 0102":        "02 for a bool",
-		"5c8c5f2a 03 0101 0100 0201":        "02 for a bool",
-		"5c8c5f2a 03 0101 0100 00 00000000": "error 0, which is none",
-		"5c8c5f2a 03 0101 0100 0101 00":     "1 bytes behind it",
+		"":                                   "ends 4 bytes early",
+		"5c8c5f":                             "early",
+		"5c8c5f2a":                           "early",
+		"5e8c5f2a 03 0101 0100 0100":         "type 2a5f8c5e, not 2a5f8c5c",
+		"76facf9d 03 616263":                 "type 9dcffa76",
+		"5d8c5f2a":                           "early",
+		"5d8c5f2a 01 0d00 03 0101 0100 0100": "a length of 13 in 14 bytes",
+		"5d8c5f2a 20 03 0101 0100 0100":      "unknown bits of meta 20",
+		"5d8c5f2a 04 84870b0200 03 0101":     "type literal 84870b0200, not 84870b0100",
+		"5d8c5f2a 04 8487":                   "early",
+		"5c8c5f2a 02 0101 0100":              "2 answers for 3 keys",
+		"5c8c5f2a 04 0101 0100 0101 0101":    "4 answers for 3 keys",
+		"5c8c5f2a 00":                        "0 answers for 3 keys",
+		"5c8c5f2a ff 0101 0100 0101":         "a length of 255 with 6 bytes left",
+		"5d8c5f2a 18 ffffffffffffffff 0101":  "a length of 18446744073709551615",
+		"5c8c5f2a 03 0101 0100 01":           "early",
+		"5c8c5f2a 03 0101 0100 00 40fdff":    "early",
+		"5c8c5f2a 03 0101 0100 0102":         "02 for a bool",
+		"5c8c5f2a 03 0101 0100 0201":         "02 for a bool",
+		"5c8c5f2a 03 0101 0100 00 00000000":  "error 0, which is none",
+		"5c8c5f2a 03 0101 0100 0101 00":      "1 bytes behind it",
 	} {
 		err := parseExist(unhex(t, body), make([]int, 3))
 		require.ErrorIs(t, err, backend.ErrReply, body)
@@ -171,6 +171,9 @@ func FuzzReply(f *testing.F) {
 	f.Add(unhex(f, "5d8c5f2a 04 84870b0100 03 0101 0100 00 40fdffff"), uint8(3))
 	f.Add(unhex(f, "34ccb31c 01 06 302e332e3133"), uint8(0))
 	f.Add(unhex(f, "4ce62b37 2a00 03 616263"), uint8(0))
+	for _, reply := range replicaReplies {
+		f.Add(unhex(f, reply), uint8(0))
+	}
 	f.Fuzz(func(t *testing.T, body []byte, count uint8) {
 		before := bytes.Clone(body)
 		answers := make([]int, count)
@@ -186,6 +189,9 @@ func FuzzReply(f *testing.F) {
 			require.Empty(t, version)
 		}
 		_, _ = parseCount(body)
+		if lease, err := parseLease(body); err == nil {
+			require.True(t, lease >= 0 && lease <= maxLease)
+		}
 		for _, code := range []byte{codeArguments, codeUser} {
 			require.LessOrEqual(t, len(parseError(code, body).Error()), 700)
 		}

@@ -18,8 +18,11 @@
 //
 // Encoding (encode.go) and decoding (decode.go) are functions over bytes; wire.go has the
 // format. A positive answer takes a read lease on the block, so that it is still stored when
-// the engine loads it. For that reason the client caches no answer: every lookup asks the
-// master.
+// the engine loads it. The client keeps no answers.
+//
+// A reply does not state how long the lease is. So the first found key of a generation is asked for
+// by GetReplicaList, on an idle connection after the answer: its reply does. Each new connection
+// begins a generation, since it may be to another process.
 //
 // # Forms
 //

@@ -34,6 +34,7 @@ type fakeMaster struct {
 	forms    []Form
 	oldest   bool // RemoveAll has no arguments
 	present  map[string]int
+	lease    uint64 // in milliseconds, that GetReplicaList states; 0: it does not know the function
 	closed   bool
 	listener net.Listener
 	conns    map[net.Conn]bool
@@ -43,12 +44,12 @@ type fakeMaster struct {
 	// always, if set, answers all requests.
 	reply, always atomic.Pointer[func(q *request, normal []byte)]
 
-	accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
+	leaseAsked, accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
 }
 
 func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
 	t.Helper()
-	f := &fakeMaster{forms: forms, present: map[string]int{"here": 1, "there": 1}, conns: map[net.Conn]bool{}}
+	f := &fakeMaster{forms: forms, lease: 2000, present: map[string]int{"here": 1, "there": 1}, conns: map[net.Conn]bool{}}
 	var err error
 	f.listener, err = net.Listen("tcp", addr)
 	require.NoError(t, err)
@@ -152,6 +153,8 @@ func (f *fakeMaster) handle(q *request, body []byte) (code byte, result []byte) 
 		return 0, append(appendLen(append(result, 1), width, 5), "9.8.7"...)
 	case fnRemoveAll:
 		return f.removeAll(body)
+	case fnGetReplicaList:
+		return f.replicas(body)
 	}
 	return codeNotRegister, textBody("the rpc function not registered")
 }
@@ -184,6 +187,21 @@ func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
 	}
 	q.keys = nil
 	return codeArguments, textBody("invalid rpc arg")
+}
+
+// replicas answers GetReplicaList for a key without a copy, which no real master has.
+func (f *fakeMaster) replicas(body []byte) (code byte, result []byte) {
+	f.leaseAsked.Add(1)
+	r := newReader(body, typeKeyTenant)
+	key := string(r.bytes(r.length()))
+	if r.bytes(r.length()); r.end() != nil || f.lease == 0 {
+		return codeNotRegister, textBody("the rpc function not registered")
+	}
+	result, _ = openBody(typeReplicas, 0, f.debug)
+	if f.present[key] != 1 {
+		return 0, le.AppendUint32(append(result, 0), uint32(0xfffffd40)) // not found
+	}
+	return 0, append(le.AppendUint64(append(result, 1, 0), f.lease), 0)
 }
 
 func (f *fakeMaster) removeAll(body []byte) (code byte, result []byte) {

@@ -195,6 +195,7 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 	}
 	c.lastErr = nil
 	cn.term = c.term
+	c.newConnection()
 	c.addIdle(cn)
 	return true
 }

@@ -39,7 +39,7 @@ func moreReleases() []string {
 
 // TestReleases runs a real master of each release.
 func TestReleases(t *testing.T) {
-	for _, release := range append(moreReleases(), storetest.MooncakeRelease) {
+	for _, release := range append(moreReleases(), storetest.MooncakeRelease, storetest.MooncakeProbes) {
 		form := FormTenant
 		if storetest.Tenantless(release) {
 			form = FormKeys
@@ -61,6 +61,9 @@ func TestReleases(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
 			require.Equal(t, answers, n.Exist(keys...))
+			if form == FormTenant {
+				eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
+			}
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)), "leased keys too")
 			answers, err = c.Exists(contextWithin(t, testTimeout), keys)
 			require.NoError(t, err)

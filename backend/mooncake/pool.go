@@ -155,6 +155,9 @@ func (c *Client) dialLeader(ctx context.Context) (*conn, error) {
 		cn, err := c.dialMaster(ctx, addr)
 		if err == nil {
 			cn.term = term
+			c.mu.Lock()
+			c.newConnection()
+			c.mu.Unlock()
 			return cn, nil
 		}
 		if cause := ctxerr.Of(ctx); cause != nil {

@@ -35,14 +35,18 @@ const (
 	defaultSGLangPage = 1
 )
 
-// vllmOnly are the flags that SGLang has no use for.
-var vllmOnly = []string{"vllm", "algorithm", "seed", "lookahead", "lora", "lora-path"}
+// Flags of one engine, of which the other has no use.
+var (
+	vllmOnly   = []string{"vllm", "algorithm", "seed", "lookahead", "lora", "lora-path"}
+	sglangOnly = []string{"bigrams", "dynamo"}
+)
 
 // hashOptions are the flags of the command hash.
 type hashOptions struct {
 	engine, file, release, algorithm, seed, lora, loraPath, salt string
 	blockSize, lookahead                                         int
-	short, json                                                  bool
+	bigrams, dynamo                                              bool
+	short, integers, json                                        bool
 }
 
 // hashResult is what the command hash prints with --json.
@@ -70,9 +74,10 @@ The hashes are those of a request with text only, but for --lora and --salt.
 Up to vLLM 0.28, and with xxhash and xxhash_cbor, an engine draws the seed of
 its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.
 
-With --short the hashes have 64 bits, as KV events have them by default. With
---engine sglang and without --short they are the full digests, which HiCache
-uses as keys if there is no --salt.
+With --short the hashes have 64 bits, as KV events have them by default, and
+with --integers they are the numbers that events write: signed with SGLang. With
+--engine sglang and without either they are the full digests, which HiCache uses
+as keys if there is no --salt.
 
 With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …,
 "num_tokens": …, "hashes": [hash, …]}`,
@@ -97,6 +102,7 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 func (o *hashOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
 	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
+	cmd.Flags().BoolVar(&o.integers, "integers", false, "print 64 bits of each hash as a decimal number, as in KV events; no hashes file")
 	addJSONFlag(cmd, &o.json)
 	o.addEngineFlags(cmd)
 }
@@ -112,6 +118,8 @@ func (o *hashOptions) addEngineFlags(cmd *cobra.Command) {
 		flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from vLLM 0.33.0 on")
 		flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (default none)")
 		flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
+		flags.BoolVar(&o.bigrams, "bigrams", false, "hash pairs of tokens, as SGLang does with EAGLE; the last block needs a token behind it")
+		flags.BoolVar(&o.dynamo, "dynamo", false, "hash as for SGLang's events in the format dynamo")
 		flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (default none)")
 	})
 	cli.Complete(cmd, "engine", engines...)
@@ -138,13 +146,22 @@ func (o *hashOptions) run(cmd *cobra.Command) (hashResult, error) {
 		result.Release, result.Algorithm = o.release, o.algorithm
 	}
 	for hash := range slices.Chunk(blob, h.hashLen) {
-		if o.short {
-			result.Hashes = append(result.Hashes, fmt.Sprintf("%016x", h.short(hash)))
-		} else {
-			result.Hashes = append(result.Hashes, hex.EncodeToString(hash))
-		}
+		result.Hashes = append(result.Hashes, o.format(&h, hash))
 	}
 	return result, nil
+}
+
+// format returns the text of a hash.
+func (o *hashOptions) format(h *promptHasher, hash []byte) string {
+	switch {
+	case o.integers && o.engine == engineSGLang:
+		return strconv.FormatInt(int64(h.short(hash)), 10) //nolint:gosec // the same 64 bits
+	case o.integers:
+		return strconv.FormatUint(h.short(hash), 10)
+	case o.short:
+		return fmt.Sprintf("%016x", h.short(hash))
+	}
+	return hex.EncodeToString(hash)
 }
 
 // promptHasher hashes prompts as an engine does.
@@ -159,6 +176,8 @@ func (o *hashOptions) newHasher(cmd *cobra.Command) (promptHasher, error) {
 	switch {
 	case !slices.Contains(engines, o.engine):
 		return promptHasher{}, usagef("--engine is %q, must be %s", o.engine, strings.Join(engines, " or "))
+	case o.short && o.integers:
+		return promptHasher{}, usagef("--short and --integers: give one of them")
 	case cmd.Flags().Changed("block-size"):
 		// Also 0 is the user's choice then, and refused.
 	case o.engine == engineSGLang:
@@ -172,8 +191,21 @@ func (o *hashOptions) newHasher(cmd *cobra.Command) (promptHasher, error) {
 	return o.newVLLM(cmd)
 }
 
+// refuseFlags refuses flags that are of use for another engine alone.
+func refuseFlags(cmd *cobra.Command, names []string, engine string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is for %s alone", name, engine)
+		}
+	}
+	return nil
+}
+
 // newVLLM returns vLLM's hasher.
 func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
+	if err := refuseFlags(cmd, sglangOnly, "SGLang"); err != nil {
+		return promptHasher{}, err
+	}
 	c := blockhash.VLLMConfig{
 		Release: o.release, Algorithm: blockhash.Algorithm(o.algorithm), BlockSize: o.blockSize, Lookahead: o.lookahead,
 	}
@@ -206,13 +238,11 @@ func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
 
 // newSGLang returns SGLang's hasher, as for its events.
 func (o *hashOptions) newSGLang(cmd *cobra.Command) (promptHasher, error) {
-	for _, name := range vllmOnly {
-		if cmd.Flags().Changed(name) {
-			return promptHasher{}, usagef("--%s is for vLLM alone", name)
-		}
+	if err := refuseFlags(cmd, vllmOnly, "vLLM"); err != nil {
+		return promptHasher{}, err
 	}
 	h, err := blockhash.NewSGLang(blockhash.SGLangConfig{
-		PageSize: o.blockSize, Namespace: blockhash.Namespace{Salt: o.salt},
+		PageSize: o.blockSize, Bigrams: o.bigrams, Namespace: blockhash.Namespace{Salt: o.salt, Dynamo: o.dynamo},
 	})
 	if err != nil {
 		return promptHasher{}, usagef("%s", withoutPackages(err))

@@ -26,6 +26,8 @@ func TestHash(t *testing.T) {
 		{"--block-size 4 --short", nine, "1a1eb4e3edd9361a\nd41bc1f76b956dde\n"},
 		{"--block-size 4 --seed vllm-none-hash", nine, vllmHashes},
 		{"--block-size 4 --seed vllm-none-hash --vllm 0.24.0", nine, vllmHashes},
+		{"--block-size 4 --integers", nine, "1882140585328457242\n15284023028817948126\n"},
+		{"--engine sglang --block-size 4 --integers", nine, "-3488128144981237669\n5674439469042975057\n"},
 		{"--engine sglang --block-size 4", nine, sglangHashes},
 		{"--engine sglang --block-size 4 --short", nine, "cf97adeedb59e05b\n4ebfa8a1f3c34151\n"},
 		{"", nine, ""},
@@ -45,6 +47,7 @@ func TestHashOptions(t *testing.T) {
 	for _, line := range []string{
 		"", "--algorithm sha256_cbor", "--seed 0", "--seed=", "--salt s", "--lookahead 1", "--vllm 0.30.0 --lora a",
 		"--lora a --lora-path b", "--lora a --lora-path c", "--algorithm xxhash --seed 0", "--algorithm xxhash_cbor --seed 0",
+		"--integers", "--engine sglang --integers", "--engine sglang --bigrams", "--engine sglang --dynamo --salt s --short",
 		"--engine sglang", "--engine sglang --salt s", "--engine sglang --salt s --short", "--short",
 	} {
 		got := hitline(t, "1 2 3 4 5 6", append([]string{"hash", "--block-size", "4"}, strings.Fields(line)...)...)
@@ -68,6 +71,8 @@ func TestHashErrors(t *testing.T) {
 		{"--engine sglang", "1 -1", "-1 at position 1 is no token id"},
 		{"--engine lmcache", "", "must be vllm or sglang"},
 		{"--engine sglang --lora a", "", "--lora is for vLLM alone"},
+		{"--bigrams", "", "--bigrams is for SGLang alone"},
+		{"--short --integers", "", "--short and --integers: give one of them"},
 		{"--engine sglang --block-size 0", "", "page size 0, want 1 to"},
 		{"--block-size 0", "", "block size 0, want 1 to"},
 		{"--vllm 0.99.0", "", `unknown vLLM release "0.99.0", known are 0.24.0, `},

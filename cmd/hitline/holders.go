@@ -27,6 +27,7 @@ type holdersQuery struct {
 	Engine    string   `json:"instance_id,omitempty"`
 	Loadable  bool     `json:"loadable,omitempty"`
 	NumTokens int64    `json:"num_tokens,omitempty"`
+	LastKnown bool     `json:"last_known,omitempty"`
 	Hashes    []string `json:"seq_hashes,omitzero"` // in hex
 	Tokens    []int64  `json:"token_ids,omitzero"`
 	LoRA      string   `json:"lora_name,omitempty"`
@@ -63,8 +64,13 @@ With --loadable it also prints how many leading tokens the shared store can
 load. Asking may renew the store's leases. The hashes must be whole digests, and
 not those of SGLang.
 
+Under "unsure" are engines that may have other blocks than that: stale,
+incomplete, or with hashes that are unchecked or differ. If nothing is held
+because no engine can be reached, it says so and exits with 1.
+
 With --json: the server's answer, {TENANT: {ENGINE: {"longest_matched": …,
-"GPU": …, "CPU": …, "DISK": …, "DP": {RANK: …}}}, "loadable_tokens": …}`,
+"GPU": …, "CPU": …, "DISK": …, "DP": {RANK: …}}}, "loadable_tokens": …,
+"unsure": {ENGINE: [REASON, …]}}`,
 		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable\n" +
 			"  seq 64 | hitline hash | hitline holders --hashes-file -",
 		Args: cli.NoArgs,
@@ -80,8 +86,11 @@ With --json: the server's answer, {TENANT: {ENGINE: {"longest_matched": …,
 		if err != nil {
 			return cli.WithClass(fmt.Errorf("%s: bad reply: %w", t.connect, err), client.ErrReply)
 		}
-		answer.noBlock = len(answer.engines) == 0 && !t.json && f.hasNoBlock(cmd.Context(), &t)
-		return cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String())
+		var unreachable error
+		if len(answer.engines) == 0 {
+			answer.noBlock, unreachable = f.whyEmpty(cmd.Context(), &t)
+		}
+		return cmp.Or(cli.PrintResult(cmd, t.json, json.RawMessage(reply), answer.String()), unreachable)
 	}
 	return cmd
 }
@@ -92,6 +101,7 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.query.Model, "model", "", "`name` of the model (default the only one)")
 	flags.StringVar(&f.query.Tenant, "tenant", "", "`name` of its tenant (default \"default\")")
 	flags.StringVar(&f.query.Engine, "engine", "", "ask about the engine of this `name` alone")
+	flags.BoolVar(&f.query.LastKnown, "last-known", false, "count what stale engines had last, too")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
 	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable with --hashes-file (default that of its blocks)")
 	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes, all of one length; - is standard input")
@@ -153,29 +163,46 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
 }
 
-// hasNoBlock reports whether the prompt is shorter than a block of its model, as far as the server says what that is.
-func (f *holdersFlags) hasNoBlock(ctx context.Context, t *target) bool {
+// routerState is what GET /services tells that explains an empty answer.
+type routerState struct {
+	Models []struct {
+		router.ModelKey
+		BlockSize int `json:"block_size"`
+	}
+	Sources []router.SourceStatus
+}
+
+// whyEmpty reports whether the prompt is shorter than a block of its model, and fails if the model has sources and none of
+// them can be reached, as far as the server says so.
+func (f *holdersFlags) whyEmpty(ctx context.Context, t *target) (noBlock bool, unreachable error) {
+	var state routerState
+	blockSize, known := 1, 0
+	if reply, err := t.askHTTP(ctx, "/services", nil); err != nil || json.Unmarshal(reply, &state) != nil {
+		state = routerState{}
+	}
+	isAsked := func(tenant, model string) bool {
+		return tenant == cmp.Or(f.query.Tenant, router.DefaultTenant) && (f.query.Model == "" || model == f.query.Model)
+	}
+	for _, m := range state.Models {
+		if isAsked(m.Tenant, m.Name) {
+			blockSize = m.BlockSize
+		}
+	}
+	for _, st := range state.Sources {
+		if !isAsked(st.Tenant, st.Model) || f.query.Engine != "" && st.Engine != f.query.Engine {
+			continue
+		}
+		if known++; !st.Stale {
+			known, unreachable = 0, nil
+			break
+		}
+		unreachable = fmt.Errorf("no engine can be reached: all %d sources of their events are stale; %s: %s", known, st.Engine,
+			cmp.Or(cli.Printable(st.LastError), "GET /services says more to administrators"))
+	}
 	if f.tokensFile == "" {
-		return len(f.query.Hashes) == 0
+		return len(f.query.Hashes) == 0, unreachable
 	}
-	var services struct {
-		Models []struct {
-			Model     string
-			Tenant    string `json:"tenant_id"`
-			BlockSize int    `json:"block_size"`
-		}
-	}
-	reply, err := t.askHTTP(ctx, "/services", nil)
-	if err != nil || json.Unmarshal(reply, &services) != nil {
-		return len(f.query.Tokens) == 0
-	}
-	tenant := cmp.Or(f.query.Tenant, router.DefaultTenant)
-	for _, m := range services.Models {
-		if m.Tenant == tenant && (f.query.Model == "" || m.Model == f.query.Model) {
-			return len(f.query.Tokens) < m.BlockSize
-		}
-	}
-	return len(f.query.Tokens) == 0
+	return len(f.query.Tokens) < blockSize, unreachable
 }
 
 // holdersAnswer is the answer to a query, the longest prefix first.
@@ -183,6 +210,7 @@ type holdersAnswer struct {
 	engines  []engineHeld
 	noBlock  bool   // the prompt has no whole block, so there are no engines
 	loadable *int64 // tokens; nil if that was not asked
+	unsure   map[string][]string
 }
 
 // engineHeld is what one engine has of a prompt, in tokens.
@@ -200,9 +228,12 @@ func parseHolders(reply []byte) (a holdersAnswer, err error) {
 		return a, errors.New("no JSON object")
 	}
 	for key, value := range top {
-		if key == "loadable_tokens" {
+		switch key {
+		case router.LoadableKey:
 			err = json.Unmarshal(value, &a.loadable)
-		} else { // the tenant
+		case router.UnsureKey:
+			err = json.Unmarshal(value, &a.unsure)
+		default: // the tenant
 			err = a.addEngines(value)
 		}
 		if err != nil {
@@ -283,6 +314,13 @@ func (a holdersAnswer) String() string {
 	}
 	if a.loadable != nil {
 		fmt.Fprintf(&b, "the store can load %d tokens\n", *a.loadable)
+	}
+	var unsure []string
+	for _, engine := range slices.Sorted(maps.Keys(a.unsure)) {
+		unsure = append(unsure, fmt.Sprintf("%s (%s)", engine, strings.Join(a.unsure[engine], ", ")))
+	}
+	if len(unsure) > 0 && !a.noBlock {
+		fmt.Fprintf(&b, "unsure: %s\n", cli.Printable(strings.Join(unsure, ", ")))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -106,8 +106,8 @@ func TestTimesOfStores(t *testing.T) {
 		assert.Equal(t, backend != "memory: {}", pool.BackendTimeoutMS == 100, backend)
 		require.NoError(t, c.Close())
 	}
-	got := hitline(t, "", "serve", "--check", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1'], lease: 0s}}\n"))
-	assert.Contains(t, got.stderr, "backend.mooncake.lease: 0s is too small, must be at least 1ms")
+	got := hitline(t, "", "serve", "--check", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1'], lease: 1us}}\n"))
+	assert.Contains(t, got.stderr, "backend.mooncake.lease: 1µs is too small, must be at least 1ms")
 }
 
 // Each pool over memory needs a part of it that an index can use.

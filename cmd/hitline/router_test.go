@@ -78,32 +78,33 @@ func TestServeRouter(t *testing.T) {
 engine-1  96      96   0: 96
 engine-0  48      48   0: 32, 1: 48
 `
-	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want })
+	const unsure = "unsure: engine-0 (unchecked), engine-1 (unchecked)\n" // the events have no tokens
+	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want+unsure })
 	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", "http://"+s.router+"/", "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
-	assert.Equal(t, "engine    tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\n", ask("--engine", "engine-0").stdout)
+	assert.Equal(t, "engine    tokens  GPU  ranks\nengine-0  48      48   0: 32, 1: 48\nunsure: engine-0 (unchecked)\n", ask("--engine", "engine-0").stdout)
 	const none = "no engine has the first block; GET /services tells whose events are followed\n"
-	assert.Equal(t, none, ask("--salt", "x").stdout)
-	assert.Equal(t, none, ask("--lora", "x", "--lora-path", "/x").stdout)
+	assert.Equal(t, none+unsure, ask("--salt", "x").stdout)
+	assert.Equal(t, none+unsure, ask("--lora", "x", "--lora-path", "/x").stdout)
 	for file, prompt := range map[string]string{"--tokens-file": strings.Repeat("1 ", 15), "--hashes-file": ""} {
 		got := hitline(t, prompt, "holders", "--connect", s.router, file, "-")
 		assert.Equal(t, result{exitDone, "the prompt has no whole block, and only these are held\n", ""}, got, file)
 	}
-	assert.Equal(t, none, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
+	assert.Equal(t, none+unsure, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
 
 	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
 	stored := hitline(t, hexKeys(hashes[:4]), "store", "--connect", s.address, "--hashes-file", "-")
 	require.Equal(t, exitDone, stored.code, stored.stderr)
-	assert.Equal(t, want+"the store can load 64 tokens\n", ask("--loadable").stdout)
+	assert.Equal(t, want+"the store can load 64 tokens\n"+unsure, ask("--loadable").stdout)
 	assert.Equal(t, want+"the store can load 48 tokens\n", hitline(t, hexKeys(hashes), "holders", "--connect", s.router, "--hashes-file", "-", "--loadable", "--tokens", "64").stdout)
 	assert.Equal(t, `{"default":{"engine-1":{"longest_matched":96,"GPU":96,"CPU":0,"DISK":0,"DP":{"0":96}},`+
-		`"engine-0":{"longest_matched":48,"GPU":48,"CPU":0,"DISK":0,"DP":{"0":32,"1":48}}},"loadable_tokens":64}`+"\n", ask("--loadable", "--json").stdout)
+		`"engine-0":{"longest_matched":48,"GPU":48,"CPU":0,"DISK":0,"DP":{"0":32,"1":48}}},"loadable_tokens":64,"unsure":{"engine-0":["unchecked"],"engine-1":["unchecked"]}}`+"\n", ask("--loadable", "--json").stdout)
 
 	api := &metricsServer{metrics: s.router}
 	const asJSON = "Content-Type: application/json"
 	code, reply := api.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
 	assert.Equal(t, 200, code, reply)
 	assert.JSONEq(t, `{"default": {"engine-0": {"longest_matched": 48, "GPU": 48, "CPU": 0, "DISK": 0, "DP": {"0": 32, "1": 48}},
-		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}}`, reply)
+		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}, "unsure": {"engine-0": ["unchecked"], "engine-1": ["unchecked"]}}`, reply)
 	code, reply = api.get(t, "GET", "/ready")
 	assert.Equal(t, 200, code, reply)
 	code, _ = api.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
@@ -123,7 +124,16 @@ engine-0  48      48   0: 32, 1: 48
 	assert.Contains(t, s.log.String(), `"msg":"following KV events","source":"s0"`)
 
 	engines[2].Publish(false, eventstest.Cleared())
-	storetest.Eventually(t, "an engine has cleared its cache", func() bool { return !strings.Contains(ask().stdout, "engine-1") })
+	storetest.Eventually(t, "an engine has cleared its cache", func() bool { return !strings.Contains(ask().stdout, "engine-1  ") })
+
+	for _, e := range engines {
+		e.Close()
+	}
+	var got result
+	storetest.Eventually(t, "no engine is there", func() bool { got = ask(); return got.code == exitFailed })
+	assert.Equal(t, none+"unsure: engine-0 (stale, unchecked), engine-1 (stale, unchecked)\n", got.stdout)
+	assert.Regexp(t, "^hitline: no engine can be reached: all 3 sources of their events are stale; engine-.: .*\n$", got.stderr)
+	assert.Contains(t, ask("--last-known").stdout, "engine-0  48")
 }
 
 // What the command is refused for exits with 1, a server that is not there with 3.
@@ -171,7 +181,7 @@ func TestRouterPeers(t *testing.T) {
 	ask := func(s *testServer, args ...string) string {
 		return hitline(t, ids, append([]string{"holders", "--connect", s.router, "--tokens-file", "-"}, args...)...).stdout
 	}
-	const want = "engine    tokens  GPU  ranks\nengine-0  64      64   0: 64\n"
+	const want = "engine    tokens  GPU  ranks\nengine-0  64      64   0: 64\nunsure: engine-0 (unchecked)\n"
 	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first, "--token-file", own) == want })
 
 	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
@@ -197,7 +207,7 @@ func TestRouterCatchingUp(t *testing.T) {
 	config := routerConfig(engine)
 	first := startServe(t, config)
 	storetest.Eventually(t, "the first server has the events", func() bool {
-		return strings.Contains(hitline(t, ids, "holders", "--connect", first.router, "--tokens-file", "-").stdout, "engine-0")
+		return strings.Contains(hitline(t, ids, "holders", "--connect", first.router, "--tokens-file", "-").stdout, "engine-0  ")
 	})
 	gone := strings.Replace(config, engine.Replay, "tcp://"+storetest.FreeAddr(t), 1)
 	second := startServe(t, gone+"  peers: [\"http://"+first.router+"\"]\n  peer_timeout: 1h\n")

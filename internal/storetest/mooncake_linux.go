@@ -17,14 +17,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// MooncakeRelease is the release of Mooncake that tests use.
-const MooncakeRelease = "0.3.13.post1"
+const (
+	// MooncakeRelease is the release of Mooncake that tests use.
+	MooncakeRelease = "0.3.13.post1"
+	// MooncakeProbes is the first release whose master can be asked without leases. Only its
+	// master runs without a GPU: nodes are of MooncakeRelease.
+	MooncakeProbes = "0.3.14"
+)
 
 // MooncakeEnv is a Python virtual environment with a release of Mooncake, master and client,
 // and with pyzmq, over which vLLM's lookup client asks.
 type MooncakeEnv struct {
 	venv
 	Release string
+	node    *MooncakeEnv // has the client, if this one's does not run here
 }
 
 // Tenantless reports whether a release is one of v0.3.5 to v0.3.11, which have no tenants.
@@ -43,14 +49,26 @@ func (e *MooncakeEnv) master() (string, error) {
 	return found[0], nil
 }
 
-// Python returns the path of the environment's Python.
-func (e *MooncakeEnv) Python() string { return e.python() }
+// Python returns the path of a Python with a client.
+func (e *MooncakeEnv) Python() string {
+	if e.node != nil {
+		return e.node.python()
+	}
+	return e.python()
+}
 
 // check returns why Mooncake does not run on this machine. Most often a library is missing.
 func (e *MooncakeEnv) check() error {
+	if e.Release == MooncakeProbes {
+		return e.checkMaster()
+	}
 	if out, err := exec.Command(e.python(), "-c", "import mooncake.store, zmq").CombinedOutput(); err != nil {
 		return fmt.Errorf("import mooncake.store, zmq: %w: %s", err, lastLine(out))
 	}
+	return e.checkMaster()
+}
+
+func (e *MooncakeEnv) checkMaster() error {
 	master, err := e.master()
 	if err != nil {
 		return err
@@ -73,6 +91,9 @@ func RequireMooncake(t testing.TB, release string) *MooncakeEnv {
 	if err != nil {
 		SkipOrFail(t, "no Mooncake %s: %v", release, err)
 	}
+	if release == MooncakeProbes {
+		return &MooncakeEnv{venv: e.venv, Release: release, node: RequireMooncake(t, MooncakeRelease)}
+	}
 	return e
 }
 
@@ -94,6 +115,9 @@ func mooncakeEnvOnce(release string) (*MooncakeEnv, error) {
 		mooncakeEnvs.byRelease[release] = sync.OnceValues(func() (*MooncakeEnv, error) {
 			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release+"-pyzmq-"+pyzmqRelease)
 			packages := []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}
+			if release == MooncakeProbes {
+				packages = []string{"mooncake-transfer-engine-cuda13==" + release}
+			}
 			e := &MooncakeEnv{venv: venv{dir: dir, packages: packages}, Release: release}
 			e.verify = e.check
 			if err == nil {
@@ -162,7 +186,7 @@ type Node struct {
 func StartNode(t testing.TB, e *MooncakeEnv, m *Master) *Node {
 	t.Helper()
 	n := &Node{t: t}
-	n.Cmd = exec.Command(e.python(), "-c", nodeProgram, m.RPC)
+	n.Cmd = exec.Command(e.Python(), "-c", nodeProgram, m.RPC)
 	var err error
 	n.in, err = n.Cmd.StdinPipe()
 	require.NoError(t, err)

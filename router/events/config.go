@@ -39,6 +39,8 @@ type Config struct {
 	// CheckFirst, if set, is called with first blocks of prompts until it returns false, and again once blocks were
 	// lost or the publisher is another one. The block is borrowed until it returns.
 	CheckFirst func(*FirstBlock) (more bool)
+	// Changed, if set, is called after Status has another Stale or Complete. It must not block.
+	Changed func()
 	// Observe, if set, is called with each batch before it is applied, in that order, those of
 	// replays included. payload is borrowed until it returns.
 	Observe func(seq uint64, payload []byte)

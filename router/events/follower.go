@@ -145,8 +145,11 @@ func (f *Follower) update(change func(*tracker) error) error {
 		f.log.changed(&now, f.tracker.reason)
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.status = now
+	before, f.status = f.status, now
+	f.mu.Unlock()
+	if f.cfg.Changed != nil && (before.Stale != now.Stale || before.Complete != now.Complete) {
+		f.cfg.Changed()
+	}
 	return nil
 }
 

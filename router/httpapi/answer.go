@@ -70,6 +70,7 @@ type answer struct {
 	router.Answer
 	engines []engineAnswer
 	index   map[string]int // of engines, by name
+	reasons []string       // of one engine
 	encoder jsontext.Encoder
 	err     error // the first of the encoder
 }
@@ -124,7 +125,7 @@ func (e *engineAnswer) add(m fleet.MediumPrefix) {
 	}
 }
 
-// write writes {tenant: {engine: {…}}, "loadable_tokens": …}.
+// write writes {tenant: {engine: {…}}, "loadable_tokens": …, "unsure": {engine: [reason, …]}}.
 func (a *answer) write(out *bytes.Buffer, tenant string) error {
 	a.byEngine()
 	a.err = nil
@@ -137,8 +138,32 @@ func (a *answer) write(out *bytes.Buffer, tenant string) error {
 	if a.LoadableTokens >= 0 {
 		a.put(jsontext.String(router.LoadableKey), jsontext.Int(a.LoadableTokens))
 	}
+	a.putUnsure()
 	a.put(jsontext.EndObject)
 	return a.err
+}
+
+// putUnsure writes the engines that may have other blocks than the answer says. The reasons are those of all ranks.
+func (a *answer) putUnsure() {
+	for n := 0; n < len(a.Unsure); {
+		if n == 0 {
+			a.put(jsontext.String(router.UnsureKey), jsontext.BeginObject)
+		}
+		engine := a.Unsure[n].Engine
+		a.reasons = a.reasons[:0]
+		for ; n < len(a.Unsure) && a.Unsure[n].Engine == engine; n++ {
+			a.reasons = a.Unsure[n].Reasons(a.reasons)
+		}
+		slices.Sort(a.reasons)
+		a.put(jsontext.String(engine), jsontext.BeginArray)
+		for _, reason := range slices.Compact(a.reasons) {
+			a.put(jsontext.String(reason))
+		}
+		a.put(jsontext.EndArray)
+	}
+	if len(a.Unsure) > 0 {
+		a.put(jsontext.EndObject)
+	}
 }
 
 // putEngine writes engine: {"longest_matched": …, "GPU": …, "DP": {…}, …}.

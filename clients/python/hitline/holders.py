@@ -52,8 +52,8 @@ _ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine"}
 # The refusals that have a type of their own, by their code.
 _REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
 
-# It stands beside the tenant in an answer, so no tenant has this name.
-_LOADABLE = "loadable_tokens"
+# They stand beside the tenant in an answer, so no tenant has these names.
+_LOADABLE, _UNSURE = "loadable_tokens", "unsure"
 
 
 class Holder(NamedTuple):
@@ -70,6 +70,7 @@ class Holders(NamedTuple):
 
     holders: tuple[Holder, ...]  # the longest prefix first; those that have nothing are left out
     loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked
+    unsure: dict[str, tuple[str, ...]]  # engines that may have other blocks: stale, incomplete, …
 
 
 class HoldersClient:
@@ -124,6 +125,7 @@ class HoldersClient:
         tenant: str = "",
         engine: str = "",
         loadable: bool = False,
+        last_known: bool = False,
         num_tokens: int | None = None,
         lora_name: str = "",
         lora_path: str = "",
@@ -132,7 +134,8 @@ class HoldersClient:
         """Returns which engines have most of a prompt. It is given by block_hashes, those of its
         whole blocks, all of one length, 8 bytes or more; or by token_ids, which the server
         hashes, with lora_name, lora_path and cache_salt if the request has them. model and tenant may be
-        left out if the server has one model. engine asks about one engine alone. With loadable
+        left out if the server has one model. engine asks about one engine alone. With last_known an engine
+        whose events may be missing counts for what it had last. With loadable
         the shared store is asked as well, which counts as a lookup and grants leases as one:
         block_hashes must be whole digests then, of a prompt of num_tokens tokens, or of its whole blocks."""
         if (block_hashes is None) == (token_ids is None):
@@ -142,6 +145,7 @@ class HoldersClient:
             "tenant_id": tenant,
             "instance_id": engine,
             "loadable": loadable,
+            "last_known": last_known,
             "num_tokens": None if num_tokens is None else _number("num_tokens", num_tokens, _NUMBER_BITS),
             "lora_name": lora_name,
             "lora_path": lora_path,
@@ -329,7 +333,8 @@ def _decode(answer: bytes) -> Holders:
     """Decodes the answer to /query and /query_by_hash."""
     try:
         document = json.loads(answer)
-        loadable = document.pop(_LOADABLE, None)
+        loadable, reasons = document.pop(_LOADABLE, None), document.pop(_UNSURE, {})
+        unsure = {engine: tuple(map(str, why)) for engine, why in reasons.items()}
         holders = []
         for engines in document.values():  # one: the tenant's
             for engine, fields in engines.items():
@@ -337,7 +342,7 @@ def _decode(answer: bytes) -> Holders:
                 media = {medium: _count(count) for medium, count in fields.items()}
                 by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
                 holders.append(Holder(engine, tokens, media, by_rank))
-        return Holders(tuple(holders), None if loadable is None else _count(loadable))
+        return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadReply(f"holders: {printable(repr(error))} in the answer") from error
 

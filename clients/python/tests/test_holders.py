@@ -123,28 +123,28 @@ class Scripted(unittest.TestCase):
     def test_all_fields(self) -> None:
         reply = """{"t": {"e1": {"longest_matched": 32, "GPU": 16, "CPU": 32, "DISK": 0, "DP": {"0": 16, "1": 32}},
             "e0": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}},
-            "loadable_tokens": 0}"""
+            "loadable_tokens": 0, "unsure": {"e2": ["incomplete", "stale"]}}"""
         with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
             found = client.holders(
                 [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", engine="e", loadable=True, num_tokens=40
             )
-            client.holders(token_ids=[1, 2], lora_name="l", lora_path="/l", cache_salt="s")
+            client.holders(token_ids=[1, 2], last_known=True, lora_name="l", lora_path="/l", cache_salt="s")
         path, body, headers = script.requests[0]
         self.assertEqual((path, headers["Authorization"]), ("/query_by_hash", "Bearer secret"))
         want = {"model": "llama", "tenant_id": "t", "instance_id": "e", "loadable": True, "num_tokens": 40}
         self.assertEqual(body, {**want, "seq_hashes": ["61" * 32, "ff" * 32]})
         path, body, _ = script.requests[1]
         self.assertEqual(path, "/query")
-        self.assertEqual(body, {"token_ids": [1, 2], "lora_name": "l", "lora_path": "/l", "cache_salt": "s"})
+        self.assertEqual(body, {"token_ids": [1, 2], "last_known": True, "lora_name": "l", "lora_path": "/l", "cache_salt": "s"})
         first = Holder("e1", 32, {"GPU": 16, "CPU": 32, "DISK": 0}, {0: 16, 1: 32})
         second = Holder("e0", 16, {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16}, {0: 16})
-        self.assertEqual(found, Holders((first, second), 0))
+        self.assertEqual(found, Holders((first, second), 0, {"e2": ("incomplete", "stale")}))
         self.assertEqual(len(script.connections), 1)
 
     def test_defaults(self) -> None:
         with scripted() as (script, address), HoldersClient(address) as client:
             for empty in ([], ()):
-                self.assertEqual(client.holders(empty), Holders((), None))
+                self.assertEqual(client.holders(empty), Holders((), None, {}))
             client.holders(token_ids=[])
         self.assertEqual([body for _, body, _ in script.requests], [{"seq_hashes": []}] * 2 + [{"token_ids": []}])
         self.assertIsNone(script.requests[0][2]["Authorization"])
@@ -160,6 +160,7 @@ class Scripted(unittest.TestCase):
             '{"default": {"e": {"longest_matched": 1, "DP": {"x": 1}}}}',
             '{"default": {}, "loadable_tokens": "many"}',
             '{"default": {}, "loadable_tokens": -1}',
+            '{"default": {}, "unsure": ["e"]}',
             "[" * 60_000,
             *(BAD_COUNT % (count, 1, "0", 1) for count in ("-5", "1.9", "1e999", "NaN", "true", '"7"', "[7]", str(1 << 63))),
             *(BAD_COUNT % (1, count, "0", 1) for count in ("-5", "1.9", "Infinity", "null")),
@@ -321,16 +322,16 @@ class AgainstTheServer(unittest.TestCase):
         server = self.start("127.0.0.1:0")
         blocks = hashes("holders", 3)
         with HoldersClient(f"http://{server.router}") as client:
-            self.assertEqual(client.holders(blocks), Holders((), None))
+            self.assertEqual(client.holders(blocks), Holders((), None, {}))
             client._post(
                 "/predict",
                 json.dumps({"instance_id": "i", "dp_rank": 1, "seq_hashes": [b.hex() for b in blocks[:2]]}).encode(),
             )
             media = {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 32}
-            want = Holders((Holder("i", 32, media, {1: 32}),), None)
+            want = Holders((Holder("i", 32, media, {1: 32}),), None, {})
             self.assertEqual(client.holders(blocks), want)
             self.assertEqual(client.holders([block[-8:] for block in blocks], model="m"), want)
-            self.assertEqual(client.holders(token_ids=range(64)), Holders((), None))
+            self.assertEqual(client.holders(token_ids=range(64)), Holders((), None, {}))
             with Client(server.address) as lookups:
                 lookups.store(blocks)
             self.assertEqual(client.holders(blocks, loadable=True).loadable_tokens, 32)
@@ -352,7 +353,7 @@ class AgainstTheServer(unittest.TestCase):
         address = f"https://{server.router}"
         with mock.patch.dict(os.environ, {"HITLINE_TLS_CA": f"{CERTS}/ca.crt"}):
             with HoldersClient(address, token_file=own) as client:
-                self.assertEqual(client.holders([]), Holders((), None))
+                self.assertEqual(client.holders([]), Holders((), None, {}))
                 with self.assertRaisesRegex(NotAllowed, "needs the permission lookup"):
                     client.holders([], loadable=True)
             with HoldersClient(address, token="x" * 32) as client, self.assertRaises(NotAuthenticated):

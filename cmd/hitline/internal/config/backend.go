@@ -49,7 +49,7 @@ type Mooncake struct {
 	Tenant     string   `yaml:"tenant"`
 	Conns      int      `yaml:"conns"`       // connections to the leader
 	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines
-	Lease      Duration `yaml:"lease"`       // of a found block: the masters' default_kv_lease_ttl
+	Lease      Duration `yaml:"lease"`       // of a found block; 0: what the leader states
 	Timeout    Duration `yaml:"timeout"`     // of a lookup
 	Strategy   Strategy `yaml:"strategy"`
 	Renew      Renew    `yaml:"renew"` // of what lies before the start of lookups

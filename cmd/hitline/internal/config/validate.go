@@ -70,7 +70,7 @@ func (c *Config) checkNumbers() error {
 	case "mooncake":
 		bounds = append(bounds,
 			within("backend.mooncake.conns", c.Backend.Mooncake.Conns, 1, maxConns),
-			within("backend.mooncake.lease", c.Backend.Mooncake.Lease, minTimeout, maxInt),
+			within("backend.mooncake.lease", c.Backend.Mooncake.Lease, minTimeout, maxInt).or0(),
 			within("backend.mooncake.timeout", c.Backend.Mooncake.Timeout, minTimeout, maxInt))
 	}
 	return c.checkBounds(bounds...)

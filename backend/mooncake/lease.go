@@ -1,0 +1,178 @@
+package mooncake
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/requesterror"
+)
+
+const (
+	// leaseTimeout bounds the question for the lease, which nobody waits for.
+	leaseTimeout = time.Second
+	// maxReplicas bounds the reply to it, in bytes: some hundred a copy of the block.
+	maxReplicas = 64 << 10
+	// maxLease bounds the lease that a master states, so that it can be computed with.
+	maxLease = 24 * time.Hour
+)
+
+// process is what is known of the process that is the leader. Client.mu guards it.
+type process struct {
+	generation uint64        // of the latest connection
+	lease      time.Duration // that it has stated, 0 before
+	asked      bool          // for the lease, and it has answered or is about to
+	noProbes   bool          // it does not know BatchProbeKey
+}
+
+// newConnection begins a generation: a new connection may be to another process at the same
+// address. The caller holds c.mu.
+func (c *Client) newConnection() { c.process = process{generation: c.process.generation + 1} }
+
+// Lease returns Config.Lease and what the leader has stated.
+func (c *Client) Lease() backend.Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := backend.Lease{Duration: DefaultLease, Stated: c.process.lease, Generation: c.process.generation}
+	switch {
+	case c.cfg.Lease > 0:
+		l.Duration = c.cfg.Lease
+	case l.Stated > 0:
+		l.Duration = l.Stated
+	}
+	return l
+}
+
+// learnLease asks the leader in the background for its lease, once a generation, by a key that
+// has just been found. It does so only if a connection is idle: otherwise a later call asks.
+func (c *Client) learnLease(keys []string, answers []int) {
+	found := slices.Index(answers, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found < 0 || c.process.asked || c.closed || len(c.idle) == 0 || !c.tryAcquire(false) {
+		return
+	}
+	c.process.asked = true
+	generation := c.process.generation
+	c.calls.Go(func() {
+		unknown := c.askLease(keys[found], generation)
+		c.release(false)
+		if unknown != nil { // a handler that blocks delays no call
+			c.cfg.Logger.Warn("the Mooncake master does not say how long it leases a found block", "error", unknown)
+		}
+	})
+}
+
+// askLease asks for the lease by a key and records the answer. It returns why the reply is not
+// understood, once a leader. After any other error a later call asks again.
+func (c *Client) askLease(key string, generation uint64) error {
+	ctx, cancel := context.WithTimeout(c.ctx, leaseTimeout)
+	defer cancel()
+	var lease time.Duration
+	unknown, err := error(nil), errNotFound // unknown leaves the connection as it is
+	cn := c.popIdle()
+	if cn != nil {
+		err = c.runConn(ctx, cn, func(cn *conn) (err error) {
+			defer requesterror.Recover(&err)
+			lease, unknown, err = cn.lease(key, c.cfg.Tenant)
+			return err
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process.generation != generation {
+		return nil
+	}
+	answered := err == nil && !errors.Is(unknown, errNotFound)
+	c.process.lease, c.process.asked = lease, answered
+	if !answered || unknown == nil || c.leaseLogged == c.term {
+		return nil
+	}
+	c.leaseLogged = c.term
+	return unknown
+}
+
+// errNotFound is the answer to the question for the lease by a key that is gone.
+var errNotFound = errors.New("the key is gone")
+
+// lease asks where the block of a key is, which leases it again, and returns the lease that the
+// reply states. unknown is why it states none, after which the connection can be used.
+func (c *conn) lease(key, tenant string) (lease time.Duration, unknown, err error) {
+	if c.form != FormTenant {
+		return 0, errors.New("its release says none"), nil
+	}
+	c.beginRequest(fnGetReplicaList)
+	c.out = appendKeyTenant(c.out, key, tenant)
+	body, err := c.roundTrip(maxReplicas)
+	if rpc := (*rpcError)(nil); errors.As(err, &rpc) {
+		return 0, err, nil
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	lease, unknown = parseLease(body)
+	return lease, unknown, nil
+}
+
+// appendKeyTenant appends the body of a GetReplicaList request.
+func appendKeyTenant(dst []byte, key, tenant string) []byte {
+	width := widthOf(max(len(key), len(tenant)))
+	dst = appendHead(dst, typeKeyTenant, width)
+	dst = append(appendLen(dst, width, len(key)), key...)
+	return append(appendLen(dst, width, len(tenant)), tenant...)
+}
+
+// parseLease decodes a reply of GetReplicaList. It returns the lease that it states.
+func parseLease(body []byte) (time.Duration, error) {
+	typ := typeReplicas
+	if len(body) >= 4 && le.Uint32(body)&^hasMeta == typeReplicasOld.code {
+		typ = typeReplicasOld
+	}
+	r := newReader(body, typ)
+	if !r.bool() {
+		code := r.storeError()
+		if err := r.end(); err != nil {
+			return 0, err
+		}
+		if code == storeNotFound {
+			return 0, errNotFound
+		}
+		return 0, notServing(code)
+	}
+	for n := r.length(); n > 0 && r.err == nil; n-- {
+		r.skipReplica()
+	}
+	ms := r.uint(8)
+	if typ.code == typeReplicas.code && r.bool() {
+		r.uint(8)
+	}
+	if err := r.end(); err != nil {
+		return 0, err
+	}
+	return time.Duration(min(ms, uint64(maxLease/time.Millisecond))) * time.Millisecond, nil
+}
+
+// skipReplica reads a replica: see replicasStart.
+func (r *reader) skipReplica() {
+	r.uint(8)
+	switch place := r.uint(1); place {
+	case 0, 1:
+		r.bytes(16)
+		r.bytes(r.length())
+		r.bytes(r.length())
+	case 2:
+		r.bytes(r.length())
+		r.uint(8)
+	case 3:
+		r.bytes(24)
+		r.bytes(r.length())
+	case 4:
+		r.bytes(r.length())
+		r.bytes(28)
+	default:
+		r.fail("place %d of a replica", place)
+	}
+	r.uint(4)
+}

@@ -1,0 +1,79 @@
+package router
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// Unsure is a holder that may have other blocks than an answer says, and why.
+type Unsure struct {
+	fleet.ID
+	// Stale: events may be missing. The holder counts for nothing but what is predicted, or with Query.LastKnown for what it
+	// had last.
+	Stale      bool
+	Incomplete bool // it may have more: events were lost, or were published before its source was followed
+	// Hashes is set in the answer to a query by tokens, unless they agree: what the holder has may not be found.
+	Hashes Agreement
+}
+
+// Reasons appends why: stale, incomplete, unchecked or differ, as answers over HTTP have them.
+func (u *Unsure) Reasons(dst []string) []string {
+	if u.Stale {
+		dst = append(dst, "stale")
+	}
+	if u.Incomplete {
+		dst = append(dst, "incomplete")
+	}
+	if u.Hashes != "" {
+		dst = append(dst, string(u.Hashes))
+	}
+	return dst
+}
+
+// unsureList is a list of a model, by ID, of a moment at which its sources had changed version times.
+type unsureList struct {
+	version uint64
+	list    []Unsure
+}
+
+// listUnsure returns the holders of a model whose sources are not all right. The list is shared, and made again once a source
+// has changed.
+func (s *Service) listUnsure(m *model) []Unsure {
+	version := m.changes.Load()
+	if known := m.unsure.Load(); known != nil && known.version == version {
+		return known.list
+	}
+	var list []Unsure
+	for _, a := range s.sources() {
+		if a.model != m {
+			continue
+		}
+		st := a.status()
+		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete}
+		if st.Hashes != HashesAgree {
+			u.Hashes = st.Hashes
+		}
+		if u.Stale || u.Incomplete || u.Hashes != "" {
+			list = append(list, u)
+		}
+	}
+	slices.SortFunc(list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
+	m.unsure.Store(&unsureList{version, list})
+	return list
+}
+
+// setUnsure sets the holders of which the answer to q does not know all. It comes after what they hold was read.
+func (a *Answer) setUnsure(list []Unsure, q *Query) {
+	a.Unsure = a.Unsure[:0]
+	byHashes := q.byHashes()
+	for _, u := range list {
+		if byHashes {
+			u.Hashes = ""
+		}
+		if (q.Engine == "" || q.Engine == u.Engine) && (u.Stale || u.Incomplete || u.Hashes != "") {
+			a.Unsure = append(a.Unsure, u)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// An answer names the engines of which not all is known, and has what a stale one had last if that is asked for.
+func TestUnsure(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{}, Fleet: fleet.Config{BlockSize: 16}}}})
+	whole, late := eventstest.New(t), eventstest.New(t)
+	whole.Publish(false, stored(1, 2, 3))
+	late.PublishPayload(false, nil) // a batch that the replay socket has no more
+	late.Publish(false, stored(1))
+	require.NoError(t, s.Add(engineSource(late, "late", 1)))
+	require.NoError(t, s.Add(engineSource(whole, "whole", 0)))
+	awaitNext(t, s, "whole/0", 1)
+	awaitNext(t, s, "late/1", 2)
+
+	var a Answer
+	unsureOf := func(q Query) map[string][]string {
+		require.NoError(t, s.Query(t.Context(), &q, &a))
+		reasons := map[string][]string{}
+		for _, u := range a.Unsure {
+			reasons[u.Engine] = u.Reasons(nil)
+		}
+		return reasons
+	}
+	byHash := Query{Hashes: hashesOf(1, 2, 3)}
+	require.Equal(t, map[string][]string{"late": {"incomplete"}}, unsureOf(byHash))
+	require.Empty(t, unsureOf(Query{Hashes: byHash.Hashes, Engine: "whole"}))
+	require.Equal(t, map[string][]string{"late": {"incomplete", "unchecked"}, "whole": {"unchecked"}}, unsureOf(Query{Tokens: make([]int64, 16)}))
+
+	whole.Close()
+	eventually(t, func() bool { return status(t, s, "whole/0").Stale })
+	require.Equal(t, map[string][]string{"late": {"incomplete"}, "whole": {"stale"}}, unsureOf(byHash))
+	require.Equal(t, "late/1=16(GPU=16) ", textOf(&a))
+	byHash.LastKnown = true
+	require.Equal(t, map[string][]string{"late": {"incomplete"}, "whole": {"stale"}}, unsureOf(byHash))
+	require.Equal(t, "whole/0=48(GPU=48) late/1=16(GPU=16) ", textOf(&a))
+}
