@@ -383,7 +383,10 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, s.Check(sgl), ErrOtherType)
 	require.NoError(t, s.Check(source(t, llama, "b", 0, 0)))
 	require.ErrorIs(t, s.Register(source(t, llama, "b", 0, 32)), ErrOtherBlock)
-	require.ErrorIs(t, s.Register(source(t, llama, "a", 0, 16)), ErrExists)
+	require.ErrorIs(t, s.Register(source(t, llama, "fixed", 0, 0)), ErrConfigured)
+	twin := source(t, llama, "twin", 0, 0)
+	twin.Name = "llama/a/0"
+	require.ErrorIs(t, s.Register(twin), ErrExists)
 
 	var names []string
 	for _, st := range s.Status() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	maxTimeout = Duration(time.Hour)
 )
 
+// maxRanks bounds Source.Ranks.
+const maxRanks = 256
+
 // Source is a publisher of KV events and the holder, a rank of an engine, whose blocks they tell. The fields have
 // the same names in the configuration and in JSON.
 type Source struct {
@@ -39,6 +43,8 @@ type Source struct {
 	Tenant string `json:"tenant_id,omitempty" yaml:"tenant_id"` // "": DefaultTenant
 	Engine string `json:"instance_id" yaml:"instance_id"`
 	Rank   int    `json:"dp_rank" yaml:"dp_rank"`
+	// Ranks, if more than 1, stands for as many sources: those of Rank and the ranks that follow it, each at the next ports.
+	Ranks int `json:"ranks,omitempty" yaml:"ranks"`
 	// BlockSize is the engine's hash block size in tokens; 0: the model's.
 	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
 	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
@@ -72,6 +78,8 @@ func (src Source) Validate() error {
 		return badField(ErrField, "type", "%.40q is no type of engine; known are %s and %s", src.Type, TypeVLLM, TypeSGLang)
 	case src.BlockSize < 0 || src.BlockSize > math.MaxInt32:
 		return badField(ErrField, "block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", src.BlockSize, math.MaxInt32)
+	case src.Ranks < 0 || src.Ranks > maxRanks || src.Ranks > fleet.MaxRank+1-src.Rank:
+		return badField(ErrField, "ranks", "%d is no number of ranks; give 1 to %d, of which the last is at most %d", src.Ranks, maxRanks, fleet.MaxRank)
 	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
 		return badField(ErrField, "timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
 	}
@@ -79,7 +87,57 @@ func (src Source) Validate() error {
 	if errors.As(src.config().Validate(), &e) {
 		return fmt.Errorf("%w: %w", ErrField, e)
 	}
-	return nil
+	_, err := src.EachRank()
+	return err
+}
+
+// EachRank returns the sources that src, which is valid, stands for. It fails with ErrField if they need ports that there are
+// not.
+func (src Source) EachRank() ([]Source, error) {
+	if src.Ranks <= 1 {
+		src.Ranks = 0
+		return []Source{src}, nil
+	}
+	list := make([]Source, src.Ranks)
+	for i := range list {
+		one, endpoint, replay := src, src.Endpoint, src.Replay
+		var err error
+		if one.Endpoint, err = atPort(endpoint, i, replay, src.Ranks); err != nil {
+			return nil, badField(ErrField, "endpoint", "%w", err)
+		}
+		if one.Replay, err = atPort(replay, i, endpoint, src.Ranks); err != nil {
+			return nil, badField(ErrField, "replay_endpoint", "%w", err)
+		}
+		one.Rank, one.Ranks = src.Rank+i, 0
+		if one.Name += fmt.Sprint("-", one.Rank); src.Name == endpoint {
+			one.Name = one.Endpoint
+		}
+		list[i] = one
+	}
+	return list, nil
+}
+
+// atPort returns an endpoint i ports further. Of another endpoint at the host there are n, too, which must be others.
+func atPort(endpoint string, i int, another string, n int) (string, error) {
+	if endpoint == "" {
+		return "", nil
+	}
+	host, port, ok := cutPort(endpoint)
+	anotherHost, anotherPort, _ := cutPort(another)
+	switch {
+	case !ok || port+n-1 > math.MaxUint16:
+		return "", fmt.Errorf("%q has no port for each of %d ranks; give tcp://host:port", endpoint, n)
+	case host == anotherHost && port < anotherPort+n && anotherPort < port+n:
+		return "", fmt.Errorf("%q and %q have the same ports with %d ranks; choose them further apart, in the engine, too", endpoint, another, n)
+	}
+	return fmt.Sprint(host, ":", port+i), nil
+}
+
+// cutPort cuts the port from an endpoint. ok is false if it has none.
+func cutPort(endpoint string) (host string, port int, ok bool) {
+	at := strings.LastIndexByte(endpoint, ':')
+	port, err := strconv.Atoi(endpoint[at+1:])
+	return endpoint[:max(at, 0)], port, err == nil && strings.HasPrefix(endpoint, "tcp://")
 }
 
 // config returns the configuration of the Follower, without limits.

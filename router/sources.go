@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/hitline/hitline/router/events"
@@ -51,27 +52,58 @@ func (s *Service) Check(src Source) error {
 }
 
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot bind, otherwise it
-// fails with ErrNotAllowed.
+// fails with ErrNotAllowed. It replaces another registered source of the same rank, such as an engine that came back at a
+// new address: its blocks are dropped. The same source again changes nothing.
 func (s *Service) Register(src Source) error { return s.follow(src, true) }
 
-// follow follows a source: if a dump had its holder, from there on.
+// follow follows a source, or all ranks for which it stands, or none of them.
 func (s *Service) follow(src Source, registered bool) error {
 	src.SetDefaults()
 	if err := s.Check(src); err != nil {
+		return err
+	}
+	ranks, err := src.EachRank()
+	if err != nil {
 		return err
 	}
 	if registered {
 		if s.loading.Load() {
 			return ErrLoading
 		}
-		if err := s.checkAllowed(&src); err != nil {
+		if err := s.checkAllowed(ranks); err != nil {
 			return err
 		}
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if err := s.checkFree(&src, registered); err != nil {
-		return err
+	replaced := make([]*activeSource, len(ranks))
+	for i := range ranks {
+		if replaced[i], err = s.checkFree(&ranks[i], registered, len(ranks)); err != nil {
+			return err
+		}
+	}
+	for i, rank := range ranks {
+		if err := s.followRank(rank, replaced[i], registered); err != nil {
+			for j, begun := range ranks[:i] {
+				if a := s.active[begun.Name]; a != replaced[j] {
+					s.remove(a)
+				}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// followRank follows a source in the place of another one of its rank, nil if there is none. If a dump had its holder, it
+// goes on from there. s.changing is held.
+func (s *Service) followRank(src Source, replaced *activeSource, registered bool) error {
+	if replaced != nil {
+		if reflect.DeepEqual(replaced.Source, src) {
+			return nil
+		}
+		s.stop(replaced)
+		defer s.dropUnused(replaced.model)
 	}
 	key := holderKey{src.ModelKey(), src.ID()}
 	from := s.unclaimed[key]
@@ -89,22 +121,26 @@ func (s *Service) follow(src Source, registered bool) error {
 	return err
 }
 
-func (s *Service) checkAllowed(src *Source) error {
-	if src.Bind {
-		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, src.Endpoint)
-	}
-	for _, endpoint := range []string{src.Endpoint, src.Replay} {
-		if endpoint != "" && !s.allow.allows(endpoint) {
-			return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
+func (s *Service) checkAllowed(ranks []Source) error {
+	for _, src := range ranks {
+		if src.Bind {
+			return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, src.Endpoint)
+		}
+		for _, endpoint := range []string{src.Endpoint, src.Replay} {
+			if endpoint != "" && !s.allow.allows(endpoint) {
+				return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
+			}
 		}
 	}
 	return nil
 }
 
-// checkFree refuses a source whose name or holder has one, or for which there is no room. s.changing is held.
-func (s *Service) checkFree(src *Source, registered bool) error {
+// checkFree refuses a source, of so many that come together, whose name or holder has one, or for which there is no room. It
+// returns the source that a registration replaces: of the same holder, and equal if it is one of the configuration.
+// s.changing is held.
+func (s *Service) checkFree(src *Source, registered bool, together int) (replaced *activeSource, err error) {
 	if s.closed {
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	n := 0
 	for _, a := range s.active {
@@ -112,16 +148,21 @@ func (s *Service) checkFree(src *Source, registered bool) error {
 			n++
 		}
 		if a.ModelKey() == src.ModelKey() && a.ID() == src.ID() {
-			return fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
+			replaced = a
 		}
 	}
+	named := s.active[src.Name]
 	switch {
-	case s.active[src.Name] != nil:
-		return fmt.Errorf("router: the name %q %w", src.Name, ErrExists)
-	case registered && n >= s.cfg.MaxSources:
-		return fmt.Errorf("%w sources: %d are registered", ErrTooMany, n)
+	case replaced != nil && !registered:
+		return nil, fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
+	case replaced != nil && !replaced.registered && !reflect.DeepEqual(replaced.Source, *src):
+		return nil, fmt.Errorf("%w: %q, with another address or other fields", ErrConfigured, replaced.Name)
+	case named != nil && named != replaced:
+		return nil, fmt.Errorf("router: the name %q %w", src.Name, ErrExists)
+	case registered && replaced == nil && n+together > s.cfg.MaxSources:
+		return nil, fmt.Errorf("%w sources: %d are registered", ErrTooMany, n)
 	}
-	return nil
+	return replaced, nil
 }
 
 // start follows a source, from where a dump had it if that is given. s.changing is held.
@@ -136,7 +177,8 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 		resume, a.catchesUp = from.checkpoint, !from.info.Stale
 	}
 	if err := s.startFollower(a, resume); err != nil {
-		s.end(a)
+		a.end()
+		s.dropUnused(m)
 		return err
 	}
 	s.mu.Lock()
@@ -162,8 +204,8 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	return err
 }
 
-// end ends what startFollower has made, and waits for it. Its model goes if it has no other sources. s.changing is held.
-func (s *Service) end(a *activeSource) {
+// end ends what startFollower has made, and waits for it. s.changing is held.
+func (a *activeSource) end() {
 	if a.follower != nil {
 		a.follower.Close()
 	}
@@ -173,6 +215,20 @@ func (s *Service) end(a *activeSource) {
 	if a.holder != nil {
 		a.model.locked(func() { a.model.dropHolder(a.ID()) })
 	}
+}
+
+// stop ends a source. s.changing is held.
+func (s *Service) stop(a *activeSource) {
+	s.mu.Lock()
+	delete(s.active, a.Name)
+	s.mu.Unlock()
+	a.end()
+	a.model.changed()
+}
+
+// remove is stop. The model goes if it has no other sources. s.changing is held.
+func (s *Service) remove(a *activeSource) {
+	s.stop(a)
 	s.dropUnused(a.model)
 }
 
@@ -198,11 +254,7 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	case !list[i].registered:
 		return fmt.Errorf("%w: %q", ErrConfigured, list[i].Name)
 	}
-	s.mu.Lock()
-	delete(s.active, list[i].Name)
-	s.mu.Unlock()
-	m.changed()
-	s.end(list[i])
+	s.remove(list[i])
 	return nil
 }
 

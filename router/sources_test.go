@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/eventstest"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -31,6 +33,7 @@ func TestSourceValidate(t *testing.T) {
 		"dp_rank":         func(s *Source) { s.Rank = fleet.MaxRank + 1 },
 		"block_size":      func(s *Source) { s.BlockSize = -1 },
 		"timeout":         func(s *Source) { s.Timeout = 1 },
+		"ranks":           func(s *Source) { s.Rank, s.Ranks = fleet.MaxRank, 2 },
 	} {
 		src := good
 		spoil(&src)
@@ -103,6 +106,61 @@ func TestSourceThatCannotStart(t *testing.T) {
 	require.NoError(t, s.Add(source(t, llama, "c", 0, 0)), "the bound is one of sources that are registered")
 	require.NoError(t, s.Unregister(llama, fleet.ID{Engine: "b"}))
 	require.NoError(t, s.Register(source(t, llama, "d", 0, 0)))
+}
+
+// The same registration again changes nothing, also of a source of the configuration. An engine at a new address replaces
+// itself.
+func TestRegisterAgain(t *testing.T) {
+	s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}, MaxSources: 1})
+	old, moved := eventstest.New(t), eventstest.New(t)
+	old.Publish(false, stored(1, 2, 3))
+	moved.Publish(false, stored(1))
+	require.NoError(t, s.Register(engineSource(old, "a", 0)))
+	awaitNext(t, s, "a/0", 1)
+	require.NoError(t, s.Register(engineSource(old, "a", 0)))
+	require.EqualValues(t, 1, status(t, s, "a/0").NextSeq, "it is followed on")
+	require.Equal(t, "a/0=48(GPU=48) ", ask(t, s, Query{Hashes: hashesOf(1, 2, 3)}))
+
+	again := engineSource(moved, "a", 0)
+	again.BlockSize = 0 // the model stays
+	require.NoError(t, s.Register(again))
+	awaitNext(t, s, "a/0", 1)
+	require.Equal(t, "a/0=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1, 2, 3)}))
+	require.Len(t, s.Status(), 1)
+	require.False(t, old.HasSubscriber())
+
+	fixed := source(t, llama, "fixed", 0, 0)
+	require.NoError(t, s.Add(fixed))
+	require.NoError(t, s.Register(fixed))
+	require.False(t, status(t, s, "llama/fixed/0").Registered)
+}
+
+// One source stands for all ranks of an engine, each at the next ports. None is followed if one cannot be.
+func TestRanks(t *testing.T) {
+	s := newService(t, Config{MaxSources: 3})
+	src := Source{Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Model: "llama", Engine: "a", Rank: 8, Ranks: 3, BlockSize: 16}
+	list, err := src.EachRank()
+	require.NoError(t, err)
+	require.Equal(t, Source{Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://127.0.0.1:5659", Model: "llama", Engine: "a", Rank: 10, BlockSize: 16, Name: "-10"}, list[2])
+	require.NoError(t, s.Add(src))
+	var names []string
+	for _, st := range s.Status() {
+		names = append(names, fmt.Sprint(st.Rank, " ", st.Name))
+	}
+	require.Equal(t, []string{"8 tcp://127.0.0.1:5557", "9 tcp://127.0.0.1:5558", "10 tcp://127.0.0.1:5559"}, names)
+
+	s = newService(t, Config{MaxSources: 2, Allow: []string{"tcp://127.0.0.1:5557-5558", "tcp://127.0.0.1:5657-5659"}})
+	require.ErrorIs(t, s.Register(src), ErrNotAllowed)
+	require.Empty(t, s.Status())
+	src.Ranks = 2
+	require.NoError(t, s.Register(src))
+	require.NoError(t, s.Register(src))
+	src.Engine = "b"
+	require.ErrorIs(t, s.Register(src), ErrExists)
+	for _, wrong := range []Source{{Endpoint: "tcp://a:5557", Replay: "tcp://a:5558"}, {Endpoint: "ipc:///run/a"}, {Endpoint: "tcp://a:65535"}} {
+		wrong.Model, wrong.Engine, wrong.Ranks = "llama", "a", 2
+		require.ErrorIs(t, wrong.Validate(), ErrField, wrong.Endpoint)
+	}
 }
 
 // Sources go while the service closes.

@@ -229,7 +229,8 @@ func wrongBodies() map[string]string {
 
 		"/register bad_field":        register(endpoint + `, "dp_rank": 65536`),
 		"/register not_allowed":      register(`"endpoint": "tcp://192.0.2.1:5557"`),
-		"/register exists":           `{"modelname": "llama", "instance_id": "i", ` + endpoint + `}`,
+		"/register exists":           register(endpoint + `, "name": "fixed"`),
+		"/register configured":       `{"modelname": "llama", "instance_id": "fixed", ` + endpoint + `}`,
 		"/register other_block_size": register(endpoint + `, "block_size": 32`),
 		"/register other_engine":     register(endpoint + `, "type": "SGLang"`),
 		"/register too_many":         `{"modelname": "another", "block_size": 16, "instance_id": "new", ` + endpoint + `}`,

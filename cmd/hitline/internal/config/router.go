@@ -180,26 +180,30 @@ func (c *Config) addresses() []string {
 // checkRouterSources checks the models together and the sources, and fills in the sources' defaults.
 func (c *Config) checkRouterSources() error {
 	f := &c.Router
-	f.Sources = append([]router.Source{}, f.Sources...)
 	service, err := router.New(f.Config(c.poolRules))
 	if err != nil {
 		return c.Blame("router", err)
 	}
-	names, holders := map[string]bool{}, map[string]bool{}
-	for i := range f.Sources {
-		s, path := &f.Sources[i], fmt.Sprintf("router.sources[%d]", i)
-		if err := c.checkRouterSource(service, s, path); err != nil {
+	names, holders, all := map[string]bool{}, map[string]bool{}, []router.Source{}
+	for i, s := range f.Sources {
+		path := fmt.Sprintf("router.sources[%d]", i)
+		if err := c.checkRouterSource(service, &s, path); err != nil {
 			return err
 		}
-		holder := fmt.Sprint(s.ModelKey(), s.ID())
-		switch {
-		case names[s.Name]:
-			return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
-		case holders[holder]:
-			return c.wrong(path+".instance_id", "a source before it is of rank %d of %q; a rank has one source", s.Rank, s.Engine)
+		ranks, _ := s.EachRank() // it was checked
+		for _, s := range ranks {
+			holder := fmt.Sprint(s.ModelKey(), s.ID())
+			switch {
+			case names[s.Name]:
+				return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
+			case holders[holder]:
+				return c.wrong(path+".instance_id", "a source before it is of rank %d of %q; a rank has one source", s.Rank, s.Engine)
+			}
+			names[s.Name], holders[holder] = true, true
 		}
-		names[s.Name], holders[holder] = true, true
+		all = append(all, ranks...)
 	}
+	f.Sources = all
 	return nil
 }
 
