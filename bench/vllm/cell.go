@@ -7,172 +7,284 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
 )
 
-// Names of the two that are compared.
+// Names of the sides, as over_master.py has them.
 const (
-	vllm    = "vllm"
-	hitline = "hitline"
+	vllm        = "vllm"
+	hitline     = "hitline"     // remembers no answer of the store
+	remembering = "remembering" // hitline as it is by default
+	before      = "before"      // the binary Options.Before
+	prepared    = "bytes"       // the master's own answer, without a lookup
 )
 
-// cell measures one shape and presence.
+// Ask is how prompts are asked for.
+type Ask string
+
+// Ways to ask.
+const (
+	First   Ask = "first"        // with nothing remembered
+	Again   Ask = "again"        // a second time at once
+	Blocked Ask = "blocked head" // the same prompt at each of a scheduler's steps
+	Turns   Ask = "turns"        // each prompt is the one before and a new turn; the engine itself has all but that
+)
+
+const (
+	stepPeriod  = 30 * time.Millisecond // of Blocked
+	numTurns    = 6                     // of a conversation; there is one for each round
+	turnPercent = 3                     // hashes of a turn, of those that the engine has at the first
+)
+
+// cell is a set of stored prompts, and how they are asked for, a row each.
 type cell struct {
-	o       Options
-	store   *process.Child
-	engines []*process.Child
-	seed    string             // differs for each seed, shape and presence, and so do the chains made of it
-	rounds  map[string][]round // by name of the two
-	row     Row
+	Store  Store
+	Shape  Shape
+	Stored Presence
+	asks   []Ask
 }
 
-func newCell(o Options, s Shape, p Presence) *cell {
-	return &cell{o: o, seed: fmt.Sprintf("%d, %v, %s", o.Seed, s, p), rounds: map[string][]round{}, row: Row{Shape: s, Stored: p}}
+func (c cell) String() string { return fmt.Sprintf("%v, %v, %s stored", c.Store, c.Shape, c.Stored) }
+
+// prompt is a prompt of over_master.py.
+type prompt struct {
+	Chain  int `json:"chain"`
+	Hashes int `json:"hashes"`
+	Start  int `json:"start"` // hashes that the engine itself has
+	Told   int `json:"told"`  // leading hashes that tell the hit; 0: not asked for by bytes
 }
 
-// round is what all engines measured in one round.
-type round struct {
-	micros []float64      // duration of each lookup, sorted
-	hits   map[string]any // hit and tail boundaries, by chain
-}
+// request is one of over_master.py: what to do, and with what.
+type request map[string]any
 
 // hitlineStat holds counters of hitline since its start.
 type hitlineStat struct {
 	Lookups int64 `json:"lookups"`
 	Rounds  int64 `json:"backend_rounds"`
 	Keys    int64 `json:"backend_keys"`
-	Shared  int64 `json:"backend_shared"`
 
 	Errors   int64 `json:"backend_errors"`
 	Timeouts int64 `json:"backend_timeouts"`
 	Rejected int64 `json:"backend_rejected"`
 }
 
-// request is one of over_master.py: what to do, and with what.
-type request map[string]any
+// round is what one side measured in one round.
+type round []float64 // microseconds of each lookup, sorted
 
-func (c *cell) run(ctx context.Context) error {
-	if err := c.storeChains(ctx); err != nil {
-		return err
+// measurement measures the rows of a cell.
+type measurement struct {
+	cell
+	o             Options
+	store, engine *process.Child
+	asked         int // keys that the release asks for in a lookup
+}
+
+// seed differs for each cell, and so do the chains made of it.
+func (m *measurement) seed() string { return fmt.Sprintf("%d, %v", m.o.Seed, m.cell) }
+
+// run stores the prompts, measures the rows, and removes the prompts.
+func (m *measurement) run(ctx context.Context) ([]Row, error) {
+	if err := m.putPrompts(ctx); err != nil {
+		return nil, err
 	}
-	names := []string{vllm, hitline}
-	for _, name := range names { // one lookup each, to connect and to fill caches
-		if _, err := c.ask(ctx, name, 0, 0); err != nil {
+	var rows []Row
+	for _, ask := range m.asks {
+		row, err := m.row(ctx, ask)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, m.store.Do(ctx, 0, request{"do": "remove"}, &struct{}{})
+}
+
+// putPrompts stores the keys of all prompts, and has the engine make the prompts. It fails unless
+// bytes find those of the keys that are stored: with other keys they would measure misses.
+func (m *measurement) putPrompts(ctx context.Context) error {
+	chains, prompts, present := m.prompts()
+	block := m.Shape.pool().HashBlockSize
+	for _, c := range chains {
+		var reply struct{ Asked int }
+		put := request{
+			"do": "put", "seed": m.seed(), "chain": c.number, "hashes": c.hashes, "tokens": c.hashes*block + block/2,
+			"stored": c.stored, "skipped": c.skipped, "sides": m.sides(First), "grouped": m.Store.Grouped,
+		}
+		if err := m.store.Do(ctx, 0, put, &reply); err != nil {
 			return err
 		}
+		m.asked = reply.Asked
 	}
-	var before, after hitlineStat
-	stat := request{"do": "stat"}
-	if err := c.engines[0].Do(ctx, 0, stat, &before); err != nil {
-		return err
+	var reply struct{ Present int }
+	err := m.engine.Do(ctx, 0, request{"do": "prepare", "seed": m.seed(), "prompts": prompts}, &reply)
+	if err == nil && reply.Present != present*m.Shape.TP {
+		err = fmt.Errorf("%w: the master has %d of %d keys", measure.ErrLost, reply.Present, present*m.Shape.TP)
 	}
-	for number := range c.o.Rounds {
-		for _, name := range names {
-			r, err := c.ask(ctx, name, number, c.o.Cell/time.Duration(c.o.Rounds))
-			if err != nil {
-				return err
+	return err
+}
+
+// prompts returns the chains that are stored, the prompts that are asked for, and how many hashes
+// of them bytes find. With Turns there is a conversation for each round.
+func (m *measurement) prompts() (chains []chain, prompts []prompt, present int) {
+	if m.asks[0] != Turns {
+		chains = m.chains(m.o.Seed)
+		for _, c := range chains {
+			p := prompt{Chain: c.number, Hashes: c.hashes}
+			if m.Shape.Model == Llama {
+				p.Told = c.told()
+				present += c.present()
 			}
-			c.rounds[name] = append(c.rounds[name], r)
+			prompts = append(prompts, p)
 		}
-		slices.Reverse(names)
-		c.compare(number)
+		return chains, prompts, present
 	}
-	if err := c.engines[0].Do(ctx, 0, stat, &after); err != nil {
+	held := m.Shape.Hashes
+	turn := max(1, held*turnPercent/100)
+	for i := range m.o.Rounds {
+		all := held + numTurns*turn
+		chains = append(chains, chain{number: i, hashes: all, stored: all})
+		for t := range numTurns {
+			start := held + t*turn
+			prompts = append(prompts, prompt{Chain: i, Hashes: start + turn, Start: start, Told: start + turn})
+			present += turn
+		}
+	}
+	return chains, prompts, present
+}
+
+// sides returns who is asked in turn.
+func (m *measurement) sides(ask Ask) []string {
+	if ask == Again || ask == Blocked {
+		return []string{vllm, remembering}
+	}
+	sides := []string{vllm, hitline}
+	if m.Shape.Model == Llama {
+		sides = append(sides, prepared)
+	}
+	if m.o.Before != "" {
+		sides = append(sides, before)
+	}
+	return sides
+}
+
+// row measures one row.
+func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
+	r := Row{Store: m.Store, Shape: m.Shape, Stored: m.Stored, Ask: ask, VLLMKeys: m.asked}
+	sides := m.sides(ask)
+	if ask != Turns && ask != Blocked { // each side once, to fill caches
+		if err := m.ask(ctx, &r, request{"sides": sides, "count": 1}, nil); err != nil {
+			return r, err
+		}
+	}
+	ours := sides[1]
+	var since, now hitlineStat
+	if err := m.engine.Do(ctx, 0, request{"do": "stat", "side": ours}, &since); err != nil {
+		return r, err
+	}
+	rounds := map[string][]round{}
+	for _, q := range m.requests(ask, sides) {
+		if err := m.ask(ctx, &r, q, rounds); err != nil {
+			return r, err
+		}
+	}
+	if err := m.engine.Do(ctx, 0, request{"do": "stat", "side": ours}, &now); err != nil {
+		return r, err
+	}
+	if ask == Blocked {
+		for side, steps := range rounds {
+			rounds[side] = split(steps[0], m.o.Rounds)
+		}
+	}
+	return r, r.finish(rounds, ours, since, now)
+}
+
+// requests returns what the engine is told, one request a round.
+func (m *measurement) requests(ask Ask, sides []string) (requests []request) {
+	if ask == Blocked {
+		for _, side := range sides {
+			requests = append(requests, request{"sides": []string{side}, "period": stepPeriod.Seconds(), "seconds": m.o.Blocked.Seconds()})
+		}
+		return requests
+	}
+	for i := range m.o.Rounds {
+		q := request{"sides": sides, "first": i, "seconds": (m.o.Cell / time.Duration(m.o.Rounds)).Seconds(), "twice": ask == Again}
+		if ask == Turns {
+			q = request{"sides": sides, "first": i * numTurns, "count": numTurns}
+		}
+		requests = append(requests, q)
+	}
+	return requests
+}
+
+// ask has the engine ask, counts answers that differ, and adds the times to rounds, unless it is nil.
+func (m *measurement) ask(ctx context.Context, r *Row, q request, rounds map[string][]round) error {
+	var reply struct {
+		Micros  map[string][]float64
+		Hits    map[string]map[string]any // by side and prompt
+		Changed [][3]any                  // who, the first answer, and another one
+	}
+	q["do"] = "ask"
+	if err := m.engine.Do(ctx, m.o.Cell+m.o.Blocked, q, &reply); err != nil {
 		return err
 	}
-	return c.finish(before, after)
+	wrong := func(who string, one, other any) {
+		r.Wrong++
+		m.o.OnNote(fmt.Sprintf("%v, %s: %s: hit and tail boundaries %v and %v", m.cell, r.Ask, who, one, other))
+	}
+	for _, c := range reply.Changed {
+		wrong(fmt.Sprint(c[0])+", twice", c[1], c[2])
+	}
+	for side, hits := range reply.Hits {
+		for number, hit := range hits {
+			if theirs, ok := reply.Hits[vllm][number]; ok && !reflect.DeepEqual(theirs, hit) {
+				wrong(fmt.Sprintf("vllm and %s, prompt %s", side, number), theirs, hit)
+			}
+		}
+	}
+	for side, micros := range reply.Micros {
+		if rounds == nil {
+			continue
+		}
+		if r.Ask != Blocked { // whose steps are split first
+			slices.Sort(micros)
+		}
+		rounds[side] = append(rounds[side], micros)
+	}
+	return nil
+}
+
+// split splits the steps of one run into n rounds.
+func split(steps round, n int) []round {
+	var rounds []round
+	for i := range n {
+		part := slices.Clone(steps[i*len(steps)/n : (i+1)*len(steps)/n])
+		if len(part) == 0 { // fewer steps than rounds
+			part = slices.Clone(steps)
+		}
+		slices.Sort(part)
+		rounds = append(rounds, part)
+	}
+	return rounds
 }
 
 // finish completes the row, with the counters of hitline before and after the rounds. It fails if
 // the store failed meanwhile. A lookup of either then counts as a hit of 0: where that is the
 // answer, nothing else shows it, and the times are of no use.
-func (c *cell) finish(before, after hitlineStat) error {
-	if n := after.Errors + after.Timeouts + after.Rejected - before.Errors - before.Timeouts - before.Rejected; n > 0 {
+func (r *Row) finish(rounds map[string][]round, ours string, since, now hitlineStat) error {
+	if n := now.Errors + now.Timeouts + now.Rejected - since.Errors - since.Timeouts - since.Rejected; n > 0 {
 		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)
 	}
-	r, theirs, ours := &c.row, c.rounds[vllm], c.rounds[hitline]
-	r.VLLM, r.Hitline = times(theirs), times(ours)
-	r.P50Ratio, r.P99Ratio = ratio(theirs, ours, 50), ratio(theirs, ours, 99)
-	lookups := float64(after.Lookups - before.Lookups)
-	r.HitlineKeys = float64(after.Keys-before.Keys) / lookups
-	r.HitlineRounds = float64(after.Rounds-before.Rounds) / lookups
-	r.HitlineShared = float64(after.Shared-before.Shared) / lookups
+	r.VLLM, r.Hitline = times(rounds[vllm]), times(rounds[ours])
+	r.P50Ratio, r.P99Ratio = ratio(rounds[vllm], rounds[ours], 50), ratio(rounds[vllm], rounds[ours], 99)
+	if other, ok := rounds[prepared]; ok {
+		r.Bytes = &Other{times(other), ratio(other, rounds[ours], 50)}
+	}
+	if other, ok := rounds[before]; ok {
+		r.Before = &Other{times(other), ratio(other, rounds[ours], 50)}
+	}
+	lookups := float64(max(1, now.Lookups-since.Lookups))
+	r.HitlineKeys = float64(now.Keys-since.Keys) / lookups
+	r.HitlineRounds = float64(now.Rounds-since.Rounds) / lookups
+	r.Required = r.requirements()
 	return nil
-}
-
-// storeChains stores keys of each chain, those of the first stored hashes without those of the
-// first skipped ones, and has the engines make the chains.
-func (c *cell) storeChains(ctx context.Context) error {
-	s := c.row.Shape
-	stored, skipped := s.stored(c.row.Stored)
-	chains := make([]int, s.numChains())
-	for i := range chains {
-		chains[i] = i
-		var reply struct{ Asked int }
-		put := request{"do": "put", "seed": c.seed, "chain": i, "hashes": s.Hashes, "tokens": s.tokens(), "stored": stored, "skipped": skipped}
-		if err := c.store.Do(ctx, 0, put, &reply); err != nil {
-			return err
-		}
-		c.row.VLLMKeys = reply.Asked
-	}
-	return c.each(func(_ int, r *process.Child) error {
-		return r.Do(ctx, 0, request{"do": "prepare", "seed": c.seed, "chains": chains, "hashes": s.Hashes, "tokens": s.tokens()}, &struct{}{})
-	})
-}
-
-// each calls do for all engines at the same time.
-func (c *cell) each(do func(i int, r *process.Child) error) error {
-	var group errgroup.Group
-	for i, r := range c.engines {
-		group.Go(func() error { return do(i, r) })
-	}
-	return group.Wait()
-}
-
-// ask has all engines ask one of the two for the given duration, at least once. Engine i begins
-// at chain number+i.
-func (c *cell) ask(ctx context.Context, name string, number int, duration time.Duration) (round, error) {
-	replies := make([]struct {
-		Micros  []float64
-		Hits    map[string]any
-		Changed [][3]any // a chain, its first answer, and another one
-	}, len(c.engines))
-	err := c.each(func(i int, r *process.Child) error {
-		return r.Do(ctx, duration, request{"do": "ask", "rival": name, "first": number + i, "seconds": duration.Seconds()}, &replies[i])
-	})
-	result := round{hits: map[string]any{}}
-	for _, reply := range replies {
-		result.micros = append(result.micros, reply.Micros...)
-		for _, changed := range reply.Changed {
-			c.reportWrong(name+", twice", fmt.Sprint(changed[0]), changed[1], changed[2])
-		}
-		for chain, hit := range reply.Hits {
-			if known, ok := result.hits[chain]; ok && !reflect.DeepEqual(known, hit) {
-				c.reportWrong(name+", two engines", chain, known, hit)
-			}
-			result.hits[chain] = hit
-		}
-	}
-	slices.Sort(result.micros)
-	return result, err
-}
-
-// compare compares the answers of the two in one round.
-func (c *cell) compare(number int) {
-	theirs, ours := c.rounds[vllm][number].hits, c.rounds[hitline][number].hits
-	for chain, hit := range theirs {
-		if our, ok := ours[chain]; ok && !reflect.DeepEqual(hit, our) {
-			c.reportWrong("vllm and hitline", chain, hit, our)
-		}
-	}
-}
-
-// reportWrong counts two answers for a chain that differ, and says where they are from.
-func (c *cell) reportWrong(from, chain string, one, other any) {
-	c.row.Wrong++
-	c.o.OnNote(fmt.Sprintf("%v, %s stored, chain %s: %s: hit and tail boundaries %v and %v",
-		c.row.Shape, c.row.Stored, chain, from, one, other))
 }

@@ -1,6 +1,5 @@
-// Package vllm compares the lookup of a vLLM release with hitline's, over the same keys of one
-// Mooncake master. No promise: it is internal to this module, and its API may change in any
-// release.
+// Package vllm compares the lookup of a vLLM release with hitline's, over one Mooncake master. No
+// promise: it is internal to this module, and its API may change in any release.
 //
 // # Who is asked
 //
@@ -8,19 +7,25 @@
 //     wheel, each in a process of its own as in an engine; the server has a store client of
 //     the mooncake package
 //   - hitline: hitline serve over the mooncake backend, asked by the Python client that the
-//     plug-in puts in the place of vLLM's
+//     plug-in puts in the place of vLLM's; one server remembers no answer of the store, one
+//     is as it is by default
+//   - bytes: the master itself, which is sent requests made before for the keys that tell the
+//     hit: the least that any lookup takes
+//   - before: another hitline, if there is one to compare with
 //
-// An engine is a Python process that has both clients. It times one call of lookup, from the
-// list of hashes to the hit. Both servers listen on unix sockets. Nothing is pinned.
+// An engine is a Python process that asks all of them. It times one call of lookup, from the list
+// of hashes to the hit. All servers of lookups listen on unix sockets. Nothing is pinned.
 //
 // # What is measured
 //
-// A shape is a model's groups, a tensor-parallel size, a number of hashes, and a number of
-// engines that ask at the same time. For each shape and for each [Presence] the keys that
-// the release asks for are stored, of some chains, and both are asked for these chains in
-// turn. A round gives each the same time, in an order that changes. Percentiles are those of
-// the lookups of all rounds. A ratio is taken within each round, and the median over the
-// rounds counts, with the least and the largest. Answers are compared chain by chain, tail
-// boundaries included. What is asked before the first round does not count. One seed makes
-// the same hashes.
+// A cell is what the store holds: how many keys, in groups of Mooncake's or not, and of prompts of
+// one [Shape] the keys that [Presence] says. Each side has keys of its own, which differ by a
+// letter in front, so that none finds what another has just read in the master's caches. A row is
+// one way to ask for these prompts, an [Ask].
+//
+// The engine asks the sides in turn, lookup by lookup, in an order that changes; who is not asked
+// does nothing. With [Blocked] a side has its steps in one run, which is split into rounds.
+// Percentiles are those of the lookups of all rounds. A ratio is taken within each round, and the
+// median over the rounds counts, with the least and the largest. Answers are compared prompt by
+// prompt, tail boundaries included. One seed makes the same hashes.
 package vllm

@@ -8,37 +8,62 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// Report is the result of Run.
-type Report struct {
+// Heading says what a report was made with.
+type Heading struct {
 	Setup   measure.Setup `json:"setup"`
 	Release string        `json:"vllm_release"`
 	Python  string        `json:"python"` // versions of Python and its packages
 	Rounds  int           `json:"rounds"`
-	Rows    []Row         `json:"rows"`
-	Partial bool          `json:"partial,omitempty"`
+	Partial bool          `json:"partial,omitempty"` // rows are missing
 }
 
-// Row is one shape and presence.
+// Report is the result of Run.
+type Report struct {
+	Heading
+	Rows []Row
+}
+
+// Line is a row in JSON.
+type Line struct {
+	Heading
+	Row
+}
+
+// Lines returns the rows, each with the heading.
+func (r Report) Lines() []Line {
+	lines := make([]Line, len(r.Rows))
+	for i, row := range r.Rows {
+		lines[i] = Line{r.Heading, row}
+	}
+	return lines
+}
+
+// Row is how one set of stored prompts was asked for.
 type Row struct {
+	Store
 	Shape
 	Stored Presence `json:"stored"`
+	Ask    Ask      `json:"ask"`
 
-	VLLM    Times `json:"vllm"`
-	Hitline Times `json:"hitline"`
+	VLLM    Times  `json:"vllm"`
+	Hitline Times  `json:"hitline"`
+	Bytes   *Other `json:"bytes,omitempty"`  // the same keys, to the first absent one, as requests made before
+	Before  *Other `json:"before,omitempty"` // another hitline
 
 	// Ratios of vLLM's percentiles to hitline's in the same round, of which the median over
 	// the rounds counts: above 1, vLLM takes longer.
 	P50Ratio measure.Spread `json:"p50_ratio"`
 	P99Ratio measure.Spread `json:"p99_ratio"`
 
-	VLLMKeys      int     `json:"vllm_keys"`      // that the release asks for in one lookup
+	VLLMKeys      int     `json:"vllm_keys"`      // that the release asks for in one lookup, with Turns in the longest
 	HitlineKeys   float64 `json:"hitline_keys"`   // likewise, mean
 	HitlineRounds float64 `json:"hitline_rounds"` // calls of the backend in one lookup, mean; a call may be several requests
-	HitlineShared float64 `json:"hitline_shared"` // share of lookups answered by the answer to an equal one, 0 to 1
-	Wrong         int     `json:"wrong"`          // chains of a round whose answers differ
+	Wrong         int     `json:"wrong"`          // answers that differ
+
+	Required []Requirement `json:"required"`
 }
 
-// Times are durations of lookups of one of the two, in microseconds.
+// Times are durations of lookups of one side, in microseconds.
 type Times struct {
 	P50      float64        `json:"p50_us"`        // of the lookups of all rounds, as p99_us and max_us
 	Rounds   measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
@@ -47,21 +72,27 @@ type Times struct {
 	Requests int            `json:"requests"` // lookups
 }
 
+// tail returns p99 / p50.
+func (t Times) tail() float64 { return t.P99 / t.P50 }
+
+// Other are the times of a further side, and how many times as long as hitline it takes.
+type Other struct {
+	Times
+	Ratio measure.Spread `json:"p50_ratio"`
+}
+
 // percentiles returns the p-th percentile of each round.
 func percentiles(rounds []round, p float64) []float64 {
 	figures := make([]float64, len(rounds))
 	for i, r := range rounds {
-		figures[i] = measure.Percentile(r.micros, p)
+		figures[i] = measure.Percentile(r, p)
 	}
 	return figures
 }
 
 // times returns the percentiles of all rounds.
 func times(rounds []round) Times {
-	var all []float64
-	for _, r := range rounds {
-		all = append(all, r.micros...)
-	}
+	all := slices.Concat(rounds...)
 	slices.Sort(all)
 	return Times{
 		P50: measure.Percentile(all, 50), Rounds: measure.SpreadOf(percentiles(rounds, 50)),
@@ -74,12 +105,25 @@ func ratio(theirs, ours []round, p float64) measure.Spread {
 	return measure.SpreadOf(measure.Ratios(percentiles(theirs, p), percentiles(ours, p)))
 }
 
-// Wrong returns how many chains of a round had answers that differ, in all rows.
+// Wrong returns how many answers differ, in all rows.
 func (r Report) Wrong() (n int) {
 	for _, row := range r.Rows {
 		n += row.Wrong
 	}
 	return n
+}
+
+// met returns how many of all required figures are met.
+func (r Report) met() (met, all int) {
+	for _, row := range r.Rows {
+		for _, q := range row.Required {
+			all++
+			if q.Met {
+				met++
+			}
+		}
+	}
+	return met, all
 }
 
 // WriteTable writes the report for people.
@@ -88,25 +132,45 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Line("setup", "%v", r.Setup)
 	t.Line("lookups", "of vLLM %s and of hitline over one Mooncake master, %d rounds; %s", r.Release, r.Rounds, r.Python)
 	if r.Partial {
-		t.Text("partial: it ended before all shapes were measured")
+		t.Text("partial: it ended before all rows were measured")
 	}
-	var last Shape
+	var last string
 	for _, row := range r.Rows {
-		if row.Shape != last {
-			last = row.Shape
-			t.Text("\n%v", last)
-			t.Heads("stored", "vLLM p50 us", "hitline p50 us", "ratio", "min to max", "vLLM p99 us", "hitline p99 us", "ratio", "vLLM keys", "hitline keys",
-				"rounds", "shared", "wrong")
+		if head := fmt.Sprintf("%v, %v", row.Store, row.Shape); head != last {
+			last = head
+			t.Text("\n%s", head)
+			t.Heads("asked", "stored", "vLLM us", "hitline us", "ratio", "min to max", "bytes us", "to ours", "before", "p99/p50", "of bytes",
+				"vLLM keys", "hitline keys", "rounds", "wrong", "required")
 		}
-		t.Row(string(row.Stored), fmt.Sprintf("%.0f", row.VLLM.P50), fmt.Sprintf("%.0f", row.Hitline.P50), fmt.Sprintf("%.1f", row.P50Ratio.Median),
-			fmt.Sprintf("%.1f to %.1f", row.P50Ratio.Min, row.P50Ratio.Max),
-			fmt.Sprintf("%.0f", row.VLLM.P99), fmt.Sprintf("%.0f", row.Hitline.P99), fmt.Sprintf("%.1f", row.P99Ratio.Median),
-			row.VLLMKeys, fmt.Sprintf("%.0f", row.HitlineKeys), fmt.Sprintf("%.1f", row.HitlineRounds), fmt.Sprintf("%.0f%%", 100*row.HitlineShared), row.Wrong)
+		t.Row(row.cells()...)
 	}
+	met, all := r.met()
+	t.Text("\n%d of %d required figures are met", met, all)
 	t.Text(`
-stored: of each prompt the keys of all blocks, of its first half, or of all but the first block
+asked: first: nothing is remembered; again: a second time at once; blocked head: every 30 ms for 3 s;
+  turns: the engine itself has the number of hashes above, and each prompt is %d %% longer than the one before
+stored: of each prompt the keys of all blocks, of its first half, of those in front of a random one, or of all but the first
 llama: full attention in blocks of 16 tokens; hybrid: MLA in blocks of 256 and four sliding windows, hashes of 4 tokens
-p50, p99: of the lookups of all rounds; ratio: vLLM / hitline in each round, the median of all; min to max: of the rounds
-keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup; shared: lookups answered by an equal one`)
+us: median of the lookups of all rounds; ratio: vLLM / hitline in each round, the median of all; min to max: of the rounds
+bytes: the keys that tell the hit, as requests made before, on two connections; to ours: bytes / hitline
+before: that hitline / this one; p99/p50: of hitline
+keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup`, turnPercent)
 	return t.Write(w)
+}
+
+// cells returns the row of a table.
+func (r Row) cells() []any {
+	bytes, toOurs, bytesTail, toBefore := "-", "-", "-", "-"
+	if o := r.Bytes; o != nil {
+		bytes, toOurs, bytesTail = fmt.Sprintf("%.0f", o.P50), fmt.Sprintf("%.2f", o.Ratio.Median), fmt.Sprintf("%.2f", o.tail())
+	}
+	if o := r.Before; o != nil {
+		toBefore = fmt.Sprintf("%.2f", o.Ratio.Median)
+	}
+	return []any{
+		string(r.Ask), string(r.Stored), fmt.Sprintf("%.0f", r.VLLM.P50), fmt.Sprintf("%.0f", r.Hitline.P50), fmt.Sprintf("%.1f", r.P50Ratio.Median),
+		fmt.Sprintf("%.1f to %.1f", r.P50Ratio.Min, r.P50Ratio.Max), bytes, toOurs, toBefore,
+		fmt.Sprintf("%.2f", r.Hitline.tail()), bytesTail,
+		r.VLLMKeys, fmt.Sprintf("%.0f", r.HitlineKeys), fmt.Sprintf("%.1f", r.HitlineRounds), r.Wrong, r.verdict(),
+	}
 }

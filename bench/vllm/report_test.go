@@ -12,40 +12,39 @@ import (
 
 // Percentiles are those of all lookups, also the median.
 func TestTimes(t *testing.T) {
-	got := times([]round{{micros: []float64{1, 2, 3}}, {micros: []float64{5}}, {micros: []float64{2, 9}}})
+	got := times([]round{{1, 2, 3}, {5}, {2, 9}})
 	assert.Equal(t, Times{P50: 2, Rounds: measure.Spread{Median: 2, Min: 2, Max: 5}, P99: 9, Max: 9, Requests: 6}, got)
 	var hundreds []float64
 	for i := range 200 {
 		hundreds = append(hundreds, float64(i+1))
 	}
-	assert.InDelta(t, 198, times([]round{{micros: hundreds}}).P99, 0)
+	assert.InDelta(t, 198, times([]round{hundreds}).P99, 0)
 }
 
 // A ratio is the median of the rounds' ratios.
 func TestRow(t *testing.T) {
-	c := measured()
-	require.NoError(t, c.finish(hitlineStat{}, hitlineStat{Lookups: 6, Keys: 12}))
-	r := c.row
+	var r Row
+	require.NoError(t, r.finish(measured, hitline, hitlineStat{}, hitlineStat{Lookups: 6, Keys: 12}))
 	assert.Equal(t, measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, r.P50Ratio, "not the ratio of two medians, 1.2")
 	assert.Equal(t, measure.Spread{Median: 3, Min: 1.2, Max: 3}, r.P99Ratio)
+	assert.Equal(t, measure.Spread{Median: 0.9, Min: 0.8, Max: 1}, r.Bytes.Ratio)
 	assert.InDelta(t, 2, r.HitlineKeys, 0)
 }
 
 // One seed makes the same chains, and another one others.
 func TestSeed(t *testing.T) {
-	seed := func(n uint64, s Shape, p Presence) string {
-		return newCell(Options{Seed: n}, s, p).seed
-	}
-	one := Shape{Llama, 1, 16, 1}
-	first := seed(1, one, All)
-	assert.Equal(t, first, seed(1, one, All))
-	for _, other := range []string{seed(2, one, All), seed(1, Shape{Llama, 1, 17, 1}, All), seed(1, one, Half)} {
-		assert.NotEqual(t, first, other)
+	one := cell{Store: Store{Keys: 100}, Shape: Shape{Llama, 1, 16}, Stored: All}
+	seed := func(n uint64, c cell) string { return (&measurement{cell: c, o: Options{Seed: n}}).seed() }
+	longer, half, grouped := one, one, one
+	longer.Shape.Hashes, half.Stored, grouped.Store.Grouped = 17, Half, true
+	assert.Equal(t, seed(1, one), seed(1, one))
+	for _, other := range []string{seed(2, one), seed(1, longer), seed(1, half), seed(1, grouped)} {
+		assert.NotEqual(t, seed(1, one), other)
 	}
 }
 
 func TestTable(t *testing.T) {
 	var text bytes.Buffer
-	require.NoError(t, Report{Setup: measure.NewSetup(4), Release: "0.32.0"}.WriteTable(&text))
+	require.NoError(t, Report{Heading: Heading{Setup: measure.NewSetup(4), Release: "0.32.0"}}.WriteTable(&text))
 	assert.Contains(t, text.String(), ", --seed 4\n")
 }

@@ -20,14 +20,15 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
-	m := &meter{o: o, report: Report{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
+	m := &meter{o: o, hitlines: map[string]string{}}
+	m.report = Report{Heading{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds}, []Row{}}
 	defer m.stop()
 	err := m.prepare(ctx)
-	shapes := o.shapes()
-	for i, shape := range shapes {
+	cells := o.cells()
+	for i, c := range cells {
 		if err == nil {
-			o.OnStep(shape.String(), i, len(shapes))
-			err = m.measure(ctx, shape)
+			o.OnStep(c.String(), i, len(cells))
+			err = m.measure(ctx, c)
 		}
 	}
 	err = measure.CauseOf(ctx, err)
@@ -40,11 +41,15 @@ type meter struct {
 	o      Options
 	report Report
 
-	folder                  string // of the Python files and of the sockets, removed by stop
-	masterAddr, hitlineAddr string
-	servers                 []*process.Process
-	roles                   []*process.Child
-	store                   *process.Child // one of roles
+	folder     string // of the Python files and of the sockets, removed by stop
+	masterAddr string
+	hitlines   map[string]string // addresses, by side
+	servers    []*process.Process
+	roles      []*process.Child
+	store      *process.Child // one of roles
+	engine     *process.Child // the last one of roles, once there is a shape
+	shape      Shape          // of the engine
+	filled     int            // keys of the store that nobody asks for
 }
 
 // stop stops what was started.
@@ -77,37 +82,55 @@ func (m *meter) startRole(ctx context.Context, name string) (*process.Child, err
 	return r, err
 }
 
-// measure measures a shape with new engines, and adds its rows to the report.
-func (m *meter) measure(ctx context.Context, s Shape) error {
-	defer m.stopRoles(len(m.roles))
-	begin := func(r *process.Child, rank int) error {
-		return r.Do(ctx, 0, request{"do": "start", "pool": s.pool(), "rank": rank, "hitline": m.hitlineAddr}, &struct{}{})
+// measure measures a cell, and adds its rows to the report.
+func (m *meter) measure(ctx context.Context, c cell) error {
+	if m.engine == nil || m.shape != c.Shape {
+		if err := m.startEngine(ctx, c.Shape); err != nil {
+			return err
+		}
 	}
-	if err := begin(m.store, 0); err != nil {
+	if err := m.fill(ctx, c); err != nil {
 		return err
 	}
-	var engines []*process.Child
-	for rank := range s.Engines {
-		for _, name := range []string{"worker", "engine"} {
-			r, err := m.startRole(ctx, name)
-			if err != nil {
-				return err
-			}
-			if err := begin(r, rank); err != nil {
-				return err
-			}
-			if name == "engine" {
-				engines = append(engines, r)
-			}
-		}
-	}
-	for _, presence := range presences {
-		c := newCell(m.o, s, presence)
-		c.store, c.engines = m.store, engines
-		if err := c.run(ctx); err != nil {
-			return fmt.Errorf("%v, %s stored: %w", s, presence, err)
-		}
-		m.report.Rows = append(m.report.Rows, c.row)
+	rows, err := (&measurement{cell: c, o: m.o, store: m.store, engine: m.engine}).run(ctx)
+	m.report.Rows = append(m.report.Rows, rows...)
+	if err != nil {
+		return fmt.Errorf("%v: %w", c, err)
 	}
 	return nil
+}
+
+// startEngine starts an engine in the place of the one before, and tells the store its keys.
+func (m *meter) startEngine(ctx context.Context, s Shape) error {
+	m.stopRoles(1) // all but the store
+	begin := func(r *process.Child) error {
+		return r.Do(ctx, 0, request{"do": "start", "pool": s.pool(), "rank": 0, "hitlines": m.hitlines}, &struct{}{})
+	}
+	if err := begin(m.store); err != nil {
+		return err
+	}
+	for _, name := range []string{"worker", "engine"} {
+		r, err := m.startRole(ctx, name)
+		if err == nil {
+			err = begin(r)
+		}
+		if err != nil {
+			return err
+		}
+		m.engine, m.shape = r, s
+	}
+	return nil
+}
+
+// fill adds keys that nobody asks for, so that the store has about its size with those of the
+// largest cells.
+func (m *meter) fill(ctx context.Context, c cell) error {
+	const sides = 3
+	end := c.Store.Keys - sides*min(c.Store.Keys/sides, maxSideKeys)
+	if end <= m.filled {
+		return nil
+	}
+	err := m.store.Do(ctx, 0, request{"do": "fill", "first": m.filled, "end": end}, &struct{}{})
+	m.filled = end
+	return err
 }

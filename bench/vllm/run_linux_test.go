@@ -2,7 +2,7 @@ package vllm
 
 import (
 	"bytes"
-	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,8 +24,8 @@ func options(t *testing.T) Options {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return Options{
-		Release: release, Hashes: []int{40}, TPs: []int{1, 2}, Engines: []int{1, 2}, HybridHashes: 640,
-		Rounds: 2, Cell: 20 * time.Millisecond, Timeout: time.Minute, Hitline: hitline,
+		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HybridHashes: 640, HeldHashes: 100, StoreKeys: []int{500}, Grouped: true,
+		Rounds: 2, Cell: 20 * time.Millisecond, Blocked: 100 * time.Millisecond, Timeout: time.Minute, Hitline: hitline, Before: hitline,
 		Python: storetest.RequireMooncake(t, storetest.MooncakeRelease).Python(),
 		OnNote: func(text string) { t.Log(text) }, OnStep: func(string, int, int) {},
 	}
@@ -44,38 +44,34 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, report.Wrong())
 	require.False(t, report.Partial)
-	type asked struct {
-		shape    Shape
-		presence Presence
-		keys     int
-	}
-	var got []asked
+	keys := map[string]int{} // of vLLM
 	for _, r := range report.Rows {
-		got = append(got, asked{r.Shape, r.Stored, r.VLLMKeys})
+		keys[fmt.Sprintf("%v, %v, %s %s", r.Store, r.Shape, r.Ask, r.Stored)] = r.VLLMKeys
 		assert.Positive(t, r.P50Ratio.Min)
 		assert.GreaterOrEqual(t, r.VLLM.Requests, 2)
-		assert.GreaterOrEqual(t, r.Hitline.Requests, 2)
+		assert.True(t, r.Ask == Blocked || r.VLLM.Requests == r.Hitline.Requests, "they are asked in turn")
 		assert.LessOrEqual(t, r.HitlineKeys, float64(r.VLLMKeys), "no lookup asks for more keys than vLLM's")
 		assert.LessOrEqual(t, r.Hitline.Rounds.Min, measure.Round(r.Hitline.P50, 3))
 		assert.LessOrEqual(t, measure.Round(r.Hitline.P50, 3), r.Hitline.Rounds.Max)
+		once := r.Ask == First || r.Ask == Turns
+		assert.Equal(t, once && r.Model == Llama, r.Bytes != nil)
+		assert.Equal(t, once, r.Before != nil)
+		if r.Ask == Turns {
+			assert.InDelta(t, 3*r.TP, r.HitlineKeys, 0, "only the new turn is asked for")
+			assert.Equal(t, 2*numTurns, r.Hitline.Requests, "each prompt once")
+		}
 	}
+	assert.Len(t, keys, 2*2*(4+1)+1+4+1)
+	assert.Equal(t, 80, keys["store of 500 keys in groups, llama, TP 2, 40 hashes, again all"])
+	assert.Equal(t, 80, keys["store of 500 keys, llama, TP 2, 40 hashes, blocked head all"])
+	assert.Equal(t, 236, keys["store of 500 keys, llama, TP 2, 100 hashes, turns all"])
 	// Of 640 hashes of 4 tokens, in each of ten segments of 256 tokens: the block of MLA, two of
 	// each window of 64, two of 4, and sixteen of 8.
-	assert.Equal(t, []asked{
-		{Shape{Llama, 1, 40, 1}, All, 40}, {Shape{Llama, 1, 40, 1}, Half, 40}, {Shape{Llama, 1, 40, 1}, FirstMissing, 40},
-		{Shape{Llama, 2, 40, 1}, All, 80}, {Shape{Llama, 2, 40, 1}, Half, 80}, {Shape{Llama, 2, 40, 1}, FirstMissing, 80},
-		{Shape{Llama, 1, 40, 2}, All, 40}, {Shape{Llama, 1, 40, 2}, Half, 40}, {Shape{Llama, 1, 40, 2}, FirstMissing, 40},
-		{Shape{Hybrid, 2, 640, 1}, All, 230}, {Shape{Hybrid, 2, 640, 1}, Half, 230}, {Shape{Hybrid, 2, 640, 1}, FirstMissing, 230},
-	}, got)
+	assert.Equal(t, 230, keys["store of 500 keys, hybrid, TP 2, 640 hashes, first half"])
 
 	var text bytes.Buffer
 	require.NoError(t, report.WriteTable(&text))
-	assert.Contains(t, text.String(), "\nllama, TP 1, 40 hashes, 2 engines\n")
-	text.Reset()
-	require.NoError(t, measure.WriteJSON(&text, report))
-	var back Report
-	require.NoError(t, json.Unmarshal(text.Bytes(), &back))
-	assert.Equal(t, report, back)
+	assert.Contains(t, text.String(), "\nstore of 500 keys in groups, llama, TP 2, 40 hashes\n")
 }
 
 func TestRunFails(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts the master, hitline and the store, which all shapes
+// prepare writes the folder, and starts the master, each hitline and the store, which all cells
 // share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
@@ -41,7 +41,7 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 	if err := m.startMaster(ctx); err != nil {
 		return err
 	}
-	if err := m.startHitline(ctx); err != nil {
+	if err := m.startHitlines(ctx); err != nil {
 		return err
 	}
 	m.store, err = m.startRole(ctx, "store")
@@ -103,18 +103,39 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	return nil
 }
 
+// startHitlines starts a hitline for each side that is one.
+func (m *meter) startHitlines(ctx context.Context) error {
+	err := m.startHitline(ctx, hitline, m.o.Hitline, rememberNothing)
+	if err != nil && strings.Contains(err.Error(), "no such variable") {
+		m.o.OnNote(m.o.Hitline + " does not know " + rememberNothing + ": it is asked as it is by default")
+		err = m.startHitline(ctx, hitline, m.o.Hitline)
+	}
+	if err == nil {
+		err = m.startHitline(ctx, remembering, m.o.Hitline)
+	}
+	if err == nil && m.o.Before != "" {
+		err = m.startHitline(ctx, before, m.o.Before)
+	}
+	return err
+}
+
+// rememberNothing has hitline ask the store at each lookup.
+const rememberNothing = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0"
+
 // startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
-func (m *meter) startHitline(ctx context.Context) error {
-	m.hitlineAddr = "ipc://" + m.path("hitline.sock")
-	cmd := exec.Command(m.o.Hitline, "serve", "--listen", m.hitlineAddr, "--backend", "mooncake")
+func (m *meter) startHitline(ctx context.Context, side, path string, variables ...string) error {
+	address := "ipc://" + m.path(side+".sock")
+	cmd := exec.Command(path, "serve", "--listen", address, "--backend", "mooncake")
 	cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json",
 		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
+	cmd.Env = append(cmd.Env, variables...)
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
 	if err != nil {
 		return err
 	}
 	m.servers = append(m.servers, p)
+	m.hitlines[side] = address
 	return nil
 }

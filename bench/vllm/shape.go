@@ -3,7 +3,7 @@ package vllm
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -23,39 +23,32 @@ const (
 const (
 	// maxHashes keeps a request below the 64 MiB that hitline takes by default, at 32 bytes a hash.
 	maxHashes = 2_000_000
-	// maxSharedHashes bounds the prompts of several engines at a time. Longer ones measure only
-	// how the engines share a machine's cores.
-	maxSharedHashes = 2048
-	// minKeys is about how many keys are stored for a shape and presence, or those of one chain
-	// if they are more. So many keys do not stay in the CPU's caches from one request to the next.
-	minKeys = 30_000
+	// maxSideKeys bounds the keys that each side has in a large store, unless one chain has more.
+	// They are more than fit into the CPU's caches.
+	maxSideKeys = 60_000
+	maxChains   = 32
+	minCuts     = 4 // chains that end at random
 )
 
-// Shape is what one measurement varies: a model, and how many engines ask for how long prompts.
-type Shape struct {
-	Model   string `json:"model"`   // Llama or Hybrid
-	TP      int    `json:"tp_size"` // tensor-parallel size
-	Hashes  int    `json:"hashes"`  // of a prompt, 32 bytes each
-	Engines int    `json:"engines"` // that ask at the same time
+// Store is what the master has.
+type Store struct {
+	Keys    int  `json:"store_keys"` // about, and at least those of the chains
+	Grouped bool `json:"grouped"`    // the ranks of a block are one group of Mooncake's
 }
 
-// shapes returns the shapes of all combinations, but several engines ask for short prompts only,
-// at the first of TPs. The hybrid model has one shape, with the largest of TPs.
-func (o Options) shapes() []Shape {
-	var shapes []Shape
-	for _, n := range o.Engines {
-		for _, tp := range o.TPs {
-			for _, h := range o.Hashes {
-				if n == 1 || tp == o.TPs[0] && h <= maxSharedHashes {
-					shapes = append(shapes, Shape{Llama, tp, h, n})
-				}
-			}
-		}
+func (s Store) String() string {
+	text := fmt.Sprintf("store of %s keys", measure.Grouped(int64(s.Keys)))
+	if s.Grouped {
+		text += " in groups"
 	}
-	if o.HybridHashes != 0 {
-		shapes = append(shapes, Shape{Hybrid, slices.Max(append([]int{1}, o.TPs...)), o.HybridHashes, 1})
-	}
-	return shapes
+	return text
+}
+
+// Shape is a model and how long its prompts are.
+type Shape struct {
+	Model  string `json:"model"`   // Llama or Hybrid
+	TP     int    `json:"tp_size"` // tensor-parallel size
+	Hashes int    `json:"hashes"`  // of a prompt, 32 bytes each; with Turns those that the engine has at the first
 }
 
 // check returns an error that wraps [measure.ErrOptions] unless the shape can be measured.
@@ -65,17 +58,10 @@ func (s Shape) check() error {
 		least = 2 * s.firstBlock()
 	}
 	return cmp.Or(measure.CheckRange("hashes of the model "+s.Model, s.Hashes, least, maxHashes),
-		measure.CheckOneOf("tensor-parallel size", strconv.Itoa(s.TP), "1", "2", "4", "8"),
-		measure.CheckRange("engines", s.Engines, 1, 64))
+		measure.CheckOneOf("tensor-parallel size", strconv.Itoa(s.TP), "1", "2", "4", "8"))
 }
 
-func (s Shape) String() string {
-	text := fmt.Sprintf("%s, TP %d, %d hashes", s.Model, s.TP, s.Hashes)
-	if s.Engines > 1 {
-		text += fmt.Sprintf(", %d engines", s.Engines)
-	}
-	return text
-}
+func (s Shape) String() string { return fmt.Sprintf("%s, TP %d, %d hashes", s.Model, s.TP, s.Hashes) }
 
 // group is a KV cache group, in the form of hitline's configuration.
 type group struct {
@@ -104,20 +90,11 @@ func (s Shape) pool() pool {
 	}}
 }
 
-// tokens returns the length of a prompt. It ends inside a block, as most prompts do.
-func (s Shape) tokens() int {
-	p := s.pool()
-	return s.Hashes*p.HashBlockSize + p.HashBlockSize/2
-}
-
 // firstBlock returns how many hashes the first block of full attention covers.
 func (s Shape) firstBlock() int {
 	p := s.pool()
 	return p.Groups[0].BlockSize / p.HashBlockSize
 }
-
-// numChains returns how many chains are asked for in turn.
-func (s Shape) numChains() int { return max(1, min(16, minKeys/(s.Hashes*s.TP))) }
 
 // Presence is how much of a chain is stored.
 type Presence string
@@ -126,18 +103,52 @@ type Presence string
 const (
 	All          Presence = "all"      // every key that the release asks for
 	Half         Presence = "half"     // those of the first half of the prompt
+	RandomCut    Presence = "random"   // those in front of a random block, another one for each chain
 	FirstMissing Presence = "no first" // all but those of the first block
 )
 
-var presences = []Presence{All, Half, FirstMissing}
+var presences = []Presence{All, Half, RandomCut, FirstMissing}
 
-// stored returns how many leading hashes of a chain are stored, and how many of these are left out.
-func (s Shape) stored(p Presence) (stored, skipped int) {
-	switch p {
-	case Half:
-		return s.Hashes / 2, 0
-	case FirstMissing:
-		return s.Hashes, s.firstBlock()
+// chain is a chain of hashes, which number names.
+type chain struct {
+	number, hashes  int
+	stored, skipped int // leading hashes that are stored, and how many of these are left out
+}
+
+// told returns how many leading hashes tell the hit, the first absent one included.
+func (c chain) told() int {
+	if c.skipped > 0 {
+		return 1
 	}
-	return s.Hashes, 0
+	return min(c.stored+1, c.hashes)
+}
+
+// present returns how many of the told hashes are stored.
+func (c chain) present() int {
+	if c.skipped > 0 {
+		return 0
+	}
+	return c.stored
+}
+
+// chains returns the chains of a cell without turns.
+func (c cell) chains(seed uint64) []chain {
+	s := c.Shape
+	chains := make([]chain, max(1, min(maxChains, min(c.Store.Keys/3, maxSideKeys)/(s.Hashes*s.TP))))
+	if c.Stored == RandomCut {
+		chains = make([]chain, max(minCuts, len(chains)))
+	}
+	random := rand.New(rand.NewPCG(seed, uint64(s.Hashes)))
+	for i := range chains {
+		chains[i] = chain{number: i, hashes: s.Hashes, stored: s.Hashes}
+		switch c.Stored {
+		case Half:
+			chains[i].stored = s.Hashes / 2
+		case RandomCut: // one in each part of the prompt, so that their mean is the same in each run
+			chains[i].stored = int((float64(i) + random.Float64()) / float64(len(chains)) * float64(s.Hashes))
+		case FirstMissing:
+			chains[i].skipped = s.firstBlock()
+		}
+	}
+	return chains
 }

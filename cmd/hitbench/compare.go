@@ -65,8 +65,12 @@ and the highest. Interrupted, it reports the numbers of hashes that are done.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
 server. Both are asked from Python, as an engine asks, over one Mooncake master
-with keys of prompts that are stored whole, by half, or without their first
-block. Flags for other rivals, cores and hits do not go with it. Python needs
+in turn, lookup by lookup, each for keys of its own: of prompts that are stored
+whole, in part, or without their first block. They are asked for with nothing
+remembered and again, and so are prompts that grow. "bytes" is the master's own
+time for the keys. The last column says whether a figure that is required is
+met; the exit code does not. Flags for other rivals, cores and hits do not go
+with it. Python needs
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
 With --holders N the rivals are the indexes of routers, llm-d's and Dynamo's:
@@ -89,7 +93,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 			if changed("vllm") { // also if it is empty, which is an error
 				return a.compareVLLM(cmd.Context(), f, changed)
 			}
-			if err := refuse(changed, "--%s needs --vllm", "tp", "engines", "hybrid-hashes", "mooncake-master"); err != nil {
+			if err := refuse(changed, "--%s needs --vllm", "tp", "store-keys", "grouped", "held-hashes", "hybrid-hashes", "before", "mooncake-master"); err != nil {
 				return err
 			}
 			if changed("holders") {
@@ -103,9 +107,9 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a number or a list, one after the other (with --vllm 16,256,1875,16384,131072, with --holders 512,8192)")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "`hashes` of a lookup, a number or a list, one after the other (with --vllm 16,1875, with --holders 512,8192)")
 	replaceList(flags, "hashes")
-	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm 3s)")
+	durationFlag(flags, &f.o.TimePerRival, 500*time.Millisecond, ": each rival at each number of hashes, about (with --vllm all sides of a row, 4s)")
 	entriesFlag(flags, &f.o.Entries, 0, " for each number of hashes; --rotate needs 2 million (with --holders in all, 1 million)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds, over which figures are medians")
 	requestsFlag(flags, &f.o.Requests, " to each rival in a round; 0 for what --duration is enough for")
@@ -117,6 +121,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	f.cores.add(flags, " (default one of half of them)", " (default the other half)")
 	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, " (with --vllm 3m)")
 	jsonFlag(flags, &f.json)
+	flags.Lookup("json").Usage += " (with --vllm one a row)"
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
 		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
 		hitlineFlag(group, &f.o.Hitline)

@@ -14,7 +14,8 @@ func TestCompareVLLMUsage(t *testing.T) {
 	for text, more := range map[string][]string{
 		"--miss-at does not go with --vllm\n":            {"--miss-at", "tail"},
 		"bad options: tensor-parallel size \"3\"; there": {"--tp", "3"},
-		"bad options: 0 engines; give":                   {"--engines", "0"},
+		"bad options: 0 keys of the store; give":         {"--store-keys", "0"},
+		"--before: bad options: exec: \"/no/hitline\"":   {"--before", "/no/hitline"},
 		"--python: missing: python3 is neither":          nil,
 		"--python: bad options: exec: \"/no/python\"":    {"--python", "/no/python"},
 		"bad options: /bin/false cannot be used":         {"--python", "/bin/false"},
