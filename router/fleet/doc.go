@@ -49,8 +49,9 @@
 // their number, kind, window and block size from its stores, empty ones too. What one holder has stored decides about no
 // other one, and is forgotten when it is cleared. Groups that a holder has not named do not count for it: describe groups
 // if its first blocks may be asked about before it has named all.
-// Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are
-// described: a prefix is then too short, never too long. A query is about whole blocks, and all of them may be held:
+// Kinds whose parameters events do not tell, such as chunked local attention, count as full attention unless they are
+// described: a prefix is then too short, never too long. Mamba's hits end with a whole block unless it is described. A
+// query is about whole blocks, and all of them may be held:
 // nothing is subtracted for the token that an engine computes at least.
 //
 // Parts of blocks, which some engines cache, are stored as they come. A query finds none: it looks only for hashes at

@@ -61,6 +61,7 @@ type groupTable struct {
 	rules      []*rules // of the statements, each once
 	version    uint64   // counts changes of who says what
 	last       []Group  // which most have stated, when that was compared last
+	told       *Holder  // of groups that count as another kind
 }
 
 func (t *groupTable) init(cfg *Config) {
@@ -235,7 +236,7 @@ func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 }
 
 // group describes the group for the coordinator. Kinds whose parameters events do not tell count as full attention,
-// which is never too much.
+// which is never too much. So do mamba's hits inside of a block, of which events do not tell whether there are any.
 func (s *groupSpec) group(hashSize int) coordinator.Group {
 	g := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: hashSize}
 	if s.blockSize > 0 {
@@ -244,12 +245,27 @@ func (s *groupSpec) group(hashSize int) coordinator.Group {
 	switch {
 	case s.kind == "mla_attention":
 		g.Kind = coordinator.MLAAttention
+	case s.kind == "mamba":
+		g.Kind = coordinator.Mamba
 	case s.kind == "sliding_window" && s.window > 0:
 		g.Kind, g.SlidingWindow = coordinator.SlidingWindow, int(s.window)
 	case s.kind == "sliding_window_mla" && s.window > 0:
 		g.Kind, g.SlidingWindow = coordinator.SlidingWindowMLA, int(s.window)
 	}
 	return g
+}
+
+// countsAs returns the kind that the group counts as, "" if that is its own as far as events tell it.
+func (s *groupSpec) countsAs() string {
+	switch s.kind {
+	case "", "full_attention", "mla_attention", "sink_full_attention", "mamba":
+		return ""
+	case "sliding_window", "sliding_window_mla":
+		if s.window > 0 {
+			return ""
+		}
+	}
+	return coordinator.FullAttention.String()
 }
 
 // checkDescribed refuses blocks of a group that is described otherwise. A block that comes alone may be a part.

@@ -224,7 +224,7 @@ func TestOtherGroupsAreReported(t *testing.T) {
 		storing(c.b)(liar, hashes)
 		require.Contains(t, report(liar), "not those of others of its model (3): "+c.want)
 	}
-	ours := []Group{{0, "full_attention", 0, 16}, {1, "sliding_window", 64, 16}}
+	ours := []Group{{Kind: "full_attention", BlockSize: 16}, {Group: 1, Kind: "sliding_window", Window: 64, BlockSize: 16}}
 	require.Equal(t, []Groups{{3, ours}, {1, ours[:1]}, {1, []Group{{Group: 1, Window: 65}}}}, f.Groups())
 	for _, h := range holders[:4] {
 		require.Empty(t, report(h))
@@ -242,6 +242,53 @@ func TestOtherGroupsAreReported(t *testing.T) {
 	holders[0].SetStale(false)
 	storeOf(t, holders[0], 0, hashes, "sliding_window", 64)
 	require.Contains(t, report(holders[0]), "of the model have changed: group 0 is ")
+}
+
+// Mamba counts by what its events tell as if it were described.
+func TestMambaIsLearned(t *testing.T) {
+	described := []coordinator.Group{full(16), {Kind: coordinator.Mamba, BlockSize: 32}}
+	rng, hashes, found := newRand(7), randomHashes(newRand(8), 16), 0
+	for range 200 {
+		var got [2]int64
+		n, states := 1+rng.IntN(16), rng.Uint32()|1<<15 // a group that has stored nothing is not known
+		for i, cfg := range []Config{{Groups: described}, {}} {
+			f, holders := newTestFleet(t, cfg, 1)
+			storeOf(t, holders[0], 0, slice(hashes, 0, n), "full_attention", 0)
+			for at := 1; at < 16; at += 2 { // the hash at the end of a block of two
+				if states>>at&1 != 0 {
+					b := events.Blocks{Group: 1, Tier: gpu, Hashes: slice(hashes, at, at+1), BlockSize: 32, SpecKind: "mamba", SlidingWindow: -1}
+					require.NoError(t, holders[0].Store(&b, nil))
+				}
+			}
+			got[i] = tokens(t, f, holders[0], hashes)
+			_, err := holders[0].Report()
+			require.NoError(t, err)
+		}
+		require.Equal(t, got[0], got[1])
+		if got[0] > 32 {
+			found++
+		}
+	}
+	require.Greater(t, found, 100)
+}
+
+// A kind whose parameters events do not tell is named, and one holder is told.
+func TestUnknownKindIsNamed(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 2)
+	hashes := randomHashes(newRand(4), 4)
+	for _, h := range holders {
+		storeOf(t, h, 0, hashes, "full_attention", 0)
+		storeOf(t, h, 1, slice(hashes, 2, 4), "chunked_local_attention", 0)
+		require.Zero(t, tokens(t, f, h, hashes))
+	}
+	require.Equal(t, "full_attention", f.Groups()[0].Groups[1].CountsAs)
+	require.Empty(t, f.Groups()[0].Groups[0].CountsAs)
+	for range 2 {
+		_, err := holders[0].Report()
+		require.ErrorContains(t, err, `group 1 is "chunked_local_attention", whose parameters events do not tell: configure groups`)
+		_, err = holders[1].Report()
+		require.NoError(t, err)
+	}
 }
 
 // A group that is not kept in the store is in the engine all the same.

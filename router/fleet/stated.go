@@ -18,6 +18,8 @@ type Group struct {
 	Kind      string `json:"kind,omitzero"`
 	Window    int64  `json:"sliding_window,omitzero"` // tokens
 	BlockSize int64  `json:"block_size,omitzero"`     // tokens
+	// CountsAs is another kind, whose prefixes are never too long: events do not tell what the group's own needs.
+	CountsAs string `json:"counts_as,omitzero"`
 }
 
 func (g Group) String() string {
@@ -38,7 +40,7 @@ func (g Group) String() string {
 func (s *statement) groups() (list []Group) {
 	for number, g := range s.specs {
 		if g.seen {
-			list = append(list, Group{number, g.kind, g.window, g.blockSize})
+			list = append(list, Group{number, g.kind, g.window, g.blockSize, g.countsAs()})
 		}
 	}
 	return list
@@ -82,7 +84,7 @@ func (c *core) listGroups() (list []Groups) {
 }
 
 // Report implements events.Holder. Its error says that the engine's groups differ from the first of Groups, or if they are
-// the first, from those that were the first before. It is found anew once what some holder states has changed.
+// the first, from those that were the first before; or that a group counts as another kind. It is found anew once what some holder states has changed.
 func (h *Holder) Report() (dropped int64, err error) {
 	f, isCurrent := h.fleet, false
 	f.readLocked(func() {
@@ -114,7 +116,18 @@ func (c *core) compare(h *Holder) error {
 	if text := differenceOf(groups, before, false); text != "" {
 		return fmt.Errorf("fleet: the groups of the model have changed: %s", text)
 	}
-	return nil
+	return c.undescribed(h, groups)
+}
+
+// undescribed returns an error about a group whose kind cannot be followed. One holder is told.
+func (c *core) undescribed(h *Holder, groups []Group) error {
+	i := slices.IndexFunc(groups, func(g Group) bool { return g.CountsAs != "" })
+	if i < 0 || c.groups.told != nil && c.groups.told != h {
+		return nil
+	}
+	c.groups.told = h
+	return fmt.Errorf("fleet: group %d is %.32q, whose parameters events do not tell: configure groups of the model; until then it counts as %s, for less than the engine has",
+		groups[i].Group, groups[i].Kind, groups[i].CountsAs)
 }
 
 // differenceOf says in what some groups differ from others, "" if in nothing. Those that only the others have do not
