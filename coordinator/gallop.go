@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"iter"
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -92,15 +93,20 @@ func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		return Hit{}, err
 	}
 	defer l.release()
-	for round := 1; ; round++ {
+	for round := 1; ; {
 		hit, err := l.evaluate(numTokens)
 		if round == 1 {
 			l.wantAny()
+			l.useKnown(store, firstRound)
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
 			return ownHit(hit), err
 		}
 		l.chooseRound(round)
+		if l.useKnown(store, math.MaxInt); l.numWanted() == 0 {
+			continue
+		}
+		round++
 		answers, err := l.exists(store)
 		if err != nil {
 			return Hit{}, nil // a store that fails holds nothing
@@ -108,6 +114,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		if err := l.applyAnswers(answers); err != nil {
 			return Hit{}, err
 		}
+		l.tellFound(store)
 	}
 }
 
@@ -118,7 +125,8 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		return Hit{}, err
 	}
 	defer l.release()
-	if l.wantAll(); l.numWanted() > 0 {
+	l.wantAll()
+	if l.useKnown(store, math.MaxInt); l.numWanted() > 0 {
 		answers, err := l.exists(store)
 		if err != nil {
 			return Hit{}, nil // a store that fails holds nothing
@@ -126,6 +134,7 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		if err := l.applyAnswers(answers); err != nil {
 			return Hit{}, err
 		}
+		l.tellFound(store)
 	}
 	hit, err := l.evaluate(numTokens)
 	return ownHit(hit), err

@@ -130,6 +130,9 @@ func (c *breakerCall) end(err error) error {
 	if c.change {
 		r.coalescer.invalidate() // also if it failed: it may have done a part
 	}
+	if !errors.Is(err, backend.ErrReadOnly) && (c.change || err != nil && !errors.Is(err, context.Canceled)) {
+		r.found.drop()
+	}
 	switch {
 	case err == nil || errors.Is(err, backend.ErrReadOnly) || errors.Is(err, context.Canceled):
 	case errors.Is(err, context.DeadlineExceeded) || ctxerr.Of(c.ctx) != nil:

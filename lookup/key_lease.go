@@ -24,13 +24,16 @@ type keyLease struct {
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended
 	refused    error     // ErrTooManyKeys or ErrNoMemory: no further call is made
+	window     int64     // ns for which what was found is known
+	known      int64     // blocks that were
+	call       foundCall // the last one; zero before
 }
 
-var _ coordinator.KeyStore = (*keyLease)(nil)
+var _ coordinator.BlockStore = (*keyLease)(nil)
 
 // lease returns a lease that waits for a CPU token. The caller must call end.
 func (r *remote) lease(ctx context.Context) *keyLease {
-	l := &keyLease{remote: r, ctx: ctx, tokens: r.smallCPU}
+	l := &keyLease{remote: r, ctx: ctx, tokens: r.smallCPU, window: r.window()}
 	l.takeCPU()
 	return l
 }
@@ -68,6 +71,7 @@ func (l *keyLease) Pause() { runtime.Gosched() }
 // Exists asks the backend. It holds no CPU token meanwhile.
 func (l *keyLease) Exists(keys []string) ([]int, error) {
 	l.freeCPU()
+	l.call = l.remote.found.begin()
 	answers, err := l.remote.exists(l.ctx, keys, l.memory)
 	l.incomplete = err != nil && ctxerr.Of(l.ctx) != nil
 	l.takeCPU()

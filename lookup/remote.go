@@ -25,7 +25,8 @@ type remote struct {
 	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they asked for
 	stored, evicted            atomic.Int64
 
-	renewedKeys, renewalsDropped atomic.Int64
+	renewedKeys, renewalsDropped        atomic.Int64
+	rememberedLookups, rememberedBlocks atomic.Int64 // lookups that made no call, and blocks, that were known from calls before
 }
 
 func newRemote(service *Service, cfg *ServiceConfig) *remote {
@@ -111,6 +112,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		o.err = lease.refused
 	}
 	o.incomplete = lease.incomplete
+	lease.countKnown()
 	return o
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // RemoteConfig configures how a service uses a backend that may be slow or fail. Numbers
-// and durations of 0 or below mean the defaults.
+// and durations of 0 or below mean the defaults, but for Remember.
 type RemoteConfig struct {
 	// Strategy is how a lookup asks. Default Gallop. Explain always makes a single call.
 	Strategy Strategy
@@ -36,6 +36,14 @@ type RemoteConfig struct {
 	// ranks in blocks of 16. Stores and evicts do not count: they are made in calls of 16,384
 	// keys.
 	MaxKeyBytes int64
+	// Remember is for how long a block that a call has found is answered without a call, from the moment
+	// before the call was written, if the Backend is a backend.Leaser. Default: half of the lease that the
+	// store states, and nothing before it has stated one. Below 0: not at all. What is above it is at most
+	// half of the lease, and 10 s before it is stated.
+	Remember time.Duration
+	// Grouped says that the store renews a lease only when half of it is over, as Mooncake does for grouped
+	// keys: a quarter of the lease then counts in place of half.
+	Grouped bool
 	// Memory, if set, counts the keys and answers of calls, in addition to what it counts of others.
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.

@@ -3,6 +3,7 @@ package lookup
 import (
 	"log/slog"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/sony/gobreaker/v2"
@@ -26,8 +27,10 @@ type SharedBackend struct {
 	cpu, smallCPU chan struct{}
 	keyMemory     *keyMemory
 	found         *foundBlocks
-	renewed       *foundBlocks // that renewals have asked for, also those that were not found
-	lookups       atomic.Int64 // that ask the backend
+	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
+	lookups       atomic.Int64                // that ask the backend
+	remembering   atomic.Pointer[remembering] // nil before the first lookup
+	leaseMu       sync.Mutex                  // held while remembering is set
 
 	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
 	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before

@@ -31,6 +31,7 @@ func (s *Service) remoteStat() api.Stat {
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
 		BackendShared: r.coalescer.shared.Load(),
 		RenewedKeys:   r.renewedKeys.Load(), RenewalsDropped: r.renewalsDropped.Load(),
+		RememberedLookups: r.rememberedLookups.Load(), RememberedBlocks: r.rememberedBlocks.Load(),
 		BackendState: r.State(), BackendError: errorText(r.Failure()),
 		Closed: map[string]int64{},
 	}

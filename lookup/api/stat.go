@@ -39,16 +39,18 @@ type Stat struct {
 
 	// Over a remote backend:
 
-	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
-	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
-	BackendRejected int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/monitoring.md
-	BackendRounds   int64  `json:"backend_rounds"`          // calls that lookups and explanations made; one may take several requests
-	BackendKeys     int64  `json:"backend_keys"`            // keys that they asked for
-	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
-	RenewedKeys     int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
-	RenewalsDropped int64  `json:"renewals_dropped"`        // requests to renew that were not done, or not to the end
-	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
-	BackendError    string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
+	BackendErrors     int64  `json:"backend_errors"`          // calls that failed
+	BackendTimeouts   int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
+	BackendRejected   int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/monitoring.md
+	BackendRounds     int64  `json:"backend_rounds"`          // calls that lookups and explanations made; one may take several requests
+	BackendKeys       int64  `json:"backend_keys"`            // keys that they asked for
+	BackendShared     int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
+	RememberedLookups int64  `json:"remembered_lookups"`      // lookups answered without a call, from what calls before had found
+	RememberedBlocks  int64  `json:"remembered_blocks"`       // blocks that lookups did not ask for, for the same reason
+	RenewedKeys       int64  `json:"renewed_keys"`            // keys before the start of lookups that were asked for to keep them
+	RenewalsDropped   int64  `json:"renewals_dropped"`        // requests to renew that were not done, or not to the end
+	BackendState      string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
+	BackendError      string `json:"backend_error,omitempty"` // why the latest call failed, empty if it did not
 
 	// Of a server; 0 without one:
 

@@ -96,6 +96,8 @@ var backendMetrics = []metric{
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }, poolLabel),
 	counter("renewed_keys_total", "Keys before the start of lookups that the backend was asked for to keep them.", func(st *api.Stat) int64 { return st.RenewedKeys }, poolLabel),
 	counter("renewals_dropped_total", "Requests to renew that were not done, or not to the end.", func(st *api.Stat) int64 { return st.RenewalsDropped }, poolLabel),
+	counter("remembered_lookups_total", "Lookups answered without a call of the backend, from what calls before had found.", func(st *api.Stat) int64 { return st.RememberedLookups }, poolLabel),
+	counter("remembered_blocks_total", "Blocks that lookups did not ask for, since calls before had found them.", func(st *api.Stat) int64 { return st.RememberedBlocks }, poolLabel),
 }
 
 var serverMetrics = []metric{

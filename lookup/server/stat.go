@@ -46,6 +46,7 @@ func addStats(a, b api.Stat) api.Stat {
 		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
 		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},
+		{&a.RememberedLookups, b.RememberedLookups}, {&a.RememberedBlocks, b.RememberedBlocks},
 		{&a.BackendRounds, b.BackendRounds}, {&a.BackendKeys, b.BackendKeys},
 		{&a.RenewedKeys, b.RenewedKeys}, {&a.RenewalsDropped, b.RenewalsDropped},
 	} {

@@ -214,7 +214,7 @@
     list($('backend'), isRemote(s) ? [
       ['Store', s.backend], ['Breaker', s.backend_state, s.backend_state === 'closed' ? '' : 'alert'],
       ['In flight', count(t.in_flight)], ['Calls', count(t.backend_rounds)], ['Keys', count(t.backend_keys)],
-      ['Shared', count(t.backend_shared)], ['Errors', count(t.backend_errors)], ['Timeouts', count(t.backend_timeouts)],
+      ['Shared', count(t.backend_shared)], ['Remembered', count(t.remembered_lookups)], ['Errors', count(t.backend_errors)], ['Timeouts', count(t.backend_timeouts)],
       ['Rejected', count(t.backend_rejected)],
     ] : [
       ['Store', s.backend], ['Entries', count(t.entries) + (t.max_entries ? ' of ' + count(t.max_entries) : '')],

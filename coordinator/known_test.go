@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// knowing is a store that knows some of the blocks that it holds.
+type knowing struct {
+	KeyStore
+	c     *Coordinator
+	known map[string]bool // by the key on the first rank
+	found map[string]bool // likewise: those of Found
+}
+
+// keysOf returns the keys of blocks on a rank.
+func (s *knowing) keysOf(g, rank int, hashes Hashes, first, stride int, blocks uint64) (keys []string) {
+	for ; blocks != 0; blocks &= blocks - 1 {
+		keys = append(keys, s.c.key(g, rank, hashes.At(first+bits.TrailingZeros64(blocks)*stride)))
+	}
+	return keys
+}
+
+func (s *knowing) Known(g int, hashes Hashes, first, stride int, blocks uint64) (known uint64) {
+	keys := s.keysOf(g, 0, hashes, first, stride, blocks)
+	for i := range 64 {
+		if blocks>>i&1 != 0 {
+			if s.known[keys[0]] {
+				known |= 1 << i
+			}
+			keys = keys[1:]
+		}
+	}
+	return known
+}
+
+func (s *knowing) Found(g int, hashes Hashes, first, stride int, blocks uint64) {
+	for _, key := range s.keysOf(g, 0, hashes, first, stride, blocks) {
+		s.found[key] = true
+	}
+}
+
+// A store that knows blocks is asked for no key of them, gets the same answer, and is told exactly what it was
+// asked for and has on all ranks. Asked again with that known, it answers without a call.
+func TestKnownBlocks(t *testing.T) {
+	withoutCall, asked := 0, 0
+	for seed := range seedsFor(1_000) {
+		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
+		random := rand.New(rand.NewPCG(seed, 0))
+		complete := map[string]bool{} // blocks that all ranks hold, by the key on the first
+		for group := range g.c.groups {
+			for i := range g.hashes.Len() {
+				complete[g.c.key(group, 0, g.hashes.At(i))] = true
+				for rank := range g.c.Ranks(group) {
+					if !g.held[g.c.key(group, rank, g.hashes.At(i))] {
+						delete(complete, g.c.key(group, 0, g.hashes.At(i)))
+					}
+				}
+			}
+		}
+		for name, lookup := range map[string]func(int64, Hashes, KeyStore) (Hit, error){"gallop": g.c.Gallop, "lookup": g.c.Lookup} {
+			plain := rounds{held: g.held}
+			want, wantErr := lookup(g.tokens, g.fromStart(), ExistsFunc(plain.exists))
+			knows := map[string]bool{}
+			for key := range complete {
+				if random.IntN(4) > 0 {
+					knows[key] = true
+				}
+			}
+			for again := range 2 {
+				store := rounds{held: g.held}
+				k := &knowing{ExistsFunc(store.exists), g.c, knows, map[string]bool{}}
+				hit, err := lookup(g.tokens, g.fromStart(), k)
+				require.Equal(t, errorClass(wantErr), errorClass(err), "%s %d", name, seed)
+				require.Equal(t, want, hit, "%s %d", name, seed)
+				require.LessOrEqual(t, len(store.calls), maxRounds)
+				for key, times := range store.times {
+					require.Equal(t, 1, times)
+					require.False(t, knows[key], "%s %d: asked for what it knows", name, seed)
+					require.Equal(t, complete[key], k.found[key], "%s %d", name, seed)
+				}
+				for key := range k.found {
+					require.Positive(t, store.times[key])
+					knows[key] = true
+				}
+				switch {
+				case again == 0:
+				case len(store.calls) == 0 && hit.Tokens > 0:
+					withoutCall++
+				default:
+					asked++
+				}
+				if again == 1 && name == "gallop" && hit.Tokens == want.Tokens && allHeld(&plain) {
+					require.Empty(t, store.calls, "all that matters is known: %d", seed)
+				}
+			}
+		}
+	}
+	require.Greater(t, withoutCall, 100)
+	require.Greater(t, asked, 100)
+}
+
+// A long prompt that is absent is not compared with what is known beyond its first blocks.
+func TestKnownBlocksOfAnAbsentPrompt(t *testing.T) {
+	c := must(t, Pool{Groups: []Group{full(16)}})
+	var store rounds
+	k := &counting{knowing: knowing{KeyStore: ExistsFunc(store.exists), c: c}}
+	_, err := c.Gallop(16*2048, serial(2048), k)
+	require.NoError(t, err)
+	require.Len(t, store.calls, 1)
+	require.LessOrEqual(t, k.blocks, 2*firstRound)
+}
+
+// counting counts the blocks of Known.
+type counting struct {
+	knowing
+	blocks int
+}
+
+func (s *counting) Known(g int, hashes Hashes, first, stride int, blocks uint64) uint64 {
+	s.blocks += bits.OnesCount64(blocks)
+	return s.knowing.Known(g, hashes, first, stride, blocks)
+}

@@ -1,0 +1,94 @@
+package lookup
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+)
+
+// maxRemember bounds RemoteConfig.Remember while the store has not stated its lease.
+const maxRemember = 10 * time.Second
+
+// remembering is what follows from a lease that the store has stated. Immutable.
+type remembering struct {
+	lease  backend.Lease
+	window int64 // ns for which a found block is answered from memory
+}
+
+// window returns for how many nanoseconds a found block is answered from memory, 0 for none. It drops what was
+// found if the store's leader or a connection has changed, and is cheap otherwise.
+func (b *SharedBackend) window() int64 {
+	leaser, ok := b.store.(backend.Leaser)
+	if !ok {
+		return 0
+	}
+	lease := leaser.Lease()
+	if r := b.remembering.Load(); r != nil && r.lease == lease {
+		return r.window
+	}
+	return b.setLease(lease)
+}
+
+// setLease is window after the lease has changed.
+func (b *SharedBackend) setLease(lease backend.Lease) int64 {
+	b.leaseMu.Lock()
+	defer b.leaseMu.Unlock()
+	before := b.remembering.Load()
+	if before != nil && before.lease == lease {
+		return before.window
+	}
+	if before != nil && before.lease.Generation != lease.Generation {
+		b.found.drop()
+		b.renewed.drop()
+	}
+	window, longest := b.cfg.window(lease.Stated)
+	if b.cfg.Remember > longest && longest > 0 && (before == nil || before.lease.Stated != lease.Stated) {
+		b.breakerLog.logger.Error("found blocks are remembered for less than configured: after it the store would not keep them for as long again",
+			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
+	}
+	b.found.remember(int64(max(window, lease.Duration)))
+	b.remembering.Store(&remembering{lease, int64(window)})
+	return int64(window)
+}
+
+// window returns for how long a found block is answered from memory, and for how long at most, by the lease
+// that the store has stated, or 0 before.
+func (c RemoteConfig) window(stated time.Duration) (window, longest time.Duration) {
+	if longest = stated / 2; c.Grouped {
+		longest = stated / 4
+	}
+	switch {
+	case c.Remember < 0:
+		return 0, longest
+	case c.Remember == 0:
+		return longest, longest
+	case stated == 0:
+		return min(c.Remember, maxRemember), longest
+	}
+	return min(c.Remember, longest), longest
+}
+
+// Known returns the blocks that were found within the window.
+func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) uint64 {
+	known := l.remote.found.found(l.remote.groups[g], hashes, first, stride, blocks, l.window)
+	l.known += int64(bits.OnesCount64(known))
+	return known
+}
+
+// Found remembers blocks that the last call has found and leased.
+func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
+}
+
+// countKnown counts what a lookup has answered from memory.
+func (l *keyLease) countKnown() {
+	if l.known == 0 {
+		return
+	}
+	l.remote.rememberedBlocks.Add(l.known)
+	if l.call == (foundCall{}) {
+		l.remote.rememberedLookups.Add(1)
+	}
+}

@@ -1,0 +1,300 @@
+package lookup
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/internal/oracle"
+)
+
+// evictingStore is a store of some blocks of one chain that leases what it finds, as Mooncake does. Its time
+// passes only while it is called, and between lookups.
+type evictingStore struct {
+	lookuptest.KeyStore
+	random *rand.Rand
+	now    int64 // ns
+	lease  backend.Lease
+	fails  bool
+
+	slow    *oracle.Pool
+	coord   *coordinator.Coordinator
+	numbers map[string]int // of the hashes
+	content oracle.Content
+	leased  map[block]int64 // until when
+
+	calls  int  // since the last check
+	failed bool // one of them
+}
+
+// block is one of a chain, on one rank.
+type block struct{ group, rank, hash int }
+
+func (s *evictingStore) Lease() backend.Lease { return s.lease }
+
+// blockOf returns the block of a key.
+func (s *evictingStore) blockOf(key string) block {
+	at, hash, err := parseKey(key)
+	if err != nil {
+		panic(err)
+	}
+	for r, rank := range s.coord.Ranks(int(at.Group)) {
+		if rank.TP == int(at.TPRank) && rank.PP == int(at.PPRank) && rank.PCP == int(at.PCPRank) {
+			return block{s.slow.StoreGroups()[at.Group], r, s.numbers[string(hash)]}
+		}
+	}
+	panic("no such rank: " + key)
+}
+
+// Exists takes up to a lease before and after it looks, in which nothing is evicted.
+func (s *evictingStore) Exists(_ context.Context, keys []string) ([]int, error) {
+	s.calls++
+	if s.fails {
+		s.failed = true
+		return nil, lookuptest.ErrStore
+	}
+	s.pass()
+	answers := make([]int, len(keys))
+	for i, key := range keys {
+		b := s.blockOf(key)
+		if s.content[b.group][b.rank][b.hash] {
+			answers[i] = 1
+			s.leased[b] = max(s.leased[b], s.now+int64(s.lease.Duration))
+		}
+	}
+	s.pass()
+	return answers, nil
+}
+
+// pass lets time pass: mostly a moment.
+func (s *evictingStore) pass() {
+	if s.random.IntN(8) == 0 {
+		s.now += s.random.Int64N(int64(s.lease.Duration))
+	}
+	s.now += s.random.Int64N(4)
+}
+
+// Reset removes all blocks.
+func (s *evictingStore) Reset(context.Context) error {
+	s.remove(1, func(block) bool { return true })
+	return nil
+}
+
+// remove removes blocks, each with a probability.
+func (s *evictingStore) remove(p float64, may func(block) bool) {
+	for g := range s.content {
+		for r := range s.content[g] {
+			for i := range s.content[g][r] {
+				if b := (block{g, r, i}); may(b) && s.random.Float64() < p {
+					s.content[g][r][i] = false
+				}
+			}
+		}
+	}
+}
+
+// Random pools look up prompts of one chain in a store that leases: it evicts what is not leased, and stores it
+// again. It is reset through the service, replaced by another, fails, and states another lease. What is
+// remembered then makes no difference: each answer is the oracle's. Only when others have removed leased blocks, it
+// may be the oracle's as it was before, and no longer than for the window.
+func TestRememberedAnswersAgainstTheOracle(t *testing.T) {
+	pools := int64(300)
+	if lookuptest.Race || testing.Short() {
+		pools = 50
+	}
+	var group sync.WaitGroup
+	var seed, remembered, stale atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for n := seed.Add(1); n <= pools && !t.Failed(); n = seed.Add(1) {
+				c := newRememberCase(t, uint64(n))
+				c.run()
+				remembered.Add(c.service.Stat().RememberedLookups)
+				stale.Add(c.stale)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d lookups were answered from memory, %d after others had removed blocks", remembered.Load(), stale.Load())
+	require.Greater(t, remembered.Load(), pools)
+	require.Greater(t, stale.Load(), pools/10)
+}
+
+// rememberCase is one pool with its store.
+type rememberCase struct {
+	*rand.Rand
+	t       *testing.T
+	seed    uint64
+	slow    oracle.Pool
+	hashes  coordinator.Hashes
+	list    []string // the same
+	store   *evictingStore
+	service *Service
+
+	removedAt int64          // when others last removed leased blocks, 0 for never
+	before    oracle.Content // what the store had then or has had since
+	stale     int64          // answers that were as of before
+}
+
+func newRememberCase(t *testing.T, seed uint64) *rememberCase {
+	c := &rememberCase{Rand: rand.New(rand.NewPCG(seed, 15)), t: t, seed: seed}
+	c.slow = oracle.RandomPool(c.Rand)
+	d := differential{t: t, seed: seed, slow: c.slow}
+	pool, _ := d.pool()
+	coord, err := coordinator.New(pool)
+	require.NoError(t, err)
+	n := oracle.RandomChainLen(c.Rand, &c.slow)
+	numbers := map[string]int{}
+	var blob []byte
+	for i := range n {
+		blob = binary.BigEndian.AppendUint64(blob, seed<<16|uint64(i+1))
+		c.list = append(c.list, string(blob[i*diffHashLen:]))
+		numbers[c.list[i]] = i
+	}
+	c.hashes = coordinator.NewHashes(blob, diffHashLen)
+	c.store = &evictingStore{
+		random: c.Rand, now: 1, slow: &c.slow, coord: coord, numbers: numbers,
+		content: oracle.RandomContent(c.Rand, &c.slow, n), leased: map[block]int64{},
+	}
+	c.stateLease()
+	cfg := patient
+	cfg.BreakerFailures, cfg.Strategy = 1<<30, Strategy(c.IntN(2))
+	cfg.Remember, cfg.Grouped = time.Duration(c.IntN(3)-1)*50, c.IntN(2) == 0
+	c.service, err = NewService(ServiceConfig{Pool: pool, Backend: c.store, Remote: cfg})
+	require.NoError(t, err)
+	c.service.remote.found.now = func() int64 { return c.store.now }
+	return c
+}
+
+// stateLease makes the store state another lease.
+func (c *rememberCase) stateLease() {
+	stated := time.Duration(20 + c.IntN(200))
+	c.store.lease.Duration, c.store.lease.Stated = stated, stated
+}
+
+func (c *rememberCase) run() {
+	for range 60 {
+		c.store.now += c.Int64N(20)
+		c.step()
+		c.lookup()
+	}
+}
+
+// step changes the store.
+func (c *rememberCase) step() {
+	s := c.store
+	unleased := func(b block) bool { return s.leased[b] <= s.now }
+	switch c.IntN(24) {
+	case 0, 1, 2:
+		s.remove(0.3, unleased)
+	case 3:
+		s.remove(1, unleased)
+	case 4:
+		addContent(s.content, oracle.RandomContent(c.Rand, &c.slow, len(c.list)))
+	case 9, 10: // prompts are stored whole
+		for g := range s.content {
+			for r := range s.content[g] {
+				s.content[g][r] = slices.Repeat([]bool{true}, len(c.list))
+			}
+		}
+	case 5: // a node dies, or another program removes
+		c.removeByForce()
+	case 6:
+		require.NoError(c.t, c.service.Reset(context.Background()))
+		c.removedAt = 0
+	case 7: // another leader
+		s.content, s.leased = oracle.RandomContent(c.Rand, &c.slow, len(c.list)), map[block]int64{}
+		s.lease.Generation++
+		c.stateLease()
+		c.removedAt = 0
+	case 8:
+		s.fails = true // and has lost some when it answers again
+		c.removeByForce()
+	}
+	if c.removedAt != 0 {
+		addContent(c.before, s.content)
+	}
+}
+
+func (c *rememberCase) removeByForce() {
+	if c.removedAt == 0 {
+		c.before = cloneContent(c.store.content)
+	}
+	c.removedAt = c.store.now
+	c.store.remove(c.Float64(), func(block) bool { return true })
+}
+
+// addContent adds what more has.
+func addContent(content, more oracle.Content) {
+	for g := range more {
+		for r := range more[g] {
+			for i, there := range more[g][r] {
+				content[g][r][i] = content[g][r][i] || there
+			}
+		}
+	}
+}
+
+func cloneContent(content oracle.Content) oracle.Content {
+	clone := make(oracle.Content, len(content))
+	for g := range content {
+		for _, held := range content[g] {
+			clone[g] = append(clone[g], append([]bool(nil), held...))
+		}
+	}
+	return clone
+}
+
+// lookup compares a lookup with the oracle's.
+func (c *rememberCase) lookup() {
+	hashes := len(c.list) - c.IntN(1+len(c.list)/8)
+	tokens := hashes * c.slow.HashBlockSize
+	if c.store.coord.NeedsAligned() {
+		tokens -= tokens % c.slow.SchedulerBlockSize
+	}
+	start := 0
+	if c.IntN(2) == 0 {
+		start = c.IntN(tokens + 1)
+		start -= start % c.slow.SchedulerBlockSize
+	}
+	s, first := c.store, start/c.slow.HashBlockSize
+	s.calls, s.failed = 0, false
+	window, began := c.service.remote.window(), s.now
+	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
+	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
+	want := func(content oracle.Content) (int64, string) {
+		hit, _, class := c.slow.LookupTails(start, tokens, c.list[:hashes], content.Has(&c.slow, s.numbers))
+		return int64(hit), class
+	}
+	tokensHit, class := want(s.content)
+	s.fails = false
+	switch {
+	case s.failed:
+		require.Zero(c.t, hit.Tokens, "seed %d", c.seed)
+		c.removedAt = 0 // all was dropped
+	case classOf(err) == class && (err != nil || hit.Tokens == tokensHit):
+	case c.removedAt != 0 && began < c.removedAt+window:
+		most, mostClass := want(c.before)
+		require.True(c.t, classOf(err) == mostClass || classOf(err) == class, "seed %d: %v", c.seed, err)
+		require.LessOrEqual(c.t, hit.Tokens, max(most, tokensHit), "seed %d: more than ever", c.seed)
+		c.stale++
+		return
+	default:
+		require.Fail(c.t, "another answer than the store's", "seed %d: %d tokens from %d: %d %v, want %d %s; window %d",
+			c.seed, tokens, start, hit.Tokens, err, tokensHit, class, window)
+	}
+	if s.now >= c.removedAt+window {
+		c.removedAt = 0
+	}
+}
