@@ -1,14 +1,23 @@
 package fleet
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 )
 
+// ending is where the prefixes of some holders end in a medium, or allMedia: after n hashes.
+type ending struct {
+	bits   uint64
+	word   uint32
+	n      uint32
+	medium uint8
+}
+
 // end ends the prefixes of some holders in a medium, or allMedia, after n hashes.
 func (q *pass) end(word uint32, medium uint8, holders uint64, n uint32) {
-	for ; holders != 0; holders &= holders - 1 {
-		q.ends = append(q.ends, packEnd(word*64+uint32(bits.TrailingZeros64(holders)), medium, n))
+	if holders != 0 {
+		q.ends = append(q.ends, ending{holders, word, n, medium})
 	}
 }
 
@@ -29,9 +38,23 @@ func (q *pass) endAll() {
 	}
 }
 
+// answer is the working memory of End.
+type answer struct {
+	order []uint32 // indexes of the holders, the longest prefix first
+	first []uint32 // by index of a holder: its first entry, 0 for none
+	// entries are the prefixes of a holder by medium, in lists in the order of the media's names. The one of number 0 is
+	// at the end of all lists.
+	entries []answerEntry
+	sorting bitmap // zeros between two uses
+}
+
+type answerEntry struct {
+	n, next uint32
+	medium  uint8 // in the order of their names, from 1 on; or allMedia
+}
+
 // End sets r to the answer. The next call is Begin.
 func (q *Query) End(r *Result) {
-	r.Holders, r.media = r.Holders[:0], r.media[:0]
 	q.pass.endAll()
 	for _, p := range q.others[:q.another] {
 		p.endAll()
@@ -39,62 +62,112 @@ func (q *Query) End(r *Result) {
 	}
 	q.fleet.mu.RLock()
 	defer q.fleet.mu.RUnlock()
-	q.sortEnds()
+	q.orderHolders()
 	q.setResult(r)
 }
 
-// sortEnds replaces holder numbers by the indexes of the holders, and the numbers of media by their order by name, and
-// sorts. Numbers that were retired during the query are left out, and of holders that were stale all but what is
-// predicted.
-func (q *Query) sortEnds() {
-	c, left := q.core, q.ends[:0]
-	for _, e := range q.ends {
-		num, medium, n := uint32(e>>40), uint8(e>>32), uint32(e)
-		at := &c.numbers.list[num]
-		if at.holder == nil || at.since > q.version {
-			continue
+// orderHolders lists the holders that have a prefix, the longest first, and the prefixes of each.
+func (q *Query) orderHolders() {
+	a := &q.answer
+	a.order, a.entries = a.order[:0], append(a.entries[:0], answerEntry{medium: maxMedia + 1})
+	a.first = append(a.first, make([]uint32, max(0, len(q.fleet.holders)-len(a.first)))...)
+	slices.SortFunc(q.ends, func(a, b ending) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
+	for end := len(q.ends); end > 0 && q.ends[end-1].n > 0; {
+		begin, from := end-1, len(a.order)
+		for begin > 0 && q.ends[begin-1].n == q.ends[begin].n {
+			begin--
 		}
-		if stale := !q.isFresh(num); stale && medium != allMedia+1 {
-			continue
-		}
-		if medium != allMedia {
-			medium = c.tiers.order[medium-1] + 1
-		}
-		left = append(left, packEnd(at.holder.index, medium, n))
+		q.listEqual(q.ends[begin:end])
+		a.sort(a.order[from:])
+		end = begin
 	}
-	slices.Sort(left)
-	q.ends = left
 }
 
-// setResult makes the answer of ends in order.
-func (q *Query) setResult(r *Result) {
-	f := q.fleet
-	q.order = q.order[:0]
-	for i := 0; i < len(q.ends); {
-		holder, longest, first := q.ends[i]>>40, uint32(0), i
-		for ; i < len(q.ends) && q.ends[i]>>40 == holder; i++ {
-			longest = max(longest, uint32(q.ends[i]))
-		}
-		if longest > 0 {
-			q.order = append(q.order, uint64(^longest)<<32|uint64(first))
+// listEqual adds prefixes of equal length. Those in all media that are not longer than in one need not be added.
+func (q *Query) listEqual(ends []ending) {
+	covered := q.scan.seen // zeros
+	for i := range ends {
+		if e := &ends[i]; e.medium != allMedia {
+			covered[e.word] |= e.bits
+			q.list(e)
 		}
 	}
-	slices.Sort(q.order) // the longest first, then by name
-	r.Holders = slices.Grow(r.Holders, len(q.order))
-	r.media = slices.Grow(r.media, len(q.ends)) // so that it stays where it is
-	for _, o := range q.order {
-		first := int(uint32(o))
-		p := Prefix{ID: f.holders[q.ends[first]>>40].id, Tokens: int64(^uint32(o>>32)) * int64(f.cfg.BlockSize)}
-		from := len(r.media)
-		for _, e := range q.ends[first:] {
-			if e>>40 != q.ends[first]>>40 {
-				break
-			}
-			if medium := uint8(e >> 32); medium != allMedia && uint32(e) > 0 {
-				r.media = append(r.media, MediumPrefix{q.core.tiers.sorted[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
-			}
+	for i := range ends {
+		if e := &ends[i]; e.medium == allMedia {
+			e.bits &^= covered[e.word]
+			q.list(e)
 		}
-		p.Media = r.media[from:len(r.media):len(r.media)]
-		r.Holders = append(r.Holders, p)
+	}
+	for i := range ends {
+		covered[ends[i].word] = 0
+	}
+}
+
+// list adds the prefixes that end. Numbers that were retired during the query are left out, and of holders that were
+// stale all but what is predicted.
+func (q *Query) list(e *ending) {
+	c, a := q.core, &q.answer
+	t, isPredicted, medium := &c.numbers, e.medium == allMedia+1, e.medium
+	if medium != allMedia {
+		medium = c.tiers.order[medium-1] + 1
+	}
+	holders := e.bits & q.freshHolders()[e.word]
+	if isPredicted {
+		holders = e.bits & t.live[e.word]
+	}
+	for ; holders != 0; holders &= holders - 1 {
+		at := &t.list[e.word*64+uint32(bits.TrailingZeros64(holders))]
+		if at.since > q.version || !isPredicted && !q.lastKnown && at.freshAt > q.version {
+			continue
+		}
+		to := &a.first[at.index]
+		if *to == 0 {
+			a.order = append(a.order, at.index)
+		}
+		for a.entries[*to].medium < medium {
+			to = &a.entries[*to].next
+		}
+		next := *to
+		*to = uint32(len(a.entries))
+		a.entries = append(a.entries, answerEntry{e.n, next, medium})
+	}
+}
+
+// sort sorts indexes of holders.
+func (a *answer) sort(list []uint32) {
+	if len(list) <= 16 || slices.IsSorted(list) {
+		slices.Sort(list)
+		return
+	}
+	for _, i := range list {
+		a.sorting.add(i)
+	}
+	for w, word := range a.sorting {
+		for ; word != 0; word &= word - 1 {
+			list[0], list = uint32(w*64+bits.TrailingZeros64(word)), list[1:]
+		}
+		a.sorting[w] = 0
+	}
+}
+
+// setResult makes the result of the answer.
+func (q *Query) setResult(r *Result) {
+	f, a := q.fleet, &q.answer
+	blockSize := int64(f.cfg.BlockSize)
+	r.Holders = slices.Grow(r.Holders[:0], len(a.order))[:len(a.order)]
+	r.media = slices.Grow(r.media[:0], len(a.entries)) // so that it stays where it is
+	for i, index := range a.order {
+		longest, media := uint32(0), r.media[len(r.media):]
+		for i := a.first[index]; i != 0; {
+			e := &a.entries[i]
+			if longest = max(longest, e.n); e.medium != allMedia {
+				media = append(media, MediumPrefix{q.core.tiers.sorted[e.medium-1], int64(e.n) * blockSize})
+			}
+			i = e.next
+		}
+		a.first[index] = 0
+		r.media = r.media[:len(r.media)+len(media)]
+		p := &r.Holders[i]
+		p.ID, p.Tokens, p.Media = f.holders[index].id, int64(longest)*blockSize, media[:len(media):len(media)]
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,13 +26,104 @@ func benchLookup(b *testing.B, f *Fleet, chain coordinator.Hashes) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(chain.Len()), "ns/block")
 }
 
-// BenchmarkQuery asks about a chain of which holders have prefixes of different lengths.
-func BenchmarkQuery(b *testing.B) {
-	for _, blocks := range []int{64, 512, 8192} {
-		for _, holders := range []int{1, 64, 4096} {
-			chain := randomHashes(newRand(2), blocks)
-			f := newFilled(b, holders, chain)
-			b.Run(fmt.Sprintf("blocks=%d/holders=%d", blocks, holders), func(b *testing.B) { benchLookup(b, f, chain) })
+// promptLoad is prompts of 64 holders: a system prompt, an eighth; a prefix that goes on from there, three eighths; and a
+// tail of each its own.
+type promptLoad struct {
+	rng     *rand.Rand
+	blocks  int // of a prompt
+	fleet   *Fleet
+	holders []*Holder
+	stored  int
+	took    time.Duration // by the stores
+}
+
+// piece is a part of a prompt that a holder stores.
+type piece struct {
+	holder *Holder
+	hashes coordinator.Hashes
+	from   int
+	oneBy  int // the last blocks, which come one by one
+}
+
+// storeNext stores the next blocks, at most 256, and returns whether there are further ones.
+func (p *piece) storeNext(b *testing.B, l *promptLoad) bool {
+	n := 1
+	if left := p.hashes.Len() - p.from; left > p.oneBy {
+		n = min(left-p.oneBy, 256)
+	}
+	blocks := events.Blocks{Tier: gpu, Hashes: slice(p.hashes, p.from, p.from+n), BlockSize: 16}
+	if p.from > 0 {
+		blocks.Parent = p.hashes.At(p.from - 1)
+	}
+	var held [256]bool
+	began := time.Now()
+	require.NoError(b, p.holder.Store(&blocks, held[:n]))
+	l.took += time.Since(began)
+	l.stored += n
+	p.from += n
+	return p.from < p.hashes.Len()
+}
+
+// fill stores prompts, 64 at a time in pieces that alternate at random, until there are 1 M blocks, and then two that all
+// holders have. It returns the whole prompts.
+func (l *promptLoad) fill(b *testing.B) (prompts []coordinator.Hashes) {
+	l.fleet, l.holders = newTestFleet(b, Config{}, 64)
+	prefixes := 1_000_000 / l.blocks / 4
+	zipf := rand.NewZipf(l.rng, 1.1, 1, uint64(prefixes-1))
+	var jobs []*piece
+	for {
+		for len(jobs) < 64 && l.fleet.Stats().Blocks < 1_000_000 {
+			prefix := zipf.Uint64()
+			blob := appendHashes(nil, newRand(1000+prefix%4), l.blocks/8)
+			blob = appendHashes(blob, newRand(2000+prefix), l.blocks/8*3)
+			blob = appendHashes(blob, l.rng, l.blocks/2)
+			prompt := coordinator.NewHashes(blob, 8)
+			prompts = append(prompts, prompt)
+			jobs = append(jobs, &piece{l.holders[(prefix+l.rng.Uint64N(4))%64], prompt, 0, 32})
+		}
+		if len(jobs) == 0 {
+			break
+		}
+		if i := l.rng.IntN(len(jobs)); !jobs[i].storeNext(b, l) {
+			jobs[i], jobs = jobs[len(jobs)-1], jobs[:len(jobs)-1]
+		}
+	}
+	for range 2 {
+		prompts = append(prompts, randomHashes(l.rng, l.blocks))
+		for _, h := range l.holders {
+			storeAll(b, h, prompts[len(prompts)-1])
+		}
+	}
+	return prompts
+}
+
+// BenchmarkPrompts asks about prompts of which some holder has all, nobody has the blocks from some place on, or all
+// holders have all.
+func BenchmarkPrompts(b *testing.B) {
+	for _, blocks := range []int{512, 8192} {
+		l := promptLoad{rng: newRand(2), blocks: blocks}
+		prompts := l.fill(b)
+		stats := l.fleet.Stats()
+		queries := map[string][]coordinator.Hashes{"all": prompts[len(prompts)-2:]}
+		for _, i := range l.rng.Perm(len(prompts) - 2)[:min(1000, len(prompts)-2)] {
+			miss := append(prompts[i].Bytes()[:0:0], prompts[i].Bytes()...)
+			from := l.rng.IntN(blocks) * 8
+			appendHashes(miss[:from], l.rng, blocks-from/8)
+			queries["hit"] = append(queries["hit"], prompts[i])
+			queries["miss"] = append(queries["miss"], coordinator.NewHashes(miss, 8))
+		}
+		for _, kind := range []string{"hit", "miss", "all"} {
+			b.Run(fmt.Sprintf("blocks=%d/%s", blocks, kind), func(b *testing.B) {
+				var r Result
+				for i := 0; b.Loop(); i++ {
+					if err := l.fleet.Lookup(&r, queries[kind][i%len(queries[kind])]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(blocks), "ns/block")
+				b.ReportMetric(float64(stats.Bytes)/float64(stats.Blocks), "B/block")
+				b.ReportMetric(float64(l.stored)/l.took.Seconds()/1e6, "Mstores/s")
+			})
 		}
 	}
 }

@@ -45,17 +45,51 @@ func TestMemoryIsReused(t *testing.T) {
 	jumps := 0 // chains are still runs after compaction: the records of a prompt follow each other
 	for _, s := range list {
 		require.EqualValues(t, prompt*16, tokens(t, f, s.holder, s.hashes))
-		next := uint32(0)
-		for _, hash := range s.hashes.All() {
-			pos, ok := f.core.find(key(hash, 0), next)
-			require.True(t, ok)
-			if pos != next {
-				jumps++
-			}
-			next = pos + 1
-		}
+		jumps += jumpsIn(t, f, s.hashes)
 	}
 	require.Less(t, jumps, len(list)*4)
+}
+
+// jumpsIn returns how many blocks are not behind the one before in memory.
+func jumpsIn(t *testing.T, f *Fleet, hashes coordinator.Hashes) (jumps int) {
+	next := uint32(0)
+	for _, hash := range hashes.All() {
+		pos, ok := f.core.find(key(hash, 0), next)
+		require.True(t, ok)
+		if pos != next {
+			jumps++
+		}
+		next = pos + 1
+	}
+	return jumps
+}
+
+// Blocks of many prompts that come one by one, in turns, follow each other in memory as if each prompt had come at once: those
+// of one engine by their parents, those of engines that tell none by the order in which they come.
+func TestPromptsGrowInPlace(t *testing.T) {
+	const first, output = 200, 100
+	rng := newRand(18)
+	f, holders := newTestFleet(t, Config{}, 17)
+	var prompts []coordinator.Hashes
+	for i := range 2 * len(holders) {
+		prompts = append(prompts, randomHashes(rng, first+output))
+		storeAll(t, holders[max(0, i-len(holders))], slice(prompts[i], 0, first))
+	}
+	for at := first; at < first+output; at++ {
+		for i, prompt := range prompts {
+			b := &events.Blocks{Tier: gpu, Hashes: slice(prompt, at, at+1), BlockSize: 16}
+			if i <= len(holders) {
+				b.Parent = prompt.At(at - 1)
+			}
+			require.NoError(t, holders[max(0, i-len(holders))].Store(b, nil))
+		}
+	}
+	jumps := 0
+	for _, prompt := range prompts {
+		jumps += jumpsIn(t, f, prompt)
+	}
+	require.Less(t, jumps, len(prompts)*6)
+	checkCore(t, f)
 }
 
 // A segment that is compacted may be freed meanwhile, and its number be that of the segment that is appended to.

@@ -26,6 +26,11 @@ type collection struct {
 	endSegment uint32
 }
 
+// moves reports whether the records of the segment of a position are being moved away.
+func (s *collection) moves(pos uint32) bool {
+	return s.cleaning && s.compacting && pos>>segmentBits == s.segment
+}
+
 // collectStep does a step of what frees memory. Unless it is forced, it waits until there is enough to be worth it. It
 // returns false if there was nothing to do.
 func (c *core) collectStep(force bool) bool {

@@ -60,11 +60,11 @@ func (c *core) find(key uint64, next uint32) (pos uint32, ok bool) {
 
 // isAt reports whether a live record of a key is at a position, which may be any.
 func (c *core) isAt(key uint64, pos uint32) bool {
-	if int(pos>>segmentBits) >= len(c.log.segments) {
+	if c.log.set(pos) == deadRecord {
 		return false
 	}
 	s, i := c.log.at(pos)
-	return s != nil && i < segmentLen && s.keys[i] == key && s.sets[i] != deadRecord
+	return s.keys[i] == key
 }
 
 // change changes the set of the record at a position.
@@ -98,9 +98,13 @@ func (c *core) removeRecord(pos uint32) {
 	c.sets.unref(num)
 }
 
-// add appends a record of a key that is not there.
-func (c *core) add(key uint64, ch *change) (uint32, outcome, error) {
-	switch growth := c.log.growth() + c.table.growth(key); {
+// add makes a record of a key that is not there: at a position if there is room, else at the end of the log.
+func (c *core) add(key uint64, at uint32, ch *change) (uint32, outcome, error) {
+	growth, isRoom := c.table.growth(key), c.log.isRoom(at) && !c.collection.moves(at)
+	if !isRoom {
+		growth += c.log.growth()
+	}
+	switch {
 	case ch.room <= 0:
 		return 0, outcome{}, errNoRoom
 	case growth > 0 && !c.fits(growth):
@@ -110,8 +114,15 @@ func (c *core) add(key uint64, ch *change) (uint32, outcome, error) {
 	if err != nil {
 		return 0, outcome{}, err
 	}
-	pos := c.log.append(key, out.to.num)
-	c.table.insert(key, pos)
+	if isRoom {
+		c.log.fill(at, key, out.to.num)
+	} else {
+		if ch.appended++; ch.appended == 1 {
+			ch.before = at
+		}
+		at = c.log.append(key, out.to.num)
+	}
+	c.table.insert(key, at)
 	c.sets.entry(out.to.num).refs++
-	return pos, out, nil
+	return at, out, nil
 }

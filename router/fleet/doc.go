@@ -17,7 +17,8 @@
 //   - number (of a holder): its bit in the sets. A holder that is cleared gets another one.
 //   - retired: a holder number that no holder has, but sets may have. swept: a set without retired numbers.
 //   - epoch: a quarter of PredictTTL, counted from New.
-//   - dead record: one that the table does not have. empty record: a live one whose set is empty.
+//   - dead record: one that the table does not have. empty record: a live one whose set is empty. room: dead records
+//     behind a chain.
 //
 // # Layout
 //
@@ -32,12 +33,16 @@
 //	core.go, change.go                one change of one block
 //	collect.go, shrink.go             sweeping and compaction; what goes at the memory bound
 //	groups.go, stated.go              what holders say of their groups, and who differs
-//	query.go, answer.go               lookups; hybrid.go those of several groups, by the rules of groups.go
+//	query.go, cursor.go, answer.go    lookups; hybrid.go those of several groups, by the rules of groups.go
 //	snapshot.go, load.go              the state as a stream of bytes
 //
-// Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
-// and asks the table only where they part. While the set stays the same nothing else is done. Where it changes, the
-// prefixes of the holders that it lacks end.
+// Prompts are chains, and the records of a chain follow each other in the log. A block goes behind its parent, or if
+// that is not told behind the last block that its holder has stored, provided that the record there is dead. Otherwise it
+// goes to the end of the log, where room is kept behind it. So prompts whose blocks come one by one, in turns with those
+// of others, are in one place, too. That is only about speed: the table has every block.
+//
+// A lookup compares its next keys with the next records of the log, all at once, and asks the table only where they part.
+// While the set stays the same nothing else is done. Where it changes, the prefixes of the holders that it lacks end.
 //
 // # What counts
 //

@@ -77,7 +77,9 @@ func (f *Fleet) remove(h *Holder) {
 // renumber sets the indexes of the holders from one on.
 func (f *Fleet) renumber(from int) {
 	for i := from; i < len(f.holders); i++ {
-		f.holders[i].index = uint32(i)
+		h := f.holders[i]
+		h.index = uint32(i)
+		f.core.numbers.list[h.number].index = h.index
 	}
 }
 
@@ -159,8 +161,9 @@ func (c *Config) shortAt(hashLen int) int {
 	return hashLen - shortLen
 }
 
-// key returns the short form of the first hash of a blob, which begins at a byte.
-func key(blob []byte, at int) uint64 { return binary.BigEndian.Uint64(blob[at:]) }
+// key returns the short form of the first hash of a blob, which begins at a byte. Keys are little-endian, so that most
+// machines have them in memory as hashes are.
+func key(blob []byte, at int) uint64 { return binary.LittleEndian.Uint64(blob[at:]) }
 
 func checkHashLen(n int) error {
 	if n < shortLen {

@@ -30,7 +30,9 @@ type Holder struct {
 	dropped    int64  // entries that Fleet.shrink has dropped, ever
 	compared   uint64 // version of the groups when differs was found; see Report
 	differs    error
-	next       uint32 // position behind the last block that was changed: where the next one of its chain may be
+	// next are the positions behind the last blocks that were stored, predicted and removed, where the next ones of their
+	// chains may be.
+	next [actionRemove + 1]uint32
 }
 
 var _ events.Holder = (*Holder)(nil)
@@ -59,12 +61,17 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Tier.Locality == "REMOTE" {
 		return nil
 	}
+	parent := b.Parent
 	return h.inSteps(b.Hashes, held, b.Pause, func(ch *change) error {
 		c := h.fleet.core
 		if err := c.learn(h, b); err != nil {
 			return err
 		}
 		c.numbers.use(h.number)
+		if parent != nil {
+			h.follow(parent)
+			parent = nil
+		}
 		var err error
 		ch.action, ch.room = actionStore, h.fleet.cfg.MaxBlocks-h.entries
 		ch.groupTier, err = h.findOrAddTier(&c.tiers, b.Group, &b.Tier)
@@ -150,6 +157,7 @@ func (h *Holder) step(ch *change, hashes coordinator.Hashes, held []bool, begin 
 	n := hashes.HashLen()
 	blob := hashes.Bytes()[:n*min(maxStep, hashes.Len())]
 	done, err := h.apply(ch, coordinator.NewHashes(blob, n), held)
+	f.core.log.keepRoom(ch.appended, ch.before)
 	f.core.collectStep(false)
 	return done, err
 }
@@ -157,15 +165,15 @@ func (h *Holder) step(ch *change, hashes coordinator.Hashes, held []bool, begin 
 // apply changes blocks until one fails, and returns how many it has changed.
 func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int, error) {
 	var keys [maxStep]uint64
-	c, at := h.fleet.core, h.fleet.cfg.shortAt(hashes.HashLen())
+	c, at, next := h.fleet.core, h.fleet.cfg.shortAt(hashes.HashLen()), &h.next[ch.action]
 	for i, hash := range hashes.All() {
 		keys[i] = key(hash, at)
 	}
 	for i := range hashes.Len() {
-		if i%readAhead == 0 && !c.isAt(keys[i], h.next) {
+		if i%readAhead == 0 && !c.isAt(keys[i], *next) {
 			c.table.readAhead(keys[i:min(i+readAhead, hashes.Len())])
 		}
-		pos, ok := c.find(keys[i], h.next)
+		pos, ok := c.find(keys[i], *next)
 		if !ok && ch.action == actionRemove {
 			continue
 		}
@@ -174,18 +182,29 @@ func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int,
 		if ok {
 			out, err = c.change(pos, ch)
 		} else {
-			pos, out, err = c.add(keys[i], ch)
+			pos, out, err = c.add(keys[i], *next, ch)
 		}
 		if err != nil {
 			return i, err
 		}
-		h.next = pos + 1
+		*next = pos + 1
 		h.account(&out, ch)
 		if i < len(held) {
 			held[i] = !out.added
 		}
 	}
 	return hashes.Len(), nil
+}
+
+// follow makes what is stored next follow a block, if it is known. That only decides where it is in memory.
+func (h *Holder) follow(parent []byte) {
+	if len(parent) < shortLen {
+		return
+	}
+	c, next := h.fleet.core, &h.next[actionStore]
+	if pos, ok := c.find(key(parent, h.fleet.cfg.shortAt(len(parent))), *next-1); ok {
+		*next = pos + 1
+	}
 }
 
 // readAhead is for how many blocks memory is read at once: about as many reads as a core keeps waiting for.

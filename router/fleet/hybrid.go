@@ -19,6 +19,7 @@ type hybridScan struct {
 	checked  *holderSet // the last set at a block of the full group
 	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
 	first    []uint64   // holders by word that have some hash of the first block of the full group: a prefix may end in it
+	ends     []ending   // of the first group of full attention
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [(maxMedia + 64) / 64]uint64 // bits of the media that the holder has, by number
@@ -40,8 +41,18 @@ func (q *pass) recordRuns(blob []byte) {
 		clear(q.hybrid.first)
 	}
 	var cur cursor
-	for ; len(blob) >= q.hashLen; blob = blob[q.hashLen:] {
-		set := c.sets.at(cur.next(c, key(blob, q.at)))
+	for len(blob) >= q.hashLen {
+		num, n := cur.next(c, blob, q.hashLen, q.at)
+		blob = blob[n*q.hashLen:]
+		if q.recordRun(c.sets.at(num), n, stride); q.finished {
+			return
+		}
+	}
+}
+
+// recordRun records that the next n hashes have a set.
+func (q *pass) recordRun(set *holderSet, n, stride int) {
+	for range n {
 		if last := len(q.runs) - 1; last >= 0 && q.runs[last].set == set {
 			q.runs[last].end++
 		} else {
@@ -99,15 +110,17 @@ func (q *pass) addFull(words []uint64, set *holderSet) {
 // holds the lock for one holder at a time: all of them together can take long.
 func (q *pass) findHits() {
 	q.fleet.readLocked(q.beginHits)
-	for _, e := range q.order {
-		q.fleet.readLocked(func() {
-			q.oldest = max(q.oldest, q.core.oldest)
-			q.findHit(uint32(e>>40), uint32(e))
-		})
+	for _, e := range q.hybrid.ends {
+		for ; e.bits != 0; e.bits &= e.bits - 1 {
+			q.fleet.readLocked(func() {
+				q.oldest = max(q.oldest, q.core.oldest)
+				q.findHit(e.word*64+uint32(bits.TrailingZeros64(e.bits)), e.n)
+			})
+		}
 	}
 }
 
-// beginHits sets q.order to the holders that may have a prefix, and where it ends in the full group if there is one.
+// beginHits finds the holders that may have a prefix, and where it ends in the full group if there is one.
 func (q *pass) beginHits() {
 	q.endAlive()
 	if !q.scan.begun && q.n > 0 { // the query ends inside of the first block
@@ -115,7 +128,7 @@ func (q *pass) beginHits() {
 			q.end(uint32(word), allMedia, holders, q.n)
 		}
 	}
-	q.order, q.ends = q.ends, q.order[:0]
+	q.hybrid.ends, q.ends = q.ends, q.hybrid.ends[:0]
 }
 
 // findHit adds the ends of a holder, whose prefix in the first group of full attention, if there is one, has n hashes.
@@ -127,7 +140,7 @@ func (q *pass) findHit(number, n uint32) {
 	}
 	scan.media, scan.isFresh = [len(scan.media)]uint64{}, q.isFresh(number)
 	all := q.hit(number, n, -1)
-	q.ends = append(q.ends, packEnd(number, allMedia, all))
+	q.end(number/64, allMedia, 1<<(number%64), all)
 	numMedia := 0
 	for _, media := range scan.media {
 		numMedia += bits.OnesCount64(media)
@@ -138,7 +151,7 @@ func (q *pass) findHit(number, n uint32) {
 			if numMedia > 1 {
 				hit = q.hit(number, n, medium)
 			}
-			q.ends = append(q.ends, packEnd(number, uint8(medium)+1, hit))
+			q.end(number/64, uint8(medium)+1, 1<<(number%64), hit)
 		}
 	}
 }

@@ -9,7 +9,7 @@ const (
 	segmentLen = 1<<segmentBits - 1
 )
 
-// segment has records in the order in which they were appended. Positions in it from used on are free.
+// segment has records. Positions in it from used on are free.
 type segment struct {
 	keys [segmentLen]uint64
 	sets [segmentLen]uint32 // set numbers; deadRecord: the record is dead
@@ -17,13 +17,20 @@ type segment struct {
 	live int32
 }
 
-// deadRecord is the set number of a record that is dead: the table does not have it.
+// deadRecord is the set number of a record that is dead: the table does not have it. Room behind a chain is dead records.
 const deadRecord = 0
+
+// maxRoom is how many dead records are kept behind a chain at most, for the blocks that go on with it later; minRoom how
+// many behind one whose blocks come one by one.
+const (
+	maxRoom = 32
+	minRoom = 8
+)
 
 const segmentBytes = int64(unsafe.Sizeof(segment{}))
 
 // recordLog has the records of all blocks, each a key and the number of its set of holders. A position is the
-// number of a segment and an index in it. Records of a chain that was stored at once lie one after the other.
+// number of a segment and an index in it. Records of a chain lie one after the other.
 type recordLog struct {
 	segments []*segment // by number; nil: freed
 	free     []uint32   // numbers of freed segments
@@ -50,17 +57,75 @@ func (l *recordLog) growth() int64 {
 	return segmentBytes
 }
 
-// append adds a record and returns its position.
+// append adds a record at the end and returns its position.
 func (l *recordLog) append(key uint64, set uint32) uint32 {
 	if l.growth() > 0 {
 		l.addSegment()
 	}
-	s, i := l.tail, uint32(l.tail.used)
+	pos := l.tailNum<<segmentBits | uint32(l.tail.used)
+	l.tail.used++
+	l.dead++
+	l.fill(pos, key, set)
+	return pos
+}
+
+// fill makes a dead record live.
+func (l *recordLog) fill(pos uint32, key uint64, set uint32) {
+	s, i := l.at(pos)
 	s.keys[i], s.sets[i] = key, set
-	s.used++
 	s.live++
 	l.records++
-	return l.tailNum<<segmentBits | i
+	l.dead--
+}
+
+// keepRoom keeps dead records behind a number of records that were appended last, for what goes on with their chain: an
+// eighth of them, so that room alone makes no segment sparse. If they are few and themselves go on with a chain that ends
+// before a position, its blocks come one by one, and there is more room the longer it is.
+func (l *recordLog) keepRoom(appended int, before uint32) {
+	if appended == 0 {
+		return
+	}
+	n := appended / 8
+	if appended <= maxOneByOne {
+		if live := l.liveBefore(before); live > 0 {
+			n = max(minRoom, live/4)
+		}
+	}
+	n = min(n, maxRoom, segmentLen-int(l.tail.used))
+	l.tail.used += int32(n)
+	l.dead += int64(n)
+}
+
+// maxOneByOne is how many blocks come at a time when an engine generates: it stores each that is full.
+const maxOneByOne = 4
+
+// liveBefore returns how many live records end before a position, which may be any, at most 4*maxRoom.
+func (l *recordLog) liveBefore(pos uint32) (n int) {
+	for n < 4*maxRoom && pos > 0 && l.set(pos-1) != deadRecord {
+		n, pos = n+1, pos-1
+	}
+	return n
+}
+
+// set returns the set number of the record at a position, which may be any: deadRecord if there is none.
+func (l *recordLog) set(pos uint32) uint32 {
+	if int(pos>>segmentBits) >= len(l.segments) {
+		return deadRecord
+	}
+	s, i := l.at(pos)
+	if s == nil || i >= segmentLen {
+		return deadRecord
+	}
+	return s.sets[i]
+}
+
+// isRoom reports whether there is a dead record at a position, which may be any.
+func (l *recordLog) isRoom(pos uint32) bool {
+	if int(pos>>segmentBits) >= len(l.segments) {
+		return false
+	}
+	s, i := l.at(pos)
+	return s != nil && i < uint32(s.used) && s.sets[i] == deadRecord
 }
 
 func (l *recordLog) addSegment() {

@@ -7,6 +7,7 @@ import "math/bits"
 type holderNumber struct {
 	holder  *Holder // nil: free, or retired
 	since   uint64  // version at which the holder got it
+	index   uint32  // of the holder
 	isUsed  bool    // some set may have it
 	freshAt uint64  // version at which it became fresh last
 	stated  *statement
@@ -50,7 +51,7 @@ func (t *numberTable) alloc(h *Holder, stated *statement) uint32 {
 	} else {
 		t.grow()
 	}
-	t.list[num] = holderNumber{holder: h, since: t.version}
+	t.list[num] = holderNumber{holder: h, index: h.index, since: t.version}
 	t.live.set(num)
 	t.state(num, stated)
 	if !h.stale {

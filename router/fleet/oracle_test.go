@@ -285,6 +285,12 @@ func (o *oracle) event(m *modelHolder) (*events.Blocks, []int) {
 	if !kind.hasRules {
 		b.SpecKind = spec.Kind.String()
 	}
+	switch o.rng.IntN(4) {
+	case 0:
+		b.Parent = prompt[max(0, first*stride-1)*n:][:n]
+	case 1:
+		b.Parent = prompt[o.rng.IntN(40)*n:][:n] // a wrong one
+	}
 	if o.rng.IntN(4) == 0 {
 		b.Tier = oracleTiers[o.rng.IntN(len(oracleTiers))]
 	}

@@ -15,6 +15,7 @@ type Query struct {
 	pass              // by the first rules
 	others    []*pass // by further ones
 	another   int     // how many of others are in use: the rest is reused
+	answer    answer
 }
 
 // pass is a query about the holders of some rules.
@@ -33,9 +34,8 @@ type pass struct {
 	lastKnown bool // of Query
 
 	scan   scan
-	ends   []uint64 // where prefixes end; see packEnd
-	order  []uint64 // reused by End
-	runs   []run    // with a coordinator
+	ends   []ending
+	runs   []run // with a coordinator
 	hybrid hybridScan
 }
 
@@ -117,53 +117,23 @@ func (q *pass) addPiece(blob []byte) {
 	}
 }
 
-// cursor is where a query is in the log. A cursor is valid while the lock is held.
-type cursor struct {
-	seg *segment
-	i   uint32
-}
-
-// next moves to the record of a key, by the table unless it is the next in the log. It returns its set number,
-// deadRecord if there is none.
-func (cur *cursor) next(c *core, key uint64) uint32 {
-	if cur.i < segmentLen && cur.seg != nil && cur.seg.keys[cur.i] == key {
-		if num := cur.seg.sets[cur.i]; num != deadRecord {
-			cur.i++
-			return num
-		}
-	}
-	pos, ok := c.table.find(&c.log, key)
-	if !ok {
-		return deadRecord
-	}
-	cur.seg, cur.i = c.log.at(pos)
-	cur.i++
-	return cur.seg.sets[cur.i-1]
-}
-
-// packEnd packs where the prefix of a holder in a medium ends. media are numbered by the order of their names, from 1
-// on; 0 is all media together.
-func packEnd(holder uint32, medium uint8, n uint32) uint64 {
-	return uint64(holder)<<40 | uint64(medium)<<32 | uint64(n)
-}
-
 // scanLeading goes on with the leading blocks of one group of full attention.
 func (q *pass) scanLeading(blob []byte) {
-	c, s := q.core, &q.scan
+	c := q.core
 	var cur cursor
 	last := uint32(deadRecord)
 	for len(blob) >= q.hashLen {
-		num := cur.next(c, key(blob, q.at))
+		num, n := cur.next(c, blob, q.hashLen, q.at)
 		if num != last || num == deadRecord {
 			q.intersect(c.sets.at(num))
-			if len(s.alive) == 0 {
+			if len(q.scan.alive) == 0 {
 				q.finished = true
 				return
 			}
 			last = num
 		}
-		q.n++
-		blob = blob[q.hashLen:]
+		q.n += uint32(n)
+		blob = blob[n*q.hashLen:]
 	}
 }
 
