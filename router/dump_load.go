@@ -118,7 +118,7 @@ func (s *Service) newFleet(info *modelInfo, d *loadedDump) (*model, *fleet.Fleet
 			return nil, nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(d.models))
 		}
 		var err error
-		if m, err = newModel(s.sourcedModel(info.key(), info.BlockSize, info.FirstBytes), false); err != nil {
+		if m, err = newModel(s.sourcedModel(info), false); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/hitline/hitline/internal/fielderror"
 )
 
-// Hashing is how an engine hashes token ids. The fields have the same names in the configuration.
+// Hashing is how an engine hashes token ids. The fields have the same names in the configuration and in JSON.
 type Hashing struct {
-	Type string `yaml:"type"` // TypeVLLM or TypeSGLang; "": vLLM
+	Type string `json:"type,omitempty" yaml:"type"` // TypeVLLM or TypeSGLang; "": vLLM
 	// Of vLLM, see blockhash.VLLMConfig.
-	Release   string              `yaml:"release,omitempty"`
-	Algorithm blockhash.Algorithm `yaml:"algorithm,omitempty"`
-	Seed      *string             `yaml:"seed,omitempty"` // PYTHONHASHSEED, nil if it is not set
-	Lookahead int                 `yaml:"lookahead"`
+	Release   string              `json:"release,omitempty" yaml:"release,omitempty"`
+	Algorithm blockhash.Algorithm `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
+	Seed      *string             `json:"seed,omitzero" yaml:"seed,omitempty"` // PYTHONHASHSEED, nil if it is not set
+	Lookahead int                 `json:"lookahead,omitempty" yaml:"lookahead"`
 	// Of SGLang.
-	Bigrams bool `yaml:"bigrams"` // with EAGLE
-	Dynamo  bool `yaml:"dynamo"`  // events have the format "dynamo"
+	Bigrams bool `json:"bigrams,omitempty" yaml:"bigrams"` // with EAGLE
+	Dynamo  bool `json:"dynamo,omitempty" yaml:"dynamo"`   // events have the format "dynamo"
 }
 
 // SetDefaults sets the type, in the case of ours: people write vLLM.

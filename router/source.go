@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -49,6 +50,10 @@ type Source struct {
 	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
 	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
 	Timeout     Duration `json:"timeout,omitzero" yaml:"timeout"`            // see events.Config
+
+	// Hash and Groups are those of a model that the source makes. If there is a model, they are nil or the model's.
+	Hash   *Hashing            `json:"hash,omitzero"`
+	Groups []coordinator.Group `json:"groups,omitempty"`
 }
 
 // ModelKey returns the key of the model.

@@ -15,7 +15,7 @@ type Event struct {
 	Kind Kind
 	Blocks
 	LoRAName string
-	raw rawFields
+	raw      rawFields
 }
 
 // hasBlocks reports whether the event is about certain blocks.
