@@ -19,6 +19,7 @@ import (
 type keyLease struct {
 	remote     *remote
 	ctx        context.Context
+	probe      bool          // remote.prober is asked
 	tokens     chan struct{} // those that the current round takes one of
 	hasCPU     bool
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
@@ -72,7 +73,7 @@ func (l *keyLease) Pause() { runtime.Gosched() }
 func (l *keyLease) Exists(keys []string) ([]int, error) {
 	l.freeCPU()
 	l.call = l.remote.found.begin()
-	answers, err := l.remote.exists(l.ctx, keys, l.memory)
+	answers, err := l.remote.exists(l.ctx, keys, l.memory, l.probe)
 	l.incomplete = err != nil && ctxerr.Of(l.ctx) != nil
 	l.takeCPU()
 	return answers, err

@@ -77,8 +77,11 @@ func (l *keyLease) Known(g int, hashes coordinator.Hashes, first, stride int, bl
 	return known
 }
 
-// Found remembers blocks that the last call has found and leased.
+// Found remembers blocks that the last call has found and leased. A probe leases none.
 func (l *keyLease) Found(g int, hashes coordinator.Hashes, first, stride int, blocks uint64) {
+	if l.probe {
+		return
+	}
 	l.remote.found.record(l.call, l.remote.groups[g], hashes, first, stride, blocks)
 }
 

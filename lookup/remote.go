@@ -17,6 +17,7 @@ type remote struct {
 	*SharedBackend
 	service   *Service
 	store     backend.Backend // as this pool uses it
+	prober    backend.Prober  // the same, nil if it is none
 	watch     func(LookupEvent)
 	coalescer coalescer
 	groups    []foundGroup // of SharedBackend.found, by group
@@ -38,6 +39,7 @@ func newRemote(service *Service, cfg *ServiceConfig) *remote {
 		store = shared.store
 	}
 	r := &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
+	r.prober, _ = store.(backend.Prober)
 	for g := range service.coord.NumGroups() {
 		r.groups = append(r.groups, shared.found.group(service.keyPrefixes(g)))
 	}
@@ -64,7 +66,19 @@ func (s *Service) Backend() *SharedBackend {
 // of 0 and no error, as in the reference. It fails where the rules do, and with ErrTooManyKeys and
 // ErrNoMemory.
 func (r *remote) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
-	o := r.lookupCoalesced(ctx, numTokens, hashes)
+	return r.end(ctx, numTokens, hashes, r.lookupCoalesced(ctx, numTokens, hashes))
+}
+
+// probe is lookup for a prompt that nobody is about to load. No lookup may share its outcome.
+func (r *remote) probe(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	if r.prober == nil {
+		return r.lookup(ctx, numTokens, hashes)
+	}
+	return r.end(ctx, numTokens, hashes, r.ask(ctx, numTokens, hashes, true))
+}
+
+// end counts a lookup with its outcome, and returns the hit.
+func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Hashes, o outcome) (api.Hit, error) {
 	if o.err != nil {
 		return api.Hit{}, o.err
 	}
@@ -89,20 +103,21 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 		return *shared
 	}
 	if leader == nil {
-		return r.ask(ctx, numTokens, hashes)
+		return r.ask(ctx, numTokens, hashes, false)
 	}
 	defer r.coalescer.finish(leader)
 	leader.outcome.incomplete = true // if it panics, followers ask themselves
-	leader.outcome = r.ask(leader.ctx, numTokens, hashes)
+	leader.outcome = r.ask(leader.ctx, numTokens, hashes, false)
 	return leader.outcome
 }
 
 // ask asks the backend.
-func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (o outcome) {
+func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
 	r.lookups.Add(1)
 	defer r.lookups.Add(-1)
 	lease := r.lease(ctx)
 	defer lease.end()
+	lease.probe = probe
 	strategy := r.cfg.Strategy
 	if ctx.Err() != nil {
 		strategy = Gallop // no call is made, so build few keys
@@ -120,6 +135,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 // does.
 func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
 	lease := r.lease(ctx)
+	lease.probe = r.prober != nil
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err)
@@ -134,15 +150,19 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 	return e, err
 }
 
-// exists makes one call of the backend for keys. memory is held until the call returns.
-func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
+// exists makes one call of the backend, or with probe of the prober, for keys. memory is held until the call returns.
+func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes, probe bool) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.rounds.Add(1)
 	r.keys.Add(int64(len(keys)))
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	exists := r.store.Exists
+	if probe {
+		exists = r.prober.Probe
+	}
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return exists(ctx, keys) })
 	return answers, call.end(err)
 }
 

@@ -111,10 +111,21 @@ func (s *Service) useMemory(memory index.Config) error {
 // A hit can be all of the remaining tokens: a caller that needs the logits of the last
 // one computes its block again.
 func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	return s.Lookup(ctx, s.alignPrompt(numTokens), hashes)
+}
+
+// ProbePrompt is LookupPrompt for a prompt that nobody is about to load: a backend.Prober leases none
+// of its blocks.
+func (s *Service) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	return s.lookup(ctx, s.alignPrompt(numTokens), hashes, true)
+}
+
+// alignPrompt rounds numTokens down as vLLM's scheduler does.
+func (s *Service) alignPrompt(numTokens int64) int64 {
 	if numTokens > 0 && s.coord.NeedsAligned() { // Lookup refuses negative ones
 		numTokens -= numTokens % s.coord.Alignment()
 	}
-	return s.Lookup(ctx, numTokens, hashes)
+	return numTokens
 }
 
 var _ api.PrefixCache = (*Service)(nil)
@@ -138,12 +149,20 @@ var _ api.PrefixCache = (*Service)(nil)
 // counted. A call of a backend that does not heed its context is abandoned. While 64 or more such
 // calls have not returned, further ones are not made: see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {
+	return s.lookup(ctx, numTokens, hashes, false)
+}
+
+// lookup is Lookup, or with probe for blocks that nobody is about to load.
+func (s *Service) lookup(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (api.Hit, error) {
 	if err := s.checkPrompt(numTokens, hashes); err != nil {
 		return api.Hit{}, err
 	}
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
+		if probe {
+			return r.probe(ctx, s.clampPrompt(numTokens), hashes)
+		}
 		return r.lookup(ctx, s.clampPrompt(numTokens), hashes)
 	}
 	q := s.NewQuery()

@@ -11,7 +11,7 @@
 //   - predicted: blocks that a router says an engine will have soon.
 //   - dump: what the holders hold and where their sources are, at one moment; a peer is a service that this one gets it from.
 //   - loadable: what the store that the model's engines share can load now. The store is asked only for
-//     this, and only on demand: asking grants leases.
+//     this, and only on demand: asking may grant leases.
 //
 // # From an event to an answer
 //

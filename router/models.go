@@ -33,8 +33,8 @@ type Model struct {
 type Pool interface {
 	// Pool returns how the keys of the store are made. It does not change.
 	Pool() coordinator.Pool
-	// LookupPrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases.
-	LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
+	// ProbePrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases.
+	ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
 }
 
 // model is a model and its holders.

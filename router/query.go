@@ -22,7 +22,7 @@ type Query struct {
 	Hashes coordinator.Hashes
 	Tokens []int64
 	Keys   *blockhash.ExtraKeys // of Tokens: adapter, salt
-	// Loadable also asks the store, which grants leases. NumTokens is the length of the prompt for it; 0: len(Tokens),
+	// Loadable also asks the store, which may grant leases. NumTokens is the length of the prompt for it; 0: len(Tokens),
 	// or that of the whole blocks.
 	Loadable  bool
 	NumTokens int64
@@ -86,7 +86,7 @@ func (sc *scratch) release() {
 }
 
 // Query answers q. It fails with ErrNoModel and the other errors of this package, with fleet.ErrHashLen, as
-// Pool.LookupPrompt does, or with the error of ctx, which bounds what the store is waited for. In the
+// Pool.ProbePrompt does, or with the error of ctx, which bounds what the store is waited for. In the
 // steady state a query by hashes allocates nothing.
 func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	sc, err := s.beginQuery(q.ModelKey, q.BlockSize)
@@ -204,11 +204,11 @@ func (sc *scratch) load(ctx context.Context, numTokens int64, hashes coordinator
 	if err := sc.model.checkHashLen(hashes.HashLen()); err != nil {
 		return fielderror.Below("seq_hashes", err)
 	}
-	hit, err := sc.model.cfg.Pool.LookupPrompt(ctx, numTokens, hashes)
+	hit, err := sc.model.cfg.Pool.ProbePrompt(ctx, numTokens, hashes)
 	if err != nil {
 		return err
 	}
-	// LookupPrompt answers 0 for a store that is late. If it was late because ctx has ended, the caller gets that error.
+	// ProbePrompt answers 0 for a store that is late. If it was late because ctx has ended, the caller gets that error.
 	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}

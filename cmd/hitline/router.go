@@ -48,10 +48,10 @@ func (r *running) poolService(name string) router.Pool {
 // storePool is a pool over a store. A request over HTTP that waits for the store holds no processor: see cpushare.Pause.
 type storePool struct{ *lookup.Service }
 
-// LookupPrompt implements router.Pool.
-func (p storePool) LookupPrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
+// ProbePrompt implements router.Pool.
+func (p storePool) ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error) {
 	defer cpushare.Pause(ctx)()
-	return p.Service.LookupPrompt(ctx, numTokens, hashes)
+	return p.Service.ProbePrompt(ctx, numTokens, hashes)
 }
 
 // routerReady returns what the router waits for, nil if for nothing.

@@ -78,7 +78,7 @@ func (c *Config) poolRules(name string) router.Pool {
 // storeless is a pool without its store.
 type storeless struct{ *coordinator.Coordinator }
 
-// LookupPrompt implements router.Pool.
-func (storeless) LookupPrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
+// ProbePrompt implements router.Pool.
+func (storeless) ProbePrompt(context.Context, int64, coordinator.Hashes) (coordinator.Hit, error) {
 	return coordinator.Hit{}, nil
 }
