@@ -49,6 +49,7 @@ type Source struct {
 	// BlockSize is the engine's hash block size in tokens; 0: the model's.
 	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
 	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
+	OneRemoval  bool     `json:"one_removal,omitempty" yaml:"one_removal"`   // see events.Config
 	Timeout     Duration `json:"timeout,omitzero" yaml:"timeout"`            // see events.Config
 
 	// Hash and Groups are those of a model that the source makes. If there is a model, they are nil or the model's.
@@ -149,7 +150,7 @@ func cutPort(endpoint string) (host string, port int, ok bool) {
 func (src *Source) config() events.Config {
 	return events.Config{
 		Name: src.Name, Endpoint: src.Endpoint, Bind: src.Bind, Replay: src.Replay, Topic: src.Topic,
-		ExactCopies: src.ExactCopies, Timeout: time.Duration(src.Timeout),
+		ExactCopies: src.ExactCopies, OneRemoval: src.OneRemoval, Rank: &src.Rank, Timeout: time.Duration(src.Timeout),
 	}
 }
 

@@ -163,6 +163,30 @@ func TestRanks(t *testing.T) {
 	}
 }
 
+// A source of another rank than its batches, and one of which nothing counts, say so and go on. gpu is GPU.
+func TestSuspicions(t *testing.T) {
+	s := newService(t, Config{})
+	p, hints := eventstest.New(t), eventstest.New(t)
+	inMedium := func(medium string) map[string]any {
+		e := stored(1)
+		e["medium"] = medium
+		return e
+	}
+	p.Publish(false, inMedium("gpu"))
+	hints.Publish(false, inMedium("cpu"))
+	require.NoError(t, s.Add(engineSource(p, "a", 3)))
+	require.NoError(t, s.Add(engineSource(hints, "b", 0)))
+	awaitNext(t, s, "a/3", 1)
+	awaitNext(t, s, "b/0", 1)
+	require.Equal(t, "a/3=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1)}))
+	require.Zero(t, *status(t, s, "a/3").BatchRank)
+	require.Equal(t, "events: the batches are of data-parallel rank 0, and the source of rank 3; check dp_rank and the ports", status(t, s, "a/3").LastError)
+	require.Contains(t, status(t, s, "b/0").LastError, `nothing counts: all blocks that were stored are in media such as "cpu"`)
+	hints.Publish(false, stored(2))
+	awaitNext(t, s, "b/0", 2)
+	require.EqualValues(t, 1, status(t, s, "b/0").Errors)
+}
+
 // Sources go while the service closes.
 func TestCloseWhileSourcesGo(t *testing.T) {
 	for range 50 {

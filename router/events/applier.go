@@ -14,9 +14,9 @@ import (
 // nothing waits long for a lock of the Holder, and held stays small.
 const maxApply = 4096
 
-// gpuMedium is the medium of vLLM's block pool, the only one that keeps copies. A connector may say
-// twice that it has stored a block, of which there is one.
-const gpuMedium = "GPU"
+// Media that keep copies: that of vLLM's block pool, and that of its offloading in chunks, which may have blocks in
+// common. Another connector may say twice that it has stored a block, of which there is one.
+const gpuMedium, chunkMedium = "GPU", "CPU"
 
 // isUnheld reports whether no event says when the blocks of a tier go. Such blocks are not held. These
 // are the tiers of
@@ -28,7 +28,7 @@ const gpuMedium = "GPU"
 //     as files, so it is not held either.
 func isUnheld(t *Tier) bool {
 	switch t.Medium {
-	case gpuMedium, "CPU":
+	case gpuMedium, chunkMedium:
 		return false
 	case "STORAGE", "FS", "OBJ":
 		return t.Ownership == ""
@@ -43,16 +43,19 @@ var errHolder = errors.New("events: a batch could not be applied")
 //
 //   - A block that is stored again is another copy if the event names a group and the medium GPU,
 //     as those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
-//     what is cached already, and does not count unless exactCopies is set.
+//     what is cached already, and does not count unless exactCopies is set. So is each block of a new chunk in CPU:
+//     one whose last block was not held.
 //   - A full report of a group with a sliding window or the like names blocks in front of the window
 //     that the engine does not cache. They are not held, see mayBePartial.
-//   - A removal removes one copy. If several groups or tiers may be meant, it removes all.
+//   - A removal removes one copy, or says how many remain. If several groups or tiers may be meant, or with oneRemoval,
+//     it removes all.
 //   - A block that no event will remove is not held, see isUnheld.
 //
 // So a block never has more copies here than in the engine. Not safe for concurrent use.
 type applier struct {
 	holder      Holder
 	exactCopies bool
+	oneRemoval  bool
 	copies      copies
 	stats       *Status
 	// stopped returns an error once the batch is not to be applied to its end: one that names
@@ -63,6 +66,7 @@ type applier struct {
 	held    [maxApply]bool
 	blocks  Blocks
 	removal removal
+	unheld  string // medium of the last blocks that were not held
 	leftOut error  // of the first blocks since clear that the Holder, or copies, had no group and tier for
 	fresh   []bool // of the blocks of a partial report, from the first that is stored on: it was not held before
 }
@@ -85,7 +89,7 @@ func emptied[T byte | bool](b []T) []T {
 }
 
 func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
-	return &applier{holder: holder, exactCopies: cfg.ExactCopies, stats: stats, stopped: func() error { return nil }}
+	return &applier{holder: holder, exactCopies: cfg.ExactCopies, oneRemoval: cfg.OneRemoval, stats: stats, stopped: func() error { return nil }}
 }
 
 // clear removes all blocks.
@@ -126,6 +130,7 @@ func (a *applier) store(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
 	if isUnheld(&e.Tier) {
 		a.stats.Unheld += int64(n)
+		a.unheld = e.Tier.Medium
 		return nil
 	}
 	if err := a.flush(); err != nil {
@@ -176,7 +181,13 @@ func (a *applier) store(e *Event) error {
 
 // countCopies counts copies of those of a.blocks that were held before.
 func (a *applier) countCopies(e *Event, held []bool) {
-	if e.Group == NoGroup || e.Tier.Medium != gpuMedium || !a.exactCopies && len(e.Parent) == 0 {
+	isChunk := len(held) > 0 && len(held) == e.Hashes.Len() && !held[len(held)-1]
+	switch {
+	case e.Group == NoGroup || a.oneRemoval:
+		return
+	case e.Tier.Medium == gpuMedium && (a.exactCopies || len(e.Parent) > 0):
+	case e.Tier.Medium == chunkMedium && isChunk:
+	default:
 		return
 	}
 	for i, was := range held {
@@ -248,11 +259,23 @@ func (a *applier) removeFront(e *Event, stored, front int) error {
 // tier are gathered until flush.
 func (a *applier) remove(e *Event) error {
 	a.stats.Removed += int64(e.Hashes.Len())
-	if len(a.copies.extra) == 0 {
+	left, err := e.remaining()
+	if err != nil {
+		return err
+	}
+	if len(a.copies.extra) == 0 && left == nil {
 		return a.gather(e, e.Hashes.Bytes())
 	}
 	for _, hash := range e.Hashes.All() {
-		if a.copies.remove(e.Group, &e.Tier, hash) {
+		if left != nil {
+			var n int64
+			if n, left, err = readInt(left, 0, math.MaxUint32); err != nil {
+				return fmt.Errorf("%w: %s: %w", ErrPayload, remainingKey, err)
+			}
+			if a.copies.set(e.Group, &e.Tier, hash, uint32(n)); n > 0 {
+				continue
+			}
+		} else if a.copies.remove(e.Group, &e.Tier, hash) {
 			continue
 		}
 		if err := a.gather(e, hash); err != nil {

@@ -28,49 +28,86 @@ func TestApplierCopies(t *testing.T) {
 		payload []byte
 		held    []uint64
 	}
+	chunk := func(hashes ...uint64) []byte {
+		return batchOf("BlockStored", hashesField(hashes...), mediumField("CPU"), groupField(0), parentField(true))
+	}
+	remaining := func(hash uint64, counts ...uint32) []byte {
+		return batchOf("BlockRemoved", hashesField(hash), mediumField("GPU"), groupField(0), func(b []byte) []byte {
+			b = msgp.AppendArrayHeader(msgp.AppendString(b, remainingKey), uint32(len(counts)))
+			for _, n := range counts {
+				b = msgp.AppendUint32(b, n)
+			}
+			return b
+		})
+	}
+	const one = true
 	for name, test := range map[string]struct {
 		exact bool
 		steps []step
+		one   bool
 	}{
+		"one removal for all copies": {false, []step{
+			{gpuEvent(false, 1, 2), []uint64{1, 2}},
+			{gpuEvent(false, 2), []uint64{1, 2}},
+			{removedBatch(2), []uint64{1}},
+		}, one},
+		"a removal says how many copies remain": {false, []step{
+			{gpuEvent(false, 1, 2), []uint64{1, 2}},
+			{gpuEvent(true, 2), []uint64{1, 2}},     // a copy that does not count
+			{remaining(2, 1), []uint64{1, 2}},       // one is left
+			{remaining(2, 0), []uint64{1}},          // none
+			{gpuEvent(false, 1, 1, 1), []uint64{1}}, // four
+			{remaining(1, 2), []uint64{1}},          // two are left
+			{removedBatch(1), []uint64{1}},          // one
+			{gpuEvent(false, 1, 1, 1), []uint64{1}}, // four
+			{remaining(1, 0), nil},
+		}, false},
+		"chunks in CPU have blocks in common": {false, []step{
+			{chunk(1, 2, 3), []uint64{1, 2, 3}},
+			{chunk(1, 2, 4), []uint64{1, 2, 3, 4}},
+			{chunk(1, 2, 4), []uint64{1, 2, 3, 4}}, // said twice: it is no new chunk
+			{batchOf("BlockRemoved", hashesField(1, 2, 3), mediumField("CPU"), groupField(0)), []uint64{1, 2, 4}},
+			{batchOf("BlockRemoved", hashesField(1, 2, 4), mediumField("CPU"), groupField(0)), nil},
+		}, false},
 		"a copy each": {false, []step{
 			{gpuEvent(true, 1, 2), []uint64{1, 2}},
 			{gpuEvent(false, 2, 3), []uint64{1, 2, 3}}, // a copy of 2
 			{gpuEvent(true, 1), []uint64{1, 2, 3}},     // a full report, or a copy: not counted
 			{removedBatch(1, 2, 3), []uint64{2}},
 			{removedBatch(2), nil},
-		}},
+		}, false},
 		"exact copies": {true, []step{
 			{gpuEvent(true, 1, 2), []uint64{1, 2}},
 			{gpuEvent(true, 1), []uint64{1, 2}},
 			{removedBatch(1, 2), []uint64{1}},
 			{removedBatch(1), nil},
-		}},
+		}, false},
 		"a removal without a group removes all copies": {false, []step{
 			{gpuEvent(false, 5, 5, 5), []uint64{5}},
 			{batchOf("BlockRemoved", hashesField(5), mediumField("GPU")), nil},
 			{gpuEvent(false, 5), []uint64{5}},
 			{removedBatch(5), nil},
-		}},
+		}, false},
 		"an engine without groups says each block once": {false, []step{
 			{stored("GPU"), []uint64{1}},
 			{stored("GPU"), []uint64{1}},
 			{plain("BlockRemoved", "GPU"), nil},
-		}},
+		}, false},
 		"only the GPU has copies": {false, []step{
 			{stored("CPU", groupField(0)), []uint64{1}},
 			{stored("CPU", groupField(0)), []uint64{1}},
 			{plain("BlockRemoved", "CPU", groupField(0)), nil},
-		}},
+		}, false},
 		"a removal that may mean two tiers, one with copies": {false, []step{
 			{stored("GPU", groupField(0)), []uint64{1}},
 			{stored("GPU", groupField(0), local), []uint64{1, 1}},
 			{stored("GPU", groupField(0), local), []uint64{1, 1}},
 			{plain("BlockRemoved", "GPU", groupField(0)), nil},
-		}},
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, false)
-			s.exactCopies = test.exact
+			s.exactCopies, s.oneRemoval = test.exact, test.one
 			s.connected()
 			for i, step := range test.steps {
 				s.ok(uint64(i), step.payload)
@@ -79,6 +116,12 @@ func TestApplierCopies(t *testing.T) {
 			require.Empty(t, s.copies.extra)
 		})
 	}
+
+	s := newScript(t, false)
+	s.connected()
+	s.ok(0, gpuEvent(false, 2))
+	_, err := s.live(1, remaining(2, 1, 1), false)
+	require.ErrorIs(t, err, ErrPayload)
 
 	// More copies than are counted: too little is held, never too much.
 	c := new(copies)
@@ -148,7 +191,7 @@ func (h *recordingHolder) Store(b *Blocks, held []bool) error {
 // Blocks of tiers that no event removes are counted, and not held.
 func TestApplierUnheld(t *testing.T) {
 	for tier, unheld := range map[Tier]bool{
-		{Medium: "GPU"}: false, {Medium: "CPU"}: false, {Medium: "CPU_PINNED"}: false, {}: false,
+		{Medium: "GPU"}: false, {Medium: "gpu"}: false, {Medium: "CPU"}: false, {Medium: "CPU_PINNED"}: false, {}: false,
 		{Medium: "CPU", Locality: "LOCAL"}:      false,
 		{Medium: "cpu"}:                         true,
 		{Medium: "cuda:0"}:                      true,
@@ -169,6 +212,8 @@ func TestApplierUnheld(t *testing.T) {
 			s.holds(true, 1, 2)
 		}
 		require.Equal(t, unheld, s.stats.Unheld == 2, tier)
+		s.status()
+		require.Equal(t, unheld, s.warning != "", "%v: %s", tier, s.warning)
 	}
 }
 

@@ -60,5 +60,8 @@ func (t *tracker) resume(c *Checkpoint) error {
 		t.recent[r.seq%numRecent] = r
 	}
 	t.copies.restore(&c.copies)
+	if t.oneRemoval {
+		t.copies.extra = nil
+	}
 	return nil
 }

@@ -25,9 +25,12 @@ type Config struct {
 	// ExactCopies counts the copies of first blocks too. That is right only if no request
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool
-	MaxPayload  int             // bytes of one payload; 0: DefaultMaxPayload
-	Memory      *Memory         // of all sources together, for this MaxPayload; nil: one of its own
-	CPU         *cpushare.Share // that sources compute on; nil: all processors
+	// OneRemoval says that the engine tells once that a block is gone, with its last copy. ExactCopies has no effect then.
+	OneRemoval bool
+	Rank       *int            // data-parallel rank that batches should have; nil: any
+	MaxPayload int             // bytes of one payload; 0: DefaultMaxPayload
+	Memory     *Memory         // of all sources together, for this MaxPayload; nil: one of its own
+	CPU        *cpushare.Share // that sources compute on; nil: all processors
 	// Timeout is how long a connection may be silent, heartbeats included, how long a batch may take to arrive, and to
 	// wait for memory, and how long a replay may wait; 0: DefaultTimeout.
 	Timeout time.Duration

@@ -87,6 +87,23 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	return true
 }
 
+// set sets how many copies a block has that is held, or removes all counts if there is none.
+func (c *copies) set(group int, tier *Tier, hash []byte, n uint32) {
+	c.match = c.groupTiers.appendMatching(c.match[:0], group, tier)
+	for _, groupTier := range c.match {
+		c.drop(c.keyOf(groupTier, hash))
+	}
+	if n > 1 && len(c.match) == 1 {
+		key := c.keyOf(c.match[0], hash)
+		if c.extra == nil {
+			c.extra = make(map[string]uint32)
+		}
+		if len(c.extra) < maxCopied && c.admit(key) {
+			c.extra[string(key)] = n - 1
+		}
+	}
+}
+
 // recordMissing records that the engine may cache a block that is not held or will not be: it has a copy that is
 // not counted, or was taken for one that is not cached. addGroupTier has recorded its group and tier.
 func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {

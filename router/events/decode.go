@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/tinylib/msgp/msgp"
@@ -214,7 +215,9 @@ func (d *Decoder) readField(key, b []byte) (rest []byte, err error) {
 		group, rest, err = readInt(b, NoGroup, math.MaxInt32)
 		e.Group = int(group)
 	case "medium":
-		e.Tier.Medium, rest, err = d.readText(b, MaxName)
+		if e.Tier.Medium, rest, err = d.readText(b, MaxName); strings.EqualFold(e.Tier.Medium, gpuMedium) {
+			e.Tier.Medium = gpuMedium // other engines than vLLM write gpu
+		}
 	case "locality":
 		e.Tier.Locality, rest, err = d.readText(b, MaxName)
 	case "ownership":

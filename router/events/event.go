@@ -1,5 +1,11 @@
 package events
 
+import (
+	"fmt"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
 // Kind is the type of an event.
 type Kind uint8
 
@@ -25,4 +31,22 @@ func (e *Event) hasBlocks() bool { return e.Kind == KindStored || e.Kind == Kind
 type Batch struct {
 	Time float64 // seconds since 1970, the publisher's clock
 	Rank int     // data-parallel rank, -1 if absent
+}
+
+// remainingKey is a key of a removal: for each hash how many copies of the block remain.
+const remainingKey = "remaining_copy_counts"
+
+// remaining returns these numbers in MessagePack, nil if there are none. It fails if they are not as many as the hashes.
+func (e *Event) remaining() ([]byte, error) {
+	if len(e.raw.remaining) == 0 || msgp.IsNil(e.raw.remaining) || e.Hashes.Len() == 0 {
+		return nil, nil
+	}
+	n, list, err := elements(msgp.ReadArrayHeaderBytes(e.raw.remaining))
+	if err == nil && n != e.Hashes.Len() {
+		err = fmt.Errorf("%d numbers of %d hashes", n, e.Hashes.Len())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrPayload, remainingKey, err)
+	}
+	return list, nil
 }

@@ -20,7 +20,7 @@ type FirstBlock struct {
 }
 
 // rawFields are fields of an event as they came, nil if they did not.
-type rawFields struct{ tokens, lookahead, extraKeys, salt, loraID []byte }
+type rawFields struct{ tokens, lookahead, extraKeys, salt, loraID, remaining []byte }
 
 // field returns where the value of a key is kept, nil if it is not.
 func (r *rawFields) field(key []byte) *[]byte {
@@ -35,6 +35,8 @@ func (r *rawFields) field(key []byte) *[]byte {
 		return &r.salt
 	case "lora_id":
 		return &r.loraID
+	case remainingKey:
+		return &r.remaining
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ type Status struct {
 	Blocks   int64  `json:"blocks"` // held now, as Holder.Len says
 	NextSeq  uint64 `json:"next_sequence"`
 
+	// BatchRank is the data-parallel rank that the last batch has, nil without one.
+	BatchRank *int `json:"batch_rank,omitempty"`
+
 	Batches  int64 `json:"batches"`
 	Stored   int64 `json:"stored"`  // blocks
 	Removed  int64 `json:"removed"` // blocks

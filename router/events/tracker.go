@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -97,6 +98,8 @@ type tracker struct {
 
 	replayFirst bool // the replay has brought no batch yet
 
+	wantRank *int // Config.Rank
+
 	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
 
 	reason  string // of the last change to the worse
@@ -118,7 +121,7 @@ func newTracker(holder Holder, cfg *Config) *tracker {
 	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, rank: -1,
+		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, wantRank: cfg.Rank, rank: -1,
 	}
 }
 
@@ -346,7 +349,12 @@ func (t *tracker) decode(payload []byte) (Batch, error) {
 // that the numbers of two publishers, which both count from 0, come as one sequence.
 func (t *tracker) checkRank(rank int) error {
 	before := t.rank
-	t.rank = rank
+	if t.rank = rank; rank != before {
+		t.stats.BatchRank = nil
+		if rank >= 0 {
+			t.stats.BatchRank = &rank
+		}
+	}
 	if before >= 0 && rank >= 0 && rank != before {
 		return fmt.Errorf("%w: %d and %d", errRank, before, rank)
 	}
@@ -386,8 +394,8 @@ func (t *tracker) status() *Status {
 		t.told = t.stats.Dropped
 		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most of it: %d blocks were dropped so far", t.stats.Dropped)
 	}
-	if t.warning = ""; err != nil {
-		t.warning = err.Error()
+	if t.warning = ""; cmp.Or(err, t.suspicion()) != nil {
+		t.warning = cmp.Or(err, t.suspicion()).Error()
 	}
 	if t.leftOut != nil && t.warning != warned && !t.stats.Stale {
 		t.reason = t.warning
@@ -395,4 +403,15 @@ func (t *tracker) status() *Status {
 	t.stats.NextSeq = t.next
 	t.stats.Blocks = int64(t.holder.Len())
 	return t.stats
+}
+
+// suspicion returns an error if what the source says is likely not what the configuration means.
+func (t *tracker) suspicion() error {
+	switch {
+	case t.wantRank != nil && t.rank >= 0 && t.rank != *t.wantRank:
+		return fmt.Errorf("events: the batches are of data-parallel rank %d, and the source of rank %d; check dp_rank and the ports", t.rank, *t.wantRank)
+	case t.stats.Unheld > 0 && t.stats.Stored == 0:
+		return fmt.Errorf("events: nothing counts: all blocks that were stored are in media such as %.32q, of which no event says when they go", t.unheld)
+	}
+	return nil
 }
