@@ -202,12 +202,14 @@ func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
 func (m *measurement) requests(ask Ask, sides []string) (requests []request) {
 	if ask == Blocked {
 		for _, side := range sides {
-			requests = append(requests, request{"sides": []string{side}, "period": stepPeriod.Seconds(), "seconds": m.o.Blocked.Seconds()})
+			q := request{"sides": []string{side}, "period": stepPeriod.Seconds(), "seconds": m.o.Blocked.Seconds()}
+			requests = append(requests, q)
 		}
 		return requests
 	}
+	seconds := m.o.Cell.Seconds() / float64(m.o.Rounds)
 	for i := range m.o.Rounds {
-		q := request{"sides": sides, "first": i, "seconds": (m.o.Cell / time.Duration(m.o.Rounds)).Seconds(), "twice": ask == Again}
+		q := request{"sides": sides, "first": i, "seconds": seconds, "twice": ask == Again}
 		if ask == Turns {
 			q = request{"sides": sides, "first": i * numTurns, "count": numTurns}
 		}

@@ -44,7 +44,8 @@ func (o Options) Validate() error {
 	if err == nil && len(cells) == 0 {
 		err = measure.BadOptions("nothing to measure: give hashes, tensor-parallel sizes and keys of the store")
 	}
-	err = cmp.Or(err, measure.CheckRange("rounds", o.Rounds, 1, 1000), measure.CheckPositive("a duration", o.Cell), measure.CheckPositive("a timeout", o.Timeout))
+	err = cmp.Or(err, measure.CheckRange("rounds", o.Rounds, 1, 1000), measure.CheckPositive("a duration", o.Cell),
+		measure.CheckPositive("a timeout", o.Timeout))
 	for _, n := range o.StoreKeys {
 		err = cmp.Or(err, measure.CheckRange("keys of the store", n, 1, maxStoreKeys))
 	}

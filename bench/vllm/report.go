@@ -139,8 +139,8 @@ func (r Report) WriteTable(w io.Writer) error {
 		if head := fmt.Sprintf("%v, %v", row.Store, row.Shape); head != last {
 			last = head
 			t.Text("\n%s", head)
-			t.Heads("asked", "stored", "vLLM us", "hitline us", "ratio", "min to max", "bytes us", "to ours", "before", "p99/p50", "of bytes",
-				"vLLM keys", "hitline keys", "rounds", "wrong", "required")
+			t.Heads("asked", "stored", "vLLM us", "hitline us", "ratio", "min to max", "bytes us", "to ours", "before",
+				"p99/p50", "of bytes", "vLLM keys", "hitline keys", "rounds", "wrong", "required")
 		}
 		t.Row(row.cells()...)
 	}
@@ -149,9 +149,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	t.Text(`
 asked: first: nothing is remembered; again: a second time at once; blocked head: every 30 ms for 3 s;
   turns: the engine itself has the number of hashes above, and each prompt is %d %% longer than the one before
-stored: of each prompt the keys of all blocks, of its first half, of those in front of a random one, or of all but the first
+stored: the keys of all blocks of a prompt, of its first half, of those in front of a random one, or of all but the first
 llama: full attention in blocks of 16 tokens; hybrid: MLA in blocks of 256 and four sliding windows, hashes of 4 tokens
-us: median of the lookups of all rounds; ratio: vLLM / hitline in each round, the median of all; min to max: of the rounds
+us: median of the lookups of all rounds; ratio: vLLM / hitline, median of the rounds; min to max: of the rounds
 bytes: the keys that tell the hit, as requests made before, on two connections; to ours: bytes / hitline
 before: that hitline / this one; p99/p50: of hitline
 keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup`, turnPercent)
@@ -162,14 +162,15 @@ keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup`,
 func (r Row) cells() []any {
 	bytes, toOurs, bytesTail, toBefore := "-", "-", "-", "-"
 	if o := r.Bytes; o != nil {
-		bytes, toOurs, bytesTail = fmt.Sprintf("%.0f", o.P50), fmt.Sprintf("%.2f", o.Ratio.Median), fmt.Sprintf("%.2f", o.tail())
+		bytes, bytesTail = fmt.Sprintf("%.0f", o.P50), fmt.Sprintf("%.2f", o.tail())
+		toOurs = fmt.Sprintf("%.2f", o.Ratio.Median)
 	}
 	if o := r.Before; o != nil {
 		toBefore = fmt.Sprintf("%.2f", o.Ratio.Median)
 	}
 	return []any{
-		string(r.Ask), string(r.Stored), fmt.Sprintf("%.0f", r.VLLM.P50), fmt.Sprintf("%.0f", r.Hitline.P50), fmt.Sprintf("%.1f", r.P50Ratio.Median),
-		fmt.Sprintf("%.1f to %.1f", r.P50Ratio.Min, r.P50Ratio.Max), bytes, toOurs, toBefore,
+		string(r.Ask), string(r.Stored), fmt.Sprintf("%.0f", r.VLLM.P50), fmt.Sprintf("%.0f", r.Hitline.P50),
+		fmt.Sprintf("%.1f", r.P50Ratio.Median), fmt.Sprintf("%.1f to %.1f", r.P50Ratio.Min, r.P50Ratio.Max), bytes, toOurs, toBefore,
 		fmt.Sprintf("%.2f", r.Hitline.tail()), bytesTail,
 		r.VLLMKeys, fmt.Sprintf("%.0f", r.HitlineKeys), fmt.Sprintf("%.1f", r.HitlineRounds), r.Wrong, r.verdict(),
 	}

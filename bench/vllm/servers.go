@@ -19,8 +19,7 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts the master, each hitline and the store, which all cells
-// share. stop undoes it, also after an error.
+// prepare writes the folder, and starts the master and the store, which all cells share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
 	if len(parent) > maxTempDir {
@@ -39,9 +38,6 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := m.startMaster(ctx); err != nil {
-		return err
-	}
-	if err := m.startHitlines(ctx); err != nil {
 		return err
 	}
 	m.store, err = m.startRole(ctx, "store")
@@ -85,8 +81,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.servers = append(m.servers, p)
-	m.masterAddr = addr
+	m.master, m.masterAddr = p, addr
 	return m.awaitMaster(ctx)
 }
 
@@ -103,26 +98,34 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	return nil
 }
 
-// startHitlines starts a hitline for each side that is one.
-func (m *meter) startHitlines(ctx context.Context) error {
-	err := m.startHitline(ctx, hitline, m.o.Hitline, rememberNothing)
-	if err != nil && strings.Contains(err.Error(), "no such variable") {
-		m.o.OnNote(m.o.Hitline + " does not know " + rememberNothing + ": it is asked as it is by default")
-		err = m.startHitline(ctx, hitline, m.o.Hitline)
-	}
+// startHitlines starts a hitline for each side that is one, in the place of those before.
+func (m *meter) startHitlines(ctx context.Context, grouped bool) error {
+	m.stopHitlines()
+	m.hitlines, m.grouped = map[string]string{}, grouped
+	groups := fmt.Sprintf("HITLINE_BACKEND_MOONCAKE_GROUPS=%v", grouped)
+	err := m.startHitline(ctx, hitline, m.o.Hitline, groups, rememberNothing)
 	if err == nil {
-		err = m.startHitline(ctx, remembering, m.o.Hitline)
+		err = m.startHitline(ctx, remembering, m.o.Hitline, groups)
 	}
 	if err == nil && m.o.Before != "" {
-		err = m.startHitline(ctx, before, m.o.Before)
+		err = m.startHitline(ctx, before, m.o.Before, groups, rememberNothing)
 	}
 	return err
 }
 
-// rememberNothing has hitline ask the store at each lookup.
-const rememberNothing = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0"
+// stopHitlines stops what startHitlines has started.
+func (m *meter) stopHitlines() {
+	for _, p := range m.hitlineServers {
+		p.Stop()
+	}
+	m.hitlineServers = nil
+}
 
-// startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
+// rememberNothing has hitline ask the store at each lookup.
+const rememberNothing = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"
+
+// startHitline starts hitline on a unix socket, without a pool: the engines describe theirs. One
+// that does not know a variable, as Before may not, is started without them.
 func (m *meter) startHitline(ctx context.Context, side, path string, variables ...string) error {
 	address := "ipc://" + m.path(side+".sock")
 	cmd := exec.Command(path, "serve", "--listen", address, "--backend", "mooncake")
@@ -132,10 +135,14 @@ func (m *meter) startHitline(ctx context.Context, side, path string, variables .
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	cmd.Env = append(cmd.Env, variables...)
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
+	if err != nil && len(variables) > 0 && strings.Contains(err.Error(), "no such variable") {
+		m.o.OnNote(fmt.Sprintf("%s does not know all of %s", path, strings.Join(variables, ", ")))
+		return m.startHitline(ctx, side, path)
+	}
 	if err != nil {
 		return err
 	}
-	m.servers = append(m.servers, p)
+	m.hitlineServers = append(m.hitlineServers, p)
 	m.hitlines[side] = address
 	return nil
 }

@@ -276,7 +276,7 @@ class Engine(Role):
             if p["told"]:
                 self.worker.lookup(tokens, hashes)
                 told = {h.hex() for h in hashes[start : p["told"]]}
-                keys = [f"b@{key}" for key in self.recorder.keys if key.rsplit("@", 1)[1] in told]
+                keys = [f"{PREFIXES['bytes']}@{key}" for key in self.recorder.keys if key.rsplit("@", 1)[1] in told]
                 present += self.bytes.prepare(number, keys)
         gc.collect()
         gc.freeze()  # what lives on is not searched while times are taken
@@ -310,8 +310,8 @@ class Engine(Role):
             began = time.perf_counter()
             for side in reversed(order) if step // len(sides) % 2 else order:
                 if request.get("twice"):
-                    self.time(side, number)
-                taken, found = self.time(side, number)
+                    self.timed(side, number)
+                taken, found = self.timed(side, number)
                 micros[side].append(taken)
                 if found is not None and hits[side].setdefault(number, found) != found:
                     changed.append([f"{side}, prompt {number}", hits[side][number], found])
@@ -319,7 +319,7 @@ class Engine(Role):
             time.sleep(max(0, began + request.get("period", 0) - time.perf_counter()))
         return {"micros": micros, "hits": hits, "changed": changed}
 
-    def time(self, side, number):
+    def timed(self, side, number):
         """Asks one side for a prompt. Returns the microseconds and the answer, which bytes have none of."""
         prompt = self.prompts[number]
         began = time.perf_counter()
