@@ -131,6 +131,7 @@ DEFAULT_TIMEOUT = 10.0
 
 LOOKUP = b"lookup"
 LOOKUP_FROM = b"lookup_from"
+RENEW = b"renew"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
@@ -538,6 +539,12 @@ class _Requests:
         if len(frames) != 1 or len(frames[0]) % 4:
             raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
         return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
+
+    def renew(self, block_hashes: Sequence[bytes], *, timeout: float | None = None) -> None:
+        """Asks for the blocks of a prompt's first tokens to be kept, as a lookup with a start_token does not ask the
+        store for what lies before. It returns when the server has queued it. Raises Unsupported where
+        pool_reply has no renew, since there is nothing to renew."""
+        self._command(RENEW, *_keys("block_hashes", block_hashes), timeout=timeout)
 
     def plan(
         self, token_len: int, block_hashes: Sequence[bytes], *, start_token: int = 0, timeout: float | None = None

@@ -71,6 +71,7 @@ from hitline.lookup_stats import MeasuredClient
 from hitline.own_server import OwnServer, WrongConfiguration, find_program
 from hitline.probe import ProbingClient
 from hitline.remembered_hits import RememberingClient, max_hit
+from hitline.renewals import RenewingClient
 from hitline.variables import warn_of_misspelt
 
 __all__ = ["UnsupportedVLLM", "register"]
@@ -279,7 +280,7 @@ def _pool_name() -> str:
     return name
 
 
-class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, MeasuredClient):
+class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, MeasuredClient, RenewingClient):
     """The client of an engine, and the engine's own server if it has one. Both log by the logger
     vllm.hitline."""
 
@@ -356,9 +357,18 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
         try:
             start, hashes = self._begin_at(token_len, block_hashes)
             result = self._lookup_pending(req_id, token_len, hashes, non_block, start)
+            if result is not None:
+                self._renew(hashes, start.hashes_before, self._lookup_timeout(token_len))
         except Exception as error:  # of wrong arguments; vLLM's own client returns 0, and its engine goes on
             result = self._zero(error)
         return self._in_form(result)
+
+    def _skip_lookup(self, request: Any) -> tuple[int, bool]:
+        """Returns what a lookup without a hit does. What the engine has is renewed all the same."""
+        self.discard(request.request_id)
+        start, hashes = self._begin_at(request.num_tokens, request.block_hashes)
+        self._renew(hashes, start.hashes_before, self._lookup_timeout(request.num_tokens))
+        return 0, False
 
     def _begin_at(self, token_len: int, block_hashes: Sequence[bytes]) -> tuple[Start, Sequence[bytes]]:
         """Returns where a lookup begins, and the hashes of the blocks of token_len tokens."""
@@ -406,6 +416,8 @@ class _EngineClient(LoadTrackingClient, RememberingClient, ProbingClient, Measur
             return  # its configuration was refused
         if server is not None and not server.wait_ready(READY_TIMEOUT):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
+        transfer = getattr(vllm_config, "kv_transfer_config", None)
+        self._saves = getattr(transfer, "kv_role", "") != "kv_consumer"
         self._set_pool(self._describe(vllm_config, kv_cache_config))
         self._key_prefixes = _worker_prefixes(vllm_config)
         try:
@@ -620,11 +632,10 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
         client = self.client
         if not isinstance(client, replacement):
             return match(self, request, num_computed_tokens)
-        if not client._may_exceed(request.num_tokens, num_computed_tokens):
-            client.discard(request.request_id)
-            return 0, False
         client._num_computed = num_computed_tokens
         try:
+            if not client._may_exceed(request.num_tokens, num_computed_tokens):
+                return client._skip_lookup(request)
             return match(self, request, num_computed_tokens)
         finally:
             client._num_computed = 0

@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -479,11 +480,12 @@ class Starts(StandIn):
 
     BLOCKS = hashes("a", 7)
 
-    def scheduler(self, server: Scripted, release: str = RELEASE) -> Any:
+    def scheduler(self, server: Scripted, release: str = RELEASE, role: str = "kv_both") -> Any:
         self.again()
         self.install_release(release)
         self.register(server.address)
-        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object(), object())
+        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_role=role))
+        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(config, object())
         scheduler.sync = True
         self.addCleanup(scheduler.shutdown)
         return scheduler
@@ -521,6 +523,67 @@ class Starts(StandIn):
                 self.assertEqual(self.match(scheduler, computed, tokens), (0, False))
             self.assertEqual(self.sent(server), [])
             self.assertEqual(self.match(scheduler, 47), (1, True))
+
+    def renewed(self, scheduler: Any, server: Scripted) -> list[int]:
+        """How many hashes each renewal has."""
+        scheduler.client._result(scheduler.client._submit(lambda: None))  # behind them
+        found = [frames for frames in server.requests if frames[0] == b"renew"]
+        for _, size, blob in found:
+            self.assertEqual((size, blob), (b"\0\x20", b"".join(self.BLOCKS)[: len(blob)]))
+        return [len(blob) // 32 for _, _, blob in found]
+
+    def test_what_lies_before_is_renewed_for_engines_that_only_load(self) -> None:
+        for role, renew, want in (
+            ("kv_consumer", "auto", [4]), ("kv_consumer", "always", [4]), ("kv_consumer", "", []),
+            ("kv_both", "auto", []), ("kv_producer", "auto", []), ("kv_both", "always", [4]),
+        ):  # fmt: skip
+            for release in (VLLM_RELEASES[0], VLLM_RELEASES[-1]):
+                answer = self.reply(release, renew=renew, lease_ms=5000)
+                with self.subTest(role, renew=renew, release=release), Scripted(answer) as server:
+                    scheduler = self.scheduler(server, release, role)
+                    for computed in (0, 8, 32):
+                        self.match(scheduler, computed)
+                    self.assertEqual(self.renewed(scheduler, server), want)
+
+    def test_it_is_renewed_once_a_lease(self) -> None:
+        with Scripted(self.reply(RELEASE, renew="auto", lease_ms=5000)) as server:
+            scheduler = self.scheduler(server, role="kv_consumer")
+            now = 0.0
+            scheduler.client._clock = lambda: now
+            want = []
+            for now in (10.0, 12.0, 14.9, 15.0, 15.1):
+                if now in (10.0, 15.0):
+                    want += [4, 6]
+                self.assertEqual(self.match(scheduler, 32), (16, True))
+                self.assertEqual(self.match(scheduler, 48), (0, False), "a request that is not looked up")
+                self.assertEqual(self.renewed(scheduler, server), want)
+            with mock.patch("hitline.renewals.MAX_RENEWED", 1):
+                for computed in (16, 32, 16):
+                    self.match(scheduler, computed)
+            self.assertEqual(self.renewed(scheduler, server), [*want, 2, 4])
+
+    def test_renewals_that_fail_or_are_too_many(self) -> None:
+        answer = self.reply(RELEASE, renew="auto", lease_ms=5000)
+        with Scripted(lambda frames: refusal("busy", "renew") if frames[0] == b"renew" else answer(frames)) as server:
+            scheduler = self.scheduler(server, role="kv_consumer")
+            free = threading.Event()
+            blocked = scheduler.client._submit(free.wait)
+            for i in range(6):
+                self.BLOCKS = hashes(f"{i}", 7)
+                self.assertEqual(self.match(scheduler, 32, req_id=f"{i}"), (16, True))
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                free.set()
+                blocked.result(PATIENCE)
+                scheduler.client._result(scheduler.client._submit(lambda: None))
+            self.assertEqual(len(logs.output), 1)
+            self.assertIn("renewal at", logs.output[0])
+            self.assertEqual([frames[0] for frames in server.requests].count(b"renew"), 4)
+            for _ in range(4):
+                self.assertTrue(scheduler.client._free.acquire(blocking=False), "each is free again")
+            scheduler.client._free.release(4)
+            scheduler.client.close()
+            scheduler.client._renewed.clear()
+            scheduler.client._renew(self.BLOCKS, 4, 1.0)
 
     def test_hashes_beyond_the_tokens_are_not_sent(self) -> None:
         """Up to 0.26 the scheduler asks for tokens rounded down to its blocks, with all hashes."""
