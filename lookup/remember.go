@@ -43,9 +43,11 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 		b.found.drop()
 		b.renewed.drop()
 	}
-	window, longest := b.cfg.window(lease.Stated)
-	if b.cfg.Remember > longest && longest > 0 && (before == nil || before.lease.Stated != lease.Stated) {
-		b.breakerLog.logger.Error("found blocks are remembered for less than configured: after it the store would not keep them for as long again",
+	window := b.cfg.window(lease.Stated)
+	if lease.Stated > 0 && window < b.cfg.Remember && !b.loggedWindow {
+		b.loggedWindow = true
+		b.breakerLog.logger.Error("found blocks are not remembered for as long as backend.mooncake.remember says: "+
+			"the store's lease would leave too little time to load them",
 			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
 	}
 	b.found.remember(int64(max(window, lease.Duration)))
@@ -53,21 +55,20 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 	return int64(window)
 }
 
-// window returns for how long a found block is answered from memory, and for how long at most, by the lease
-// that the store has stated, or 0 before.
-func (c RemoteConfig) window(stated time.Duration) (window, longest time.Duration) {
-	if longest = stated / 2; c.Grouped {
+// window returns for how long a found block is answered from memory, by the lease that the store has stated, 0
+// before.
+func (c RemoteConfig) window(stated time.Duration) time.Duration {
+	longest := stated / 2
+	switch {
+	case stated == 0 && c.Remember > 0:
+		longest = maxRemember
+	case c.Grouped:
 		longest = stated / 4
 	}
-	switch {
-	case c.Remember < 0:
-		return 0, longest
-	case c.Remember == 0:
-		return longest, longest
-	case stated == 0:
-		return min(c.Remember, maxRemember), longest
+	if c.Remember == 0 {
+		return longest
 	}
-	return min(c.Remember, longest), longest
+	return max(0, min(c.Remember, longest))
 }
 
 // Known returns the blocks that were found within the window.

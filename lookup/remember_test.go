@@ -1,11 +1,14 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -298,3 +301,61 @@ func (c *rememberCase) lookup() {
 		c.removedAt = 0
 	}
 }
+
+// A block is remembered for half of the lease that the store states, a quarter in groups, and less only if
+// configured.
+func TestRememberWindow(t *testing.T) {
+	const s = time.Second
+	for _, tc := range []struct{ remember, stated, want, grouped time.Duration }{
+		{0, 0, 0, 0},
+		{0, 10 * s, 5 * s, 2500 * time.Millisecond},
+		{-1, 10 * s, 0, 0},
+		{-1, 0, 0, 0},
+		{3 * s, 0, 3 * s, 3 * s},
+		{30 * s, 0, 10 * s, 10 * s},
+		{3 * s, 10 * s, 3 * s, 2500 * time.Millisecond},
+		{30 * s, 100 * s, 30 * s, 25 * s},
+		{7 * s, 10 * s, 5 * s, 2500 * time.Millisecond},
+	} {
+		require.Equal(t, tc.want, RemoteConfig{Remember: tc.remember}.window(tc.stated), "%+v", tc)
+		require.Equal(t, tc.grouped, RemoteConfig{Remember: tc.remember, Grouped: true}.window(tc.stated), "%+v", tc)
+	}
+}
+
+// A window that is too long for the lease which the store states is logged, once. A lookup of remembered blocks
+// is counted, and so are the blocks of one that asks for others.
+func TestRememberedAnswersAreCounted(t *testing.T) {
+	var log bytes.Buffer
+	store := &statingStore{}
+	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: time.Hour})
+	cfg := patient
+	cfg.Remember = time.Hour
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	keys := numberedHashes(1, 100, 8)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, keys))
+	lookup := func(n int) {
+		hit, err := s.Lookup(t.Context(), int64(16*n), coordinator.NewHashes(keys.Bytes()[:8*n], 8))
+		require.NoError(t, err)
+		require.Equal(t, int64(16*n), hit.Tokens)
+	}
+	lookup(90)
+	lookup(90)
+	lookup(100)
+	stat := s.Stat()
+	require.EqualValues(t, []int64{1, 180, 100}, []int64{stat.RememberedLookups, stat.RememberedBlocks, stat.BackendKeys})
+	require.Equal(t, time.Hour/2, s.LeaseLeft(), "after an answer from memory")
+	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour, Generation: 1})
+	lookup(100)
+	require.EqualValues(t, 200, s.Stat().BackendKeys, "of another generation")
+	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+	require.Contains(t, log.String(), "configured=1h0m0s remembered=30m0s lease=1h0m0s")
+}
+
+// statingStore states a lease.
+type statingStore struct {
+	lookuptest.KeyStore
+	lease atomic.Pointer[backend.Lease]
+}
+
+func (s *statingStore) Lease() backend.Lease { return *s.lease.Load() }

@@ -38,8 +38,8 @@ type RemoteConfig struct {
 	MaxKeyBytes int64
 	// Remember is for how long a block that a call has found is answered without a call, from the moment
 	// before the call was written, if the Backend is a backend.Leaser. Default: half of the lease that the
-	// store states, and nothing before it has stated one. Below 0: not at all. What is above it is at most
-	// half of the lease, and 10 s before it is stated.
+	// store states, and nothing before it has stated one. Below 0: not at all. It is never more than half of
+	// the lease, or 10 s before one is stated.
 	Remember time.Duration
 	// Grouped says that the store renews a lease only when half of it is over, as Mooncake does for grouped
 	// keys: a quarter of the lease then counts in place of half.

@@ -257,7 +257,16 @@ func (s *Service) Reset(ctx context.Context) error {
 	return s.remote.reset(ctx)
 }
 
-// Lease returns for how long at least the backend keeps a block that a lookup has found, 0 if that is not known.
+// LeaseLeft returns for how long after its answer, at least, the backend keeps a block that a lookup has found, 0 if
+// that is not known: Lease less the time for which it may have been remembered.
+func (s *Service) LeaseLeft() time.Duration {
+	if s.remote == nil {
+		return 0
+	}
+	return max(0, s.Lease()-time.Duration(s.remote.window()))
+}
+
+// Lease returns for how long at least the backend keeps a block after it was asked for it, 0 if that is not known.
 func (s *Service) Lease() time.Duration {
 	if s.remote == nil {
 		return 0

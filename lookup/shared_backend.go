@@ -30,7 +30,8 @@ type SharedBackend struct {
 	renewed       *foundBlocks                // that renewals have asked for, also those that were not found
 	lookups       atomic.Int64                // that ask the backend
 	remembering   atomic.Pointer[remembering] // nil before the first lookup
-	leaseMu       sync.Mutex                  // held while remembering is set
+	leaseMu       sync.Mutex                  // held while remembering is set; guards loggedWindow
+	loggedWindow  bool                        // that the configured window is too long
 
 	failure     atomic.Pointer[callError] // of the latest call, nil if it did not fail
 	lastSuccess atomic.Int64              // when the backend last answered or was first asked, in monotime; 0 before

@@ -156,7 +156,10 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 	s := &remoteStore{
 		Backend:   b,
 		addresses: c.Masters,
-		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout), Renew: c.Renew.Lookup()},
+		remote: lookup.RemoteConfig{
+			Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout),
+			Renew: c.Renew.Lookup(), Remember: c.Remember.Lookup(), Grouped: c.Groups,
+		},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
 			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT, Blocks: -1}

@@ -14,7 +14,7 @@ type Pool struct {
 	// TailBoundaries says whether hits have tail boundaries.
 	TailBoundaries bool   `json:"tail_boundaries"`
 	Backend        string `json:"backend"`
-	// LeaseMS is for how many milliseconds the store keeps a block that a lookup has found, 0 if that is not known.
+	// LeaseMS is for how many milliseconds after a lookup the store keeps a block that it has found, 0 if that is not known.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
 	// BackendTimeoutMS is after how many milliseconds a lookup over a store that does not answer is a hit of 0. A client
 	// that waits for less takes the store's failure for the server's. 0 over memory.

@@ -191,7 +191,7 @@ func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 		TailBoundaries: rules.HasTailBoundaries(), Backend: "memory", Pool: config,
 	}
 	if b := p.service.Backend(); b != nil {
-		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Name(), p.service.Lease().Milliseconds(), p.service.BackendTimeout().Milliseconds()
+		r.Backend, r.LeaseMS, r.BackendTimeoutMS = b.Name(), p.service.LeaseLeft().Milliseconds(), p.service.BackendTimeout().Milliseconds()
 		r.Renew = renewWords[p.service.Renewal()]
 	}
 	var prefixes []string

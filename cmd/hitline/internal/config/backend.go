@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -52,7 +53,9 @@ type Mooncake struct {
 	Lease      Duration `yaml:"lease"`       // of a found block; 0: what the leader states
 	Timeout    Duration `yaml:"timeout"`     // of a lookup
 	Strategy   Strategy `yaml:"strategy"`
-	Renew      Renew    `yaml:"renew"` // of what lies before the start of lookups
+	Renew      Renew    `yaml:"renew"`    // of what lies before the start of lookups
+	Remember   Remember `yaml:"remember"` // for how long found blocks are not asked for again
+	Groups     bool     `yaml:"groups"`   // engines put blocks in groups, which the master leases together
 }
 
 // Verify is how a lookup compares hashes with those of the index: digests or bytes.
@@ -98,6 +101,46 @@ func (r *Renew) UnmarshalText(text []byte) error {
 // Lookup returns the service's word for r.
 func (r Renew) Lookup() lookup.Renewal {
 	return map[Renew]lookup.Renewal{"always": lookup.RenewAlways, "never": lookup.RenewNever}[r]
+}
+
+// Remember is for how long a found block is answered without a call: a time, or auto.
+type Remember Duration
+
+// RememberAuto follows from the lease that the store states.
+const RememberAuto Remember = -1
+
+// UnmarshalText reads a time or auto.
+func (r *Remember) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*r = RememberAuto
+		return nil
+	}
+	if err := (*Duration)(r).UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w, or auto", err)
+	}
+	return nil
+}
+
+// MarshalText writes what String does.
+func (r Remember) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// String returns auto or the time.
+func (r Remember) String() string {
+	if r == RememberAuto {
+		return "auto"
+	}
+	return Duration(r).String()
+}
+
+// Lookup returns the service's word for r.
+func (r Remember) Lookup() time.Duration {
+	switch r {
+	case RememberAuto:
+		return 0
+	case 0:
+		return -1
+	}
+	return time.Duration(r)
 }
 
 // backendNames are the names of the fields of Backend.

@@ -66,6 +66,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[Layout]():          {"set", Layout("set")},
 		reflect.TypeFor[Strategy]():        {"ask_all", Strategy("ask_all")},
 		reflect.TypeFor[Renew]():           {"always", Renew("always")},
+		reflect.TypeFor[Remember]():        {"5ms", Remember(5e6)},
 		reflect.TypeFor[Verify]():          {"bytes", Verify("bytes")},
 		reflect.TypeFor[[]int]():           {"[2, 4]", []int{2, 4}},
 		reflect.TypeFor[*bool]():           {"true", new(true)},
@@ -79,7 +80,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 83, "a field came or went: is it documented?")
+	require.Len(t, all, 85, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()

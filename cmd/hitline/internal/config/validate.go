@@ -71,6 +71,7 @@ func (c *Config) checkNumbers() error {
 		bounds = append(bounds,
 			within("backend.mooncake.conns", c.Backend.Mooncake.Conns, 1, maxConns),
 			within("backend.mooncake.lease", c.Backend.Mooncake.Lease, minTimeout, maxInt).or0(),
+			within("backend.mooncake.remember", max(0, c.Backend.Mooncake.Remember), Remember(minTimeout), maxInt).or0(),
 			within("backend.mooncake.timeout", c.Backend.Mooncake.Timeout, minTimeout, maxInt))
 	}
 	return c.checkBounds(bounds...)
