@@ -58,7 +58,9 @@ func (m *model) newHashCheck(log *slog.Logger) *hashCheck {
 	if m.cfg.Hash == nil {
 		return nil
 	}
-	return &hashCheck{profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, changed: m.changed, state: HashesUnchecked}
+	return &hashCheck{
+		profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, changed: m.changed, state: HashesUnchecked,
+	}
 }
 
 // hashesDiffer reports whether the hashes of some source that is not stale differ from those that the model makes, and

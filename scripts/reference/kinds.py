@@ -22,11 +22,12 @@ import re
 import subprocess
 import sys
 
+import agreement
 import blockhash
 import events
 import table
 
-KINDS = [events, blockhash]
+KINDS = [events, blockhash, agreement]
 
 # The releases of each engine, oldest first.
 RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.23"]}
