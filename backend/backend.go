@@ -6,8 +6,35 @@ import (
 	"time"
 )
 
-// Backend is a remote store of blocks. Its methods must be safe for concurrent use. They
-// borrow keys: a method must not read them after it has returned.
+// Keys are the keys of one call of Exists. They do not change, and are safe for concurrent use.
+type Keys interface {
+	Len() int
+	// Append appends the text of key i.
+	Append(dst []byte, i int) []byte
+	// End returns how many of the first keys still matter if key i is absent. It is above i, and at
+	// most Len.
+	End(i int) int
+	// Strings returns the text of all keys. The caller must not change the slice.
+	Strings() []string
+}
+
+// KeyList is Keys of which all matter.
+type KeyList []string
+
+// Len implements Keys.
+func (k KeyList) Len() int { return len(k) }
+
+// Append implements Keys.
+func (k KeyList) Append(dst []byte, i int) []byte { return append(dst, k[i]...) }
+
+// End implements Keys.
+func (k KeyList) End(int) int { return len(k) }
+
+// Strings implements Keys.
+func (k KeyList) Strings() []string { return k }
+
+// Backend is a remote store of blocks. Its methods must be safe for concurrent use. Those
+// that change the store borrow keys: they must not read them after they have returned.
 //
 // A method must return soon after its context ends. The service waits 5 ms longer and then
 // abandons the call. It starts no Exists while 64 abandoned ones, or twice
@@ -17,9 +44,10 @@ type Backend interface {
 	// Name returns the name that stat shows, such as "mooncake" or "redis".
 	Name() string
 	// Exists returns one answer for each key, in the order of keys. 1 means present; every
-	// other number means absent, as in the reference. Another number of answers fails the
-	// lookup. A lookup may need one call or several.
-	Exists(ctx context.Context, keys []string) ([]int, error)
+	// other number means absent, as in the reference. If key i is absent, it may leave out the
+	// keys from keys.End(i) on. Another number of answers fails the lookup. A lookup may need one
+	// call or several.
+	Exists(ctx context.Context, keys Keys) ([]int, error)
 	// Store adds keys. It returns ErrReadOnly if only engines may fill the store.
 	Store(ctx context.Context, keys []string) error
 	// Evict removes keys. Absent keys are no error. It may return ErrReadOnly.
@@ -58,7 +86,7 @@ type Lease struct {
 type Prober interface {
 	// Probe is Exists for keys that nobody is about to load: if the store can, it leases none. What it finds may be gone at
 	// once.
-	Probe(ctx context.Context, keys []string) ([]int, error)
+	Probe(ctx context.Context, keys Keys) ([]int, error)
 }
 
 var (

@@ -25,6 +25,8 @@ type Coordinator struct {
 	attention []attentionGroup // full family first
 	groups    []groupState     // by group number: the store groups
 	namespace string           // of keys, "" or beginning with @
+	prefixes  []string         // of keys, those of all groups
+	stretch   int              // the constant, but in tests
 	numShards int              // of a block in the store, 0 if ranks hold blocks of their own
 }
 
@@ -49,6 +51,7 @@ type groupState struct {
 	keyMask   Mask     // the chunks whose keys a lookup checks, without a length
 	ranks     []Rank   // the ranks that must hold a block, in key order
 	prefixes  []string // KeyPrefix of each rank
+	prefixAt  int      // index of the first of them in Coordinator.prefixes
 }
 
 // New checks pool, fills in its defaults and returns its coordinator. Every error wraps
@@ -63,6 +66,8 @@ func New(pool Pool) (*Coordinator, error) {
 		pool:  pool,
 		rules: pool.release().rules,
 		align: int64(pool.SchedulerBlockSize),
+
+		stretch: stretch,
 	}
 	if pool.CapacityOnly { // whatever its groups are, they are not looked up
 		pool.Groups = []Group{{Kind: FullAttention, BlockSize: pool.HashBlockSize}}
@@ -82,7 +87,8 @@ func New(pool Pool) (*Coordinator, error) {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)
 		state.ranks = c.requiredRanks(g)
-		state.prefixes = c.keyPrefixes(g)
+		state.prefixes, state.prefixAt = c.keyPrefixes(g), len(c.prefixes)
+		c.prefixes = append(c.prefixes, state.prefixes...)
 	}
 	return c, nil
 }

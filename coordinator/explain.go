@@ -125,11 +125,9 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes Hashes, store KeySto
 	defer l.release()
 	var answers []int
 	if l.wantAll(); l.numWanted() > 0 {
-		if answers, err = l.exists(store); err != nil {
-			return Hit{}, nil, err
-		}
-		if err := l.applyAnswers(answers); err != nil {
-			return Hit{}, nil, err
+		var storeErr error
+		if answers, storeErr, err = l.exists(store); storeErr != nil || err != nil {
+			return Hit{}, nil, errors.Join(storeErr, err)
 		}
 	}
 	p := &Presence{NumHashes: l.numHashes, Bits: l.presence.Bits}

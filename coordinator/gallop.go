@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/hex"
 	"iter"
 	"math"
 	"math/bits"
@@ -44,8 +45,9 @@ type gallop struct {
 	c         *Coordinator
 	tokenLen  int64
 	hashes    Hashes
-	first     int // number of the first of hashes, counted from the beginning of the prompt
-	numHashes int // of the prompt, those before first included
+	first     int  // number of the first of hashes, counted from the beginning of the prompt
+	numHashes int  // of the prompt, those before first included
+	stops     bool // the store need not answer what does not matter behind a gap
 
 	scratch      Scratch
 	presence     Presence   // the undetermined positions count as present
@@ -93,6 +95,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hi
 		return Hit{}, err
 	}
 	defer l.release()
+	l.stops = c.attention[0].Kind.IsFull()
 	for round := 1; ; {
 		hit, err := l.evaluate(numTokens)
 		if round == 1 {
@@ -107,12 +110,8 @@ func (c *Coordinator) Gallop(numTokens int64, hashes Hashes, store KeyStore) (Hi
 			continue
 		}
 		round++
-		answers, err := l.exists(store)
-		if err != nil {
-			return Hit{}, nil // a store that fails holds nothing
-		}
-		if err := l.applyAnswers(answers); err != nil {
-			return Hit{}, err
+		if _, storeErr, err := l.exists(store); storeErr != nil || err != nil {
+			return Hit{}, err // a store that fails holds nothing
 		}
 		l.tellFound(store)
 	}
@@ -127,12 +126,8 @@ func (c *Coordinator) Lookup(numTokens int64, hashes Hashes, store KeyStore) (Hi
 	defer l.release()
 	l.wantAll()
 	if l.useKnown(store, math.MaxInt); l.numWanted() > 0 {
-		answers, err := l.exists(store)
-		if err != nil {
-			return Hit{}, nil // a store that fails holds nothing
-		}
-		if err := l.applyAnswers(answers); err != nil {
-			return Hit{}, err
+		if _, storeErr, err := l.exists(store); storeErr != nil || err != nil {
+			return Hit{}, err // a store that fails holds nothing
 		}
 		l.tellFound(store)
 	}
@@ -171,7 +166,7 @@ func (c *Coordinator) newGallop(numTokens int64, hashes Hashes) (*gallop, error)
 // present. It returns false if there are none.
 func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes Hashes) bool {
 	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
-	l.numHashes = c.NumHashes(hashes)
+	l.numHashes, l.stops = c.NumHashes(hashes), false
 	l.first = l.numHashes - hashes.Len()
 	if !c.hasKeys(tokenLen, l.numHashes) {
 		return false
@@ -353,76 +348,151 @@ func (l *gallop) chooseFirstRound() {
 	}
 }
 
-// exists asks the store for the keys of the wanted positions. An error is the store's.
-func (l *gallop) exists(store KeyStore) (answers []int, err error) {
-	b := l.countKeys()
-	if err := store.Reserve(b.memory()); err != nil {
-		return nil, err
+// exists asks the store for the keys of the wanted positions, and determines those that it
+// answers. The first error is the store's.
+func (l *gallop) exists(store KeyStore) (answers []int, storeErr, err error) {
+	numHashes, numKeys, memory := l.countKeys()
+	if err := store.Reserve(memory); err != nil {
+		return nil, err, nil
 	}
-	return store.Exists(l.buildKeys(&b, store))
+	keys := l.buildKeys(numHashes, numKeys)
+	if answers, err = store.Exists(keys); err != nil {
+		return nil, err, nil
+	}
+	return answers, nil, l.applyAnswers(keys, answers)
 }
 
-// countKeys returns a builder with the size of the keys of the wanted positions.
-func (l *gallop) countKeys() (b keyBuilder) {
+// countKeys returns the numbers of wanted positions and of their keys. memory is in bytes: of the
+// keys' text and a copy of it, which a store sends, their string headers and the answers.
+func (l *gallop) countKeys() (numHashes, numKeys int, memory int64) {
+	const header, answer = 16, 8
+	hexLen := hex.EncodedLen(l.hashes.HashLen())
 	for g := range l.c.groups {
-		b.addSize(l.c.groups[g].prefixes, countBits(l.reads.wanted[g]), l.hashes.HashLen())
-	}
-	return b
-}
-
-// buildKeys returns the keys of the wanted positions, in the reference's order: by group,
-// position, rank.
-func (l *gallop) buildKeys(b *keyBuilder, store KeyStore) []string {
-	b.alloc()
-	built := 0 // hashes since the last pause
-	for g := range l.c.groups {
-		prefixes, stride := l.c.groups[g].prefixes, l.c.KeyStride(g)
-		for w, word := range l.reads.wanted[g] {
-			if built >= PauseEvery {
-				built = 0
-				store.Pause()
-			}
-			for ; word != 0; word &= word - 1 {
-				built++
-				i := w*64 + bits.TrailingZeros64(word)
-				b.add(prefixes, l.hashes.At(KeyIndex(i, stride)-l.first))
-			}
+		n := countBits(l.reads.wanted[g])
+		if n == 0 {
+			continue
+		}
+		numHashes += n
+		numKeys += n * len(l.c.groups[g].prefixes)
+		for _, prefix := range l.c.groups[g].prefixes {
+			memory += int64(n) * int64(2*(len(prefix)+hexLen)+header+answer)
 		}
 	}
-	return b.keys
+	return numHashes, numKeys, memory
 }
 
-// applyAnswers determines the wanted positions by the answers to their keys.
-func (l *gallop) applyAnswers(answers []int) error {
-	if l.c.rules.exactAnswers {
-		keys := 0
+// stretch is the number of hashes whose positions are asked together: those of each group in turn. What
+// matters after a gap is known to a stretch.
+const stretch = 512
+
+// buildKeys returns the keys of the wanted positions. In a lookup that stops at gaps they are in the
+// order of stretches, group, position, rank, otherwise in the reference's: group, position, rank.
+func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
+	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
+	if l.stops {
+		keys.endOf = make([]uint32, 0, numHashes)
+	}
+	for from, to := range l.stretches() {
+		keys.starts = append(keys.starts, keys.Len())
 		for g := range l.c.groups {
-			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
-		}
-		if len(answers) != keys {
-			return requesterror.New(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys)
+			stride, group := l.c.KeyStride(g), &l.c.groups[g]
+			for i := range l.wantedIn(g, from, to) {
+				keys.add(group.prefixAt, len(group.prefixes), l.hashes.At(KeyIndex(i, stride)-l.first))
+				if l.stops {
+					keys.endOf = append(keys.endOf, l.endOf(g, i))
+				}
+			}
 		}
 	}
-	for g := range l.c.groups {
-		ranks := len(l.c.groups[g].ranks)
-		for w, wanted := range l.reads.wanted[g] {
-			absent := uint64(0)
-			for word := wanted; word != 0; word &= word - 1 {
-				complete, err := onAllRanks(answers, ranks)
+	keys.starts = append(keys.starts, keys.Len())
+	return keys
+}
+
+// stretches iterates over the hashes [from, to) whose keys are asked together.
+func (l *gallop) stretches() iter.Seq2[int, int] {
+	step := l.numHashes
+	if l.stops {
+		step = l.c.stretch
+	}
+	return func(yield func(int, int) bool) {
+		for from := 0; from < l.numHashes; from += step {
+			if !yield(from, min(from+step, l.numHashes)) {
+				return
+			}
+		}
+	}
+}
+
+// wantedIn iterates over the wanted positions of group g that hashes [from, to) key.
+func (l *gallop) wantedIn(g, from, to int) iter.Seq[int] {
+	set, stride := l.reads.wanted[g], l.c.KeyStride(g)
+	return func(yield func(int) bool) {
+		i, end := from/stride, min(to/stride, 64*len(set))
+		for i < end {
+			word := set[i/64] >> (i % 64)
+			if word == 0 {
+				i = (i/64 + 1) * 64
+				continue
+			}
+			if i += bits.TrailingZeros64(word); i >= end || !yield(i) {
+				return
+			}
+			i++
+		}
+	}
+}
+
+// endOf returns the number of the first stretch that does not matter if position i of group g is
+// absent. It is at most the number of stretches.
+func (l *gallop) endOf(g, i int) uint32 {
+	step := int64(l.c.stretch)
+	all := ceilDiv(int64(l.numHashes), step)
+	first := &l.c.attention[0]
+	if l.c.groups[g].attention != 0 || (i+1)%first.chunkPositions != 0 {
+		return uint32(all)
+	}
+	gap := i // where the missing chunk begins or, in fine-grained mode, ends
+	if l.c.fineGrained {
+		gap++
+	}
+	hashBlock := int64(l.c.pool.HashBlockSize)
+	end := l.c.LookEnd(int64(gap) * int64(l.c.KeyStride(g)) * hashBlock)
+	own := int64(KeyIndex(i, l.c.KeyStride(g))) / step
+	return uint32(min(all, max(own+1, ceilDiv(ceilDiv(end, hashBlock), step))))
+}
+
+// applyAnswers determines the wanted positions by the answers to their keys. Those that the store
+// has not answered as they no longer matter stay undetermined.
+func (l *gallop) applyAnswers(keys *Keys, answers []int) error {
+	answered := keys.answered(answers)
+	if l.c.rules.exactAnswers && !answered {
+		return requesterror.New(ErrAnswerCount, "the store gave %d answers for %d keys", len(answers), keys.Len())
+	}
+	for from, to := range l.stretches() {
+		for g := range l.c.groups {
+			ranks := len(l.c.groups[g].ranks)
+			for i := range l.wantedIn(g, from, to) {
+				own := answers[:min(ranks, len(answers))]
+				if answered && len(own) < ranks && !slices.ContainsFunc(own, isAbsent) {
+					return nil // not asked, as all that follow
+				}
+				complete, err := onAllRanks(own, ranks)
 				if err != nil {
 					return err
 				}
-				answers = answers[min(ranks, len(answers)):]
+				answers = answers[len(own):]
+				bit := uint64(1) << (i % 64)
 				if !complete {
-					absent |= word & -word
+					l.presence.Bits[g][i/64] &^= bit
 				}
+				l.undetermined[g][i/64] &^= bit
 			}
-			l.presence.Bits[g][w] &^= absent
-			l.undetermined[g][w] &^= wanted
 		}
 	}
 	return nil
 }
+
+func isAbsent(answer int) bool { return answer != 1 }
 
 // onAllRanks reports whether all ranks hold a block. The answers begin with those of the
 // block. It fails if they end before one that is not 1.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"runtime"
 	"strings"
 )
 
@@ -40,59 +41,103 @@ func (c *Coordinator) keyPrefixes(g int) []string {
 }
 
 // JoinKeys returns prefix, a KeyPrefix, joined with each of n hashes of hashLen bytes in
-// hex. The keys are parts of one string: they cost two allocations, and each keeps all of
+// hex. The keys are parts of one string: they cost few allocations, and each keeps all of
 // them in memory.
 func JoinKeys(prefix string, n, hashLen int, hashes iter.Seq2[int, []byte]) []string {
-	prefixes := []string{prefix}
-	var b keyBuilder
-	b.addSize(prefixes, n, hashLen)
-	b.alloc()
+	k := newKeys([]string{prefix}, n, n, hashLen)
 	for _, hash := range hashes {
-		b.add(prefixes, hash)
+		k.add(0, 1, hash)
 	}
-	return b.keys
+	return k.Strings()
 }
 
-// keyBuilder builds keys as parts of one string: addSize for all keys, alloc, then add.
-type keyBuilder struct {
-	keys []string
-	text strings.Builder
-	hex  []byte // the last hash added
+// Keys are the keys of one call of KeyStore.Exists. They are immutable, own their memory, and are
+// safe for concurrent use. Their text is made when it is asked for.
+type Keys struct {
+	prefixes []string
+	keys     []keyParts
+	digits   []byte // the hashes in hex
+	hexLen   int    // of a hash
 
-	textBytes, numKeys int64 // of all keys, by addSize
+	// Where the answers to keys can end early: see End.
+	endOf  []uint32 // by hash: an index of starts
+	starts []int    // number of keys before each stretch, and of all
 }
 
-// addSize adds the size of the keys of n hashes of hashLen bytes on each prefix.
-func (b *keyBuilder) addSize(prefixes []string, n, hashLen int) {
-	if n == 0 {
-		return
+// keyParts are the indexes of a key's prefix and of its hash.
+type keyParts struct{ prefix, hash uint32 }
+
+// yieldEvery is the number of hashes, some hundred microseconds of work, after which the builder of keys
+// lets others have its processor.
+const yieldEvery = 2048
+
+// newKeys returns no keys, with room for those of numHashes hashes of hashLen bytes.
+func newKeys(prefixes []string, numHashes, numKeys, hashLen int) *Keys {
+	hexLen := hex.EncodedLen(hashLen)
+	return &Keys{
+		prefixes: prefixes, hexLen: hexLen,
+		keys: make([]keyParts, 0, numKeys), digits: make([]byte, 0, numHashes*hexLen),
 	}
-	for _, prefix := range prefixes {
-		b.textBytes += int64(n) * int64(len(prefix)+hex.EncodedLen(hashLen))
+}
+
+// add adds the keys of one hash, on each of the prefixes [first, first+n).
+func (k *Keys) add(first, n int, hash []byte) {
+	number := uint32(len(k.digits) / max(1, k.hexLen))
+	if number%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
 	}
-	b.numKeys += int64(n) * int64(len(prefixes))
-}
-
-// memory returns the bytes of memory of the keys that addSize has counted, with a copy of
-// their text, which a store sends, and the store's answers.
-func (b *keyBuilder) memory() int64 {
-	const header, answer = 16, 8 // bytes of a string header and of an int
-	return 2*b.textBytes + (header+answer)*b.numKeys
-}
-
-// alloc allocates the keys that addSize has counted. They must fit the address space.
-func (b *keyBuilder) alloc() {
-	b.text.Grow(int(b.textBytes))
-	b.keys = make([]string, 0, b.numKeys)
-}
-
-// add builds the keys of one hash, one for each prefix.
-func (b *keyBuilder) add(prefixes []string, hash []byte) {
-	b.hex = hex.AppendEncode(b.hex[:0], hash)
-	for _, prefix := range prefixes {
-		from := b.text.Len()
-		b.text.WriteString(prefix)
-		b.text.Write(b.hex)
-		b.keys = append(b.keys, b.text.String()[from:])
+	k.digits = hex.AppendEncode(k.digits, hash)
+	for i := first; i < first+n; i++ {
+		k.keys = append(k.keys, keyParts{uint32(i), number})
 	}
+}
+
+// Len returns the number of keys.
+func (k *Keys) Len() int { return len(k.keys) }
+
+// Append appends the text of key i.
+func (k *Keys) Append(dst []byte, i int) []byte {
+	key := k.keys[i]
+	from := int(key.hash) * k.hexLen
+	return append(append(dst, k.prefixes[key.prefix]...), k.digits[from:from+k.hexLen]...)
+}
+
+// End returns how many of the first keys still matter if key i is absent: Len unless the absence ends
+// the hit. A store need not answer the keys from there on. i is then below End(i).
+func (k *Keys) End(i int) int {
+	if k.endOf == nil {
+		return len(k.keys)
+	}
+	return k.starts[k.endOf[k.keys[i].hash]]
+}
+
+// answered reports whether answers are of all keys, or of those that still matter after one of them.
+func (k *Keys) answered(answers []int) bool {
+	if len(answers) >= len(k.keys) {
+		return len(answers) == len(k.keys)
+	}
+	for i, answer := range answers {
+		if answer != 1 && k.End(i) <= len(answers) {
+			return true
+		}
+	}
+	return false
+}
+
+// Strings returns the text of all keys, as parts of one string.
+func (k *Keys) Strings() []string {
+	size := 0
+	for _, key := range k.keys {
+		size += len(k.prefixes[key.prefix]) + k.hexLen
+	}
+	text := make([]byte, 0, size)
+	for i := range k.keys {
+		text = k.Append(text, i)
+	}
+	all, list := string(text), make([]string, len(k.keys))
+	for i, key := range k.keys {
+		n := len(k.prefixes[key.prefix]) + k.hexLen
+		list[i], all = all[:n], all[n:]
+	}
+	return list
 }

@@ -9,26 +9,16 @@ type KeyStore interface {
 	// replaces the one before. If it fails, no key is built, and the lookup goes on as
 	// if Exists had failed.
 	Reserve(bytes int64) error
-	// Pause is called after each PauseEvery hashes, or up to 63 more, while their keys are
-	// built. A store may yield the processor to others.
-	Pause()
-	// Exists returns one number for each key: 1 is present, anything else absent. keys
-	// belong to the store from then on.
-	Exists(keys []string) ([]int, error)
+	// Exists returns one number for each key: 1 is present, anything else absent. It may leave out
+	// the last ones: those from keys.End(i) on if key i is absent. They count as not asked.
+	Exists(keys *Keys) ([]int, error)
 }
 
-// PauseEvery is the number of hashes, some ten microseconds of work, whose keys are built
-// between two calls of KeyStore.Pause.
-const PauseEvery = 128
-
-// ExistsFunc is a KeyStore that reserves nothing.
+// ExistsFunc is a KeyStore that reserves nothing, and answers the text of keys.
 type ExistsFunc func(keys []string) ([]int, error)
 
 // Reserve returns nil.
 func (f ExistsFunc) Reserve(int64) error { return nil }
 
-// Pause does nothing.
-func (f ExistsFunc) Pause() {}
-
 // Exists calls f.
-func (f ExistsFunc) Exists(keys []string) ([]int, error) { return f(keys) }
+func (f ExistsFunc) Exists(keys *Keys) ([]int, error) { return f(keys.Strings()) }

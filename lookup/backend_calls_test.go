@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 )
@@ -36,7 +37,7 @@ type ignoresContext struct{ keyStore *lookuptest.KeyStore }
 
 func (i ignoresContext) Name() string { return "stuck" }
 func (i ignoresContext) Close() error { return nil }
-func (i ignoresContext) Exists(_ context.Context, keys []string) ([]int, error) {
+func (i ignoresContext) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
 	return i.keyStore.Exists(context.Background(), keys)
 }
 

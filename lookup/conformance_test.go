@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/conformance"
@@ -181,8 +182,8 @@ type scriptedStore struct {
 	script *conformance.Store
 }
 
-func (s *scriptedStore) Exists(_ context.Context, keys []string) ([]int, error) {
-	return s.script.Exists(keys)
+func (s *scriptedStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+	return s.script.Exists(keys.Strings())
 }
 
 // judgeBackend asks a service over the store, with all hashes and with only those

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/lookuptest"
@@ -211,8 +212,8 @@ type oracleStore struct {
 	d *differential
 }
 
-func (s *oracleStore) Exists(_ context.Context, keys []string) ([]int, error) {
-	return s.d.exists(keys)
+func (s *oracleStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+	return s.d.exists(keys.Strings())
 }
 
 // cut compares the answers for the hashes that are needed with those for all.

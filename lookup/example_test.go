@@ -47,11 +47,11 @@ type dictionary struct {
 func (d *dictionary) Name() string { return "dictionary" }
 func (d *dictionary) Close() error { return nil }
 
-func (d *dictionary) Exists(_ context.Context, keys []string) ([]int, error) {
+func (d *dictionary) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answers := make([]int, len(keys))
-	for i, key := range keys {
+	answers := make([]int, keys.Len())
+	for i, key := range keys.Strings() {
 		if d.keys[key] {
 			answers[i] = 1
 		}

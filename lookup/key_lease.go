@@ -3,7 +3,6 @@ package lookup
 import (
 	"context"
 	"errors"
-	"runtime"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -66,11 +65,8 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 // smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
 const smallRoundBytes = 128 << 10
 
-// Pause passes the processor on. Where there is only one, an event loop may wait for it.
-func (l *keyLease) Pause() { runtime.Gosched() }
-
 // Exists asks the backend. It holds no CPU token meanwhile.
-func (l *keyLease) Exists(keys []string) ([]int, error) {
+func (l *keyLease) Exists(keys *coordinator.Keys) ([]int, error) {
 	l.freeCPU()
 	l.call = l.remote.found.begin()
 	answers, err := l.remote.exists(l.ctx, keys, l.memory, l.probe)

@@ -77,13 +77,11 @@ func (s *sizedStore) Reserve(bytes int64) error {
 	return nil
 }
 
-func (s *sizedStore) Pause() {}
-
-func (s *sizedStore) Exists(keys []string) ([]int, error) {
-	for _, key := range keys {
+func (s *sizedStore) Exists(keys *coordinator.Keys) ([]int, error) {
+	for _, key := range keys.Strings() {
 		s.textBytes += int64(len(key))
 	}
-	return make([]int, len(keys)), nil
+	return make([]int, keys.Len()), nil
 }
 
 // TestSmallRoundsHaveCPU has long lookups hold all their tokens. A lookup of few keys does not wait for

@@ -24,12 +24,12 @@ func (*proberStore) Lease() backend.Lease {
 	return backend.Lease{Duration: time.Hour, Stated: time.Hour}
 }
 
-func (s *proberStore) Exists(ctx context.Context, keys []string) ([]int, error) {
+func (s *proberStore) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
 	s.asked++
 	return s.KeyStore.Exists(ctx, keys)
 }
 
-func (s *proberStore) Probe(ctx context.Context, keys []string) ([]int, error) {
+func (s *proberStore) Probe(ctx context.Context, keys backend.Keys) ([]int, error) {
 	s.probed++
 	if s.held != nil {
 		<-s.held

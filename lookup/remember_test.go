@@ -61,15 +61,15 @@ func (s *evictingStore) blockOf(key string) block {
 }
 
 // Exists takes up to a lease before and after it looks, in which nothing is evicted.
-func (s *evictingStore) Exists(_ context.Context, keys []string) ([]int, error) {
+func (s *evictingStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
 	s.calls++
 	if s.fails {
 		s.failed = true
 		return nil, lookuptest.ErrStore
 	}
 	s.pass()
-	answers := make([]int, len(keys))
-	for i, key := range keys {
+	answers := make([]int, keys.Len())
+	for i, key := range keys.Strings() {
 		b := s.blockOf(key)
 		if s.content[b.group][b.rank][b.hash] {
 			answers[i] = 1

@@ -23,7 +23,7 @@ type remote struct {
 	groups    []foundGroup // of SharedBackend.found, by group
 
 	failed, timeouts, rejected atomic.Int64
-	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they asked for
+	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they have asked for
 	stored, evicted            atomic.Int64
 
 	renewedKeys, renewalsDropped        atomic.Int64
@@ -151,18 +151,23 @@ func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinato
 }
 
 // exists makes one call of the backend, or with probe of the prober, for keys. memory is held until the call returns.
-func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes, probe bool) ([]int, error) {
+// Keys that the backend has left out are not counted.
+func (r *remote) exists(ctx context.Context, keys backend.Keys, memory *keyBytes, probe bool) ([]int, error) {
 	call, err := r.beginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.rounds.Add(1)
-	r.keys.Add(int64(len(keys)))
 	exists := r.store.Exists
 	if probe {
 		exists = r.prober.Probe
 	}
 	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return exists(ctx, keys) })
+	asked := keys.Len()
+	if err == nil {
+		asked = min(asked, len(answers))
+	}
+	r.keys.Add(int64(asked))
 	return answers, call.end(err)
 }
 

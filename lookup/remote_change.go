@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -92,14 +91,5 @@ func (r *remote) change(ctx context.Context, kind callKind, change func(ctx cont
 func (r *remote) keysOf(at coordinator.GroupRank, hashes coordinator.Hashes) []string {
 	rank := r.service.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
-	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), func(yield func(int, []byte) bool) {
-		for i := range hashes.Len() {
-			if i%coordinator.PauseEvery == coordinator.PauseEvery-1 {
-				runtime.Gosched()
-			}
-			if !yield(i, hashes.At(i)) {
-				return
-			}
-		}
-	})
+	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
 }

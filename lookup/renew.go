@@ -209,7 +209,7 @@ func (r *remote) renewKeys(ctx context.Context, keys []string, memory *keyBytes)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	answers, err := r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, backend.KeyList(keys)) })
 	if err == nil && len(answers) != len(keys) {
 		err = fmt.Errorf("%w: %d answers to %d keys", backend.ErrReply, len(answers), len(keys))
 	}

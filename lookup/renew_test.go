@@ -26,9 +26,9 @@ type leasingStore struct {
 
 func (s *leasingStore) Lease() backend.Lease { return backend.Lease{Duration: s.lease} }
 
-func (s *leasingStore) Exists(ctx context.Context, keys []string) ([]int, error) {
+func (s *leasingStore) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
 	s.mu.Lock()
-	s.calls = append(s.calls, keys)
+	s.calls = append(s.calls, keys.Strings())
 	s.mu.Unlock()
 	if s.err != nil {
 		return nil, s.err

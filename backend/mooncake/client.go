@@ -15,12 +15,16 @@ type Client struct {
 	ctx       context.Context // ends when Close begins
 	cancel    context.CancelFunc
 	tokens    requestTokens
+	dialing   chan struct{} // holds an element while a connection to the leader is dialled
+	fill      chan struct{} // makes fillLoop dial; capacity 1
 	discovery sync.WaitGroup
 	calls     sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	idle   []*conn // connections of the current term; the last used is last
+	idle   []*conn // connections of the current term, in no order
+	dialed uint32  // number of connections so far
+	taken  uint32  // number of the one that was last taken from idle
 	leaderState
 	process     process
 	leaseLogged uint64 // the last term whose leader's lease was logged as unknown
@@ -35,10 +39,14 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, tokens: newRequestTokens(cfg.Conns), leaderState: newLeaderState()}
+	c := &Client{
+		cfg: cfg, tokens: newRequestTokens(cfg.Conns), leaderState: newLeaderState(),
+		dialing: make(chan struct{}, 1), fill: make(chan struct{}, 1),
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.startRound()
 	c.discovery.Go(c.discoverLoop)
+	c.discovery.Go(c.fillLoop)
 	return c, nil
 }
 
@@ -46,9 +54,11 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) Name() string { return "mooncake" }
 
 // Exists asks the leader for keys. An answer is 1 if the key is present, 0 if it is absent,
-// and negative if the store has an error for that key. Present keys are leased for reading.
-func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
-	if len(keys) == 0 {
+// and negative if the store has an error for that key. Present keys are leased for reading. If an
+// absence ends the hit, it leaves out the keys that no longer matter and that it has not begun to ask
+// for.
+func (c *Client) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
+	if keys.Len() == 0 {
 		return nil, nil
 	}
 	ctx, endCall, err := c.beginCall(ctx)
@@ -56,8 +66,8 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 		return nil, err
 	}
 	defer endCall()
-	answers := make([]int, len(keys))
-	if err := c.exist(ctx, keys, answers); err != nil {
+	answers, err := c.exist(ctx, keys)
+	if err != nil {
 		return nil, c.explainClosed(err)
 	}
 	c.learnLease(keys, answers)

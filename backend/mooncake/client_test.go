@@ -71,7 +71,7 @@ func TestForms(t *testing.T) {
 			require.Positive(t, info.RTT)
 			info.RTT = 0
 			require.Equal(t, Info{Leader: f.addr, Version: "9.8.7", Form: form}, info)
-			answers, err := c.Exists(contextWithin(t, testTimeout), nil)
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(nil))
 			require.NoError(t, err)
 			require.Empty(t, answers)
 		}
@@ -83,7 +83,7 @@ func TestUnknownForm(t *testing.T) {
 	var log logtest.Buffer
 	f := startFake(t, loopback)
 	c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 	require.ErrorIs(t, err, errForm)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	_, err = c.Info(contextWithin(t, testTimeout))
@@ -140,7 +140,7 @@ func TestBadReplies(t *testing.T) {
 			checkExists(t, c)
 			f.setReply(bad.do)
 			for range 3 { // also on a connection of its own
-				answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "there", "nowhere"})
+				answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there", "nowhere"})
 				require.ErrorIs(t, err, bad.is)
 				require.ErrorContains(t, err, bad.text)
 				require.NotContains(t, err.Error(), "\n")
@@ -164,19 +164,19 @@ func TestStoreErrors(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	f.present["broken"] = -712
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "broken", "nowhere"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "broken", "nowhere"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, -712, 0}, answers)
 	const notFound = -704
 	f.setReply(storeErrors(notFound))
-	answers, err = c.Exists(contextWithin(t, testTimeout), []string{"a", "b"})
+	answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"a", "b"})
 	require.NoError(t, err)
 	require.Equal(t, []int{notFound, notFound}, answers)
 }
 
 func TestPartialWrites(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
-	c := newClient(t, Config{Masters: []string{f.addr}})
+	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
 	f.setReply(func(q *request, normal []byte) {
 		for i := range normal {
 			q.write(normal[i : i+1])
@@ -200,14 +200,14 @@ func TestLateReply(t *testing.T) {
 		q.write(normal)
 	})
 	start := time.Now()
-	_, err := c.Exists(contextWithin(t, 50*time.Millisecond), []string{"here"})
+	_, err := c.Exists(contextWithin(t, 50*time.Millisecond), backend.KeyList{"here"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.Less(t, time.Since(start), testTimeout/2)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	_, err = c.Exists(ctx, []string{"here"})
+	_, err = c.Exists(ctx, backend.KeyList{"here"})
 	require.ErrorIs(t, err, context.Canceled)
 
 	f.resetReply()
@@ -224,8 +224,7 @@ func TestClosedIdle(t *testing.T) {
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	for range 5 {
 		checkExists(t, c)
-		f.closeConns()
-		eventually(t, "it is closed", func() bool { return f.numConns() == 0 })
+		eventually(t, "all are closed", func() bool { f.closeConns(); return f.numConns() == 0 }) // also those that are being dialled
 	}
 	checkExists(t, c)
 }
@@ -249,21 +248,21 @@ func TestNoMasterYet(t *testing.T) {
 	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing listens there")
 	}
 	time.Sleep(100 * time.Millisecond) // some rounds
 	f := startFake(t, addr, FormTenant)
 	eventually(t, "it is found", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 	checkExists(t, c)
 	eventually(t, "it is logged", func() bool { return strings.Count(log.String(), "Mooncake leader found") == 1 })
 	require.Equal(t, 1, strings.Count(log.String(), "no Mooncake master answers"), log.String())
 	f.stop()
-	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	eventually(t, "its loss is logged", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
 }
@@ -274,7 +273,7 @@ func TestWrongServerIsLogged(t *testing.T) {
 	addr := storetest.FreeAddr(t)
 	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 	require.ErrorContains(t, err, "nothing listens there")
 	startFake(t, addr)
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "level=ERROR") })
@@ -305,13 +304,13 @@ func TestNameOfSeveralMasters(t *testing.T) {
 	ips.Store(&[]string{})
 	first.stop()
 	eventually(t, "the name has no address", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err != nil && strings.Contains(err.Error(), "masters.test:"+port+": its addresses are not known: no such host")
 	})
 	second := startFake(t, at("127.0.0.3"), FormTenant)
 	ips.Store(&[]string{"127.0.0.3"})
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 	require.Equal(t, second.addr, c.currentLeader())
@@ -345,7 +344,7 @@ func TestNameOfTwoFamilies(t *testing.T) {
 	}
 	one.stop()
 	eventually(t, "the other address", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 	require.Equal(t, two.addr, c.currentLeader())
@@ -354,7 +353,7 @@ func TestNameOfTwoFamilies(t *testing.T) {
 // TestPanic has the attempt to connect panic. That fails the round, and ends no program.
 func TestPanic(t *testing.T) {
 	c := newClient(t, Config{Masters: []string{"masters.test:50051"}, lookupHost: func(context.Context, string) ([]string, error) { panic("odd name") }})
-	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 	require.ErrorContains(t, err, "a fault of hitline, please report it: odd name")
 }
 
@@ -367,7 +366,7 @@ func TestFailover(t *testing.T) {
 	first.stop()
 	second := startFake(t, addr, FormKeys)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 	checkExists(t, c)
@@ -380,7 +379,7 @@ func TestFailover(t *testing.T) {
 	defer close(frozen)
 	third := startFake(t, first.addr, FormTenant)
 	eventually(t, "the first leads again", func() bool {
-		_, err := c.Exists(contextWithin(t, 20*time.Millisecond), []string{"here"})
+		_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
 		return err == nil
 	})
 	checkExists(t, c)
@@ -396,7 +395,7 @@ func TestNotServing(t *testing.T) {
 	first.setReply(storeErrors(storeNotServing)) // but not to a request for no keys
 	startFake(t, addr, FormTenant)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 }
@@ -415,14 +414,14 @@ func TestConns(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 10 {
 		callers.Go(func() {
-			answers, err := c.Exists(context.Background(), []string{"here"})
+			answers, err := c.Exists(context.Background(), backend.KeyList{"here"})
 			if err != nil || answers[0] != 1 {
 				t.Errorf("%v, %v", answers, err)
 			}
 		})
 	}
 	eventually(t, "three requests are in flight", func() bool { return held.Load() == 3 })
-	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), []string{"here"})
+	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), backend.KeyList{"here"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "all 3 connections were busy")
 	require.EqualValues(t, 3, held.Load())
@@ -456,7 +455,7 @@ func TestReset(t *testing.T) {
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)))
 			require.EqualValues(t, 1, f.resets.Load())
 			require.Contains(t, log.String(), "keys=2")
-			answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "there"})
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here", "there"})
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0}, answers)
 			f.setReply(func(q *request, _ []byte) { q.write(response(codeException, q.seq, textBody("boom"))) })
@@ -465,21 +464,15 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestManyRequests asks on one connection for more keys than fit into one request.
+// TestManyRequests asks on one connection for more keys than one request has.
 func TestManyRequests(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
 	keys, want := manyKeys(f, 2*maxRequestKeys+100)
-	answers, err := c.Exists(contextWithin(t, testTimeout), keys)
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
-	require.EqualValues(t, 3, f.numQueries.Load())
-
-	long := strings.Repeat("k", maxRequestBytes/2)
-	require.Equal(t, 2, batchLen([]string{long, long, long}))
-	require.Equal(t, 1, batchLen([]string{long + long + long, long}))
-	require.Equal(t, maxRequestKeys, batchLen(keys))
-	require.Equal(t, 0, batchLen(nil))
+	require.EqualValues(t, maxChunks, f.numQueries.Load())
 }
 
 func TestWrongPorts(t *testing.T) {
@@ -504,8 +497,8 @@ func TestWrongPorts(t *testing.T) {
 		c := newClient(t, cfg)
 		for _, call := range []func() error{
 			func() error { _, err := c.Info(contextWithin(t, testTimeout)); return err },
-			func() error { _, err := c.Exists(contextWithin(t, testTimeout), []string{"here"}); return err },
-			func() error { _, err := c.Exists(contextWithin(t, testTimeout), []string{"here"}); return err },
+			func() error { _, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}); return err },
+			func() error { _, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"}); return err },
 		} {
 			err := call()
 			require.ErrorIs(t, err, backend.ErrUnavailable)
@@ -552,7 +545,7 @@ func TestClose(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {
-				_, err := c.Exists(context.Background(), []string{"here"})
+				_, err := c.Exists(context.Background(), backend.KeyList{"here"})
 				if !isClosed(err) {
 					t.Errorf("Exists: %v", err)
 				}
@@ -566,7 +559,7 @@ func TestClose(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		require.NoError(t, c.Close())
 		callers.Wait()
-		_, err := c.Exists(context.Background(), []string{"here"})
+		_, err := c.Exists(context.Background(), backend.KeyList{"here"})
 		require.True(t, isClosed(err), err)
 		_, err = c.Info(context.Background())
 		require.True(t, isClosed(err), err)
@@ -634,7 +627,7 @@ func TestFlakyMasters(t *testing.T) {
 					keys, want = keys[:n], want[:n]
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-				answers, err := c.Exists(ctx, keys)
+				answers, err := c.Exists(ctx, backend.KeyList(keys))
 				cancel()
 				if err != nil {
 					bad.Add(1)
@@ -658,7 +651,7 @@ func TestFlakyMasters(t *testing.T) {
 		f.resetReply()
 	}
 	eventually(t, "a master leads", func() bool {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return err == nil
 	})
 	checkExists(t, c)

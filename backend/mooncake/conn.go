@@ -32,6 +32,7 @@ type conn struct {
 	addr    string
 	form    Form
 	term    uint64 // of the leader at the time of the dial
+	number  uint32 // in the order of dials
 	seq     uint32 // of the next request
 	out, in []byte // reused for requests and replies
 	broken  bool   // a request failed or was interrupted: must not be used again
@@ -98,33 +99,28 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 	return c.in, nil
 }
 
-// batchExist asks for keys in one request and writes one answer for each. keys are at most
-// batchLen of them.
-func (c *conn) batchExist(keys []string, tenant string, answers []int) error {
+// batchExist asks for keys [from, to), or as many of them as fit into one request, and writes one
+// answer for each. It returns the end of those.
+func (c *conn) batchExist(keys backend.Keys, from, to int, tenant string, answers []int) (end int, err error) {
 	c.beginRequest(fnBatchExistKey)
-	c.out = appendExist(c.out, c.form, keys, tenant)
-	body, err := c.roundTrip(5*len(keys) + 64) // at most 5 bytes an answer
+	c.out, end = appendExist(c.out, c.form, keys, from, to, tenant)
+	body, err := c.roundTrip(5*(end-from) + 64) // at most 5 bytes an answer
 	if err != nil {
-		return err
+		return from, err
 	}
-	return parseExist(body, answers)
+	return end, parseExist(body, answers[from:end])
 }
 
-// batchLen returns how many leading keys fit into one request.
-func batchLen(keys []string) int {
-	size := 0
-	for i, key := range keys {
-		if size += len(key); i == maxRequestKeys || i > 0 && size > maxRequestBytes {
-			return i
-		}
-	}
-	return len(keys)
+// askNothing asks for no keys.
+func (c *conn) askNothing(tenant string) error {
+	_, err := c.batchExist(backend.KeyList(nil), 0, 0, tenant, nil)
+	return err
 }
 
 // negotiate sets the form that the master takes. It tries requests for no keys.
 func (c *conn) negotiate(tenant string) error {
 	for _, c.form = range []Form{FormTenant, FormKeys} {
-		err := c.batchExist(nil, tenant, nil)
+		err := c.askNothing(tenant)
 		if !isUnknownCall(err) {
 			return err
 		}

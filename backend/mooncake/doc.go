@@ -13,7 +13,7 @@
 //
 // # One lookup
 //
-//	Exists → exist (parts) → withConn (idle or new connection) → batchExist → roundTrip
+//	Exists → exist (chunks) → pull → withConn (idle or new connection) → batchExist → roundTrip
 //	         appendExist → master → parseHeader → parseExist
 //
 // Encoding (encode.go) and decoding (decode.go) are functions over bytes; wire.go has the
@@ -45,9 +45,13 @@
 // order, by one thread. A connection that has failed in any way, a timeout included, is closed.
 // So a late reply is never read as the answer to another request.
 //
-// The keys of a long prompt are asked in parts at the same time, on free connections. One call
-// takes at most half of them: see maxParts and minPartKeys. Calls of more than maxSmallKeys keys
-// together leave a quarter of them, of several at least one, to smaller calls.
+// Connections are dialled one after another, all that may be, once there is a leader: so they are on
+// different threads of the master. They are used in turn.
+//
+// The keys of a long prompt are asked in chunks, which connections take as they become free. One call
+// has at most half of them. Once a key is absent that ends the hit, no chunk begins whose keys no
+// longer matter. Calls of more than maxSmallKeys keys together leave a quarter of the connections, of
+// several at least one, to smaller calls.
 //
 // # Read only
 //

@@ -3,6 +3,8 @@ package mooncake
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/hitline/hitline/backend"
 )
 
 var le = binary.LittleEndian
@@ -21,44 +23,47 @@ func endRequest(msg []byte) []byte {
 	return msg
 }
 
-// appendExist appends the body of a BatchExistKey request.
-func appendExist(dst []byte, form Form, keys []string, tenant string) []byte {
-	greatest := len(keys) // count or length in the body
-	for _, key := range keys {
-		greatest = max(greatest, len(key))
-	}
-	typ := typeKeys
+// appendExist appends the body of a BatchExistKey request for keys [from, to), or as many of them as
+// fit into maxRequestBytes: at least one. It returns the end of those.
+func appendExist(dst []byte, form Form, keys backend.Keys, from, to int, tenant string) (body []byte, end int) {
+	typ, greatest := typeKeys, to-from // greatest is a count or length in the body
 	if form == FormTenant {
 		typ, greatest = typeKeysTenant, max(greatest, len(tenant))
 	}
-	width := widthOf(greatest)
-	dst = appendHead(dst, typ, width)
-	dst = appendLen(dst, width, len(keys))
-	dst = appendKeys(dst, width, keys)
-	if form == FormTenant {
-		dst = append(appendLen(dst, width, len(tenant)), tenant...)
+	for start := len(dst); ; {
+		width := widthOf(greatest)
+		dst = appendHead(dst[:start], typ, width)
+		count := len(dst)
+		dst = appendLen(dst, width, 0)
+		if dst, end, greatest = appendKeys(dst, width, keys, from, to); widthOf(greatest) > width {
+			continue // a key is longer than the width allows
+		}
+		putLen(dst[count:], width, end-from)
+		if form == FormTenant {
+			dst = append(appendLen(dst, width, len(tenant)), tenant...)
+		}
+		return dst, end
 	}
-	return dst
 }
 
-// appendKeys appends keys, each after its length of width bytes. Widths 1 and 2 have loops of
-// their own, which are faster.
-func appendKeys(dst []byte, width int, keys []string) []byte {
-	switch width {
-	case 1:
-		for _, key := range keys {
-			dst = append(append(dst, byte(len(key))), key...)
+// appendKeys appends keys [from, to), each after its length of width bytes, until a request is full.
+// It returns the end of those, and their greatest length. If that takes more than width bytes, it
+// has appended only keys up to this one.
+func appendKeys(dst []byte, width int, keys backend.Keys, from, to int) (body []byte, end, longest int) {
+	start := len(dst)
+	for i := from; i < to; i++ {
+		at := len(dst)
+		dst = keys.Append(appendLen(dst, width, 0), i)
+		n := len(dst) - at - width
+		if i > from && len(dst)-start > maxRequestBytes {
+			return dst[:at], i, longest
 		}
-	case 2:
-		for _, key := range keys {
-			dst = append(append(dst, byte(len(key)), byte(len(key)>>8)), key...)
+		if longest = max(longest, n); widthOf(longest) > width {
+			return dst, i, longest
 		}
-	default:
-		for _, key := range keys {
-			dst = append(appendLen(dst, width, len(key)), key...)
-		}
+		putLen(dst[at:], width, n)
 	}
-	return dst
+	return dst, to, longest
 }
 
 // appendRemoveAll appends the body of a RemoveAll request. It removes leased keys too, as the
@@ -103,13 +108,21 @@ func appendHead(dst []byte, typ wireType, width int) []byte {
 
 // appendLen appends a count or length of width bytes.
 func appendLen(dst []byte, width, n int) []byte {
+	dst = append(dst, make([]byte, width)...)
+	putLen(dst[len(dst)-width:], width, n)
+	return dst
+}
+
+// putLen writes a count or length into the first width bytes of dst.
+func putLen(dst []byte, width, n int) {
 	switch width {
 	case 1:
-		return append(dst, byte(n))
+		dst[0] = byte(n)
 	case 2:
-		return le.AppendUint16(dst, uint16(n))
+		le.PutUint16(dst, uint16(n))
 	case 4:
-		return le.AppendUint32(dst, uint32(n))
+		le.PutUint32(dst, uint32(n))
+	default:
+		le.PutUint64(dst, uint64(n))
 	}
-	return le.AppendUint64(dst, uint64(n))
 }

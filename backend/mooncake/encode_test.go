@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,20 +34,43 @@ func TestCodes(t *testing.T) {
 	}
 }
 
+// existRequest is appendExist for keys that fit into a request.
+func existRequest(dst []byte, form Form, keys backend.KeyList, tenant string) []byte {
+	dst, _ = appendExist(dst, form, keys, 0, len(keys), tenant)
+	return dst
+}
+
+// TestFullRequest has keys that do not fit into one request: it takes those that do, and always one.
+func TestFullRequest(t *testing.T) {
+	long := strings.Repeat("k", maxRequestBytes/2-8)
+	for _, tc := range []struct {
+		keys      backend.KeyList
+		from, end int
+	}{
+		{backend.KeyList{long, long, long}, 0, 2},
+		{backend.KeyList{"k", long, long, long}, 1, 3},
+		{backend.KeyList{long + long + long, long}, 0, 1},
+	} {
+		body, end := appendExist(nil, FormKeys, tc.keys, tc.from, len(tc.keys), "")
+		require.Equal(t, tc.end, end)
+		require.Equal(t, existRequest(nil, FormKeys, tc.keys[tc.from:end], ""), body)
+	}
+}
+
 // TestEncode compares with bytes that the RPC library of the master has accepted.
 func TestEncode(t *testing.T) {
-	frame := endRequest(appendExist(appendRequest(nil, 2, fnBatchExistKey), FormTenant, []string{"a", "missing", "err"}, "default"))
+	frame := endRequest(existRequest(appendRequest(nil, 2, fnBatchExistKey), FormTenant, []string{"a", "missing", "err"}, "default"))
 	require.Equal(t, unhex(t, "1500000002000000b0a69fb81b00000000000000 628df700 03 0161 076d697373696e67 03657272 0764656661756c74"), frame)
 
 	keys := []string{"a", "missing", "err"}
-	require.Equal(t, unhex(t, "1ae1868a 03 0161 076d697373696e67 03657272"), appendExist(nil, FormKeys, keys, "default"))
-	require.Equal(t, unhex(t, "628df700 00 0764656661756c74"), appendExist(nil, FormTenant, nil, "default"))
-	require.Equal(t, unhex(t, "1ae1868a 00"), appendExist(nil, FormKeys, nil, "default"))
+	require.Equal(t, unhex(t, "1ae1868a 03 0161 076d697373696e67 03657272"), existRequest(nil, FormKeys, keys, "default"))
+	require.Equal(t, unhex(t, "628df700 00 0764656661756c74"), existRequest(nil, FormTenant, nil, "default"))
+	require.Equal(t, unhex(t, "1ae1868a 00"), existRequest(nil, FormKeys, nil, "default"))
 
-	require.Equal(t, unhex(t, "638df700 08 2c01 0100 6b"), appendExist(nil, FormTenant, slices.Repeat([]string{"k"}, 300), "default")[:10])
-	require.Equal(t, unhex(t, "638df700 08 0100 2c01 6b"), appendExist(nil, FormTenant, []string{strings.Repeat("k", 300)}, "default")[:10])
-	require.Equal(t, unhex(t, "638df700 08 0100 0100 6b 0001"), appendExist(nil, FormTenant, []string{"k"}, strings.Repeat("t", 256))[:12])
-	require.Equal(t, unhex(t, "638df700 10 70110100 01000000 6b"), appendExist(nil, FormTenant, slices.Repeat([]string{"k"}, 70000), "default")[:14])
+	require.Equal(t, unhex(t, "638df700 08 2c01 0100 6b"), existRequest(nil, FormTenant, slices.Repeat([]string{"k"}, 300), "default")[:10])
+	require.Equal(t, unhex(t, "638df700 08 0100 2c01 6b"), existRequest(nil, FormTenant, []string{strings.Repeat("k", 300)}, "default")[:10])
+	require.Equal(t, unhex(t, "638df700 08 0100 0100 6b 0001"), existRequest(nil, FormTenant, []string{"k"}, strings.Repeat("t", 256))[:12])
+	require.Equal(t, unhex(t, "638df700 10 70110100 01000000 6b"), existRequest(nil, FormTenant, slices.Repeat([]string{"k"}, 70000), "default")[:14])
 
 	require.Equal(t, unhex(t, "74c2a648 01 0764656661756c74"), appendRemoveAll(nil, FormTenant, "default"))
 	require.Equal(t, unhex(t, "d8ffc813 01"), appendRemoveAll(nil, FormKeys, "default"))
@@ -69,19 +93,20 @@ func TestWidths(t *testing.T) {
 }
 
 func TestEncodeAllocatesNothing(t *testing.T) {
-	keys := slices.Repeat([]string{"Llama-3.1-8B@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@71a113680994f448011a92e7afbf7e4d4df7ad45654c7a57614651589aa514e7"}, 512)
+	keys := backend.Keys(backend.KeyList(slices.Repeat([]string{"Llama-3.1-8B@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@71a113680994f448011a92e7afbf7e4d4df7ad45654c7a57614651589aa514e7"}, 512)))
 	var out []byte
 	require.Zero(t, testing.AllocsPerRun(10, func() {
-		out = endRequest(appendExist(appendRequest(out[:0], 1, fnBatchExistKey), FormTenant, keys, "default"))
+		out, _ = appendExist(appendRequest(out[:0], 1, fnBatchExistKey), FormTenant, keys, 0, keys.Len(), "default")
+		out = endRequest(out)
 	}))
 }
 
 func BenchmarkEncode(b *testing.B) {
-	keys := slices.Repeat([]string{strings.Repeat("k", 130)}, 512)
+	keys := backend.Keys(backend.KeyList(slices.Repeat([]string{strings.Repeat("k", 130)}, 512)))
 	var out []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		out = appendExist(out[:0], FormTenant, keys, "default")
+		out, _ = appendExist(out[:0], FormTenant, keys, 0, keys.Len(), "default")
 	}
 	b.SetBytes(int64(len(out)))
 }

@@ -32,7 +32,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	info := Info{Leader: cn.addr, Form: cn.form}
 	err = cn.run(ctx, func(cn *conn) (err error) {
 		start := time.Now()
-		if err = cn.batchExist(nil, c.cfg.Tenant, nil); err != nil {
+		if err = cn.askNothing(c.cfg.Tenant); err != nil {
 			return err
 		}
 		info.RTT = time.Since(start)

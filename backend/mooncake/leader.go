@@ -194,9 +194,10 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 		logResult = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
 	}
 	c.lastErr = nil
-	cn.term = c.term
 	c.newConnection()
+	c.adopt(cn, c.term)
 	c.addIdle(cn)
+	c.wakeFill()
 	return true
 }
 

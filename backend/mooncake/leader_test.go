@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -25,7 +26,7 @@ func TestLateReplyBetweenRounds(t *testing.T) {
 	})
 	late := make(chan error, 1)
 	go func() {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		late <- err
 	}()
 	<-held
@@ -44,7 +45,7 @@ func TestLateReplyBetweenRounds(t *testing.T) {
 			c.mu.Lock()
 			found := c.leader != ""
 			c.mu.Unlock()
-			_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+			_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 			if err == nil || found {
 				result <- err
 				return
@@ -83,7 +84,7 @@ func TestBlockedLogDelaysNoCall(t *testing.T) {
 			<-log.held
 			result := make(chan error, 1)
 			go func() {
-				_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+				_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 				result <- err
 			}()
 			select {

@@ -47,7 +47,7 @@ func (c *Client) Lease() backend.Lease {
 
 // learnLease asks the leader in the background for its lease, once a generation, by a key that
 // has just been found. It does so only if a connection is idle: otherwise a later call asks.
-func (c *Client) learnLease(keys []string, answers []int) {
+func (c *Client) learnLease(keys backend.Keys, answers []int) {
 	found := slices.Index(answers, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,8 +56,9 @@ func (c *Client) learnLease(keys []string, answers []int) {
 	}
 	c.process.asked = true
 	generation := c.process.generation
+	key := string(keys.Append(nil, found))
 	c.calls.Go(func() {
-		unknown := c.askLease(keys[found], generation)
+		unknown := c.askLease(key, generation)
 		c.release(false)
 		if unknown != nil { // a handler that blocks delays no call
 			c.cfg.Logger.Warn("the Mooncake master does not say how long it leases a found block", "error", unknown)

@@ -63,7 +63,7 @@ func TestLearnLease(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	exists := func(key string) {
-		_, err := c.Exists(contextWithin(t, testTimeout), []string{"absent", key})
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"absent", key})
 		require.NoError(t, err)
 	}
 	exists("absent too")
@@ -81,7 +81,7 @@ func TestLearnLease(t *testing.T) {
 	f = startFake(t, f.addr, FormTenant)
 	f.lease = 500
 	eventually(t, "the new lease is known", func() bool {
-		_, _ = c.Exists(contextWithin(t, testTimeout), []string{"here"})
+		_, _ = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return c.Lease().Stated == 500*time.Millisecond
 	})
 	require.NotEqual(t, first.Generation, c.Lease().Generation)
@@ -115,7 +115,7 @@ func TestUnknownLease(t *testing.T) {
 				f.always.Store(&answer)
 			}
 			var log logtest.Buffer
-			c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			checkExists(t, c)
 			conns := f.accepted.Load()
 			const line = "does not say how long it leases a found block"

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/storetest"
@@ -57,7 +58,7 @@ func TestReleases(t *testing.T) {
 
 			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
-			answers, err := c.Exists(contextWithin(t, testTimeout), keys)
+			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
 			require.Equal(t, answers, n.Exist(keys...))
@@ -65,7 +66,7 @@ func TestReleases(t *testing.T) {
 				eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
 			}
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)), "leased keys too")
-			answers, err = c.Exists(contextWithin(t, testTimeout), keys)
+			answers, err = c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0, 0, 0}, answers)
 
@@ -166,7 +167,7 @@ func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteC
 // masterLease checks that Exists leases a block, and no other block.
 func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("asked", "not asked")
-	answers, err := c.Exists(contextWithin(t, testTimeout), []string{"asked"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	const objectHasLease = -706
@@ -187,14 +188,14 @@ func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	}
 	n.Put(put...)
 	for _, count := range []int{1, 255, 256, 257, len(keys)} {
-		answers, err := c.Exists(contextWithin(t, testTimeout), keys[:count])
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:count]))
 		require.NoError(t, err)
 		require.Equal(t, want[:count], answers)
 	}
 	start := time.Now()
 	const rounds = 20
 	for range rounds {
-		_, err := c.Exists(contextWithin(t, testTimeout), keys[:512])
+		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys[:512]))
 		require.NoError(t, err)
 	}
 	t.Logf("512 keys: %v", time.Since(start)/rounds)
@@ -217,7 +218,7 @@ func masterNodeDies(t *testing.T, c *Client, n *storetest.Node) {
 	n.Kill()
 	start := time.Now()
 	eventually(t, "the master has noticed", func() bool {
-		answers, err := c.Exists(contextWithin(t, testTimeout), []string{"block"})
+		answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"block"})
 		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond)
 		return answers[0] == 0

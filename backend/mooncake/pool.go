@@ -2,7 +2,9 @@ package mooncake
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/ctxerr"
@@ -74,6 +76,11 @@ func (c *Client) release(large bool) {
 	}
 }
 
+// allBusy reports whether other calls may wait for a connection.
+func (c *Client) allBusy() bool {
+	return len(c.tokens.all) == cap(c.tokens.all) || len(c.tokens.large) == cap(c.tokens.large)
+}
+
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
 // closed by the master, it runs do again with another one: so do must not change the store.
 // The caller has called acquire.
@@ -111,7 +118,7 @@ func (c *Client) runConn(ctx context.Context, cn *conn, do func(*conn) error) (e
 
 // withOwnConn runs do once, with a new connection that is closed afterwards.
 func (c *Client) withOwnConn(ctx context.Context, do func(*conn) error) error {
-	cn, err := c.dialLeader(ctx)
+	cn, err := c.dialLeader(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -127,37 +134,46 @@ func (c *Client) getConn(ctx context.Context) (*conn, error) {
 	if cn := c.popIdle(); cn != nil {
 		return cn, nil
 	}
-	return c.dialLeader(ctx)
+	return c.dialLeader(ctx, true)
 }
 
-// popIdle returns an idle connection, nil if there is none.
+// popIdle returns an idle connection, nil if there is none: the next one, in the order of dials, after
+// the one that it has returned last. A master has its threads serve connections in turn, in the order
+// in which they come. So the connections of one call are on different threads.
 func (c *Client) popIdle() *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(c.idle)
-	if n == 0 {
+	if len(c.idle) == 0 {
 		return nil
 	}
-	cn := c.idle[n-1]
-	c.idle[n-1] = nil
-	c.idle = c.idle[:n-1]
+	after := func(cn *conn) uint32 { return cn.number - c.taken - 1 } // wraps around
+	next := 0
+	for i, cn := range c.idle {
+		if after(cn) < after(c.idle[next]) {
+			next = i
+		}
+	}
+	cn := c.idle[next]
+	c.idle = slices.Delete(c.idle, next, next+1)
+	c.taken = cn.number
 	return cn
 }
 
-// dialLeader returns a new connection to the leader. If the leader does not answer, it drops
-// the leader and waits for the next one.
-func (c *Client) dialLeader(ctx context.Context) (*conn, error) {
+// dialLeader returns a new connection to the leader, or with reuse one that has become idle meanwhile.
+// If the leader does not answer, it drops the leader and waits for the next one.
+func (c *Client) dialLeader(ctx context.Context, reuse bool) (*conn, error) {
 	for {
 		addr, term, err := c.waitLeader(ctx)
 		if err != nil {
 			return nil, err
 		}
-		cn, err := c.dialMaster(ctx, addr)
+		cn, err := c.dialInTurn(ctx, addr, term, reuse)
 		if err == nil {
-			cn.term = term
 			c.mu.Lock()
-			c.newConnection()
-			c.mu.Unlock()
+			defer c.mu.Unlock()
+			if !cn.reused {
+				c.newConnection()
+			}
 			return cn, nil
 		}
 		if cause := ctxerr.Of(ctx); cause != nil {
@@ -166,6 +182,80 @@ func (c *Client) dialLeader(ctx context.Context) (*conn, error) {
 		}
 		c.dropLeader(term)
 	}
+}
+
+// dialInTurn dials the leader of a term when no other dial to it is under way. With reuse it may return
+// a connection that has become idle meanwhile.
+func (c *Client) dialInTurn(ctx context.Context, addr string, term uint64, reuse bool) (*conn, error) {
+	select {
+	case c.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errors.New("another attempt to connect has not ended")
+	}
+	defer func() { <-c.dialing }()
+	if reuse {
+		if cn := c.popIdle(); cn != nil {
+			return cn, nil
+		}
+	}
+	cn, err := c.dialMaster(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.adopt(cn, term)
+	c.wakeFill()
+	return cn, nil
+}
+
+// adopt numbers a new connection to the leader of a term. The caller holds c.mu.
+func (c *Client) adopt(cn *conn, term uint64) {
+	c.dialed++
+	cn.term, cn.number = term, c.dialed
+}
+
+// wakeFill makes fillLoop dial the connections that are missing.
+func (c *Client) wakeFill() {
+	select {
+	case c.fill <- struct{}{}:
+	default:
+	}
+}
+
+// fillLoop dials the connections that are missing, one after another, whenever one was dialled: so they
+// are spread over the threads of the master, and belong to the generation of that one. It stops at an error, which the next call meets, too. It
+// returns when c is closed.
+func (c *Client) fillLoop() {
+	for {
+		select {
+		case <-c.fill:
+		case <-c.ctx.Done():
+			return
+		}
+		for {
+			addr, term, missing := c.missingConn()
+			if !missing {
+				break
+			}
+			cn, err := c.dialInTurn(c.ctx, addr, term, false)
+			if err != nil {
+				break
+			}
+			c.mu.Lock()
+			c.addIdle(cn)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// missingConn reports whether there are fewer connections than there may be, as far as it is known
+// how many are in use. It returns the leader to dial.
+func (c *Client) missingConn() (addr string, term uint64, missing bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	missing = c.leader != "" && !c.closed && len(c.idle)+len(c.tokens.all) < c.cfg.Conns
+	return c.leader, c.term, missing
 }
 
 // putConn ends the ownership of cn after a request, whose error is err.

@@ -108,8 +108,11 @@ func TestHugeAnswers(t *testing.T) {
 		layout Layout
 		call   func(ctx context.Context, b *Backend) error
 	}{
-		"smismember": {LayoutSet, func(ctx context.Context, b *Backend) error { _, err := b.Exists(ctx, blocks("m", 3)); return err }},
-		"scan":       {LayoutKeys, func(ctx context.Context, b *Backend) error { _, err := b.Sample(ctx); return err }},
+		"smismember": {LayoutSet, func(ctx context.Context, b *Backend) error {
+			_, err := b.Exists(ctx, backend.KeyList(blocks("m", 3)))
+			return err
+		}},
+		"scan": {LayoutKeys, func(ctx context.Context, b *Backend) error { _, err := b.Sample(ctx); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := badServer(t, name, "*2\r\n$1\r\n0\r\n"+huge)
@@ -166,7 +169,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 5 * time.Millisecond})
 	for range 10 {
-		_, err := b.Exists(testContext(t), blocks("m", 1))
+		_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
 		require.Error(t, err)
 	}
 	require.Eventually(t, func() bool {

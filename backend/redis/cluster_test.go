@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -75,7 +76,7 @@ func TestHostOfAsked(t *testing.T) {
 				b := testBackend(t, Config{URL: "redis-cluster://127.0.0.3:1?addr=" + listeners[0].Addr().String()})
 				require.NoError(t, b.Store(testContext(t), blocks("m", 3)))
 				require.EqualValues(t, 3, stored[1].Load())
-				answers, err := b.Exists(testContext(t), blocks("m", 2))
+				answers, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 2)))
 				require.NoError(t, err)
 				require.Equal(t, []int{1, 1}, answers)
 			})
@@ -118,7 +119,7 @@ func TestNullReplies(t *testing.T) {
 					cfg.Layout, cfg.TTL = LayoutSet, 0
 				}
 				b := testBackend(t, cfg)
-				_, err := b.Exists(testContext(t), blocks("m", 1))
+				_, err := b.Exists(testContext(t), backend.KeyList(blocks("m", 1)))
 				for _, err := range []error{err, b.Store(testContext(t), blocks("m", 1)), b.Evict(testContext(t), blocks("m", 1)), b.Reset(testContext(t))} {
 					require.Error(t, err)
 					require.NotContains(t, err.Error(), "redis: nil")

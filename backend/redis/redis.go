@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -274,11 +273,11 @@ func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Con
 
 // Exists returns one answer for each key: 1 if it is present, 0 if it is absent. If any part
 // fails, it returns only an error.
-func (b *Backend) Exists(ctx context.Context, keys []string) ([]int, error) {
+func (b *Backend) Exists(ctx context.Context, asked backend.Keys) ([]int, error) {
+	keys := asked.Strings()
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	keys = slices.Clone(keys) // an abandoned call still reads them
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
 		switch {
 		case b.cfg.Layout == LayoutSet:

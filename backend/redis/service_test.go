@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/storetest"
@@ -296,7 +297,7 @@ func benchmarkExists(b *testing.B, ours, plain *Backend, rdb goredis.UniversalCl
 	b.ReportAllocs()
 	for b.Loop() {
 		start := time.Now()
-		got, err := ours.Exists(ctx, keys)
+		got, err := ours.Exists(ctx, backend.KeyList(keys))
 		ourTimes = append(ourTimes, time.Since(start))
 		if err != nil || !slices.Equal(got, want) {
 			b.Fatal("wrong", err)

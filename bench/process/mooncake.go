@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/backend/mooncake"
 )
 
@@ -43,7 +44,7 @@ func AwaitMaster(ctx context.Context, client *mooncake.Client, timeout time.Dura
 	for {
 		info, err := client.Info(ctx)
 		if err == nil {
-			_, err = client.Exists(ctx, []string{"ready"})
+			_, err = client.Exists(ctx, backend.KeyList{"ready"})
 		}
 		if err == nil {
 			return info.Version, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
@@ -67,7 +68,7 @@ func TestRedisTimeoutIsObeyed(t *testing.T) {
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), store.remote.Timeout)
 	defer cancel()
-	answers, err := store.Exists(ctx, []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00"})
+	answers, err := store.Exists(ctx, backend.KeyList{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	require.EqualValues(t, 1, calls.Load())

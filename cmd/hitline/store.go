@@ -39,7 +39,10 @@ func (s *remoteStore) String() string { return strings.Join(s.addresses, ",") }
 func (s *remoteStore) forDiagnosis() *diagnosis.Store {
 	return &diagnosis.Store{
 		Backend: s.Name(), Address: s.String(), Layout: s.layout, Timeout: s.remote.Timeout,
-		Exists: s.Exists, Info: s.info, Sample: s.sample, Reachable: s.reachable,
+		Exists: func(ctx context.Context, keys []string) ([]int, error) {
+			return s.Exists(ctx, backend.KeyList(keys))
+		},
+		Info: s.info, Sample: s.sample, Reachable: s.reachable,
 	}
 }
 

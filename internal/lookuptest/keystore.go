@@ -52,7 +52,8 @@ func (k *KeyStore) enter(ctx context.Context, op string, keys []string) error {
 }
 
 // Exists implements backend.Backend.
-func (k *KeyStore) Exists(ctx context.Context, keys []string) ([]int, error) {
+func (k *KeyStore) Exists(ctx context.Context, asked backend.Keys) ([]int, error) {
+	keys := asked.Strings()
 	if err := k.enter(ctx, "exists", keys); err != nil {
 		return nil, err
 	}

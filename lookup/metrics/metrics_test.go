@@ -221,8 +221,8 @@ type brokenStore struct {
 
 func (s *brokenStore) Name() string { return "broken" }
 
-func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
-	return make([]int, len(keys)), s.err
+func (s *brokenStore) Exists(_ context.Context, keys backend.Keys) ([]int, error) {
+	return make([]int, keys.Len()), s.err
 }
 
 func TestBackend(t *testing.T) {

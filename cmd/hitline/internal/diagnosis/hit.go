@@ -29,13 +29,10 @@ func (s *boundedStore) Reserve(bytes int64) error {
 	return nil
 }
 
-// Pause does nothing: a diagnosis serves no others.
-func (s *boundedStore) Pause() {}
-
 // Exists asks the store.
-func (s *boundedStore) Exists(keys []string) ([]int, error) {
-	answers, err := s.store.Exists(s.ctx, keys)
-	s.asked += len(keys)
+func (s *boundedStore) Exists(keys *coordinator.Keys) ([]int, error) {
+	answers, err := s.store.Exists(s.ctx, keys.Strings())
+	s.asked += keys.Len()
 	s.any = s.any || slices.Contains(answers, 1)
 	return answers, err
 }

@@ -27,67 +27,135 @@ func manyKeys(f *fakeMaster, n int) (keys []string, want []int) {
 	return keys, want
 }
 
-// TestParts asks for many keys. They go to the master in parts at the same time, on at most
+// TestChunks asks for many keys. They go to the master in chunks, several at the same time, on at most
 // half of the connections, and each answer is that of its key.
-func TestParts(t *testing.T) {
-	for _, c := range []struct{ keys, conns, parts int }{
-		{2*minPartKeys - 1, 8, 1},
-		{2 * minPartKeys, 8, 2},
-		{6*minPartKeys + 1, 8, maxParts},
-		{6 * minPartKeys, 1, 1},
-		{6 * minPartKeys, 2, 1},
-		{6 * minPartKeys, 5, 2},
-		{6 * minPartKeys, 6, 3},
+func TestChunks(t *testing.T) {
+	for _, c := range []struct{ keys, conns, atOnce, chunks int }{
+		{2*minHalfKeys - 1, 8, 1, 1},
+		{2 * minHalfKeys, 8, 2, 2},
+		{3*minChunkKeys - 1, 8, 2, 2},
+		{6 * minChunkKeys, 8, 4, 6},
+		{6 * minChunkKeys, 1, 1, 6},
+		{6 * minChunkKeys, 2, 1, 6},
+		{6 * minChunkKeys, 5, 2, 6},
+		{20 * minChunkKeys, 8, 4, maxChunks},
+		{maxChunks*maxRequestKeys + 1, 8, 4, maxChunks + 1},
 	} {
 		f := startFake(t, loopback, FormTenant)
 		client := newClient(t, Config{Masters: []string{f.addr}, Conns: c.conns})
 		keys, want := manyKeys(f, c.keys)
-		var arrived atomic.Int64
-		all := make(chan struct{}) // closed when all parts are at the master
+		var arrived, inFlight atomic.Int64
+		all := make(chan struct{}) // closed when the first of all connections are at the master
 		f.setReply(func(q *request, normal []byte) {
-			if arrived.Add(1) == int64(c.parts) {
+			if inFlight.Add(1) > int64(c.atOnce) {
+				t.Errorf("%v: more at once", c)
+			}
+			if arrived.Add(1) == int64(c.atOnce) {
 				close(all)
 			}
 			<-all
+			inFlight.Add(-1)
 			q.write(normal)
 		})
-		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 		require.NoError(t, err, c)
 		require.Equal(t, want, answers, c)
-		require.EqualValues(t, c.parts, arrived.Load(), c)
+		require.EqualValues(t, c.chunks, arrived.Load(), c)
 		eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 	}
 }
 
-// TestPartsBeside has other requests on all connections but one: the keys wait for nothing, and
-// go in one part.
-func TestPartsBeside(t *testing.T) {
+// gapKeys are keys of which those from 100 behind an absent one on do not matter.
+type gapKeys struct{ backend.KeyList }
+
+func (k gapKeys) End(i int) int { return min(i+100, k.Len()) }
+
+// TestStopsAtGap has a key absent in the second chunk: no chunk begins after it is known, but one that is
+// under way is read.
+func TestStopsAtGap(t *testing.T) {
+	for conns, chunks := range map[int]int{1: 2, 4: 3} {
+		f := startFake(t, loopback, FormTenant)
+		client := newClient(t, Config{Masters: []string{f.addr}, Conns: conns})
+		keys := gapKeys{make(backend.KeyList, 6*minChunkKeys)}
+		for i := range keys.KeyList {
+			keys.KeyList[i] = fmt.Sprint("key ", i)
+			f.present[keys.KeyList[i]] = 1
+		}
+		delete(f.present, keys.KeyList[minChunkKeys+500])
+		third := make(chan struct{}) // the third chunk is at the master
+		f.setReply(func(q *request, normal []byte) {
+			switch q.keys[0] {
+			case keys.KeyList[minChunkKeys]:
+				if conns > 1 {
+					<-third
+				}
+			case keys.KeyList[2*minChunkKeys]:
+				close(third)
+				eventually(t, "the gap is known", func() bool { return len(client.tokens.all) == 1 })
+			}
+			q.write(normal)
+		})
+		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		require.NoError(t, err)
+		require.Len(t, answers, chunks*minChunkKeys, "%d connections", conns)
+		require.EqualValues(t, chunks, f.numQueries.Load())
+		require.Zero(t, answers[minChunkKeys+500])
+		require.Equal(t, 1, answers[len(answers)-1])
+	}
+}
+
+// TestMattersBehindGap has an absent key near the end of a chunk, behind which keys of the next one
+// matter: they are asked for.
+func TestMattersBehindGap(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
+	keys := gapKeys{make(backend.KeyList, 6*minChunkKeys)}
+	for i := range keys.KeyList {
+		keys.KeyList[i] = fmt.Sprint("key ", i)
+		f.present[keys.KeyList[i]] = 1
+	}
+	delete(f.present, keys.KeyList[minChunkKeys-50])
+	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+	require.NoError(t, err)
+	require.Len(t, answers, 2*minChunkKeys)
+}
+
+// TestChunksBeside has other requests on all connections but one: the keys wait for nothing, and
+// have this one.
+func TestChunksBeside(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 4})
-	keys, want := manyKeys(f, 4*minPartKeys)
+	keys, want := manyKeys(f, 4*minChunkKeys)
 	for range 3 {
 		require.NoError(t, client.acquire(t.Context(), false))
 	}
-	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+	var inFlight atomic.Int64
+	f.setReply(func(q *request, normal []byte) {
+		if inFlight.Add(1) > 1 {
+			t.Error("two at once")
+		}
+		inFlight.Add(-1)
+		q.write(normal)
+	})
+	answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
-	require.EqualValues(t, 1, f.numQueries.Load())
 	require.NoError(t, client.acquire(t.Context(), false))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = client.Exists(ctx, keys)
+	_, err = client.Exists(ctx, backend.KeyList(keys))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	for range 4 {
 		client.release(false)
 	}
 }
 
-// TestPartFails has the master end the connection of one part: the call fails, and all places are
+// TestChunkFails has the master end the connection of one chunk: the call fails, and all places are
 // free again.
-func TestPartFails(t *testing.T) {
+func TestChunkFails(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	client := newClient(t, Config{Masters: []string{f.addr}})
-	keys, _ := manyKeys(f, 4*minPartKeys)
+	keys, _ := manyKeys(f, 4*minHalfKeys)
 	f.setReply(func(q *request, normal []byte) {
 		if q.keys[0] == keys[0] {
 			q.write(normal)
@@ -95,22 +163,22 @@ func TestPartFails(t *testing.T) {
 		}
 		q.Close()
 	})
-	_, err := client.Exists(contextWithin(t, testTimeout), keys)
+	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 	f.resetReply()
 	require.Eventually(t, func() bool {
-		_, err := client.Exists(contextWithin(t, testTimeout), keys)
+		_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 		return err == nil
 	}, testTimeout, time.Millisecond)
 }
 
-// TestPartNotServing has one part of a call answered as by a master that no longer leads, and the
-// other as before: the call fails, and is no hit of the first part.
-func TestPartNotServing(t *testing.T) {
+// TestChunkNotServing has one chunk of a call answered as by a master that no longer leads, and the
+// other as before: the call fails, and is no hit of the first chunk.
+func TestChunkNotServing(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	client := newClient(t, Config{Masters: []string{f.addr}})
-	keys, _ := manyKeys(f, 2*minPartKeys)
+	keys, _ := manyKeys(f, 2*minHalfKeys)
 	f.setReply(func(q *request, normal []byte) {
 		if q.keys[0] == keys[0] {
 			q.write(normal)
@@ -122,15 +190,15 @@ func TestPartNotServing(t *testing.T) {
 		}
 		q.write(response(0, q.seq, existBody(answers, false)))
 	})
-	_, err := client.Exists(contextWithin(t, testTimeout), keys)
+	_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 }
 
-// TestPartEndsOthers has one part fail and the other without an answer: the call does not wait for it.
-func TestPartEndsOthers(t *testing.T) {
+// TestChunkEndsOthers has one chunk fail and the other without an answer: the call does not wait for it.
+func TestChunkEndsOthers(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	client := newClient(t, Config{Masters: []string{f.addr}})
-	keys, _ := manyKeys(f, 2*minPartKeys)
+	keys, _ := manyKeys(f, 2*minHalfKeys)
 	hung := make(chan struct{})
 	defer close(hung)
 	f.setReply(func(q *request, _ []byte) {
@@ -140,7 +208,7 @@ func TestPartEndsOthers(t *testing.T) {
 		}
 		q.write(response(codeException, q.seq, textBody("boom")))
 	})
-	_, err := client.Exists(contextWithin(t, time.Hour), keys)
+	_, err := client.Exists(contextWithin(t, time.Hour), backend.KeyList(keys))
 	require.ErrorContains(t, err, "boom")
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 }
@@ -164,7 +232,7 @@ func TestLargeCallsLeaveConnections(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 2 * conns {
 			calls.Go(func() {
-				_, err := client.Exists(contextWithin(t, testTimeout), keys)
+				_, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 				require.NoError(t, err)
 			})
 		}
@@ -174,7 +242,7 @@ func TestLargeCallsLeaveConnections(t *testing.T) {
 		}
 		require.Equal(t, want, held.Load(), "%d connections", conns)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		_, err := client.Exists(ctx, keys)
+		_, err := client.Exists(ctx, backend.KeyList(keys))
 		cancel()
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		close(open)
@@ -201,7 +269,7 @@ func TestOneConnection(t *testing.T) {
 	})
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		answers, err := client.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 		require.NoError(t, err)
 		require.Equal(t, want, answers)
 	})
@@ -212,6 +280,7 @@ func TestOneConnection(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // it waits for the connection
 	close(open)
 	calls.Wait()
-	require.Equal(t, []int{maxRequestKeys, 3, maxRequestKeys, maxRequestKeys}, sizes)
+	require.Len(t, sizes, maxChunks+1)
+	require.Equal(t, 3, sizes[1])
 	eventually(t, "all tokens are back", func() bool { return len(client.tokens.all) == 0 })
 }
