@@ -27,7 +27,7 @@ func options(t *testing.T) Options {
 		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HybridHashes: 640, HeldHashes: 100, StoreKeys: []int{500}, Grouped: true,
 		Rounds: 2, Cell: 20 * time.Millisecond, Blocked: 100 * time.Millisecond, Timeout: time.Minute, Hitline: hitline, Before: hitline,
 		Python: storetest.RequireMooncake(t, storetest.MooncakeRelease).Python(),
-		OnNote: func(text string) { t.Log(text) }, OnStep: func(string, int, int) {},
+		OnNote: func(text string) { t.Error(text) }, OnStep: func(string, int, int) {},
 	}
 }
 
@@ -56,7 +56,14 @@ func TestRun(t *testing.T) {
 		once := r.Ask == First || r.Ask == Turns
 		assert.Equal(t, once && r.Model == Llama, r.Bytes != nil)
 		assert.Equal(t, once, r.Before != nil)
-		if r.Ask == Turns {
+		switch r.Ask {
+		case First:
+			if r.Model == Llama && r.Stored == All {
+				assert.InDelta(t, r.VLLMKeys, r.HitlineKeys, 0, "nothing is remembered")
+			}
+		case Again:
+			assert.Less(t, r.HitlineKeys, float64(r.VLLMKeys), "found blocks are remembered")
+		case Turns:
 			assert.InDelta(t, 3*r.TP, r.HitlineKeys, 0, "only the new turn is asked for")
 			assert.Equal(t, 2*numTurns, r.Hitline.Requests, "each prompt once")
 		}
