@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -40,7 +41,8 @@ func (q *pass) endAll() {
 
 // answer is the working memory of End.
 type answer struct {
-	order []uint32 // indexes of the holders, the longest prefix first
+	order []uint64 // hashes << 32 | index of the holder, the longest prefix first
+	only  uint8    // the medium of all prefixes: then there are no entries; allMedia: there are several
 	first []uint32 // by index of a holder: its first entry, 0 for none
 	// entries are the prefixes of a holder by medium, in lists in the order of the media's names. The one of number 0 is
 	// at the end of all lists.
@@ -70,6 +72,7 @@ func (q *Query) End(r *Result) {
 func (q *Query) orderHolders() {
 	a := &q.answer
 	a.order, a.entries = a.order[:0], append(a.entries[:0], answerEntry{medium: maxMedia + 1})
+	a.only = onlyMedium(q.ends)
 	a.first = append(a.first, make([]uint32, max(0, len(q.fleet.holders)-len(a.first)))...)
 	slices.SortFunc(q.ends, func(a, b ending) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
 	for end := len(q.ends); end > 0 && q.ends[end-1].n > 0; {
@@ -81,6 +84,21 @@ func (q *Query) orderHolders() {
 		a.sort(a.order[from:])
 		end = begin
 	}
+}
+
+// onlyMedium returns the medium of all prefixes, if they are the same in all media together; otherwise allMedia.
+func onlyMedium(ends []ending) uint8 {
+	if len(ends) < 2 || len(ends)%2 != 0 {
+		return allMedia
+	}
+	only := ends[1].medium
+	for ; len(ends) > 0; ends = ends[2:] {
+		all := ends[0]
+		if all.medium != allMedia || ends[1] != (ending{all.bits, all.word, all.n, only}) {
+			return allMedia
+		}
+	}
+	return only
 }
 
 // listEqual adds prefixes of equal length. Those in all media that are not longer than in one need not be added.
@@ -122,7 +140,10 @@ func (q *Query) list(e *ending) {
 		}
 		to := &a.first[at.index]
 		if *to == 0 {
-			a.order = append(a.order, at.index)
+			a.order = append(a.order, uint64(e.n)<<32|uint64(at.index))
+		}
+		if a.only != allMedia {
+			continue
 		}
 		for a.entries[*to].medium < medium {
 			to = &a.entries[*to].next
@@ -133,18 +154,19 @@ func (q *Query) list(e *ending) {
 	}
 }
 
-// sort sorts indexes of holders.
-func (a *answer) sort(list []uint32) {
+// sort sorts holders of one length by their indexes.
+func (a *answer) sort(list []uint64) {
 	if len(list) <= 16 || slices.IsSorted(list) {
 		slices.Sort(list)
 		return
 	}
-	for _, i := range list {
-		a.sorting.add(i)
+	for _, o := range list {
+		a.sorting.add(uint32(o))
 	}
+	length := list[0] &^ math.MaxUint32
 	for w, word := range a.sorting {
 		for ; word != 0; word &= word - 1 {
-			list[0], list = uint32(w*64+bits.TrailingZeros64(word)), list[1:]
+			list[0], list = length|uint64(w*64+bits.TrailingZeros64(word)), list[1:]
 		}
 		a.sorting[w] = 0
 	}
@@ -152,22 +174,25 @@ func (a *answer) sort(list []uint32) {
 
 // setResult makes the result of the answer.
 func (q *Query) setResult(r *Result) {
-	f, a := q.fleet, &q.answer
+	f, a, names := q.fleet, &q.answer, q.core.tiers.sorted
 	blockSize := int64(f.cfg.BlockSize)
 	r.Holders = slices.Grow(r.Holders[:0], len(a.order))[:len(a.order)]
-	r.media = slices.Grow(r.media[:0], len(a.entries)) // so that it stays where it is
-	for i, index := range a.order {
-		longest, media := uint32(0), r.media[len(r.media):]
-		for i := a.first[index]; i != 0; {
-			e := &a.entries[i]
-			if longest = max(longest, e.n); e.medium != allMedia {
-				media = append(media, MediumPrefix{q.core.tiers.sorted[e.medium-1], int64(e.n) * blockSize})
+	r.media = slices.Grow(r.media[:0], len(a.order)+len(a.entries)) // so that it stays where it is
+	for i, o := range a.order {
+		index, media := uint32(o), r.media[len(r.media):]
+		p := &r.Holders[i]
+		p.ID, p.Tokens = f.holders[index].id, int64(o>>32)*blockSize
+		if a.only != allMedia {
+			media = append(media, MediumPrefix{names[q.core.tiers.order[a.only-1]], p.Tokens})
+		}
+		for next := a.first[index]; next != 0; {
+			e := &a.entries[next]
+			if next = e.next; e.medium != allMedia {
+				media = append(media, MediumPrefix{names[e.medium-1], int64(e.n) * blockSize})
 			}
-			i = e.next
 		}
 		a.first[index] = 0
 		r.media = r.media[:len(r.media)+len(media)]
-		p := &r.Holders[i]
-		p.ID, p.Tokens, p.Media = f.holders[index].id, int64(longest)*blockSize, media[:len(media):len(media)]
+		p.Media = media[:len(media):len(media)]
 	}
 }

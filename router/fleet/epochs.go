@@ -20,6 +20,14 @@ func (c *core) expire(epoch uint32) uint32 {
 // oldestAt returns the first epoch that counts in an epoch.
 func (c *core) oldestAt(epoch uint32) uint32 { return max(c.oldest, epoch-epochsPerTTL+1) }
 
+// oldest returns the first epoch that counts now. It does not read the clock if nothing is predicted.
+func (f *Fleet) oldest() uint32 {
+	if f.core.firstPredicted == 0 {
+		return f.core.oldest
+	}
+	return f.core.oldestAt(f.epoch())
+}
+
 // epochCounts is how many predicted entries a holder has by epoch. At most epochsPerTTL epochs count at a time.
 type epochCounts struct {
 	ring [epochsPerTTL]struct {

@@ -108,7 +108,7 @@ type HolderStatus struct {
 func (f *Fleet) Holders() []HolderStatus {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	oldest := f.core.oldestAt(f.epoch())
+	oldest := f.oldest()
 	list := make([]HolderStatus, len(f.holders))
 	for i, h := range f.holders {
 		list[i] = HolderStatus{ID: h.id, Stale: h.stale, Blocks: h.count(oldest)}
@@ -132,7 +132,7 @@ func (f *Fleet) Stats() Stats {
 	defer f.mu.RUnlock()
 	c := f.core
 	s := Stats{Holders: len(f.holders), Blocks: c.log.records - c.emptyRecords, Sets: c.sets.count, Bytes: c.bytes(), MaxBytes: f.cfg.MaxBytes}
-	oldest := c.oldestAt(f.epoch())
+	oldest := f.oldest()
 	for _, h := range f.holders {
 		s.Entries += int64(h.count(oldest))
 	}

@@ -48,13 +48,13 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 	if err := checkHashLen(hashLen); err != nil {
 		return err
 	}
-	now := f.epoch()
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+	oldest := f.oldest()
 	q.another = 0
 	p := &q.pass
 	p.lastKnown = q.LastKnown
-	p.begin(f, hashLen, now, f.core.groups.none().rules)
+	p.begin(f, hashLen, oldest, f.core.groups.none().rules)
 	for _, r := range f.core.groups.rules {
 		if r.used == 0 || r == p.rules {
 			continue
@@ -65,15 +65,15 @@ func (q *Query) Begin(f *Fleet, hashLen int) error {
 			}
 			p = q.others[q.another-1]
 		}
-		p.begin(f, hashLen, now, r)
+		p.begin(f, hashLen, oldest, r)
 		p.lastKnown = q.LastKnown
 	}
 	return nil
 }
 
-func (q *pass) begin(f *Fleet, hashLen int, now uint32, r *rules) {
+func (q *pass) begin(f *Fleet, hashLen int, oldest uint32, r *rules) {
 	c := f.core
-	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, r, c.numbers.version, c.oldestAt(now)
+	q.fleet, q.core, q.rules, q.version, q.oldest = f, c, r, c.numbers.version, oldest
 	q.tiers = c.tiers.version
 	q.hashLen, q.at, q.n = hashLen, f.cfg.shortAt(hashLen), 0
 	q.ends, q.runs = q.ends[:0], q.runs[:0]

@@ -32,7 +32,7 @@ func (f *Fleet) makeRoom(pause func() func(), isFirst, predicts bool) bool {
 	predicted := 0
 	f.readLocked(func() {
 		s.wanted = (f.core.log.records+f.core.sets.size/blockBytes)/8 + 2*segmentLen
-		oldest := f.core.oldestAt(f.epoch())
+		oldest := f.oldest()
 		for _, h := range f.holders {
 			s.level = max(s.level, h.size())
 			predicted += h.predicted.count(oldest)
