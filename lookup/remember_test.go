@@ -359,3 +359,23 @@ type statingStore struct {
 }
 
 func (s *statingStore) Lease() backend.Lease { return *s.lease.Load() }
+
+// BenchmarkRememberedLookup asks again for a prompt on 8 ranks that is stored whole.
+func BenchmarkRememberedLookup(b *testing.B) {
+	const n = 1875
+	store := &statingStore{}
+	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: time.Hour})
+	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 8}, Backend: store})
+	require.NoError(b, err)
+	hashes := numberedHashes(1, n, 32)
+	for tp := range 8 {
+		require.NoError(b, s.Store(b.Context(), coordinator.GroupRank{TPRank: uint16(tp)}, hashes))
+	}
+	for b.Loop() {
+		hit, err := s.Lookup(b.Context(), 16*n, hashes)
+		if err != nil || hit.Tokens == 0 {
+			b.Fatal(hit, err)
+		}
+	}
+	require.Equal(b, int64(8*n), s.Stat().BackendKeys)
+}
