@@ -136,8 +136,8 @@ type Master struct {
 }
 
 // StartMaster starts a master with the RPC address rpc, or with a free one if rpc is "". Its
-// leases last 2 s.
-func StartMaster(t testing.TB, e *MooncakeEnv, rpc string) *Master {
+// leases last 2 s. flags come last and win.
+func StartMaster(t testing.TB, e *MooncakeEnv, rpc string, flags ...string) *Master {
 	t.Helper()
 	if rpc == "" {
 		rpc = FreeAddr(t)
@@ -150,7 +150,7 @@ func StartMaster(t testing.TB, e *MooncakeEnv, rpc string) *Master {
 	if !Tenantless(e.Release) {
 		args = append(args, "--metrics_host=127.0.0.1")
 	}
-	m.Cmd = exec.Command(program, args...)
+	m.Cmd = exec.Command(program, append(args, flags...)...)
 	m.start(t)
 	for _, addr := range []string{rpc, m.Admin} {
 		Eventually(t, "the master listens", func() bool {
