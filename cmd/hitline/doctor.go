@@ -21,6 +21,7 @@ import (
 // doctorResult is what doctor prints: with --json as one line.
 type doctorResult struct {
 	*diagnosis.Report
+	Router *routerReport `json:"router,omitempty"` // nil: none is configured
 	Error string `json:"error,omitempty"` // also the last line of standard error
 	Exit  int    `json:"exit"`
 }
@@ -29,7 +30,7 @@ type doctorResult struct {
 func newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the configured store",
+		Short: "Examine the configured store and router",
 		Long: `doctor reads the configuration that serve would, connects to the store that it
 names, and shows what the store says of itself and which keys lookups ask for.
 It changes nothing. It looks at a few keys and says how they differ from the
@@ -43,6 +44,9 @@ each group ends and why. Take a prompt that an engine has stored.
 
 With --pool it examines the store for a pool of a running server. The server's
 log and hitline stat name them.
+
+With router.listen it asks the router of the running server which engines it
+follows: which are stale, incomplete, or hash tokens otherwise than their model.
 
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
@@ -79,10 +83,10 @@ connection.`,
 			}
 		} else if cmd.Flags().Changed("connect") {
 			return usagef("--connect is of no use without --pool")
-		} else if given := t.secure.Given(); given != "" {
-			return usagef("--%s is of no use without --pool", given)
+		} else if given := t.secure.Given(); given != "" && cfg.Router.Listen == nil {
+			return usagef("--%s is of no use without --pool or router.listen", given)
 		}
-		if !cfg.ServesPool() {
+		if !cfg.ServesPool() && (cfg.Router.Listen == nil || cmd.Flags().Changed("tokens")) {
 			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
 		}
 		prompt, err := loadPrompt(cmd, *tokens, *file)
@@ -91,7 +95,7 @@ connection.`,
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, t.pool, prompt, t.json)
+		return doctor(ctx, cmd, cfg, &t, prompt)
 	}
 	return cmd
 }
@@ -130,28 +134,19 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: list.forRequest()}, nil
 }
 
-// doctor examines the store of cfg and prints the report. pool names a server's pool, if it is
-// one.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool string, prompt diagnosis.Prompt, asJSON bool) error {
-	rules, err := coordinator.New(cfg.Pool)
-	if err != nil {
-		return configError(cfg.Blame("pool", err))
-	}
-	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return configError(err)
-	}
-	var result doctorResult
-	if store == nil {
-		result.Report = diagnosis.DescribeMemory(rules)
-	} else {
-		result.Report, err = diagnosis.Examine(ctx, rules, store.forDiagnosis(), prompt)
-		if err != nil {
-			err = cli.WithClass(err, client.ErrConnect)
+// doctor examines what cfg names and prints the report.
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt) error {
+	result := doctorResult{Report: &diagnosis.Report{}}
+	var err error
+	if cfg.ServesPool() {
+		if result.Report, err = examineStore(ctx, cfg, prompt); result.Report == nil {
+			return err
 		}
-		_ = store.Close()
 	}
-	result.Pool = pool
+	result.Pool = t.pool
+	if cfg.Router.Listen != nil && err == nil {
+		err = result.addRouter(ctx, cfg, *t)
+	}
 	if n := len(result.Problems); err == nil && n > 0 {
 		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}
@@ -159,8 +154,40 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool st
 	if err != nil {
 		result.Error, err = err.Error(), cli.WithClass(err, cli.ErrReported)
 	}
-	if printErr := cli.PrintResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
+	if printErr := cli.PrintResult(cmd, t.json, result, result.String()); printErr != nil {
 		return printErr
+	}
+	return err
+}
+
+// examineStore examines the store of cfg. Without a report the configuration is wrong.
+func examineStore(ctx context.Context, cfg *config.Config, prompt diagnosis.Prompt) (*diagnosis.Report, error) {
+	rules, err := coordinator.New(cfg.Pool)
+	if err != nil {
+		return nil, configError(cfg.Blame("pool", err))
+	}
+	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
+	switch {
+	case err != nil:
+		return nil, configError(err)
+	case store == nil:
+		return diagnosis.DescribeMemory(rules), nil
+	}
+	defer store.Close() // nothing was written
+	report, err := diagnosis.Examine(ctx, rules, store.forDiagnosis(), prompt)
+	if err != nil {
+		err = cli.WithClass(err, client.ErrConnect)
+	}
+	return report, err
+}
+
+// addRouter asks the router of the running server. t has the flags of the connection.
+func (r *doctorResult) addRouter(ctx context.Context, cfg *config.Config, t target) (err error) {
+	if t.connect, err = httpURL(cfg.Router.Listen.Address); err != nil {
+		return configError(cfg.Blame("router.listen", err))
+	}
+	if r.Router, err = examineRouter(ctx, &t); err == nil {
+		r.Notes, r.Problems = append(r.Notes, r.Router.notes...), append(r.Problems, r.Router.problems...)
 	}
 	return err
 }
@@ -173,15 +200,17 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// formatReport writes a report as a table.
-func formatReport(r *diagnosis.Report) string {
+// String returns the report as a table.
+func (r *doctorResult) String() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	if r.Pool != "" {
 		row("pool", "%s", r.Pool)
 	}
-	row("backend", "%s", r.Backend)
+	if r.Backend != "" {
+		row("backend", "%s", r.Backend)
+	}
 	if r.Address != "" {
 		row("address", "%s", r.Address)
 	}
@@ -207,6 +236,9 @@ func formatReport(r *diagnosis.Report) string {
 	}
 	if more := r.GroupRanks - len(r.Patterns); more > 0 {
 		row("", "and %d more", more)
+	}
+	if r.Router != nil {
+		row("router", "%v", r.Router)
 	}
 	for _, note := range r.Notes {
 		row("note", "%s", note)
