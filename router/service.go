@@ -78,7 +78,8 @@ type Service struct {
 	allow allowList
 	log   *slog.Logger
 	// memory is what all sources share.
-	memory *events.Memory
+	memory    *events.Memory
+	listeners events.Listeners
 
 	// changing is held by calls that add or end models, sources or holders of a dump: a source's name and holder stay
 	// reserved while it starts or stops. Queries do not take it.

@@ -196,7 +196,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	}
 	cfg := a.config()
 	cfg.Resume, cfg.Logger, cfg.Changed = resume, s.log, a.model.changed
-	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
+	cfg.MaxPayload, cfg.Memory, cfg.CPU, cfg.Listeners = s.cfg.MaxPayload, s.memory, s.cfg.CPU, &s.listeners
 	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
 		cfg.CheckFirst = a.hashes.check
 	}

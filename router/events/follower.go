@@ -24,10 +24,10 @@ type Follower struct {
 	cpu     *cpushare.Claim // of the connection; nil: none. Of the goroutine of run
 	pausing pauseLock       // held while the tracker or the Holder changes, or while the source is paused
 
-	ctx      context.Context
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
-	acceptor *acceptor // nil if the source connects
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	binding *binding // nil if the source connects
 
 	mu       sync.Mutex
 	status   Status // after the last update
@@ -65,13 +65,11 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	f.tracker.pause = func() func() { return f.cpu.Pause() }
 	f.status = *f.tracker.status()
 	if cfg.Bind {
-		a, err := listen(cfg.Endpoint, f.refused)
-		if err != nil {
+		var err error
+		if f.binding, err = cfg.Listeners.bind(&cfg, f.refused); err != nil {
 			f.tracker.copies.reset()
 			return nil, err
 		}
-		f.acceptor = a
-		f.running.Go(func() { a.run(f.ctx) })
 	}
 	f.running.Go(f.run)
 	return f, nil
@@ -82,6 +80,9 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 func (f *Follower) Close() {
 	f.cancel()
 	f.running.Wait()
+	if f.binding != nil {
+		f.binding.close()
+	}
 }
 
 // Status returns the state of the source.

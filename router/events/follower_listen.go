@@ -4,24 +4,111 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
-// acceptor accepts the publishers of a source that binds: one at a time. Others are closed at
-// once; ZeroMQ tries again.
-type acceptor struct {
-	listener net.Listener
-	accepted chan net.Conn // unbuffered: whoever comes while nobody waits is refused
-	refused  func(net.Addr)
+// Listeners are the endpoints that sources bind. Sources with a topic each may bind one together: a publisher is of the source
+// whose topic is the longest beginning of that of its first batch. The zero value has none. Safe for concurrent use.
+type Listeners struct {
+	mu        sync.Mutex // taken before that of an acceptor
+	acceptors map[string]*acceptor
 }
 
-// listen binds the endpoint. refused is called for each connection that is refused.
-func listen(endpoint string, refused func(net.Addr)) (*acceptor, error) {
+// acceptor accepts the publishers of the sources that bind an endpoint: one at a time for each. Others are closed at once;
+// ZeroMQ tries again.
+type acceptor struct {
+	listener net.Listener
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	sources []*binding
+	pending []io.Closer // publishers of which no batch has come yet
+}
+
+// binding is a source at an acceptor.
+type binding struct {
+	listeners *Listeners
+	acceptor  *acceptor
+	endpoint  string
+	topic     string
+	timeout   time.Duration
+	accepted  chan arrival   // unbuffered: whoever comes while nobody waits is refused
+	refused   func(net.Addr) // is called for each connection that is refused
+}
+
+// arrival is a connection of a publisher. Who takes it calls open with its own memory and processor.
+type arrival struct {
+	from net.Addr
+	open func(context.Context, zmtp.Config) (*zmtp.Conn, error)
+}
+
+// bind binds the endpoint of a source, or adds the source to those that have.
+func (l *Listeners) bind(cfg *Config, refused func(net.Addr)) (*binding, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &binding{
+		listeners: l, endpoint: cfg.Endpoint, topic: cfg.Topic, timeout: cfg.Timeout, accepted: make(chan arrival), refused: refused,
+	}
+	if b.acceptor = l.acceptors[cfg.Endpoint]; b.acceptor == nil {
+		a, err := listen(cfg.Endpoint)
+		if err != nil {
+			return nil, err
+		}
+		if l.acceptors == nil {
+			l.acceptors = map[string]*acceptor{}
+		}
+		l.acceptors[cfg.Endpoint], b.acceptor = a, a
+		ctx, cancel := context.WithCancel(context.Background())
+		a.cancel, a.sources = cancel, []*binding{b}
+		a.running.Go(func() { a.run(ctx) })
+		return b, nil
+	}
+	return b, b.acceptor.add(b)
+}
+
+// add adds a source. Publishers that wait have not been asked for its topic, so they have to come again.
+func (a *acceptor) add(b *binding) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	isEqual := func(other *binding) bool { return b.topic == "" || other.topic == "" || other.topic == b.topic }
+	if slices.ContainsFunc(a.sources, isEqual) {
+		return invalid("endpoint", "%q is bound by another source; give each of them a topic of its own", b.endpoint)
+	}
+	a.sources = append(a.sources, b)
+	for _, c := range a.pending {
+		_ = c.Close()
+	}
+	return nil
+}
+
+// close removes the source. With the last one the listener is closed. It may be called more than once.
+func (b *binding) close() {
+	a := b.acceptor
+	b.listeners.mu.Lock()
+	a.mu.Lock()
+	a.sources = slices.DeleteFunc(a.sources, func(other *binding) bool { return other == b })
+	isLast := len(a.sources) == 0
+	a.mu.Unlock()
+	if isLast && b.listeners.acceptors[b.endpoint] == a {
+		a.cancel()
+		a.running.Wait()
+		delete(b.listeners.acceptors, b.endpoint)
+	}
+	b.listeners.mu.Unlock()
+}
+
+// listen binds an endpoint.
+func listen(endpoint string) (*acceptor, error) {
 	network, address, err := zmtp.ListenAddress(endpoint)
 	if err != nil {
 		return nil, err
@@ -33,7 +120,7 @@ func listen(endpoint string, refused func(net.Addr)) (*acceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return &acceptor{listener: l, accepted: make(chan net.Conn), refused: refused}, nil
+	return &acceptor{listener: l}, nil
 }
 
 // removeDeadSocket removes the file of a unix socket that nobody listens on: one that a killed
@@ -64,20 +151,100 @@ func (a *acceptor) run(ctx context.Context) {
 			sleep(ctx, minBackOff) // there may be no free file descriptor
 			continue
 		}
-		select {
-		case a.accepted <- conn:
-		default:
-			a.refused(conn.RemoteAddr())
-			_ = conn.Close()
+		if b := a.only(); b != nil {
+			b.deliver(conn, arrival{conn.RemoteAddr(), func(ctx context.Context, cfg zmtp.Config) (*zmtp.Conn, error) {
+				return zmtp.Accept(ctx, conn, cfg)
+			}})
+		} else {
+			a.running.Go(func() { a.sort(ctx, conn) })
 		}
 	}
 }
 
-// accept waits for a publisher and does the handshake.
-func (a *acceptor) accept(ctx context.Context, cfg zmtp.Config) (*zmtp.Conn, error) {
+// only returns the source without a topic, to which all publishers belong; nil: they are told apart.
+func (a *acceptor) only() *binding {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.sources) == 1 && a.sources[0].topic == "" {
+		return a.sources[0]
+	}
+	return nil
+}
+
+// deliver gives a source a connection, or closes it.
+func (b *binding) deliver(conn io.Closer, from arrival) {
 	select {
-	case conn := <-a.accepted:
-		return zmtp.Accept(ctx, conn, cfg)
+	case b.accepted <- from:
+	default:
+		b.refused(from.from)
+		_ = conn.Close()
+	}
+}
+
+// sort waits for the first batch of a publisher, and gives the connection to the source of its topic.
+func (a *acceptor) sort(ctx context.Context, conn net.Conn) {
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	topics, timeout := a.addPending(conn)
+	defer a.removePending(conn)
+	c, err := zmtp.Accept(ctx, conn, zmtp.Config{SocketType: zmtp.SUB, Timeout: timeout})
+	for i := 0; i < len(topics) && err == nil; i++ {
+		err = c.Subscribe(topics[i])
+	}
+	var topic []byte
+	if err == nil {
+		topic, err = c.PeekFrame(maxEnvelope)
+	}
+	b := a.find(string(topic))
+	if err != nil || b == nil {
+		_ = conn.Close()
+		return
+	}
+	b.deliver(conn, arrival{conn.RemoteAddr(), func(_ context.Context, cfg zmtp.Config) (*zmtp.Conn, error) {
+		c.Configure(cfg)
+		return c, nil
+	}})
+}
+
+// maxPending is how many publishers may wait for their first batch, beyond two of each source.
+const maxPending = 16
+
+// addPending adds a connection to those that wait, or closes it if there are too many. It returns the topics of the sources.
+func (a *acceptor) addPending(conn net.Conn) (topics []string, timeout time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.sources {
+		topics, timeout = append(topics, b.topic), max(timeout, b.timeout)
+	}
+	if len(a.pending) >= 2*len(a.sources)+maxPending {
+		_ = conn.Close()
+	}
+	a.pending = append(a.pending, conn)
+	return topics, timeout
+}
+
+func (a *acceptor) removePending(conn net.Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pending = slices.DeleteFunc(a.pending, func(c io.Closer) bool { return c == conn })
+}
+
+// find returns the source of a topic, nil if there is none.
+func (a *acceptor) find(topic string) (found *binding) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range a.sources {
+		if strings.HasPrefix(topic, b.topic) && (found == nil || len(b.topic) > len(found.topic)) {
+			found = b
+		}
+	}
+	return found
+}
+
+// accept waits for a publisher and does the handshake.
+func (b *binding) accept(ctx context.Context, cfg zmtp.Config) (*zmtp.Conn, error) {
+	select {
+	case from := <-b.accepted:
+		return from.open(ctx, cfg)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -93,8 +93,8 @@ func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
 	cfg := zmtp.Config{
 		SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout, Reserve: memory.reserve, CPU: f.cpu,
 	}
-	if f.acceptor != nil {
-		return f.acceptor.accept(f.ctx, cfg)
+	if f.binding != nil {
+		return f.binding.accept(f.ctx, cfg)
 	}
 	network, address, err := zmtp.DialAddress(f.cfg.Endpoint)
 	if err != nil {

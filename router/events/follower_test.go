@@ -306,7 +306,7 @@ func TestFollowerBinds(t *testing.T) {
 	p := startPublisher(t)
 	log := new(logtest.Buffer)
 	f, set := follow(t, Config{Endpoint: "tcp://127.0.0.1:*", Bind: true, Replay: p.Replay, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	address := f.acceptor.listener.Addr().String()
+	address := f.binding.acceptor.listener.Addr().String()
 	connect := func() (conn net.Conn) {
 		eventually(t, func() bool { // what comes in a pause is refused
 			var err error
@@ -470,6 +470,46 @@ func TestFollowRefuses(t *testing.T) {
 	defer l.Close()
 	_, err = Follow(Config{Endpoint: "tcp://" + l.Addr().String(), Bind: true}, newTestSet())
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
+}
+
+// Sources with a topic each bind one endpoint together. A publisher is of the source with the longest fitting topic, from its
+// first batch on; that of another topic is no source's.
+func TestFollowersBindTogether(t *testing.T) {
+	noLeak(t)
+	listeners := new(Listeners)
+	bind := func(topic string) (*Follower, *testSet) {
+		return follow(t, Config{Name: topic, Endpoint: "tcp://127.0.0.1:*", Bind: true, Topic: topic, Listeners: listeners})
+	}
+	first, pod1 := bind("kv@pod-1")
+	second, pod10 := bind("kv@pod-10@m")
+	for _, topic := range []string{"", "kv@pod-1"} {
+		_, err := Follow(Config{Endpoint: "tcp://127.0.0.1:*", Bind: true, Topic: topic, Listeners: listeners}, newTestSet())
+		require.ErrorContains(t, err, "is bound by another source; give each of them a topic of its own")
+	}
+	address := first.binding.acceptor.listener.Addr().String()
+	publishers := map[string]*testPublisher{}
+	for _, topic := range []string{"kv@pod-1@m", "kv@pod-10@m", "kv@pod-2@m"} {
+		p := startPublisher(t)
+		p.SetTopic(topic)
+		_, err := p.Connect(address)
+		require.NoError(t, err)
+		p.awaitSubscriber()
+		publishers[topic] = p
+	}
+	publishers["kv@pod-2@m"].publish(storedBatch(9), false)
+	publishers["kv@pod-10@m"].publish(storedBatch(10), false)
+	awaitHeld(t, pod10, 10)
+	publishers["kv@pod-1@m"].publish(storedBatch(1), false)
+	awaitHeld(t, pod1, 1)
+	publishers["kv@pod-10@m"].publish(storedBatch(11), false)
+	awaitHeld(t, pod10, 10, 11)
+
+	second.Close()
+	second.Close()
+	publishers["kv@pod-1@m"].publish(storedBatch(2), false)
+	awaitHeld(t, pod1, 1, 2)
+	again, _ := bind("kv@pod-10@m")
+	require.Same(t, first.binding.acceptor, again.binding.acceptor)
 }
 
 // The file of a socket that a killed process has left does not keep a source from binding; one
