@@ -80,10 +80,27 @@ func testServeFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 	}
 }
 
+// testRenew has blocks asked for that nothing has asked for yet.
+func testRenew(t *testing.T, c *client.Client) {
+	described, _ := c.Pool()
+	require.Equal(t, "always", described.Renew)
+	hashes, err := hex.DecodeString(strings.Join(hexHashes("renewed "+described.Name, 4, 32), ""))
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, c.Renew(t.Context(), coordinator.NewHashes(hashes, 32)))
+	}
+	before, err := c.Stat(t.Context())
+	require.NoError(t, err)
+	storetest.Eventually(t, "the blocks are renewed once", func() bool {
+		stat, err := c.Stat(t.Context())
+		return err == nil && stat.RenewedKeys == 8 && stat.BackendKeys == before.BackendKeys
+	})
+}
+
 // testDescribedPools answers two engines about their pools, which nothing configures. Doctor
 // takes that of one.
 func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *storetest.Node) {
-	s := startServe(t, "backend: {"+masters+"}}\n")
+	s := startServe(t, "backend: {"+masters+", renew: always}}\n")
 	assert.Contains(t, strings.Join(s.logLines(), "\n"), `"accept_pools":true`)
 	llama := coordinator.Pool{VLLM: "0.28.0", ModelName: "org/llama", TPSize: 2, Groups: []coordinator.Group{{BlockSize: 16}}}
 	hybrid := coordinator.Pool{VLLM: "0.33.0", ModelName: "org/hybrid", Groups: []coordinator.Group{
@@ -111,6 +128,7 @@ func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *st
 		hit, err := c.Lookup(t.Context(), 129, coordinator.NewHashes(blob, 32))
 		require.NoError(t, err)
 		hits[pool.ModelName] = hit.Tokens
+		testRenew(t, c)
 	}
 	assert.Equal(t, map[string]int64{"org/llama": 128, "org/hybrid": 80}, hits)
 	file := filepath.Join(t.TempDir(), "prompt.hex")
