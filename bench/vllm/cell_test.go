@@ -60,8 +60,8 @@ func TestPrompts(t *testing.T) {
 	chains, _, _ = prompts(RandomCut)
 	require.Len(t, chains, minCuts)
 	for i, c := range chains {
-		assert.GreaterOrEqual(t, c.stored, i*160)
-		assert.Less(t, c.stored, (i+1)*160)
+		assert.GreaterOrEqual(t, c.stored, i*128)
+		assert.Less(t, c.stored, (i+1)*128)
 	}
 }
 

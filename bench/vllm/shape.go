@@ -27,7 +27,7 @@ const (
 	// They are more than fit into the CPU's caches.
 	maxSideKeys = 60_000
 	maxChains   = 32
-	minCuts     = 4 // chains that end at random
+	minCuts     = 5 // chains that end at random: odd, so that the median is a time of one of them
 )
 
 // Store is what the master has.
