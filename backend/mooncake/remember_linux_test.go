@@ -3,6 +3,13 @@ package mooncake
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,81 +20,200 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// TestMasterRemembered looks up what a real master leases. Its lease is learnt; for half of it answers come from
-// memory, during which nobody can remove the blocks but by force, and never after it.
-func TestMasterRemembered(t *testing.T) {
-	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
-	rpc := ""
-	var c *Client
-	var s *lookup.Service
-	for _, lease := range []time.Duration{2 * time.Second, 600 * time.Millisecond} {
-		m := storetest.StartMaster(t, w, rpc, fmt.Sprintf("--default_kv_lease_ttl=%d", lease.Milliseconds()))
-		n := storetest.StartNode(t, w, m)
-		p := newPrompt(t, "remembered")
-		n.Put(p.keys...)
-		if rpc == "" { // the second master takes the first one's place
-			rpc = m.RPC
-			c = newClient(t, Config{Masters: []string{rpc}, AllowReset: true})
-			var err error
-			s, err = lookup.NewService(lookup.ServiceConfig{Pool: p.pool, Backend: c, Remote: lookup.RemoteConfig{Timeout: testTimeout, BreakerPause: time.Millisecond}})
-			require.NoError(t, err)
-		}
-		hashes := coordinator.NewHashes(p.blob[:32*len(p.keys)], 32)
-		// remembered makes a lookup, and reports whether it hits without a call. began is before it.
-		remembered := func() (hits, fromMemory bool, began time.Time) {
-			began = time.Now()
-			before := s.Stat().RememberedLookups
-			hit, err := s.Lookup(context.Background(), int64(p.wantHit), hashes)
-			require.NoError(t, err)
-			return hit.Tokens == int64(p.wantHit), s.Stat().RememberedLookups > before, began
-		}
-		eventually(t, "the lease is learnt", func() bool { remembered(); return c.Lease().Stated == lease })
+// countingProxy forwards connections to a master. It counts the requests for keys.
+type countingProxy struct {
+	addr, target string
+	questions    atomic.Int64
+	running      sync.WaitGroup
+}
 
-		called := func() (began, ended time.Time) { // a lookup that calls the master
-			eventually(t, "the master is asked", func() (ok bool) {
-				var hits, fromMemory bool
-				hits, fromMemory, began = remembered()
-				ended = time.Now()
-				return hits && !fromMemory
-			})
-			return began, ended
-		}
-		eventually(t, "an answer comes from memory", func() bool {
-			called()
-			_, fromMemory, _ := remembered()
-			return fromMemory
-		})
-		began, ended := called()
+func startProxy(t *testing.T, target string) *countingProxy {
+	listener, err := net.Listen("tcp", loopback)
+	require.NoError(t, err)
+	p := &countingProxy{addr: listener.Addr().String(), target: target}
+	p.running.Go(func() {
 		for {
-			hits, fromMemory, at := remembered()
-			require.True(t, hits)
-			if !fromMemory {
-				break
+			c, err := listener.Accept()
+			if err != nil {
+				return
 			}
-			require.Less(t, at.Sub(ended), lease/2, "never after the window")
-			const objectHasLease = -706
-			if result := n.Remove(p.keys[0]); result != objectHasLease {
-				require.GreaterOrEqual(t, time.Since(began), lease, "removed")
-				n.Put(p.keys[0])
-				break
-			}
+			p.running.Go(func() { p.forward(c) })
 		}
+	})
+	t.Cleanup(func() { listener.Close(); p.running.Wait() })
+	return p
+}
 
-		_, ended = called()
-		other := newClient(t, Config{Masters: []string{rpc}, AllowReset: true})
-		require.NoError(t, other.Reset(contextWithin(t, testTimeout)))
-		for hits := true; hits; {
-			var at time.Time
-			hits, _, at = remembered()
-			require.True(t, !hits || at.Sub(ended) < lease/2, "what others have removed by force hits no longer than for the window")
-		}
-
-		n.Put(p.keys...)
-		called()
-		require.NoError(t, s.Reset(contextWithin(t, testTimeout)))
-		hits, _, _ := remembered()
-		require.False(t, hits, "after a reset through this client")
-		n.Kill()
-		m.Kill()
+// forward forwards one connection until either end closes it.
+func (p *countingProxy) forward(c net.Conn) {
+	defer c.Close()
+	m, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
 	}
+	replies := make(chan struct{})
+	go func() {
+		defer close(replies)
+		_, _ = io.Copy(c, m)
+		c.Close()
+	}()
+	for head := make([]byte, requestLen); ; {
+		if _, err := io.ReadFull(c, head); err != nil {
+			break
+		}
+		body := int64(le.Uint32(head[12:]))
+		if le.Uint32(head[8:]) == fnBatchExistKey && body > 64 {
+			p.questions.Add(1)
+		}
+		if _, err := m.Write(head); err != nil {
+			break
+		}
+		if _, err := io.CopyN(m, c, body); err != nil {
+			break
+		}
+	}
+	m.Close()
+	<-replies
+}
+
+// leases returns the values of --default_kv_lease_ttl to test, in milliseconds: more with
+// HITLINE_TEST_MOONCAKE_LEASE=10000.
+func leases() []int {
+	ttls := []int{500, 2000}
+	if ttl, err := strconv.Atoi(os.Getenv("HITLINE_TEST_MOONCAKE_LEASE")); err == nil {
+		ttls = append(ttls, ttl)
+	}
+	return ttls
+}
+
+// TestRemembered has a service over a real master, which is started again with other leases.
+func TestRemembered(t *testing.T) {
+	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
+	rpc := storetest.FreeAddr(t)
+	r := remembered{T: t, proxy: startProxy(t, rpc), prompt: newPrompt(t, "remembered")}
+	r.prompt.blob, r.prompt.tokens = r.prompt.blob[:32*len(r.prompt.keys)], r.prompt.wantHit // all of it: absent blocks are asked for
+	var client *Client
+	for _, ttl := range leases() {
+		r.lease = time.Duration(ttl) * time.Millisecond
+		m := storetest.StartMaster(t, w, rpc, fmt.Sprintf("--default_kv_lease_ttl=%d", ttl), "--eviction_high_watermark_ratio=0.1", "--client_ttl=30")
+		r.node = storetest.StartNode(t, w, m)
+		r.admin = newClient(t, Config{Masters: []string{rpc}, Admin: []string{m.Admin}})
+		if client == nil {
+			client = newClient(t, Config{Masters: []string{r.proxy.addr}, AllowReset: true})
+			var err error
+			r.service, err = lookup.NewService(lookup.ServiceConfig{Pool: r.prompt.pool, Backend: client, Remote: lookup.RemoteConfig{Timeout: testTimeout}})
+			require.NoError(t, err)
+		}
+		r.put()
+		eventually(t, "the lease is learnt", func() bool { r.look(); return client.Lease().Stated == r.lease })
+		r.testKept()
+		r.testForced()
+		r.testReset()
+		m.Kill()
+		r.node.Kill()
+	}
+}
+
+// remembered is a service over a proxy in front of a master.
+type remembered struct {
+	*testing.T
+	proxy   *countingProxy
+	prompt  prompt
+	service *lookup.Service
+	lease   time.Duration // the master's
+	node    *storetest.Node
+	admin   *Client // lists keys, which leases none
+	fillers int     // blocks stored beside the prompt's
+}
+
+// blockSize is that of stored blocks: the master evicts from 200 of them on.
+const blockSize = 128 << 10
+
+// put stores the blocks of the prompt.
+func (r *remembered) put() { r.node.PutSized(blockSize, r.prompt.keys...) }
+
+// look returns the hit, and whether a question was asked for it.
+func (r *remembered) look() (hit uint32, asked bool) {
+	before := r.proxy.questions.Load()
+	h, err := r.service.Lookup(context.Background(), int64(r.prompt.tokens), coordinator.NewHashes(r.prompt.blob, 32))
+	require.NoError(r, err)
+	return uint32(h.Tokens), r.proxy.questions.Load() > before
+}
+
+// fill stores blocks that nobody looks up, and returns their keys.
+func (r *remembered) fill(n int) (keys []string) {
+	for range n {
+		r.fillers++
+		keys = append(keys, fmt.Sprint("filler ", r.fillers))
+	}
+	r.node.PutSized(blockSize, keys...)
+	return keys
+}
+
+// removeAll has another program remove all blocks, and waits until none is remembered.
+func (r *remembered) removeAll() {
+	r.node.RemoveAll()
+	eventually(r.T, "none is remembered", func() bool { hit, _ := r.look(); return hit == 0 })
+}
+
+// testKept fills the store: blocks that were looked up stay until their lease ends, and others do not. An answer from
+// memory is as good as the lease: all blocks are there.
+func (r *remembered) testKept() {
+	eventually(r.T, "others are evicted, and in the lease", func() bool {
+		r.removeAll()
+		others := r.fill(100)
+		r.put()
+		began := time.Now()
+		if hit, _ := r.look(); hit != r.prompt.wantHit {
+			return false // some are evicted already
+		}
+		for end := began.Add(r.lease); ; {
+			r.fill(20)
+			keys, _, err := r.admin.Keys(contextWithin(r, testTimeout), 1<<20)
+			require.NoError(r, err)
+			if time.Now().After(end) {
+				return false // too slow
+			}
+			missing := func(key string) bool { return !slices.Contains(keys, key) }
+			require.False(r, slices.ContainsFunc(r.prompt.keys, missing), "%v after they were looked up", time.Since(began))
+			if slices.ContainsFunc(others, missing) {
+				return true
+			}
+		}
+	})
+}
+
+// testForced has another program remove all blocks: they are given for half of the lease at most, without a question.
+func (r *remembered) testForced() {
+	eventually(r.T, "an answer is from memory", func() bool {
+		r.removeAll()
+		r.put()
+		hit, _ := r.look()
+		answered := time.Now()
+		require.Equal(r, r.prompt.wantHit, hit)
+		r.node.RemoveAll()
+		given := 0
+		for {
+			began := time.Now()
+			hit, asked := r.look()
+			if hit == 0 {
+				require.True(r, asked)
+				return given > 0
+			}
+			require.False(r, asked)
+			require.Less(r, began.Sub(answered), r.lease/2)
+			given++
+		}
+	})
+}
+
+// testReset has the service remove all blocks: the next answer is 0.
+func (r *remembered) testReset() {
+	r.put()
+	hit, _ := r.look()
+	require.Equal(r, r.prompt.wantHit, hit)
+	require.NoError(r, r.service.Reset(contextWithin(r, testTimeout)))
+	hit, asked := r.look()
+	require.Zero(r, hit)
+	require.True(r, asked)
 }

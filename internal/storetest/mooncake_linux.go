@@ -224,6 +224,21 @@ func (n *Node) Put(keys ...string) {
 	require.Zero(n.t, failed, "%s", n.log.String())
 }
 
+// PutSized stores blocks of size bytes each.
+func (n *Node) PutSized(size int, keys ...string) {
+	n.t.Helper()
+	var failed int
+	n.call(&failed, "put", keys, size)
+	require.Zero(n.t, failed, "%s", n.log.String())
+}
+
+// RemoveAll removes all blocks, also those that are leased. It returns how many there were.
+func (n *Node) RemoveAll() (removed int) {
+	n.t.Helper()
+	n.call(&removed, "remove all")
+	return removed
+}
+
 // Exist returns batch_is_exist of Mooncake's client, which the reference calls.
 func (n *Node) Exist(keys ...string) (answers []int) {
 	n.t.Helper()

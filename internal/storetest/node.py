@@ -12,10 +12,10 @@ from mooncake.store import MooncakeDistributedStore
 PART = 1000  # keys put at a time
 
 
-def put(store, keys):
+def put(store, keys, size=1):
     for i in range(0, len(keys), PART):
         part = keys[i : i + PART]
-        error = store.put_batch(part, [b"x"] * len(part))
+        error = store.put_batch(part, [b"x" * size] * len(part))
         if error:
             return error
     return 0
@@ -39,6 +39,8 @@ def main():
             result = store.batch_is_exist(*arguments)
         elif command == "remove":
             result = store.remove(*arguments)
+        elif command == "remove all":
+            result = store.remove_all(True)
         else:
             sys.exit(f"unknown command {command}")
         answer(result)
