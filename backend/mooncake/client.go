@@ -58,6 +58,11 @@ func (c *Client) Name() string { return "mooncake" }
 // absence ends the hit, it leaves out the keys that no longer matter and that it has not begun to ask
 // for.
 func (c *Client) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
+	return c.ask(ctx, keys, false)
+}
+
+// ask is Exists, or with probe Probe.
+func (c *Client) ask(ctx context.Context, keys backend.Keys, probe bool) ([]int, error) {
 	if keys.Len() == 0 {
 		return nil, nil
 	}
@@ -66,11 +71,13 @@ func (c *Client) Exists(ctx context.Context, keys backend.Keys) ([]int, error) {
 		return nil, err
 	}
 	defer endCall()
-	answers, err := c.exist(ctx, keys)
+	answers, err := c.exist(ctx, keys, probe)
 	if err != nil {
 		return nil, c.explainClosed(err)
 	}
-	c.learnLease(keys, answers)
+	if !probe {
+		c.learnLease(keys, answers)
+	}
 	return answers, nil
 }
 

@@ -101,9 +101,13 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 
 // batchExist asks for keys [from, to), or as many of them as fit into one request, and writes one
 // answer for each. It returns the end of those.
-func (c *conn) batchExist(keys backend.Keys, from, to int, tenant string, answers []int) (end int, err error) {
-	c.beginRequest(fnBatchExistKey)
-	c.out, end = appendExist(c.out, c.form, keys, from, to, tenant)
+func (c *conn) batchExist(form Form, keys backend.Keys, from, to int, tenant string, answers []int) (end int, err error) {
+	function := fnBatchExistKey
+	if form == formProbe {
+		function = fnBatchProbeKey
+	}
+	c.beginRequest(function)
+	c.out, end = appendExist(c.out, form, keys, from, to, tenant)
 	body, err := c.roundTrip(5*(end-from) + 64) // at most 5 bytes an answer
 	if err != nil {
 		return from, err
@@ -113,7 +117,7 @@ func (c *conn) batchExist(keys backend.Keys, from, to int, tenant string, answer
 
 // askNothing asks for no keys.
 func (c *conn) askNothing(tenant string) error {
-	_, err := c.batchExist(backend.KeyList(nil), 0, 0, tenant, nil)
+	_, err := c.batchExist(c.form, backend.KeyList(nil), 0, 0, tenant, nil)
 	return err
 }
 

@@ -22,7 +22,8 @@
 //
 // A reply does not state how long the lease is. So the first found key of a generation is asked for
 // by GetReplicaList, on an idle connection after the answer: its reply does. Each new connection
-// begins a generation, since it may be to another process.
+// begins a generation, since it may be to another process. Probe asks by BatchProbeKey (v0.3.14), which
+// leases nothing, or as Exists if the master does not know it.
 //
 // # Forms
 //

@@ -23,23 +23,29 @@ func endRequest(msg []byte) []byte {
 	return msg
 }
 
-// appendExist appends the body of a BatchExistKey request for keys [from, to), or as many of them as
+// probePolicy leases nothing: policy 0, seven bytes of padding, and a number that only other policies use.
+const probePolicy = "\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"
+
+// appendExist appends the body of a BatchExistKey or BatchProbeKey request for keys [from, to), or as many of them as
 // fit into maxRequestBytes: at least one. It returns the end of those.
 func appendExist(dst []byte, form Form, keys backend.Keys, from, to int, tenant string) (body []byte, end int) {
-	typ, greatest := typeKeys, to-from // greatest is a count or length in the body
-	if form == FormTenant {
-		typ, greatest = typeKeysTenant, max(greatest, len(tenant))
+	typ, policy, greatest := typeKeysTenant, "", max(to-from, len(tenant)) // greatest is a count or length in the body
+	switch form {
+	case FormKeys:
+		typ, greatest = typeKeys, to-from
+	case formProbe:
+		typ, policy = typeProbe, probePolicy
 	}
 	for start := len(dst); ; {
 		width := widthOf(greatest)
-		dst = appendHead(dst[:start], typ, width)
+		dst = append(appendHead(dst[:start], typ, width), policy...)
 		count := len(dst)
 		dst = appendLen(dst, width, 0)
 		if dst, end, greatest = appendKeys(dst, width, keys, from, to); widthOf(greatest) > width {
 			continue // a key is longer than the width allows
 		}
 		putLen(dst[count:], width, end-from)
-		if form == FormTenant {
+		if form != FormKeys {
 			dst = append(appendLen(dst, width, len(tenant)), tenant...)
 		}
 		return dst, end

@@ -35,6 +35,7 @@ type fakeMaster struct {
 	forms    []Form
 	oldest   bool // RemoveAll has no arguments
 	present  map[string]int
+	probes   bool   // it knows BatchProbeKey
 	lease    uint64 // in milliseconds, that GetReplicaList states; 0: it does not know the function
 	closed   bool
 	listener net.Listener
@@ -45,7 +46,7 @@ type fakeMaster struct {
 	// always, if set, answers all requests.
 	reply, always atomic.Pointer[func(q *request, normal []byte)]
 
-	leaseAsked, accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
+	leaseAsked, probed, accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
 }
 
 func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
@@ -149,6 +150,9 @@ func (f *fakeMaster) handle(q *request, body []byte) (code byte, result []byte) 
 	switch q.function {
 	case fnBatchExistKey:
 		return f.exist(q, body)
+	case fnBatchProbeKey:
+		f.probed.Add(1)
+		return f.probe(body)
 	case fnServiceReady:
 		result, width := openBody(typeVersion, 5, f.debug)
 		return 0, append(appendLen(append(result, 1), width, 5), "9.8.7"...)
@@ -188,6 +192,19 @@ func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
 	}
 	q.keys = nil
 	return codeArguments, textBody("invalid rpc arg")
+}
+
+func (f *fakeMaster) probe(body []byte) (code byte, result []byte) {
+	r := newReader(body, typeProbe)
+	r.bytes(16)
+	answers := make([]int, r.length())
+	for i := range answers {
+		answers[i] = f.present[string(r.bytes(r.length()))]
+	}
+	if r.bytes(r.length()); r.end() != nil || !f.probes {
+		return codeNotRegister, textBody("the rpc function not registered")
+	}
+	return 0, existBody(answers, f.debug)
 }
 
 // replicas answers GetReplicaList for a key without a copy, which no real master has.
@@ -231,6 +248,16 @@ func newClient(t testing.TB, cfg Config) *Client {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
+}
+
+// waitFilled waits until c has dialled all its connections, each of which begins a generation.
+func waitFilled(t testing.TB, c *Client) {
+	t.Helper()
+	eventually(t, "all connections are idle", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.idle) == c.cfg.Conns && len(c.tokens.all) == 0
+	})
 }
 
 // contextWithin returns a context that ends after d.

@@ -123,6 +123,7 @@ func TestFaultyMaster(t *testing.T) {
 func checkFault(t *testing.T, reply faultyReply, first bool) {
 	const timeout, blocks = 100 * time.Millisecond, 8
 	f := startFake(t, loopback, FormTenant)
+	f.lease = 0 // nothing is remembered
 	do := (func(q *request, normal []byte))(reply)
 	if first {
 		f.always.Store(&do)

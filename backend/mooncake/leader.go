@@ -194,7 +194,6 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 		logResult = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
 	}
 	c.lastErr = nil
-	c.newConnection()
 	c.adopt(cn, c.term)
 	c.addIdle(cn)
 	c.wakeFill()

@@ -66,9 +66,10 @@ func TestLearnLease(t *testing.T) {
 		_, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"absent", key})
 		require.NoError(t, err)
 	}
+	waitFilled(t, c)
 	exists("absent too")
-	require.Zero(t, f.leaseAsked.Load())
 	require.Equal(t, backend.Lease{Duration: DefaultLease, Generation: c.Lease().Generation}, c.Lease())
+	require.Zero(t, f.leaseAsked.Load())
 	for range 5 {
 		exists("here")
 		eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
@@ -79,7 +80,9 @@ func TestLearnLease(t *testing.T) {
 	f.stop()
 
 	f = startFake(t, f.addr, FormTenant)
+	f.mu.Lock()
 	f.lease = 500
+	f.mu.Unlock()
 	eventually(t, "the new lease is known", func() bool {
 		_, _ = c.Exists(contextWithin(t, testTimeout), backend.KeyList{"here"})
 		return c.Lease().Stated == 500*time.Millisecond
@@ -87,6 +90,7 @@ func TestLearnLease(t *testing.T) {
 	require.NotEqual(t, first.Generation, c.Lease().Generation)
 
 	byHand := newClient(t, Config{Masters: []string{f.addr}, Lease: time.Minute})
+	waitFilled(t, byHand)
 	checkExists(t, byHand)
 	eventually(t, "the lease is known", func() bool { return byHand.Lease().Stated == 500*time.Millisecond })
 	require.Equal(t, time.Minute, byHand.Lease().Duration)
@@ -116,7 +120,7 @@ func TestUnknownLease(t *testing.T) {
 			}
 			var log logtest.Buffer
 			c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			checkExists(t, c)
+			waitFilled(t, c)
 			conns := f.accepted.Load()
 			const line = "does not say how long it leases a found block"
 			for range 10 {

@@ -58,6 +58,17 @@ func TestReleases(t *testing.T) {
 
 			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
+			probed, err := c.Probe(contextWithin(t, testTimeout), backend.KeyList(keys))
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 0, 1, 0}, probed)
+			removed := objectHasLease // as for the reference's question
+			if release == storetest.MooncakeProbes {
+				removed = 0
+			}
+			require.Equal(t, removed, n.Remove("a"))
+			if removed == 0 {
+				n.Put("a")
+			}
 			answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList(keys))
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
@@ -164,13 +175,15 @@ func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteC
 	}
 }
 
+// objectHasLease is the error of a removal of a block that is leased.
+const objectHasLease = -706
+
 // masterLease checks that Exists leases a block, and no other block.
 func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("asked", "not asked")
 	answers, err := c.Exists(contextWithin(t, testTimeout), backend.KeyList{"asked"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
-	const objectHasLease = -706
 	require.Equal(t, objectHasLease, n.Remove("asked"))
 	require.Zero(t, n.Remove("not asked"))
 	eventually(t, "the lease ends", func() bool { return n.Remove("asked") == 0 })

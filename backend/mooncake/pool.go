@@ -169,11 +169,6 @@ func (c *Client) dialLeader(ctx context.Context, reuse bool) (*conn, error) {
 		}
 		cn, err := c.dialInTurn(ctx, addr, term, reuse)
 		if err == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if !cn.reused {
-				c.newConnection()
-			}
 			return cn, nil
 		}
 		if cause := ctxerr.Of(ctx); cause != nil {
@@ -211,6 +206,7 @@ func (c *Client) dialInTurn(ctx context.Context, addr string, term uint64, reuse
 
 // adopt numbers a new connection to the leader of a term. The caller holds c.mu.
 func (c *Client) adopt(cn *conn, term uint64) {
+	c.newConnection()
 	c.dialed++
 	cn.term, cn.number = term, c.dialed
 }

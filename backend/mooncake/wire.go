@@ -95,6 +95,8 @@ const (
 	FormTenant Form = iota + 1
 	// FormKeys has only keys: Mooncake v0.3.5 to v0.3.11.
 	FormKeys
+	// formProbe has a policy, keys and tenant: BatchProbeKey of v0.3.14 and later.
+	formProbe
 )
 
 // String describes f and its releases.
