@@ -192,6 +192,7 @@ type eventLine struct {
 // kindNames are the types of events as they are printed.
 var kindNames = map[events.Kind]string{
 	events.KindUnknown: "unknown", events.KindStored: "stored", events.KindRemoved: "removed", events.KindCleared: "cleared",
+	events.KindTierCleared: "tier_cleared",
 }
 
 // read decodes a batch.
@@ -215,12 +216,12 @@ func (m *monitor) read(seq uint64, payload []byte) *batchLine {
 
 // readEvent copies what is printed of an event.
 func readEvent(e *events.Event) eventLine {
-	line := eventLine{Type: kindNames[e.Kind]}
+	line := eventLine{Type: kindNames[e.Kind], Medium: e.Tier.Medium}
 	if e.Kind != events.KindStored && e.Kind != events.KindRemoved {
 		return line
 	}
 	line.Blocks, line.BlockSize = e.Hashes.Len(), e.BlockSize
-	line.Medium, line.Locality, line.LoRA = e.Tier.Medium, e.Tier.Locality, e.LoRAName
+	line.Locality, line.LoRA = e.Tier.Locality, e.LoRAName
 	if e.Group != events.NoGroup {
 		line.Group = new(e.Group)
 	}

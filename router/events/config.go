@@ -22,8 +22,8 @@ type Config struct {
 	Bind     bool   // Endpoint is bound, and the publisher connects to it
 	// Listeners are those of all sources, of which several may bind one endpoint, with a Topic each; nil: of its own.
 	Listeners *Listeners
-	Replay   string // endpoint of its replay socket, empty if there is none
-	Topic    string // prefix of the topics that are subscribed to
+	Replay    string // endpoint of its replay socket, empty if there is none
+	Topic     string // prefix of the topics that are subscribed to
 	// ExactCopies counts the copies of first blocks too. That is right only if no request
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool

@@ -101,6 +101,9 @@ func (d *Decoder) decodeEvent(b []byte) (rest []byte, err error) {
 	if err == nil && d.event.hasBlocks() && !d.hasHashes {
 		err = errors.New("block_hashes: missing")
 	}
+	if err == nil && d.event.Kind == KindTierCleared && d.event.Tier.Medium == "" {
+		err = errors.New("medium: missing")
+	}
 	return rest, err
 }
 
@@ -110,7 +113,8 @@ func (d *Decoder) decodeEvent(b []byte) (rest []byte, err error) {
 var (
 	storedKeys = bytes.Fields([]byte("block_hashes parent_block_hash token_ids block_size lora_id medium lora_name " +
 		"extra_keys group_idx kv_cache_spec_kind kv_cache_spec_sliding_window"))
-	removedKeys = bytes.Fields([]byte("block_hashes medium group_idx"))
+	removedKeys     = bytes.Fields([]byte("block_hashes medium group_idx"))
+	tierClearedKeys = [][]byte{[]byte("medium")}
 )
 
 // decodeArray reads an event that is an array, headed by its type.
@@ -128,6 +132,8 @@ func (d *Decoder) decodeArray(b []byte) ([]byte, error) {
 		keys = storedKeys
 	case KindRemoved:
 		keys = removedKeys
+	case KindTierCleared:
+		keys = tierClearedKeys
 	}
 	for i := 0; i < n-1 && err == nil; i++ {
 		switch {
@@ -153,7 +159,7 @@ func (d *Decoder) decodeMap(b []byte) ([]byte, error) {
 		if key, b, err = readString(b); err != nil {
 			return nil, fmt.Errorf("key: %w", err)
 		}
-		if d.event.hasBlocks() {
+		if d.event.hasBlocks() || d.event.Kind == KindTierCleared && string(key) == "medium" {
 			b, err = d.readField(key, b)
 		} else {
 			b, err = skip(b, maxDepth)
@@ -194,6 +200,8 @@ func (d *Decoder) readKind(b []byte) ([]byte, error) {
 		d.event.Kind = KindRemoved
 	case "AllBlocksCleared":
 		d.event.Kind = KindCleared
+	case "TierBlocksCleared":
+		d.event.Kind = KindTierCleared
 	}
 	return b, nil
 }

@@ -10,10 +10,11 @@ import (
 type Kind uint8
 
 const (
-	KindUnknown Kind = iota // an event that this version does not know; nothing else is set
-	KindStored              // blocks were stored
-	KindRemoved             // blocks were removed
-	KindCleared             // all blocks were removed; nothing else is set
+	KindUnknown     Kind = iota // an event that this version does not know; nothing else is set
+	KindStored                  // blocks were stored
+	KindRemoved                 // blocks were removed
+	KindCleared                 // all blocks were removed; nothing else is set
+	KindTierCleared             // all blocks of Tier.Medium were removed; nothing else is set
 )
 
 // Event is one decoded event. All slices are borrowed, see Decode.

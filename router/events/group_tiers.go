@@ -103,6 +103,11 @@ func (t *GroupTiers) appendMatching(dst []uint32, group int, tier *Tier) []uint3
 	return dst
 }
 
+// hasOther reports whether there is a tier of another medium, none of which was freed.
+func (t *GroupTiers) hasOther(medium string) bool {
+	return slices.ContainsFunc(t.list, func(g GroupTier) bool { return g.Tier.Medium != medium })
+}
+
 // clone returns a copy that shares nothing that changes.
 func (t *GroupTiers) clone() GroupTiers {
 	return GroupTiers{

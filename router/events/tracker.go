@@ -378,6 +378,13 @@ func (t *tracker) event(e *Event) error {
 		t.stats.Cleared++
 		t.clear()
 		t.stats.Complete = true
+	case KindTierCleared: // what other media have cannot be told apart quickly, so it goes, too
+		t.stats.Cleared++
+		if t.copies.groupTiers.hasOther(e.Tier.Medium) {
+			t.stats.Complete = false
+			t.reason = fmt.Sprintf("the engine has cleared %.32q, and what it has in other media is dropped with that", e.Tier.Medium)
+		}
+		t.clear()
 	default: // it may remove blocks
 		t.stats.Unknown++
 		t.lose("an event of an unknown type, which may have removed any block")

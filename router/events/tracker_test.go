@@ -293,3 +293,21 @@ func TestTrackerReasonOfDropped(t *testing.T) {
 	s.status()
 	require.Equal(t, "lost", s.reason)
 }
+
+// A clear of one tier leaves the source complete if nothing is held in another. Otherwise all is dropped, which is too little
+// and never too much.
+func TestTrackerTierCleared(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	s.ok(0, gpuEvent(true, 1, 2))
+	s.ok(1, batchOf("TierBlocksCleared", mediumField("GPU")))
+	s.holds(true)
+	s.ok(2, gpuEvent(true, 3))
+	s.ok(3, batchOf("BlockStored", hashesField(4), mediumField("CPU"), groupField(0), parentField(true)))
+	s.ok(4, batchOf("TierBlocksCleared", mediumField("gpu")))
+	s.holds(false)
+	require.EqualValues(t, 2, s.stats.Cleared)
+	require.Zero(t, s.stats.Unknown+s.stats.Lost)
+	_, err := s.live(5, batchOf("TierBlocksCleared"), false)
+	require.ErrorIs(t, err, ErrPayload)
+}
