@@ -391,6 +391,7 @@ func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
 	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
 	if l.stops {
 		keys.endOf = make([]uint32, 0, numHashes)
+		keys.starts = make([]int, 0, l.numHashes/l.c.stretch+2)
 	}
 	for from, to := range l.stretches() {
 		keys.starts = append(keys.starts, keys.Len())

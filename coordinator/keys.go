@@ -130,11 +130,14 @@ func (k *Keys) Strings() []string {
 	for _, key := range k.keys {
 		size += len(k.prefixes[key.prefix]) + k.hexLen
 	}
-	text := make([]byte, 0, size)
-	for i := range k.keys {
-		text = k.Append(text, i)
+	var text strings.Builder
+	text.Grow(size)
+	for _, key := range k.keys {
+		from := int(key.hash) * k.hexLen
+		text.WriteString(k.prefixes[key.prefix])
+		text.Write(k.digits[from : from+k.hexLen])
 	}
-	all, list := string(text), make([]string, len(k.keys))
+	all, list := text.String(), make([]string, len(k.keys))
 	for i, key := range k.keys {
 		n := len(k.prefixes[key.prefix]) + k.hexLen
 		list[i], all = all[:n], all[n:]
