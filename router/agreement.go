@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/blockhash"
@@ -39,9 +38,8 @@ const (
 type hashCheck struct {
 	profile   Hashing
 	blockSize int
-	log       *slog.Logger  // of the source
-	differing *atomic.Int32 // the model's sources whose hashes differ
-	changed   func()        // is called after the result has changed
+	log       *slog.Logger // of the source
+	changed   func()       // is called after the result has changed
 
 	numChecked int                // since they agreed last
 	last       time.Time          // when a block was hashed last
@@ -59,29 +57,8 @@ func (m *model) newHashCheck(log *slog.Logger) *hashCheck {
 		return nil
 	}
 	return &hashCheck{
-		profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, differing: &m.differing, changed: m.changed, state: HashesUnchecked,
+		profile: *m.cfg.Hash, blockSize: m.cfg.Fleet.BlockSize, log: log, changed: m.changed, state: HashesUnchecked,
 	}
-}
-
-// hashesDiffer reports whether the hashes of some source that is not stale differ from those that the model makes, and
-// those of no other agree.
-func (s *Service) hashesDiffer(m *model) bool {
-	if m.differing.Load() == 0 {
-		return false
-	}
-	differ := false
-	for _, a := range s.sources() {
-		if a.model != m || a.follower.Status().Stale {
-			continue
-		}
-		switch state, _ := a.hashes.result(); state {
-		case HashesAgree:
-			return false
-		case HashesDiffer:
-			differ = true
-		}
-	}
-	return differ
 }
 
 // result returns whether the hashes agree, and what would.
@@ -99,12 +76,6 @@ func (c *hashCheck) set(state Agreement, reason string) {
 	defer c.changed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case state == HashesDiffer && c.state != state:
-		c.differing.Add(1)
-	case state != HashesDiffer && c.state == HashesDiffer:
-		c.differing.Add(-1)
-	}
 	c.state, c.reason = state, reason
 }
 

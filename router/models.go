@@ -43,7 +43,6 @@ type model struct {
 	cfg        Model
 	fleet      atomic.Pointer[fleet.Fleet] // replaced by that of a dump
 	scratch    sync.Pool                   // of *scratch
-	differing  atomic.Int32                // sources whose hashes differ
 	changes    atomic.Uint64               // how often a source was added or removed, or its state was another
 	unsure     atomic.Pointer[unsureList]  // nil: not made yet
 

@@ -103,7 +103,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
-	case s.hashesDiffer(sc.model):
+	case s.unsureOf(sc.model).differ:
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)
@@ -114,7 +114,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if q.Engine != "" {
 		a.keepEngine(q.Engine)
 	}
-	a.setUnsure(s.listUnsure(sc.model), q)
+	a.setUnsure(s.unsureOf(sc.model).list, q)
 	return nil
 }
 

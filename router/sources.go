@@ -209,9 +209,6 @@ func (a *activeSource) end() {
 	if a.follower != nil {
 		a.follower.Close()
 	}
-	if a.hashes != nil {
-		a.hashes.set(HashesUnchecked, "")
-	}
 	if a.holder != nil {
 		a.model.locked(func() { a.model.dropHolder(a.ID()) })
 	}

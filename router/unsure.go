@@ -36,32 +36,36 @@ func (u *Unsure) Reasons(dst []string) []string {
 type unsureList struct {
 	version uint64
 	list    []Unsure
+	differ  bool // the hashes of a source that is not stale differ from those of the model, and those of no other agree
 }
 
-// listUnsure returns the holders of a model whose sources are not all right. The list is shared, and made again once a source
+// unsureOf returns the holders of a model whose sources are not all right. The list is shared, and made again once a source
 // has changed.
-func (s *Service) listUnsure(m *model) []Unsure {
+func (s *Service) unsureOf(m *model) *unsureList {
 	version := m.changes.Load()
 	if known := m.unsure.Load(); known != nil && known.version == version {
-		return known.list
+		return known
 	}
-	var list []Unsure
+	made, agrees := &unsureList{version: version}, false
 	for _, a := range s.sources() {
 		if a.model != m {
 			continue
 		}
 		st := a.status()
 		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete}
+		made.differ = made.differ || !st.Stale && st.Hashes == HashesDiffer
+		agrees = agrees || !st.Stale && st.Hashes == HashesAgree
 		if st.Hashes != HashesAgree {
 			u.Hashes = st.Hashes
 		}
 		if u.Stale || u.Incomplete || u.Hashes != "" {
-			list = append(list, u)
+			made.list = append(made.list, u)
 		}
 	}
-	slices.SortFunc(list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
-	m.unsure.Store(&unsureList{version, list})
-	return list
+	made.differ = made.differ && !agrees
+	slices.SortFunc(made.list, func(a, b Unsure) int { return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Rank, b.Rank)) })
+	m.unsure.Store(made)
+	return made
 }
 
 // setUnsure sets the holders of which the answer to q does not know all. It comes after what they hold was read.
