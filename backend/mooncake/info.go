@@ -14,6 +14,7 @@ type Info struct {
 	Version string        // as the master reports it; the form does not follow from it
 	Form    Form          // of the master's arguments
 	RTT     time.Duration // round trip of a request for no keys
+	Probes  bool          // Probe leases nothing
 }
 
 // Info dials all masters to find the leader, and describes it. If there is no leader, the
@@ -36,7 +37,13 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		info.RTT = time.Since(start)
-		info.Version, err = cn.version()
+		if info.Version, err = cn.version(); err != nil || cn.form != FormTenant {
+			return err
+		}
+		_, err = cn.batchExist(formProbe, backend.KeyList(nil), 0, 0, c.cfg.Tenant, nil)
+		if info.Probes = err == nil; isUnknownCall(err) {
+			return nil
+		}
 		return err
 	})
 	if err != nil {

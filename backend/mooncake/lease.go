@@ -1,6 +1,7 @@
 package mooncake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -93,6 +94,22 @@ func (c *Client) askLease(key string, generation uint64) error {
 	}
 	c.leaseLogged = c.term
 	return unknown
+}
+
+// StatedLease asks the leader how long it leases a found block, by a key that is in the store. The master
+// leases its block again.
+func (c *Client) StatedLease(ctx context.Context, key string) (lease time.Duration, err error) {
+	ctx, endCall, err := c.beginCall(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer endCall()
+	var unknown error
+	err = c.withOwnConn(ctx, func(cn *conn) (err error) {
+		lease, unknown, err = cn.lease(key, c.cfg.Tenant)
+		return err
+	})
+	return lease, cmp.Or(err, unknown)
 }
 
 // errNotFound is the answer to the question for the lease by a key that is gone.

@@ -54,6 +54,7 @@ func TestReleases(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, form, info.Form)
 			require.NotEmpty(t, info.Version)
+			require.Equal(t, release == storetest.MooncakeProbes, info.Probes)
 			t.Logf("%+v", info)
 
 			n.Put("a", "c")

@@ -31,6 +31,7 @@ func TestMooncake(t *testing.T) {
 		assert.Equal(t, "form keys and tenant (v0.3.12 on)", d.Mode)
 		assert.Equal(t, len(storedKeys()), d.Sampled)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "1 other pool in this store")
+		assert.Contains(t, strings.Join(d.Notes, "\n"), "leases a found block for 2s")
 		d = runDoctor(t, "pool: {model_name: m}\nbackend: {"+masters+"}}\n")
 		assert.Equal(t, exitDone, d.Exit, d.Problems)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "name the port of the masters that lists them in backend.mooncake.admin")

@@ -40,6 +40,9 @@ func (s *remoteStore) forDiagnosis() *diagnosis.Store {
 	return &diagnosis.Store{
 		Backend: s.Name(), Address: s.String(), Layout: s.layout, Timeout: s.remote.Timeout,
 		Exists: func(ctx context.Context, keys []string) ([]int, error) {
+			if p, ok := s.Backend.(backend.Prober); ok {
+				return p.Probe(ctx, backend.KeyList(keys))
+			}
 			return s.Exists(ctx, backend.KeyList(keys))
 		},
 		Info: s.info, Sample: s.sample, Reachable: s.reachable,
@@ -120,7 +123,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 		},
 		sample: func(ctx context.Context) (diagnosis.Sample, error) {
 			sample, err := b.Sample(ctx)
-			return diagnosis.Sample(sample), err
+			return diagnosis.Sample{Keys: sample.Keys, Sets: sample.Sets, Complete: sample.Complete}, err
 		},
 		forPool: func(pool coordinator.Pool) (backend.Backend, error) {
 			rules, err := coordinator.New(pool)
@@ -169,6 +172,9 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 			if err == nil {
 				info.Server = "mooncake_master " + i.Version + " at " + i.Leader
 			}
+			if i.Probes {
+				info.Mode += ", probes without leases (v0.3.14 on)"
+			}
 			return info, err
 		},
 		forPool: func(coordinator.Pool) (backend.Backend, error) { return b, nil },
@@ -176,7 +182,11 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 	if len(c.Admin) > 0 {
 		s.sample = func(ctx context.Context) (diagnosis.Sample, error) {
 			keys, complete, err := b.Keys(ctx, maxSampledKeys)
-			return diagnosis.Sample{Keys: keys, Complete: complete}, err
+			sample := diagnosis.Sample{Keys: keys, Complete: complete}
+			if len(keys) > 0 {
+				sample.Lease, _ = b.StatedLease(ctx, keys[0]) // 0 if it states none
+			}
+			return sample, err
 		}
 	}
 	return s, nil

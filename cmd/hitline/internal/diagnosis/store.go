@@ -36,7 +36,8 @@ type Info struct {
 
 // Sample is some of the keys of a store.
 type Sample struct {
-	Keys     []string // of single blocks
-	Sets     []string // each as the key of one of its members
-	Complete bool     // the store has no other keys
+	Keys     []string      // of single blocks
+	Sets     []string      // each as the key of one of its members
+	Complete bool          // the store has no other keys
+	Lease    time.Duration // for which the store keeps a found block, as it says itself; 0 if it does not
 }
