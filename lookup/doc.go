@@ -14,7 +14,7 @@
 //
 // Over a store a lookup needs all hashes that can change its answer, see Needed. It waits for an
 // equal lookup in flight and takes its answer, or builds keys and asks: in rounds, until the answer is
-// certain (coordinator.Gallop). A circuit breaker stops asking a store that fails. A store that fails
+// certain (coordinator.Gallop). What was found a moment ago is not asked again if the store leases it. A circuit breaker stops asking a store that fails. A store that fails
 // or is late is a hit of 0.
 //
 // lookup/server serves all this over sockets, lookup/client asks such a server, lookup/metrics exports
@@ -43,7 +43,7 @@
 //	remote.go         lookups over a backend; remote_change.go changes of it
 //	remote_config.go  how a backend is used; strategy.go the calls of a lookup
 //	shared_backend.go a backend of several pools
-//	found_blocks.go   what calls of a backend have found, and when
+//	found_blocks.go   what calls of a backend have found, and when; remember.go for how long it is known
 //	renew.go          keeps blocks before the start of lookups
 //	coalesce.go       equal lookups in flight share one answer
 //	key_lease.go      what a lookup holds while it builds keys; key_memory.go the memory of all keys
@@ -59,6 +59,8 @@
 //     are proportional to min(hashes, tokens / hash block size).
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
+//   - A block that counts as present without a call was found within half of the store's lease, counted
+//     from before that call was written, and nothing has changed the store through this package since.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
 //     past its deadline.
 //   - An error without api.ErrPartlyDone means that nothing was changed, as far as a store tells.
