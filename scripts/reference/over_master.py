@@ -96,6 +96,11 @@ class Role:
         module.envs.VLLM_RPC_BASE_PATH = folder
         module.logger = logging.getLogger("vllm")
 
+    def tokens_asked(self, tokens, pool):
+        """Returns of how many tokens a scheduler asks: up to 0.26 of whole blocks."""
+        block = pool["scheduler_block_size"] if self.release < "0.27" else 1
+        return tokens // block * block
+
     def build_worker(self, request, store, server=None):
         case = {**DEFAULTS, **request["pool"], "dp_rank": request["rank"]}
         return calls.build_worker(self.reference, case, store, server)
@@ -112,6 +117,7 @@ class Store(Role):
 
     def start(self, request):
         self.worker = self.build_worker(request, self.recorder)
+        self.pool = request["pool"]
         return {}
 
     def put(self, request):
@@ -119,7 +125,7 @@ class Store(Role):
         for, without the keys of the first `skipped` ones. If grouped, the ranks of a block are one
         group of Mooncake's, as an engine with enable_group_semantics puts them."""
         hashes = chain(request["seed"], request["chain"], request["hashes"])
-        tokens = request["tokens"] * request["stored"] // request["hashes"]
+        tokens = self.tokens_asked(request["tokens"] * request["stored"] // request["hashes"], self.pool)
         self.recorder.keys = []  # a lookup without hashes asks for none
         self.worker.lookup(tokens, hashes[: request["stored"]])
         absent = {h.hex() for h in hashes[: request["skipped"]]}
@@ -128,7 +134,7 @@ class Store(Role):
             own = [f"{prefix}@{key}" for key in keys]
             self.put_all(own, grouped=request["grouped"])
             self.keys += own
-        self.worker.lookup(request["tokens"], hashes)
+        self.worker.lookup(self.tokens_asked(request["tokens"], self.pool), hashes)
         return {"asked": len(self.recorder.keys)}
 
     def fill(self, request):
@@ -248,7 +254,7 @@ class Engine(Role):
         self.bytes = Prepared(self.master)
         self.recorder = calls.Store("normal", set())
         self.worker = self.build_worker(request, self.recorder)
-        self.hash_block_size = request["pool"]["hash_block_size"]
+        self.pool = request["pool"]
         absent = self.prompt("absent", {"chain": 0, "hashes": 128, "start": 0})
         for side in self.clients:
             for _ in range(3):
@@ -258,11 +264,9 @@ class Engine(Role):
     def prompt(self, seed, p):
         """Returns a prompt: its tokens, hashes, and the hashes that the engine itself has. It ends
         inside a block, as most do."""
-        return (
-            p["hashes"] * self.hash_block_size + self.hash_block_size // 2,
-            chain(seed, p["chain"], p["hashes"]),
-            p["start"],
-        )
+        block = self.pool["hash_block_size"]
+        tokens = self.tokens_asked(p["hashes"] * block + block // 2, self.pool)
+        return tokens, chain(seed, p["chain"], p["hashes"]), p["start"]
 
     def prepare(self, request):
         """Makes the prompts of the lookups that follow. By bytes are asked, of a prompt, the keys
@@ -291,7 +295,7 @@ class Engine(Role):
         if side == "vllm" or not start:
             return self.clients[side].lookup("request", tokens, hashes)
         return self.clients[side].lookup(
-            "request", tokens, hashes, start_token=start * self.hash_block_size, hashes_before=start
+            "request", tokens, hashes, start_token=start * self.pool["hash_block_size"], hashes_before=start
         )
 
     def ask(self, request):
