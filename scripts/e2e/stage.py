@@ -76,6 +76,7 @@ class Stage:
             "HITLINE_BACKEND_MOONCAKE_MASTERS": self.master.address,
             "HITLINE_BACKEND_MOONCAKE_ADMIN": f"127.0.0.1:{self.master.admin}",
             "HITLINE_BACKEND_MOONCAKE_TIMEOUT": f"{self.row.store_timeout}s",
+            "HITLINE_BACKEND_MOONCAKE_REMEMBER": "0",  # keys are removed by force, and vLLM finds that at once
         }
 
     def start_engine(self, name):
