@@ -66,8 +66,8 @@ func newOurs(o Options) (*ours, error) {
 	return s, nil
 }
 
-func (s *ours) store(_ context.Context, holder int, _, keys []byte) error {
-	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: coordinator.NewHashes(keys, keyLen), BlockSize: s.tokens}
+func (s *ours) store(_ context.Context, holder int, parent, keys []byte) error {
+	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Parent: parent, Hashes: coordinator.NewHashes(keys, keyLen), BlockSize: s.tokens}
 	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
 }
 
