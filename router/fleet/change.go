@@ -22,7 +22,8 @@ type change struct {
 	groupTiers []uint32 // of actionRemove
 	oldest     uint32   // predictions of earlier epochs have expired
 	room       int      // how many entries more the holder may have
-	appended   int      // records at the end of the log
+	made       int      // new records
+	appended   int      // those of them that are at the end of the log
 	before     uint32   // position where the first of these would follow its chain
 
 	// Blocks that follow each other mostly have one set. Its outcome is found once: its new set stays, as no change takes

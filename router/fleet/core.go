@@ -114,6 +114,7 @@ func (c *core) add(key uint64, at uint32, ch *change) (uint32, outcome, error) {
 	if err != nil {
 		return 0, outcome{}, err
 	}
+	ch.made++
 	if isRoom {
 		c.log.fill(at, key, out.to.num)
 	} else {

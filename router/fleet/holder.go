@@ -157,7 +157,7 @@ func (h *Holder) step(ch *change, hashes coordinator.Hashes, held []bool, begin 
 	n := hashes.HashLen()
 	blob := hashes.Bytes()[:n*min(maxStep, hashes.Len())]
 	done, err := h.apply(ch, coordinator.NewHashes(blob, n), held)
-	f.core.log.keepRoom(ch.appended, ch.before)
+	f.core.log.keepRoom(ch.appended, ch.made, ch.before)
 	f.core.collectStep(false)
 	return done, err
 }

@@ -20,11 +20,10 @@ type segment struct {
 // deadRecord is the set number of a record that is dead: the table does not have it. Room behind a chain is dead records.
 const deadRecord = 0
 
-// maxRoom is how many dead records are kept behind a chain at most, for the blocks that go on with it later; minRoom how
-// many behind one whose blocks come one by one.
+// Bounds of the room behind a chain whose blocks come one by one, in records.
 const (
-	maxRoom = 32
 	minRoom = 8
+	maxRoom = 32
 )
 
 const segmentBytes = int64(unsafe.Sizeof(segment{}))
@@ -78,20 +77,23 @@ func (l *recordLog) fill(pos uint32, key uint64, set uint32) {
 	l.dead--
 }
 
-// keepRoom keeps dead records behind a number of records that were appended last, for what goes on with their chain: an
-// eighth of them, so that room alone makes no segment sparse. If they are few and themselves go on with a chain that ends
-// before a position, its blocks come one by one, and there is more room the longer it is.
-func (l *recordLog) keepRoom(appended int, before uint32) {
+// keepRoom keeps dead records behind those that were appended last, for what goes on with their chain: an eighth of them.
+// If they themselves go on with a chain that ends before a position, there is half as much room as it is long. But many
+// chains may go on from one place, and be short: so that is at most twice the records that were made. If they are few,
+// blocks come one by one.
+func (l *recordLog) keepRoom(appended, made int, before uint32) {
 	if appended == 0 {
 		return
 	}
-	n := appended / 8
-	if appended <= maxOneByOne {
-		if live := l.liveBefore(before); live > 0 {
-			n = max(minRoom, live/4)
-		}
+	n, live := appended/8, l.liveBefore(before)
+	switch {
+	case live == 0:
+	case appended <= maxOneByOne:
+		n = min(max(minRoom, live/4), maxRoom)
+	default:
+		n = min((live+appended)/2, 2*made)
 	}
-	n = min(n, maxRoom, segmentLen-int(l.tail.used))
+	n = min(n, segmentLen-int(l.tail.used))
 	l.tail.used += int32(n)
 	l.dead += int64(n)
 }
@@ -99,9 +101,9 @@ func (l *recordLog) keepRoom(appended int, before uint32) {
 // maxOneByOne is how many blocks come at a time when an engine generates: it stores each that is full.
 const maxOneByOne = 4
 
-// liveBefore returns how many live records end before a position, which may be any, at most 4*maxRoom.
+// liveBefore returns how many live records end before a position in its segment. The position may be any.
 func (l *recordLog) liveBefore(pos uint32) (n int) {
-	for n < 4*maxRoom && pos > 0 && l.set(pos-1) != deadRecord {
+	for pos > 0 && l.set(pos-1) != deadRecord {
 		n, pos = n+1, pos-1
 	}
 	return n
