@@ -73,7 +73,9 @@ func (q *Query) orderHolders() {
 	a := &q.answer
 	a.order, a.entries = a.order[:0], append(a.entries[:0], answerEntry{medium: maxMedia + 1})
 	a.only = onlyMedium(q.ends)
-	a.first = append(a.first, make([]uint32, max(0, len(q.fleet.holders)-len(a.first)))...)
+	if n := len(q.fleet.holders); n > len(a.first) {
+		a.first, a.sorting = make([]uint32, n), make(bitmap, n/64+1)
+	}
 	slices.SortFunc(q.ends, func(a, b ending) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
 	for end := len(q.ends); end > 0 && q.ends[end-1].n > 0; {
 		begin, from := end-1, len(a.order)
@@ -133,17 +135,19 @@ func (q *Query) list(e *ending) {
 	if isPredicted {
 		holders = e.bits & t.live[e.word]
 	}
+	order := a.order
 	for ; holders != 0; holders &= holders - 1 {
 		at := &t.list[e.word*64+uint32(bits.TrailingZeros64(holders))]
 		if at.since > q.version || !isPredicted && !q.lastKnown && at.freshAt > q.version {
 			continue
 		}
+		if a.only != allMedia {
+			order = append(order, uint64(e.n)<<32|uint64(at.index))
+			continue
+		}
 		to := &a.first[at.index]
 		if *to == 0 {
-			a.order = append(a.order, uint64(e.n)<<32|uint64(at.index))
-		}
-		if a.only != allMedia {
-			continue
+			order = append(order, uint64(e.n)<<32|uint64(at.index))
 		}
 		for a.entries[*to].medium < medium {
 			to = &a.entries[*to].next
@@ -152,6 +156,7 @@ func (q *Query) list(e *ending) {
 		*to = uint32(len(a.entries))
 		a.entries = append(a.entries, answerEntry{e.n, next, medium})
 	}
+	a.order = order
 }
 
 // sort sorts holders of one length by their indexes.
@@ -161,12 +166,13 @@ func (a *answer) sort(list []uint64) {
 		return
 	}
 	for _, o := range list {
-		a.sorting.add(uint32(o))
+		a.sorting.set(uint32(o))
 	}
-	length := list[0] &^ math.MaxUint32
+	length, i := list[0]&^math.MaxUint32, 0
 	for w, word := range a.sorting {
 		for ; word != 0; word &= word - 1 {
-			list[0], list = length|uint64(w*64+bits.TrailingZeros64(word)), list[1:]
+			list[i] = length | uint64(w*64+bits.TrailingZeros64(word))
+			i++
 		}
 		a.sorting[w] = 0
 	}
@@ -174,17 +180,16 @@ func (a *answer) sort(list []uint64) {
 
 // setResult makes the result of the answer.
 func (q *Query) setResult(r *Result) {
-	f, a, names := q.fleet, &q.answer, q.core.tiers.sorted
-	blockSize := int64(f.cfg.BlockSize)
+	f, a := q.fleet, &q.answer
+	names, blockSize := q.core.tiers.sorted, int64(f.cfg.BlockSize)
 	r.Holders = slices.Grow(r.Holders[:0], len(a.order))[:len(a.order)]
 	r.media = slices.Grow(r.media[:0], len(a.order)+len(a.entries)) // so that it stays where it is
+	if a.only != allMedia {
+		r.setOnly(f.holders, a.order, names[q.core.tiers.order[a.only-1]], blockSize)
+		return
+	}
 	for i, o := range a.order {
 		index, media := uint32(o), r.media[len(r.media):]
-		p := &r.Holders[i]
-		p.ID, p.Tokens = f.holders[index].id, int64(o>>32)*blockSize
-		if a.only != allMedia {
-			media = append(media, MediumPrefix{names[q.core.tiers.order[a.only-1]], p.Tokens})
-		}
 		for next := a.first[index]; next != 0; {
 			e := &a.entries[next]
 			if next = e.next; e.medium != allMedia {
@@ -193,6 +198,16 @@ func (q *Query) setResult(r *Result) {
 		}
 		a.first[index] = 0
 		r.media = r.media[:len(r.media)+len(media)]
-		p.Media = media[:len(media):len(media)]
+		r.Holders[i] = Prefix{f.holders[index].id, int64(o>>32) * blockSize, media[:len(media):len(media)]}
+	}
+}
+
+// setOnly makes the result of prefixes in one medium.
+func (r *Result) setOnly(holders []*Holder, order []uint64, medium string, blockSize int64) {
+	r.media = r.media[:len(order)]
+	for i, o := range order {
+		p, media, tokens := &r.Holders[i], r.media[i:i+1:i+1], int64(o>>32)*blockSize
+		media[0].Medium, media[0].Tokens = medium, tokens
+		p.ID, p.Tokens, p.Media = holders[uint32(o)].id, tokens, media
 	}
 }
