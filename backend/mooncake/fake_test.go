@@ -211,12 +211,12 @@ func (f *fakeMaster) probe(body []byte) (code byte, result []byte) {
 func (f *fakeMaster) replicas(body []byte) (code byte, result []byte) {
 	f.leaseAsked.Add(1)
 	r := newReader(body, typeKeyTenant)
-	key := string(r.bytes(r.length()))
+	key := r.bytes(r.length())
 	if r.bytes(r.length()); r.end() != nil || f.lease == 0 {
 		return codeNotRegister, textBody("the rpc function not registered")
 	}
 	result, _ = openBody(typeReplicas, 0, f.debug)
-	if f.present[key] != 1 {
+	if f.present[string(key)] != 1 {
 		return 0, le.AppendUint32(append(result, 0), uint32(0xfffffd40)) // not found
 	}
 	return 0, append(le.AppendUint64(append(result, 1, 0), f.lease), 0)
