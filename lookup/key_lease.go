@@ -31,9 +31,12 @@ type keyLease struct {
 
 var _ coordinator.BlockStore = (*keyLease)(nil)
 
-// lease returns a lease that waits for a CPU token. The caller must call end.
-func (r *remote) lease(ctx context.Context) *keyLease {
+// lease returns a lease that waits for a CPU token, for a lookup of some hashes. The caller must call end.
+func (r *remote) lease(ctx context.Context, numHashes int) *keyLease {
 	l := &keyLease{remote: r, ctx: ctx, tokens: r.smallCPU, window: r.window()}
+	if l.window > 0 && numHashes > smallHashes {
+		l.tokens = r.cpu
+	}
 	l.takeCPU()
 	return l
 }
@@ -61,6 +64,9 @@ func (l *keyLease) Reserve(bytes int64) (err error) {
 	}
 	return nil
 }
+
+// smallHashes is how many hashes are compared with what was found in 100 microseconds.
+const smallHashes = 2048
 
 // smallRoundBytes is how much memory a round of few keys takes at most: 500 keys, built in 100 microseconds.
 const smallRoundBytes = 128 << 10

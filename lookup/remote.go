@@ -115,7 +115,7 @@ func (r *remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes co
 func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Hashes, probe bool) (o outcome) {
 	r.lookups.Add(1)
 	defer r.lookups.Add(-1)
-	lease := r.lease(ctx)
+	lease := r.lease(ctx, hashes.Len())
 	defer lease.end()
 	lease.probe = probe
 	strategy := r.cfg.Strategy
@@ -134,7 +134,7 @@ func (r *remote) ask(ctx context.Context, numTokens int64, hashes coordinator.Ha
 // explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (r *remote) explain(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx)
+	lease := r.lease(ctx, hashes.Len())
 	lease.probe = r.prober != nil
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
