@@ -22,8 +22,8 @@ import (
 type doctorResult struct {
 	*diagnosis.Report
 	Router *routerReport `json:"router,omitempty"` // nil: none is configured
-	Error string `json:"error,omitempty"` // also the last line of standard error
-	Exit  int    `json:"exit"`
+	Error  string        `json:"error,omitempty"`  // also the last line of standard error
+	Exit   int           `json:"exit"`
 }
 
 // newDoctorCmd returns the command that examines the configured store.
