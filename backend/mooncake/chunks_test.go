@@ -3,6 +3,7 @@ package mooncake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -118,6 +119,62 @@ func TestMattersBehindGap(t *testing.T) {
 	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
 	require.NoError(t, err)
 	require.Len(t, answers, 2*minChunkKeys)
+}
+
+// TestConnectionsInTurn has callers at the same time, and a master that closes all connections: they are
+// dialled one after another, all of them, and used in this order.
+func TestConnectionsInTurn(t *testing.T) {
+	const conns = 4
+	f := startFake(t, loopback, FormTenant)
+	var mu sync.Mutex
+	var dialed, used []string // addresses of connections; guarded by mu
+	var dialing atomic.Int64
+	hook := func(q *request, normal []byte) {
+		addr := q.RemoteAddr().String()
+		mu.Lock()
+		switch {
+		case len(q.keys) > 0:
+			used = append(used, addr)
+		case q.function == fnBatchExistKey:
+			dialed = append(dialed, addr)
+		}
+		mu.Unlock()
+		if len(q.keys) == 0 && q.function == fnBatchExistKey {
+			if dialing.Add(1) > 1 {
+				t.Error("two dials at once")
+			}
+			time.Sleep(time.Millisecond)
+			dialing.Add(-1)
+		}
+		q.write(normal)
+	}
+	f.always.Store(&hook)
+	client := newClient(t, Config{Masters: []string{f.addr}, Conns: conns})
+	for range 2 {
+		var callers sync.WaitGroup
+		for range conns {
+			callers.Go(func() { checkExists(t, client) })
+		}
+		callers.Wait()
+		eventually(t, "all are dialled, and no other call is under way", func() bool {
+			checkExists(t, client) // it asks for the lease, once
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			return len(client.idle) == conns && client.process.lease > 0 && len(client.tokens.all) == 0
+		})
+		mu.Lock()
+		inOrder := slices.Clone(dialed[len(dialed)-conns:])
+		used = nil
+		mu.Unlock()
+		for range 2 * conns {
+			checkExists(t, client)
+		}
+		first := slices.Index(inOrder, used[0])
+		require.GreaterOrEqual(t, first, 0)
+		inOrder = append(inOrder[first:], inOrder[:first]...)
+		require.Equal(t, append(inOrder, inOrder...), used)
+		f.closeConns()
+	}
 }
 
 // TestChunksBeside has other requests on all connections but one: the keys wait for nothing, and
