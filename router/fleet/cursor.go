@@ -28,7 +28,7 @@ func (cur *cursor) next(c *core, blob []byte, hashLen, at int) (num uint32, n in
 		}
 		seg, i := c.log.at(pos)
 		cur.seg, cur.i = seg, int(i)
-		cur.same = 1 + equalKeys(seg.keys[i+1:], blob[hashLen:], hashLen, at)
+		cur.same = equalKeys(seg.keys[i:], blob, hashLen, at)
 	}
 	sets := cur.seg.sets[cur.i:][:cur.same]
 	n = equalSets(sets)
