@@ -97,7 +97,7 @@ func TestValues(t *testing.T) {
 	require.NoError(t, r.End())
 }
 
-// A stream that was made by hand, from the page docs/snapshots.md.
+// A stream that was made by hand, from the document of the package.
 func TestFormat(t *testing.T) {
 	stream, err := hex.DecodeString("4849544c54455354" + "07000000" + "000102030405060708090a0b0c0d0e0f" + "52efddcb" + // header
 		"00000000" + "05000000" + "00000000" + "4f380698" + "ac02" + "026869" + // 300, "hi"
