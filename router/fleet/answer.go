@@ -78,13 +78,13 @@ func (q *Query) orderHolders() {
 	}
 	slices.SortFunc(q.ends, func(a, b ending) int { return cmp.Compare(a.n, b.n) }) // they mostly are in order
 	for end := len(q.ends); end > 0 && q.ends[end-1].n > 0; {
-		begin, from := end-1, len(a.order)
-		for begin > 0 && q.ends[begin-1].n == q.ends[begin].n {
-			begin--
+		n, from := q.ends[end-1].n, len(a.order)
+		for ; end > 0 && q.ends[end-1].n == n; end-- {
+			if e := &q.ends[end-1]; a.only == allMedia || e.medium == a.only {
+				q.list(e)
+			}
 		}
-		q.listEqual(q.ends[begin:end])
 		a.sort(a.order[from:])
-		end = begin
 	}
 }
 
@@ -101,26 +101,6 @@ func onlyMedium(ends []ending) uint8 {
 		}
 	}
 	return only
-}
-
-// listEqual adds prefixes of equal length. Those in all media that are not longer than in one need not be added.
-func (q *Query) listEqual(ends []ending) {
-	covered := q.scan.seen // zeros
-	for i := range ends {
-		if e := &ends[i]; e.medium != allMedia {
-			covered[e.word] |= e.bits
-			q.list(e)
-		}
-	}
-	for i := range ends {
-		if e := &ends[i]; e.medium == allMedia {
-			e.bits &^= covered[e.word]
-			q.list(e)
-		}
-	}
-	for i := range ends {
-		covered[ends[i].word] = 0
-	}
 }
 
 // list adds the prefixes that end. Numbers that were retired during the query are left out, and of holders that were

@@ -74,12 +74,12 @@
 //
 // # Memory
 //
-// A block takes 12 bytes in the log and 10 to 20 in the table: 25 in all at 10 million blocks. A set takes 128 bytes and
-// 18 for each pair of a group and tier and 64 holders. Config.MaxBytes bounds all of it, as [Stats] counts it. A change
-// that needs more first collects what can be freed. Then it drops the oldest predictions, or, for events, blocks that only
-// the largest holders have: of predictions and the largest holder what is more. The size of a holder is its blocks and
-// its part of the sets. So a holder that has much cannot keep others from what they store. A change fails with ErrFull if
-// there is nothing left to drop.
+// A block takes 12 bytes in the log, with room up to 18, and 10 to 20 in the table: 29 in all at 10 million blocks.
+// A set takes 128 bytes and 18 for each pair of a group and tier and 64 holders. Config.MaxBytes bounds all of it,
+// as [Stats] counts it. A change that needs more first collects what can be freed. Then it drops the oldest
+// predictions, or, for events, blocks that only the largest holders have: of predictions and the largest holder what
+// is more. The size of a holder is its blocks and its part of the sets. So a holder that has much cannot keep others
+// from what they store. A change fails with ErrFull if there is nothing left to drop.
 //
 // Clear and Close cost the same whatever the holder has: they retire its number. What it leaves is freed by steps of
 // bounded length, one with each later step of a change. Once more than a quarter of the records is dead each change

@@ -39,7 +39,7 @@ type pass struct {
 	hybrid hybridScan
 }
 
-// maxPiece is how many hashes are looked up in one hold of the lock: at 2 to 20 ns each it is short for a writer that
+// maxPiece is how many hashes are looked up in one hold of the lock: at up to 20 ns each it is short for a writer that
 // waits.
 const maxPiece = 4096
 
