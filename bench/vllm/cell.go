@@ -287,6 +287,5 @@ func (r *Row) finish(rounds map[string][]round, ours string, since, now hitlineS
 	lookups := float64(max(1, now.Lookups-since.Lookups))
 	r.HitlineKeys = float64(now.Keys-since.Keys) / lookups
 	r.HitlineRounds = float64(now.Rounds-since.Rounds) / lookups
-	r.Required = r.requirements()
 	return nil
 }

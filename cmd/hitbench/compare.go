@@ -68,9 +68,8 @@ server. Both are asked from Python, as an engine asks, over one Mooncake master
 in turn, lookup by lookup, each for keys of its own: of prompts that are stored
 whole, in part, or without their first block. They are asked for with nothing
 remembered and again, and so are prompts that grow. "bytes" is the master's own
-time for the keys. The last column says whether a figure that is required is
-met; the exit code does not. Flags for other rivals, cores and hits do not go
-with it. Python needs
+time for the keys. Flags for other rivals, cores and hits do not go with it.
+Python needs
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
 With --holders N the rivals are the indexes of routers, llm-d's and Dynamo's:
