@@ -47,41 +47,37 @@ func (c *Client) Lease() backend.Lease {
 }
 
 // learnLease asks the leader in the background for its lease, once a generation, by a key that
-// has just been found. It does so only if a connection is idle: otherwise a later call asks.
+// has just been found.
 func (c *Client) learnLease(keys backend.Keys, answers []int) {
 	found := slices.Index(answers, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found < 0 || c.process.asked || c.closed || len(c.idle) == 0 || !c.tryAcquire(false) {
+	if found < 0 || c.process.asked || c.closed {
 		return
 	}
 	c.process.asked = true
 	generation := c.process.generation
 	key := string(keys.Append(nil, found))
 	c.calls.Go(func() {
-		unknown := c.askLease(key, generation)
-		c.release(false)
-		if unknown != nil { // a handler that blocks delays no call
+		if unknown := c.askLease(key, generation); unknown != nil { // a handler that blocks delays no call
 			c.cfg.Logger.Warn("the Mooncake master does not say how long it leases a found block", "error", unknown)
 		}
 	})
 }
 
 // askLease asks for the lease by a key and records the answer. It returns why the reply is not
-// understood, once a leader. After any other error a later call asks again.
+// understood, once a leader. It waits for its turn among the calls, but dials no connection, which would
+// begin a generation. After any other error a later call asks again.
 func (c *Client) askLease(key string, generation uint64) error {
 	ctx, cancel := context.WithTimeout(c.ctx, leaseTimeout)
 	defer cancel()
 	var lease time.Duration
-	unknown, err := error(nil), errNotFound // unknown leaves the connection as it is
-	cn := c.popIdle()
-	if cn != nil {
-		err = c.runConn(ctx, cn, func(cn *conn) (err error) {
-			defer requesterror.Recover(&err)
-			lease, unknown, err = cn.lease(key, c.cfg.Tenant)
-			return err
-		})
-	}
+	var unknown error // leaves the connection as it is
+	err := c.withIdle(ctx, func(cn *conn) (err error) {
+		defer requesterror.Recover(&err)
+		lease, unknown, err = cn.lease(key, c.cfg.Tenant)
+		return err
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.process.generation != generation {
@@ -94,6 +90,19 @@ func (c *Client) askLease(key string, generation uint64) error {
 	}
 	c.leaseLogged = c.term
 	return unknown
+}
+
+// withIdle runs do with an idle connection when a request may be made. It fails if none is idle.
+func (c *Client) withIdle(ctx context.Context, do func(*conn) error) error {
+	if err := c.acquire(ctx, false); err != nil {
+		return err
+	}
+	defer c.release(false)
+	cn := c.popIdle()
+	if cn == nil {
+		return errors.New("no connection is idle")
+	}
+	return c.runConn(ctx, cn, do)
 }
 
 // StatedLease asks the leader how long it leases a found block, by a key that is in the store. The master

@@ -1,8 +1,11 @@
 package mooncake
 
 import (
+	"context"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,4 +153,30 @@ func TestLeaseAskedAgain(t *testing.T) {
 	eventually(t, "it has been asked twice", func() bool { checkExists(t, c); return f.leaseAsked.Load() > 1 })
 	f.always.Store(nil)
 	eventually(t, "the lease is known", func() bool { checkExists(t, c); return c.Lease().Stated == 2*time.Second })
+}
+
+// The lease is learnt though there are always calls that wait for a connection.
+func TestLearnLeaseUnderLoad(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 2})
+	waitFilled(t, c)
+	slow := func(q *request, normal []byte) { time.Sleep(time.Millisecond); q.write(normal) }
+	f.setReply(slow)
+	var callers sync.WaitGroup
+	var key atomic.Pointer[string]
+	key.Store(new(string)) // absent
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 8 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = c.Exists(ctx, backend.KeyList{*key.Load()})
+			}
+		})
+	}
+	defer callers.Wait()
+	defer cancel()
+	eventually(t, "all callers call", func() bool { return f.numQueries.Load() > 32 })
+	here := "here"
+	key.Store(&here)
+	eventually(t, "the lease is known", func() bool { return c.Lease().Stated == 2*time.Second })
 }
