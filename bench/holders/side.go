@@ -67,7 +67,8 @@ func newOurs(o Options) (*ours, error) {
 }
 
 func (s *ours) store(_ context.Context, holder int, parent, keys []byte) error {
-	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Parent: parent, Hashes: coordinator.NewHashes(keys, keyLen), BlockSize: s.tokens}
+	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Parent: parent, BlockSize: s.tokens}
+	b.Hashes = coordinator.NewHashes(keys, keyLen)
 	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
 }
 

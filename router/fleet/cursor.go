@@ -14,8 +14,8 @@ type cursor struct {
 	same int // how many records from there on have the keys of the next hashes: some may be dead
 }
 
-// next moves over the records of the first hashes of a blob, and returns their set number and how many they are. It asks
-// the table unless they are the next in the log. For a hash that has no record it returns deadRecord and 1.
+// next moves over the records of the first hashes of a blob, and returns their set number and how many they are. It
+// asks the table unless they are the next in the log. For a hash that has no record it returns deadRecord and 1.
 func (cur *cursor) next(c *core, blob []byte, hashLen, at int) (num uint32, n int) {
 	if cur.same == 0 && cur.seg != nil {
 		cur.same = equalKeys(cur.seg.keys[cur.i:], blob, hashLen, at)

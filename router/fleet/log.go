@@ -17,7 +17,7 @@ type segment struct {
 	live int32
 }
 
-// deadRecord is the set number of a record that is dead: the table does not have it. Room behind a chain is dead records.
+// deadRecord is the set number of a dead record: the table does not have it. Room behind a chain is dead records.
 const deadRecord = 0
 
 // Bounds of the room behind a chain whose blocks come one by one, in records.
@@ -77,9 +77,9 @@ func (l *recordLog) fill(pos uint32, key uint64, set uint32) {
 	l.dead--
 }
 
-// keepRoom keeps dead records behind those that were appended last, for what goes on with their chain: an eighth of them.
-// If they themselves go on with a chain that ends before a position, there is half as much room as it is long. But many
-// chains may go on from one place, and be short: so that is at most twice the records that were made. If they are few,
+// keepRoom keeps dead records behind those that were appended last, for what goes on with their chain: an eighth of
+// them. If they themselves go on with a chain that ends before a position, there is half as much room as it is long. But
+// many short chains may go on from one place: so that is at most twice the records that were made. If few were appended,
 // blocks come one by one.
 func (l *recordLog) keepRoom(appended, made int, before uint32) {
 	if appended == 0 {
