@@ -19,7 +19,8 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts the master and the store, which all cells share. stop undoes it, also after an error.
+// prepare writes the folder, and starts what all cells share: the master, the hitlines and the store. stop undoes it,
+// also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
 	if len(parent) > maxTempDir {
@@ -38,6 +39,9 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := m.startMaster(ctx); err != nil {
+		return err
+	}
+	if err := m.startHitlines(ctx); err != nil {
 		return err
 	}
 	m.store, err = m.startRole(ctx, "store")
@@ -81,7 +85,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.master, m.masterAddr = p, addr
+	m.servers, m.masterAddr = append(m.servers, p), addr
 	return m.awaitMaster(ctx)
 }
 
@@ -98,27 +102,17 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	return nil
 }
 
-// startHitlines starts a hitline for each side that is one, in the place of those before.
-func (m *meter) startHitlines(ctx context.Context, grouped bool) error {
-	m.stopHitlines()
-	m.hitlines, m.grouped = map[string]string{}, grouped
-	groups := fmt.Sprintf("HITLINE_BACKEND_MOONCAKE_GROUPS=%v", grouped)
-	err := m.startHitline(ctx, hitline, m.o.Hitline, groups, rememberNothing)
+// startHitlines starts a hitline for each side that is one.
+func (m *meter) startHitlines(ctx context.Context) error {
+	m.hitlines = map[string]string{}
+	err := m.startHitline(ctx, hitline, m.o.Hitline, rememberNothing)
 	if err == nil {
-		err = m.startHitline(ctx, remembering, m.o.Hitline, groups)
+		err = m.startHitline(ctx, remembering, m.o.Hitline)
 	}
 	if err == nil && m.o.Before != "" {
-		err = m.startHitline(ctx, before, m.o.Before, groups, rememberNothing)
+		err = m.startHitline(ctx, before, m.o.Before, rememberNothing)
 	}
 	return err
-}
-
-// stopHitlines stops what startHitlines has started.
-func (m *meter) stopHitlines() {
-	for _, p := range m.hitlineServers {
-		p.Stop()
-	}
-	m.hitlineServers = nil
 }
 
 // rememberNothing has hitline ask the store at each lookup.
@@ -142,7 +136,7 @@ func (m *meter) startHitline(ctx context.Context, side, path string, variables .
 	if err != nil {
 		return err
 	}
-	m.hitlineServers = append(m.hitlineServers, p)
+	m.servers = append(m.servers, p)
 	m.hitlines[side] = address
 	return nil
 }
