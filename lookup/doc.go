@@ -59,7 +59,7 @@
 //     are proportional to min(hashes, tokens / hash block size).
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
-//   - A block that counts as present without a call was found within a quarter of the store's lease, counted
+//   - A block that counts as present without a call was found within half of the store's lease, counted
 //     from before that call was written, and nothing has changed the store through this package since.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
 //     past its deadline.

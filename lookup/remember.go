@@ -58,12 +58,15 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 // window returns for how long a found block is answered from memory, by the lease that the store has stated, 0
 // before.
 func (c RemoteConfig) window(stated time.Duration) time.Duration {
-	longest := stated / 4
+	longest := stated / 2
+	switch {
+	case stated == 0 && c.Remember > 0:
+		longest = maxRemember
+	case c.Grouped:
+		longest = stated / 4
+	}
 	if c.Remember == 0 {
 		return longest
-	}
-	if stated == 0 {
-		longest = maxRemember
 	}
 	return max(0, min(c.Remember, longest))
 }

@@ -173,7 +173,7 @@ func newRememberCase(t *testing.T, seed uint64) *rememberCase {
 	c.stateLease()
 	cfg := patient
 	cfg.BreakerFailures, cfg.Strategy = 1<<30, Strategy(c.IntN(2))
-	cfg.Remember = time.Duration(c.IntN(3)-1) * 50
+	cfg.Remember, cfg.Grouped = time.Duration(c.IntN(3)-1)*50, c.IntN(2) == 0
 	c.service, err = NewService(ServiceConfig{Pool: pool, Backend: c.store, Remote: cfg})
 	require.NoError(t, err)
 	c.service.remote.found.now = func() int64 { return c.store.now }
@@ -302,20 +302,23 @@ func (c *rememberCase) lookup() {
 	}
 }
 
-// A block is remembered for a quarter of the lease that the store states, and less only if configured.
+// A block is remembered for half of the lease that the store states, a quarter in groups, and less only if
+// configured.
 func TestRememberWindow(t *testing.T) {
 	const s = time.Second
-	for _, tc := range []struct{ remember, stated, want time.Duration }{
-		{0, 0, 0},
-		{0, 10 * s, 2500 * time.Millisecond},
-		{-1, 10 * s, 0},
-		{-1, 0, 0},
-		{3 * s, 0, 3 * s},
-		{30 * s, 0, 10 * s},
-		{2 * s, 10 * s, 2 * s},
-		{3 * s, 10 * s, 2500 * time.Millisecond},
+	for _, tc := range []struct{ remember, stated, want, grouped time.Duration }{
+		{0, 0, 0, 0},
+		{0, 10 * s, 5 * s, 2500 * time.Millisecond},
+		{-1, 10 * s, 0, 0},
+		{-1, 0, 0, 0},
+		{3 * s, 0, 3 * s, 3 * s},
+		{30 * s, 0, 10 * s, 10 * s},
+		{3 * s, 10 * s, 3 * s, 2500 * time.Millisecond},
+		{30 * s, 100 * s, 30 * s, 25 * s},
+		{7 * s, 10 * s, 5 * s, 2500 * time.Millisecond},
 	} {
 		require.Equal(t, tc.want, RemoteConfig{Remember: tc.remember}.window(tc.stated), "%+v", tc)
+		require.Equal(t, tc.grouped, RemoteConfig{Remember: tc.remember, Grouped: true}.window(tc.stated), "%+v", tc)
 	}
 }
 
@@ -341,12 +344,12 @@ func TestRememberedAnswersAreCounted(t *testing.T) {
 	lookup(100)
 	stat := s.Stat()
 	require.EqualValues(t, []int64{1, 180, 100}, []int64{stat.RememberedLookups, stat.RememberedBlocks, stat.BackendKeys})
-	require.Equal(t, time.Hour*3/4, s.LeaseLeft(), "after an answer from memory")
+	require.Equal(t, time.Hour/2, s.LeaseLeft(), "after an answer from memory")
 	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: 2 * time.Hour, Generation: 1})
 	lookup(100)
 	require.EqualValues(t, 200, s.Stat().BackendKeys, "of another generation")
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
-	require.Contains(t, log.String(), "configured=1h0m0s remembered=15m0s lease=1h0m0s")
+	require.Contains(t, log.String(), "configured=1h0m0s remembered=30m0s lease=1h0m0s")
 }
 
 // statingStore states a lease.

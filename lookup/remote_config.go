@@ -37,11 +37,13 @@ type RemoteConfig struct {
 	// keys.
 	MaxKeyBytes int64
 	// Remember is for how long a block that a call has found is answered without a call, from the moment
-	// before the call was written, if the Backend is a backend.Leaser. Default: a quarter of the lease that
-	// the store states, and nothing before it has stated one. Below 0: not at all. It is never more than a
-	// quarter of the lease, or 10 s before one is stated. A block that was just found may have half of its lease
-	// left: Mooncake renews that of a key in a group only when half is over.
+	// before the call was written, if the Backend is a backend.Leaser. Default: half of the lease that the
+	// store states, and nothing before it has stated one. Below 0: not at all. It is never more than half of
+	// the lease, or 10 s before one is stated.
 	Remember time.Duration
+	// Grouped says that the store renews a lease only when half of it is over, as Mooncake does for grouped
+	// keys: a quarter of the lease then counts in place of half.
+	Grouped bool
 	// Memory, if set, counts the keys and answers of calls, in addition to what it counts of others.
 	// MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a
 	// request does not wait: it is refused, and BackendRejected counts it.

@@ -183,7 +183,7 @@ func (r *remembered) testKept() {
 	})
 }
 
-// testForced has another program remove all blocks: they are given for a quarter of the lease at most, without a question.
+// testForced has another program remove all blocks: they are given for half of the lease at most, without a question.
 func (r *remembered) testForced() {
 	eventually(r.T, "an answer is from memory", func() bool {
 		r.removeAll()
@@ -201,7 +201,7 @@ func (r *remembered) testForced() {
 				return given > 0
 			}
 			require.False(r, asked)
-			require.Less(r, began.Sub(answered), r.lease/4)
+			require.Less(r, began.Sub(answered), r.lease/2)
 			given++
 		}
 	})

@@ -17,6 +17,7 @@ type Options struct {
 	HybridHashes int    // of a prompt of the model Hybrid; 0: it is left out
 	HeldHashes   int    // that the engine itself has of prompts that grow; 0: they are left out
 	StoreKeys    []int  // keys in the store, about
+	Grouped      bool   // whether a store with groups of Mooncake's is measured, too
 
 	Rounds  int           // for each row
 	Cell    time.Duration // of a row, all rounds and sides, about
@@ -73,7 +74,9 @@ func (o Options) cells() []cell {
 			cells = append(cells, cell{Store{Keys: sizes[0]}, Shape{Llama, tp, o.HeldHashes}, All, []Ask{Turns}})
 		}
 	}
-	cells = append(cells, o.llamaCells(Store{sizes[0], true}, false)...)
+	if o.Grouped {
+		cells = append(cells, o.llamaCells(Store{sizes[0], true}, false)...)
+	}
 	for _, n := range sizes[1:] {
 		cells = append(cells, o.llamaCells(Store{Keys: n}, false)...)
 	}

@@ -41,22 +41,25 @@ type meter struct {
 	o      Options
 	report Report
 
-	folder     string // of the Python files and of the sockets, removed by stop
-	masterAddr string
-	hitlines   map[string]string  // addresses, by side
-	servers    []*process.Process // the master and the hitlines
-	roles      []*process.Child
-	store      *process.Child // one of roles
-	engine     *process.Child // the last one of roles, once there is a shape
-	shape      Shape          // of the engine
-	filled     int            // keys of the store that nobody asks for
+	folder         string // of the Python files and of the sockets, removed by stop
+	masterAddr     string
+	master         *process.Process
+	hitlines       map[string]string // addresses, by side
+	grouped        bool              // whether the hitlines are told that keys are in groups
+	roles          []*process.Child
+	store          *process.Child // one of roles
+	engine         *process.Child // the last one of roles, once there is a shape
+	shape          Shape          // of the engine
+	hitlineServers []*process.Process
+	filled         int // keys of the store that nobody asks for
 }
 
 // stop stops what was started.
 func (m *meter) stop() {
 	m.stopRoles(0)
-	for _, p := range slices.Backward(m.servers) {
-		p.Stop()
+	m.stopHitlines()
+	if m.master != nil {
+		m.master.Stop()
 	}
 	if m.folder != "" {
 		_ = os.RemoveAll(m.folder)
@@ -84,7 +87,13 @@ func (m *meter) startRole(ctx context.Context, name string) (*process.Child, err
 
 // measure measures a cell, and adds its rows to the report.
 func (m *meter) measure(ctx context.Context, c cell) error {
-	if m.shape != c.Shape {
+	fresh := m.hitlines == nil || m.grouped != c.Store.Grouped
+	if fresh {
+		if err := m.startHitlines(ctx, c.Store.Grouped); err != nil {
+			return err
+		}
+	}
+	if fresh || m.shape != c.Shape {
 		if err := m.startEngine(ctx, c.Shape); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func options(t *testing.T) Options {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hitline, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return Options{
-		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HybridHashes: 640, HeldHashes: 100, StoreKeys: []int{500},
+		Release: release, Hashes: []int{1, 40}, TPs: []int{2}, HybridHashes: 640, HeldHashes: 100, StoreKeys: []int{500}, Grouped: true,
 		Rounds: 2, Cell: 20 * time.Millisecond, Blocked: 100 * time.Millisecond, Timeout: time.Minute, Hitline: hitline, Before: hitline,
 		Python: storetest.RequireMooncake(t, storetest.MooncakeRelease).Python(),
 		OnNote: func(text string) { t.Error(text) }, OnStep: func(string, int, int) {},

@@ -19,8 +19,7 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts what all cells share: the master, the hitlines and the store. stop undoes it,
-// also after an error.
+// prepare writes the folder, and starts the master and the store, which all cells share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
 	if len(parent) > maxTempDir {
@@ -39,9 +38,6 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := m.startMaster(ctx); err != nil {
-		return err
-	}
-	if err := m.startHitlines(ctx); err != nil {
 		return err
 	}
 	m.store, err = m.startRole(ctx, "store")
@@ -85,7 +81,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.servers, m.masterAddr = append(m.servers, p), addr
+	m.master, m.masterAddr = p, addr
 	return m.awaitMaster(ctx)
 }
 
@@ -102,17 +98,27 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	return nil
 }
 
-// startHitlines starts a hitline for each side that is one.
-func (m *meter) startHitlines(ctx context.Context) error {
-	m.hitlines = map[string]string{}
-	err := m.startHitline(ctx, hitline, m.o.Hitline, rememberNothing)
+// startHitlines starts a hitline for each side that is one, in the place of those before.
+func (m *meter) startHitlines(ctx context.Context, grouped bool) error {
+	m.stopHitlines()
+	m.hitlines, m.grouped = map[string]string{}, grouped
+	groups := fmt.Sprintf("HITLINE_BACKEND_MOONCAKE_GROUPS=%v", grouped)
+	err := m.startHitline(ctx, hitline, m.o.Hitline, groups, rememberNothing)
 	if err == nil {
-		err = m.startHitline(ctx, remembering, m.o.Hitline)
+		err = m.startHitline(ctx, remembering, m.o.Hitline, groups)
 	}
 	if err == nil && m.o.Before != "" {
-		err = m.startHitline(ctx, before, m.o.Before, rememberNothing)
+		err = m.startHitline(ctx, before, m.o.Before, groups, rememberNothing)
 	}
 	return err
+}
+
+// stopHitlines stops what startHitlines has started.
+func (m *meter) stopHitlines() {
+	for _, p := range m.hitlineServers {
+		p.Stop()
+	}
+	m.hitlineServers = nil
 }
 
 // rememberNothing has hitline ask the store at each lookup.
@@ -136,7 +142,7 @@ func (m *meter) startHitline(ctx context.Context, side, path string, variables .
 	if err != nil {
 		return err
 	}
-	m.servers = append(m.servers, p)
+	m.hitlineServers = append(m.hitlineServers, p)
 	m.hitlines[side] = address
 	return nil
 }

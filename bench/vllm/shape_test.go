@@ -12,7 +12,7 @@ import (
 
 // The stores come one after the other, each with more keys than the one before.
 func TestCells(t *testing.T) {
-	o := Options{Hashes: []int{16, 1875}, TPs: []int{1, 8}, HybridHashes: 640, HeldHashes: 5000, StoreKeys: []int{1_000_000, 30_000}, Blocked: 1}
+	o := Options{Hashes: []int{16, 1875}, TPs: []int{1, 8}, HybridHashes: 640, HeldHashes: 5000, StoreKeys: []int{1_000_000, 30_000}, Grouped: true, Blocked: 1}
 	var stores []Store
 	asks := map[Ask]int{}
 	for _, c := range o.cells() {

@@ -92,7 +92,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 			if changed("vllm") { // also if it is empty, which is an error
 				return a.compareVLLM(cmd.Context(), f, changed)
 			}
-			if err := refuse(changed, "--%s needs --vllm", "tp", "store-keys", "held-hashes", "hybrid-hashes", "before", "mooncake-master"); err != nil {
+			if err := refuse(changed, "--%s needs --vllm", "tp", "store-keys", "grouped", "held-hashes", "hybrid-hashes", "before", "mooncake-master"); err != nil {
 				return err
 			}
 			if changed("holders") {

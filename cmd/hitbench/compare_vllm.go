@@ -17,6 +17,7 @@ func addVLLM(flags *pflag.FlagSet, o *vllm.Options) {
 		group.StringVar(&o.Release, "vllm", "", "`release` of vLLM whose own lookup is the only rival; its modules are fetched from PyPI, 1 MB")
 		group.IntSliceVar(&o.TPs, "tp", []int{1, 8}, "tensor-parallel `sizes`")
 		group.IntSliceVar(&o.StoreKeys, "store-keys", []int{30000, 1000000}, "keys in the store, about: `numbers`; a million takes half a minute to put")
+		group.BoolVar(&o.Grouped, "grouped", true, "also a store of the least number of keys whose ranks are groups of Mooncake's")
 		group.IntVar(&o.HeldHashes, "held-hashes", 5000, "hashes that the engine itself has of prompts that grow, or 0")
 		group.IntVar(&o.HybridHashes, "hybrid-hashes", 65536, "hashes, 4 tokens each, of a prompt of the hybrid model, or 0")
 		group.StringVar(&o.Before, "before", "", "`path` of another hitline, which is asked the same, too")

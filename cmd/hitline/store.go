@@ -164,7 +164,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 		addresses: c.Masters,
 		remote: lookup.RemoteConfig{
 			Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout),
-			Renew: c.Renew.Lookup(), Remember: c.Remember.Lookup(),
+			Renew: c.Renew.Lookup(), Remember: c.Remember.Lookup(), Grouped: c.Groups,
 		},
 		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)

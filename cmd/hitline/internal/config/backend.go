@@ -55,6 +55,7 @@ type Mooncake struct {
 	Strategy   Strategy `yaml:"strategy"`
 	Renew      Renew    `yaml:"renew"`    // of what lies before the start of lookups
 	Remember   Remember `yaml:"remember"` // for how long found blocks are not asked for again
+	Groups     bool     `yaml:"groups"`   // engines put blocks in groups, which the master leases together
 }
 
 // Verify is how a lookup compares hashes with those of the index: digests or bytes.

@@ -20,12 +20,12 @@ func TestBackends(t *testing.T) {
 	assert.Equal(t, want, c.Backend)
 	assert.Equal(t, lookup.SingleCall, c.Backend.Redis.Strategy.Lookup())
 
-	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n    renew: never\n    remember: 2s\n")})
+	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n    renew: never\n    remember: 2s\n    groups: true\n")})
 	require.NoError(t, err)
 	want = defaults
 	want.chosen = "mooncake"
 	want.Mooncake.Masters, want.Mooncake.Tenant, want.Mooncake.AllowReset, want.Mooncake.Renew = []string{"a:1", "b:2"}, "t", true, "never"
-	want.Mooncake.Remember = 2e9
+	want.Mooncake.Remember, want.Mooncake.Groups = 2e9, true
 	assert.Equal(t, want, c.Backend)
 	assert.Equal(t, lookup.Gallop, c.Backend.Mooncake.Strategy.Lookup())
 	assert.Equal(t, []lookup.Renewal{lookup.RenewNever, lookup.RenewAlways, lookup.RenewAuto}, []lookup.Renewal{c.Backend.Mooncake.Renew.Lookup(), Renew("always").Lookup(), defaults.Mooncake.Renew.Lookup()})
