@@ -1,0 +1,135 @@
+"""Scores for a router in Python: how much of a prompt each engine need not compute. See docs/router.md.
+
+A router calls choose for each request and adds the scores to its others, such as those of load. The server is asked at
+its router.listen; one that is late, away or refuses costs the scores alone."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hitline.client import HitlineError, RequestTimeout, logger
+from hitline.holders import Holders, HoldersClient
+
+__all__ = ["PrefixScorer"]
+
+# Seconds between two warnings that there are no scores.
+_WARN_EVERY = 10.0
+
+
+class PrefixScorer:
+    """Asks a server over some connections. May be used by several threads and event loops."""
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8557",
+        *,
+        model: str = "",
+        tenant: str = "",
+        store_weight: float = 0.0,
+        last_known: bool = False,
+        timeout: float = 0.05,
+        connections: int = 4,
+        **client: Any,
+    ) -> None:
+        """store_weight is what a token counts that the shared store can load beyond those that an engine has, 0 to 1;
+        with 0 the store is not asked. With last_known an engine whose events may be missing counts for what it had,
+        otherwise it scores 0. timeout bounds each request in seconds, and the wait for a connection before it. client
+        are token, token_file and tls of HoldersClient."""
+        if not 0 <= store_weight <= 1:
+            raise ValueError(f"store_weight is {store_weight!r}, must be 0 to 1")
+        if connections < 1:
+            raise ValueError(f"connections is {connections!r}, must be at least 1")
+        self._model, self._tenant = model, tenant
+        self._store_weight, self._last_known, self._timeout = store_weight, last_known, timeout
+        self._clients = [HoldersClient(address, timeout=timeout, **client) for _ in range(connections)]
+        self._idle: queue.LifoQueue[HoldersClient] = queue.LifoQueue()
+        for made in self._clients:
+            self._idle.put(made)
+        self._workers = concurrent.futures.ThreadPoolExecutor(connections, "hitline-scores")
+        self._lock = threading.Lock()
+        self._warned = float("-inf")
+
+    def __enter__(self) -> PrefixScorer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections, after calls that are under way."""
+        self._workers.shutdown()
+        for client in self._clients:
+            client.close()
+
+    def choose(
+        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, str], **prompt: str
+    ) -> dict[str, float]:
+        """Returns a score of 0 to 1 for each engine: the part of the prompt that it need not compute. Without an answer
+        in time there are none. engines are the names that the server has for them (instance_id), or a mapping from the
+        caller's names to those. prompt are lora_name, lora_path and cache_salt if the request has them."""
+        names = engines if isinstance(engines, Mapping) else {engine: engine for engine in engines}
+        if not len(token_ids):
+            return {}
+        try:
+            found = self._ask(token_ids, prompt)
+        except HitlineError as error:
+            self._warn(error)
+            return {}
+        return self._scores(found, len(token_ids), names)
+
+    async def choose_async(
+        self, token_ids: Sequence[int], engines: Iterable[str] | Mapping[str, str], **prompt: str
+    ) -> dict[str, float]:
+        """Is choose for asyncio: the event loop does not wait."""
+        call = asyncio.get_running_loop().run_in_executor(
+            self._workers, lambda: self.choose(token_ids, engines, **prompt)
+        )
+        try:
+            return await asyncio.wait_for(call, self._timeout)
+        except (asyncio.TimeoutError, TimeoutError):
+            self._warn(RequestTimeout(f"no scores within {self._timeout} s"))
+            return {}
+
+    def _ask(self, token_ids: Sequence[int], prompt: Mapping[str, str]) -> Holders:
+        try:
+            client = self._idle.get(timeout=self._timeout)
+        except queue.Empty:
+            raise RequestTimeout(f"other threads' requests took {self._timeout} s") from None
+        try:
+            return client.holders(
+                token_ids=token_ids,
+                model=self._model,
+                tenant=self._tenant,
+                last_known=self._last_known,
+                loadable=self._store_weight > 0,
+                num_tokens=len(token_ids) if self._store_weight > 0 else None,
+                **prompt,
+            )
+        finally:
+            self._idle.put(client)
+
+    def _scores(self, found: Holders, num_tokens: int, names: Mapping[str, str]) -> dict[str, float]:
+        held = {holder.engine: holder.tokens for holder in found.holders}
+        loadable = found.loadable_tokens or 0
+        scores = {}
+        for name, engine in names.items():
+            tokens = held.get(engine, 0)
+            saved = tokens + self._store_weight * max(loadable - tokens, 0)
+            is_out = "stale" in found.unsure.get(engine, ()) and not self._last_known
+            scores[name] = 0.0 if is_out else min(saved / num_tokens, 1.0)
+        return scores
+
+    def _warn(self, error: HitlineError) -> None:
+        """Logs that there are no scores, and not for each request."""
+        with self._lock:
+            is_due = time.monotonic() - self._warned >= _WARN_EVERY
+            if is_due:
+                self._warned = time.monotonic()
+        if is_due:
+            logger.warning("requests are routed without hitline: %s", error)
