@@ -124,7 +124,7 @@ attack: ## Measure what a client waits while others attack; ONLY, TLS
 		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
 
 .PHONY: agree
-agree: build ## Compare SERVERS and a bare gnet server by a client in C
+agree: build ## Compare SERVERS by a client in C
 	@go run ./scripts/agree $(SERVERS)
 
 .PHONY: pictures
