@@ -25,7 +25,7 @@ type foundBlocks struct {
 	mu         sync.RWMutex // guards the fields below
 	keep       int64        // ns for which blocks are remembered at least, unless they are too many; 0: nothing is
 	epoch      uint64       // number of drops
-	young, old map[foundBlock]int64
+	young, old *foundTable
 	began      int64 // when young became young
 	groups     map[[sha256.Size]byte]foundGroup
 }
@@ -33,13 +33,6 @@ type foundBlocks struct {
 // foundGroup is a group of all pools whose keys of it are the same. 0 is one of which nothing is
 // remembered.
 type foundGroup uint32
-
-// foundBlock names a block.
-type foundBlock struct {
-	group   foundGroup
-	hashLen uint8
-	hash    [maxFoundHashLen]byte
-}
 
 // foundCall is one call of the backend that finds blocks.
 type foundCall struct {
@@ -50,9 +43,6 @@ type foundCall struct {
 const (
 	// maxFoundHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
 	maxFoundHashLen = sha256.Size
-	// foundBlockBytes is what a block takes in a map at most: 49 bytes if no slot were empty, and
-	// 7 of 16 slots are full at least.
-	foundBlockBytes = 112
 	// maxFoundBytes is 300,000 blocks in each generation.
 	maxFoundBytes = 64 << 20
 	// maxFoundGroups bounds the groups, which are never dropped: 2.5 MB.
@@ -106,17 +96,22 @@ func (f *foundBlocks) found(g foundGroup, hashes coordinator.Hashes, first, stri
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if len(f.young)+len(f.old) == 0 {
+	if f.young.len()+f.old.len() == 0 {
 		return 0
 	}
-	since := f.now() - age
+	since, inYoung, inOld := f.now()-age, -1, -1 // the last block is at these indexes
 	for rest := blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		written, ok := f.young[block]
-		if !ok {
-			written, ok = f.old[block]
+		if inOld++; f.old.isAt(&block, inOld) && f.old.written[inOld] > since {
+			found |= rest & -rest
+			continue // without a look at the slots of young
 		}
-		if ok && written > since {
+		if inYoung = f.young.find(&block, inYoung+1); inYoung >= 0 && f.young.written[inYoung] > since {
+			found |= rest & -rest
+			inOld = -1
+			continue
+		}
+		if inOld = f.old.find(&block, inOld); inOld >= 0 && f.old.written[inOld] > since {
 			found |= rest & -rest
 		}
 	}
@@ -137,19 +132,19 @@ func (f *foundBlocks) record(call foundCall, g foundGroup, hashes coordinator.Ha
 		return
 	}
 	f.makeFit(int(reserved))
-	before := len(f.young)
+	before, last := f.young.len(), -1
 	for rest := blocks; rest != 0; rest &= rest - 1 {
 		copy(block.hash[:], hashes.At(first+bits.TrailingZeros64(rest)*stride))
-		f.young[block] = max(f.young[block], call.written)
+		last = f.young.put(&block, last+1, call.written)
 	}
-	f.account.Free((reserved - int64(len(f.young)-before)) * foundBlockBytes)
+	f.account.Free((reserved - int64(f.young.len()-before)) * foundBlockBytes)
 }
 
 // makeFit begins a generation if young has served for keep, or has no place for n blocks. f.mu is held.
 func (f *foundBlocks) makeFit(n int) {
-	if now := f.now(); f.young == nil || now-f.began >= f.keep || len(f.young)+n > f.maxBlocks {
-		f.account.Free(int64(len(f.old)) * foundBlockBytes)
-		f.young, f.old, f.began = map[foundBlock]int64{}, f.young, now
+	if now := f.now(); f.young == nil || now-f.began >= f.keep || f.young.len()+n > f.maxBlocks {
+		f.account.Free(int64(f.old.len()) * foundBlockBytes)
+		f.young, f.old, f.began = new(foundTable), f.young, now
 	}
 }
 
@@ -171,7 +166,7 @@ func (f *foundBlocks) drop() {
 
 // dropAll is drop with f.mu held.
 func (f *foundBlocks) dropAll() {
-	f.account.Free(int64(len(f.young)+len(f.old)) * foundBlockBytes)
+	f.account.Free(int64(f.young.len()+f.old.len()) * foundBlockBytes)
 	f.young, f.old = nil, nil
 	f.epoch++
 }

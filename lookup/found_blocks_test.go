@@ -90,7 +90,7 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 		f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
 		f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
 		require.LessOrEqual(t, used(), int64(2*blocks))
-		require.Equal(t, int64(len(f.young)+len(f.old)), used())
+		require.Equal(t, int64(f.young.len()+f.old.len()), used())
 		if back := blocks/64 - 2; i >= back {
 			require.Equal(t, ^uint64(0), f.found(g, numberedHashes(64*(i-back), 64, 32), 0, 1, ^uint64(0), 1), i)
 		}
@@ -106,7 +106,7 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 
 	require.True(t, account.Reserve(3*blocks*foundBlockBytes-64*foundBlockBytes+1), "others take the rest")
 	f.record(f.begin(), g, numberedHashes(0, 64, 32), 0, 1, ^uint64(0))
-	require.Zero(t, len(f.young), "a full account")
+	require.Zero(t, f.young.len(), "a full account")
 }
 
 func BenchmarkFoundBlocks(b *testing.B) {
