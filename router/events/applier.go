@@ -272,7 +272,7 @@ func (a *applier) remove(e *Event) error {
 			if n, left, err = readInt(left, 0, math.MaxUint32); err != nil {
 				return fmt.Errorf("%w: %s: %w", ErrPayload, remainingKey, err)
 			}
-			if a.copies.set(e.Group, &e.Tier, hash, uint32(n)); n > 0 {
+			if a.copies.set(e.Group, &e.Tier, hash, uint32(n)) {
 				continue
 			}
 		} else if a.copies.remove(e.Group, &e.Tier, hash) {

@@ -62,6 +62,11 @@ func TestApplierCopies(t *testing.T) {
 			{gpuEvent(false, 1, 1, 1), []uint64{1}}, // four
 			{remaining(1, 0), nil},
 		}, false},
+		"copies remain, but of which tier is not said": {false, []step{
+			{stored("GPU", groupField(0)), []uint64{1}},
+			{stored("GPU", groupField(0), local), []uint64{1, 1}},
+			{remaining(1, 1), nil},
+		}, false},
 		"chunks in CPU have blocks in common": {false, []step{
 			{chunk(1, 2, 3), []uint64{1, 2, 3}},
 			{chunk(1, 2, 4), []uint64{1, 2, 3, 4}},

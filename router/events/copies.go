@@ -87,13 +87,15 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 	return true
 }
 
-// set sets how many copies a block has that is held, or removes all counts if there is none.
-func (c *copies) set(group int, tier *Tier, hash []byte, n uint32) {
+// set sets how many copies of a block remain, and reports whether it stays: not if there is none, nor if several groups or
+// tiers may be meant.
+func (c *copies) set(group int, tier *Tier, hash []byte, n uint32) (stays bool) {
 	c.match = c.groupTiers.appendMatching(c.match[:0], group, tier)
 	for _, groupTier := range c.match {
 		c.drop(c.keyOf(groupTier, hash))
 	}
-	if n > 1 && len(c.match) == 1 {
+	stays = n > 0 && len(c.match) == 1
+	if stays && n > 1 {
 		key := c.keyOf(c.match[0], hash)
 		if c.extra == nil {
 			c.extra = make(map[string]uint32)
@@ -102,6 +104,7 @@ func (c *copies) set(group int, tier *Tier, hash []byte, n uint32) {
 			c.extra[string(key)] = n - 1
 		}
 	}
+	return stays
 }
 
 // recordMissing records that the engine may cache a block that is not held or will not be: it has a copy that is
