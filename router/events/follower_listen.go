@@ -240,6 +240,9 @@ func (a *acceptor) find(topic string) (found *binding) {
 	return found
 }
 
+// owns reports whether a topic is the source's: another one, with a longer topic, may have come after the publisher did.
+func (b *binding) owns(topic []byte) bool { return b.acceptor.find(string(topic)) == b }
+
 // accept waits for a publisher and does the handshake.
 func (b *binding) accept(ctx context.Context, cfg zmtp.Config) (*zmtp.Conn, error) {
 	select {

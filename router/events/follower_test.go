@@ -510,6 +510,26 @@ func TestFollowersBindTogether(t *testing.T) {
 	awaitHeld(t, pod1, 1, 2)
 	again, _ := bind("kv@pod-10@m")
 	require.Same(t, first.binding.acceptor, again.binding.acceptor)
+
+	// A source that comes after its publisher gets what another one had.
+	connect := func(topic string) *testPublisher {
+		p := startPublisher(t)
+		p.SetTopic(topic)
+		_, err := p.Connect(address)
+		require.NoError(t, err)
+		p.awaitSubscriber()
+		return p
+	}
+	_, pod2 := bind("kv@pod-2")
+	late := connect("kv@pod-22@m")
+	late.publish(storedBatch(20), false)
+	awaitHeld(t, pod2, 20)
+	_, pod22 := bind("kv@pod-22")
+	late.publish(storedBatch(21), false)
+	eventually(t, pod2.Stale)
+	late = connect("kv@pod-22@m")
+	late.publish(storedBatch(22), false)
+	awaitHeld(t, pod22, 22)
 }
 
 // The file of a socket that a killed process has left does not keep a source from binding; one
