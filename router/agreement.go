@@ -27,10 +27,12 @@ const (
 	HashesDiffer Agreement = "differ"
 )
 
-// While hashes are not known to agree, freeChecks blocks are hashed at once, and then one each checkPause.
+// While hashes are not known to agree, freeChecks blocks of a source are hashed at once, and then one each checkPause. A hostile
+// engine whose hashes differ and agree in turn is in the log once each warnEvery.
 const (
 	freeChecks = 16
 	checkPause = 100 * time.Millisecond
+	warnEvery  = time.Minute
 )
 
 // hashCheck compares the hashes of a source with those that the model's Hash makes. Its source calls check; others read
@@ -41,10 +43,12 @@ type hashCheck struct {
 	log       *slog.Logger // of the source
 	changed   func()       // is called after the result has changed
 
-	numChecked int                // since they agreed last
+	numChecked int
 	last       time.Time          // when a block was hashed last
 	wrong      *events.FirstBlock // a block whose hash is another one
-	warned     string
+	warned     string             // the reason that was logged last
+	warnedAt   time.Time
+	isTold     bool // the last line in the log says that they differ
 
 	mu     sync.Mutex
 	state  Agreement
@@ -97,19 +101,19 @@ func (c *hashCheck) check(b *events.FirstBlock) (more bool) {
 	state, _ := c.result()
 	switch {
 	case c.profile.fits(c.blockSize, b):
-		if state == HashesDiffer {
+		if c.isTold {
 			c.log.Info("router: the hashes of a source agree with the model's again")
 		}
 		c.set(HashesAgree, "")
-		c.numChecked, c.wrong = 0, nil
+		c.isTold, c.wrong = false, nil
 		return false
 	case c.wrong == nil:
 		c.wrong = cloneBlock(b)
 	case state != HashesDiffer && !bytes.Equal(c.wrong.Hash, b.Hash):
 		reason := c.profile.explain(c.blockSize, c.wrong, b)
 		c.set(HashesDiffer, reason)
-		if reason != c.warned {
-			c.warned = reason
+		if reason != c.warned && time.Since(c.warnedAt) >= warnEvery {
+			c.warned, c.warnedAt, c.isTold = reason, time.Now(), true
 			c.log.Warn("router: the hashes of a source differ from the model's, so queries by tokens find nothing of it", "reason", reason)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -152,6 +154,36 @@ func TestHashesDiffer(t *testing.T) {
 	}
 }
 
+// An engine whose hashes differ and agree in turn does not fill the log.
+func TestHashesFlap(t *testing.T) {
+	c := newChecked(t, Hashing{})
+	c.follow("e")
+	check := c.sources()[0].hashes
+	block := func(h Hashing, n int) *events.FirstBlock {
+		b := &events.FirstBlock{Tokens: promptBlock(n)}
+		_, short, err := h.firstHash(16, b)
+		require.NoError(t, err)
+		b.Hash = binary.BigEndian.AppendUint64(nil, short)
+		return b
+	}
+	for i := range 20 {
+		other := Hashing{Type: TypeVLLM, Algorithm: "sha256_cbor"}
+		if i%2 > 0 {
+			other = Hashing{Type: TypeVLLM, Seed: new("0")}
+		}
+		check.numChecked = 0 // as after a pause
+		check.check(block(other, 1))
+		check.check(block(other, 2))
+		state, _ := check.result()
+		require.Equal(t, HashesDiffer, state)
+		require.False(t, check.check(block(Hashing{Type: TypeVLLM}, 3)))
+	}
+	require.Equal(t, 1, strings.Count(c.log.String(), "level=WARN msg=\"router:"))
+	require.Equal(t, 1, strings.Count(c.log.String(), "agree with the model's again"))
+	check.last, check.numChecked = time.Now(), freeChecks
+	require.True(t, check.check(block(Hashing{Type: TypeVLLM}, 3)), "it is not hashed yet")
+}
+
 // One engine whose hashes differ refuses nothing that others may answer, unless these are gone.
 func TestHashesDifferOfOne(t *testing.T) {
 	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
@@ -159,7 +191,11 @@ func TestHashesDifferOfOne(t *testing.T) {
 	liar, honest := c.follow("liar"), c.follow("honest")
 	c.publish(liar, "liar", storedBy(t, other, 1), storedBy(t, other, 2))
 	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
-	c.publish(honest, "honest", storedBy(t, vllm, 1))
+	unchecked := storedBy(t, vllm, 1)
+	unchecked["token_ids"] = []any{}
+	require.Equal(t, HashesUnchecked, c.publish(honest, "honest", unchecked).Hashes)
+	require.NoError(t, c.byTokens(1))
+	require.Equal(t, HashesAgree, c.publish(honest, "honest", storedBy(t, vllm, 1)).Hashes)
 	require.NoError(t, c.byTokens(1))
 	require.Equal(t, "honest/0=16(GPU=16) ", ask(t, c.Service, Query{ModelKey: llama, Tokens: promptBlock(1)}))
 	honest.Close()
@@ -188,6 +224,8 @@ func TestHashesUnchecked(t *testing.T) {
 		"older adapter": func(e map[string]any) { e["lora_id"] = 3 },
 		"image":         func(e map[string]any) { e["extra_keys"] = []any{[]any{[]any{"image", 3}}} },
 		"two keys":      func(e map[string]any) { e["extra_keys"] = []any{[]any{"a", "b"}} },
+		"long salt":     func(e map[string]any) { e["extra_keys"] = []any{[]any{strings.Repeat("s", 4097)}} },
+		"lookahead":     func(e map[string]any) { e["lookahead_token_ids"] = []any{slices.Repeat([]any{1}, 65)} },
 		"embeddings":    func(e map[string]any) { e["extra_keys"] = []any{[]any{[]byte("digest")}} },
 		"connector":     func(e map[string]any) { e["medium"] = "cpu" },
 		"block size":    func(e map[string]any) { e["block_size"], e["token_ids"] = 8, e["token_ids"].([]any)[:8] },

@@ -86,6 +86,7 @@ func newModel(cfg Model, configured bool) (*model, error) {
 		cfg.Fleet.FirstBytes = cfg.Hash.Type == TypeSGLang
 	}
 	m := &model{configured: configured, cfg: cfg, withoutSource: map[fleet.ID]time.Time{}}
+	m.cfg.Fleet.Dropped = m.changed
 	m.scratch.New = func() any { return new(scratch) }
 	f, err := m.newFleet()
 	m.fleet.Store(f)

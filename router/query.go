@@ -103,7 +103,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return badField(ErrField, "num_tokens", "%d is negative; give the length of the prompt", q.NumTokens)
 	case q.byHashes():
 		err = sc.byHashes(ctx, q, a)
-	case s.unsureOf(sc.model).differ:
+	case s.unsureOf(sc.model).refuses():
 		err = fmt.Errorf("%w: model %q", ErrHashesDiffer, sc.model.cfg.Name)
 	default:
 		err = sc.byTokens(ctx, q, a)

@@ -37,6 +37,13 @@ type unsureList struct {
 	version uint64
 	list    []Unsure
 	differ  bool // the hashes of a source that is not stale differ from those of the model, and those of no other agree
+	// unchecked are the holders of sources that are not stale and whose hashes are not checked.
+	unchecked []*fleet.Holder
+}
+
+// refuses reports whether tokens can find nothing because hashes differ.
+func (l *unsureList) refuses() bool {
+	return l.differ && !slices.ContainsFunc(l.unchecked, func(h *fleet.Holder) bool { return h.Len() > 0 })
 }
 
 // unsureOf returns the holders of a model whose sources are not all right. The list is shared, and made again once a source
@@ -51,12 +58,16 @@ func (s *Service) unsureOf(m *model) *unsureList {
 		if a.model != m {
 			continue
 		}
-		st := a.status()
-		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete}
-		made.differ = made.differ || !st.Stale && st.Hashes == HashesDiffer
-		agrees = agrees || !st.Stale && st.Hashes == HashesAgree
-		if st.Hashes != HashesAgree {
-			u.Hashes = st.Hashes
+		st := a.follower.Status()
+		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}
+		hashes, _ := a.hashes.result()
+		made.differ = made.differ || !st.Stale && hashes == HashesDiffer
+		agrees = agrees || !st.Stale && hashes == HashesAgree
+		if hashes != HashesAgree {
+			u.Hashes = hashes
+		}
+		if !st.Stale && hashes == HashesUnchecked {
+			made.unchecked = append(made.unchecked, a.holder)
 		}
 		if u.Stale || u.Incomplete || u.Hashes != "" {
 			made.list = append(made.list, u)

@@ -43,3 +43,24 @@ func TestUnsure(t *testing.T) {
 	require.Equal(t, map[string][]string{"late": {"incomplete"}, "whole": {"stale"}}, unsureOf(byHash))
 	require.Equal(t, "whole/0=48(GPU=48) late/1=16(GPU=16) ", textOf(&a))
 }
+
+// An engine that is quiet while its blocks are dropped, as others need the memory, is incomplete in answers, too.
+func TestUnsureOfDropped(t *testing.T) {
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, MaxBytes: 1 << 20}}}})
+	quiet := eventstest.New(t)
+	many := make([]uint64, 30_000)
+	for i := range many {
+		many[i] = uint64(i) + 1
+	}
+	quiet.Publish(false, stored(many...))
+	require.NoError(t, s.Add(engineSource(quiet, "quiet", 0)))
+	awaitNext(t, s, "quiet/0", 1)
+	require.NoError(t, s.Add(source(t, llama, "busy", 0, 16)))
+	var a Answer
+	query := Query{Hashes: hashesOf(1), Engine: "quiet"}
+	require.NoError(t, s.Query(t.Context(), &query, &a))
+	require.Empty(t, a.Unsure)
+	hold(t, s, llama, fleet.ID{Engine: "busy"}, gpu, chain("busy", 10_000))
+	require.NoError(t, s.Query(t.Context(), &query, &a))
+	require.Equal(t, []Unsure{{ID: fleet.ID{Engine: "quiet"}, Incomplete: true}}, a.Unsure)
+}

@@ -6,8 +6,12 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// maxFirstTokens bounds the tokens of a FirstBlock: reading one takes 0.1 ms at most.
-const maxFirstTokens = 8192
+// Bounds of a FirstBlock, which may be kept, and hashed in many ways.
+const (
+	maxFirstTokens = 8192 // reading them takes 0.1 ms at most
+	maxLookahead   = 64   // tokens
+	maxSalt        = 4096 // bytes
+)
 
 // FirstBlock is the first block of a prompt as an event tells it: what its hash depends on.
 type FirstBlock struct {
@@ -42,7 +46,8 @@ func (r *rawFields) field(key []byte) *[]byte {
 }
 
 // ReadFirstBlock reads the first block of a prompt, with its tokens, from e. It returns false if e has none, or one whose
-// hash depends on what events do not tell: an adapter, an image or embeddings. The memory of b is reused; its hash
+// hash depends on what events do not tell: an adapter, an image or embeddings. So is one with a longer salt or lookahead than
+// engines have. The memory of b is reused; its hash
 // is borrowed as e is.
 func (e *Event) ReadFirstBlock(b *FirstBlock) bool {
 	n := e.BlockSize
@@ -122,8 +127,11 @@ func (b *FirstBlock) readSalt(e *Event) bool {
 
 func (b *FirstBlock) setSalt(text []byte) bool {
 	salt, _, err := readString(text)
+	if err != nil || len(salt) > maxSalt {
+		return false
+	}
 	b.Salt = string(salt)
-	return err == nil
+	return true
 }
 
 // readLookahead reads the tokens behind the first block: those of each block are a list.
@@ -136,7 +144,7 @@ func (b *FirstBlock) readLookahead(lists []byte) (ok bool) {
 		return false
 	}
 	n, ids, err := elements(msgp.ReadArrayHeaderBytes(list))
-	if err != nil || n > maxFirstTokens {
+	if err != nil || n > maxLookahead {
 		return false
 	}
 	b.Lookahead, _, ok = appendIDs(b.Lookahead, ids, n)

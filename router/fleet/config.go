@@ -32,6 +32,8 @@ type Config struct {
 	// PredictTTL is how long a predicted block counts at most, and at least three quarters of it; 0:
 	// DefaultPredictTTL. See Holder.Predict.
 	PredictTTL time.Duration
+	// Dropped, if set, is called after blocks were dropped at the memory bound. It must not block, nor call the fleet.
+	Dropped func()
 
 	now       func() time.Time // of tests; nil: time.Now
 	described *rules           // of Groups; none if they are nil

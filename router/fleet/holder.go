@@ -47,6 +47,13 @@ func (h *Holder) Len() int {
 	return h.entries
 }
 
+// Dropped returns how many entries were dropped at the memory bound since the holder was made.
+func (h *Holder) Dropped() int64 {
+	h.fleet.mu.RLock()
+	defer h.fleet.mu.RUnlock()
+	return h.dropped
+}
+
 // count returns the number of entries, if predictions of epochs before oldest do not count.
 func (h *Holder) count(oldest uint32) int { return h.entries + h.predicted.count(oldest) }
 

@@ -50,7 +50,14 @@ func (f *Fleet) shrink(pause func() func(), s shrinking) bool {
 	for s.level > 0 && s.wanted > 0 {
 		s.level -= max(s.level/4, 1)
 		s.segments, s.record = -1, 0
-		f.inTurns(pause, func() bool { return f.core.shrinkStep(&s) })
+		f.inTurns(pause, func() bool {
+			before := s.wanted
+			more := f.core.shrinkStep(&s)
+			if s.wanted < before && f.cfg.Dropped != nil {
+				f.cfg.Dropped()
+			}
+			return more
+		})
 	}
 	return s.wanted < wanted
 }
