@@ -77,8 +77,8 @@ type Lease struct {
 	Duration time.Duration
 	// Stated is what the store itself has said, 0 before. It does not say whether the store has groups.
 	Stated time.Duration
-	// Generation changes before the first answer of a new connection, and with the leader: what was found under another one
-	// may have been found by another process.
+	// Generation changes with the leader, and when a connection to it is lost: what was found under another one may have
+	// been found by another process.
 	Generation uint64
 }
 

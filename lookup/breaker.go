@@ -130,7 +130,7 @@ func (c *breakerCall) end(err error) error {
 	if c.change {
 		r.coalescer.invalidate() // also if it failed: it may have done a part
 	}
-	if !errors.Is(err, backend.ErrReadOnly) && (c.change || err != nil && !errors.Is(err, context.Canceled)) {
+	if !errors.Is(err, backend.ErrReadOnly) && (c.change || err != nil && !c.onlyLate(err)) {
 		r.found.drop()
 	}
 	switch {
@@ -158,6 +158,12 @@ func (c *breakerCall) classify(err error) error {
 		return fmt.Errorf("%w: %w", errShortTime, err)
 	}
 	return err
+}
+
+// onlyLate reports whether a call has ended because nobody waits for it any longer, while the backend answers others.
+// If that dropped what was found, all of it would be asked again, and the next calls would be late, too.
+func (c *breakerCall) onlyLate(err error) bool {
+	return errors.Is(err, context.Canceled) || ctxerr.Of(c.ctx) != nil && c.remote.isAnswering()
 }
 
 // report reports the outcome to the breaker. While half open it admits one call at a

@@ -352,6 +352,49 @@ func TestRememberedAnswersAreCounted(t *testing.T) {
 	require.Contains(t, log.String(), "configured=1h0m0s remembered=30m0s lease=1h0m0s")
 }
 
+// A call that is late drops what others have found only if the backend answers nobody.
+func TestLateCallsAndRememberedAnswers(t *testing.T) {
+	hang, hung := false, 0
+	store := &statingStore{KeyStore: lookuptest.KeyStore{Before: func(ctx context.Context, op string, _ []string) error {
+		if hang {
+			hung++
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}}}
+	store.lease.Store(&backend.Lease{Duration: time.Hour, Stated: time.Hour})
+	cfg := patient
+	cfg.BreakerPause = time.Hour
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg})
+	require.NoError(t, err)
+	found, other := numberedHashes(1, 4, 8), numberedHashes(9, 4, 8)
+	require.NoError(t, s.Store(t.Context(), coordinator.GroupRank{}, found))
+	hit := func() int64 {
+		hit, err := s.Lookup(t.Context(), 64, found)
+		require.NoError(t, err)
+		return hit.Tokens
+	}
+	late := func() {
+		hang = true
+		for before := hung; hung == before; { // a late request makes no call
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_, err := s.Lookup(ctx, 64, other)
+			require.NoError(t, err)
+			cancel()
+		}
+		hang = false
+	}
+	require.EqualValues(t, 64, hit())
+	late()
+	require.EqualValues(t, 64, hit())
+	require.EqualValues(t, 1, s.Stat().RememberedLookups)
+	s.remote.lastSuccess.Add(-2 * int64(time.Hour))
+	late()
+	require.EqualValues(t, 64, hit())
+	require.EqualValues(t, 1, s.Stat().RememberedLookups)
+}
+
 // statingStore states a lease.
 type statingStore struct {
 	lookuptest.KeyStore

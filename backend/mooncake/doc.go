@@ -21,9 +21,10 @@
 // the engine loads it. The client keeps no answers.
 //
 // A reply does not state how long the lease is. So the first found key of a generation is asked for
-// by GetReplicaList, on an idle connection after the answer: its reply does. Each new connection
-// begins a generation, since it may be to another process. Probe asks by BatchProbeKey (v0.3.14), which
-// leases nothing, or as Exists if the master does not know it.
+// by GetReplicaList, after the answer: its reply does. Another leader or a lost connection begins a
+// generation, since the next connection may be to another process. One that a call has given up does
+// not, but after several of them the lease is asked for again. Probe asks by BatchProbeKey (v0.3.14), which leases
+// nothing, or as Exists if the master does not know it.
 //
 // # Forms
 //

@@ -112,6 +112,9 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
+// gaveUp reports whether a request failed because its caller no longer waited.
+func gaveUp(err error) bool { return isTimeout(err) || errors.Is(err, context.Canceled) }
+
 // closedByPeer reports whether a connection failed because the peer closed it.
 func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

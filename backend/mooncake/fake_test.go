@@ -250,7 +250,7 @@ func newClient(t testing.TB, cfg Config) *Client {
 	return c
 }
 
-// waitFilled waits until c has dialled all its connections, each of which begins a generation.
+// waitFilled waits until c has dialled all its connections.
 func waitFilled(t testing.TB, c *Client) {
 	t.Helper()
 	eventually(t, "all connections are idle", func() bool {

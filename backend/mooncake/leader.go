@@ -189,9 +189,12 @@ func (c *Client) finishRound(cn *conn, err error) (found bool) {
 	if cn.addr != c.leader {
 		c.closeIdle()
 		c.term++
+		c.newProcess()
 		c.leader, c.served = cn.addr, false
 		addr, form := cn.addr, cn.form.String()
 		logResult = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
+	} else { // after timeouts: if it is another process, it may state another lease
+		c.process.asked, c.process.noProbes = false, false
 	}
 	c.lastErr = nil
 	c.adopt(cn, c.term)

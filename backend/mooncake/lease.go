@@ -22,15 +22,16 @@ const (
 
 // process is what is known of the process that is the leader. Client.mu guards it.
 type process struct {
-	generation uint64        // of the latest connection
+	generation uint64        // grows when it may be another process
 	lease      time.Duration // that it has stated, 0 before
 	asked      bool          // for the lease, and it has answered or is about to
 	noProbes   bool          // it does not know BatchProbeKey
 }
 
-// newConnection begins a generation: a new connection may be to another process at the same
-// address. The caller holds c.mu.
-func (c *Client) newConnection() { c.process = process{generation: c.process.generation + 1} }
+// newProcess begins a generation: there is another leader, or a connection is lost, and the next one may be to
+// another process at the same address. A connection that a call has given up is not: if they began one, a master
+// that is slow under load would have nothing remembered, and the load would stay. The caller holds c.mu.
+func (c *Client) newProcess() { c.process = process{generation: c.process.generation + 1} }
 
 // Lease returns Config.Lease and what the leader has stated.
 func (c *Client) Lease() backend.Lease {
@@ -66,25 +67,31 @@ func (c *Client) learnLease(keys backend.Keys, answers []int) {
 }
 
 // askLease asks for the lease by a key and records the answer. It returns why the reply is not
-// understood, once a leader. It waits for its turn among the calls, but dials no connection, which would
-// begin a generation. After any other error a later call asks again.
+// understood, once a leader. It waits for its turn among the calls. After any other error a later call asks again.
 func (c *Client) askLease(key string, generation uint64) error {
 	ctx, cancel := context.WithTimeout(c.ctx, leaseTimeout)
 	defer cancel()
 	var lease time.Duration
 	var unknown error // leaves the connection as it is
-	err := c.withIdle(ctx, func(cn *conn) (err error) {
-		defer requesterror.Recover(&err)
-		lease, unknown, err = cn.lease(key, c.cfg.Tenant)
-		return err
-	})
+	err := c.acquire(ctx, false)
+	if err == nil {
+		err = c.withConn(ctx, func(cn *conn) (err error) {
+			defer requesterror.Recover(&err)
+			generation = c.currentGeneration()
+			lease, unknown, err = cn.lease(key, c.cfg.Tenant)
+			return err
+		})
+		c.release(false)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.process.generation != generation {
 		return nil
 	}
 	answered := err == nil && !errors.Is(unknown, errNotFound)
-	c.process.lease, c.process.asked = lease, answered
+	if c.process.asked = answered; answered {
+		c.process.lease = lease
+	}
 	if !answered || unknown == nil || c.leaseLogged == c.term {
 		return nil
 	}
@@ -92,17 +99,10 @@ func (c *Client) askLease(key string, generation uint64) error {
 	return unknown
 }
 
-// withIdle runs do with an idle connection when a request may be made. It fails if none is idle.
-func (c *Client) withIdle(ctx context.Context, do func(*conn) error) error {
-	if err := c.acquire(ctx, false); err != nil {
-		return err
-	}
-	defer c.release(false)
-	cn := c.popIdle()
-	if cn == nil {
-		return errors.New("no connection is idle")
-	}
-	return c.runConn(ctx, cn, do)
+func (c *Client) currentGeneration() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.process.generation
 }
 
 // StatedLease asks the leader how long it leases a found block, by a key that is in the store. The master

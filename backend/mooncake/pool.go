@@ -206,7 +206,6 @@ func (c *Client) dialInTurn(ctx context.Context, addr string, term uint64, reuse
 
 // adopt numbers a new connection to the leader of a term. The caller holds c.mu.
 func (c *Client) adopt(cn *conn, term uint64) {
-	c.newConnection()
 	c.dialed++
 	cn.term, cn.number = term, c.dialed
 }
@@ -220,8 +219,8 @@ func (c *Client) wakeFill() {
 }
 
 // fillLoop dials the connections that are missing, one after another, whenever one was dialled: so they
-// are spread over the threads of the master, and belong to the generation of that one. It stops at an error, which the next call meets, too. It
-// returns when c is closed.
+// are spread over the threads of the master. It stops at an error, which the next call meets, too. It returns
+// when c is closed.
 func (c *Client) fillLoop() {
 	for {
 		select {
@@ -259,8 +258,11 @@ func (c *Client) putConn(cn *conn, err error) {
 	c.recordResult(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if closedByPeer(err) && cn.term == c.term {
-		c.closeIdle() // most likely the master has closed them too
+	if err != nil && !gaveUp(err) && cn.term == c.term {
+		c.newProcess()
+		if closedByPeer(err) {
+			c.closeIdle() // most likely the master has closed them too
+		}
 	}
 	c.addIdle(cn)
 }
