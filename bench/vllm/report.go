@@ -8,34 +8,14 @@ import (
 	"github.com/hitline/hitline/bench/measure"
 )
 
-// Heading says what a report was made with.
-type Heading struct {
+// Report is the result of Run.
+type Report struct {
 	Setup   measure.Setup `json:"setup"`
 	Release string        `json:"vllm_release"`
 	Python  string        `json:"python"` // versions of Python and its packages
 	Rounds  int           `json:"rounds"`
+	Rows    []Row         `json:"rows"`
 	Partial bool          `json:"partial,omitempty"` // rows are missing
-}
-
-// Report is the result of Run.
-type Report struct {
-	Heading
-	Rows []Row
-}
-
-// Line is a row in JSON.
-type Line struct {
-	Heading
-	Row
-}
-
-// Lines returns the rows, each with the heading.
-func (r Report) Lines() []Line {
-	lines := make([]Line, len(r.Rows))
-	for i, row := range r.Rows {
-		lines[i] = Line{r.Heading, row}
-	}
-	return lines
 }
 
 // Row is how one set of stored prompts was asked for.

@@ -45,6 +45,6 @@ func TestSeed(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var text bytes.Buffer
-	require.NoError(t, Report{Heading: Heading{Setup: measure.NewSetup(4), Release: "0.32.0"}}.WriteTable(&text))
+	require.NoError(t, Report{Setup: measure.NewSetup(4), Release: "0.32.0"}.WriteTable(&text))
 	assert.Contains(t, text.String(), ", --seed 4\n")
 }

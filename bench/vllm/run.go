@@ -20,8 +20,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
-	m := &meter{o: o}
-	m.report = Report{Heading{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds}, []Row{}}
+	m := &meter{o: o, report: Report{Setup: measure.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
 	defer m.stop()
 	err := m.prepare(ctx)
 	cells := o.cells()

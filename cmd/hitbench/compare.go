@@ -120,7 +120,6 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	f.cores.add(flags, " (default one of half of them)", " (default the other half)")
 	timeoutFlag(flags, &f.o.Timeout, 20*time.Second, " (with --vllm 3m)")
 	jsonFlag(flags, &f.json)
-	flags.Lookup("json").Usage += " (with --vllm one a row)"
 	cli.FlagGroup(flags, "Rivals", func(group *pflag.FlagSet) {
 		group.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline, a list (default all that are here)")
 		hitlineFlag(group, &f.o.Hitline)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -66,14 +65,5 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	wrong := answers{wrong: int64(report.Wrong())}
-	if !f.json {
-		return a.finish(report, false, err, wrong)
-	}
-	for _, line := range report.Lines() {
-		if printErr := cli.WriteJSON(a.stdout, line); printErr != nil {
-			return cmp.Or(err, printErr)
-		}
-	}
-	return cli.WithClass(cmp.Or(err, wrong.err()), cli.ErrReported)
+	return a.finish(report, f.json, err, answers{wrong: int64(report.Wrong())})
 }
