@@ -69,10 +69,7 @@ func examineRouter(ctx context.Context, t *target) (*routerReport, error) {
 	case err != nil:
 		return nil, err
 	}
-	var services struct {
-		Models  []router.ModelStatus
-		Sources []router.SourceStatus
-	}
+	var services routerState
 	if err := json.Unmarshal(reply, &services); err != nil {
 		r.problem("%s does not answer as a router does: router.listen is the address of something else", t.connect)
 		return r, nil

@@ -65,7 +65,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	guard := options.guard
 	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
 	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
-		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, openFileLimit()), cpu: options.cpu,
+		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
 	}, logger)
 	return e, nil
 }

@@ -13,31 +13,16 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// pipeListener is a net.Listener for the connections of dial.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipeListener) Close() error   { close(l.done); return nil }
-func (l *pipeListener) Addr() net.Addr { return nil }
-
 // pipeServer is an HTTP server behind an evictingListener, in a synctest bubble.
 type pipeServer struct {
 	t       *testing.T
-	pipes   *pipeListener
+	pipes   lookuptest.Pipes
 	http    *http.Server
 	clients []*pipeClient
 }
@@ -53,7 +38,7 @@ type pipeClient struct {
 
 // startHTTP serves handler until the test ends.
 func startHTTP(t *testing.T, maxConns int, handler http.Handler) *pipeServer {
-	s := &pipeServer{t: t, pipes: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}}
+	s := &pipeServer{t: t, pipes: make(lookuptest.Pipes)}
 	s.http = newHTTPServer(handler, slog.New(slog.DiscardHandler))
 	listener := (&httpListener{bound: s.pipes, maxConns: maxConns, cpu: cpushare.New(8)}).listen(s.http)
 	served := make(chan struct{})
@@ -86,7 +71,7 @@ func (s *pipeServer) dial(request string) *pipeClient {
 	c := &pipeClient{Conn: near, id: len(s.clients), server: s, ended: make(chan struct{}), reply: bufio.NewReader(near)}
 	s.t.Cleanup(func() { near.Close() })
 	s.clients = append(s.clients, c)
-	s.pipes.conns <- &trackedConn{Conn: far, ended: c.ended}
+	s.pipes <- &trackedConn{Conn: far, ended: c.ended}
 	if request != "" {
 		go func() { _, _ = io.WriteString(near, request) }()
 	}
@@ -259,7 +244,7 @@ func TestAnswersBesideSlowPeer(t *testing.T) {
 			for address, paths := range map[string][]string{o.metrics: {"/readyz", "/metrics"}, o.router: {"/ready"}} {
 				maxConns := maxMetricsConns
 				if address == o.router {
-					maxConns = httpConns(maxRouterConns, openFileLimit())
+					maxConns = httpConns(maxRouterConns, server.OpenFileLimit())
 				}
 				stop := holdConnections(t, address, maxConns, begin)
 				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}

@@ -163,12 +163,9 @@ func (f *holdersFlags) ask(cmd *cobra.Command, t *target) (reply []byte, err err
 	return t.askHTTP(cmd.Context(), "/query_by_hash", &f.query)
 }
 
-// routerState is what GET /services tells that explains an empty answer.
+// routerState is what GET /services tells of models and sources.
 type routerState struct {
-	Models []struct {
-		router.ModelKey
-		BlockSize int `json:"block_size"`
-	}
+	Models  []router.ModelStatus
 	Sources []router.SourceStatus
 }
 

@@ -383,7 +383,7 @@ func (r *running) otherListeners() []server.Settings {
 
 // otherConnections returns how many connections the HTTP listeners may have.
 func (r *running) otherConnections() (n int) {
-	files := openFileLimit()
+	files := server.OpenFileLimit()
 	if r.cfg.Metrics != "" {
 		n += httpConns(maxMetricsConns, files)
 	}

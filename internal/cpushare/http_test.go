@@ -19,36 +19,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
-
-// pipes is a net.Listener of connections in memory.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return nil }
 
 // testServer is an http.Server over connections in memory, with one processor, in a synctest bubble.
 type testServer struct {
 	share  *Share
-	pipes  *pipes
+	pipes  lookuptest.Pipes
 	states sync.Map // of http.ConnState, by connection below
 }
 
 // startServer serves paths: /quick, /body reads its body, /large replies 1 MiB, /sized says so, /late reads its body after that, /hold computes
 // after its body until hold is closed, /pause waits so long.
 func startServer(t *testing.T, hold chan struct{}, secure *tls.Config) *testServer {
-	s := &testServer{share: New(1), pipes: &pipes{make(chan net.Conn), make(chan struct{})}}
+	s := &testServer{share: New(1), pipes: make(lookuptest.Pipes)}
 	mux := http.NewServeMux()
 	large := func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 1<<20)) }
 	mux.HandleFunc("/quick", func(http.ResponseWriter, *http.Request) {})
@@ -77,7 +61,7 @@ func startServer(t *testing.T, hold chan struct{}, secure *tls.Config) *testServ
 // dial connects and sends a text as far as it is read, and waits until nothing more happens. The client then reads nothing.
 func (s *testServer) dial(t *testing.T, text string) net.Conn {
 	near, far := net.Pipe()
-	s.pipes.conns <- far
+	s.pipes <- far
 	go func() { _, _ = io.WriteString(near, text) }()
 	t.Cleanup(func() { near.Close() })
 	synctest.Wait()
@@ -232,7 +216,7 @@ func TestNextRequestWaits(t *testing.T) {
 // A connection waits in the turn of the credential of its latest request, if that had one.
 func TestSetCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &testServer{share: New(1), pipes: &pipes{make(chan net.Conn), make(chan struct{})}}
+		s := &testServer{share: New(1), pipes: make(lookuptest.Pipes)}
 		var keys []Key
 		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			SetCredential(r.Context(), r.Header.Get("Name"))

@@ -57,11 +57,7 @@ func DefaultLimits() Limits {
 // limit of open files allows.
 func (l Limits) inEffect(cfg *Config, listeners []Listener) *Limits {
 	l = l.withDefaults()
-	files, err := openFileLimit()
-	if err != nil {
-		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
-		return &l
-	}
+	files := OpenFileLimit()
 	if capped := capConnections(l.MaxConnections, files, descriptorsOf(listeners), uint64(cfg.OtherConnections)); capped < l.MaxConnections {
 		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
 			"max_connections", capped, "configured", l.MaxConnections, "open_files", files)

@@ -17,12 +17,14 @@ func capConnections(maxConns int, openFiles, descriptors, others uint64) int {
 	return maxConns
 }
 
-// openFileLimit returns the soft limit of open files. Go's runtime raises it to the hard
-// limit at start.
-func openFileLimit() (uint64, error) {
+// OpenFileLimit returns the soft limit of open files, a high one if it cannot be told. Go's runtime raises it
+// to the hard limit at start.
+func OpenFileLimit() uint64 {
 	var limit unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-	return limit.Cur, err
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1 << 20
+	}
+	return limit.Cur
 }
 
 // descriptorsOf returns how many descriptors a connection has at maxConns: one, or one and a pair of

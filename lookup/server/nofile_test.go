@@ -33,7 +33,5 @@ func TestCapConnections(t *testing.T) {
 	require.Equal(t, 768, capConnections(4096, 1024, 1, 192), "a quarter is enough for all")
 	require.EqualValues(t, 1, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}}))
 	require.EqualValues(t, 3, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}, {Settings: Settings{TLS: &tls.Config{}}}}))
-	n, err := openFileLimit()
-	require.NoError(t, err)
-	require.Positive(t, n)
+	require.Positive(t, OpenFileLimit())
 }

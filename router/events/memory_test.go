@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"encoding/binary"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,16 +12,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/lookuptest"
 )
-
-// heapBytes returns the memory that is in use after a garbage collection.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
 
 // stuckHolder holds nothing, and its Store waits until it is closed.
 type stuckHolder struct {
@@ -55,7 +46,7 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 			until := make(chan struct{})
 			finish := sync.OnceFunc(func() { close(until) })
 			defer finish()
-			base := heapBytes()
+			base := lookuptest.HeapBytes()
 			var hostile []*Follower
 			var sending sync.WaitGroup
 			for range 12 {
@@ -95,7 +86,7 @@ func TestMemoryOfHostilePublishers(t *testing.T) {
 			for n := range 5 {
 				small.publish(storedBatch(uint64(n)), false)
 				large.publish(largeBatch(1<<20), false)
-				largest = max(largest, heapBytes()-base)
+				largest = max(largest, lookuptest.HeapBytes()-base)
 			}
 			awaitHeld(t, smallSet, 0, 1, 2, 3, 4)
 			fiveBatches := func(s Status) bool { return s.Batches == 5 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router/events"
 )
 
@@ -220,7 +221,7 @@ func BenchmarkMemory(b *testing.B) {
 		rng := newRand(5)
 		zipf := rand.NewZipf(rng, 1.2, 1, 999)
 		f, list := newTestFleet(b, Config{}, holders)
-		before := heapBytes()
+		before := lookuptest.HeapBytes()
 		for f.Stats().Blocks < total {
 			for range 1000 {
 				prefix := rand.New(rand.NewPCG(zipf.Uint64(), 1))
@@ -231,7 +232,7 @@ func BenchmarkMemory(b *testing.B) {
 				storeAll(b, list[rng.IntN(holders)], coordinator.NewHashes(blob, 8))
 			}
 		}
-		heap, s := heapBytes()-before, f.Stats()
+		heap, s := lookuptest.HeapBytes()-before, f.Stats()
 		b.ReportMetric(float64(s.Bytes)/float64(s.Blocks), "B/block")
 		b.ReportMetric(float64(heap)/float64(s.Blocks), "heapB/block")
 		b.ReportMetric(float64(s.Entries)/float64(s.Blocks), "holders/block")

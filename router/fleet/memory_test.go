@@ -6,30 +6,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/internal/partstest"
 	"github.com/hitline/hitline/router/events"
 )
 
-// heapBytes returns the memory that is in use after a garbage collection.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // Sets that are gone leave no memory that Stats does not count: the heap stays below MaxBytes whatever was stored before.
 func TestHeapIsBounded(t *testing.T) {
 	const maxBytes = 8 << 20
 	rng := newRand(7)
-	before := heapBytes()
+	before := lookuptest.HeapBytes()
 	f, hs := newTestFleet(t, Config{BlockSize: 16, MaxBytes: maxBytes}, 64)
-	base := heapBytes() - before
+	base := lookuptest.HeapBytes() - before
 	check := func(what string) {
 		require.LessOrEqual(t, f.Stats().Bytes, int64(maxBytes), what)
-		require.LessOrEqual(t, heapBytes()-before-base, int64(maxBytes), what)
+		require.LessOrEqual(t, lookuptest.HeapBytes()-before-base, int64(maxBytes), what)
 		runtime.KeepAlive(f)
 	}
 	dropped := func(hs []*Holder) (sum int64) {

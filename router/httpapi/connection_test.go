@@ -14,22 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/router"
 )
-
-// pipes is a net.Listener for connections over net.Pipe, in a synctest bubble.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	conn, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // tlsAPI is a handler behind TLS, whose clients need a certificate of authorities, with a client.
 type tlsAPI struct {
@@ -46,7 +34,7 @@ func startTLSAPI(t *testing.T, ca *certtest.CA, certificate tls.Certificate) *tl
 	var err error
 	a.rules, err = access.NewRules(access.Ping, []access.Credential{{Name: "c", Certificate: "localhost", Permissions: access.All}})
 	require.NoError(t, err)
-	conns := make(pipes)
+	conns := make(lookuptest.Pipes)
 	server := &http.Server{ConnContext: ConnContext, Handler: New(Config{
 		Service: newService(t, router.Config{}), Authorize: ByRules(func() (*access.Rules, *x509.CertPool) { return a.rules, a.authorities }),
 	})}
