@@ -49,7 +49,7 @@ const (
 	maxFoundGroups = 1 << 16
 )
 
-// newFoundBlocks returns one that remembers nothing until remember is called.
+// newFoundBlocks returns one that remembers nothing until setKeep is called.
 func newFoundBlocks(maxBytes int64, account *MemoryAccount) *foundBlocks {
 	return &foundBlocks{
 		maxBlocks: max(64, int(maxBytes/(2*foundBlockBytes))), account: account, now: monotime.Now,
@@ -148,8 +148,8 @@ func (f *foundBlocks) makeFit(n int) {
 	}
 }
 
-// remember sets for how many nanoseconds blocks are remembered. 0 drops them all.
-func (f *foundBlocks) remember(keep int64) {
+// setKeep sets for how many nanoseconds blocks are remembered. 0 drops them all.
+func (f *foundBlocks) setKeep(keep int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keep = keep; keep == 0 {

@@ -25,7 +25,7 @@ func newTestFound(maxBytes int64, account *MemoryAccount) (f *foundBlocks, now *
 	f, now = newFoundBlocks(maxBytes, account), new(int64)
 	*now = 100
 	f.now = func() int64 { return *now }
-	f.remember(10)
+	f.setKeep(10)
 	return f, now
 }
 
@@ -61,7 +61,7 @@ func TestFoundBlocksAge(t *testing.T) {
 // Nothing outlives a drop, and no call that began before it adds anything.
 func TestFoundBlocksDrop(t *testing.T) {
 	for name, drop := range map[string]func(f *foundBlocks){
-		"drop": (*foundBlocks).drop, "off and on": func(f *foundBlocks) { f.remember(0); f.remember(10) },
+		"drop": (*foundBlocks).drop, "off and on": func(f *foundBlocks) { f.setKeep(0); f.setKeep(10) },
 	} {
 		f, _ := newTestFound(1<<20, nil)
 		hashes, g := numberedHashes(1, 64, 16), f.group([]string{"a@"})
@@ -73,7 +73,7 @@ func TestFoundBlocksDrop(t *testing.T) {
 		assert.Zero(t, f.found(g, hashes, 0, 1, 3, 1), name)
 		f.record(f.begin(), g, hashes, 0, 1, 1)
 		assert.NotZero(t, f.found(g, hashes, 0, 1, 1, 1), name)
-		f.remember(0)
+		f.setKeep(0)
 		f.record(f.begin(), g, hashes, 0, 1, 1)
 		assert.Zero(t, f.found(g, hashes, 0, 1, 1, 1), "nothing is remembered")
 	}
@@ -112,7 +112,7 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 func BenchmarkFoundBlocks(b *testing.B) {
 	const n = 1875
 	f := newFoundBlocks(maxFoundBytes, nil)
-	f.remember(1 << 40)
+	f.setKeep(1 << 40)
 	g := f.group([]string{"a@"})
 	walk := func(first int, visit func(hashes coordinator.Hashes, at int, blocks uint64)) {
 		hashes := numberedHashes(first, n, 32)

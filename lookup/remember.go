@@ -50,7 +50,7 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 			"the store's lease would leave too little time to load them",
 			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
 	}
-	b.found.remember(int64(max(window, lease.Duration)))
+	b.found.setKeep(int64(max(window, lease.Duration)))
 	b.remembering.Store(&remembering{lease, int64(window)})
 	return int64(window)
 }

@@ -78,7 +78,7 @@ func (s *Service) Renew(ctx context.Context, hashes coordinator.Hashes) error {
 		return err
 	}
 	lease := s.Lease()
-	s.remote.renewed.remember(int64(lease))
+	s.remote.renewed.setKeep(int64(lease))
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
 	for g := range groups {

@@ -85,7 +85,7 @@ func TestRenew(t *testing.T) {
 	require.NoError(t, s.Renew(t.Context(), first))
 	require.ElementsMatch(t, keysOf(0, 4), store.asked(), "a call that failed renews nothing")
 
-	s.remote.found.remember(int64(store.lease))
+	s.remote.found.setKeep(int64(store.lease))
 	store.Keys = map[string]bool{}
 	for rank := range 2 {
 		store.Keys[s.coord.KeyPrefix(0, s.coord.Ranks(0)[rank])+fmt.Sprintf("%x", hashes.At(4))] = true

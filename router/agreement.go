@@ -83,8 +83,8 @@ func (c *hashCheck) set(state Agreement, reason string) {
 	c.state, c.reason = state, reason
 }
 
-// check checks a block. It returns false if no further one is needed. One block may differ for a reason that events do
-// not tell, so only a second one decides.
+// check compares the hash of a block with the model's. It returns false once no further block is needed. One block may differ
+// for a reason that events do not tell, so hashes differ only when a second block says so, too.
 func (c *hashCheck) check(b *events.FirstBlock) (more bool) {
 	c.numChecked++
 	if c.numChecked > freeChecks && time.Since(c.last) < checkPause {
@@ -172,7 +172,8 @@ func (h *Hashing) firstHash(blockSize int, b *events.FirstBlock) (digest []byte,
 	return digest[len(digest)-v.HashLen():], blockhash.ShortHash(digest), nil
 }
 
-// explain says how the engine hashes that has sent these blocks, and what to change. The nearest candidate counts.
+// explain says what to change in the model's hash, so that it makes the hashes of these blocks: of the candidates that
+// fit, the one with the fewest changes.
 func (h *Hashing) explain(blockSize int, blocks ...*events.FirstBlock) string {
 	var best []string
 	for _, c := range h.candidates(blocks[0]) {
@@ -211,7 +212,7 @@ func (h *Hashing) candidates(b *events.FirstBlock) (list []Hashing) {
 	return list
 }
 
-// changes returns what to change of h, so that it is to.
+// changes returns what to change in h to make it equal to to, a text for each field.
 func (h *Hashing) changes(to *Hashing) (list []string) {
 	add := func(differs bool, format string, args ...any) {
 		if differs {

@@ -44,7 +44,8 @@ type Source struct {
 	Tenant string `json:"tenant_id,omitempty" yaml:"tenant_id"` // "": DefaultTenant
 	Engine string `json:"instance_id" yaml:"instance_id"`
 	Rank   int    `json:"dp_rank" yaml:"dp_rank"`
-	// Ranks, if more than 1, stands for as many sources: those of Rank and the ranks that follow it, each at the next ports.
+	// Ranks, if more than 1, is the number of ranks: the source stands for one source each, from Rank on, at ports that
+	// follow each other.
 	Ranks int `json:"ranks,omitempty" yaml:"ranks"`
 	// BlockSize is the engine's hash block size in tokens; 0: the model's.
 	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
@@ -123,7 +124,7 @@ func (src Source) EachRank() ([]Source, error) {
 	return list, nil
 }
 
-// atPort returns an endpoint i ports further. Of another endpoint at the host there are n, too, which must be others.
+// atPort returns endpoint with its port plus i. It fails if the n ports from endpoint's on are among the n from another's on.
 func atPort(endpoint string, i int, another string, n int) (string, error) {
 	if endpoint == "" {
 		return "", nil

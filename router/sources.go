@@ -56,7 +56,7 @@ func (s *Service) Check(src Source) error {
 // new address: its blocks are dropped. The same source again changes nothing.
 func (s *Service) Register(src Source) error { return s.follow(src, true) }
 
-// follow follows a source, or all ranks for which it stands, or none of them.
+// follow follows the source of each rank that src stands for. If one fails, it follows none.
 func (s *Service) follow(src Source, registered bool) error {
 	src.SetDefaults()
 	if err := s.Check(src); err != nil {
@@ -95,7 +95,7 @@ func (s *Service) follow(src Source, registered bool) error {
 	return nil
 }
 
-// followRank follows a source in the place of another one of its rank, nil if there is none. If a dump had its holder, it
+// followRank ends the source that is replaced, unless it is nil or equal, and follows src. If a dump had its holder, it
 // goes on from there. s.changing is held.
 func (s *Service) followRank(src Source, replaced *activeSource, registered bool) error {
 	if replaced != nil {
@@ -135,9 +135,9 @@ func (s *Service) checkAllowed(ranks []Source) error {
 	return nil
 }
 
-// checkFree refuses a source, of so many that come together, whose name or holder has one, or for which there is no room. It
-// returns the source that a registration replaces: of the same holder, and equal if it is one of the configuration.
-// s.changing is held.
+// checkFree checks one of several sources that come together. It returns the source that src replaces: a registered one
+// of the same holder, or an equal one of the configuration. It fails if the name or the holder has another source, or
+// if too many are registered. s.changing is held.
 func (s *Service) checkFree(src *Source, registered bool, together int) (replaced *activeSource, err error) {
 	if s.closed {
 		return nil, ErrClosed
@@ -223,7 +223,7 @@ func (s *Service) stop(a *activeSource) {
 	a.model.changed()
 }
 
-// remove is stop. The model goes if it has no other sources. s.changing is held.
+// remove ends a source, and removes its model if that has no other. s.changing is held.
 func (s *Service) remove(a *activeSource) {
 	s.stop(a)
 	s.dropUnused(a.model)

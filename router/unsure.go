@@ -32,7 +32,7 @@ func (u *Unsure) Reasons(dst []string) []string {
 	return dst
 }
 
-// unsureList is a list of a model, by ID, of a moment at which its sources had changed version times.
+// unsureList is what unsureOf returns. It is right as long as the model's count of changes is version.
 type unsureList struct {
 	version uint64
 	list    []Unsure
@@ -46,8 +46,8 @@ func (l *unsureList) refuses() bool {
 	return l.differ && !slices.ContainsFunc(l.unchecked, func(h *fleet.Holder) bool { return h.Len() > 0 })
 }
 
-// unsureOf returns the holders of a model whose sources are not all right. The list is shared, and made again once a source
-// has changed.
+// unsureOf returns the holders of a model that may have other blocks than answers say. Callers share the list. It is made
+// again after a source has changed.
 func (s *Service) unsureOf(m *model) *unsureList {
 	version := m.changes.Load()
 	if known := m.unsure.Load(); known != nil && known.version == version {
@@ -79,7 +79,8 @@ func (s *Service) unsureOf(m *model) *unsureList {
 	return made
 }
 
-// setUnsure sets the holders of which the answer to q does not know all. It comes after what they hold was read.
+// setUnsure sets the holders that may have other blocks than the answer to q says. Call it after the blocks were read:
+// otherwise a source that becomes stale in between is left out.
 func (a *Answer) setUnsure(list []Unsure, q *Query) {
 	a.Unsure = a.Unsure[:0]
 	byHashes := q.byHashes()

@@ -121,7 +121,7 @@ func (c *Client) StatedLease(ctx context.Context, key string) (lease time.Durati
 	return lease, cmp.Or(err, unknown)
 }
 
-// errNotFound is the answer to the question for the lease by a key that is gone.
+// errNotFound means that the key by which the lease is asked for is gone.
 var errNotFound = errors.New("the key is gone")
 
 // lease asks where the block of a key is, which leases it again, and returns the lease that the

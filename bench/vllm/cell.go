@@ -269,9 +269,9 @@ func split(steps round, n int) []round {
 	return rounds
 }
 
-// finish completes the row, with the counters of hitline before and after the rounds. It fails if
-// the store failed meanwhile. A lookup of either then counts as a hit of 0: where that is the
-// answer, nothing else shows it, and the times are of no use.
+// finish completes the row by the counters of hitline before and after the rounds. It fails if a call of the
+// store failed in between: such a lookup is a hit of 0, which may be the right answer, too, so that only the
+// counters show it.
 func (r *Row) finish(rounds map[string][]round, ours string, since, now hitlineStat) error {
 	if n := now.Errors + now.Timeouts + now.Rejected - since.Errors - since.Timeouts - since.Rejected; n > 0 {
 		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)

@@ -37,7 +37,8 @@ type Batch struct {
 // remainingKey is a key of a removal: for each hash how many copies of the block remain.
 const remainingKey = "remaining_copy_counts"
 
-// remaining returns these numbers in MessagePack, nil if there are none. It fails if they are not as many as the hashes.
+// remaining returns the numbers of remaining copies in MessagePack, nil if the event has none. It fails unless there is one
+// for each hash.
 func (e *Event) remaining() ([]byte, error) {
 	if len(e.raw.remaining) == 0 || msgp.IsNil(e.raw.remaining) || e.Hashes.Len() == 0 {
 		return nil, nil

@@ -16,15 +16,16 @@ import (
 	"github.com/hitline/hitline/router/events/internal/zmtp"
 )
 
-// Listeners are the endpoints that sources bind. Sources with a topic each may bind one together: a publisher is of the source
-// whose topic is the longest beginning of that of its first batch. The zero value has none. Safe for concurrent use.
+// Listeners are the endpoints that sources bind. Sources with different topics may bind one endpoint. A publisher belongs to
+// the source with the longest topic that the topic of its first batch begins with. The zero value has no endpoint. Safe for
+// concurrent use.
 type Listeners struct {
 	mu        sync.Mutex // taken before that of an acceptor
 	acceptors map[string]*acceptor
 }
 
-// acceptor accepts the publishers of the sources that bind an endpoint: one at a time for each. Others are closed at once;
-// ZeroMQ tries again.
+// acceptor accepts the publishers at an endpoint. A source has one publisher at a time. Others are closed at once, and ZeroMQ
+// connects again.
 type acceptor struct {
 	listener net.Listener
 	cancel   context.CancelFunc
@@ -46,7 +47,7 @@ type binding struct {
 	refused   func(net.Addr) // is called for each connection that is refused
 }
 
-// arrival is a connection of a publisher. Who takes it calls open with its own memory and processor.
+// arrival is a connection of a publisher. The source that takes it calls open, with its own configuration.
 type arrival struct {
 	from net.Addr
 	open func(context.Context, zmtp.Config) (*zmtp.Conn, error)
@@ -76,7 +77,7 @@ func (l *Listeners) bind(cfg *Config, refused func(net.Addr)) (*binding, error) 
 	return b, b.acceptor.add(b)
 }
 
-// add adds a source. Publishers that wait have not been asked for its topic, so they have to come again.
+// add adds a source. Pending publishers are closed, so that they connect again: they do not send the new source's topic.
 func (a *acceptor) add(b *binding) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +162,7 @@ func (a *acceptor) run(ctx context.Context) {
 	}
 }
 
-// only returns the source without a topic, to which all publishers belong; nil: they are told apart.
+// only returns the source if it is the only one and has no topic: then all publishers are its own. Otherwise it returns nil.
 func (a *acceptor) only() *binding {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -236,7 +236,7 @@ func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 }
 
 // group describes the group for the coordinator. Kinds whose parameters events do not tell count as full attention,
-// which is never too much. So do mamba's hits inside of a block, of which events do not tell whether there are any.
+// whose prefixes are never too long. Mamba's hits end with a whole block: events do not tell whether others are possible.
 func (s *groupSpec) group(hashSize int) coordinator.Group {
 	g := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: hashSize}
 	if s.blockSize > 0 {

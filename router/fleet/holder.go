@@ -203,7 +203,7 @@ func (h *Holder) apply(ch *change, hashes coordinator.Hashes, held []bool) (int,
 	return hashes.Len(), nil
 }
 
-// follow makes what is stored next follow a block, if it is known. That only decides where it is in memory.
+// follow makes the blocks that are stored next lie behind a known block in memory. It changes no answer.
 func (h *Holder) follow(parent []byte) {
 	if len(parent) < shortLen {
 		return

@@ -77,10 +77,10 @@ func (l *recordLog) fill(pos uint32, key uint64, set uint32) {
 	l.dead--
 }
 
-// keepRoom keeps dead records behind those that were appended last, for what goes on with their chain: an eighth of
-// them. If they themselves go on with a chain that ends before a position, there is half as much room as it is long. But
-// many short chains may go on from one place: so that is at most twice the records that were made. If few were appended,
-// blocks come one by one.
+// keepRoom keeps dead records behind the appended ones, so that later blocks of their chain can be put there. There are an
+// eighth as many as were appended. If these continue a chain that ends before a position, there are half as many as the
+// chain is long, but at most twice the records that were made: many short chains may continue the same one. If at most
+// maxOneByOne were appended, blocks come one by one, and there are minRoom to maxRoom.
 func (l *recordLog) keepRoom(appended, made int, before uint32) {
 	if appended == 0 {
 		return
@@ -101,7 +101,7 @@ func (l *recordLog) keepRoom(appended, made int, before uint32) {
 // maxOneByOne is how many blocks come at a time when an engine generates: it stores each that is full.
 const maxOneByOne = 4
 
-// liveBefore returns how many live records end before a position in its segment. The position may be any.
+// liveBefore returns the length of the run of live records before a position, which may be any.
 func (l *recordLog) liveBefore(pos uint32) (n int) {
 	for pos > 0 && l.set(pos-1) != deadRecord {
 		n, pos = n+1, pos-1
