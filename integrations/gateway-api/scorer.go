@@ -1,0 +1,219 @@
+package gatewayapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/datalayer"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/scheduling"
+)
+
+const (
+	scorerTimeout    = 5 * time.Millisecond
+	maxScorerTimeout = time.Second
+)
+
+// scorerParameters are those of the scorer in an EndpointPickerConfig.
+type scorerParameters struct {
+	URL       string          `json:"url"` // hitline's router.listen
+	TokenFile string          `json:"tokenFile"`
+	Timeout   metav1.Duration `json:"timeout"`
+	Model     string          `json:"model"` // as hitline calls it; empty: the only one of the tenant
+	Tenant    string          `json:"tenant"`
+	// StoreWeight is what a token that the store can load counts, 0 to 1. With 0 the store is not asked.
+	StoreWeight float64 `json:"storeWeight"`
+	// LastKnown says that a stale engine counts for what it had last, and not for nothing.
+	LastKnown bool `json:"lastKnown"`
+	// Endpoints are what hitline calls them, by ADDRESS:PORT. Others are called NAMESPACE/NAME.
+	Endpoints map[string]source `json:"endpoints"`
+	// Adapters are the paths of LoRA adapters by their names, which are models of requests. Other models have none.
+	Adapters map[string]string `json:"adapters"`
+}
+
+// source is what hitline calls an endpoint.
+type source struct {
+	Engine string `json:"engine"`
+	Rank   *int   `json:"rank"` // data-parallel; nil: the endpoint has all ranks of the engine
+}
+
+// scorer scores an endpoint by how much of the prompt it need not compute. Safe for concurrent use.
+type scorer struct {
+	name       plugin.TypedName
+	parameters scorerParameters
+	client     *client
+	failures   failures
+}
+
+var (
+	_ scheduling.Scorer     = (*scorer)(nil)
+	_ plugin.ConsumerPlugin = (*scorer)(nil)
+)
+
+func newScorer(name string, parameters json.RawMessage, _ plugin.Handle) (plugin.Plugin, error) {
+	s := &scorer{name: plugin.TypedName{Type: ScorerType, Name: name}}
+	p := &s.parameters
+	p.Timeout.Duration = scorerTimeout
+	if err := decode(parameters, p); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	s.client, err = newClient(strings.TrimSuffix(p.URL, "/")+"/query", p.TokenFile, p.Timeout.Duration)
+	return s, err
+}
+
+func (p *scorerParameters) check() error {
+	if p.StoreWeight < 0 || p.StoreWeight > 1 {
+		return fmt.Errorf("storeWeight is %v, must be 0 to 1", p.StoreWeight)
+	}
+	for address, source := range p.Endpoints {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+			return fmt.Errorf("endpoints: %q must be ADDRESS:PORT", address)
+		}
+		if source.Engine == "" {
+			return fmt.Errorf("endpoints: %s has no engine", address)
+		}
+	}
+	return checkTimeout(p.Timeout.Duration, maxScorerTimeout)
+}
+
+// TypedName returns the type and the name of the plug-in.
+func (s *scorer) TypedName() plugin.TypedName { return s.name }
+
+// Category says that the scorer prefers what an endpoint has.
+func (s *scorer) Category() scheduling.ScorerCategory { return scheduling.Affinity }
+
+// Consumes makes the picker run a producer of token ids first.
+func (s *scorer) Consumes() map[string]any {
+	return map[string]any{tokensKey: (*scheduling.TokenizedPrompt)(nil)}
+}
+
+// Score returns the part of the prompt that each endpoint has, and of what the store can load beyond that the
+// configured part. Without token ids, and without an answer in time, there are no scores.
+func (s *scorer) Score(ctx context.Context, _ *scheduling.CycleState, request *scheduling.LLMRequest,
+	endpoints []scheduling.Endpoint,
+) map[scheduling.Endpoint]float64 {
+	if request.TokenizedPrompt == nil || len(request.TokenizedPrompt.TokenIDs) == 0 {
+		return nil
+	}
+	answer, err := s.ask(ctx, request)
+	if err != nil {
+		s.failures.report(ctx, s.name, err)
+		return nil
+	}
+	scores := make(map[scheduling.Endpoint]float64, len(endpoints))
+	for _, endpoint := range endpoints {
+		held, isStale := answer.held(s.parameters.source(endpoint.GetMetadata()))
+		if isStale && !s.parameters.LastKnown {
+			scores[endpoint] = 0
+			continue
+		}
+		saved := float64(held) + s.parameters.StoreWeight*float64(max(answer.loadable-held, 0))
+		scores[endpoint] = min(saved/float64(len(request.TokenizedPrompt.TokenIDs)), 1)
+	}
+	return scores
+}
+
+// source returns what hitline calls an endpoint.
+func (p *scorerParameters) source(endpoint *datalayer.EndpointMetadata) source {
+	if source, ok := p.Endpoints[net.JoinHostPort(endpoint.Address, endpoint.Port)]; ok {
+		return source
+	}
+	return source{Engine: endpoint.NamespacedName.String()}
+}
+
+// query is the body of /query.
+type query struct {
+	Model     string   `json:"model,omitempty"`
+	Tenant    string   `json:"tenant_id,omitempty"`
+	TokenIDs  []uint32 `json:"token_ids"`
+	Adapter   string   `json:"lora_name,omitempty"`
+	Path      string   `json:"lora_path,omitempty"`
+	Salt      string   `json:"cache_salt,omitempty"`
+	Loadable  bool     `json:"loadable,omitempty"`
+	NumTokens int      `json:"num_tokens,omitempty"`
+	LastKnown bool     `json:"last_known,omitempty"`
+}
+
+// ask asks hitline about the prompt of a request. Tokens tell images not apart, so a prompt with one counts up to it.
+func (s *scorer) ask(ctx context.Context, request *scheduling.LLMRequest) (*answer, error) {
+	p := &s.parameters
+	q := query{
+		Model: p.Model, Tenant: p.Tenant, TokenIDs: request.TokenizedPrompt.TokenIDs, LastKnown: p.LastKnown,
+	}
+	if path, ok := p.Adapters[request.TargetModel]; ok {
+		q.Adapter, q.Path = request.TargetModel, path
+	}
+	if request.Body != nil {
+		q.Salt = request.Body.CacheSalt()
+	}
+	if p.StoreWeight > 0 {
+		q.Loadable, q.NumTokens = true, len(q.TokenIDs)
+	}
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := s.client.post(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAnswer(reply)
+}
+
+// answer is what hitline says of a prompt.
+type answer struct {
+	engines  map[string]holding
+	loadable int // leading tokens that the store can load; 0 if it was not asked
+	unsure   map[string][]string
+}
+
+// holding is how many leading tokens an engine has, and each of its ranks.
+type holding struct {
+	Tokens int            `json:"longest_matched"`
+	Ranks  map[string]int `json:"DP"`
+}
+
+// decodeAnswer reads an answer of /query: the tenant's engines are under its name, beside two other fields.
+func decodeAnswer(reply []byte) (*answer, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(reply, &fields); err != nil {
+		return nil, fmt.Errorf("hitline's answer: %w", err)
+	}
+	a := &answer{}
+	var errs []error
+	for name, value := range fields {
+		var into any = &a.engines
+		switch name {
+		case "loadable_tokens":
+			into = &a.loadable
+		case "unsure":
+			into = &a.unsure
+		}
+		if err := json.Unmarshal(value, into); err != nil {
+			errs = append(errs, fmt.Errorf("hitline's answer: %s: %w", name, err))
+		}
+	}
+	return a, errors.Join(errs...)
+}
+
+// held returns how many leading tokens a source has, and whether its events may be missing.
+func (a *answer) held(s source) (tokens int, isStale bool) {
+	held := a.engines[s.Engine]
+	tokens = held.Tokens
+	if s.Rank != nil {
+		tokens = held.Ranks[strconv.Itoa(*s.Rank)]
+	}
+	return max(tokens, 0), slices.Contains(a.unsure[s.Engine], "stale")
+}
