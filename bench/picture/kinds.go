@@ -15,6 +15,9 @@ var kinds = map[string]kind{
 	"cost": {"Round trip by number of hashes", []panel{
 		{x: axis{"hashes a lookup", log}, y: axis{"round trip (µs)", log}},
 	}, cost},
+	"streams": {"Time between the tokens of running streams", []panel{
+		{x: axis{"percentile of tokens (%)", percentile}, y: axis{"inter-token latency (ms)", log}},
+	}, streams},
 	"replay": {"A trace over time", []panel{
 		{x: axis{"time", seconds}, y: axis{"blocks that hit (%)", hundred}},
 		{x: axis{"time", seconds}, y: axis{"latency (µs)", log}},
@@ -26,13 +29,36 @@ func latency(s Source, r report) (content, error) {
 	if r.P50 == 0 {
 		return content{}, lacks(s, "p50_us", "hitbench run --json")
 	}
-	c := curve{points: []point{{x: 0.5, y: r.P50}}}
-	for _, p := range []point{{x: 0.9, y: r.P90}, {x: 0.99, y: r.P99}, {x: 0.999, y: r.P999}, {x: 1 - 1/float64(max(r.Requests, 1)), y: r.Max}} {
+	c := byPercentile(r.Requests, r.P50, r.P90, r.P99, r.P999, r.Max)
+	return content{curves: [][]curve{{c}}, setup: r.load(), note: "the last point is the slowest lookup"}, nil
+}
+
+// byPercentile returns the curve of n values from their median to the largest. Those that are 0 are not known.
+func byPercentile(n int, p50, p90, p99, p999, largest float64) curve {
+	c := curve{points: []point{{x: 0.5, y: p50}}}
+	for _, p := range []point{{x: 0.9, y: p90}, {x: 0.99, y: p99}, {x: 0.999, y: p999}, {x: 1 - 1/float64(max(n, 1)), y: largest}} {
 		if p.y != 0 && p.x > c.points[len(c.points)-1].x {
 			c.points = append(c.points, p)
 		}
 	}
-	return content{curves: [][]curve{{c}}, setup: r.load(), note: "the last point is the slowest lookup"}, nil
+	return c
+}
+
+// streams draws percentiles of how long the streams of an engine waited for a token while prompts arrived.
+func streams(s Source, r report) (content, error) {
+	var curves []curve
+	for _, row := range r.Rows {
+		if row.Measured != "arrivals" {
+			continue
+		}
+		c := byPercentile(row.Tokens, row.P50ms, row.P90ms, row.P99ms, row.P999ms, row.Maxms)
+		c.name = row.Mode
+		curves = append(curves, c)
+	}
+	if len(curves) == 0 {
+		return content{}, lacks(s, "rows of arrivals", "scripts/e2e --only '*/latency' --json FILE")
+	}
+	return content{curves: [][]curve{curves}, setup: []string{"the last point is the longest"}}, nil
 }
 
 // withBar returns a point with a bar from the least to the largest of the rounds, if these

@@ -37,6 +37,8 @@ var pictures = map[string]struct {
 	"latency of two": {"latency", []string{"run-one", "run-many"}, "run-one, 1 connection|run-many, 64|connections|" +
 		"closed loop, 64 hashes a lookup, raw dialect; the last point is the slowest lookup", "run-one"},
 	"cost": {"cost", []string{"compare"}, "Round trip by number of hashes|hashes a lookup|round trip (µs)|100k|hitline|redis-exists|raw socket, no lookup", "raw"},
+	"streams": {"streams", []string{"e2e"}, "Time between the tokens of running streams|percentile of tokens (%)|inter-token latency (ms)|99.9|" +
+		"none|own|hitline-async|the last point is the longest", "nobody waits"},
 	"replay": {"replay", []string{"replay"}, "A trace over time|time|60 min|blocks that hit (%)|latency (µs)|hit ratio|p50|p99|60|100|" +
 		"conversation_trace.jsonl, 12031 requests, 100 times as fast as recorded", "1 h"},
 }
@@ -103,7 +105,7 @@ func TestDrawBadInput(t *testing.T) {
 	tests := map[string]struct {
 		kind, json, want string
 	}{
-		"no such kind":   {"pie", "{}", `no pictures of "pie"; there are cost, latency, replay`},
+		"no such kind":   {"pie", "{}", `no pictures of "pie"; there are cost, latency, replay, streams`},
 		"empty":          {"latency", "", "a: it is empty; give it what a command printed with --json"},
 		"no JSON":        {"latency", "hello", "a: not a report: invalid character 'h'"},
 		"a list":         {"latency", "[1]", "a: not a report: json: cannot unmarshal array"},
@@ -117,6 +119,8 @@ func TestDrawBadInput(t *testing.T) {
 		"wrong rival":    {"latency", `{"rows":[{"rival":"x","hashes":1,"p50_us":1,"p99_us":1,"wrong":3}]}`, "a has 3 wrong answers"},
 		"row of nothing": {"cost", `{"rows":[{"rival":"x","p50_us":1}]}`, "a: a row without rival, hashes or p50_us"},
 		"no rows":        {"cost", `{"hashes":64}`, "a has no rows; take what hitbench compare --json prints"},
+		"no arrivals":    {"streams", `{"rows":[{"measured":"blocked head","mode":"own"}]}`, "a has no rows of arrivals; take what scripts/e2e"},
+		"no tokens":      {"streams", `{"rows":[{"measured":"arrivals","mode":"own"}]}`, "a: inter-token latency (ms) is 0 in point 1"},
 		"no windows":     {"replay", `{"requests":64}`, "a has no windows with requests; take what hitbench replay --json prints"},
 		"empty windows":  {"replay", `{"windows":[{"start_s":1}]}`, "a has no windows with requests"},
 		"wrong replay":   {"replay", `{"wrong":4}`, "a has 4 wrong answers"},

@@ -43,6 +43,15 @@ type report struct {
 		Hashes int
 		P50    float64        `json:"p50_us"`
 		Rounds measure.Spread `json:"p50_us_rounds"` // of the rounds' medians
+
+		// Of what make e2e measured in an engine.
+		Measured, Mode string
+		Tokens         int     // of the streams
+		P50ms          float64 `json:"p50_ms"`
+		P90ms          float64 `json:"p90_ms"`
+		P99ms          float64 `json:"p99_ms"`
+		P999ms         float64 `json:"p999_ms"`
+		Maxms          float64 `json:"max_ms"`
 	}
 	Windows []struct { // of a replay
 		Start    float64 `json:"start_s"`

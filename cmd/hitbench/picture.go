@@ -31,6 +31,8 @@ Kinds, and what they take:
   latency   percentiles of the latency: reports of run at one rate
   cost      round trip by number of hashes: reports of compare
   replay    hit ratio and latency over time: reports of replay
+  streams   time between tokens in an engine: what make e2e ONLY=latency
+            writes with JSON=FILE
 
 Lines are named at their ends, those of several files also by the file, without
 .json; NAME=FILE names one otherwise. A report of a run that failed or was cut

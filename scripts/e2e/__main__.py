@@ -22,10 +22,13 @@ def say(text):
 def parse():
     parser = argparse.ArgumentParser(prog="scripts/e2e", description=__doc__)
     parser.add_argument(
-        "--only", default="*", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'"
+        "--only",
+        default=rows.DEFAULT,
+        metavar="ROWS",
+        help=f"comma-separated rows, or patterns: two, '*/gemma3*', 0.28.0, all; by default {rows.DEFAULT}",
     )
-    parser.add_argument("--list", action="store_true", help="list the rows")
-    parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too")
+    parser.add_argument("--list", action="store_true", help="list the rows that would be run")
+    parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too: a line for each row")
     parser.add_argument("--keep", action="store_true", help="keep the logs, which stay after a failure in any case")
     options = parser.parse_args()
     try:

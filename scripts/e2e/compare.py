@@ -14,6 +14,7 @@ class Findings:
         self.examined = self.agreed = 0
         self.longest_wait = 0.0
         self.problems = []
+        self.rows = []  # what was measured, an object for each mode
         self.notes = []  # what was seen of faults
 
     def problem(self, kind, text):

@@ -19,13 +19,6 @@ WAIT_MARGIN = 1.0  # seconds that a lookup may take longer than its timeout, on 
 MIN_FINISHED = 0.9  # of the requests that finish otherwise
 RIGHT_AFTER = 1.0  # seconds after hitline goes on
 
-# Of a request that waits for room: tokens of the engine's cache, of the prompt that decodes, and of the one that
-# waits. Each fits alone.
-HEAD_CACHE, HEAD_RUNNING, HEAD_WAITING = 32_768, 8_000, 30_000
-HEAD_STEPS, HEAD_ROUNDS = 200, 3
-HEAD_TIMEOUT = 300  # seconds
-HEAD_MOST = 1.1  # of a step while nobody waits
-
 
 def of_services(run, found, reference):
     """Breaks hitline and the master, one after the other. This hitline does not allow resets."""
@@ -37,12 +30,8 @@ def of_services(run, found, reference):
     faults.without_hits("hitline stopped", lambda: stage.hitline.signal(signal.SIGSTOP))
     faults.until_hits("hitline continued", lambda: stage.hitline.signal(signal.SIGCONT))
     faults.without_hits("master killed", stage.master.kill)
-    faults.until_hits("master started, empty", lambda: start_master_again(stage))
+    faults.until_hits("master started, empty", stage.start_master_again)
     faults.examine()
-
-
-def start_master_again(stage):
-    stage.master = stage.start_master(rpc=stage.master.rpc, admin=stage.master.admin)
 
 
 def of_own_server(run, found, reference):
@@ -74,57 +63,31 @@ def of_resets(run, found, reference):
     faults.examine()
 
 
-def of_hang(run, found, reference):
-    """Stops hitline while the engine is under load, and continues it."""
-    faults, hitline = Faults(run, found, reference), run.stage.hitline
-    calm = run.flood("calm")
-    faults.until_hits("calm", lambda: None)  # all is stored
-    hung = run.flood("hung", stopped=hitline)
+def of_hitline_under_load(run, found, reference):
+    """Stops hitline while the engine is under load, and continues it; then it is killed and started again."""
+    faults, stage = Faults(run, found, reference), run.stage
+    calm = run.loads[-1]
+    hung = run.flood("hitline hung", lambda: scenarios.hangs(stage.hitline))
     if hung["finished"] < MIN_FINISHED * calm["finished"]:
         found.problem("load", f"{hung['finished']} requests while hitline hung, {calm['finished']} before")
-    found.notes.append(
-        f"requests in {scenarios.LOAD_SECONDS} s: {calm['finished']}, while hitline hung {hung['finished']}; "
-        f"longest step: {calm['longest']:.2f} s, {hung['longest']:.2f} s"
-    )
     time.sleep(RIGHT_AFTER)
     faults.with_hits(f"{RIGHT_AFTER:g} s after hitline went on")
+    run.flood("hitline restarted", lambda: scenarios.restarts(stage.hitline.kill, stage.start_hitline))
+    faults.loads()
+    faults.until_hits("hitline restarted", lambda: None)
     faults.examine()
 
 
-def of_master(run, found, reference):
-    """Compares the loads of scenarios.hung_master: a lookup must not take longer than the store's timeout."""
+def of_master_under_load(run, found, reference):
+    """Compares the loads of scenarios.broken_master: a lookup must not take longer than the store's timeout."""
     faults = Faults(run, found, reference)
-    (calm, hung), (_, alone) = run.loads, reference.loads
     timeout = run.stage.row.store_timeout
-    if hung["waited"] > timeout + WAIT_MARGIN:
-        found.problem("wait", f"a lookup took {hung['waited']:.2f} s while the master hung, of at most {timeout:g} s")
-    for name, load in ("calm", calm), ("the master hung", hung), ("likewise without the plug-in", alone):
-        found.notes.append(
-            f"{name}: {load['finished']} requests in {scenarios.LOAD_SECONDS} s, "
-            f"longest lookup {load['waited']:.2f} s, longest step {load['longest']:.2f} s"
-        )
-    faults.until_hits("master continued", lambda: None)
+    for load in run.loads:
+        if load["waited"] > timeout + WAIT_MARGIN:
+            found.problem("wait", f"{load['name']}: a lookup took {load['waited']:.2f} s, of at most {timeout:g} s")
+    faults.loads()
+    faults.until_hits("master started, empty", lambda: None)
     faults.examine()
-
-
-def of_head(run, found, reference):
-    """Measures the steps of a request, with none and with one that waits for room behind it."""
-    del reference
-    engine = run.engine("a")
-    running, waiting = prompts.tokens("running", HEAD_RUNNING), prompts.tokens("waiting", HEAD_WAITING)
-    run.each([waiting])  # stores it
-    alone, beside = [], []
-    for _ in range(HEAD_ROUNDS):
-        for steps, head in (alone, []), (beside, waiting):
-            steps.append(engine.call("decode", running, head, HEAD_STEPS, seconds=HEAD_TIMEOUT))
-    if min(beside) > HEAD_MOST * min(alone):
-        found.problem(
-            "head", f"a step takes {min(beside) * 1e3:.2f} ms while one waits, {min(alone) * 1e3:.2f} ms alone"
-        )
-    found.notes.append(
-        f"a step, median of {HEAD_STEPS}, least of {HEAD_ROUNDS}: {min(alone) * 1e3:.2f} ms, "
-        f"while a prompt of {HEAD_WAITING} tokens waits {min(beside) * 1e3:.2f} ms"
-    )
 
 
 class OwnServer:
@@ -152,6 +115,7 @@ class Faults:
     def __init__(self, run, found, reference):
         self.run, self.found = run, found
         self.reference = reference.steps[-len(prompts.FEW) :]  # these hit all that they can
+        self.reference_loads = reference.loads
 
     def without_hits(self, name, happen):
         """Has something happen, after which hits must be 0."""
@@ -184,6 +148,26 @@ class Faults:
             got, expected = output["cached"], want["cached"]
             if got != expected:
                 self.found.problem("hits", f"{name}: {got} tokens were cached, expected are {expected}")
+
+    def loads(self):
+        """Compares the outputs under load with those without the plug-in, and says what the loads were."""
+        want = {at: tokens for load in self.reference_loads for at, tokens in load["outputs"].items()}
+        for load in self.run.loads:
+            known = {at: tokens for at, tokens in load["outputs"].items() if at in want}
+            equal = sum(tokens == want[at] for at, tokens in known.items())
+            self.found.outputs += len(known)
+            self.found.outputs_equal += equal
+            if equal < len(known) or load["differ"]:
+                text = f"{len(known) - equal} of {len(known)} prompts, {load['differ']} requests unlike an earlier one"
+                self.found.problem("tokens", f"{load['name']}: {text}")
+        if not self.run.loads[0]["hits"]:
+            self.found.problem("hits", "no lookup under load hit anything")
+        for loads, of in (self.run.loads, ""), (self.reference_loads, " without the plug-in"):
+            for load in loads:
+                self.found.notes.append(
+                    f"{load['name']}{of}: {load['finished']} requests in {scenarios.LOAD_SECONDS} s, {load['hits']} "
+                    f"tokens found, longest lookup {load['waited']:.2f} s, longest step {load['longest']:.2f} s"
+                )
 
     def reset_store(self):
         """Returns how many keys there were, whether the store was reset, and how many there are."""

@@ -352,9 +352,9 @@ def numbers(output):
 KINDS = ("meanwhile", "registered", "one engine has more", "part", "more in the store", "less in the store")
 
 
-def one_row(row, found, folder):
+def one_row(row, found, context):
     with contextlib.ExitStack() as stack:
-        holders = Holders(row, found, stack, folder)
+        holders = Holders(row, found, stack, context.folder)
         holders.stage.register()
         holders.wait_followed()
         for number in range(ROUNDS):

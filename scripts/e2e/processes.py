@@ -25,9 +25,6 @@ START_TIMEOUT = 30  # seconds for a master or hitline to answer
 ENGINE_START_TIMEOUT = 240  # seconds
 STOP_TIMEOUT = 15  # seconds between SIGTERM and SIGKILL
 COMMAND_TIMEOUT = 30  # seconds for a command of hitline
-# Of a key that was looked up: longer than a load takes on a slow machine. Keys are removed
-# in spite of it.
-LEASE = "60s"
 
 
 class Failed(Exception):
@@ -127,7 +124,7 @@ class Process:
 class Master(Process):
     """A mooncake_master on given ports."""
 
-    def __init__(self, log, rpc=0, admin=0, lease=LEASE):
+    def __init__(self, log, lease, rpc=0, admin=0):
         self.rpc, self.admin = rpc or free_port(), admin or free_port()
         self.address = f"127.0.0.1:{self.rpc}"
         pattern = os.path.join(install.venv(), "lib", "python3*", "site-packages", "mooncake", "mooncake_master")

@@ -35,3 +35,7 @@ SHARED = [
 ALIKE = [tokens("l", 96) + tokens("m", 40), tokens("n", 96) + tokens("m", 40)]
 ALL = SEPARATE + SHARED + ALIKE
 FEW = [SEPARATE[0], SEPARATE[3], SHARED[0]]
+CASES = SEPARATE[:4]
+# More than the engine of the scenario cases has blocks for, once some hundred tokens are generated for each.
+LONG = [tokens(f"long {i}", 400) for i in range(8)]
+MANY = [tokens(f"many {i % 30}", 60 + 23 * (i % 30)) for i in range(100)]

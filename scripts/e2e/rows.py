@@ -5,24 +5,39 @@ import fnmatch
 import typing
 
 import faults
+import holders
+import latency
+import run
 import scenarios
+import turns
+from stage import ALONE
 
-RELEASES = ("0.28.0", "0.32.0")
+RELEASES = ("0.28.0", "0.30.0", "0.31.0", "0.32.0")
+DEFAULT = "0.32.0"  # what is run if nothing is chosen
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     release: str
     name: str
-    scenario: typing.Callable  # scenario(run) asks engines; all of them can do without the plug-in
+    scenario: typing.Callable | None = None  # scenario(run) asks engines; all of them can do without the plug-in
     model: str = "llama"
     tp: int = 1
     mode: str = ""  # what is special about it, for the table
+    play: typing.Callable = run.beside_reference  # play(row, found, context) runs it
     engines: tuple = ("a",)
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
+    transfer: dict = dataclasses.field(default_factory=dict)  # the options of kv_transfer_config
+    llm: dict = dataclasses.field(default_factory=dict)  # the engine's
+    multi: bool = False  # a MultiConnector has two connectors, of which the first loads
     own_server: bool = False  # the engine starts hitline itself, HITLINE_ADDRESS=auto
     timeout: float | None = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT; None: not set
     store_timeout: float = 5  # seconds that hitline waits for the store
+    store: str = "256MB"  # its size
+    # Of a key that was looked up: longer than a load takes on a slow machine. Keys are removed in spite of it.
+    lease: str = "60s"
+    evicts: bool = False  # the store does
+    integers: bool = False  # VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
     cache: int = 0  # tokens for which the engine has blocks; 0: more than it needs
     lookup: str = "whole"  # HITLINE_LOOKUP: hits are vLLM's own
     faults: typing.Callable | None = None  # goes on after the scenario
@@ -32,93 +47,85 @@ class Row:
         return f"{self.release}/{self.name}"
 
 
-@dataclasses.dataclass(frozen=True)
-class HoldersRow:
-    """Two engines that publish KV events and share a store; see holders.py."""
-
-    release: str
-    name: str
-    integers: bool  # VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
-    mode: str = "who has what"
-    model: str = "llama"
-    tp: int = 1
-    extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
-    own_server: bool = False
-    store_timeout: float = 5  # seconds that hitline waits for the store
-    cache: int = 0
-
-    @property
-    def title(self):
-        return f"{self.release}/{self.name}"
-
-
-@dataclasses.dataclass(frozen=True)
-class TurnsRow:
-    """An engine whose lookups begin where its own cache ends; see turns.py."""
-
-    release: str
-    name: str
-    mode: str = "local"
-    model: str = "llama"
-    evicts: bool = False  # the store does; only outputs are compared
-    multi: bool = False  # a MultiConnector has two of them, of which the first loads
-    tp: int = 1
-    extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
-    own_server: bool = False
-    timeout: float | None = 10  # seconds that the engine waits for a lookup
-    store_timeout: float = 5  # seconds that hitline waits for the store
-    cache: int = 0
-    lookup: str = "local"
-
-    @property
-    def title(self):
-        return f"{self.release}/{self.name}"
-
-
+ASYNC = {"lookup_async": True}
 # Timeouts under faults, which requests wait for.
 SHORT = {"timeout": 2, "store_timeout": 1}
 # Those that an engine and hitline have without any setting.
 DEFAULTS = {"timeout": None, "store_timeout": 0.1}
+# An engine with few blocks, which asks for prompts again that it has computed.
+LOAD = {"mode": "load", "cache": 3072, **DEFAULTS}
+# Lookups begin where the engine's own cache ends, and loads may fail. Only outputs are compared, with an engine
+# without a store.
+TURNS = {
+    "play": turns.one_row, "engines": ("a", ALONE), "lookup": "local", "lease": "300ms",
+    "transfer": {"kv_load_failure_policy": "recompute"},
+}  # fmt: skip
+# An engine with few blocks, which computes prompts in parts.
+CASES = {
+    "scenario": scenarios.cases, "cache": 3072,
+    "llm": {"max_num_batched_tokens": 256, "enable_lora": True, "max_lora_rank": 8},
+}  # fmt: skip
+# Speculation of three tokens that have followed before.
+NGRAM = {
+    "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
+}  # fmt: skip
 
 
-def of(release):
+def basic(release):
     return [
         Row(release, "llama", scenarios.mixed),
-        Row(release, "llama-tp2", scenarios.mixed, tp=2),
-        Row(release, "async", scenarios.mixed, mode="lookup_async", extra={"lookup_async": True}),
-        Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
         Row(release, "gemma3", scenarios.mixed, model="gemma3"),
-        Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
-        Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
         Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
-        Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
-        Row(release, "hang", scenarios.few, mode="load", timeout=None, faults=faults.of_hang),
-        Row(release, "master", scenarios.hung_master, mode="load", **DEFAULTS, faults=faults.of_master),
-        Row(release, "head", scenarios.few, mode="load", cache=faults.HEAD_CACHE, faults=faults.of_head),
-        TurnsRow(release, "turns"),
-        TurnsRow(release, "turns-gemma3", model="gemma3"),
-        TurnsRow(release, "turns-async", mode="local, async", extra={"lookup_async": True}),
-        TurnsRow(release, "turns-multi", mode="local, multi", multi=True),
-        TurnsRow(release, "turns-evict", mode="local, evicting", evicts=True),
-        HoldersRow(release, "holders", integers=True),
-        HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),
     ]
 
 
-ROWS = [row for release in RELEASES for row in of(release)]
+def more(release):
+    return [
+        Row(release, "llama-tp2", scenarios.mixed, tp=2),
+        Row(release, "async", scenarios.mixed, mode="lookup_async", extra=ASYNC),
+        Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
+        Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
+        Row(release, "cases", **CASES),
+        Row(release, "cases-async", mode="lookup_async", extra=ASYNC, **CASES),
+        Row(release, "ngram", scenarios.few, mode="speculation", llm=NGRAM),
+        Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
+        Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
+        Row(release, "hang", scenarios.under_load, faults=faults.of_hitline_under_load, **LOAD),
+        Row(release, "master", scenarios.broken_master, faults=faults.of_master_under_load, **LOAD),
+        Row(release, "turns", mode="local", **TURNS),
+        Row(release, "turns-gemma3", mode="local", model="gemma3", **TURNS),
+        Row(release, "turns-async", mode="local, async", extra=ASYNC, **TURNS),
+        Row(release, "turns-multi", mode="local, multi", multi=True, **TURNS),
+        Row(release, "turns-evict", mode="evicting", evicts=True, store="16MB", **TURNS),
+        Row(release, "holders", mode="who has what", play=holders.one_row, integers=True),
+        Row(release, "holders-gemma3", mode="who has what", play=holders.one_row, model="gemma3"),
+        Row(
+            release, "latency", mode="load", play=latency.one_row, cache=latency.CACHE, store="1GB", **DEFAULTS,
+            lookup="local",
+        ),  # fmt: skip
+    ]
+
+
+ROWS = [
+    row
+    for release in RELEASES
+    for row in basic(release) + (more(release) if release in (RELEASES[0], RELEASES[-1]) else [])
+]
 
 
 def chosen(patterns):
-    """Returns the rows of comma-separated patterns. A pattern is one of titles, of releases or
-    of names."""
+    """Returns the rows of comma-separated patterns. A pattern is all, a release, one of titles, or one of names, which
+    are then those of the release DEFAULT."""
     wanted = [p.strip() for p in patterns.split(",") if p.strip()]
     unknown = [p for p in wanted if not any(matches(row, p) for row in ROWS)]
     if unknown:
-        raise ValueError(f"no row is called {', '.join(unknown)}; --list shows them")
+        raise ValueError(f"no row is called {', '.join(unknown)}; --only all --list shows them")
     if not wanted:
-        raise ValueError("no row is named; --list shows them")
+        raise ValueError("no row is named; --only all --list shows them")
     return [row for row in ROWS if any(matches(row, p) for p in wanted)]
 
 
 def matches(row, pattern):
-    return any(fnmatch.fnmatchcase(text, pattern) for text in (row.title, row.release, row.name))
+    if pattern in ("all", row.release):
+        return True
+    return fnmatch.fnmatchcase(row.title, pattern if "/" in pattern else f"{DEFAULT}/{pattern}")

@@ -4,14 +4,12 @@ import contextlib
 import dataclasses
 import os
 import time
+import typing
 
 import compare
-import holders
 import processes
 import scenarios
 import stage
-import turns
-from rows import HoldersRow, Row, TurnsRow
 
 
 def all_rows(rows, work, say):
@@ -24,12 +22,7 @@ def all_rows(rows, work, say):
         say(f"[{number}/{len(rows)}] {row.title} …")
         started, found = time.monotonic(), compare.Findings()
         try:
-            if isinstance(row, HoldersRow):
-                holders.one_row(row, found, references.folder(row))
-            elif isinstance(row, TurnsRow):
-                turns.one_row(row, found, plugin, references.folder(row))
-            else:
-                one_row(row, found, plugin, references)
+            row.play(row, found, Context(plugin, references, references.folder(row)))
         except processes.Failed as error:
             found.problem("failed", str(error))
         results.append((row, found, time.monotonic() - started))
@@ -37,11 +30,20 @@ def all_rows(rows, work, say):
     return results
 
 
-def one_row(row, found, plugin, references):
-    folder = references.folder(row)
+class Context(typing.NamedTuple):
+    """What rows are run with."""
+
+    plugin: str  # the folder of modules that has it
+    references: "References"
+    folder: str  # for the row's logs
+
+
+def beside_reference(row, found, context):
+    """Runs the row's scenario, and compares with engines without the plug-in."""
+    references = context.references
     with contextlib.ExitStack() as stack:
         # Engines take half a minute to start: both at a time.
-        own = stack.enter_context(stage.Stage(os.path.join(folder, "plugin"), row, plugin, row.engines))
+        own = stack.enter_context(stage.Stage(os.path.join(context.folder, "plugin"), row, context.plugin, row.engines))
         reference = references.of(row)
         for described in own.started().values():
             if not described["client"].startswith("hitline."):
@@ -56,16 +58,18 @@ def one_row(row, found, plugin, references):
         compare.ways(found, run.steps)
         compare.doctor(found, run.examined)
         compare.varied(found, run)
+        for text in run.failed:
+            found.problem("left", text)
         if row.extra.get("lookup_async") and not found.pending:
             found.problem("async", "every lookup was ready at once")
 
 
 class References:
     """What engines without the plug-in answer. One engine runs all scenarios of its release,
-    model and number of ranks."""
+    options."""
 
     def __init__(self, rows, work):
-        self.rows = [row for row in rows if isinstance(row, Row)]
+        self.rows = [row for row in rows if row.scenario]
         self.work = work
         self.runs = {}
 
@@ -92,4 +96,4 @@ class References:
 
 def engine_of(row):
     """What rows with the same engine without the plug-in have in common."""
-    return row.release, row.model, row.tp
+    return row.release, row.model, row.tp, row.cache, str(row.llm)

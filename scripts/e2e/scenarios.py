@@ -17,6 +17,9 @@ REPLY_TIME = 10  # seconds that the reply to a command may take longer than the 
 LOAD_SECONDS = 5
 LOAD_REPLY = 60  # seconds that an engine may take to end a load
 
+LONG_TOKENS = 400  # that are generated for prompts that preempt each other
+ABORT_SEED = 1
+
 # How many of the store's keys are removed in each round: of long prompts few may be.
 REMOVED = (0.01, 0.03, 0.1)
 
@@ -31,6 +34,7 @@ class Run:
         self.texts = {}  # of each prompt its latest lookup, None without one
         self.sent = {}  # the prompts that an engine computes, by its name
         self.keys = []  # those in the store before some were removed
+        self.failed = []  # what was wrong with this run alone
         self.examined = []  # what doctor said of prompts
         self.loads = []  # what load.flood returned
 
@@ -38,32 +42,35 @@ class Run:
         """Returns an engine. What is only compared with has one, which stands for all."""
         return self.stage.engines.get(name) or self.stage.engines["a"]
 
-    def generate(self, texts, name="a"):
+    def generate(self, texts, name="a", max_tokens=MAX_TOKENS, **named):
         """Has an engine compute prompts at a time, and waits until they are stored."""
-        self.send(texts, name)
+        self.send(texts, name, max_tokens, **named)
         return self.finish(name)
 
-    def send(self, texts, name):
-        self.sent[name] = texts
-        self.engine(name).send("generate", texts, MAX_TOKENS, self.ask)
+    def send(self, texts, name, max_tokens=MAX_TOKENS, **named):
+        self.sent[name] = [(*text, *named.get("adapter", ())) for text in texts]
+        self.engine(name).send("generate", texts, max_tokens, self.ask, named)
 
     def finish(self, name):
         outputs = self.engine(name).reply(GENERATE_TIMEOUT)
-        self.steps.append(outputs)
-        for text, output in zip(self.sent.pop(name), outputs):
-            self.texts.setdefault(tuple(text), None)
-            for record in output["lookups"]:
-                self.texts[tuple(text)] = record
+        self.add(self.sent.pop(name), outputs)
         self.settle(name)
         return outputs
+
+    def add(self, texts, outputs):
+        self.steps.append(outputs)
+        for text, output in zip(texts, outputs):
+            self.texts.setdefault(text, None)
+            for record in output["lookups"]:
+                self.texts[text] = record
 
     def settle(self, name):
         if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
             raise processes.Failed(f"{self.engine(name).name} did not store its blocks in {SETTLE_TIMEOUT} s")
 
-    def each(self, texts, name="a"):
+    def each(self, texts, name="a", **named):
         for text in texts:
-            self.generate([text], name)
+            self.generate([text], name, **named)
 
     def reset(self, name="a"):
         self.engine(name).call("reset", seconds=RESET_TIMEOUT)
@@ -81,17 +88,13 @@ class Run:
         chosen = random.Random(seed).sample(keys, round(fraction * len(keys)))
         self.engine("a").call("remove", chosen, seconds=RESET_TIMEOUT)
 
-    def flood(self, seed, stopped=None):
-        """Puts the engine under load for LOAD_SECONDS, in which a process may be stopped."""
-        if stopped:
-            stopped.signal(signal.SIGSTOP)
-        try:
-            self.engine("a").send("flood", LOAD_SECONDS, seed)
-            time.sleep(LOAD_SECONDS)
-        finally:
-            if stopped:
-                stopped.signal(signal.SIGCONT)
-        self.loads.append(self.engine("a").reply(LOAD_REPLY))
+    def flood(self, seed, happen=None):
+        """Puts the engine under load for LOAD_SECONDS, in which something may happen that takes as long."""
+        self.engine("a").send("flood", LOAD_SECONDS, seed)
+        if happen:
+            happen()
+        self.loads.append({"name": seed, **self.engine("a").reply(LOAD_SECONDS + LOAD_REPLY)})
+        self.settle("a")
         return self.loads[-1]
 
     def examine(self, text):
@@ -142,6 +145,27 @@ def mixed(run):
         run.examine(text)
 
 
+def cases(run):
+    """What requests may be: salted, of a LoRA, aborted, preempted. The engine has few blocks."""
+    for _ in range(2):
+        for salt in (None, "first", "second"):
+            run.each(prompts.CASES, salt=salt)
+        for adapter in run.stage.adapters:
+            run.each(prompts.CASES, adapter=adapter)
+        run.reset()
+    # When these blocks are stored, and so what is cached, depends on time.
+    preempted = run.generate(prompts.LONG, max_tokens=LONG_TOKENS)
+    aborted = run.engine("a").call("abort", prompts.MANY, ABORT_SEED, seconds=GENERATE_TIMEOUT)
+    run.settle("a")
+    run.add([tuple(prompts.MANY[output["at"]]) for output in aborted["outputs"]], aborted["outputs"])
+    for output in preempted + aborted["outputs"]:
+        output["cached"] = None
+    if aborted["left"]:
+        run.failed.append(f"{aborted['left']} aborted requests are still remembered")
+    run.reset()
+    run.each(prompts.CASES)
+
+
 def two_engines(run):
     """Two engines that share a store: each hits what the other one has stored."""
     run.each(prompts.SEPARATE, "a")
@@ -178,9 +202,32 @@ def few(run):
     run.each(prompts.FEW)
 
 
-def hung_master(run):
-    """The same; then the master hangs while the engine is under load."""
+def hangs(process):
+    """Stops a process while an engine is under load, and continues it."""
+    process.signal(signal.SIGSTOP)
+    try:
+        time.sleep(LOAD_SECONDS)
+    finally:
+        process.signal(signal.SIGCONT)
+
+
+def restarts(kill, start):
+    """Kills a process while an engine is under load, and starts it again."""
+    time.sleep(LOAD_SECONDS / 4)
+    kill()
+    time.sleep(LOAD_SECONDS / 4)
+    start()
+
+
+def under_load(run):
+    """The same; then the engine is under load."""
     few(run)
     run.flood("calm")
-    run.settle("a")
-    run.flood("hung", stopped=run.stage.master)
+    run.flood("calm again")
+
+
+def broken_master(run):
+    """Likewise; then the master hangs, and ends and starts again, empty."""
+    under_load(run)
+    run.flood("the master hung", lambda: hangs(run.stage.master))
+    run.flood("the master restarted", lambda: restarts(run.stage.master.kill, run.stage.start_master_again))

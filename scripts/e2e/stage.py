@@ -15,8 +15,13 @@ import processes
 MAX_MODEL_LEN = 4096
 # Tokens by which the longest prompt is shorter than the cache of a row that has few blocks.
 MARGIN = 1024
-# Tokens of a block. vLLM on CPU takes 32 and its multiples from 0.32.0 on.
-BLOCK_SIZES = {"0.28.0": 16, "0.32.0": 32}
+ADAPTERS = "first-lora", "second-lora"
+ALONE = "alone"  # the name of an engine without a store
+
+
+def block_size(release):
+    """Returns the tokens of a block. vLLM on CPU takes 32 and its multiples from 0.30.0 on."""
+    return 16 if release == "0.28.0" else 32
 
 
 class Stage:
@@ -47,6 +52,9 @@ class Stage:
         self.temporary = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="e2e-"))
         self.model = os.path.join(self.temporary, self.row.model)
         model.write(self.model, self.row.model)
+        self.adapters = [(name, i, os.path.join(self.temporary, name)) for i, name in enumerate(ADAPTERS, 1)]
+        for _, seed, folder in self.adapters:
+            model.write_adapter(folder, seed)
         self.master = self.start_master()
         if self.plugin and not self.row.own_server:
             self.start_hitline()
@@ -59,9 +67,13 @@ class Stage:
 
     def start_master(self, **options):
         log = os.path.join(self.folder, "master.log")
-        master = self.running(lambda: processes.Master(log, **options))
+        master = self.running(lambda: processes.Master(log, lease=self.row.lease, **options))
         master.wait_ready()
         return master
+
+    def start_master_again(self):
+        """Starts the master that was killed, with an empty store."""
+        self.master = self.start_master(rpc=self.master.rpc, admin=self.master.admin)
 
     def start_hitline(self):
         log = os.path.join(self.folder, "hitline.log")
@@ -76,6 +88,7 @@ class Stage:
             "HITLINE_BACKEND_MOONCAKE_MASTERS": self.master.address,
             "HITLINE_BACKEND_MOONCAKE_ADMIN": f"127.0.0.1:{self.master.admin}",
             "HITLINE_BACKEND_MOONCAKE_TIMEOUT": f"{self.row.store_timeout}s",
+            "HITLINE_BACKEND_MOONCAKE_LEASE": self.row.lease,
             "HITLINE_BACKEND_MOONCAKE_REMEMBER": "0",  # keys are removed by force, and vLLM finds that at once
         }
 
@@ -83,6 +96,8 @@ class Stage:
         own = os.path.join(self.temporary, name)
         os.makedirs(own)
         settings = {"master": self.master.address, "llm": self.llm()}
+        if name == ALONE:
+            del settings["llm"]["kv_transfer_config"]
         log = os.path.join(self.folder, f"engine-{name}.log")
         return self.running(lambda: processes.Engine(f"engine {name}", self.environ(own), log, json.dumps(settings)))
 
@@ -95,21 +110,25 @@ class Stage:
 
     def llm(self):
         """Returns the arguments of vLLM's LLM."""
-        block_size = BLOCK_SIZES[self.row.release]
+        row = self.row
+        size = block_size(row.release)
+        transfer = {
+            "kv_connector": "MooncakeStoreConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": row.extra,
+            **row.transfer,
+        }
         return {
             "model": self.model,
             "skip_tokenizer_init": True,
             "enforce_eager": True,
             "dtype": "float32",
-            "block_size": block_size,
-            "max_model_len": self.row.cache - MARGIN if self.row.cache else MAX_MODEL_LEN,
-            "tensor_parallel_size": self.row.tp,
-            "kv_transfer_config": {
-                "kv_connector": "MooncakeStoreConnector",
-                "kv_role": "kv_both",
-                "kv_connector_extra_config": self.row.extra,
-            },
-            **({"num_gpu_blocks_override": self.row.cache // block_size} if self.row.cache else {}),
+            "block_size": size,
+            "max_model_len": row.cache - MARGIN if row.cache else MAX_MODEL_LEN,
+            "tensor_parallel_size": row.tp,
+            "kv_transfer_config": multi(transfer) if row.multi else transfer,
+            **({"num_gpu_blocks_override": row.cache // size} if row.cache else {}),
+            **row.llm,
         }
 
     def environ(self, own):
@@ -126,7 +145,7 @@ class Stage:
         return environ
 
     def store_config(self):
-        return store_config(self.master)
+        return {**store_config(self.master), "global_segment_size": self.row.store}
 
     def plugin_environ(self):
         environ = {"HITLINE_LOOKUP": self.row.lookup}
@@ -142,6 +161,15 @@ class Stage:
             "HITLINE_BACKEND_MOONCAKE_TIMEOUT": timeout,
             "PATH": os.pathsep.join(folders),
         }
+
+
+def multi(config):
+    """Returns the configuration of two connectors with keys of their own."""
+    children = [
+        {**config, "kv_connector_extra_config": {"cache_prefix": name, "lookup_rpc_port": port}}
+        for port, name in enumerate(("first", "second"))
+    ]
+    return {**config, "kv_connector": "MultiConnector", "kv_connector_extra_config": {"connectors": children}}
 
 
 def engine_environ(release, own, *path):

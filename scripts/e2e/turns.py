@@ -3,10 +3,9 @@ keys, and compares with whole lookups of the same server, and with an engine wit
 
 import collections
 import contextlib
-import json
-import os
 import random
 
+import compare
 import processes
 import prompts
 import scenarios
@@ -23,64 +22,19 @@ HOLES = {"before": 4, "across": 2, "after": 2, "before and after": 2, "none": 1}
 LOST_OF = 4
 MIN_GAIN = 0.1  # of the requests, those that load more than after a whole lookup
 
-LEASE = "300ms"  # that the master gives to keys
-EVICTING_SIZE = "16MB"  # of a store that evicts
-# Of a store that evicts, the conversations, which it cannot all hold.
+# Of a store that evicts, the conversations, which it cannot all hold, and the modes in turn: see engine/modes.py.
 EVICTING_CONVERSATIONS = 12
-
-
-class Engine(processes.Engine):
-    """See engine/turns.py."""
-
-    program = "turns.py"
-
-
-class Stage(stage.Stage):
-    """A store, hitline, an engine with the plug-in and one without a store."""
-
-    def __init__(self, folder, row, plugin):
-        super().__init__(folder, row, plugin, ("a", "alone"))
-        self.block_size = stage.BLOCK_SIZES[row.release]
-
-    def start_master(self, **options):
-        return super().start_master(lease=LEASE, **options)
-
-    def hitline_environ(self):
-        return {**super().hitline_environ(), "HITLINE_BACKEND_MOONCAKE_LEASE": LEASE}
-
-    def store_config(self):
-        return {**super().store_config(), **({"global_segment_size": EVICTING_SIZE} if self.row.evicts else {})}
-
-    def start_engine(self, name):
-        own = os.path.join(self.temporary, name)
-        os.makedirs(own)
-        llm = self.llm()
-        if self.row.multi:
-            llm["kv_transfer_config"] = multi(llm["kv_transfer_config"])
-        llm["kv_transfer_config"]["kv_load_failure_policy"] = "recompute"
-        if name == "alone":
-            del llm["kv_transfer_config"]
-        settings = json.dumps({"master": self.master.address, "llm": llm})
-        log = os.path.join(self.folder, f"engine-{name}.log")
-        return self.running(lambda: Engine(f"engine {name}", self.environ(own), log, settings))
-
-
-def multi(config):
-    """Returns the configuration of two connectors with keys of their own."""
-    children = [
-        {**config, "kv_connector_extra_config": {"cache_prefix": name, "lookup_rpc_port": port}}
-        for port, name in enumerate(("first", "second"))
-    ]
-    return {**config, "kv_connector": "MultiConnector", "kv_connector_extra_config": {"connectors": children}}
+MODES = "own", "whole", "local"
+ROUNDS = 2
 
 
 class Turns:
     def __init__(self, row, found, own):
         self.row, self.found, self.stage = row, found, own
-        self.engine, self.alone = own.engines["a"], own.engines["alone"]
+        self.block_size = stage.block_size(row.release)
+        self.engine, self.alone = own.engines["a"], own.engines[stage.ALONE]
         self.random = random.Random(SEED)
         self.seen = collections.Counter()
-        self.blocks = {}  # that were computed, by conversation
         several = row.model != "llama"
         # With several groups an engine up to 0.29 ends with the first load that fails.
         self.may_fail = not several or row.release != "0.28.0"
@@ -89,29 +43,55 @@ class Turns:
         self.keys_of = "@group:2@" if several and row.release == "0.28.0" else ""
 
     def run(self):
-        count = EVICTING_CONVERSATIONS if self.row.evicts else CONVERSATIONS
+        if self.row.evicts:
+            for _ in range(ROUNDS):
+                for mode in MODES:
+                    self.evicting(mode)
+        else:
+            self.each_turn(CONVERSATIONS, lambda turn, text: self.conversation(text))
+            self.judge()
+
+    def each_turn(self, count, compute):
+        """Calls compute with each turn of each conversation, turn by turn."""
         lengths = [self.random.randint(*FIRST) for _ in range(count)]
         for turn in range(TURNS):
             for number, length in enumerate(lengths):
-                text = prompts.tokens(f"turns {number}", length)
-                if self.row.evicts:
-                    self.compute(text)
-                    if turn % 2:
-                        self.reset()
-                else:
-                    self.conversation(text)
+                compute(turn, prompts.tokens(f"turns {number}", length))
                 lengths[number] += self.random.randint(*GROWTH)
-                self.blocks[number] = len(text) // self.stage.block_size
-        self.judge()
+
+    def evicting(self, mode):
+        """Has the conversations computed in a mode, over an empty store that cannot hold them, and counts."""
+        self.random = random.Random(SEED)
+        self.reset()
+        self.engine.call("remove", self.stage.master.keys(), seconds=scenarios.RESET_TIMEOUT)
+        self.engine.call("use", mode, seconds=scenarios.REPLY_TIME)
+        seen = collections.Counter()
+
+        def turn(number, text):
+            output = self.compute(text)
+            seen.update(
+                prompt_tokens=len(text),
+                loaded=self.block_size * sum(result >= 0 for _, result in output["loads"]),
+                failed_loads=sum(result < 0 for _, result in output["loads"]),
+                computed=len(text) - output["cached"],
+                blocks=len(text) // self.block_size if number == TURNS - 1 else 0,
+            )
+            if number % 2:
+                self.reset()
+
+        self.each_turn(EVICTING_CONVERSATIONS, turn)
+        if len(self.stage.master.keys()) >= seen.pop("blocks"):
+            self.found.problem("evicted", f"{mode}: the store has lost no block")
+        self.found.rows.append({"mode": mode, **seen})
 
     def conversation(self, text):
         """Has a turn stored, of which the engine then has a part, and the next turn computed over a store with
         holes."""
         hashes = self.compute(text)["lookups"][0]["hashes"]
         self.reset()
-        own = self.random.randrange(self.stage.block_size, len(text))
+        own = self.random.randrange(self.block_size, len(text))
         self.compute(text[:own])
-        held = own // self.stage.block_size
+        held = own // self.block_size
         hole, lost = self.holes(hashes, held)
         self.engine.call("remove", hole, seconds=scenarios.RESET_TIMEOUT)
         self.compute(text + prompts.tokens(f"next {len(text)}", 30), lost)
@@ -141,15 +121,13 @@ class Turns:
 
     def compute(self, text, lost=()):
         """Has both engines compute a prompt, and compares."""
-        self.alone.send("turn", text, scenarios.MAX_TOKENS)
-        output = self.engine.call("turn", text, scenarios.MAX_TOKENS, lost, seconds=scenarios.GENERATE_TIMEOUT)
-        want = self.alone.reply(scenarios.GENERATE_TIMEOUT)
+        command = "generate", [text], scenarios.MAX_TOKENS
+        self.alone.send(*command, False)
+        asked = not self.row.evicts, {"lost": lost}
+        (output,) = self.engine.call(*command, *asked, seconds=scenarios.GENERATE_TIMEOUT)
+        (want,) = self.alone.reply(scenarios.GENERATE_TIMEOUT)
         self.found.prompts += 1
-        self.found.outputs += 1
-        if output["tokens"] == want and output["finish"] == "length":
-            self.found.outputs_equal += 1
-        else:
-            self.found.problem("tokens", f"{len(text)} tokens: {output['tokens']}, without a store {want}")
+        compare.tokens(self.found, f"{len(text)} tokens", want, output)
         if not self.row.evicts:
             self.lookup(text, output)
         self.loads(output)
@@ -186,7 +164,7 @@ class Turns:
         if not output["lookups"]:
             return
         record = output["lookups"][0]
-        first = record["start"] // self.stage.block_size
+        first = record["start"] // self.block_size
         for key, result in output["loads"]:
             self.seen["loaded"] += 1
             self.seen["failed"] += result < 0
@@ -195,21 +173,17 @@ class Turns:
 
     def judge(self):
         found, seen = self.found, self.seen
-        if self.row.evicts:
-            seen["left"], seen["stored"] = len(self.stage.master.keys()), sum(self.blocks.values())
-            if seen["left"] >= seen["stored"]:
-                found.problem("evicted", "the store has lost no block")
-        if not self.row.evicts and seen["more"] < MIN_GAIN * found.lookups:
+        if seen["more"] < MIN_GAIN * found.lookups:
             found.problem("more", f"{seen['more']} of {found.lookups} lookups load more than whole ones")
-        if not self.row.evicts and self.may_fail and not seen["failed"]:
+        if self.may_fail and not seen["failed"]:
             found.problem("failed", "no load failed")
         if self.row.extra.get("lookup_async") and not found.pending:
             found.problem("async", "every lookup was ready at once")
         found.notes.append(", ".join(f"{count} {name}" for name, count in sorted(seen.items())))
 
 
-def one_row(row, found, plugin, folder):
+def one_row(row, found, context):
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(Stage(folder, row, plugin))
+        own = stack.enter_context(stage.Stage(context.folder, row, context.plugin, row.engines))
         own.started()
         Turns(row, found, own).run()

@@ -19,35 +19,43 @@ class Lookups:
         self.original = client.lookup
         self.server = OwnServer(vllm_config)
         self.direct = None
-        self.ask = False
-        self.records, self.waits = {}, {}
         client.lookup = self.lookup
+        self.begin(ask=False)
 
-    def begin(self, ask):
-        self.ask = ask
+    def begin(self, ask, answered=None):
+        """answered is called once, after the first answer."""
+        self.ask, self.answered = ask, answered
         self.records, self.waits = {}, {}
 
     def of(self, request_id):
         """Returns the records of a request. vLLM may append to its identifier."""
         return [r for name, records in self.records.items() if name.partition("-")[0] == request_id for r in records]
 
-    def longest(self):
-        """Returns the longest that the engine waited for a call of lookup, in seconds."""
+    def summary(self):
+        """Returns the longest that the engine waited for a call of lookup, in seconds, and the tokens found."""
         records = [record for records in self.records.values() for record in records]
-        return max(wait for record in records for wait in record["waits"])
+        return {
+            "waited": max((wait for record in records for wait in record["waits"]), default=0),
+            "hits": sum(record["engine"][0] for record in records),
+        }
 
     def lookup(self, req_id, num_tokens, block_hashes, non_block=False):
         hashes = [bytes(h) for h in block_hashes] if self.ask else []
         before = self.server.lookup(num_tokens, hashes) if self.ask else None
+        start = getattr(self.client, "_num_computed", 0)
         started = time.monotonic()
         result = self.original(req_id, num_tokens, block_hashes, non_block=non_block)
         self.waits.setdefault(req_id, []).append(time.monotonic() - started)
         if result is not None:
-            record = {"tokens": num_tokens, "engine": answer(result), "waits": self.waits.pop(req_id)}
+            waits = self.waits.pop(req_id)
+            record = {"tokens": num_tokens, "start": start, "engine": answer(result), "waits": waits}
             if self.ask:
                 record.update(self.others(num_tokens, hashes), before=before)
                 record["hashes"] = [h.hex() for h in hashes]
             self.records.setdefault(req_id, []).append(record)
+            answered, self.answered = self.answered, None
+            if answered:
+                answered()
         return result
 
     def others(self, num_tokens, hashes):

@@ -4,9 +4,7 @@ Runs in vLLM's environment: holder.py SETTINGS, a JSON object. It answers what i
 itself, and what it then loads from the store.
 """
 
-import json
 import os
-import sys
 
 import main
 import recorder
@@ -94,14 +92,5 @@ class Loads:
         return result
 
 
-def run():
-    settings = json.loads(sys.argv[1])
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    engine = Engine(settings)
-    print(json.dumps({"result": engine.describe()}), file=replies, flush=True)
-    main.serve(engine, replies)
-
-
 if __name__ == "__main__":  # vLLM's workers import this module
-    run()
+    main.run(Engine)

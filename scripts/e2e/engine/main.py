@@ -2,7 +2,7 @@
 
 Runs in vLLM's environment: main.py SETTINGS, a JSON object. Each line of standard
 input is a command, a JSON array of its name and arguments; each is answered by a line on
-standard output. What vLLM prints goes to standard error.
+standard output. What vLLM prints goes to standard error. An engine without a store only generates.
 """
 
 import json
@@ -13,25 +13,41 @@ import traceback
 
 import asked
 import load
+import modes
 
 RESET_DEADLINE = 20  # seconds; blocks that are being stored cannot be forgotten
 
 
 class Engine:
-    lookups_type = asked.Lookups
-
     def __init__(self, settings):
         from vllm import LLM
 
         self.master = settings["master"]
         self.llm = LLM(**settings["llm"], worker_extension_cls="worker_extension.Extension")
-        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
-        # Of a MultiConnector the last one, which is asked after the others.
-        self.connector = getattr(scheduler.connector, "_connectors", [scheduler.connector])[-1]
-        self.client = self.connector.connector_scheduler.client
-        self.lookups = self.lookups_type(self.client, self.connector._vllm_config)
         self.load = load.Load(self.llm)
-        self._store = None
+        self.client = self.lookups = self._store = None
+        self.loaded = []  # keys with the store's results
+        self.empty_saves = []  # requests that were to be saved without blocks
+        scheduler = self.llm.llm_engine.engine_core.engine_core.scheduler
+        if scheduler.connector:
+            self.watch(scheduler.connector)
+
+    def watch(self, connector):
+        """Records what is looked up, loaded and saved."""
+        # Of a MultiConnector the last one, which is asked after the others.
+        connector = getattr(connector, "_connectors", [connector])[-1]
+        self.client = connector.connector_scheduler.client
+        self.lookups = asked.Lookups(self.client, connector._vllm_config)
+        self.modes = modes.Modes(connector, self.lookups)
+        self.llm.collective_rpc("record_loads", args=(self.loaded,))
+        build = connector.build_connector_meta
+
+        def build_meta(scheduler_output):
+            meta = build(scheduler_output)
+            self.empty_saves += [r.req_id for r in meta.requests if r.can_save and not any(r.block_ids)]
+            return meta
+
+        connector.build_connector_meta = build_meta
 
     def describe(self):
         """Returns what the engine's client and its pool are."""
@@ -42,19 +58,30 @@ class Engine:
             "pool": getattr(self.client, "pool_reply", None),
         }
 
-    def generate(self, prompts, max_tokens, ask):
-        """Computes prompts, all at a time, and returns an object for each."""
+    def generate(self, prompts, max_tokens, ask, salt=None, adapter=None, lost=()):
+        """Computes prompts, all at a time, and returns an object for each. salt keeps their blocks apart from others';
+        adapter has the name, the number and the folder of a LoRA. Keys that are lost are removed as soon as a lookup
+        is answered."""
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
-        self.lookups.begin(ask)
+        self.loaded.clear()
+        if self.lookups:
+            self.lookups.begin(ask, (lambda: self.remove(lost)) if lost else None)
         parameters = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, detokenize=False)
-        outputs = self.llm.generate([{"prompt_token_ids": p} for p in prompts], parameters, use_tqdm=False)
+        salted = {"cache_salt": salt} if salt else {}
+        outputs = self.llm.generate(
+            [{"prompt_token_ids": p, **salted} for p in prompts],
+            parameters,
+            use_tqdm=False,
+            lora_request=LoRARequest(*adapter) if adapter else None,
+        )
         return [
             {
-                "cached": output.num_cached_tokens,
-                "finish": output.outputs[0].finish_reason,
-                "tokens": list(output.outputs[0].token_ids),
-                "lookups": self.lookups.of(output.request_id),
+                **load.described(output),
+                "lookups": self.lookups.of(output.request_id) if self.lookups else [],
+                "loads": list(self.loaded),
+                "empty_saves": self.empty_saves,
             }
             for output in outputs
         ]
@@ -82,13 +109,27 @@ class Engine:
         return self.llm.reset_prefix_cache(reset_connector=True)
 
     def flood(self, seconds, seed):
-        """Returns how many requests finish in so many seconds, the longest step and the longest lookup."""
+        """Returns what load.flood does, the longest lookup and the tokens that lookups found."""
         self.lookups.begin(ask=False)
-        return {**self.load.flood(seconds, seed), "waited": self.lookups.longest()}
+        return {**self.load.flood(seconds, seed), **self.lookups.summary()}
+
+    def abort(self, prompts, seed):
+        """Returns the outputs of the requests that are not aborted, and what is left of all."""
+        self.lookups.begin(ask=False)
+        outputs = self.load.abort(prompts, seed)
+        kept = [len(getattr(self.client, name, ())) for name in ("_remembered", "_pending", "_futures")]
+        return {"outputs": outputs, "left": sum(kept)}
+
+    def use(self, mode):
+        """Has lookups answered by another client: see modes.py."""
+        self.modes.use(mode)
+
+    def stream(self, streams, arrivals, gap):
+        """Returns how long the streams waited for their tokens, and the arrivals for their first."""
+        return self.load.stream(streams, arrivals, gap)
 
     def decode(self, running, waiting, steps):
-        """Returns the median of the steps in which a request decodes while another one waits."""
-        self.lookups.begin(ask=False)
+        """Returns the steps in which a request decodes while another one waits."""
         self.reset()
         return self.load.decode(running, waiting, steps)
 
@@ -114,22 +155,23 @@ class Engine:
 def serve(engine, replies):
     for line in sys.stdin:
         command, *arguments = json.loads(line)
+        named = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
         try:
-            reply = {"result": getattr(engine, command)(*arguments)}
+            reply = {"result": getattr(engine, command)(*arguments, **named)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": f"{command}: {type(error).__name__}: {error}"}
         print(json.dumps(reply), file=replies, flush=True)
 
 
-def main():
+def run(engine_type):
     settings = json.loads(sys.argv[1])
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    engine = Engine(settings)
+    engine = engine_type(settings)
     print(json.dumps({"result": engine.describe()}), file=replies, flush=True)
     serve(engine, replies)
 
 
 if __name__ == "__main__":  # vLLM's workers import this module
-    main()
+    run(Engine)

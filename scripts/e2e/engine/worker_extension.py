@@ -6,8 +6,35 @@ class Extension:
 
     def stores_pending(self):
         """Returns how many requests still have blocks to be stored."""
-        from vllm.distributed.kv_transfer import get_kv_transfer_group
-
-        group = get_kv_transfer_group()
-        threads = [c.connector_worker.kv_send_thread for c in getattr(group, "_connectors", [group])]
+        threads = [worker.kv_send_thread for worker in workers()]
         return sum(thread.request_queue.unfinished_tasks for thread in threads)
+
+    def record_loads(self, loads):
+        """Records keys that are loaded, with the store's results. With several ranks they stay in their processes."""
+        for worker in workers():
+            for thread in worker.kv_recv_threads:
+                thread.store = Loads(thread.store, loads)
+
+
+class Loads:
+    """A store whose loads are recorded."""
+
+    def __init__(self, store, loads):
+        self.store, self.loads = store, loads
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def batch_get_into_multi_buffers(self, keys, *buffers):
+        results = self.store.batch_get_into_multi_buffers(keys, *buffers)
+        self.loads.extend(zip(keys, results))
+        return results
+
+
+def workers():
+    """Returns the connectors' sides in the worker."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+
+    group = get_kv_transfer_group() if has_kv_transfer_group() else None
+    connectors = getattr(group, "_connectors", [group])
+    return [connector.connector_worker for connector in connectors if connector]
