@@ -29,13 +29,20 @@ type Model struct {
 	Hash *Hashing
 }
 
-// Pool says what a store that engines share can load. A lookup.Service is one.
+// Pool says what a store that engines share can load. A lookup.Service is one, and a hicache.Pool.
 type Pool interface {
 	// Pool returns how the keys of the store are made. It does not change.
 	Pool() coordinator.Pool
-	// ProbePrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases.
+	// ProbePrompt returns how many tokens of a prompt with these block hashes the store can load. It may grant leases. It
+	// fails with LoadableUnknown if that cannot be told, which fails no query.
 	ProbePrompt(ctx context.Context, numTokens int64, hashes coordinator.Hashes) (coordinator.Hit, error)
 }
+
+// LoadableUnknown is why a store cannot say what it can load.
+type LoadableUnknown string
+
+// Error implements error.
+func (why LoadableUnknown) Error() string { return string(why) }
 
 // model is a model and its holders.
 type model struct {
@@ -277,13 +284,14 @@ func (s *Service) Models() []ModelStatus {
 
 // Keys beside the tenant's name in answers over HTTP, so no tenant may have them.
 const (
-	LoadableKey = "loadable_tokens"
-	UnsureKey   = "unsure"
+	LoadableKey        = "loadable_tokens"
+	LoadableUnknownKey = "loadable_unknown"
+	UnsureKey          = "unsure"
 )
 
 // check returns ErrField unless both names of a model are some. field is that of the model's name.
 func (k ModelKey) check(field string) error {
-	if k.Tenant == LoadableKey || k.Tenant == UnsureKey {
+	if k.Tenant == LoadableKey || k.Tenant == LoadableUnknownKey || k.Tenant == UnsureKey {
 		return badField(ErrField, "tenant_id", "%q cannot be a tenant, as answers have this key; give another name", k.Tenant)
 	}
 	return cmp.Or(checkName(field, k.Name), checkName("tenant_id", k.Tenant))

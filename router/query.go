@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hitline/hitline/blockhash"
@@ -35,8 +36,9 @@ func (q *Query) byHashes() bool { return q.Hashes.Len() > 0 || len(q.Tokens) == 
 type Answer struct {
 	BlockSize int
 	fleet.Result
-	LoadableTokens int64    // -1 if that was not asked
-	Unsure         []Unsure // by Engine and Rank; also those that Holders lacks
+	LoadableTokens  int64           // -1 if that was not asked, or is unknown
+	LoadableUnknown LoadableUnknown // why it is unknown, "" if it is not
+	Unsure          []Unsure        // by Engine and Rank; also those that Holders lacks
 }
 
 // scratch is one query that is being answered, with the memory for it. It is reused by the next one of its model.
@@ -94,7 +96,7 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 		return err
 	}
 	defer sc.release()
-	a.BlockSize, a.LoadableTokens, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, a.Holders[:0]
+	a.BlockSize, a.LoadableTokens, a.LoadableUnknown, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, "", a.Holders[:0]
 	sc.query.LastKnown = q.LastKnown
 	switch {
 	case q.Loadable && sc.model.cfg.Pool == nil:
@@ -172,7 +174,10 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 		}
 	}
 	numTokens := cmp.Or(q.NumTokens, int64(len(q.Tokens)))
-	if t.behind > 0 {
+	switch {
+	case t.sglang != nil: // leaves the last token out before it makes pairs
+		numTokens -= int64(t.behind)
+	case t.behind > 0:
 		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
 		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
 	}
@@ -205,14 +210,17 @@ func (sc *scratch) load(ctx context.Context, numTokens int64, hashes coordinator
 		return fielderror.Below("seq_hashes", err)
 	}
 	hit, err := sc.model.cfg.Pool.ProbePrompt(ctx, numTokens, hashes)
-	if err != nil {
+	why, unknown := errors.AsType[LoadableUnknown](err)
+	if err != nil && !unknown {
 		return err
 	}
-	// ProbePrompt answers 0 for a store that is late. If it was late because ctx has ended, the caller gets that error.
+	// A store that is late can load 0, or it is not known. If it was late because ctx has ended, the caller gets that error.
 	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}
-	a.LoadableTokens = hit.Tokens
+	if a.LoadableUnknown = why; !unknown {
+		a.LoadableTokens = hit.Tokens
+	}
 	return nil
 }
 

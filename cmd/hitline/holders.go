@@ -206,7 +206,8 @@ func (f *holdersFlags) whyEmpty(ctx context.Context, t *target) (noBlock bool, u
 type holdersAnswer struct {
 	engines  []engineHeld
 	noBlock  bool   // the prompt has no whole block, so there are no engines
-	loadable *int64 // tokens; nil if that was not asked
+	loadable *int64 // tokens; nil if that was not asked, or is unknown
+	unknown  string // why it is unknown
 	unsure   map[string][]string
 }
 
@@ -228,6 +229,8 @@ func parseHolders(reply []byte) (a holdersAnswer, err error) {
 		switch key {
 		case router.LoadableKey:
 			err = json.Unmarshal(value, &a.loadable)
+		case router.LoadableUnknownKey:
+			err = json.Unmarshal(value, &a.unknown)
 		case router.UnsureKey:
 			err = json.Unmarshal(value, &a.unsure)
 		default: // the tenant
@@ -311,6 +314,9 @@ func (a holdersAnswer) String() string {
 	}
 	if a.loadable != nil {
 		fmt.Fprintf(&b, "the store can load %d tokens\n", *a.loadable)
+	}
+	if a.unknown != "" {
+		fmt.Fprintf(&b, "what the store can load is unknown: %s\n", cli.Printable(a.unknown))
 	}
 	var unsure []string
 	for _, engine := range slices.Sorted(maps.Keys(a.unsure)) {

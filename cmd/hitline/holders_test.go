@@ -55,6 +55,7 @@ b       64      0    0     16   64         7: 64
 		{200, `{"default": {}, "loadable_tokens": 96}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nthe store can load 96 tokens\n", ""},
 		{200, `{"default": {}, "unsure": {"b": ["stale", "incomplete"], "a": ["unchecked"]}}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\n" +
 			"unsure: a (unchecked), b (stale, incomplete)\n", ""},
+		{200, `{"default": {}, "loadable_unknown": "no\u001b layout"}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nwhat the store can load is unknown: no. layout\n", ""},
 		{200, `x`, exitFailed, "", "bad reply: no JSON object"},
 		{200, `{"default": {"a": {"DP": 1}}}`, exitFailed, "", `bad reply: not an answer of /query: "default"`},
 		{200, `{"default": {}, "loadable_tokens": "many"}`, exitFailed, "", `"loadable_tokens"`},

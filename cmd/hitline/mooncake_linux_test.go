@@ -3,14 +3,18 @@ package main
 import (
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
@@ -38,6 +42,7 @@ func TestMooncake(t *testing.T) {
 	})
 	t.Run("serve", func(t *testing.T) { testServeFromMooncake(t, masters, n) })
 	t.Run("described pools", func(t *testing.T) { testDescribedPools(t, masters, m, n) })
+	t.Run("SGLang", func(t *testing.T) { testSGLangOverMooncake(t, masters, n) })
 	t.Run("wrong pool", func(t *testing.T) { testWrongPools(t, masters+", admin: ['"+m.Admin+"']}") })
 	t.Run("wrong connection", func(t *testing.T) {
 		testWrongConnections(t, map[string]wrongConnection{
@@ -79,6 +84,53 @@ func testServeFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 		assert.Equal(t, exitFailed, got.code)
 		assert.Contains(t, got.stderr, "a Mooncake store")
 	}
+}
+
+// testSGLangOverMooncake asks for what SGLang engines can load by the keys that one of them tells.
+func testSGLangOverMooncake(t *testing.T, masters string, n *storetest.Node) {
+	const layout = `{"enabled": true, "backend": "mooncake", "page_size": 4, "hicache_object_layout": {"pools": [
+		{"pool": "kv", "suffixes": ["__k"], "hit_policy": "all_pages"},
+		{"pool": "swa", "suffixes": ["__swa"], "hit_policy": "trailing_pages", "trailing_pages": 2}],
+		"key_prefix": "org-m", "is_mla_backend": true, "pp_rank": 0, "pp_size": 1}}`
+	var enabled atomic.Bool
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !enabled.Load() {
+			fmt.Fprint(w, `{"enabled": false, "reason": "Mooncake storage is not attached"}`)
+			return
+		}
+		fmt.Fprint(w, layout)
+	}))
+	defer engine.Close()
+	config := "backend: {" + masters + "}}\nrouter: {listen: 127.0.0.1:0, models: [{name: m, block_size: 4, hash: {type: sglang, bigrams: true}, hicache_layout: \"" + engine.URL + "\"}]}\n"
+	sglang, err := blockhash.NewSGLang(blockhash.SGLangConfig{PageSize: 4, Bigrams: true, Storage: true, Namespace: blockhash.Namespace{Salt: "s"}})
+	require.NoError(t, err)
+	tokens, ids := make([]int64, 18), ""
+	for i := range tokens {
+		tokens[i] = int64(i)
+		ids += fmt.Sprintln(i)
+	}
+	pages, err := sglang.AppendHashes(nil, tokens)
+	require.NoError(t, err)
+	for page := range len(pages) / 32 {
+		hash := hex.EncodeToString(pages[page*32 : page*32+32])
+		n.Put("org-m_"+hash+"__k", "org-m_"+hash+"__swa")
+	}
+	const none = "no engine has the first block; GET /services tells whose events are followed\n"
+	ask := func(s *testServer, tokens int) result {
+		prompt := strings.Join(strings.SplitAfter(ids, "\n")[:tokens], "")
+		return hitline(t, prompt, "holders", "--connect", s.router, "--tokens-file", "-", "--salt", "s", "--loadable")
+	}
+	s := startServe(t, config)
+	storetest.Eventually(t, "the reason is told", func() bool {
+		return ask(s, 18).stdout == none+"what the store can load is unknown: the engine tells no layout: \"Mooncake storage is not attached\"\n"
+	})
+	enabled.Store(true)
+	s = startServe(t, config)
+	storetest.Eventually(t, "all is found", func() bool { return ask(s, 18).stdout == none+"the store can load 16 tokens\n" })
+	assert.Equal(t, none+"the store can load 12 tokens\n", ask(s, 17).stdout, "the last token is left out, and the pair before it has no other")
+	got := hitline(t, strings.Repeat("0123456789abcdef\n", 4), "holders", "--connect", s.router, "--hashes-file", "-", "--loadable")
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stderr, "the store's keys need whole digests")
 }
 
 // testRenew has blocks asked for that nothing has asked for yet.

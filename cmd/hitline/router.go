@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/hicache"
 )
 
 // newRouter returns the service that knows who holds what, nil if none is configured. It follows no source yet. The
@@ -22,20 +25,39 @@ func (r *running) newRouter() (*router.Service, error) {
 	if _, err := r.peerToken(); err != nil {
 		return nil, err
 	}
-	cfg := r.cfg.Router.Config(r.poolService)
+	cfg := r.cfg.Router.Config(r.poolOf)
 	cfg.Logger, cfg.CPU = r.logger, r.cpu
 	service, err := router.New(cfg)
 	if err != nil {
+		r.closeRouter()
 		return nil, r.cfg.Blame("router", err)
 	}
 	return service, nil
 }
 
-// poolService returns the service of a configured pool, "" for the server's own.
-func (r *running) poolService(name string) router.Pool {
+// closeRouter ends what newRouter has made.
+func (r *running) closeRouter() {
+	if r.router != nil {
+		r.router.Close()
+	}
+	for _, p := range r.hicaches {
+		p.Close()
+	}
+}
+
+// poolOf returns what says what a model's store can load.
+func (r *running) poolOf(m *config.RouterModel) router.Pool {
+	if m.HiCache != "" {
+		store := r.store.Backend.(backend.Prober) // Mooncake's is one
+		p := hicache.New(hicache.Config{
+			URL: m.HiCache, PageSize: m.BlockSize, Store: store, Timeout: r.store.remote.Timeout, Logger: r.logger,
+		})
+		r.hicaches = append(r.hicaches, p)
+		return p
+	}
 	service := r.service
 	for _, p := range r.named {
-		if p.Name == name {
+		if p.Name == m.Pool {
 			service = p.Service
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/hicache"
 	"github.com/hitline/hitline/router/httpapi"
 	routermetrics "github.com/hitline/hitline/router/metrics"
 	"github.com/hitline/hitline/simd"
@@ -193,9 +194,7 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	if r.router, err = r.newRouter(); err != nil {
 		return configError(err)
 	}
-	if r.router != nil {
-		defer r.router.Close()
-	}
+	defer r.closeRouter()
 	var warnings []string
 	for _, warning := range rules.Warnings() {
 		warnings = append(warnings, "pool."+warning)
@@ -270,6 +269,7 @@ type running struct {
 	service  *lookup.Service // of its own pool, nil if it has none
 	named    []server.ServedPool
 	router   *router.Service // nil if none is configured
+	hicaches []*hicache.Pool // of its models
 	// routerSettings are those of router.listen in effect: for new connections, and for new requests of all. nil: it is
 	// not served.
 	routerSettings atomic.Pointer[server.Settings]

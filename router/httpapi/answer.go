@@ -138,6 +138,9 @@ func (a *answer) write(out *bytes.Buffer, tenant string) error {
 	if a.LoadableTokens >= 0 {
 		a.put(jsontext.String(router.LoadableKey), jsontext.Int(a.LoadableTokens))
 	}
+	if a.LoadableUnknown != "" {
+		a.put(jsontext.String(router.LoadableUnknownKey), jsontext.String(string(a.LoadableUnknown)))
+	}
 	a.putUnsure()
 	a.put(jsontext.EndObject)
 	return a.err

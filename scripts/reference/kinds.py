@@ -25,9 +25,10 @@ import sys
 import agreement
 import blockhash
 import events
+import hicache
 import table
 
-KINDS = [events, blockhash, agreement]
+KINDS = [events, blockhash, agreement, hicache]
 
 # The releases of each engine, oldest first.
 RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.23"]}

@@ -40,6 +40,10 @@ PATTERNS = {
         "sglang/srt/mem_cache/utils.py",
         "sglang/srt/mem_cache/cpp_utils/*",
     ],
+    "sglang-store": [
+        "sglang/srt/mem_cache/hicache_storage.py",
+        "sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py",
+    ],
 }
 LISTING = "reference.json"
 BLOCK = 1 << 18  # bytes of one range request

@@ -53,7 +53,7 @@ _ARGUMENTS = {"tenant_id": "tenant", "instance_id": "engine"}
 _REFUSALS = {"unauthorized": NotAuthenticated, "forbidden": NotAllowed}
 
 # They stand beside the tenant in an answer, so no tenant has these names.
-_LOADABLE, _UNSURE = "loadable_tokens", "unsure"
+_LOADABLE, _UNKNOWN, _UNSURE = "loadable_tokens", "loadable_unknown", "unsure"
 
 
 class Holder(NamedTuple):
@@ -69,8 +69,9 @@ class Holders(NamedTuple):
     """Which engines have most of a prompt."""
 
     holders: tuple[Holder, ...]  # the longest prefix first; those that have nothing are left out
-    loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked
+    loadable_tokens: int | None  # leading tokens that the shared store can load; None if not asked, or unknown
     unsure: dict[str, tuple[str, ...]]  # engines that may have other blocks: stale, incomplete, …
+    loadable_unknown: str | None = None  # why loadable_tokens is unknown
 
 
 class HoldersClient:
@@ -333,7 +334,8 @@ def _decode(answer: bytes) -> Holders:
     """Decodes the answer to /query and /query_by_hash."""
     try:
         document = json.loads(answer)
-        loadable, reasons = document.pop(_LOADABLE, None), document.pop(_UNSURE, {})
+        loadable, unknown = document.pop(_LOADABLE, None), document.pop(_UNKNOWN, None)
+        reasons = document.pop(_UNSURE, {})
         unsure = {engine: tuple(map(str, why)) for engine, why in reasons.items()}
         holders = []
         for engines in document.values():  # one: the tenant's
@@ -342,7 +344,7 @@ def _decode(answer: bytes) -> Holders:
                 media = {medium: _count(count) for medium, count in fields.items()}
                 by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
                 holders.append(Holder(engine, tokens, media, by_rank))
-        return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure)
+        return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure, unknown and str(unknown))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadReply(f"holders: {printable(repr(error))} in the answer") from error
 

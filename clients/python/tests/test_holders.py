@@ -123,7 +123,7 @@ class Scripted(unittest.TestCase):
     def test_all_fields(self) -> None:
         reply = """{"t": {"e1": {"longest_matched": 32, "GPU": 16, "CPU": 32, "DISK": 0, "DP": {"0": 16, "1": 32}},
             "e0": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}},
-            "loadable_tokens": 0, "unsure": {"e2": ["incomplete", "stale"]}}"""
+            "loadable_tokens": 0, "loadable_unknown": "why", "unsure": {"e2": ["incomplete", "stale"]}}"""
         with scripted(reply=reply) as (script, address), HoldersClient(address + "/", token="secret") as client:
             found = client.holders(
                 [b"a" * 32, b"\xff" * 32], model="llama", tenant="t", engine="e", loadable=True, num_tokens=40
@@ -138,7 +138,7 @@ class Scripted(unittest.TestCase):
         self.assertEqual(body, {"token_ids": [1, 2], "last_known": True, "lora_name": "l", "lora_path": "/l", "cache_salt": "s"})
         first = Holder("e1", 32, {"GPU": 16, "CPU": 32, "DISK": 0}, {0: 16, 1: 32})
         second = Holder("e0", 16, {"GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16}, {0: 16})
-        self.assertEqual(found, Holders((first, second), 0, {"e2": ("incomplete", "stale")}))
+        self.assertEqual(found, Holders((first, second), 0, {"e2": ("incomplete", "stale")}, "why"))
         self.assertEqual(len(script.connections), 1)
 
     def test_defaults(self) -> None:

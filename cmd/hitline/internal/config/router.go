@@ -35,13 +35,15 @@ type Router struct {
 
 // RouterModel is a model whose engines hash alike. As text it is its name.
 type RouterModel struct {
-	Name      string              `yaml:"name"`
-	Tenant    string              `yaml:"tenant_id"`
-	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool
-	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
-	Hash      *router.Hashing     `yaml:"hash,omitempty"`
-	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
-	Release   string              `yaml:"release"`          // "": that of the pool, otherwise the newest
+	Name      string `yaml:"name"`
+	Tenant    string `yaml:"tenant_id"`
+	BlockSize int    `yaml:"block_size"` // tokens of a hash; 0: of its pool
+	Pool      string `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
+	// HiCache is the URL at which an SGLang engine tells the keys of its store, which is then asked in place of Pool.
+	HiCache string              `yaml:"hicache_layout"`
+	Hash    *router.Hashing     `yaml:"hash,omitempty"`
+	Groups  []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
+	Release string              `yaml:"release"`          // "": that of the pool, otherwise the newest
 	// 0: as of the Fleet.
 	MaxBytes   Size     `yaml:"max_bytes"`
 	MaxBlocks  int      `yaml:"max_blocks"`
@@ -102,8 +104,9 @@ func (c *Config) checkRouter() error {
 	return nil
 }
 
-// Config returns the configuration of the router's service. pool returns the pool of a name, "" for the server's own.
-func (f *Router) Config(pool func(name string) router.Pool) router.Config {
+// Config returns the configuration of the router's service. pool returns what says what a model's store can load. It is not
+// called for models without a store.
+func (f *Router) Config(pool func(m *RouterModel) router.Pool) router.Config {
 	cfg := router.Config{MaxModels: f.MaxModels, Allow: f.Register, MaxPayload: int(f.MaxPayload), Fleet: fleet.Config{
 		MaxBytes: int64(f.MaxBytes), MaxHolders: f.MaxHolders, MaxBlocks: f.MaxBlocks, PredictTTL: time.Duration(f.PredictTTL),
 	}}
@@ -113,8 +116,8 @@ func (f *Router) Config(pool func(name string) router.Pool) router.Config {
 			BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
 			MaxBytes: int64(m.MaxBytes), MaxHolders: f.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
 		}}
-		if m.Pool != NoPool {
-			out.Pool, out.PoolName = pool(m.Pool), m.Pool
+		if m.Pool != NoPool || m.HiCache != "" {
+			out.Pool, out.PoolName = pool(m), cmp.Or(m.HiCache, m.Pool)
 		}
 		cfg.Models = append(cfg.Models, out)
 	}

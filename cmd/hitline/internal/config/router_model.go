@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router"
 	"github.com/hitline/hitline/router/fleet"
+	"github.com/hitline/hitline/router/hicache"
 )
 
 // checkRouterModels checks the models and fills in their defaults.
@@ -48,6 +50,9 @@ func (c *Config) setRouterModel(m *RouterModel, path string) error {
 
 // setRouterPool sets the pool of a model, its block size and its release.
 func (c *Config) setRouterPool(m *RouterModel, path string) error {
+	if m.HiCache != "" {
+		return c.setHiCache(m, path)
+	}
 	if _, named := c.Pools[m.Pool]; m.Pool != "" && m.Pool != NoPool && !named {
 		return c.wrong(path+".pool", "there is no pool %q; configure it under pools, or write %q for none", m.Pool, NoPool)
 	}
@@ -57,7 +62,7 @@ func (c *Config) setRouterPool(m *RouterModel, path string) error {
 	if m.Pool == NoPool {
 		return nil
 	}
-	pool := c.poolRules(m.Pool).Pool()
+	pool := c.poolRules(m).Pool()
 	m.BlockSize = cmp.Or(m.BlockSize, pool.HashBlockSize)
 	if m.Release == "" && !pool.IsUnknownRelease() {
 		m.Release = pool.VLLM
@@ -65,11 +70,33 @@ func (c *Config) setRouterPool(m *RouterModel, path string) error {
 	return nil
 }
 
-// poolRules returns the rules of a pool of the configuration, "" for the server's own. Its store cannot be asked.
-func (c *Config) poolRules(name string) router.Pool {
+// setHiCache checks a model whose store is that of SGLang engines.
+func (c *Config) setHiCache(m *RouterModel, path string) error {
+	at := path + ".hicache_layout"
+	switch err := hicache.CheckURL(m.HiCache); {
+	case err != nil:
+		return c.wrong(at, "%v", err)
+	case m.Pool != "" && m.Pool != NoPool:
+		return c.wrong(at, "is there beside pool %q; give one of them", m.Pool)
+	case c.Backend.Name() != "mooncake":
+		return c.wrong(at, "needs backend.mooncake, the store of the engines, whose keys it says")
+	case m.Hash == nil || !strings.EqualFold(m.Hash.Type, router.TypeSGLang):
+		return c.wrong(at, "needs hash: {type: sglang}: the store's keys are made of token ids")
+	case m.BlockSize == 0:
+		return c.wrong(path+".block_size", "is missing; give the engines' page_size")
+	}
+	m.Pool = NoPool
+	return nil
+}
+
+// poolRules returns the rules of a model's pool. Its store cannot be asked.
+func (c *Config) poolRules(m *RouterModel) router.Pool {
 	pool := c.Pool
-	if name != "" {
-		pool = c.Pools[name]
+	switch {
+	case m.HiCache != "":
+		pool = coordinator.Pool{HashBlockSize: m.BlockSize}
+	case m.Pool != "":
+		pool = c.Pools[m.Pool]
 	}
 	rules, _ := coordinator.New(pool) // checkPool has done it
 	return storeless{rules}
