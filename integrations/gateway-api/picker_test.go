@@ -293,7 +293,7 @@ func TestNoScores(t *testing.T) {
 		timeout time.Duration
 	}{
 		"late": {"", scorerTimeout}, "no JSON": {"x", patience}, "another form": {`{"default": 3, "tokens": 3}`, patience},
-		"too long": {strings.Repeat(" ", maxReply+1), patience},
+		"too long": {`{"default": {}}` + strings.Repeat(" ", maxReply), patience},
 	} {
 		reply.Store(c.reply)
 		p.scorer.client.timeout, p.tokenizer.client.timeout = c.timeout, c.timeout
