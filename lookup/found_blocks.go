@@ -27,12 +27,11 @@ type foundBlocks struct {
 	epoch      uint64       // number of drops
 	young, old *foundTable
 	began      int64 // when young became young
-	groups     map[[sha256.Size]byte]foundGroup
 }
 
-// foundGroup is a group of all pools whose keys of it are the same. 0 is one of which nothing is
-// remembered.
-type foundGroup uint32
+// foundGroup names a group of all pools whose keys of it are the same: the first bytes of the SHA-256 of what
+// they begin with.
+type foundGroup [16]byte
 
 // foundCall is one call of the backend that finds blocks.
 type foundCall struct {
@@ -43,35 +42,23 @@ type foundCall struct {
 const (
 	// maxFoundHashLen is the length of SHA-256. No engine has longer hashes, and none are remembered.
 	maxFoundHashLen = sha256.Size
-	// maxFoundBytes is 300,000 blocks in each generation.
+	// maxFoundBytes is 260,000 blocks in each generation.
 	maxFoundBytes = 64 << 20
-	// maxFoundGroups bounds the groups, which are never dropped: 2.5 MB.
-	maxFoundGroups = 1 << 16
 )
 
 // newFoundBlocks returns one that remembers nothing until setKeep is called.
 func newFoundBlocks(maxBytes int64, account *MemoryAccount) *foundBlocks {
-	return &foundBlocks{
-		maxBlocks: max(64, int(maxBytes/(2*foundBlockBytes))), account: account, now: monotime.Now,
-		groups: map[[sha256.Size]byte]foundGroup{},
-	}
+	return &foundBlocks{maxBlocks: max(64, int(maxBytes/(2*foundBlockBytes))), account: account, now: monotime.Now}
 }
 
-// group returns the group whose keys begin with prefixes, one for each of its ranks.
-func (f *foundBlocks) group(prefixes []string) foundGroup {
+// newFoundGroup returns the group whose keys begin with prefixes, one for each of its ranks.
+func newFoundGroup(prefixes []string) foundGroup {
 	var text []byte
 	for _, prefix := range prefixes {
 		text = append(binary.AppendUvarint(text, uint64(len(prefix))), prefix...)
 	}
 	sum := sha256.Sum256(text)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.groups[sum]
-	if g == 0 && len(f.groups) < maxFoundGroups {
-		g = foundGroup(len(f.groups) + 1)
-		f.groups[sum] = g
-	}
-	return g
+	return foundGroup(sum[:])
 }
 
 // begin returns a call that has not been written yet.
@@ -84,7 +71,7 @@ func (f *foundBlocks) begin() foundCall {
 // newFoundBlock returns a block of a group without its hash. It returns false if no such block is remembered.
 func newFoundBlock(g foundGroup, hashes coordinator.Hashes) (foundBlock, bool) {
 	n := hashes.HashLen()
-	return foundBlock{group: g, hashLen: uint8(n)}, g != 0 && n <= maxFoundHashLen
+	return foundBlock{group: g, hashLen: uint8(n)}, n <= maxFoundHashLen
 }
 
 // found returns the blocks that a call has found less than age nanoseconds ago. blocks has a bit for

@@ -33,9 +33,9 @@ func newTestFound(maxBytes int64, account *MemoryAccount) (f *foundBlocks, now *
 func TestFoundBlocksAge(t *testing.T) {
 	f, now := newTestFound(1<<20, nil)
 	hashes := numberedHashes(1, 300, 32)
-	g, other := f.group([]string{"a@", "b@"}), f.group([]string{"a@", "c@"})
-	require.Equal(t, g, f.group([]string{"a@", "b@"}))
-	assert.NotEqual(t, g, f.group([]string{"a@b@"}))
+	g, other := newFoundGroup([]string{"a@", "b@"}), newFoundGroup([]string{"a@", "c@"})
+	require.Equal(t, g, newFoundGroup([]string{"a@", "b@"}))
+	assert.NotEqual(t, g, newFoundGroup([]string{"a@b@"}))
 
 	call := f.begin()
 	*now += 3
@@ -64,7 +64,7 @@ func TestFoundBlocksDrop(t *testing.T) {
 		"drop": (*foundBlocks).drop, "off and on": func(f *foundBlocks) { f.setKeep(0); f.setKeep(10) },
 	} {
 		f, _ := newTestFound(1<<20, nil)
-		hashes, g := numberedHashes(1, 64, 16), f.group([]string{"a@"})
+		hashes, g := numberedHashes(1, 64, 16), newFoundGroup([]string{"a@"})
 		call := f.begin()
 		f.record(call, g, hashes, 0, 1, 1)
 		require.NotZero(t, f.found(g, hashes, 0, 1, 1, 1))
@@ -84,7 +84,7 @@ func TestFoundBlocksAreBounded(t *testing.T) {
 	const blocks = 1000
 	account := NewMemoryAccount(3 * blocks * foundBlockBytes)
 	f, now := newTestFound(2*blocks*foundBlockBytes, account)
-	g := f.group([]string{"a@"})
+	g := newFoundGroup([]string{"a@"})
 	used := func() int64 { bytes, _, _ := account.Usage(); return bytes / foundBlockBytes }
 	for i := range 100 {
 		f.record(f.begin(), g, numberedHashes(64*i, 64, 32), 0, 1, ^uint64(0))
@@ -113,7 +113,7 @@ func BenchmarkFoundBlocks(b *testing.B) {
 	const n = 1875
 	f := newFoundBlocks(maxFoundBytes, nil)
 	f.setKeep(1 << 40)
-	g := f.group([]string{"a@"})
+	g := newFoundGroup([]string{"a@"})
 	walk := func(first int, visit func(hashes coordinator.Hashes, at int, blocks uint64)) {
 		hashes := numberedHashes(first, n, 32)
 		for at := 0; at < n; at += 64 {

@@ -19,8 +19,8 @@ type foundBlock struct {
 	hash    [maxFoundHashLen]byte
 }
 
-// foundBlockBytes is what a block takes at most: 48 bytes, twice while a slice grows, and four slots.
-const foundBlockBytes = 112
+// foundBlockBytes is what a block takes at most, about: 57 bytes, twice while slices are short, and four slots.
+const foundBlockBytes = 128
 
 // len returns the number of blocks; of nil 0.
 func (t *foundTable) len() int {
@@ -90,5 +90,5 @@ func (t *foundTable) fill(i int) {
 
 // slotOf returns the first slot that a block may have, not reduced to the number of slots.
 func (t *foundTable) slotOf(b *foundBlock) uint64 {
-	return maphash.Bytes(t.seed, b.hash[:]) + uint64(b.group)*0x9e3779b97f4a7c15
+	return maphash.Comparable(t.seed, *b)
 }

@@ -13,7 +13,7 @@ func TestFoundTable(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
 	block := func() (b foundBlock) {
-		b.group, b.hashLen = foundGroup(1+random.IntN(2)), uint8(31+random.IntN(2))
+		b.group, b.hashLen = foundGroup{byte(random.IntN(2))}, uint8(31+random.IntN(2))
 		binary.LittleEndian.PutUint16(b.hash[random.IntN(2)*15:], uint16(random.IntN(700)))
 		return b
 	}

@@ -275,7 +275,13 @@ func (c *rememberCase) lookup() {
 	s.calls, s.failed = 0, false
 	window, began := c.service.remote.window(), s.now
 	view := coordinator.NewHashes(c.hashes.Bytes()[first*diffHashLen:hashes*diffHashLen], diffHashLen).From(int64(start))
+	known, ok := c.service.LookupKnown(int64(tokens), view)
+	require.Zero(c.t, s.calls)
 	hit, err := c.service.Lookup(context.Background(), int64(tokens), view)
+	if ok && !s.failed { // ask_all asks for more
+		require.NoError(c.t, err)
+		require.Equal(c.t, hit, known, "seed %d", c.seed)
+	}
 	want := func(content oracle.Content) (int64, string) {
 		hit, _, class := c.slow.LookupTails(start, tokens, c.list[:hashes], content.Has(&c.slow, s.numbers))
 		return int64(hit), class

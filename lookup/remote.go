@@ -41,7 +41,7 @@ func newRemote(service *Service, cfg *ServiceConfig) *remote {
 	r := &remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
 	r.prober, _ = store.(backend.Prober)
 	for g := range service.coord.NumGroups() {
-		r.groups = append(r.groups, shared.found.group(service.keyPrefixes(g)))
+		r.groups = append(r.groups, newFoundGroup(service.keyPrefixes(g)))
 	}
 	return r
 }
@@ -94,6 +94,21 @@ func (r *remote) end(ctx context.Context, numTokens int64, hashes coordinator.Ha
 		r.watch(LookupEvent{NumTokens: numTokens, Hashes: hashes, Hit: hit})
 	}
 	return hit, nil
+}
+
+// lookupKnown is lookup if the backend need not be asked. It returns false otherwise, and where lookup fails.
+func (r *remote) lookupKnown(numTokens int64, hashes coordinator.Hashes) (api.Hit, bool) {
+	lease := &keyLease{remote: r, window: r.window(), knownOnly: true}
+	if lease.window == 0 {
+		return api.Hit{}, false
+	}
+	hit, err := r.service.coord.Gallop(numTokens, hashes, lease)
+	if err != nil || lease.incomplete {
+		return api.Hit{}, false
+	}
+	lease.countKnown()
+	answer, err := r.end(context.Background(), numTokens, hashes, outcome{hit: hit})
+	return answer, err == nil
 }
 
 // lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
@@ -52,7 +53,7 @@ func startTest(t testing.TB, server *Server) {
 	})
 }
 
-func startRemote(t testing.TB, store *lookuptest.KeyStore, cfg lookup.RemoteConfig, limits Limits) *Server {
+func startRemote(t testing.TB, store backend.Backend, cfg lookup.RemoteConfig, limits Limits) *Server {
 	t.Helper()
 	return startServer(t, lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg}, limits)
 }

@@ -224,6 +224,10 @@ func (s *session) submit(j *job) {
 		s.applyJob(j)
 		return
 	}
+	if j.answerKnown() {
+		s.applyJob(j)
+		return
+	}
 	js := &s.jobs
 	if js.ctx == nil {
 		js.ctx, js.cancel = context.WithCancel(s.server.ctx)
@@ -237,6 +241,20 @@ func (s *session) submit(j *job) {
 	}
 	js.running++
 	s.server.workers[kind].submit(&js.queues[kind], j)
+}
+
+// answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
+// a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
+func (j *job) answerKnown() bool {
+	if !operations[j.tag].hit || j.query != nil || !j.isSmall() {
+		return false
+	}
+	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())
+	if ok {
+		j.isHit, j.reply = true, appendHit(j.reply, j.q.Envelope, hit)
+		j.release()
+	}
+	return ok
 }
 
 // run serves the job and completes it. A worker calls it. Jobs that change nothing end with their

@@ -300,6 +300,27 @@ func TestRemoteMaxBytes(t *testing.T) {
 	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.heldBytes() < 3000 })
 }
 
+// leasing states the lease of what it finds.
+type leasing struct{ *lookuptest.KeyStore }
+
+func (leasing) Lease() backend.Lease { return backend.Lease{Duration: time.Hour, Stated: time.Hour} }
+
+// A lookup of blocks that were found a moment ago waits for no worker.
+func TestRemoteKnownBlocks(t *testing.T) {
+	slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 4, 32)
+	store, g := lookuptest.Filled(t, slow, fast), lookuptest.NewGate()
+	store.Holding(g, "exists", fmt.Sprintf("%x", slow[:32]))
+	cfg := patient
+	cfg.Workers = 1
+	p := lookuptest.DialPeer(t, startRemote(t, leasing{store}, cfg, Limits{}).Addrs()[0])
+	p.Send(t, lookupOf("found", fast))
+	p.Expect(t, "found "+hitText(4))
+	p.Send(t, lookupOf("slow", slow), lookupOf("known", fast))
+	p.Expect(t, "known "+hitText(4))
+	close(g.Open)
+	p.Expect(t, "slow "+hitText(8))
+}
+
 func TestRemoteMaxInFlight(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
