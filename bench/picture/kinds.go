@@ -36,7 +36,8 @@ func latency(s Source, r report) (content, error) {
 // byPercentile returns the curve of n values from their median to the largest. Those that are 0 are not known.
 func byPercentile(n int, p50, p90, p99, p999, largest float64) curve {
 	c := curve{points: []point{{x: 0.5, y: p50}}}
-	for _, p := range []point{{x: 0.9, y: p90}, {x: 0.99, y: p99}, {x: 0.999, y: p999}, {x: 1 - 1/float64(max(n, 1)), y: largest}} {
+	last := 1 - 1/float64(max(n, 1))
+	for _, p := range []point{{x: 0.9, y: p90}, {x: 0.99, y: p99}, {x: 0.999, y: p999}, {x: last, y: largest}} {
 		if p.y != 0 && p.x > c.points[len(c.points)-1].x {
 			c.points = append(c.points, p)
 		}

@@ -4,6 +4,7 @@ keys, and compares with whole lookups of the same server, and with an engine wit
 import collections
 import contextlib
 import random
+import statistics
 
 import compare
 import processes
@@ -25,7 +26,7 @@ MIN_GAIN = 0.1  # of the requests, those that load more than after a whole looku
 # Of a store that evicts, the conversations, which it cannot all hold, and the modes in turn: see engine/modes.py.
 EVICTING_CONVERSATIONS = 12
 MODES = "own", "whole", "local"
-ROUNDS = 2
+ROUNDS = 3
 
 
 class Turns:
@@ -44,9 +45,7 @@ class Turns:
 
     def run(self):
         if self.row.evicts:
-            for _ in range(ROUNDS):
-                for mode in MODES:
-                    self.evicting(mode)
+            self.evicting()
         else:
             self.each_turn(CONVERSATIONS, lambda turn, text: self.conversation(text))
             self.judge()
@@ -59,8 +58,22 @@ class Turns:
                 compute(turn, prompts.tokens(f"turns {number}", length))
                 lengths[number] += self.random.randint(*GROWTH)
 
-    def evicting(self, mode):
-        """Has the conversations computed in a mode, over an empty store that cannot hold them, and counts."""
+    def evicting(self):
+        """Counts what is loaded and computed in each mode: the median of the rounds, and each. A round begins with
+        another mode."""
+        measured = {mode: [] for mode in MODES}
+        for number in range(ROUNDS):
+            for mode in MODES[number:] + MODES[:number]:
+                measured[mode].append(self.count(mode))
+        for mode, rounds in measured.items():
+            row = {"mode": mode, "prompt_tokens": rounds[0]["prompt_tokens"]}
+            for name in ("loaded", "computed", "failed_loads"):
+                row[name] = statistics.median(seen[name] for seen in rounds)
+                row[f"{name}_rounds"] = [seen[name] for seen in rounds]
+            self.found.rows.append(row)
+
+    def count(self, mode):
+        """Has the conversations computed in a mode, over an empty store that cannot hold them, and counts tokens."""
         self.random = random.Random(SEED)
         self.reset()
         self.engine.call("remove", self.stage.master.keys(), seconds=scenarios.RESET_TIMEOUT)
@@ -80,9 +93,9 @@ class Turns:
                 self.reset()
 
         self.each_turn(EVICTING_CONVERSATIONS, turn)
-        if len(self.stage.master.keys()) >= seen.pop("blocks"):
+        if len(self.stage.master.keys()) >= seen["blocks"]:
             self.found.problem("evicted", f"{mode}: the store has lost no block")
-        self.found.rows.append({"mode": mode, **seen})
+        return seen
 
     def conversation(self, text):
         """Has a turn stored, of which the engine then has a part, and the next turn computed over a store with
