@@ -81,6 +81,7 @@ type field[T any] struct {
 var poolFields = []field[Pool]{
 	{"model_name", func(p *Pool) string { return text(p.ModelName) }},
 	{"cache_prefix", func(p *Pool) string { return text(p.CachePrefix) }},
+	{"layout", func(p *Pool) string { return text(p.Layout) }},
 	{"hash_block_size", func(p *Pool) string { return number(p.HashBlockSize) }},
 	{"scheduler_block_size", func(p *Pool) string { return number(p.SchedulerBlockSize) }},
 	{"use_eagle", func(p *Pool) string { return flag(p.UseEagle) }},

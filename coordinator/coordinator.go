@@ -69,6 +69,9 @@ func New(pool Pool) (*Coordinator, error) {
 
 		stretch: stretch,
 	}
+	if pool.Layout == LayoutLMDeploy {
+		c.rules.floorsTokens = true
+	}
 	if pool.CapacityOnly { // whatever its groups are, they are not looked up
 		pool.Groups = []Group{{Kind: FullAttention, BlockSize: pool.HashBlockSize}}
 		c.align = int64(pool.HashBlockSize)

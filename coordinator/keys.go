@@ -15,8 +15,33 @@ import (
 // hash is that of the chunk in lower-case hex. The first part is left out if the prefix is
 // empty. model is the last path component of the model's name.
 
-// KeyModel returns what keys have of ModelName: its last path component.
+// LayoutLMDeploy is the Pool.Layout of keys of LMDeploy 0.18.0:
+//
+//	[cache_prefix@]model_name@tp_rank:T@group:0@hash
+const LayoutLMDeploy = "lmdeploy"
+
+// validateLayout refuses what engines with another layout than vLLM's do not have.
+func (p *Pool) validateLayout() error {
+	fields := []string{"layout"}
+	switch {
+	case p.Layout == "":
+	case p.Layout != LayoutLMDeploy:
+		return invalid(fields, "%.40q is no layout of keys; leave it out for vLLM's, or write %s", p.Layout, LayoutLMDeploy)
+	case p.VLLM != "":
+		return invalid(fields, "is %s beside vllm, a release of another engine; leave vllm out", p.Layout)
+	case p.PPSize*p.PCPSize*p.DCPSize != 1 || p.PCPRank+p.DCPRank != 0 || p.UseEagle:
+		return invalid(fields, "is %s, whose keys have tensor-parallel ranks alone; leave use_eagle and pp_size, pcp_size and dcp_size out", p.Layout)
+	case len(p.Groups) != 1 || p.Groups[0] != Group{Kind: FullAttention, BlockSize: p.HashBlockSize}:
+		return invalid(fields, "is %s, which stores full attention alone; leave groups out, and set hash_block_size", p.Layout)
+	}
+	return nil
+}
+
+// KeyModel returns what keys have of ModelName: its last path component, or all in LMDeploy's layout.
 func (p *Pool) KeyModel() string {
+	if p.Layout == LayoutLMDeploy {
+		return p.ModelName
+	}
 	model := strings.TrimRight(p.ModelName, "/")
 	return model[strings.LastIndexByte(model, '/')+1:]
 }
@@ -27,6 +52,9 @@ func (c *Coordinator) KeyPrefix(g int, r Rank) string {
 	model := c.pool.KeyModel()
 	if c.pool.CachePrefix != "" {
 		model = c.pool.CachePrefix + "@" + model
+	}
+	if c.pool.Layout == LayoutLMDeploy {
+		return fmt.Sprintf("%s@tp_rank:%d@group:0@", model, r.TP)
 	}
 	return fmt.Sprintf("%s%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", model, c.namespace, r.TP, r.PCP, r.DCP, r.PP, g)
 }

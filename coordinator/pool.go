@@ -47,6 +47,9 @@ type Pool struct {
 	ModelName   string `json:"model_name,omitempty" yaml:"model_name,omitempty"` // keys use what follows its last slash
 	CachePrefix string `json:"cache_prefix,omitempty" yaml:"cache_prefix,omitempty"`
 
+	// Layout says whose keys the store has: "" for vLLM's, or LayoutLMDeploy.
+	Layout string `json:"layout,omitempty" yaml:"layout,omitempty"`
+
 	HashBlockSize      int  `json:"hash_block_size" yaml:"hash_block_size"`           // 0: DefaultHashBlockSize
 	SchedulerBlockSize int  `json:"scheduler_block_size" yaml:"scheduler_block_size"` // 0: lcm of all block sizes
 	UseEagle           bool `json:"use_eagle,omitempty" yaml:"use_eagle,omitempty"`   // with no group flagged, all are
@@ -196,7 +199,7 @@ func (p *Pool) validateNumbers() error {
 		return invalid(append(sizes, "groups"), "%d groups times tp_size * pp_size * pcp_size ranks is %d, at most %d are possible",
 			len(p.Groups), ranks, maxGroupRanks)
 	}
-	for _, check := range []func() error{p.validateRelease, p.validateFields, p.validateSharing} {
+	for _, check := range []func() error{p.validateRelease, p.validateFields, p.validateLayout, p.validateSharing} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@ type blockKey struct {
 	isSet bool
 }
 
-// keyPattern matches the reference's keys; see coordinator.KeyPrefix.
-var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)@pcp(\d+)@dcp(\d+)@pp_rank:(\d+)@group:(\d+)(?:@([0-9a-f]+))?$`)
+// keyPattern matches the reference's keys and those of LMDeploy; see coordinator.KeyPrefix.
+var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)(?:@pcp(\d+)@dcp(\d+)@pp_rank:(\d+))?@group:(\d+)(?:@([0-9a-f]+))?$`)
 
 // parseKey parses a block's key, or a set's name. ok is false for any other key.
 func parseKey(key string) (k blockKey, ok bool) {
@@ -35,7 +35,7 @@ func parseKey(key string) (k blockKey, ok bool) {
 	}
 	var n [5]int
 	for i := range n {
-		n[i], _ = strconv.Atoi(m[2+i]) // digits
+		n[i], _ = strconv.Atoi(m[2+i]) // digits, or none
 	}
 	rank := coordinator.Rank{TP: n[0], PCP: n[1], DCP: n[2], PP: n[3]}
 	return blockKey{pool: m[1], groupRank: groupRank{n[4], rank}, hash: m[7]}, true
