@@ -338,7 +338,7 @@ func TestRanksAndBounds(t *testing.T) {
 		body = nil
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		_, _ = w.Write([]byte(`{"default": {"engine-0": {"longest_matched": 32, "DP": {"0": 16, "1": 32}},
-			"engine-1": {"longest_matched": 1000}, "default/vllm-2-rank-0": {"longest_matched": -5}}, "loadable_tokens": 20}`))
+			"engine-1": {"longest_matched": 1000}, "default/vllm-2-rank-0": {"longest_matched": -5}}, "loadable_tokens": 20, "loadable_unknown": "why"}`))
 	}))
 	defer stub.Close()
 	token := t.TempDir() + "/token"

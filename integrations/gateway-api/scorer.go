@@ -185,7 +185,7 @@ type holding struct {
 	Ranks  map[string]int `json:"DP"`
 }
 
-// decodeAnswer reads an answer of /query: the tenant's engines are under its name, beside two other fields.
+// decodeAnswer reads an answer of /query: the tenant's engines are under its name, beside other fields.
 func decodeAnswer(reply []byte) (*answer, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(reply, &fields); err != nil {
@@ -198,6 +198,8 @@ func decodeAnswer(reply []byte) (*answer, error) {
 		switch name {
 		case "loadable_tokens":
 			into = &a.loadable
+		case "loadable_unknown": // the store counts for nothing
+			continue
 		case "unsure":
 			into = &a.unsure
 		}
