@@ -390,7 +390,8 @@ const stretch = 512
 func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
 	keys := newKeys(l.c.prefixes, numHashes, numKeys, l.hashes.HashLen())
 	if l.stops {
-		keys.endOf = make([]uint32, 0, numHashes)
+		keys.coord, keys.numHashes = l.c, l.numHashes
+		keys.positions = make([]uint32, 0, numHashes)
 		keys.starts = make([]int, 0, l.numHashes/l.c.stretch+2)
 	}
 	for from, to := range l.stretches() {
@@ -400,7 +401,7 @@ func (l *gallop) buildKeys(numHashes, numKeys int) *Keys {
 			for i := range l.wantedIn(g, from, to) {
 				keys.add(group.prefixAt, len(group.prefixes), l.hashes.At(KeyIndex(i, stride)-l.first))
 				if l.stops {
-					keys.endOf = append(keys.endOf, l.endOf(g, i))
+					keys.positions = append(keys.positions, uint32(i))
 				}
 			}
 		}
@@ -443,23 +444,23 @@ func (l *gallop) wantedIn(g, from, to int) iter.Seq[int] {
 	}
 }
 
-// endOf returns the number of the first stretch that does not matter if position i of group g is
-// absent. It is at most the number of stretches.
-func (l *gallop) endOf(g, i int) uint32 {
-	step := int64(l.c.stretch)
-	all := ceilDiv(int64(l.numHashes), step)
-	first := &l.c.attention[0]
-	if l.c.groups[g].attention != 0 || (i+1)%first.chunkPositions != 0 {
-		return uint32(all)
+// stretchesTo returns the number of the first stretch that does not matter if position i of group g is absent
+// from a prompt of numHashes hashes. It is at most the number of stretches.
+func (c *Coordinator) stretchesTo(g, i, numHashes int) int64 {
+	step := int64(c.stretch)
+	all := ceilDiv(int64(numHashes), step)
+	first := &c.attention[0]
+	if c.groups[g].attention != 0 || (i+1)%first.chunkPositions != 0 {
+		return all
 	}
 	gap := i // where the missing chunk begins or, in fine-grained mode, ends
-	if l.c.fineGrained {
+	if c.fineGrained {
 		gap++
 	}
-	hashBlock := int64(l.c.pool.HashBlockSize)
-	end := l.c.LookEnd(int64(gap) * int64(l.c.KeyStride(g)) * hashBlock)
-	own := int64(KeyIndex(i, l.c.KeyStride(g))) / step
-	return uint32(min(all, max(own+1, ceilDiv(ceilDiv(end, hashBlock), step))))
+	hashBlock := int64(c.pool.HashBlockSize)
+	end := c.LookEnd(int64(gap) * int64(c.KeyStride(g)) * hashBlock)
+	own := int64(KeyIndex(i, c.KeyStride(g))) / step
+	return min(all, max(own+1, ceilDiv(ceilDiv(end, hashBlock), step)))
 }
 
 // applyAnswers determines the wanted positions by the answers to their keys. Those that the store

@@ -88,8 +88,10 @@ type Keys struct {
 	hexLen   int    // of a hash
 
 	// Where the answers to keys can end early: see End.
-	endOf  []uint32 // by hash: an index of starts
-	starts []int    // number of keys before each stretch, and of all
+	coord     *Coordinator
+	numHashes int      // of the prompt
+	positions []uint32 // in their groups, by hash; nil if no answer ends them
+	starts    []int    // number of keys before each stretch, and of all
 }
 
 // keyParts are the indexes of a key's prefix and of its hash.
@@ -133,10 +135,14 @@ func (k *Keys) Append(dst []byte, i int) []byte {
 // End returns how many of the first keys still matter if key i is absent: Len unless the absence ends
 // the hit. A store need not answer the keys from there on. i is then below End(i).
 func (k *Keys) End(i int) int {
-	if k.endOf == nil {
+	if k.positions == nil {
 		return len(k.keys)
 	}
-	return k.starts[k.endOf[k.keys[i].hash]]
+	key, g := k.keys[i], 0
+	for g+1 < len(k.coord.groups) && k.coord.groups[g+1].prefixAt <= int(key.prefix) {
+		g++
+	}
+	return k.starts[k.coord.stretchesTo(g, int(k.positions[key.hash]), k.numHashes)]
 }
 
 // answered reports whether answers are of all keys, or of those that still matter after one of them.

@@ -50,7 +50,11 @@ func (b *SharedBackend) setLease(lease backend.Lease) int64 {
 			"the store's lease would leave too little time to load them",
 			"backend", b.store.Name(), "configured", b.cfg.Remember, "remembered", window, "lease", lease.Stated)
 	}
-	b.found.setKeep(int64(max(window, lease.Duration)))
+	keep := time.Duration(0)
+	if window > 0 {
+		keep = max(window, lease.Duration) // renewals ask for nothing that was found within a lease
+	}
+	b.found.setKeep(int64(keep))
 	b.remembering.Store(&remembering{lease, int64(window)})
 	return int64(window)
 }
