@@ -41,6 +41,9 @@ const (
 	renewKeys = 256
 	// renewPause is how long a renewal waits before it looks again whether a lookup asks the backend.
 	renewPause = time.Millisecond
+	// maxRenewWait is how long a call of a renewal waits for a moment without lookups, or the lease if that is
+	// shorter: the renewals of others wait for it.
+	maxRenewWait = time.Second
 )
 
 // CheckRenew returns ErrRenew if Renew does.
@@ -159,7 +162,7 @@ func (r *renewal) ask(ctx context.Context) error {
 	if blocks.Len() == 0 {
 		return nil
 	}
-	if err := r.remote.waitIdle(ctx); err != nil {
+	if err := r.remote.waitIdle(ctx, min(maxRenewWait, time.Duration(r.lease))); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.remote.cfg.Timeout)
@@ -219,8 +222,10 @@ func (r *remote) renewKeys(ctx context.Context, keys []string, memory *keyBytes)
 	return answers, err
 }
 
-// waitIdle waits until no lookup asks the backend.
-func (b *SharedBackend) waitIdle(ctx context.Context) error {
+// waitIdle waits until no lookup asks the backend, for at most so long.
+func (b *SharedBackend) waitIdle(ctx context.Context, longest time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	for b.lookups.Load() > 0 && ctx.Err() == nil {
 		select {
 		case <-time.After(renewPause):

@@ -107,6 +107,11 @@ func TestRenew(t *testing.T) {
 	stat := s.Stat()
 	require.EqualValues(t, []int64{12 + 6 + 12 + 18, 1}, []int64{stat.RenewedKeys, stat.RenewalsDropped})
 	require.Zero(t, stat.BackendKeys+stat.Lookups, "no lookup's")
+
+	s.remote.lookups.Add(1)
+	require.ErrorIs(t, s.Renew(t.Context(), coordinator.NewHashes(lookuptest.Chain("c", 2, 32), 32)), context.DeadlineExceeded,
+		"lookups never pause, and others wait to be renewed")
+	require.Empty(t, store.asked())
 }
 
 // Calls are small, and none begins while a lookup asks the backend.
