@@ -90,7 +90,10 @@ func (c *Client) askLease(key string, generation uint64) error {
 	}
 	answered := err == nil && !errors.Is(unknown, errNotFound)
 	if c.process.asked = answered; answered {
-		c.process.lease = max(1, lease) // a lease of nothing is stated, too
+		c.process.lease = lease
+		if unknown == nil {
+			c.process.lease = max(1, lease) // a lease of nothing is stated, too
+		}
 	}
 	if !answered || unknown == nil || c.leaseLogged == c.term {
 		return nil
