@@ -34,7 +34,7 @@ const (
 	firstRound = 64
 	// smallRound is the number of positions that one round checks rather than two:
 	// their keys cost a store less than another round trip.
-	smallRound = 128
+	smallRound = 192
 	// The last round is the one of this number, in pools with and without full
 	// attention.
 	maxRounds, maxRoundsWithoutFull = 4, 2
@@ -82,7 +82,7 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // each a call of Reserve and one of Exists, until no further key can change the answer. It begins
 // at the start of the hashes: see CheckStart. There are at most four rounds; a full hit takes at
 // most two. The keys of each block of the hit have been checked. If a full-attention group lacks
-// the first block, Gallop checks the keys of at most 64 positions, or of 128 if the lookup has no
+// the first block, Gallop checks the keys of at most 64 positions, or of 192 if the lookup has no
 // more. (Reference: MooncakeStoreWorker.lookup.)
 //
 // If Reserve or Exists fails in any round, the hit is 0 without an error, as in the reference:
