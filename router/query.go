@@ -28,6 +28,7 @@ type Query struct {
 	Loadable  bool
 	NumTokens int64
 	LastKnown bool // stale holders count for what they had last
+	KVHints   bool // see Answer
 }
 
 func (q *Query) byHashes() bool { return q.Hashes.Len() > 0 || len(q.Tokens) == 0 }
@@ -39,6 +40,9 @@ type Answer struct {
 	LoadableTokens  int64           // -1 if that was not asked, or is unknown
 	LoadableUnknown LoadableUnknown // why it is unknown, "" if it is not
 	Unsure          []Unsure        // by Engine and Rank; also those that Holders lacks
+	// KVHints, if they were asked, tell an engine to fetch from the first of Holders whose source has a KVEndpoint; nil
+	// if none has. The caller owns them.
+	KVHints *KVHints
 }
 
 // scratch is one query that is being answered, with the memory for it. It is reused by the next one of its model.
@@ -48,9 +52,11 @@ type scratch struct {
 	query  fleet.Query
 	tokens tokenHashes
 	hashes []byte
+	// kvEndpoints are those of the model's sources; nil: no KVHints are asked.
+	kvEndpoints map[fleet.ID]string
 }
 
-// HashBytes returns how many bytes of hashes are in memory while q is answered by its tokens, if Loadable is set, or predicted;
+// HashBytes returns how many bytes of hashes are in memory while q is answered by its tokens, if Loadable or KVHints is set, or predicted;
 // 0 if there is no such model.
 func (s *Service) HashBytes(q *Query) int64 {
 	m, err := s.find(q.ModelKey, nil)
@@ -80,7 +86,7 @@ func (s *Service) beginQuery(key ModelKey, blockSize int) (*scratch, error) {
 
 // release gives a scratch back. It keeps nothing of the query.
 func (sc *scratch) release() {
-	sc.tokens.tokens, sc.tokens.keys, sc.fleet = nil, nil, nil
+	sc.tokens.tokens, sc.tokens.keys, sc.fleet, sc.kvEndpoints = nil, nil, nil, nil
 	if cap(sc.hashes) > maxScratch {
 		sc.hashes = nil
 	}
@@ -97,7 +103,10 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	}
 	defer sc.release()
 	a.BlockSize, a.LoadableTokens, a.LoadableUnknown, a.Holders = sc.model.cfg.Fleet.BlockSize, -1, "", a.Holders[:0]
-	sc.query.LastKnown = q.LastKnown
+	a.KVHints, sc.query.LastKnown = nil, q.LastKnown
+	if q.KVHints {
+		sc.kvEndpoints = s.unsureOf(sc.model).kvEndpoints
+	}
 	switch {
 	case q.Loadable && sc.model.cfg.Pool == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, sc.model.cfg.Name)
@@ -113,9 +122,6 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	if q.Engine != "" {
-		a.keepEngine(q.Engine)
-	}
 	a.setUnsure(s.unsureOf(sc.model).list, q)
 	return nil
 }
@@ -127,7 +133,7 @@ func (sc *scratch) byHashes(ctx context.Context, q *Query, a *Answer) error {
 			return err
 		}
 		sc.query.Add(q.Hashes.Bytes())
-		sc.query.End(&a.Result)
+		sc.end(q, q.Hashes, a)
 	}
 	if !q.Loadable {
 		return ctx.Err()
@@ -151,7 +157,7 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !keep {
+		if !keep && !q.KVHints {
 			sc.hashes = sc.hashes[:0]
 		}
 		from := len(sc.hashes)
@@ -162,11 +168,11 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 		wanted = wanted && sc.query.Add(sc.hashes[from:])
 		cpushare.Yield(ctx)
 	}
-	sc.query.End(&a.Result)
+	hashes := coordinator.NewHashes(sc.hashes, t.hashLen)
+	sc.end(q, hashes, a)
 	if !q.Loadable {
 		return nil
 	}
-	hashes := coordinator.NewHashes(sc.hashes, t.hashLen)
 	if !keep {
 		var err error
 		if hashes, err = sc.hash(ctx, q, true); err != nil {
@@ -182,6 +188,18 @@ func (sc *scratch) byTokens(ctx context.Context, q *Query, a *Answer) error {
 		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
 	}
 	return sc.load(ctx, numTokens, hashes, a)
+}
+
+// end sets the holders of a, and the hints with them. hashes are those of the prompt, as far as holders may have them; the
+// caller of a query by tokens without hints need not give them.
+func (sc *scratch) end(q *Query, hashes coordinator.Hashes, a *Answer) {
+	sc.query.End(&a.Result)
+	if q.Engine != "" {
+		a.keepEngine(q.Engine)
+	}
+	if q.KVHints {
+		a.KVHints = sc.kvHints(hashes, a)
+	}
 }
 
 // hash returns the hashes of all tokens of q, as holders have them or, with storage, as the store has. They are borrowed

@@ -49,6 +49,7 @@ type Source struct {
 	Ranks int `json:"ranks,omitempty" yaml:"ranks"`
 	// BlockSize is the engine's hash block size in tokens; 0: the model's.
 	BlockSize   int      `json:"block_size,omitempty" yaml:"block_size"`
+	KVEndpoint  string   `json:"kv_endpoint,omitempty" yaml:"kv_endpoint"`   // where others fetch its blocks, for KVHints; "": nowhere
 	ExactCopies bool     `json:"exact_copies,omitempty" yaml:"exact_copies"` // see events.Config
 	OneRemoval  bool     `json:"one_removal,omitempty" yaml:"one_removal"`   // see events.Config
 	Timeout     Duration `json:"timeout,omitzero" yaml:"timeout"`            // see events.Config
@@ -87,6 +88,8 @@ func (src Source) Validate() error {
 		return badField(ErrField, "block_size", "%d is no number of tokens; give 1 to %d, or 0 for the model's", src.BlockSize, math.MaxInt32)
 	case src.Ranks < 0 || src.Ranks > maxRanks || src.Ranks > fleet.MaxRank+1-src.Rank:
 		return badField(ErrField, "ranks", "%d is no number of ranks; give 1 to %d, of which the last is at most %d", src.Ranks, maxRanks, fleet.MaxRank)
+	case src.KVEndpoint != "" && !isEndpoint(src.KVEndpoint):
+		return badField(ErrField, "kv_endpoint", "%.40q is no endpoint; give tcp://host:port, of at most %d bytes", src.KVEndpoint, events.MaxName)
 	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
 		return badField(ErrField, "timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
 	}
@@ -114,6 +117,9 @@ func (src Source) EachRank() ([]Source, error) {
 		}
 		if one.Replay, err = atPort(replay, i, endpoint, src.Ranks); err != nil {
 			return nil, badField(ErrField, "replay_endpoint", "%w", err)
+		}
+		if one.KVEndpoint, err = atPort(src.KVEndpoint, i, endpoint, src.Ranks); err != nil {
+			return nil, badField(ErrField, "kv_endpoint", "%w", err)
 		}
 		one.Rank, one.Ranks = src.Rank+i, 0
 		if one.Name += fmt.Sprint("-", one.Rank); src.Name == endpoint {

@@ -126,7 +126,7 @@ func (s *Service) checkAllowed(ranks []Source) error {
 		if src.Bind {
 			return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, src.Endpoint)
 		}
-		for _, endpoint := range []string{src.Endpoint, src.Replay} {
+		for _, endpoint := range []string{src.Endpoint, src.Replay, src.KVEndpoint} {
 			if endpoint != "" && !s.allow.allows(endpoint) {
 				return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
 			}

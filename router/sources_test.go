@@ -24,6 +24,7 @@ func TestSourceValidate(t *testing.T) {
 	for field, spoil := range map[string]func(*Source){
 		"endpoint":        func(s *Source) { s.Endpoint = "" },
 		"replay_endpoint": func(s *Source) { s.Replay = "tcp://*:1" },
+		"kv_endpoint":     func(s *Source) { s.KVEndpoint = "tcp://a" },
 		"name":            func(s *Source) { s.Name = "a\nb" },
 		"topic":           func(s *Source) { s.Topic = "\x00\x1b" },
 		"type":            func(s *Source) { s.Type = "trt" },
@@ -138,10 +139,16 @@ func TestRegisterAgain(t *testing.T) {
 // One source stands for all ranks of an engine, each at the next ports. None is followed if one cannot be.
 func TestRanks(t *testing.T) {
 	s := newService(t, Config{MaxSources: 3})
-	src := Source{Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Model: "llama", Engine: "a", Rank: 8, Ranks: 3, BlockSize: 16}
+	src := Source{
+		Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", KVEndpoint: "tcp://127.0.0.1:5757",
+		Model: "llama", Engine: "a", Rank: 8, Ranks: 3, BlockSize: 16,
+	}
 	list, err := src.EachRank()
 	require.NoError(t, err)
-	require.Equal(t, Source{Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://127.0.0.1:5659", Model: "llama", Engine: "a", Rank: 10, BlockSize: 16, Name: "-10"}, list[2])
+	require.Equal(t, Source{
+		Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://127.0.0.1:5659", KVEndpoint: "tcp://127.0.0.1:5759",
+		Model: "llama", Engine: "a", Rank: 10, BlockSize: 16, Name: "-10",
+	}, list[2])
 	require.NoError(t, s.Add(src))
 	var names []string
 	for _, st := range s.Status() {
@@ -153,6 +160,8 @@ func TestRanks(t *testing.T) {
 	require.ErrorIs(t, s.Register(src), ErrNotAllowed)
 	require.Empty(t, s.Status())
 	src.Ranks = 2
+	require.ErrorIs(t, s.Register(src), ErrNotAllowed, "its kv_endpoint is not")
+	src.KVEndpoint = ""
 	require.NoError(t, s.Register(src))
 	require.NoError(t, s.Register(src))
 	src.Engine = "b"

@@ -39,6 +39,8 @@ type unsureList struct {
 	differ  bool // the hashes of a source that is not stale differ from those of the model, and those of no other agree
 	// unchecked are the holders of sources that are not stale and whose hashes are not checked.
 	unchecked []*fleet.Holder
+	// kvEndpoints are those of all sources that have one, by holder.
+	kvEndpoints map[fleet.ID]string
 }
 
 // refuses reports whether tokens can find nothing because hashes differ.
@@ -53,10 +55,13 @@ func (s *Service) unsureOf(m *model) *unsureList {
 	if known := m.unsure.Load(); known != nil && known.version == version {
 		return known
 	}
-	made, agrees := &unsureList{version: version}, false
+	made, agrees := &unsureList{version: version, kvEndpoints: map[fleet.ID]string{}}, false
 	for _, a := range s.sources() {
 		if a.model != m {
 			continue
+		}
+		if a.KVEndpoint != "" {
+			made.kvEndpoints[a.ID()] = a.KVEndpoint
 		}
 		st := a.follower.Status()
 		u := Unsure{ID: a.ID(), Stale: st.Stale, Incomplete: !st.Complete || a.holder.Dropped() > st.Dropped}

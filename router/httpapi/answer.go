@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/hitline/hitline/lookup/access"
@@ -32,7 +33,7 @@ func (c *call) query() error {
 	if err := c.chooseModel(&q.ModelKey); err != nil {
 		return err
 	}
-	if q.Loadable {
+	if q.Loadable || q.KVHints {
 		if err := c.holdHashes(&q); err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func (e *engineAnswer) add(m fleet.MediumPrefix) {
 	}
 }
 
-// write writes {tenant: {engine: {…}}, "loadable_tokens": …, "unsure": {engine: [reason, …]}}.
+// write writes {tenant: {engine: {…}}, "loadable_tokens": …, "unsure": {engine: [reason, …]}, "kv_hints": {engine: {…}}}.
 func (a *answer) write(out *bytes.Buffer, tenant string) error {
 	a.byEngine()
 	a.err = nil
@@ -142,6 +143,7 @@ func (a *answer) write(out *bytes.Buffer, tenant string) error {
 		a.put(jsontext.String(router.LoadableUnknownKey), jsontext.String(string(a.LoadableUnknown)))
 	}
 	a.putUnsure()
+	a.putKVHints()
 	a.put(jsontext.EndObject)
 	return a.err
 }
@@ -167,6 +169,18 @@ func (a *answer) putUnsure() {
 	if len(a.Unsure) > 0 {
 		a.put(jsontext.EndObject)
 	}
+}
+
+// putKVHints writes the hints under the name of the engine from which they let fetch.
+func (a *answer) putKVHints() {
+	if a.KVHints == nil {
+		return
+	}
+	a.put(jsontext.String(router.KVHintsKey), jsontext.BeginObject, jsontext.String(a.KVHints.From.Engine))
+	if a.err == nil {
+		a.err = json.MarshalEncode(&a.encoder, a.KVHints)
+	}
+	a.put(jsontext.EndObject)
 }
 
 // putEngine writes engine: {"longest_matched": …, "GPU": …, "DP": {…}, …}.

@@ -31,6 +31,7 @@ type prompt struct {
 	Loadable  field[bool]  `json:"loadable"`
 	NumTokens field[int64] `json:"num_tokens"`
 	LastKnown field[bool]  `json:"last_known"`
+	KVHints   field[bool]  `json:"kv_hints"`
 }
 
 // modelNames are other names of the field model.
@@ -117,6 +118,7 @@ func (p *prompt) toQuery() router.Query {
 		ModelKey: router.ModelKey{Tenant: cmp.Or(p.Tenant.value, router.DefaultTenant), Name: p.Model.value},
 		Engine:   p.Engine.value, BlockSize: int(p.BlockSize.value), Hashes: coordinator.NewHashes(list.bytes, list.hashLen),
 		Tokens: p.TokenIDs.ids, Loadable: p.Loadable.value, NumTokens: p.NumTokens.value, LastKnown: p.LastKnown.value,
+		KVHints: p.KVHints.value,
 	}
 	if p.LoRAName.value != "" || p.CacheSalt.value != "" {
 		q.Keys = &blockhash.ExtraKeys{Salt: p.CacheSalt.value}

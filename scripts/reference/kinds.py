@@ -7,6 +7,7 @@ A kind is a module here with:
     RECORDED                      how many cases each file has
     FOLDERS                       by engine, what wheel.fetch gets
     OLDER                         by engine, releases that this kind compares beside RELEASES; may be missing
+    SINCE                         by engine, the first release that has what is compared; may be missing
     load(engine, release, directory)    imports the modules of a release, in a process that has no other
     signature(reference)          text; releases that make equal vectors have equal ones
     draw(reference, random, name) a case: a dict with "id": name, ready for JSON
@@ -26,9 +27,10 @@ import agreement
 import blockhash
 import events
 import hicache
+import hints
 import table
 
-KINDS = [events, blockhash, agreement, hicache]
+KINDS = [events, blockhash, agreement, hicache, hints]
 
 # The releases of each engine, oldest first.
 RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.23"]}
@@ -39,7 +41,11 @@ RECORDED_SEED = "recorded"
 
 def releases(kind, engine):
     """Returns the releases that a kind compares, oldest first."""
-    return getattr(kind, "OLDER", {}).get(engine, []) + RELEASES[engine] if engine in kind.FOLDERS else []
+    if engine not in kind.FOLDERS:
+        return []
+    since = getattr(kind, "SINCE", {}).get(engine, "0")
+    known = [r for r in RELEASES[engine] if table.version(r) >= table.version(since)]
+    return getattr(kind, "OLDER", {}).get(engine, []) + known
 
 
 def recorded(kind):

@@ -40,6 +40,9 @@ PATTERNS = {
         "sglang/srt/mem_cache/utils.py",
         "sglang/srt/mem_cache/cpp_utils/*",
     ],
+    "vllm-hints": ["vllm/v1/kv_hints/protocol.py"],
+    "sglang-hints": ["sglang/srt/managers/kv_hints.py"],
+    "kvcr": ["kvcr/hint_parser.py"],
     "sglang-store": [
         "sglang/srt/mem_cache/hicache_storage.py",
         "sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py",
