@@ -64,6 +64,7 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	f.tracker.stopped = f.yield
 	f.tracker.pause = func() func() { return f.cpu.Pause() }
 	f.status = *f.tracker.status()
+	f.tracker.publish = f.publish
 	if cfg.Bind {
 		var err error
 		if f.binding, err = cfg.Listeners.bind(&cfg, f.refused); err != nil {
@@ -145,13 +146,19 @@ func (f *Follower) update(change func(*tracker) error) error {
 	if f.ctx.Err() == nil {
 		f.log.changed(&now, f.tracker.reason)
 	}
+	f.publish(&now)
+	return nil
+}
+
+// publish sets what Status returns.
+func (f *Follower) publish(now *Status) {
 	f.mu.Lock()
-	before, f.status = f.status, now
+	isOther := f.status.Stale != now.Stale || f.status.Complete != now.Complete
+	f.status = *now
 	f.mu.Unlock()
-	if f.cfg.Changed != nil && (before.Stale != now.Stale || before.Complete != now.Complete) {
+	if f.cfg.Changed != nil && isOther {
 		f.cfg.Changed()
 	}
-	return nil
 }
 
 // refused counts a connection of another publisher, unless there is none: then the connection came

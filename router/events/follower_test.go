@@ -104,6 +104,48 @@ func TestFollowerReplaysThenFollows(t *testing.T) {
 	require.Contains(t, log.String(), "the source is followed")
 }
 
+// askingSet counts how often Status does not tell yet why a testSet lacks blocks.
+type askingSet struct {
+	*testSet
+	follower       atomic.Pointer[Follower]
+	asked, unaware atomic.Int64
+}
+
+func (s *askingSet) ask(tells func(*Status) bool) {
+	if f := s.follower.Load(); f != nil {
+		s.asked.Add(1)
+		if st := f.Status(); !tells(&st) {
+			s.unaware.Add(1)
+		}
+	}
+}
+
+func (s *askingSet) SetStale(stale bool) {
+	s.testSet.SetStale(stale)
+	s.ask(func(st *Status) bool { return st.Stale || !stale })
+}
+
+func (s *askingSet) Clear() {
+	s.testSet.Clear()
+	s.ask(func(st *Status) bool { return !st.Complete })
+}
+
+// Who finds blocks gone finds in the status why, at once.
+func TestStatusBeforeLoss(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	set := &askingSet{testSet: newTestSet()}
+	f := startFollower(t, p.config(), set)
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitStatus(t, f, func(s Status) bool { return s.Batches == 1 && !s.Stale && s.Complete })
+	set.follower.Store(f)
+	p.publish([]byte("no batch"), false)
+	awaitStatus(t, f, func(s Status) bool { return s.Lost > 0 && s.Stale })
+	require.GreaterOrEqual(t, set.asked.Load(), int64(2))
+	require.Zero(t, set.unaware.Load())
+}
+
 // The log has a line for each change of the state, and a bounded number of lines.
 func TestFollowerLogs(t *testing.T) {
 	noLeak(t)

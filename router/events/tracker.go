@@ -102,6 +102,10 @@ type tracker struct {
 
 	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
 
+	// publish is called before the Holder becomes stale or loses blocks that the engine may have, so that who asks the Holder
+	// then finds why.
+	publish func(*Status)
+
 	reason  string // of the last change to the worse
 	told    int64  // blocks that the Holder had dropped when a reason was last found
 	warning string // the error of the last report
@@ -121,14 +125,16 @@ func newTracker(holder Holder, cfg *Config) *tracker {
 	stats := &Status{Name: cfg.Name, Endpoint: cfg.Endpoint, State: StateConnecting, Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, wantRank: cfg.Rank, rank: -1,
+		observe: cfg.Observe, checkHash: cfg.CheckFirst, anyNext: true, wantRank: cfg.Rank, rank: -1, publish: func(*Status) {},
 	}
 }
 
 // setStale tells the Holder if it changes.
 func (t *tracker) setStale(stale bool) {
 	if t.stats.Stale != stale {
-		t.stats.Stale = stale
+		if t.stats.Stale = stale; stale {
+			t.publish(t.stats)
+		}
 		t.holder.SetStale(stale)
 	}
 }
@@ -183,6 +189,7 @@ func (t *tracker) restart(reason string) {
 // dropAll clears all blocks. reason is in the status, for people.
 func (t *tracker) dropAll(reason string) {
 	t.reason, t.stats.LastError, t.stats.Complete = reason, reason, false
+	t.publish(t.stats)
 	t.clear()
 	t.told, t.checked = t.stats.Dropped, false
 }
@@ -382,6 +389,7 @@ func (t *tracker) event(e *Event) error {
 		t.stats.Cleared++
 		if t.copies.groupTiers.hasOther(e.Tier.Medium) {
 			t.stats.Complete = false
+			t.publish(t.stats)
 			t.reason = fmt.Sprintf("the engine has cleared %.32q, and what it has in other media is dropped with that", e.Tier.Medium)
 		}
 		t.clear()
