@@ -137,6 +137,7 @@ func TestHashesDiffer(t *testing.T) {
 			require.Equal(t, HashesDiffer, st.Hashes)
 			require.Contains(t, st.HashesReason, test.want)
 			require.ErrorIs(t, c.byTokens(2), ErrHashesDiffer)
+			require.ErrorIs(t, c.Predict(t.Context(), llama, fleet.ID{Engine: "e"}, &Query{Tokens: promptBlock(2)}), ErrHashesDiffer)
 			_, short, err := test.model.firstHash(16, &events.FirstBlock{Tokens: promptBlock(2)})
 			require.NoError(t, err)
 			require.NoError(t, c.Query(t.Context(), &Query{ModelKey: llama, Hashes: coordinator.NewHashes(binary.BigEndian.AppendUint64(nil, short), 8)}, new(Answer)))

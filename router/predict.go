@@ -24,6 +24,9 @@ func (s *Service) Predict(ctx context.Context, key ModelKey, id fleet.ID, q *Que
 	defer sc.release()
 	m, hashes := sc.model, q.Hashes
 	if hashes.Len() == 0 && len(q.Tokens) > 0 {
+		if s.unsureOf(m).refuses() {
+			return fmt.Errorf("%w: model %q", ErrHashesDiffer, m.cfg.Name)
+		}
 		if hashes, err = sc.hash(ctx, q, false); err != nil {
 			return err
 		}
