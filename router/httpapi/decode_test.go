@@ -39,7 +39,7 @@ func TestBodiesRefused(t *testing.T) {
 			`{}`, `{"token_ids":null}`, `{"token_ids":[],"seq_hashes":[]}`, `{"token_ids":[],"lora_path":"a"}`,
 			`{"model":5}`, `{"model":["a"]}`, `{"model":{}}`, `{"model":"` + strings.Repeat("a", maxText+1) + `"}`, `{"loadable":1}`, `{"loadable":"true"}`,
 			`{"model":"a","model":"a"}`, `{"token_ids":[],"token_ids":[]}`, `{"token_ids":[],"model":"a","modelname":"a"}`, `{"token_ids":[],"model_name":"a","modelname":"b"}`,
-			`{"token_ids":[],"a":null}`, `{"token_ids":[],"lora_id":0}`, `{"token_ids":[],"mm_hashes":[]}`, `{"token_ids":[],"additional_salt":"a"}`, `{"a":` + strings.Repeat("[", 100_000),
+			`{"token_ids":[],"a":null}`, `{"token_ids":[],"lora_id":-1}`, `{"token_ids":[],"mm_hashes":[null,"a"]}`, `{"token_ids":[],"block_mm_infos":[[]]}`, `{"token_ids":[],"additional_salt":"a"}`, `{"a":` + strings.Repeat("[", 100_000),
 			`{"prompt":"` + strings.Repeat("x", 100_000) + `"}`, `{"seq_hashes":[],"block_hash":[]}`,
 			`{"block_size":1.0}`, `{"block_size":1e3}`, `{"block_size":"16"}`, `{"token_ids":[],"block_size":-1}`, `{"token_ids":[],"block_size":2147483648}`,
 			`{"dp_rank":true}`, `{"num_tokens":9223372036854775808}`, `{"token_ids":1}`, `{"token_ids":{}}`, `{"token_ids":[[1]]}`, `{"token_ids":[1,"2"]}`,
@@ -116,7 +116,7 @@ func TestBodies(t *testing.T) {
 		}
 		text, err := json.Marshal(map[string]any{
 			"token_ids": tokens, "model": "a<b\u2028\\\"\x01", "num_tokens": rng.Int64(), "tenant_id": nil, "cache_salt": strings.Repeat("x", rng.IntN(maxText)),
-			"lora_id": nil, "additional_salt": "",
+			"lora_id": 0, "additional_salt": "", "extra_keys": nil, "mm_hashes": []string{}, "block_mm_infos": []any{nil, nil},
 		})
 		require.NoError(t, err)
 		p, err := readBody(iotest.DataErrReader(bytes.NewReader(text)))

@@ -36,7 +36,7 @@ func begin(dec *jsontext.Decoder, set *bool) (bool, error) {
 	return true, nil
 }
 
-// refused is a field that may have no value.
+// refused is a field that may have no value: null, an empty text, or a list of nulls.
 type refused struct{}
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -46,6 +46,27 @@ func (*refused) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if token, err := dec.ReadToken(); err != nil || token.Kind() == jsontext.KindNull || token.String() == "" {
 			return err
 		}
+	case jsontext.KindBeginArray:
+		return readList(dec, new(bool), maxTokens, func(_ int, token jsontext.Token) error {
+			if token.Kind() != jsontext.KindNull {
+				return errOther
+			}
+			return nil
+		})
+	}
+	return errOther
+}
+
+// refusedID may also be 0: engines number adapters from 1 on.
+type refusedID struct{ refused }
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (r *refusedID) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != jsontext.KindNumber {
+		return r.refused.UnmarshalJSONFrom(dec)
+	}
+	if token, err := dec.ReadToken(); err != nil || token.String() == "0" {
+		return err
 	}
 	return errOther
 }

@@ -51,12 +51,12 @@ func (m *modelNames) or(model string) (string, error) {
 
 // foreign are fields of other indexers that would change the answer. Without a value they are accepted.
 type foreign struct {
-	LoRAID    refused `json:"lora_id"`
-	Salt      refused `json:"additionalsalt"`
-	Salt2     refused `json:"additional_salt"`
-	ExtraKeys refused `json:"extra_keys"`
-	MMHashes  refused `json:"mm_hashes"`
-	MMInfos   refused `json:"block_mm_infos"`
+	LoRAID    refusedID `json:"lora_id"`
+	Salt      refused   `json:"additionalsalt"`
+	Salt2     refused   `json:"additional_salt"`
+	ExtraKeys refused   `json:"extra_keys"`
+	MMHashes  refused   `json:"mm_hashes"`
+	MMInfos   refused   `json:"block_mm_infos"`
 }
 
 // prompts are those that are not used.
