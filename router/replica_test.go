@@ -329,7 +329,7 @@ func TestStartFromPeers(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	dead := "http" + deadEndpoint(t)[len("tcp"):]
+	dead := "http" + deadEndpoint()[len("tcp"):]
 	two := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}})
 	require.NoError(t, two.Start(t.Context(), StartConfig{
 		Sources: e.sources()[:1], Token: "secret",

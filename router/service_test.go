@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,19 +38,15 @@ func newService(t testing.TB, cfg Config) *Service {
 	return s
 }
 
-// deadEndpoint is one that nothing listens at.
-func deadEndpoint(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return "tcp://" + l.Addr().String()
-}
+var deadEndpoints atomic.Int32
+
+// deadEndpoint is another one each time that nothing listens at: its port is above those that systems choose.
+func deadEndpoint() string { return fmt.Sprint("tcp://127.0.0.1:", 61_000+deadEndpoints.Add(1)%4_000) }
 
 // source is a source of an engine that is not there: the test stores in its holder.
 func source(t testing.TB, key ModelKey, engine string, rank, blockSize int) Source {
 	return Source{
-		Name: fmt.Sprintf("%s/%s/%d", key.Name, engine, rank), Endpoint: deadEndpoint(t), Model: key.Name, Tenant: key.Tenant,
+		Name: fmt.Sprintf("%s/%s/%d", key.Name, engine, rank), Endpoint: deadEndpoint(), Model: key.Name, Tenant: key.Tenant,
 		Engine: engine, Rank: rank, BlockSize: blockSize,
 	}
 }
@@ -440,10 +436,10 @@ func TestConcurrent(t *testing.T) {
 		Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Millisecond}}},
 		Allow:  []string{"tcp://127.0.0.1:*"},
 	})
-	endpoint := deadEndpoint(t)
 	prompt := chain("p", 20)
 	var running sync.WaitGroup
 	for worker := range 4 {
+		endpoint := deadEndpoint()
 		running.Go(func() {
 			var a Answer
 			for i := range 50 {

@@ -93,12 +93,15 @@ func (src Source) Validate() error {
 	case src.Timeout < minTimeout || src.Timeout > maxTimeout:
 		return badField(ErrField, "timeout", "%v is not %v to %v", src.Timeout, minTimeout, maxTimeout)
 	}
+	ranks, err := src.EachRank()
+	if err != nil {
+		return err
+	}
 	var e *fielderror.Error
-	if errors.As(src.config().Validate(), &e) {
+	if last := ranks[len(ranks)-1]; errors.As(last.config().Validate(), &e) { // it has the longest name
 		return fmt.Errorf("%w: %w", ErrField, e)
 	}
-	_, err := src.EachRank()
-	return err
+	return nil
 }
 
 // EachRank returns the sources that src, which is valid, stands for. It fails with ErrField if they need ports that there are

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -52,8 +53,9 @@ func (s *Service) Check(src Source) error {
 }
 
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot bind, otherwise it
-// fails with ErrNotAllowed. It replaces another registered source of the same rank, such as an engine that came back at a
-// new address: its blocks are dropped. The same source again changes nothing.
+// fails with ErrNotAllowed. It replaces other registered sources of the same rank, such as an engine that came back at a
+// new address, and those of its tenant that follow the same address, such as of an engine that is gone: their blocks are
+// dropped. The same source again changes nothing. If it fails, those it would replace are followed on, or anew.
 func (s *Service) Register(src Source) error { return s.follow(src, true) }
 
 // follow follows the source of each rank that src stands for. If one fails, it follows none.
@@ -76,35 +78,42 @@ func (s *Service) follow(src Source, registered bool) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	replaced := make([]*activeSource, len(ranks))
-	for i := range ranks {
-		if replaced[i], err = s.checkFree(&ranks[i], registered, len(ranks)); err != nil {
-			return err
-		}
+	ranks, replaced, err := s.checkFree(ranks, registered)
+	if err != nil || len(ranks) == 0 {
+		return err
+	}
+	m, err := s.modelOf(&ranks[0])
+	if err != nil {
+		return err
+	}
+	defer s.dropUnused(m)
+	for _, a := range replaced {
+		s.stop(a)
+		defer s.dropUnused(a.model)
 	}
 	for i, rank := range ranks {
-		if err := s.followRank(rank, replaced[i], registered); err != nil {
-			for j, begun := range ranks[:i] {
-				if a := s.active[begun.Name]; a != replaced[j] {
-					s.remove(a)
-				}
+		if err := s.followRank(rank, registered); err != nil {
+			for _, begun := range ranks[:i] {
+				s.stop(s.active[begun.Name])
 			}
+			s.restore(replaced)
 			return err
 		}
 	}
 	return nil
 }
 
-// followRank ends the source that is replaced, unless it is nil or equal, and follows src. If a dump had its holder, it
-// goes on from there. s.changing is held.
-func (s *Service) followRank(src Source, replaced *activeSource, registered bool) error {
-	if replaced != nil {
-		if reflect.DeepEqual(replaced.Source, src) {
-			return nil
+// restore follows sources that were stopped again. They begin anew. s.changing is held.
+func (s *Service) restore(stopped []*activeSource) {
+	for _, a := range stopped {
+		if err := s.start(a.Source, nil, a.registered); err != nil {
+			s.log.Warn("router: a source is not followed any more", "source", a.Name, "reason", err)
 		}
-		s.stop(replaced)
-		defer s.dropUnused(replaced.model)
 	}
+}
+
+// followRank follows src. If a dump had its holder, it goes on from there. s.changing is held.
+func (s *Service) followRank(src Source, registered bool) error {
 	key := holderKey{src.ModelKey(), src.ID()}
 	from := s.unclaimed[key]
 	if from == nil {
@@ -135,37 +144,60 @@ func (s *Service) checkAllowed(ranks []Source) error {
 	return nil
 }
 
-// checkFree checks one of several sources that come together. It returns the source that src replaces: a registered one
-// of the same holder, or an equal one of the configuration. It fails if the name or the holder has another source, or
-// if too many are registered. s.changing is held.
-func (s *Service) checkFree(src *Source, registered bool, together int) (replaced *activeSource, err error) {
+// checkFree checks sources that come together. It returns those that are not followed yet, and the registered ones that
+// they replace. It fails if a name or a holder has another source, or if too many are registered. s.changing is held.
+func (s *Service) checkFree(ranks []Source, registered bool) (begin []Source, replaced []*activeSource, err error) {
 	if s.closed {
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
+	}
+	list := s.sources()
+	for _, src := range ranks {
+		i := slices.IndexFunc(list, func(a *activeSource) bool { return a.hasRankOf(&src) })
+		switch {
+		case i < 0:
+			begin = append(begin, src)
+		case !registered:
+			return nil, nil, fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
+		case reflect.DeepEqual(list[i].Source, src): // it stays
+		case !list[i].registered:
+			return nil, nil, fmt.Errorf("%w: %q, with another address or other fields", ErrConfigured, list[i].Name)
+		default:
+			begin = append(begin, src)
+		}
 	}
 	n := 0
-	for _, a := range s.active {
-		if a.registered {
+	for _, a := range list {
+		met := slices.ContainsFunc(begin, func(src Source) bool { return a.hasRankOf(&src) || a.hasAddressOf(&src) })
+		named := slices.ContainsFunc(begin, func(src Source) bool { return src.Name == a.Name })
+		switch {
+		case registered && a.registered && met:
+			replaced = append(replaced, a)
+		case named:
+			return nil, nil, fmt.Errorf("router: the name %q %w", a.Name, ErrExists)
+		case a.registered:
 			n++
 		}
-		if a.ModelKey() == src.ModelKey() && a.ID() == src.ID() {
-			replaced = a
-		}
 	}
-	named := s.active[src.Name]
-	switch {
-	case replaced != nil && !registered:
-		return nil, fmt.Errorf("router: rank %d of engine %q %w", src.Rank, src.Engine, ErrExists)
-	case replaced != nil && !replaced.registered && !reflect.DeepEqual(replaced.Source, *src):
-		return nil, fmt.Errorf("%w: %q, with another address or other fields", ErrConfigured, replaced.Name)
-	case named != nil && named != replaced:
-		return nil, fmt.Errorf("router: the name %q %w", src.Name, ErrExists)
-	case registered && replaced == nil && n+together > s.cfg.MaxSources:
-		return nil, fmt.Errorf("%w sources: %d are registered", ErrTooMany, n)
+	if registered && n+len(begin) > s.cfg.MaxSources {
+		return nil, nil, fmt.Errorf("%w sources: %d are registered", ErrTooMany, n+len(replaced))
 	}
-	return replaced, nil
+	return begin, replaced, nil
 }
 
-// start follows a source, from where a dump had it if that is given. s.changing is held.
+// hasRankOf reports whether a has the holder of src.
+func (a *activeSource) hasRankOf(src *Source) bool {
+	return a.ModelKey() == src.ModelKey() && a.ID() == src.ID()
+}
+
+// hasAddressOf reports whether a and src follow one address in one tenant. A publisher may tell engines apart by topics,
+// but not at its replay socket.
+func (a *activeSource) hasAddressOf(src *Source) bool {
+	sameTopic := strings.HasPrefix(a.Topic, src.Topic) || strings.HasPrefix(src.Topic, a.Topic)
+	return a.Tenant == src.Tenant && (a.Endpoint == src.Endpoint && sameTopic || src.Replay != "" && a.Replay == src.Replay)
+}
+
+// start follows a source, from where a dump had it if that is given. After an error the caller drops the model if it is not
+// used. s.changing is held.
 func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 	m, err := s.modelOf(&src)
 	if err != nil {
@@ -178,7 +210,6 @@ func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
 	}
 	if err := s.startFollower(a, resume); err != nil {
 		a.end()
-		s.dropUnused(m)
 		return err
 	}
 	s.mu.Lock()
@@ -223,12 +254,6 @@ func (s *Service) stop(a *activeSource) {
 	a.model.changed()
 }
 
-// remove ends a source, and removes its model if that has no other. s.changing is held.
-func (s *Service) remove(a *activeSource) {
-	s.stop(a)
-	s.dropUnused(a.model)
-}
-
 // Unregister ends a source that was registered and waits for it, and drops its holder. It fails with ErrField,
 // ErrNoModel, ErrNoSource, ErrConfigured or ErrClosed.
 func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
@@ -251,7 +276,8 @@ func (s *Service) Unregister(key ModelKey, id fleet.ID) error {
 	case !list[i].registered:
 		return fmt.Errorf("%w: %q", ErrConfigured, list[i].Name)
 	}
-	s.remove(list[i])
+	s.stop(list[i])
+	s.dropUnused(m)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,12 +36,13 @@ func TestSourceValidate(t *testing.T) {
 		"block_size":      func(s *Source) { s.BlockSize = -1 },
 		"timeout":         func(s *Source) { s.Timeout = 1 },
 		"ranks":           func(s *Source) { s.Rank, s.Ranks = fleet.MaxRank, 2 },
+		"name of a rank":  func(s *Source) { s.Name, s.Ranks = strings.Repeat("a", events.MaxName-1), 2 },
 	} {
 		src := good
 		spoil(&src)
 		var e *fielderror.Error
 		if assert.ErrorAs(t, src.Validate(), &e, field) {
-			assert.Equal(t, []string{field}, e.Fields)
+			assert.Equal(t, strings.Fields(field)[:1], e.Fields)
 		}
 	}
 }
@@ -97,7 +99,7 @@ func TestSourceThatCannotStart(t *testing.T) {
 	first.Endpoint = "tcp://192.0.2.1:1"
 	require.Error(t, s.Add(first))
 	require.Empty(t, s.Models())
-	first.Endpoint, first.Bind = deadEndpoint(t), false
+	first.Endpoint, first.Bind = deadEndpoint(), false
 	require.NoError(t, s.Register(first))
 	evil := source(t, llama, "b", 0, 0)
 	evil.Replay = "tcp://127.0.0.2:1"
@@ -136,6 +138,72 @@ func TestRegisterAgain(t *testing.T) {
 	require.False(t, status(t, s, "llama/fixed/0").Registered)
 }
 
+// An address is that of the engine that was registered there last in the tenant. The source that followed it is gone, and
+// what it had. If the registration fails, nothing is replaced.
+func TestRegisterAtKnownAddress(t *testing.T) {
+	s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}, MaxSources: 3, Fleet: fleet.Config{MaxHolders: 3}})
+	followed := func() (list []string) {
+		for _, st := range s.Status() {
+			list = append(list, fmt.Sprint(st.Tenant, " ", st.Engine, "/", st.Rank, " ", st.Endpoint))
+		}
+		return list
+	}
+	at := func(port int, engine string) Source {
+		return Source{Endpoint: fmt.Sprint("tcp://127.0.0.1:", port), Model: "llama", Engine: engine, BlockSize: 16}
+	}
+	ranks := at(61_000, "a")
+	ranks.Ranks = 2
+	require.NoError(t, s.Register(ranks))
+	ranks.Endpoint = "tcp://127.0.0.1:61001"
+	require.NoError(t, s.Register(ranks))
+	require.Equal(t, []string{"default a/0 tcp://127.0.0.1:61001", "default a/1 tcp://127.0.0.1:61002"}, followed(), "its ports shift")
+	require.NoError(t, s.Register(at(61_001, "b")))
+	require.NoError(t, s.Register(at(61_002, "c")))
+	require.NoError(t, s.Register(at(61_002, "b")))
+	require.NoError(t, s.Register(at(61_001, "c")))
+	require.Equal(t, []string{"default c/0 tcp://127.0.0.1:61001", "default b/0 tcp://127.0.0.1:61002"}, followed(), "they swap")
+
+	theirs, ours := at(61_001, "c"), at(61_003, "c")
+	theirs.Tenant, theirs.Name = "x", "theirs"
+	require.NoError(t, s.Register(theirs))
+	require.NoError(t, s.Register(at(61_001, "d")))
+	require.NoError(t, s.Unregister(llama, fleet.ID{Engine: "b"}))
+	ours.Name = "ours"
+	require.NoError(t, s.Add(ours))
+	fixed := at(61_003, "e")
+	fixed.Name = "d"
+	require.NoError(t, s.Register(fixed))
+	require.Equal(t, []string{"default e/0 tcp://127.0.0.1:61003", "default c/0 tcp://127.0.0.1:61003", "default d/0 tcp://127.0.0.1:61001", "x c/0 tcp://127.0.0.1:61001"}, followed(),
+		"neither another tenant's nor a configured one")
+}
+
+// The pod IP of an engine that is gone is another engine's.
+func TestRegisterAtAddressOfAnother(t *testing.T) {
+	s := newService(t, Config{Allow: []string{"tcp://127.0.0.1:*"}, Fleet: fleet.Config{MaxHolders: 2}})
+	p := eventstest.New(t)
+	p.Publish(false, stored(1))
+	require.NoError(t, s.Register(engineSource(p, "gone", 0)))
+	awaitNext(t, s, "gone/0", 1)
+	require.NoError(t, s.Register(engineSource(p, "new", 0)))
+	awaitNext(t, s, "new/0", 1)
+	require.Equal(t, "new/0=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1)}))
+	require.Len(t, s.Status(), 1)
+
+	ranks := engineSource(p, "large", 0)
+	ranks.Ranks, ranks.Replay = 3, ""
+	require.ErrorIs(t, s.Register(ranks), fleet.ErrTooMany)
+	awaitNext(t, s, "new/0", 1)
+	require.Equal(t, "new/0=16(GPU=16) ", ask(t, s, Query{Hashes: hashesOf(1)}))
+	require.Len(t, s.Status(), 1)
+	p.Close()
+	other := engineSource(eventstest.New(t), "other", 0)
+	other.Model, other.BlockSize = "another", 0
+	other.Endpoint = p.Endpoint
+	follower := s.active["new/0"].follower
+	require.ErrorIs(t, s.Register(other), ErrField)
+	require.Same(t, follower, s.active["new/0"].follower, "what can be known before stops nothing")
+}
+
 // One source stands for all ranks of an engine, each at the next ports. None is followed if one cannot be.
 func TestRanks(t *testing.T) {
 	s := newService(t, Config{MaxSources: 3})
@@ -164,8 +232,6 @@ func TestRanks(t *testing.T) {
 	src.KVEndpoint = ""
 	require.NoError(t, s.Register(src))
 	require.NoError(t, s.Register(src))
-	src.Engine = "b"
-	require.ErrorIs(t, s.Register(src), ErrExists)
 	for _, wrong := range []Source{{Endpoint: "tcp://a:5557", Replay: "tcp://a:5558"}, {Endpoint: "ipc:///run/a"}, {Endpoint: "tcp://a:65535"}} {
 		wrong.Model, wrong.Engine, wrong.Ranks = "llama", "a", 2
 		require.ErrorIs(t, wrong.Validate(), ErrField, wrong.Endpoint)
