@@ -70,7 +70,7 @@ func examineRouter(ctx context.Context, t *target) (*routerReport, error) {
 		return nil, err
 	}
 	var services routerState
-	if err := json.Unmarshal(reply, &services); err != nil {
+	if json.Unmarshal(reply, &services) != nil {
 		r.problem("%s does not answer as a router does: router.listen is the address of something else", t.connect)
 		return r, nil
 	}

@@ -190,7 +190,7 @@ func (f *holdersFlags) whyEmpty(ctx context.Context, t *target) (noBlock bool, u
 			continue
 		}
 		if known++; !st.Stale {
-			known, unreachable = 0, nil
+			unreachable = nil
 			break
 		}
 		unreachable = fmt.Errorf("no engine can be reached: all %d sources of their events are stale; %s: %s", known, st.Engine,

@@ -16,7 +16,7 @@ import (
 func main() {
 	publisher := eventstest.New(eventstest.Example{})
 	defer publisher.Close()
-	fmt.Println(publisher.Endpoint, publisher.Replay)
+	fmt.Fprintln(os.Stdout, publisher.Endpoint, publisher.Replay)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var hashes [][]byte
 		for text := range strings.FieldsSeq(lines.Text()) {
