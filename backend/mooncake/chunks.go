@@ -15,7 +15,7 @@ const (
 	minChunkKeys = 1024
 	// minHalfKeys is the same for two chunks. A master takes one to three microseconds for a key, and
 	// 30 for a request of one key.
-	minHalfKeys = 512
+	minHalfKeys = 256
 	// maxChunks bounds the chunks of calls of up to maxChunks*maxRequestKeys keys.
 	maxChunks = 16
 	// maxSmallKeys is the number of keys above which a call is large. A master takes up to 8 ms
