@@ -20,7 +20,8 @@ import (
 type Agreement string
 
 const (
-	// HashesUnchecked: no event had the first block of a prompt with its tokens yet, or the model has no Hash.
+	// HashesUnchecked: no event had the first block of a prompt with its tokens yet, one alone had and differs, or the model
+	// has no Hash.
 	HashesUnchecked Agreement = "unchecked"
 	HashesAgree     Agreement = "agree"
 	// HashesDiffer: the hashes of two different blocks were others. Tokens find nothing of this source.

@@ -86,7 +86,7 @@ connection.`,
 		} else if given := t.secure.Given(); given != "" && cfg.Router.Listen == nil {
 			return usagef("--%s is of no use without --pool or router.listen", given)
 		}
-		if !cfg.ServesPool() && (cfg.Router.Listen == nil || cmd.Flags().Changed("tokens")) {
+		if !examinesStore(cfg) && (cfg.Router.Listen == nil || cmd.Flags().Changed("tokens")) {
 			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
 		}
 		prompt, err := loadPrompt(cmd, *tokens, *file)
@@ -138,7 +138,7 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *target, prompt diagnosis.Prompt) error {
 	result := doctorResult{Report: &diagnosis.Report{}}
 	var err error
-	if cfg.ServesPool() {
+	if examinesStore(cfg) {
 		if result.Report, err = examineStore(ctx, cfg, prompt); result.Report == nil {
 			return err
 		}
@@ -158,6 +158,13 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, t *targ
 		return printErr
 	}
 	return err
+}
+
+// examinesStore reports whether there is a pool to examine: a server with a router alone has its default pool in memory,
+// which nobody asks.
+func examinesStore(cfg *config.Config) bool {
+	isRouterAlone := cfg.Router.Listen != nil && !cfg.HasPool() && cfg.Backend.Name() == "memory"
+	return cfg.ServesPool() && !isRouterAlone
 }
 
 // examineStore examines the store of cfg. Without a report the configuration is wrong.
@@ -230,6 +237,9 @@ func (r *doctorResult) String() string {
 		row("blocks", "%d, estimated", *r.Blocks)
 	} else if r.Blocks != nil {
 		row("blocks", "%d", *r.Blocks)
+	}
+	if r.LeaseMS > 0 {
+		row("lease", "%v, as the store states itself", time.Duration(r.LeaseMS)*time.Millisecond)
 	}
 	for _, pattern := range r.Patterns {
 		row("key", "%s", pattern)

@@ -96,7 +96,7 @@ func (r *routerReport) addTotals() {
 		r.note("incomplete sources do not know what their engines stored before: %d; that ends when an engine clears its cache or starts again", r.Incomplete)
 	}
 	if r.Unchecked > 0 {
-		r.note("sources whose hashes are not checked: %d; no first block of a prompt came with its tokens, or their models have no hash", r.Unchecked)
+		r.note("sources whose hashes are not known to agree or differ: %d; no first block of a prompt came with its tokens, one alone did and differs, or their models have no hash", r.Unchecked)
 	}
 }
 

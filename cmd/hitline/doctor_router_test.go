@@ -43,8 +43,10 @@ func TestDoctorOfRouter(t *testing.T) {
 		assert.Contains(t, problems, want)
 	}
 	assert.Len(t, d.Problems, 3)
-	assert.Contains(t, strings.Join(d.Notes, "\n"), "router: sources whose hashes are not checked: 1; ")
+	assert.Contains(t, strings.Join(d.Notes, "\n"), "router: sources whose hashes are not known to agree or differ: 1; no first block of a prompt came with its tokens, one alone did and differs, or ")
 	text := hitline(t, "", "doctor", "--config", configFile(t, config+s.router+"}\n"))
+	assert.NotContains(t, text.stdout, "memory", "no pool is configured")
+	assert.NotContains(t, text.stdout, "@tp_rank")
 	assert.Contains(t, text.stdout, "router   http://"+s.router+": sources 2, stale 1, incomplete 0, unchecked 1, differ 1\n")
 }
 

@@ -174,6 +174,8 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 			}
 			if i.Probes {
 				info.Mode += ", probes without leases (v0.3.14 on)"
+			} else {
+				info.Mode += ", no probes: asking leases"
 			}
 			return info, err
 		},

@@ -76,9 +76,7 @@ func (c *comparer) compareStoreKeys(ctx context.Context, store *Store, f *Findin
 	case err != nil:
 		return 0, nil, err
 	}
-	if sample.Lease > 0 {
-		f.addNote("the store leases a found block for %v, as it states itself", sample.Lease)
-	}
+	f.LeaseMS = sample.Lease.Milliseconds()
 	keys := parseSample(sample)
 	c.compareSample(keys, f)
 	own := keys.ofPool(poolName(c.rules))
