@@ -62,6 +62,7 @@ func TestLookupFrom(t *testing.T) {
 	assert.True(t, strings.HasPrefix(explained, "hit 64 tokens, looked up from 32 on\n"), explained)
 	assert.Contains(t, ask(hashes[2:], "plan", "--json", "--tokens", "97", "--from", "32").stdout, `"first":2,"end":4,"all":false,"runs":[[2,4]]`)
 	assert.Contains(t, ask(hashes[4:], "plan", "--json", "--tokens", "97", "--from", "64").stdout, `"runs":[]`, "nothing to load")
+	assert.Contains(t, ask(hashes, "lookup", "--tokens", "97", "--from", "32").stderr, "leave out the first 2\n")
 	refused := ask(hashes[2:], "lookup", "--tokens", "97", "--from", "33")
 	assert.Equal(t, exitFailed, refused.code)
 	assert.Contains(t, refused.stderr, "start_token 33 is no multiple of 32, the pool's scheduler_block_size")

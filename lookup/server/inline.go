@@ -85,7 +85,12 @@ func (s *session) checkStart(q *netproto.Request, numHashes int64) error {
 		return err
 	}
 	if most := int64(q.NumTokens) / int64(s.pool.hashBlock); q.Tag == netproto.TagLookupFrom && numHashes > most {
-		return fmt.Errorf("%w: %d tokens have %d, and with those before start_token %d there are %d", errTooManyHashes, q.NumTokens, most, q.Start, numHashes)
+		before := int64(q.Start) / int64(s.pool.hashBlock)
+		err := fmt.Errorf("%w: %d tokens have %d from start_token %d on, and there are %d", errTooManyHashes, q.NumTokens, most-before, q.Start, q.NumHashes)
+		if before > 0 {
+			err = fmt.Errorf("%w: if they are the whole prompt's, leave out the first %d", err, before)
+		}
+		return err
 	}
 	return nil
 }

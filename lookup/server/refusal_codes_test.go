@@ -267,9 +267,9 @@ func badForPool(t *testing.T) (list []badRequest) {
 		add(api.RefusalTooLarge, refusingMaxHashes, "17 hashes, at most 16", from(tag, 272, 256, 1))
 		add(api.RefusalTooLarge, refusingMaxHashes, "268435452 hashes, at most 16", from(tag, 1<<32-1, 1<<32-64, 0))
 	}
-	const tooMany = "too many hashes: 127 tokens have 7, and with those before start_token "
-	bad(tooMany+"0 there are 8", from("lookup_from", 127, 0, 8))
-	bad(tooMany+"64 there are 8", from("lookup_from", 127, 64, 4))
+	bad("too many hashes: 127 tokens have 7 from start_token 0 on, and there are 8", from("lookup_from", 127, 0, 8))
+	bad("too many hashes: 127 tokens have 3 from start_token 64 on, and there are 4: if they are the whole prompt's, leave out the first 4",
+		from("lookup_from", 127, 64, 4))
 	const noGroup = "group or rank is outside the configured pool: group 2, tp_rank 0, pp_rank 0, pcp_rank 0: the pool has group 0 to 1"
 	for _, tag := range []string{"store", "evict"} {
 		bad(otherLen, frames(tag, refusedRank, "\x00\x10", refusedKeys))
