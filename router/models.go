@@ -264,6 +264,17 @@ func (s *ModelStatus) NumStale() int {
 	return n
 }
 
+// modelNames returns the names of a tenant's models, in order.
+func (s *Service) modelNames(tenant string) (names []string) {
+	for key := range *s.models.Load() {
+		if key.Tenant == tenant {
+			names = append(names, key.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Models returns the state of all models, by tenant and name. The caller owns the result.
 func (s *Service) Models() []ModelStatus {
 	var list []ModelStatus

@@ -43,6 +43,9 @@ func (s *Service) Add(src Source) error { return s.follow(src, false) }
 // Check returns what Add says of a source by its fields and by its model, if there is one. It follows nothing.
 func (s *Service) Check(src Source) error {
 	src.SetDefaults()
+	if names := s.modelNames(src.Tenant); src.Model == "" && len(names) > 0 {
+		return badField(ErrField, "model", "has no model; give one of %q, or the name of another", names)
+	}
 	if err := src.Validate(); err != nil {
 		return err
 	}

@@ -34,7 +34,9 @@ var (
 	errTwice = errors.New("is there twice, or under two names; give it once")
 	errType  = errors.New("has another type, or a number that is too large; GET /openapi.yaml describes it")
 	errOther = errors.New("is not known here, and ignoring it could change the answer; leave it out")
-	errLong  = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
+	// errTokens is errOther for a name that is easily taken for that of token_ids.
+	errTokens = errors.New("is not known here; give the prompt's as token_ids")
+	errLong   = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
 )
 
 // boundedReader is a body. It fails if the decoder would need more memory for what follows than it may.
@@ -110,7 +112,9 @@ func bodyError(err error) error {
 		reason := semantic.Err
 		isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
 		if errors.Is(reason, json.ErrUnknownName) {
-			reason = errOther
+			if reason = errOther; semantic.JSONPointer == "/tokens" {
+				reason = errTokens
+			}
 		} else if reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange) {
 			reason = errType
 		}

@@ -173,6 +173,8 @@ func TestRefused(t *testing.T) {
 		{"/register", register + `, "additionalsalt": "w"}`, nil, 400, "field additionalsalt: is not known here, and ignoring it could change the answer; leave it out"},
 		{"/register", register + `, "gruops": [{"a": []}]}`, nil, 400, "field gruops: is not known here"},
 		{"/query", `{"token_ids": [], "model_name": "other"}`, nil, 404, `no such model: \"other\"`},
+		{"/query", `{"tokens": [1]}`, nil, 400, "field tokens: is not known here; give the prompt's as token_ids"},
+		{"/register", `{"instance_id": "a"}`, nil, 400, `field model: has no model; give one of [\"llama\"], or the name of another`},
 		{"/query", `{"token_ids": [], "lora_id": 7}`, nil, 400, "field lora_id: is not known here"},
 		{"/register", register + `, "modelname": "llama"}`, nil, 400, "field model: is there twice, or under two names; give it once"},
 		{"/register", register + `, "model": "llama"}`, nil, 400, "bad_json"},
