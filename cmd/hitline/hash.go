@@ -91,6 +91,7 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 			return err
 		}
 		if len(result.Hashes) == 0 && !o.json {
+			fmt.Fprintf(cmd.ErrOrStderr(), "hitline: no whole block of %d %s: there are %d\n", o.blockSize, plural(o.blockSize, "token"), result.NumTokens)
 			return nil
 		}
 		return cli.PrintResult(cmd, o.json, result, strings.Join(result.Hashes, "\n"))

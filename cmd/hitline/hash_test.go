@@ -30,15 +30,18 @@ func TestHash(t *testing.T) {
 		{"--engine sglang --block-size 4 --integers", nine, "-3488128144981237669\n5674439469042975057\n"},
 		{"--engine sglang --block-size 4", nine, sglangHashes},
 		{"--engine sglang --block-size 4 --short", nine, "cf97adeedb59e05b\n4ebfa8a1f3c34151\n"},
-		{"", nine, ""},
-		{"", "", ""},
-		{"--engine sglang", "[]", ""},
 		{"--json", nine, `{"engine":"vllm","release":"0.33.0","algorithm":"sha256","block_size":16,"num_tokens":9,"hashes":[]}` + "\n"},
 		{"--json --engine sglang --short", "[1]", `{"engine":"sglang","block_size":1,"num_tokens":1,"hashes":["67abdd721024f0ff"]}` + "\n"},
 	} {
 		got := hitline(t, test.stdin, append([]string{"hash"}, strings.Fields(test.line)...)...)
 		assert.Equal(t, result{exitDone, test.want, ""}, got, test.line)
 	}
+}
+
+// Without a whole block there are no hashes, and a line says so.
+func TestHashOfLessThanABlock(t *testing.T) {
+	assert.Equal(t, result{exitDone, "", "hitline: no whole block of 16 tokens: there are 9\n"}, hitline(t, "1 2 3 4 5 6 7 8 9", "hash"))
+	assert.Equal(t, result{exitDone, "", "hitline: no whole block of 1 token: there are 0\n"}, hitline(t, "[]", "hash", "--engine", "sglang"))
 }
 
 // Each of these options gives other hashes than all others.
