@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,11 +18,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./bench/renewals TRACE")
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./bench/renewals TRACE") }
+	flag.Parse() // -h ends it with status 0
+	if flag.NArg() != 1 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	requests, err := read(workload.Trace(os.Args[1]))
+	requests, err := read(workload.Trace(flag.Arg(0)))
 	if err == nil {
 		err = table(os.Stdout, requests)
 	}
