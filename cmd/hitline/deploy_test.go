@@ -142,7 +142,7 @@ func TestDeployChart(t *testing.T) {
 // The memory that the chart computes for the container is the sum of the bounds that the program has, and a part for
 // garbage: twice that of connections, and a quarter of the index.
 func TestDeployChartMemory(t *testing.T) {
-	for name, store := range map[string]*remoteStore{"router": nil, "mooncake": new(remoteStore)} {
+	for name, store := range map[string]*remoteStore{"memory-snapshot": nil, "mooncake": new(remoteStore)} {
 		var cfg *config.Config
 		memory := ""
 		for document := range strings.SplitSeq(deployFile(t, "helm/testdata/accepted/"+name+".golden"), "---\n") {
