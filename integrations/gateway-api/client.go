@@ -28,11 +28,12 @@ type client struct {
 	http      http.Client
 }
 
-// newClient returns a client of an http or https URL. timeout bounds each request, connecting included.
+// newClient returns a client of an http or https URL. timeout bounds each request, connecting included. The error does
+// not repeat the URL, which may have a password.
 func newClient(address, tokenFile string, timeout time.Duration) (*client, error) {
 	u, err := url.Parse(address)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("url is %q, must be as http://HOST:PORT", address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("url must be as http://HOST:PORT, without user and query")
 	}
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, MaxConnsPerHost: maxConns,

@@ -371,12 +371,27 @@ func TestBadConfiguration(t *testing.T) {
 		{"storeWeight: 0.5", "timeout: 2s", "must be 1ms to 1s"},
 		{"http://hitline:8557", "hitline:8557", "must be as http://HOST:PORT"},
 		{"http://vllm:8000/tokenize", "http://vllm:8000/tokenize\n      timeout: 101ms", "must be 1ms to 100ms"},
-		{`"10.0.0.10:8000"`, "engine-0", "must be ADDRESS:PORT"},
+		{"storeWeight: 0.5", `timeout: "5"`, `timeout is "5"`},
+		{"http://hitline:8557", "http://me:secret@hitline:8557", "url must be as http://HOST:PORT"},
+		{`"10.0.0.10:8000"`, "vllm:8000", "must be ADDRESS:PORT"},
+		{"{engine: engine-1}", "{engine: engine-1, rank: -1}", "has rank -1"},
 		{"{engine: engine-1}", "{rank: 1}", "has no engine"},
 	} {
 		if _, err := loadPicker(t, c.old, c.replacement); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.replacement, err, c.want)
 		}
+	}
+}
+
+// An address of IPv6 is the same however it is written.
+func TestEndpointsOfIPv6(t *testing.T) {
+	p, err := loadPicker(t, `"10.0.0.10:8000"`, `"[FD00:0::1]:8000"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := p.scorer.parameters.source(&datalayer.EndpointMetadata{Address: "fd00::1", Port: "8000"})
+	if got.Engine != "engine-0" {
+		t.Errorf("the endpoint is called %q, want engine-0", got.Engine)
 	}
 }
 

@@ -43,12 +43,16 @@ func decode(parameters json.RawMessage, into any) error {
 	return nil
 }
 
-// checkTimeout returns an error unless timeout is between 1 ms and limit.
-func checkTimeout(timeout, limit time.Duration) error {
-	if timeout < time.Millisecond || timeout > limit {
-		return fmt.Errorf("timeout is %v, must be 1ms to %v", timeout, limit)
+// parseTimeout reads a parameter of 1 ms to limit. An empty one is usual.
+func parseTimeout(text string, usual, limit time.Duration) (time.Duration, error) {
+	if text == "" {
+		return usual, nil
 	}
-	return nil
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout < time.Millisecond || timeout > limit {
+		return 0, fmt.Errorf("timeout is %q, must be 1ms to %v", text, limit)
+	}
+	return timeout, nil
 }
 
 // reportEvery is the time between two logged failures of a plug-in.

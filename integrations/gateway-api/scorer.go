@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/datalayer"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/scheduling"
@@ -24,11 +24,11 @@ const (
 
 // scorerParameters are those of the scorer in an EndpointPickerConfig.
 type scorerParameters struct {
-	URL       string          `json:"url"` // hitline's router.listen
-	TokenFile string          `json:"tokenFile"`
-	Timeout   metav1.Duration `json:"timeout"`
-	Model     string          `json:"model"` // as hitline calls it; empty: the only one of the tenant
-	Tenant    string          `json:"tenant"`
+	URL       string `json:"url"` // hitline's router.listen
+	TokenFile string `json:"tokenFile"`
+	Timeout   string `json:"timeout"`
+	Model     string `json:"model"` // as hitline calls it; empty: the only one of the tenant
+	Tenant    string `json:"tenant"`
 	// StoreWeight is what a token that the store can load counts, 0 to 1. With 0 the store is not asked.
 	StoreWeight float64 `json:"storeWeight"`
 	// LastKnown says that a stale engine counts for what it had last, and not for nothing.
@@ -61,31 +61,40 @@ var (
 func newScorer(name string, parameters json.RawMessage, _ plugin.Handle) (plugin.Plugin, error) {
 	s := &scorer{name: plugin.TypedName{Type: ScorerType, Name: name}}
 	p := &s.parameters
-	p.Timeout.Duration = scorerTimeout
 	if err := decode(parameters, p); err != nil {
 		return nil, err
 	}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	var err error
-	s.client, err = newClient(strings.TrimSuffix(p.URL, "/")+"/query", p.TokenFile, p.Timeout.Duration)
+	timeout, err := parseTimeout(p.Timeout, scorerTimeout, maxScorerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	s.client, err = newClient(strings.TrimSuffix(p.URL, "/")+"/query", p.TokenFile, timeout)
 	return s, err
 }
 
+// check returns an error for what cannot be. It writes the addresses of endpoints as the picker does.
 func (p *scorerParameters) check() error {
 	if p.StoreWeight < 0 || p.StoreWeight > 1 {
 		return fmt.Errorf("storeWeight is %v, must be 0 to 1", p.StoreWeight)
 	}
+	endpoints := make(map[string]source, len(p.Endpoints))
 	for address, source := range p.Endpoints {
-		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
-			return fmt.Errorf("endpoints: %q must be ADDRESS:PORT", address)
-		}
-		if source.Engine == "" {
+		parsed, err := netip.ParseAddrPort(address)
+		switch {
+		case err != nil:
+			return fmt.Errorf("endpoints: %q must be ADDRESS:PORT, without names", address)
+		case source.Engine == "":
 			return fmt.Errorf("endpoints: %s has no engine", address)
+		case source.Rank != nil && *source.Rank < 0:
+			return fmt.Errorf("endpoints: %s has rank %d, must be at least 0", address, *source.Rank)
 		}
+		endpoints[parsed.String()] = source
 	}
-	return checkTimeout(p.Timeout.Duration, maxScorerTimeout)
+	p.Endpoints = endpoints
+	return nil
 }
 
 // TypedName returns the type and the name of the plug-in.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/requestcontrol"
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/scheduling"
@@ -23,9 +22,9 @@ const (
 
 // tokenizerParameters are those of the tokenizer in an EndpointPickerConfig.
 type tokenizerParameters struct {
-	URL       string          `json:"url"` // of an engine's /tokenize
-	TokenFile string          `json:"tokenFile"`
-	Timeout   metav1.Duration `json:"timeout"`
+	URL       string `json:"url"` // of an engine's /tokenize
+	TokenFile string `json:"tokenFile"`
+	Timeout   string `json:"timeout"`
 }
 
 // tokenizer asks an engine for the token ids of prompts, and keeps them. Safe for concurrent use.
@@ -39,14 +38,15 @@ type tokenizer struct {
 var _ requestcontrol.PrepareDataPlugin = (*tokenizer)(nil)
 
 func newTokenizer(name string, parameters json.RawMessage, _ plugin.Handle) (plugin.Plugin, error) {
-	p := tokenizerParameters{Timeout: metav1.Duration{Duration: maxTokenizerTimeout}}
+	var p tokenizerParameters
 	if err := decode(parameters, &p); err != nil {
 		return nil, err
 	}
-	if err := checkTimeout(p.Timeout.Duration, maxTokenizerTimeout); err != nil {
+	timeout, err := parseTimeout(p.Timeout, maxTokenizerTimeout, maxTokenizerTimeout)
+	if err != nil {
 		return nil, err
 	}
-	client, err := newClient(p.URL, p.TokenFile, p.Timeout.Duration)
+	client, err := newClient(p.URL, p.TokenFile, timeout)
 	if err != nil {
 		return nil, err
 	}
