@@ -148,6 +148,7 @@ func TestUnknown(t *testing.T) {
 		{strings.Replace(layoutOf(kv), "4", "64", 1), `the engine's page_size is 64, and the model's block_size 4`},
 		{layoutOf(strings.Replace(kv, "all_pages", "block_groups", 1)), `the engine's layout has the policy "block_groups", which is not known`},
 		{layoutOf(strings.Replace(kv, "all_pages", "trailing_pages", 1)), `the engine's layout has 0 trailing_pages`},
+		{layoutOf(kv + `, {"pool": "indexer", "hit_policy": "all_pages"}`), `the engine's layout has a pool without objects`},
 		{layoutOf(``), `the engine's layout has 0 objects a page, want 1 to 64`},
 		{layoutOf(strings.Replace(kv, "__k", strings.Repeat("k", 511), 1)), `the engine's keys have 513 bytes beside the hash, at most 512 are possible`},
 		{layoutOf(kv), ``},

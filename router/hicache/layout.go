@@ -75,6 +75,9 @@ type poolReply struct {
 
 func (l *layout) addPools(pools []poolReply) error {
 	for _, p := range pools {
+		if len(p.Suffixes) == 0 { // what is not asked for would count as there
+			return errors.New("the engine's layout has a pool without objects")
+		}
 		if p.HitPolicy == "all_pages" {
 			l.suffixes = append(l.suffixes, p.Suffixes...)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // compareSample compares the keys of a sample with those of the pool. It adds one problem
@@ -26,6 +27,10 @@ func (c *comparer) compareSample(s keySample, f *Findings) {
 		numKeys[k.pool]++
 	}
 	own := s.ofPool(poolName(c.rules))
+	if c.hasOtherLayout(own) || c.hasOtherLayout(s) {
+		f.addProblem("the store's keys are of another engine than lookups ask for: set pool.layout to %s for LMDeploy's, and leave it out for vLLM's", coordinator.LayoutLMDeploy)
+		return
+	}
 	if len(own.keys) == 0 {
 		c.compareNames(numKeys, f)
 		return
@@ -37,6 +42,11 @@ func (c *comparer) compareSample(s keySample, f *Findings) {
 	c.compareRanks(own, f)
 	c.compareLayout(own, f)
 	compareHashLengths(own, f)
+}
+
+// hasOtherLayout reports whether s has keys, and none of the layout of the pool.
+func (c *comparer) hasOtherLayout(s keySample) bool {
+	return len(s.keys) > 0 && !slices.ContainsFunc(s.keys, func(k blockKey) bool { return k.layout == c.pool.Layout })
 }
 
 // compareNames compares the name of the pool with the name that most keys have. numKeys

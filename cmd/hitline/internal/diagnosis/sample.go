@@ -18,7 +18,8 @@ type keySample struct {
 
 // blockKey is a parsed key, or a set with one of its members.
 type blockKey struct {
-	pool string // [cache_prefix@]model
+	pool   string // [cache_prefix@]model
+	layout string // see coordinator.Pool
 	groupRank
 	hash  string // in hex; "" for a set whose members may not be read
 	isSet bool
@@ -37,8 +38,12 @@ func parseKey(key string) (k blockKey, ok bool) {
 	for i := range n {
 		n[i], _ = strconv.Atoi(m[2+i]) // digits, or none
 	}
+	layout := ""
+	if m[3] == "" {
+		layout = coordinator.LayoutLMDeploy
+	}
 	rank := coordinator.Rank{TP: n[0], PCP: n[1], DCP: n[2], PP: n[3]}
-	return blockKey{pool: m[1], groupRank: groupRank{n[4], rank}, hash: m[7]}, true
+	return blockKey{pool: m[1], layout: layout, groupRank: groupRank{n[4], rank}, hash: m[7]}, true
 }
 
 // parseSample parses the keys of a sample.
