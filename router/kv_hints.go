@@ -36,7 +36,7 @@ type KVFetch struct {
 func (sc *scratch) kvHints(hashes coordinator.Hashes, a *Answer) *KVHints {
 	for _, p := range a.Holders {
 		endpoint, ok := sc.kvEndpoints[p.ID]
-		if !ok {
+		if h := sc.fleet.Get(p.ID); !ok || h == nil || h.IsStale() { // it counts by LastKnown, or by predictions
 			continue
 		}
 		fetch := KVFetch{Endpoint: endpoint, Hashes: make([]uint64, p.Tokens/int64(a.BlockSize))}

@@ -9,7 +9,7 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// Hints are about the first holder that has a KVEndpoint. Their hashes are the 64 bits that events have, also of tokens of
+// Hints are about the first holder that has a KVEndpoint and is not stale. Their hashes are the 64 bits that events have, also of tokens of
 // which the store is asked by other hashes.
 func TestKVHints(t *testing.T) {
 	for _, hash := range []*Hashing{{Type: TypeVLLM}, {Type: TypeSGLang, Dynamo: true}} {
@@ -42,5 +42,10 @@ func TestKVHints(t *testing.T) {
 		require.Equal(t, want, got.Actions[0].Payload)
 		require.Equal(t, got, hints(Query{Hashes: inEvents, KVHints: true}))
 		require.Equal(t, "third", hints(Query{Tokens: tokens, Engine: "third", KVHints: true}).From.Engine)
+
+		f, err := s.Fleet(llama)
+		require.NoError(t, err)
+		f.Get(fleet.ID{Engine: "second"}).SetStale(true)
+		require.Equal(t, "third", hints(Query{Tokens: tokens, LastKnown: true, KVHints: true}).From.Engine)
 	}
 }

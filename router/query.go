@@ -40,8 +40,8 @@ type Answer struct {
 	LoadableTokens  int64           // -1 if that was not asked, or is unknown
 	LoadableUnknown LoadableUnknown // why it is unknown, "" if it is not
 	Unsure          []Unsure        // by Engine and Rank; also those that Holders lacks
-	// KVHints, if they were asked, tell an engine to fetch from the first of Holders whose source has a KVEndpoint; nil
-	// if none has. The caller owns them.
+	// KVHints, if they were asked, tell an engine to fetch from the first of Holders that is not stale and whose source
+	// has a KVEndpoint; nil if none has. The caller owns them.
 	KVHints *KVHints
 }
 
