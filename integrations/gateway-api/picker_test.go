@@ -240,6 +240,10 @@ func TestTokenizeBody(t *testing.T) {
 		"one of a list": {
 			completions, `{"prompt": ["Hi"], "add_special_tokens": false}`, `{"prompt": "Hi", "add_special_tokens": false}`,
 		},
+		"for the template": {
+			chats, `{"messages": ` + messages + `, "chat_template_kwargs": {"x": 1}, "reasoning_effort": "low", "documents": null}`,
+			`{"messages": ` + messages + `, "chat_template_kwargs": {"x": 1, "reasoning_effort": "low"}}`,
+		},
 		"two prompts": {completions, `{"prompt": ["Hi", "Ho"]}`, ``},
 		"an image":    {chats, `{"messages": ` + image + `}`, ``},
 		"responses":   {"/v1/responses", `{"input": "Hi"}`, ``},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
@@ -142,6 +143,7 @@ func tokenizeBody(request *scheduling.LLMRequestBody) ([]byte, error) {
 	switch {
 	case request.ChatCompletions != nil && isText(request.ChatCompletions.Messages):
 		delete(fields, "prompt")
+		addTemplateFields(fields, payload)
 	case request.Completions != nil && request.Completions.Prompt.Raw != "":
 		delete(fields, "messages")
 	case request.Completions != nil && len(request.Completions.Prompt.Strings) == 1:
@@ -155,6 +157,23 @@ func tokenizeBody(request *scheduling.LLMRequestBody) ([]byte, error) {
 		return nil, nil
 	}
 	return body, err
+}
+
+// addTemplateFields adds what an engine gives to the template of a chat beside chat_template_kwargs: /tokenize of vLLM
+// takes it there alone.
+func addTemplateFields(fields map[string]any, payload scheduling.PayloadMap) {
+	given, _ := fields["chat_template_kwargs"].(map[string]any) // of the request, which goes on to the engine
+	merged := maps.Clone(given)
+	for _, name := range []string{"documents", "reasoning_effort"} {
+		if payload[name] == nil {
+			continue
+		}
+		if merged == nil {
+			merged = map[string]any{}
+		}
+		merged[name] = payload[name]
+		fields["chat_template_kwargs"] = merged
+	}
 }
 
 // isText says whether messages have text alone.
