@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"encoding/binary"
 	"log/slog"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -59,7 +59,7 @@ func storedBy(t testing.TB, h Hashing, n int) map[string]any {
 type checked struct {
 	*Service
 	t   testing.TB
-	log bytes.Buffer
+	log logtest.Buffer
 }
 
 func newChecked(t testing.TB, h Hashing) *checked {
