@@ -295,9 +295,10 @@ func shortHash(hash string) string { return hash[max(len(hash)-16, 0):] }
 // discardHolder holds nothing: the batches are only printed.
 type discardHolder struct{}
 
-func (discardHolder) Store(*events.Blocks, []bool) error { return nil }
-func (discardHolder) Remove(*events.Blocks) error        { return nil }
-func (discardHolder) Clear()                             {}
-func (discardHolder) Report() (int64, error)             { return 0, nil }
-func (discardHolder) SetStale(bool)                      {}
-func (discardHolder) Len() int                           { return 0 }
+func (discardHolder) Store(*events.Blocks, []bool) error           { return nil }
+func (discardHolder) Remove(*events.Blocks) error                  { return nil }
+func (discardHolder) ClearTier(*events.Blocks, func() error) error { return nil }
+func (discardHolder) Clear()                                       {}
+func (discardHolder) Report() (int64, error)                       { return 0, nil }
+func (discardHolder) SetStale(bool)                                {}
+func (discardHolder) Len() int                                     { return 0 }

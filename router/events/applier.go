@@ -101,6 +101,16 @@ func (a *applier) clear() {
 	_ = a.report() // of what it had
 }
 
+// clearTier removes all blocks that a clear of a tier may mean.
+func (a *applier) clearTier(tier *Tier) error {
+	a.copies.clearTier(tier)
+	a.blocks = Blocks{Group: NoGroup, Tier: *tier, Pause: a.pause}
+	if err := a.holder.ClearTier(&a.blocks, a.stopped); err != nil {
+		return fmt.Errorf("%w: %w", errHolder, err)
+	}
+	return nil
+}
+
 // report asks what the Holder has dropped by itself: then the source is incomplete. It returns the error of what was
 // left out, or of the Holder.
 func (a *applier) report() error {

@@ -73,12 +73,13 @@ func BenchmarkDecode(b *testing.B) {
 // noHolder holds nothing, so that the benchmark measures what is in front of a Holder.
 type noHolder struct{}
 
-func (noHolder) Store(*Blocks, []bool) error { return nil }
-func (noHolder) Remove(*Blocks) error        { return nil }
-func (noHolder) Clear()                      {}
-func (noHolder) Report() (int64, error)      { return 0, nil }
-func (noHolder) SetStale(bool)               {}
-func (noHolder) Len() int                    { return 0 }
+func (noHolder) Store(*Blocks, []bool) error           { return nil }
+func (noHolder) Remove(*Blocks) error                  { return nil }
+func (noHolder) ClearTier(*Blocks, func() error) error { return nil }
+func (noHolder) Clear()                                {}
+func (noHolder) Report() (int64, error)                { return 0, nil }
+func (noHolder) SetStale(bool)                         {}
+func (noHolder) Len() int                              { return 0 }
 
 // BenchmarkApply measures how many blocks a second go through the decoder, the tracker and the applier. blocks/s counts
 // the blocks that were stored. As many were removed.

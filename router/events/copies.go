@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/binary"
 	"maps"
+	"slices"
 )
 
 const (
@@ -158,6 +159,23 @@ func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
 	}
 	_, missing := c.missing[string(c.keyOf(groupTier, hash))]
 	return missing
+}
+
+// clearTier removes what is known of the blocks in all groups and tiers that a removal from a tier may mean.
+func (c *copies) clearTier(tier *Tier) {
+	c.match = c.groupTiers.appendMatching(c.match[:0], NoGroup, tier)
+	isIn := func(key string) bool { return slices.Contains(c.match, uint32(key[0])|uint32(key[1])<<8) }
+	for key := range c.extra {
+		if isIn(key) {
+			c.drop([]byte(key))
+		}
+	}
+	for key := range c.missing {
+		if isIn(key) {
+			delete(c.missing, key)
+			c.used -= int64(len(key)) + keyBytes
+		}
+	}
 }
 
 // reset removes all counts.

@@ -42,6 +42,9 @@ type Holder interface {
 	// Remove removes blocks. It ignores those that are not held. Only Group, Tier, Hashes and Pause are set:
 	// removals that follow each other in a batch come together.
 	Remove(b *Blocks) error
+	// ClearTier removes all blocks of a tier, as Remove would. Only Group, Tier and Pause are set. It calls stopped between
+	// its steps, and ends with its error. After an error all is cleared.
+	ClearTier(b *Blocks, stopped func() error) error
 	// Clear removes all blocks.
 	Clear()
 	// SetStale says whether the source may have missed events. While it is stale no block

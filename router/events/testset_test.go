@@ -68,6 +68,14 @@ func (s *testSet) Remove(b *Blocks) error {
 	return nil
 }
 
+func (s *testSet) ClearTier(b *Blocks, stopped func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	numbers := s.groupTiers.appendMatching(nil, b.Group, &b.Tier)
+	maps.DeleteFunc(s.blocks, func(block testBlock, _ int) bool { return slices.Contains(numbers, block.groupTier) })
+	return stopped()
+}
+
 func (s *testSet) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -385,14 +385,12 @@ func (t *tracker) event(e *Event) error {
 		t.stats.Cleared++
 		t.clear()
 		t.stats.Complete = true
-	case KindTierCleared: // what other media have cannot be told apart quickly, so it goes, too
+	case KindTierCleared:
 		t.stats.Cleared++
 		if t.copies.groupTiers.hasOther(e.Tier.Medium) {
-			t.stats.Complete = false
-			t.publish(t.stats)
-			t.reason = fmt.Sprintf("the engine has cleared %.32q, and what it has in other media is dropped with that", e.Tier.Medium)
+			return t.clearTier(&e.Tier)
 		}
-		t.clear()
+		t.clear() // which is quick
 	default: // it may remove blocks
 		t.stats.Unknown++
 		t.lose("an event of an unknown type, which may have removed any block")

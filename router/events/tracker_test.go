@@ -294,20 +294,25 @@ func TestTrackerReasonOfDropped(t *testing.T) {
 	require.Equal(t, "lost", s.reason)
 }
 
-// A clear of one tier leaves the source complete if nothing is held in another. Otherwise all is dropped, which is too little
-// and never too much.
+// A clear of one tier removes what is held there, with the copies, and leaves the source complete.
 func TestTrackerTierCleared(t *testing.T) {
 	s := newScript(t, false)
 	s.connected()
 	s.ok(0, gpuEvent(true, 1, 2))
 	s.ok(1, batchOf("TierBlocksCleared", mediumField("GPU")))
 	s.holds(true)
-	s.ok(2, gpuEvent(true, 3))
-	s.ok(3, batchOf("BlockStored", hashesField(4), mediumField("CPU"), groupField(0), parentField(true)))
-	s.ok(4, batchOf("TierBlocksCleared", mediumField("gpu")))
-	s.holds(false)
+	cpu := Tier{Medium: "CPU"}
+	s.ok(2, gpuEvent(true, 3, 4))
+	s.ok(3, gpuEvent(false, 3)) // a copy
+	s.ok(4, batchOf("BlockStored", hashesField(4), mediumField("CPU"), groupField(0), parentField(true)))
+	s.ok(5, batchOf("TierBlocksCleared", mediumField("gpu")))
+	s.holds(true, 4)
+	require.True(t, s.set.Contains(0, cpu, joined(8, 4).At(0)))
+	s.ok(6, gpuEvent(true, 3))
+	s.ok(7, removedBatch(3))
+	s.holds(true, 4)
 	require.EqualValues(t, 2, s.stats.Cleared)
 	require.Zero(t, s.stats.Unknown+s.stats.Lost)
-	_, err := s.live(5, batchOf("TierBlocksCleared"), false)
+	_, err := s.live(8, batchOf("TierBlocksCleared"), false)
 	require.ErrorIs(t, err, ErrPayload)
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -90,6 +91,40 @@ func TestPromptsGrowInPlace(t *testing.T) {
 	}
 	require.Less(t, jumps, len(prompts)*6)
 	checkCore(t, f)
+}
+
+// A clear of a tier removes all that is held there and nothing else, while blocks of others come and go, and are moved.
+func TestClearTierWhileOthersChange(t *testing.T) {
+	rng := newRand(27)
+	f, holders := newTestFleet(t, Config{}, 2)
+	h, other := holders[0], holders[1]
+	cpu := &events.Blocks{Tier: events.Tier{Medium: "CPU"}, Hashes: randomHashes(rng, 3000), BlockSize: 16}
+	require.NoError(t, h.Store(cpu, nil))
+	for range 20 {
+		both := randomHashes(rng, 1000)
+		storeAll(t, h, both)
+		storeAll(t, other, both)
+		storeAll(t, other, randomHashes(rng, 1000))
+	}
+	storeAll(t, h, cpu.Hashes)
+	steps := 0
+	require.NoError(t, h.ClearTier(&events.Blocks{Group: events.NoGroup, Tier: gpu}, func() error {
+		switch steps++; {
+		case steps == 1:
+			other.Clear()
+		case steps < 20:
+			storeAll(t, other, randomHashes(rng, 2000))
+		}
+		f.collect(noPause)
+		return nil
+	}))
+	require.Greater(t, steps, 40)
+	require.Equal(t, cpu.Hashes.Len(), h.len())
+	require.EqualValues(t, cpu.Hashes.Len()*16, tokens(t, f, h, cpu.Hashes))
+	checkCore(t, f)
+
+	stop := errors.New("stop")
+	require.ErrorIs(t, h.ClearTier(&events.Blocks{Group: events.NoGroup, Tier: cpu.Tier}, func() error { return stop }), stop)
 }
 
 // A segment that is compacted may be freed meanwhile, and its number be that of the segment that is appended to.

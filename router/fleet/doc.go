@@ -27,7 +27,7 @@
 //	                                      sets  1   1       2  (GPU: engine 3)
 //	                           segment 1  …                 …
 //
-//	fleet.go, holder.go, result.go    the API
+//	fleet.go, holder.go, result.go    the API; clear_tier.go what visits all blocks of a holder
 //	log.go, table.go, sets.go         records, keys, sets
 //	numbers.go, media.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
 //	core.go, change.go                one change of one block

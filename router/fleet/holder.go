@@ -91,12 +91,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 // is used up, may fail with ErrFull.
 func (h *Holder) Remove(b *events.Blocks) error {
 	return h.inSteps(b.Hashes, nil, b.Pause, func(ch *change) error {
-		ch.action = actionRemove
-		for _, number := range h.groupTiers {
-			if h.fleet.core.tiers.At(number).Matches(b.Group, &b.Tier) {
-				ch.groupTiers = append(ch.groupTiers, number)
-			}
-		}
+		ch.action, ch.groupTiers = actionRemove, h.appendMatching(ch.groupTiers, b)
 		return nil
 	})
 }

@@ -238,6 +238,8 @@ func (o *oracle) step() {
 		o.fleet.collect(noPause)
 	case r < 120:
 		o.check()
+	case r < 125:
+		o.clearTier(h, m)
 	case r < 220:
 		o.predict(h, m)
 	case r < 400:
@@ -345,6 +347,18 @@ func (o *oracle) remove(h *Holder, m *modelHolder) {
 	require.NoError(o.t, h.Remove(b))
 	for _, hash := range hashes {
 		o.model.remove(m, b.Group, b.Tier, hash)
+	}
+	require.Equal(o.t, o.model.entries(m), h.len())
+}
+
+func (o *oracle) clearTier(h *Holder, m *modelHolder) {
+	b, _ := o.event(m)
+	at := events.Blocks{Group: events.NoGroup, Tier: events.Tier{Medium: b.Tier.Medium}}
+	require.NoError(o.t, h.ClearTier(&at, func() error { return nil }))
+	for hash, e := range m.entries {
+		if slices.ContainsFunc(e.tiers, func(held events.GroupTier) bool { return held.Matches(at.Group, &at.Tier) }) {
+			o.model.remove(m, at.Group, at.Tier, hash)
+		}
 	}
 	require.Equal(o.t, o.model.entries(m), h.len())
 }
