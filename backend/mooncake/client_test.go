@@ -487,7 +487,7 @@ func TestWrongPorts(t *testing.T) {
 		secure.Listener.Addr().String(): "it speaks TLS",
 		foreign:                         `it begins with "-ERR unknown com`,
 		closes:                          "closes the connection where a master answers",
-		waits:                           "connected, but no answer within ",
+		waits:                           "connected, but no answer within 100ms: is it the HTTP admin port",
 		"127.0.0.1:1":                   "nothing listens there",
 	} {
 		cfg := Config{Masters: []string{addr}, DialTimeout: testTimeout}

@@ -55,10 +55,12 @@ func isIPv6(addr string) bool { return strings.HasPrefix(addr, "[") }
 // connection.
 func (c *Client) dialMaster(ctx context.Context, addr string) (cn *conn, err error) {
 	defer requesterror.Recover(&err)
+	limit := c.cfg.DialTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline).Round(time.Millisecond))
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.DialTimeout)
 	defer cancel()
-	deadline, _ := ctx.Deadline() // the call's, if that is earlier
-	limit := time.Until(deadline).Round(time.Millisecond)
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		if isTimeout(err) || ctxerr.Of(ctx) != nil {
