@@ -246,7 +246,8 @@ func (s *session) submit(j *job) {
 // answerKnown answers a small lookup of blocks that were found a moment ago: an engine asks so at each step for
 // a request that it cannot schedule. Two threads need not be woken for it. It returns false for other jobs.
 func (j *job) answerKnown() bool {
-	if !operations[j.tag].hit || j.query != nil || !j.isSmall() {
+	op := &operations[j.tag]
+	if !op.lookup || op.inline != overMemory || j.query != nil || !j.isSmall() {
 		return false
 	}
 	hit, ok := j.service.LookupKnown(j.numTokens, j.hashes())

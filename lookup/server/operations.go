@@ -18,7 +18,6 @@ type operation struct {
 	noPool     bool // it is served without a pool, too
 	lookup     bool // it looks up hashes: those that can change its answer are enough
 	from       bool // it has a start
-	hit        bool // its reply is a hit
 	callsStore bool // if the pool is over a store
 	changes    bool // it takes effect after what came before it, and before what follows
 	// run serves a job and sets its reply. A worker calls it. nil: there is nothing to do there.
@@ -40,8 +39,8 @@ var operations [netproto.NumTags]operation
 
 func init() { // the functions refer to the table
 	operations = [netproto.NumTags]operation{
-		netproto.TagLookup:      {inline: overMemory, lookup: true, hit: true, callsStore: true, run: runLookup},
-		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, hit: true, from: true, callsStore: true, run: runLookup},
+		netproto.TagLookup:      {inline: overMemory, lookup: true, callsStore: true, run: runLookup},
+		netproto.TagLookupFrom:  {inline: overMemory, lookup: true, from: true, callsStore: true, run: runLookup},
 		netproto.TagExplain:     {lookup: true, from: true, callsStore: true, run: runExplain},
 		netproto.TagPlan:        {lookup: true, from: true, callsStore: true, run: runPlan},
 		netproto.TagLoadMask:    {run: runMasks},
