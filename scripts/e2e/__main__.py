@@ -42,7 +42,7 @@ def main():
     options = parse()
     if options.list:
         for row in options.rows:
-            print(f"{row.title:22}{row.model:8} TP {row.tp}  {row.mode}")
+            print(f"{row.title:22}{rows.PROVES[row.name]}")
         return 0
     interrupts.handle()
     started = time.monotonic()

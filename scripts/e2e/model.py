@@ -119,6 +119,18 @@ def write_adapter(folder, seed):
     write_weights(os.path.join(folder, "adapter_model.safetensors"), found, 0.0, random.Random(seed))
 
 
+def write_eagle(folder, seed):
+    """Writes an EAGLE head of one layer for model llama into a folder."""
+    config = {**LLAMA, "num_hidden_layers": 1}
+    layer = {name: shape for name, shape in shapes(config).items() if name.startswith("model.layers.")}
+    found = {name.removeprefix("model."): shape for name, shape in layer.items() if "input_layernorm" not in name}
+    found.update({"embed_tokens.weight": (VOCABULARY, HIDDEN), "fc.weight": (HIDDEN, 2 * HIDDEN)})
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    write_weights(os.path.join(folder, "model.safetensors"), found, 1.0, random.Random(seed))
+
+
 def write_weights(path, shapes, norm, numbers):
     header, parts, size = {}, [], 0
     for weight, shape in shapes.items():

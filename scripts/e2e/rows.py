@@ -29,6 +29,7 @@ class Row:
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
     transfer: dict = dataclasses.field(default_factory=dict)  # the options of kv_transfer_config
     llm: dict = dataclasses.field(default_factory=dict)  # the engine's
+    eagle: bool = False  # speculation by a head of one layer
     multi: bool = False  # a MultiConnector has two connectors, of which the first loads
     own_server: bool = False  # the engine starts hitline itself, HITLINE_ADDRESS=auto
     timeout: float | None = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT; None: not set
@@ -71,6 +72,34 @@ NGRAM = {
 }  # fmt: skip
 
 
+# What each row proves, beside answers, outputs and keys that equal those of an engine without the plug-in.
+PROVES = {
+    "llama": "prompts of 15 to 1,300 tokens that hit nothing, fully, partly; then keys are lost",
+    "gemma3": "the same with two groups of a sliding window and one of full attention",
+    "auto": "the engine runs hitline, which is killed; then the engine is",
+    "llama-tp2": "two ranks",
+    "gemma3-tp2": "two ranks",
+    "async": "the connector's lookup_async",
+    "two": "each engine hits what the other has stored",
+    "cases": "cache_salt, LoRA, computing in parts, preemption, aborted requests",
+    "cases-async": "the same with lookup_async",
+    "ngram": "n-gram speculation",
+    "eagle": "EAGLE: the last block of a hit is given up",
+    "faults": "a refused reset; hitline killed and stopped; the master killed",
+    "reset": "the engine's reset empties the store",
+    "hang": "hitline stopped for 5 s, then killed, under load",
+    "master": "the master stopped for 5 s, then killed, under load, default timeouts",
+    "turns": "conversations: lookups begin at the engine's own cache, while keys are lost",
+    "turns-gemma3": "the same with sliding windows",
+    "turns-async": "the same with lookup_async",
+    "turns-multi": "the same with two connectors",
+    "turns-evict": "tokens loaded and computed over a store that evicts",
+    "holders": "who holds what, asked as routers do, against the engines' own search",
+    "holders-gemma3": "the same with sliding windows",
+    "latency": "what users feel: gaps of running streams, time to the first token",
+}
+
+
 def basic(release):
     return [
         Row(release, "llama", scenarios.mixed),
@@ -88,6 +117,7 @@ def more(release):
         Row(release, "cases", **CASES),
         Row(release, "cases-async", mode="lookup_async", extra=ASYNC, **CASES),
         Row(release, "ngram", scenarios.few, mode="speculation", llm=NGRAM),
+        Row(release, "eagle", scenarios.mixed, mode="speculation", eagle=True),
         Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
         Row(release, "reset", scenarios.few, mode="own server", **SHORT, faults=faults.of_resets, own_server=True),
         Row(release, "hang", scenarios.under_load, faults=faults.of_hitline_under_load, **LOAD),

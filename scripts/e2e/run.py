@@ -96,4 +96,4 @@ class References:
 
 def engine_of(row):
     """What rows with the same engine without the plug-in have in common."""
-    return row.release, row.model, row.tp, row.cache, str(row.llm)
+    return row.release, row.model, row.tp, row.cache, row.eagle, str(row.llm)

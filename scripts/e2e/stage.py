@@ -16,6 +16,7 @@ MAX_MODEL_LEN = 4096
 # Tokens by which the longest prompt is shorter than the cache of a row that has few blocks.
 MARGIN = 1024
 ADAPTERS = "first-lora", "second-lora"
+EAGLE = {"method": "eagle", "num_speculative_tokens": 2}
 ALONE = "alone"  # the name of an engine without a store
 
 
@@ -55,6 +56,8 @@ class Stage:
         self.adapters = [(name, i, os.path.join(self.temporary, name)) for i, name in enumerate(ADAPTERS, 1)]
         for _, seed, folder in self.adapters:
             model.write_adapter(folder, seed)
+        self.eagle = os.path.join(self.temporary, "eagle")
+        model.write_eagle(self.eagle, seed=3)
         self.master = self.start_master()
         if self.plugin and not self.row.own_server:
             self.start_hitline()
@@ -129,6 +132,7 @@ class Stage:
             "kv_transfer_config": multi(transfer) if row.multi else transfer,
             **({"num_gpu_blocks_override": row.cache // size} if row.cache else {}),
             **row.llm,
+            **({"speculative_config": {**EAGLE, "model": self.eagle}} if row.eagle else {}),
         }
 
     def environ(self, own):
