@@ -15,5 +15,5 @@
 //	load.go    from a file into the indexes; inspect.go what a file holds
 //	saver.go   writes a snapshot each interval, and the last one; status.go what it tells
 //
-// docs/snapshots.md says when a snapshot is safe to load.
+// docs/operations.md#snapshots says when a snapshot is safe to load.
 package snapshot
