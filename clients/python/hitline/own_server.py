@@ -15,7 +15,7 @@ engine's shutdown takes longer than 5 s, vLLM kills all of its descendants, and 
 engine. Then a child could not remove the folder.
 
 A thread passes the lines of the program's log to a logger, and starts the program again when
-it has ended. (docs/decisions/0021-own-server.md)
+it has ended. (docs/decisions.md, 21)
 """
 
 from __future__ import annotations
