@@ -21,10 +21,10 @@ type spoken struct {
 
 // wireExample reads the lines of a section's indented blocks that begin with C or
 // S, and those that go on from them: numbers in hex, JSON and quoted text up to three
-// spaces, behind which they are explained.
-func wireExample(t *testing.T, section string) (all []spoken) {
+// spaces, after which they are explained.
+func wireExample(t *testing.T, page, section string) (all []spoken) {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/protocol.md")
+	doc, err := os.ReadFile("../../docs/" + page)
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(doc), section+"\n")
 	require.True(t, found)
@@ -54,33 +54,56 @@ func wireExample(t *testing.T, section string) (all []spoken) {
 	return all
 }
 
-// The examples of docs/protocol.md are answered as it says.
+// The examples of the pages are answered as they say.
 func TestProtocolExamples(t *testing.T) {
-	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
-	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, NumKVHead: 2, Groups: []coordinator.Group{full, full}}
-	prompts := pool
-	prompts.Groups = []coordinator.Group{full, {Kind: coordinator.Mamba, BlockSize: 32}}
+	group := func(kind coordinator.Kind, blockSize int) coordinator.Group {
+		return coordinator.Group{Kind: kind, BlockSize: blockSize}
+	}
 	blocks := coordinator.Pool{VLLM: "0.28.0", HashBlockSize: 16}
-	engines := access.Credential{Name: "engines", Digest: access.DigestOf([]byte("0Wk3vQ9hZJ2mT7xYp")), Permissions: access.Lookup | access.Ping}
-	for section, pool := range map[string]coordinator.Pool{
-		"## A lookup, byte by byte": blocks, "## Storing a prompt": prompts, "## A store client": pool, "## Who may do what": pool,
+	prompts := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, NumKVHead: 2}
+	prompts.Groups = []coordinator.Group{group(coordinator.FullAttention, 16), group(coordinator.Mamba, 32)}
+	masks := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64}
+	masks.Groups = []coordinator.Group{group(coordinator.FullAttention, 64), {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17}}
+	for _, example := range []struct {
+		page, section string
+		pool          coordinator.Pool
+		stored        string // in hex: keys of group 0
+	}{
+		{"protocol.md", "# Protocol", blocks, ""},
+		{"protocol.md", "## Authentication", blocks, ""},
+		{"protocol.md", "## Masks", masks, ""},
+		{"protocol.md", "## Storing a prompt", prompts, ""},
+		{"lookup-protocol.md", "# Lookups, byte by byte", blocks, "a0a1a200a0a1a201a0a1a202"},
+		{"lookup-protocol.md", "## Begin where the engine's cache ends", blocks, "a0a1a202"},
+		{"lookup-protocol.md", "## Several at once", blocks, "a0a1a200"},
 	} {
-		t.Run(section, func(t *testing.T) {
-			service, err := memoryService(pool)
-			require.NoError(t, err)
-			server, err := New(service, Config{Loops: 2, Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, engines)}}})
-			require.NoError(t, err)
-			startTest(t, server)
-			p := lookuptest.DialPeer(t, server.Addrs()[0])
-			said := wireExample(t, section)
+		t.Run(example.page+" "+example.section, func(t *testing.T) {
+			said := wireExample(t, example.page, example.section)
 			require.NotEmpty(t, said)
-			for _, m := range said {
-				if m.client {
-					p.Send(t, m.bytes)
-				} else {
-					p.Reads(t, m.bytes)
-				}
-			}
+			testExample(t, example.pool, example.stored, said)
 		})
+	}
+}
+
+// testExample plays an example on a server of the pool.
+func testExample(t *testing.T, pool coordinator.Pool, stored string, said []spoken) {
+	service, err := memoryService(pool)
+	require.NoError(t, err)
+	keys, err := hex.DecodeString(stored)
+	require.NoError(t, err)
+	if len(keys) > 0 {
+		require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 4)))
+	}
+	engines := access.Credential{Name: "engines", Digest: access.DigestOf([]byte("0Wk3vQ9hZJ2mT7xYp")), Permissions: access.Lookup | access.Ping}
+	server, err := New(service, Config{Loops: 2, Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, engines)}}})
+	require.NoError(t, err)
+	startTest(t, server)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for _, m := range said {
+		if m.client {
+			p.Send(t, m.bytes)
+		} else {
+			p.Reads(t, m.bytes)
+		}
 	}
 }

@@ -133,7 +133,7 @@ var promptPool = coordinator.Pool{HashBlockSize: 16, SchedulerBlockSize: 256, TP
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
 }}
 
-// TestStorePromptExample plays the example of docs/protocol.md.
+// TestStorePromptExample stores a prompt in two requests, byte by byte.
 func TestStorePromptExample(t *testing.T) {
 	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
 		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 32},
