@@ -93,7 +93,7 @@ fuzz: ## Fuzz each target for FUZZTIME (1m)
 
 .PHONY: soak
 soak: ## Check every answer of a server under faults for SOAKTIME (10m)
-	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup/server
+	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak(Stores)?$$' ./lookup/server ./cmd/hitline
 
 .PHONY: torture
 torture: ## Ask TORTURE lookups and POOLS pools in every way

@@ -206,6 +206,7 @@ func TestCommands(t *testing.T) {
 	bin := buildPrograms(t)
 	t.Run("accepted", func(t *testing.T) { testAccepted(t, bin) })
 	t.Run("README", func(t *testing.T) { testReadme(t, bin) })
+	t.Run("Go program of README", testReadmeProgram)
 }
 
 // testAccepted checks that every command and flag exists that README, the tutorial and the help of commands show.
@@ -273,4 +274,17 @@ bin/hitbench run --start -d 200ms
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", script, out)
 	assert.Contains(t, string(out), "\n48\n")
+}
+
+// testReadmeProgram runs the Go program that README shows.
+func testReadmeProgram(t *testing.T) {
+	program := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(readPage(t, "README.md"))
+	require.NotNil(t, program)
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program[1]), 0o600))
+	run := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", file)
+	run.Dir = root
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "64\n", string(out))
 }
