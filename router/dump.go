@@ -16,7 +16,8 @@ import (
 
 // Errors of dumps.
 var (
-	ErrDump = errors.New("router: not a dump that can be loaded")
+	ErrDump     = errors.New("router: not a dump that can be loaded")
+	ErrDumpBusy = errors.New("router: a dump is being written already")
 	// ErrNotEmpty refuses a dump for a service that has sources, or holders of another dump: it is loaded before they are added.
 	ErrNotEmpty = errors.New("router: the service has sources, or has loaded a dump, already")
 )
@@ -69,18 +70,13 @@ type dumpedSource struct {
 
 // WriteDump writes what the holders hold and where their sources are, all at one moment, for LoadDump. No event is
 // applied while that is copied; then they go on, and the copy is written: the caller may be slow. The copy takes
-// about the memory of the fleets. Predictions are left out. One dump is written at a time, others wait.
-// WriteDump fails with ErrLoading, or as w and ctx do.
+// about the memory of the fleets. Predictions are left out. WriteDump fails with ErrDumpBusy, ErrLoading or as w and
+// ctx do.
 func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
-	resume := cpushare.Pause(ctx)
-	select {
-	case s.dumping <- struct{}{}:
-		defer func() { <-s.dumping }()
-	case <-ctx.Done():
+	if !s.dumping.TryLock() {
+		return ErrDumpBusy
 	}
-	if resume(); ctx.Err() != nil {
-		return ctx.Err()
-	}
+	defer s.dumping.Unlock()
 	d, err := s.copyDump(ctx)
 	if err != nil {
 		return err
@@ -88,10 +84,13 @@ func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
 	return d.write(w)
 }
 
-// copyDump copies what a dump has.
+// copyDump copies what a dump has. s.dumping is held.
 func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	if s.loading.Load() {
 		return nil, ErrLoading
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	defer cpushare.Pause(ctx)() // it waits for the sources, and these then for it
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)

@@ -122,11 +122,11 @@ func TestAddressOfTheEnvironment(t *testing.T) {
 		assert.Equal(t, exitLost, r.code, line)
 		assert.Contains(t, r.stderr, "127.0.0.1:1: ", line)
 	}
-	t.Setenv("HITLINE_ADDRESS", "127.0.0.1")
+	t.Setenv("HITLINE_ADDRESS", "127.0.0.1:0")
 	for _, line := range []string{"replay --trace " + excerpt, "run"} {
 		r := runWith(t.Context(), &fakeServer{refuse: refused}, strings.Fields(line)...)
 		assert.Equal(t, exitUsage, r.code, line)
-		assert.Contains(t, r.stderr, `hitbench: HITLINE_ADDRESS: "127.0.0.1": missing port`, line)
+		assert.Contains(t, r.stderr, `hitbench: HITLINE_ADDRESS: "127.0.0.1:0" has port 0`, line)
 	}
 	r := runWith(t.Context(), &fakeServer{refuse: refused}, "run", "--connect", "tcp://127.0.0.1:2")
 	require.Contains(t, r.stderr, "127.0.0.1:2: ", "the flag counts first")

@@ -58,7 +58,7 @@ func TestFinish(t *testing.T) {
 	stdout.Reset()
 	require.NoError(t, a.finish(fakeReport{Server: "v\u009b1"}, false, nil, answers{}))
 	require.NoError(t, a.finish(fakeReport{Server: "v\u009b1"}, true, nil, answers{}))
-	assert.Equal(t, "a\ttable\nv.1{\"wrong\":0,\"server\":\"v\\u009b1\"}\n", stdout.String())
+	assert.Equal(t, "a\ttable\nv\\u009b1{\"wrong\":0,\"server\":\"v\\u009b1\"}\n", stdout.String())
 	a.stdout = brokenWriter{}
 	err := a.finish(fakeReport{}, false, nil, answers{wrong: 1})
 	require.EqualError(t, err, "cannot print the answer: disk full")

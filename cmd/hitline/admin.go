@@ -25,15 +25,14 @@ With --group or a rank it removes only what the ranks hold that match, as those
 of a worker that has died. Omitted flags match every group or rank. Over a
 backend the server refuses that.
 
-It asks first, and exits with 1 if the answer is not y or yes. Where there is no
-terminal to ask at, it needs --yes.
+Without --yes it says what it would forget, and does nothing.
 
 With --json: {"reset": true}`,
 		Example: "  hitline reset --yes\n  hitline reset --tp-rank 0 --yes",
 		Args:    cli.NoArgs,
 	}
 	rank, check := anyRankFlags(cmd)
-	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask first")
+	yes := cmd.Flags().BoolP("yes", "y", false, "do it")
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
@@ -47,9 +46,7 @@ With --json: {"reset": true}`,
 			reset = func(c *client.Client, ctx context.Context) error { return c.ResetRank(ctx, *rank) }
 		}
 		if !*yes {
-			if err := confirm(cmd, t.resetQuestion(cmd)); err != nil {
-				return err
-			}
+			return usagef("--yes is required to forget all blocks of %s at %s", t.resetScope(cmd), t.connect)
 		}
 		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return reset(c, ctx) })
 		if err != nil {
@@ -60,14 +57,14 @@ With --json: {"reset": true}`,
 	return cmd
 }
 
-// resetQuestion asks whether to forget the blocks that the flags describe.
-func (t *target) resetQuestion(cmd *cobra.Command) string {
+// resetScope names the blocks that the flags describe.
+func (t *target) resetScope(cmd *cobra.Command) string {
 	of := "the server's own pool"
 	if t.pool != "" {
 		of = fmt.Sprintf("pool %q", t.pool)
 	}
 	visitRanks(cmd, func(f *pflag.Flag) { of = f.Name + " " + f.Value.String() + " of " + of })
-	return fmt.Sprintf("Forget all blocks of %s at %s?", of, t.connect)
+	return of
 }
 
 // visitRanks calls visit with each flag of anyRankFlags that was given.

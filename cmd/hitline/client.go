@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,34 +20,45 @@ import (
 
 // target is the flags that all commands with a client share.
 type target struct {
-	connect string // address of the server, set by check
-	pool    string // name of the pool at the server, "" for its own
-	timeout time.Duration
-	json    bool
-	secure  connectflags.Flags
-	warn    func(text string) // prints a line on standard error
-	warned  bool              // of an insecure connection
+	connect   string // address of the server, set by check
+	pool      string // name of the pool at the server, "" for its own
+	namesPool bool   // also that of its own: then the server describes it
+	timeout   time.Duration
+	json      bool
+	secure    connectflags.Flags
+	warn      func(text string) // prints a line on standard error
+	warned    bool              // of an insecure connection
 }
 
-// addFlags defines the flags. Commands call it behind their own, which help lists first.
+// connectionTopic is the help topic of the flags of connections.
+const connectionTopic = "connection"
+
+const connectionHelp = `These commands ask a server, with these flags: lookup, pools, ping, stat, plan,
+store, store-prompt, evict, reset; doctor with --pool; and holders, which asks
+router.listen over HTTP: --connect http://host:port, by default port 8557 of
+this machine.
+
+A variable is read if its flag is not given. HITLINE_ADDRESS has the address.
+Exit codes: 0 done, 1 refused or a bad answer, 2 wrong usage, 3 no connection.`
+
+// addFlags defines the flags. Commands call it after their own, which help lists first.
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
 	addJSONFlag(cmd, &t.json)
-	t.addConnectionFlags(cmd, "Connection", func(group *pflag.FlagSet) {
-		cli.DurationVarP(group, &t.timeout, "timeout", "", 10*time.Second, "most `time` to wait for connecting and the answer together")
-	})
+	cli.TopicFlags(cmd.Flags(), connectionTopic, t.addConnectionFlags)
+	t.setWarn(cmd)
 }
 
-// addConnectionFlags defines the flags of the connection under a title, and those that more defines.
-func (t *target) addConnectionFlags(cmd *cobra.Command, title string, more func(group *pflag.FlagSet)) {
-	cli.FlagGroup(cmd.Flags(), title, func(group *pflag.FlagSet) {
-		t.secure.AddAddress(group)
-		if more != nil {
-			more(group)
-		}
-		t.secure.Add(group)
-	})
-	t.setWarn(cmd)
+// addConnectionFlags defines the flags of a connection and its timeout.
+func (t *target) addConnectionFlags(flags *pflag.FlagSet) {
+	t.secure.AddAddress(flags)
+	t.addTimeout(flags)
+	t.secure.Add(flags)
+}
+
+// addTimeout defines the flag of the time within which a request is answered.
+func (t *target) addTimeout(flags *pflag.FlagSet) {
+	cli.DurationVarP(flags, &t.timeout, "timeout", "", 10*time.Second, "most `time` to wait for connecting and the answer together")
 }
 
 // setWarn makes warnings go to the command's standard error.
@@ -117,7 +131,7 @@ func (t *target) dial(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	options := connection.Options()
-	if t.pool != "" {
+	if t.pool != "" || t.namesPool {
 		options = append(options, client.WithPoolName(t.pool))
 	}
 	c, err := client.Dial(ctx, t.connect, options...)
@@ -140,8 +154,8 @@ func (t *target) loadConnection() (connectflags.Connection, error) {
 	return connection, nil
 }
 
-// wrapError adds the server's address to an error. After a timeout the text says whether
-// the client had connected.
+// wrapError adds the server's address to an error, and what to do about it. After a timeout the text says whether the
+// client had connected.
 func (t *target) wrapError(ctx context.Context, err error) error {
 	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
@@ -150,9 +164,31 @@ func (t *target) wrapError(ctx context.Context, err error) error {
 	case timedOut && errors.Is(err, client.ErrNoAnswer):
 		return cli.WithClass(fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer)
 	case timedOut:
-		return cli.WithClass(fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect)
+		return cli.WithClass(fmt.Errorf("%s: no connection within %v", t.connect, t.timeout), client.ErrConnect)
+	case errors.Is(err, client.ErrConnect):
+		return cli.WithClass(connectError(t.connect, err, "hitline serve starts one"), client.ErrConnect)
+	case errors.Is(err, client.ErrNoPool) && t.pool == "":
+		return cli.WithClass(fmt.Errorf("%s: the server has no pool of its own; name one by --pool: hitline pools lists them", t.connect), client.ErrRefused)
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
+}
+
+// connectError words the error of a connection. start says how to start a server.
+func connectError(address string, err error, start string) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: the server closed the connection; if it has TLS, give tls:// or https://", address)
+	}
+	cause := err
+	if of, ok := errors.AsType[*net.OpError](err); ok {
+		cause = of.Err // its text has the address, too
+	}
+	if of, ok := errors.AsType[*os.SyscallError](cause); ok {
+		cause = of.Err
+	}
+	if errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, syscall.ENOENT) {
+		return fmt.Errorf("no server at %s (%w); %s", address, cause, start)
+	}
+	return fmt.Errorf("%s: %w", address, cause)
 }
 
 // printText writes text and a newline to standard output.

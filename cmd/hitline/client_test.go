@@ -123,8 +123,6 @@ func masksOf(masks ...netproto.WireMask) (frame []byte) {
 }
 
 var (
-	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
-		netproto.WireMask{End: 4, Runs: []netproto.WireRun{{Start: 0, End: 1}, {Start: 3, End: 4}}}, netproto.WireMask{Group: 1}), false)))
 	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
 		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
 		masksOf(netproto.WireMask{End: 6, All: true}, netproto.WireMask{Group: netproto.NoGroup, End: 6},
@@ -133,8 +131,8 @@ var (
 
 var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
-	"plan --tokens 128 --hashes-file -", "masks load --tokens 128 --hashes 2", "masks store --tokens 128", "masks lookup --tokens 128",
-	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset --yes", "ping", "stat",
+	"plan --tokens 128 --hashes-file -",
+	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset --yes", "ping", "stat", "pools",
 }
 
 // runClient runs line against a server.
@@ -164,9 +162,6 @@ group  chunks   tail boundary  mask
 		{"plan --tokens 128 --hashes-file - --json", replyPlan, `{"hit_tokens":96,"tail_boundaries":[96,96],"masks":[` +
 			`{"group":0,"first":0,"end":6,"all":true,"runs":[]},{"group":null,"first":0,"end":6,"all":false,"runs":[]},` +
 			`{"group":1,"first":2,"end":100,"all":false,"runs":[[5,7]]}]}` + "\n"},
-		{"masks lookup --tokens 128", replyMasks, "group  chunks  mask\n0      0 to 3  #..#\n1      none    \n"},
-		{"masks load --tokens 128 --hashes 2 --json", replyMasks, `{"masks":[{"group":0,"first":0,"end":4,"all":false,"runs":[[0,1],[3,4]]},` +
-			`{"group":1,"first":0,"end":0,"all":false,"runs":[]}]}` + "\n"},
 		{"store --hashes-file -", replyDone, "stored 2\n"},
 		{"store --hashes-file - --json", replyDone, `{"stored":2}` + "\n"},
 		{"evict --hashes-file -", replyDone, "evicted 2\n"},
@@ -204,7 +199,7 @@ func TestStat(t *testing.T) {
 
 	for object, want := range map[string]string{
 		`{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`: "a.x.k  y z\nb      18446744073709551615",
-		`{"a\u001b[2J":"\u009b\u001b[31m"}`:                "a.[2J  ..[31m",
+		`{"a\u001b[2J":"\u009b\u001b[31m"}`:                `a\x1b[2J  \u009b\x1b[31m`,
 	} {
 		table, err := formatTable([]byte(object))
 		assert.NoError(t, err)
@@ -295,7 +290,10 @@ func TestRefusedByCode(t *testing.T) {
 		require.NoError(t, err)
 		address := listenAndReply(t, string(netproto.AppendRefusal(nil, nil, netproto.StatusFailed, "why not", details)))
 		want, flags := "why not", ""
-		if code == api.RefusalBusy {
+		switch code {
+		case api.RefusalNoPool:
+			want = "name one by --pool"
+		case api.RefusalBusy:
 			want, flags = "refused for 500ms: the server is busy", " --timeout 500ms"
 		}
 		for _, line := range []string{"lookup --tokens 1 --hashes-file -", "reset --yes", "stat", "ping"} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
@@ -31,37 +32,28 @@ func newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine the configured store and router",
-		Long: `doctor reads the configuration that serve would, connects to the store that it
-names, and shows what the store says of itself and which keys lookups ask for.
-It changes nothing. It looks at a few keys and says how they differ from the
-configured pool's; those of a Mooncake store it sees if backend.mooncake.admin
-is configured.
+		Long: `doctor reads the configuration of serve, connects to the store that it names,
+and compares some of its keys with the configured pool. It changes nothing. With
+a prompt that an engine has stored it also says where the hit of each group
+ends, and why. With router.listen it asks the router which engines are stale,
+incomplete, or hash tokens otherwise than their model.
 
-With a prompt, --tokens and --hashes-file as for lookup, it also compares what
-keys alone do not show: the tokens of a hash, and the length of a lookup's
-hashes. It says what a lookup of the prompt hits, and if that is not all, where
-each group ends and why. Take a prompt that an engine has stored.
-
-With --pool it examines the store for a pool of a running server. The server's
-log and hitline stat name them.
-
-With router.listen it asks the router of the running server which engines it
-follows: which are stale, incomplete, or hash tokens otherwise than their model.
-
-It exits with 0 if all is well, 1 if something is wrong, each problem a line
-that says what to do, 2 if the configuration is wrong, and 3 without a
-connection.`,
-		Example: "  hitline doctor --block-size 16\n  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
+It exits with 1 if it finds a problem.`,
+		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex",
 		Args:    cli.NoArgs,
 	}
 	var t target
-	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
-	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
-	cmd.Flags().StringVar(&t.pool, "pool", "", "examine the store for the pool of this `name` of a running server, as its engine has described it")
-	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and before that for the server of --pool")
+	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`")
+	file := cmd.Flags().String("hashes-file", "", "`file` with its hashes in hex, one a line; - is standard input")
+	cmd.Flags().StringVar(&t.pool, "pool", "", "take the pool of this `name` of a running server")
+	cli.DurationVarP(cmd.Flags(), &t.timeout, "timeout", "", 5*time.Second, "most `time` to wait for the store, and for the server")
 	addJSONFlag(cmd, &t.json)
 	source := configFlags(cmd)
-	t.addConnectionFlags(cmd, "Connection to the server of --pool", nil)
+	cli.TopicFlags(cmd.Flags(), connectionTopic, func(group *pflag.FlagSet) {
+		t.secure.AddAddress(group)
+		t.secure.Add(group)
+	})
+	t.setWarn(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
@@ -125,9 +117,6 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 		return diagnosis.Prompt{}, nil
 	}
 	list, err := loadHashes(cmd, file)
-	if err == nil {
-		err = list.requireSome(file)
-	}
 	if err != nil {
 		return diagnosis.Prompt{}, err
 	}

@@ -54,7 +54,7 @@ func TestDoctorOfRouter(t *testing.T) {
 func TestDoctorOfRouterThatIsAway(t *testing.T) {
 	d := runDoctor(t, "router: {models: [{name: m, block_size: 16}], listen: \"0.0.0.0:"+strings.TrimPrefix(closedAddress(t), "127.0.0.1:")+"\"}\n")
 	assert.Equal(t, exitDone, d.Exit)
-	assert.Contains(t, strings.Join(d.Notes, "\n"), "router: no server answers, so what it follows is not known: http://127.0.0.1:")
+	assert.Contains(t, strings.Join(d.Notes, "\n"), "router: no server answers, so what it follows is not known: no server at http://127.0.0.1:")
 
 	tokens := writeToken(t, "tokens: [{name: a, token: "+theToken+", allow: [holders]}]")
 	config := "router:\n  models: [{name: m, block_size: 16}]\n  listen: {allow: [ping], tokens: " + tokens + ", address: "

@@ -232,9 +232,6 @@ func TestDoctorSamplesKeys(t *testing.T) {
 			d := runDoctor(t, config)
 			require.Len(t, d.Problems, 1)
 			assert.Contains(t, d.Problems[0], want)
-			s := startServe(t, config)
-			storetest.Eventually(t, "serve warns", func() bool { return len(s.warnings()) > 0 })
-			assert.Contains(t, s.warnings()[0], want)
 			require.NoError(t, b.Reset(t.Context()))
 		})
 	}

@@ -19,23 +19,17 @@ import (
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
-	"github.com/hitline/hitline/lookup/statuspage"
+	"github.com/hitline/hitline/router"
 )
 
-// endpoints serves /metrics, /healthz and /readyz over HTTP, and what endpointOptions adds.
-type endpoints struct {
-	*httpServer
-	page *statuspage.Page // nil if it is not served
-}
-
-// endpointOptions say what is served beside the three paths.
+// endpointOptions say how /metrics, /status, /healthz and /readyz are served, and what with them.
 type endpointOptions struct {
-	statusPage, pprof bool
-	guard             httpguard.Guard         // without Links
-	cpu               *cpushare.Share         // see httpListener
-	snapshot          func() *snapshot.Status // nil if there are no snapshots
-	router            func() any              // see statuspage.Options.Router
-	collectors        []prometheus.Collector  // of further metrics
+	pprof      bool
+	guard      httpguard.Guard         // without Links
+	cpu        *cpushare.Share         // see httpListener
+	snapshot   func() *snapshot.Status // nil if there are no snapshots
+	router     *router.Service         // nil if there is none
+	collectors []prometheus.Collector  // of further metrics
 }
 
 const (
@@ -51,7 +45,7 @@ const (
 )
 
 // openEndpoints binds the address and serves in the background until close.
-func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
+func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*httpServer, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range options.allCollectors(srv) {
 		registry.MustRegister(recoveringCollector{c})
@@ -61,13 +55,21 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		return nil, fmt.Errorf("cannot listen for metrics: %w", err)
 	}
 	mux := endpointsMux(registry, srv.Ready, srv.BackendFailure, errorLogger{logger})
-	e := &endpoints{page: handleOptional(mux, srv, options, logger)}
+	mux.Handle("GET /status", &statusHandler{
+		server: srv, local: options.guard.Local, snapshot: options.snapshot, router: options.router, places: make(chan struct{}, maxStatus),
+	})
+	if options.pprof {
+		handleProfiles(mux)
+	} else {
+		mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "profiles are not served: pprof is false", http.StatusNotFound)
+		})
+	}
 	guard := options.guard
-	guard.Links = []string{"/", "/metrics", "/healthz", "/readyz"}
-	e.httpServer = serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
+	guard.Links = []string{"/metrics", "/healthz", "/readyz"}
+	return serveHTTP(newHTTPServer(guard.Handler(mux), logger), &httpListener{
 		field: "metrics", bound: listener, maxConns: httpConns(maxMetricsConns, server.OpenFileLimit()), cpu: options.cpu,
-	}, logger)
-	return e, nil
+	}, logger), nil
 }
 
 // allCollectors returns those of the metrics.
@@ -93,14 +95,6 @@ func (c recoveringCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// close waits for requests in flight, at most closeTimeout, and for the goroutines.
-func (e *endpoints) close() {
-	e.httpServer.close()
-	if e.page != nil {
-		e.page.Close()
-	}
-}
-
 // endpointsMux returns the handler of the three paths. A scrape is computed into memory
 // before it is sent, so a client that does not read holds none of maxScrapes. /healthz and
 // /readyz wait for no scrape. /readyz is ready with a failed call of the store, and says so.
@@ -112,30 +106,6 @@ func endpointsMux(gatherer prometheus.Gatherer, ready, storeFailure func() error
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready(), storeFailure()) })
 	return mux
-}
-
-// handleOptional serves the status page and profiles, or says that they are off. It returns the page, nil if it is off.
-func handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions, logger *slog.Logger) (page *statuspage.Page) {
-	handler := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
-	if options.statusPage {
-		// Local is not set: the guard in front of mux has the host checked.
-		page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Router: options.router, Logger: logger})
-		handler = page
-	}
-	for _, path := range []string{"/{$}", "/status", "/explain"} {
-		mux.Handle(path, handler)
-	}
-	if options.pprof {
-		handleProfiles(mux)
-	} else {
-		mux.Handle("/debug/pprof/", notServed("profiles are not served: pprof is false"))
-	}
-	return page
-}
-
-// notServed answers 404 and says which field turns a path on.
-func notServed(why string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusNotFound) })
 }
 
 // handleProfiles serves Go's profiles. They sleep while a profile is taken, and hold no processor.

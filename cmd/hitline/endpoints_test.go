@@ -10,9 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/internal/storetest"
 )
 
 // metricsServer is a server in process with its endpoints.
@@ -173,67 +169,6 @@ func TestPanicOfAnEndpoint(t *testing.T) {
 	odd = false
 	assert.Equal(t, http.StatusOK, get("/metrics"))
 	assert.Equal(t, http.StatusOK, get("/readyz"))
-}
-
-// Clients that connect and do nothing more, or read nothing, keep neither /healthz nor
-// /readyz from answering. Their connections are bounded, and keep the server from nothing
-// after they have left, nor from stopping.
-func TestHealthBesideManyConnections(t *testing.T) {
-	for name, c := range map[string]struct {
-		clients int
-		send    string
-	}{
-		"silent":          {1000, ""},
-		"reading nothing": {200, "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := startWithMetrics(t, "")
-			health := func() {
-				t.Helper()
-				for _, path := range []string{"/healthz", "/readyz"} {
-					status, _ := o.get(t, "GET", path)
-					assert.Equal(t, 200, status, path)
-				}
-			}
-			health()
-			before := runtime.NumGoroutine()
-			attack := func() (clients []net.Conn) {
-				for range c.clients {
-					conn, err := net.Dial("tcp", o.metrics)
-					require.NoError(t, err)
-					t.Cleanup(func() { conn.Close() })
-					clients = append(clients, conn)
-					_, _ = io.WriteString(conn, c.send) // the server may have closed it
-				}
-				return clients
-			}
-			open := attack()
-			health()
-			storetest.Eventually(t, "few connections are open", func() bool {
-				open = slices.DeleteFunc(open, func(conn net.Conn) bool {
-					_ = conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
-					_, err := io.Copy(io.Discard, conn)
-					return !errors.Is(err, os.ErrDeadlineExceeded)
-				})
-				return len(open) <= maxMetricsConns
-			})
-			storetest.Eventually(t, "few goroutines run", func() bool {
-				return runtime.NumGoroutine() <= before+3*maxMetricsConns
-			})
-			health()
-			for _, conn := range open {
-				conn.Close()
-			}
-			status, body := o.get(t, "GET", "/metrics")
-			assert.Equal(t, 200, status)
-			assert.Contains(t, body, "\nhitline_ready 1\n")
-
-			attack()
-			health()
-			o.stop()
-			assert.Equal(t, exitDone, <-o.code)
-		})
-	}
 }
 
 // A scrape that takes long, and clients that do not read their reply, do not delay health.

@@ -70,18 +70,9 @@ hex, one a line, as the engine computes them. It asks no server. The ids are a
 JSON array, or numbers separated by white space. The output is a hashes file
 for lookup, store and other commands.
 
-The hashes are those of a request with text only, but for --lora and --salt.
 Up to vLLM 0.28, and with xxhash and xxhash_cbor, an engine draws the seed of
-its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.
-
-With --short the hashes have 64 bits, as KV events have them by default, and
-with --integers they are the numbers that events write: signed with SGLang. With
---engine sglang and without either they are the full digests, which HiCache uses
-as keys if there is no --salt.
-
-With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …,
-"num_tokens": …, "hashes": [hash, …]}`,
-		Example: "  seq 64 | hitline hash --block-size 16\n  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline hash --engine sglang --block-size 64 --short --tokens-file ids.json",
+its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.`,
+		Example: "  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline hash --engine sglang --block-size 64 --short --tokens-file ids.json",
 		Args:    cli.NoArgs,
 	}
 	o.addFlags(cmd)
@@ -89,6 +80,9 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 		result, err := o.run(cmd)
 		if err != nil {
 			return err
+		}
+		if o.engine == engineVLLM && !cmd.Flags().Changed("vllm") && !o.json {
+			fmt.Fprintf(cmd.ErrOrStderr(), "hitline: hashed as vLLM %s does, the default; --vllm names another release\n", o.release)
 		}
 		if len(result.Hashes) == 0 && !o.json {
 			fmt.Fprintf(cmd.ErrOrStderr(), "hitline: no whole block of %d %s: there are %d\n", o.blockSize, plural(o.blockSize, "token"), result.NumTokens)
@@ -103,7 +97,7 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 func (o *hashOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input")
 	cmd.Flags().BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
-	cmd.Flags().BoolVar(&o.integers, "integers", false, "print 64 bits of each hash as a decimal number, as in KV events; no hashes file")
+	cmd.Flags().BoolVar(&o.integers, "integers", false, "print them as decimal numbers, as in KV events")
 	addJSONFlag(cmd, &o.json)
 	o.addEngineFlags(cmd)
 }
@@ -114,12 +108,12 @@ func (o *hashOptions) addEngineFlags(cmd *cobra.Command) {
 		flags.StringVar(&o.engine, "engine", engineVLLM, "`name` of the engine that hashes: "+strings.Join(engines, " or "))
 		flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
 		flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: "+strings.Join(blockhash.Algorithms(), ", "))
-		flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (default not set)")
-		flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size, SGLang's page size (default 16 for vLLM, 1 for SGLang)")
-		flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from vLLM 0.33.0 on")
+		flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of the engine: any `text`")
+		flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block (default 16 for vLLM, 1 for SGLang)")
+		flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` after a block that its hash covers (0.33.0 on)")
 		flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (default none)")
-		flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
-		flags.BoolVar(&o.bigrams, "bigrams", false, "hash pairs of tokens, as SGLang does with EAGLE; the last block needs a token behind it")
+		flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter (vLLM 0.31.0 on)")
+		flags.BoolVar(&o.bigrams, "bigrams", false, "hash pairs of tokens, as SGLang does with EAGLE")
 		flags.BoolVar(&o.dynamo, "dynamo", false, "hash as for SGLang's events in the format dynamo")
 		flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (default none)")
 	})

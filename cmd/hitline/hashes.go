@@ -35,38 +35,34 @@ func (l hashList) forRequest() coordinator.Hashes {
 	return coordinator.NewHashes(l.blob, l.hashLen).From(int64(l.start))
 }
 
-// requireSome refuses the empty contents of a file.
-func (l hashList) requireSome(name string) error {
-	if l.count() == 0 {
-		return configError(fmt.Errorf("%s holds no hashes; give at least one", name))
-	}
-	return nil
-}
-
 // hashesFlag defines the flag that names a hashes file.
 func hashesFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, 1 to 64 bytes, all of one length; blank lines and lines that begin with # are skipped; - is standard input (required)")
+	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, all of one length; - is standard input (required)")
 }
 
 // loadHashes reads the file that --hashes-file names.
 func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
-	switch name {
-	case "":
-		return hashList{}, usagef("--hashes-file is required")
-	case "-":
-		return readHashes("standard input", cmd.InOrStdin())
+	in := cmd.InOrStdin()
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return hashList{}, configError(fmt.Errorf("cannot read the hashes: %w", err))
+		}
+		defer file.Close() // read only: Close cannot lose data
+		in = file
 	}
-	file, err := os.Open(name)
-	if err != nil {
-		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %w", err))
+	list, err := readHashes(name, in)
+	if err == nil && list.count() == 0 {
+		err = configError(fmt.Errorf("%s is empty: give at least one hash, in hex; a prompt shorter than a block has none", name))
 	}
-	defer file.Close() // read only: Close cannot lose data
-	return readHashes(name, file)
+	return list, err
 }
 
 // fromFlag defines the flag of the token at which a lookup begins.
 func fromFlag(cmd *cobra.Command) *uint32 {
-	return cmd.Flags().Uint32("from", 0, "`token` up to which the engine holds the prompt itself: the lookup begins there, and so do the hashes of the file; a multiple of the pool's scheduler_block_size (default 0)")
+	return cmd.Flags().Uint32("from", 0, "`token` where the lookup begins, a multiple of the pool's scheduler_block_size (default 0)")
 }
 
 // loadLookup is loadPrompt for a lookup that begins at a token.
@@ -81,18 +77,27 @@ func (t *target) loadPrompt(cmd *cobra.Command, file string) (hashList, error) {
 	if err := t.check(); err != nil {
 		return hashList{}, err
 	}
-	if err := requireFlag(cmd, "tokens"); err != nil {
+	if err := requireFlags(cmd, "tokens", "hashes-file"); err != nil {
 		return hashList{}, err
 	}
 	return loadHashes(cmd, file)
 }
 
-// requireFlag refuses a command without a flag.
-func requireFlag(cmd *cobra.Command, name string) error {
-	if !cmd.Flags().Changed(name) {
-		return usagef("--%s is required", name)
+// requireFlags refuses a command without some flags, and names all that are missing.
+func requireFlags(cmd *cobra.Command, names ...string) error {
+	var missing []string
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); !f.Changed || f.Value.String() == "" {
+			missing = append(missing, "--"+name)
+		}
 	}
-	return nil
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return usagef("%s is required", missing[0])
+	}
+	return usagef("%s are required", strings.Join(missing, " and "))
 }
 
 // maxLine bounds a line of a hashes file in bytes; only comments are long.

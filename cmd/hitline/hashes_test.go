@@ -62,8 +62,8 @@ func TestHashesFileOfACommand(t *testing.T) {
 		{"lookup --tokens 16 --hashes-file " + bad, "", bad + ":2: 1 hex digits are not whole bytes"},
 		{"lookup --tokens 16 --hashes-file -", "\nx1", `standard input:2: "x1" is not a hash in hex`},
 		{"lookup --tokens 16 --hashes-file " + dir + "/none", "", "cannot read the hashes: open " + dir + "/none: no such file or directory"},
-		{"store --hashes-file -", "# nothing\n", "- holds no hashes; give at least one"},
-		{"evict --hashes-file -", "", "- holds no hashes; give at least one"},
+		{"store --hashes-file -", "# nothing\n", "standard input is empty: give at least one hash, in hex; a prompt shorter than a block has none"},
+		{"evict --hashes-file -", "", "standard input is empty: give at least one hash, in hex; a prompt shorter than a block has none"},
 	} {
 		got := hitline(t, test.stdin, append(strings.Fields(test.line), "--connect", "tcp://127.0.0.1:1")...)
 		assert.Equal(t, result{exitUsage, "", "hitline: " + test.want + "\n"}, got)

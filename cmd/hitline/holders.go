@@ -48,32 +48,16 @@ func newHoldersCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "holders (--hashes-file FILE | --tokens-file FILE)",
 		Short: "Ask which engines have most of a prompt",
-		Long: `holders asks a server that follows the KV events of engines which of them have
-most of a prompt. It prints a line for each that has a prefix, the longest
-first: the tokens of the prefix in all its media together, those of the prefix
-in each medium alone, and those that each of its data-parallel ranks has.
+		Long: `holders asks a server that follows the KV events of engines, at router.listen,
+which of them have most of a prompt. It prints a line for each, the longest
+prefix first: its tokens, those in each medium, and those of each rank.
 
-The address is router.listen in the server's configuration, not listen: the
-question is asked over HTTP.
-
-The prompt is given by the hashes of its whole blocks, or by its token ids. The
-server hashes these as router.models says (hash); otherwise hash them with
-hitline hash.
-
-With --loadable it also prints how many leading tokens the shared store can
-load. Asking may renew the store's leases. The hashes must be whole digests, and
-not those of SGLang.
-
-Under "unsure" are engines that may have other blocks than that: stale,
-incomplete, or with hashes that are unchecked or differ. If nothing is held
-because no engine can be reached, it says so and exits with 1.
-
-With --json: the server's answer, {TENANT: {ENGINE: {"longest_matched": …,
-"GPU": …, "CPU": …, "DISK": …, "DP": {RANK: …}}}, "loadable_tokens": …,
-"unsure": {ENGINE: [REASON, …]}}`,
-		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable\n" +
-			"  seq 64 | hitline hash | hitline holders --hashes-file -",
-		Args: cli.NoArgs,
+Give the hashes of the prompt's whole blocks, or its token ids if router.models
+has the engines' hash. With --loadable it also prints how many leading tokens
+the shared store can load. "unsure" names engines that may have other blocks
+than that. If no engine can be reached, it says so and exits with 1.`,
+		Example: "  hitline holders --hashes-file prompt.hex\n  seq 64 | hitline holders --model llama --tokens-file - --loadable",
+		Args:    cli.NoArgs,
 	}
 	f.add(cmd)
 	t.addHTTPFlags(cmd)
@@ -103,12 +87,12 @@ func (f *holdersFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.query.Engine, "engine", "", "ask about the engine of this `name` alone")
 	flags.BoolVar(&f.query.LastKnown, "last-known", false, "count what stale engines had last, too")
 	flags.BoolVar(&f.query.Loadable, "loadable", false, "ask the shared store, too")
-	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable with --hashes-file (default that of its blocks)")
-	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line, 8 to 64 bytes, all of one length; - is standard input")
+	flags.Int64Var(&f.query.NumTokens, "tokens", 0, "length of the prompt in `tokens`, for --loadable")
+	flags.StringVar(&f.hashesFile, "hashes-file", "", "`file` with one hash in hex a line; - is standard input")
 	flags.StringVar(&f.tokensFile, "tokens-file", "", "`file` with the token ids; - is standard input")
-	flags.StringVar(&f.query.LoRA, "lora", "", "`name` of the request's LoRA adapter, for --tokens-file (default none)")
-	flags.StringVar(&f.query.LoRAPath, "lora-path", "", "`path` of the adapter, which counts from vLLM 0.31.0 on")
-	flags.StringVar(&f.query.Salt, "salt", "", "the request's cache salt, any `text`, for --tokens-file (default none)")
+	flags.StringVar(&f.query.LoRA, "lora", "", "`name` of the LoRA adapter, for --tokens-file")
+	flags.StringVar(&f.query.LoRAPath, "lora-path", "", "`path` of the adapter (vLLM 0.31.0 on)")
+	flags.StringVar(&f.query.Salt, "salt", "", "the request's cache salt, any `text`, for --tokens-file")
 }
 
 // check returns an error for flags that contradict each other.
@@ -196,10 +180,7 @@ func (f *holdersFlags) whyEmpty(ctx context.Context, t *target) (noBlock bool, u
 		unreachable = fmt.Errorf("no engine can be reached: all %d sources of their events are stale; %s: %s", known, st.Engine,
 			cmp.Or(cli.Printable(st.LastError), "GET /services says more to administrators"))
 	}
-	if f.tokensFile == "" {
-		return len(f.query.Hashes) == 0, unreachable
-	}
-	return len(f.query.Tokens) < blockSize, unreachable
+	return f.tokensFile != "" && len(f.query.Tokens) < blockSize, unreachable
 }
 
 // holdersAnswer is the answer to a query, the longest prefix first.

@@ -13,6 +13,7 @@ import (
 func TestHoldersUsage(t *testing.T) {
 	for _, test := range []struct{ line, stdin, want string }{
 		{"", "", "--hashes-file or --tokens-file is required"},
+		{"--hashes-file -", "", "standard input is empty: give at least one hash"},
 		{"--hashes-file - --tokens-file -", "", "--hashes-file and --tokens-file: give one of them"},
 		{"--hashes-file - --loadable --tokens -1", "", "--tokens -1 is negative"},
 		{"--hashes-file - --tokens 5", "", "--tokens is of no use without --loadable and --hashes-file"},
@@ -22,7 +23,6 @@ func TestHoldersUsage(t *testing.T) {
 		{"--tokens-file - --lora-path x", "", "--lora-path needs --lora"},
 		{"--hashes-file - --connect tcp://a:1", "", `--connect: "tcp://a:1" is no address of HTTP; use http://host:port or https://host:port`},
 		{"--hashes-file - --connect http://a:1/query", "", "is no address of HTTP"},
-		{"--hashes-file - --connect http://a", "", "missing port"},
 		{"--hashes-file - --connect http://a:0", "", "has port 0"},
 		{"--hashes-file - --tls-ca x", "", "--tls-ca is for a https:// address, and this is http://127.0.0.1:1"},
 		{"--hashes-file - --timeout 0s", "", "--timeout is 0s, must be more than 0"},
@@ -49,17 +49,17 @@ func TestHoldersReplies(t *testing.T) {
 	}{
 		{200, `{"t": {"b": {"longest_matched": 64, "GPU": 0, "CPU": 0, "DISK": 0, "RAM": 16, "predicted": 64, "DP": {"7": 64}},
 			"a\u001b": {"longest_matched": 64, "GPU": 48, "CPU": 0, "DISK": 64, "DP": {"10": 64, "9": 32}}}}`, exitDone, `engine  tokens  GPU  DISK  RAM  predicted  ranks
-a.      64      48   64    0    0          9: 32, 10: 64
+a\x1b   64      48   64    0    0          9: 32, 10: 64
 b       64      0    0     16   64         7: 64
 `, ""},
 		{200, `{"default": {}, "loadable_tokens": 96}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nthe store can load 96 tokens\n", ""},
 		{200, `{"default": {}, "unsure": {"b": ["stale", "incomplete"], "a": ["unchecked"]}}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\n" +
 			"unsure: a (unchecked), b (stale, incomplete)\n", ""},
-		{200, `{"default": {}, "loadable_unknown": "no\u001b layout"}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nwhat the store can load is unknown: no. layout\n", ""},
+		{200, `{"default": {}, "loadable_unknown": "no\u001b layout"}`, exitDone, "no engine has the first block; GET /services tells whose events are followed\nwhat the store can load is unknown: no\\x1b layout\n", ""},
 		{200, `x`, exitFailed, "", "bad reply: no JSON object"},
 		{200, `{"default": {"a": {"DP": 1}}}`, exitFailed, "", `bad reply: not an answer of /query: "default"`},
 		{200, `{"default": {}, "loadable_tokens": "many"}`, exitFailed, "", `"loadable_tokens"`},
-		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, exitFailed, "", "refused by the server: try.again (busy)\n"},
+		{503, `{"error": {"code": "busy", "message": "try\nagain"}}`, exitFailed, "", "refused by the server: try\\nagain (busy)\n"},
 		{404, `page not found`, exitFailed, "", "refused by the server: 404 Not Found\n"},
 		{302, ``, exitFailed, "", "refused by the server: 302 Found\n"},
 	} {
@@ -76,7 +76,7 @@ b       64      0    0     16   64         7: 64
 		assert.NotContains(t, got.stderr, "client:")
 	}
 	mute := strings.TrimPrefix(listenAndReply(t, silent), "tcp://")
-	got := hitline(t, "", "holders", "--connect", mute, "--hashes-file", "-", "--timeout", "50ms")
+	got := hitline(t, "00", "holders", "--connect", mute, "--hashes-file", "-", "--timeout", "50ms")
 	assert.Equal(t, exitNoConnection, got.code)
 	assert.Equal(t, "hitline: http://"+mute+": no answer within 50ms\n", got.stderr)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,9 +30,9 @@ const (
 // addHTTPFlags defines the flags for a request over HTTP.
 func (t *target) addHTTPFlags(cmd *cobra.Command) {
 	addJSONFlag(cmd, &t.json)
-	cli.FlagGroup(cmd.Flags(), "Connection", func(group *pflag.FlagSet) {
+	cli.TopicFlags(cmd.Flags(), connectionTopic, func(group *pflag.FlagSet) {
 		t.secure.AddHTTPAddress(group)
-		cli.DurationVarP(group, &t.timeout, "timeout", "", 10*time.Second, "most `time` to wait for connecting and the answer together")
+		t.addTimeout(group)
 		t.secure.Add(group)
 	})
 	t.setWarn(cmd)
@@ -88,7 +87,14 @@ func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, e
 		if of, ok := errors.AsType[*url.Error](err); ok {
 			err = of.Err // the text of a url.Error has the address, too
 		}
-		return nil, cli.WithClass(fmt.Errorf("%s: %w%s", t.connect, err, otherAddress(err)), client.ErrConnect)
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			err = fmt.Errorf("%s: the server has no TLS, so give http://", t.connect)
+		} else if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			err = fmt.Errorf("%s: the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS", t.connect)
+		} else {
+			err = connectError(t.connect, err, "hitline serve with router.listen starts one")
+		}
+		return nil, cli.WithClass(err, client.ErrConnect)
 	}
 	defer response.Body.Close() // it is read to its end, or the connection is closed
 	limit := maxHTTPReply
@@ -105,17 +111,6 @@ func (t *target) sendHTTP(ctx context.Context, path string, body any) ([]byte, e
 		return nil, cli.WithClass(fmt.Errorf("%s: refused by the server: %s", t.connect, httpRefusal(response.Status, reply)), client.ErrRefused)
 	}
 	return reply, nil
-}
-
-// otherAddress says which address to give after an error of a server that speaks something else there.
-func otherAddress(err error) string {
-	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return "; it has no TLS, so give http://"
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return "; give the address of router.listen, with https:// if it has TLS"
-	}
-	return ""
 }
 
 // httpRefusal returns what the reply to a refused request says: its code and message, or the status if it has none.

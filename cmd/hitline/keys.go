@@ -59,10 +59,10 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 		if err := t.check(); err != nil {
 			return err
 		}
-		keys, err := loadHashes(cmd, *file)
-		if err == nil {
-			err = keys.requireSome(*file)
+		if err := requireFlags(cmd, "hashes-file"); err != nil {
+			return err
 		}
+		keys, err := loadHashes(cmd, *file)
 		if err != nil {
 			return err
 		}

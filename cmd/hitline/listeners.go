@@ -55,7 +55,7 @@ func listenersOf(cfg *config.Config) []listener {
 type readListener struct {
 	server.Listener
 	warnings []string
-	versions fileVersions // of the files; one that has changed since is found by the next polls
+	files    fileStates // before they were read; one that has changed since is found by the next polls
 }
 
 // readListeners reads the files of listeners.
@@ -71,9 +71,9 @@ func readListeners(listeners []listener) ([]readListener, error) {
 }
 
 func (l listener) read() (readListener, error) {
-	versions := readVersions(l.entry().Files())
+	files := look(l.entry().Files())
 	settings, warnings, err := l.cfg.ReadSettings(l.entry(), time.Now())
-	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, versions}, err
+	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, files}, err
 }
 
 // readPart reads the files of a part of the listener's settings.

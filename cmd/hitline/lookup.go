@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,31 +25,21 @@ func newLookupCmd() *cobra.Command {
 		Short: "Ask how many leading tokens of a prompt are in the pool",
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
-From vLLM 0.27.0 on a hit leaves at least one token to compute, as engines need
-it. A server may answer a lookup that fails with a hit of 0, too. So after a hit
-of 0 lookup asks why, as --explain does, and fails if that fails.
+A hit of 0 is also what a server answers if a lookup fails. So lookup then asks
+why, and fails if the lookup has failed.
 
-With --from it asks as an engine that holds the tokens before it: the pool
-counts as if it held them, too. A hit of --from tokens or less means that there
-is nothing to load. The file then has the hashes from --from on.
-
-With --json: {"hit_tokens": …, "start_tokens": …, "num_tokens": …, "hashes": …}.
-A hit from vLLM 0.29.0 on has "tail_boundaries", the token of each group's tail
-boundary.
+With --from it asks as an engine that holds the tokens before it; the file then
+has the hashes from there on. A hit of --from tokens or less means that there is
+nothing to load.
 
 With --explain it prints, for each group, where its part of the hit ended and
-why: complete, missing_block, rank_missing (stored on some of its ranks only),
-window_not_covered, alignment, eagle (the last block was given up for the draft
-model), hashes_end or nothing_asked. Then: the first missing block, the rank
-that lacks it if others have it, and the gap, the range of blocks that would
-have to be stored for a longer hit. Explaining counts neither as a lookup nor
-as use.
-
-With --explain --json: {"start_tokens": …, "hit_tokens": …, "groups":
-[{"group": …, "kind": …, "end_tokens": …, "reason": …, "first_missing_block": …,
-"missing_rank": {"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …,
-"gap_start": …, "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind
-the gap.`,
+why, and the gap: the blocks that would have to be stored for a longer hit.
+  missing_block       the first missing block is on no rank
+  rank_missing        it is on some of its ranks only
+  window_not_covered  a block of the window before the end is missing
+  alignment           what is stored after that is less than hits are aligned to
+  eagle               the last block was given up for the draft model
+  hashes_end, nothing_asked, complete`,
 		Example: "  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    cli.NoArgs,
 	}
@@ -101,12 +90,10 @@ func (t *target) checkMiss(ctx context.Context, c *client.Client, tokens uint32,
 	switch {
 	case errors.Is(err, client.ErrNotAllowed), errors.Is(err, client.ErrUnknownRequest):
 		t.warn("a hit of 0 may be a failure; the server does not tell without the permission explain")
-	case errors.Is(err, client.ErrBusy), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		t.warn("cannot tell whether a hit of 0 is a failure: " + t.wrapError(ctx, err).Error())
 	case err != nil:
 		return fmt.Errorf("a hit of 0, as the lookup failed: %w", err)
 	case e.HitTokens > 0:
-		t.warn(fmt.Sprintf("a moment later the same lookup hits %d: the store failed, or it was stored meanwhile", e.HitTokens))
+		return fmt.Errorf("a hit of 0, and of %d a moment later: the store failed, or the blocks were stored meanwhile; ask again", e.HitTokens)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
 
@@ -33,20 +34,25 @@ func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hitline",
 		Short: "Prefix-cache lookup service for LLM serving",
-		Long: `hitline answers, for a prompt given by the hashes of its blocks, how many of its
-leading tokens are in the KV-cache pool. serve runs the service; the other
-commands ask one, at $HITLINE_ADDRESS unless --connect names another.
+		Long: `hitline answers how many leading tokens of a prompt are in the KV-cache pool.
+serve runs the service. Other commands ask one, at $HITLINE_ADDRESS.
 
-Exit codes: 0 done; 1 the answer was bad or refused; 2 wrong usage or
-configuration; 3 no connection or lost.`,
-		Example: "  hitline serve --block-size 16\n  hitline ping",
+Exit codes: 0 done; 1 refused, or a bad answer; 2 wrong usage or configuration;
+3 no connection, or it was lost. With --json a command prints one line of JSON.`,
 		Version: buildVersion(),
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.HasParent() || cmd.Name() == "help" {
+				return nil
+			}
+			return configError(config.CheckVariables(os.Environ()))
+		},
 	}
 	cli.AddGroup(root, "Serve", newServeCmd(), newInitCmd(), newTokenCmd())
 	cli.AddGroup(root, "Ask", newLookupCmd(), newHoldersCmd())
-	cli.AddGroup(root, "Examine", newPingCmd(), newStatCmd(), newDoctorCmd(), newSnapshotCmd())
-	cli.AddGroup(root, "Debugging", newPlanCmd(), newMasksCmd(), newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd(), newEventsCmd(), newHashCmd())
+	cli.AddGroup(root, "Examine", newPingCmd(), newPoolsCmd(), newStatCmd(), newDoctorCmd(), newSnapshotCmd())
+	cli.AddGroup(root, "Debug", newPlanCmd(), newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd(), newEventsCmd(), newHashCmd())
 	root.AddCommand(newVersionCmd())
+	cli.AddTopic(root, connectionTopic, "has the flags of connections", connectionHelp, new(target).addConnectionFlags)
 	cli.Prepare(root)
 	return root
 }

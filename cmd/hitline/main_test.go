@@ -48,19 +48,23 @@ func TestUsageErrors(t *testing.T) {
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
 		{"stat --conect", "unknown flag: --conect; did you mean --connect?", "hitline stat"},
 		{"serve hitline.yaml", `unexpected argument "hitline.yaml"; give it as --config`, "hitline serve"},
-		{"ping 127.0.0.1:7557", `unexpected argument "127.0.0.1:7557"; give it as --connect`, "hitline ping"},
+		{"ping a b", `unexpected argument "b"`, "hitline ping"},
+		{"ping a --connect b", "a and --connect: give one address", "hitline ping"},
+		{"stat 127.0.0.1:7557", `unexpected argument "127.0.0.1:7557"; give it as --connect`, "hitline stat"},
 		{"version a:1", `unexpected argument "a:1"`, "hitline version"},
 		{"ping --timeout soon", `invalid argument "soon" for "--timeout" flag: write seconds, such as 10, or a duration, such as 500ms or 2m`, "hitline ping"},
-		{"ping --timeout 10 --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"events --timeout -1 tcp://127.0.0.1:1", "--timeout -1s is negative", "hitline events"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
-		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
+		{"ping --connect ::1", `--connect: "::1": too many colons in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
-		{"reset", "--yes is required, as there is no terminal to ask at", "hitline reset"},
+		{"reset", "--yes is required to forget all blocks of the server's own pool at tcp://127.0.0.1:7557", "hitline reset"},
+		{"reset --tp-rank 3 --pool big", `--yes is required to forget all blocks of tp-rank 3 of pool "big" at tcp://127.0.0.1:7557`, "hitline reset"},
 		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
+		{"lookup", "--tokens and --hashes-file are required", "hitline lookup"},
+		{"store-prompt", "--tokens and --hashes-file are required", "hitline store-prompt"},
 		{"lookup --tokens 4294967296", `invalid argument "4294967296" for "--tokens" flag: the number is out of range`, "hitline lookup"},
 		{"store", "--hashes-file is required", "hitline store"},
 		{"store --group 65536", `invalid argument "65536" for "--group" flag: the number is out of range`, "hitline store"},
@@ -84,12 +88,35 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// A misspelt variable is refused by every command, not ignored.
+func TestUnknownVariable(t *testing.T) {
+	t.Setenv("HITLINE_ADRESS", "tcp://127.0.0.1:1")
+	for _, line := range []string{"ping", "serve --check", "hash", "token", "doctor"} {
+		got := hitline(t, "1", strings.Fields(line)...)
+		assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_ADRESS: no such variable; did you mean HITLINE_ADDRESS?\n"}, got, line)
+	}
+	assert.Equal(t, exitDone, hitline(t, "", "help").code)
+}
+
+// An address without a port has that of servers, and one where nothing listens is said with what to do.
+func TestNoServer(t *testing.T) {
+	for address, want := range map[string]string{
+		"localhost:1": "no server at localhost:1 (connection refused); hitline serve starts one",
+		"tls://[::1]": "no server at tls://[::1]:7557 (connection refused); hitline serve starts one",
+		"ipc:///none": "no server at ipc:///none (no such file or directory); hitline serve starts one",
+	} {
+		assert.Equal(t, result{exitNoConnection, "", "hitline: " + want + "\n"}, hitline(t, "", "ping", address), address)
+	}
+	got := hitline(t, "00", "holders", "--hashes-file", "-", "--connect", "127.0.0.1:1")
+	assert.Equal(t, result{exitNoConnection, "", "hitline: no server at http://127.0.0.1:1 (connection refused); hitline serve with router.listen starts one\n"}, got)
+}
+
 // With --json a failure too is exactly one line of JSON on standard output.
 func TestJSONError(t *testing.T) {
 	got := hitline(t, "", "lookup", "--json")
 	assert.Equal(t, exitUsage, got.code)
-	assert.Equal(t, `{"error":"--tokens is required","exit":2}`+"\n", got.stdout)
-	assert.Contains(t, got.stderr, "hitline: --tokens is required\n")
+	assert.Equal(t, `{"error":"--tokens and --hashes-file are required","exit":2}`+"\n", got.stdout)
+	assert.Contains(t, got.stderr, "hitline: --tokens and --hashes-file are required\n")
 }
 
 // Parsing ends at a wrong flag, and --json may be behind it.

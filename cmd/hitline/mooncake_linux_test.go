@@ -56,9 +56,6 @@ func TestMooncake(t *testing.T) {
 		d := runDoctor(t, config)
 		require.Len(t, d.Problems, 1)
 		assert.Contains(t, d.Problems[0], want)
-		s := startServe(t, config)
-		storetest.Eventually(t, "serve warns", func() bool { return len(s.warnings()) > 0 })
-		assert.Contains(t, s.warnings()[0], want)
 	})
 }
 

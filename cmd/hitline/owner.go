@@ -24,7 +24,7 @@ func ownerFlags(cmd *cobra.Command) *owner {
 	o := &owner{}
 	f := cmd.Flags()
 	f.BoolVar(&o.exitOnEOF, "exit-on-stdin-eof", false, "stop when standard input ends, as on SIGTERM")
-	f.StringVar(&o.removeDir, "remove-dir", "", "`folder` to remove after standard input has ended, if it is empty then")
+	f.StringVar(&o.removeDir, "remove-dir", "", "empty `folder` to remove after that")
 	return o
 }
 

@@ -93,22 +93,6 @@ func TestRemoveDirWhileTheOwnerLives(t *testing.T) {
 	assert.DirExists(t, folder)
 }
 
-func TestRemoveDirWithoutAnOwner(t *testing.T) {
-	got := hitline(t, "", "serve", "--remove-dir", t.TempDir())
-	assert.Equal(t, exitUsage, got.code)
-	assert.Contains(t, got.stderr, "--remove-dir is of no use without --exit-on-stdin-eof")
-}
-
-func TestStandardInputThatHasEnded(t *testing.T) {
-	folder := t.TempDir()
-	got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--exit-on-stdin-eof", "--remove-dir", folder)
-	if got.code != exitDone { // it was not ready yet when it saw the end
-		assert.Equal(t, exitFailed, got.code)
-		assert.Contains(t, got.stderr, "hitline: stopped before it was ready: standard input ended\n")
-	}
-	assert.NoDirExists(t, folder)
-}
-
 // A path that is no folder, or a link to one, is left alone.
 func TestRemoveDirOfFile(t *testing.T) {
 	folder := t.TempDir()

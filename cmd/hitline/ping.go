@@ -15,17 +15,23 @@ import (
 func newPingCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
-		Use:   "ping",
+		Use:   "ping [ADDRESS]",
 		Short: "Measure a round trip to the server",
 		Long: `ping prints how long the server took to answer, connecting not included.
 
-With --json: {"round_trip_us": microseconds, ...}, and what the server tells of
-itself: its instance, version, requests and limits.`,
-		Example: "  hitline ping --timeout 1s\n  hitline ping --json",
-		Args:    cli.NoArgs,
+With --json it also prints what the server tells of itself: its instance,
+version, requests and limits.`,
+		Example: "  hitline ping localhost\n  hitline ping --timeout 1s --json",
+		Args:    cli.AtMostOne,
 	}
 	t.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			if cmd.Flags().Changed("connect") {
+				return usagef("%s and --connect: give one address", args[0])
+			}
+			_ = cmd.Flags().Set("connect", args[0]) // any text
+		}
 		if err := t.check(); err != nil {
 			return err
 		}

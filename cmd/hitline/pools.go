@@ -33,13 +33,12 @@ func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger
 	return p
 }
 
-// own returns the service of the server's own pool, nil if it has none. watch, if not nil, is
-// called after each of its lookups.
-func (p *poolServices) own(watch func(lookup.LookupEvent)) (*lookup.Service, error) {
+// own returns the service of the server's own pool, nil if it has none.
+func (p *poolServices) own() (*lookup.Service, error) {
 	if !p.cfg.ServesPool() {
 		return nil, nil
 	}
-	return p.service("pool", p.cfg.WrittenPool(), watch)
+	return p.service("pool", p.cfg.WrittenPool())
 }
 
 // named returns the services of the pools that have names.
@@ -52,7 +51,7 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 	if !p.cfg.Accepts() {
 		return nil
 	}
-	return func(pool coordinator.Pool) (*lookup.Service, error) { return p.newService(pool, nil) }
+	return p.newService
 }
 
 // added returns the services of the pools that next has and known has not.
@@ -64,7 +63,7 @@ func (p *poolServices) added(known, next *config.Config) ([]server.ServedPool, e
 		if _, there := known.Pools[name]; there {
 			continue
 		}
-		service, err := of.service("pools."+name, next.Pools[name], nil)
+		service, err := of.service("pools."+name, next.Pools[name])
 		if err != nil {
 			return nil, err
 		}
@@ -74,8 +73,8 @@ func (p *poolServices) added(known, next *config.Config) ([]server.ServedPool, e
 }
 
 // service returns the service of the pool that is configured at path.
-func (p *poolServices) service(path string, pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
-	service, err := p.newService(pool, watch)
+func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Service, error) {
+	service, err := p.newService(pool)
 	switch {
 	case errors.Is(err, api.ErrConfig):
 		return nil, p.cfg.Blame("backend.memory", err)
@@ -86,7 +85,7 @@ func (p *poolServices) service(path string, pool coordinator.Pool, watch func(lo
 }
 
 // newService returns the service of a pool.
-func (p *poolServices) newService(pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
+func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error) {
 	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
 	if p.store == nil {
 		sc.Memory = indexConfig(p.cfg)
@@ -96,7 +95,6 @@ func (p *poolServices) newService(pool coordinator.Pool, watch func(lookup.Looku
 	if sc.Backend, err = p.store.forPool(pool); err != nil {
 		return nil, err
 	}
-	sc.Remote.Watch = watch
 	return lookup.NewService(sc)
 }
 

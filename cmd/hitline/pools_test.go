@@ -43,6 +43,23 @@ func TestPools(t *testing.T) {
 	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
 }
 
+// pools lists the server's own pool and those with names.
+func TestListPools(t *testing.T) {
+	s := startServe(t, "pool: {model_name: a, vllm: 0.32.0}\npools: {big: {vllm: 0.33.0, model_name: b, hash_block_size: 32}}\n")
+	want := `name  vllm    block size  backend  model  lookups
+-     0.32.0  16          memory   "a"    0
+big   0.33.0  32          memory   "b"    0
+`
+	assert.Equal(t, result{exitDone, want, ""}, hitline(t, "", "pools", "--connect", s.address))
+	assert.Equal(t, `{"pools":[{"name":"big","vllm":"0.33.0","hash_block_size":32,"backend":"memory","model_name":"b","lookups":0}]}`+"\n",
+		hitline(t, "", "pools", "--connect", s.address, "--pool", "big", "--json").stdout)
+
+	shared := startServe(t, "accept_pools: true\nmax_pools: 2\nbackend: {memory: {max_bytes: 100MiB}}\n")
+	assert.Contains(t, hitline(t, "", "pools", "--connect", shared.address).stdout, "the server has no pool yet")
+	assert.Contains(t, hitline(t, "00", "lookup", "--tokens", "16", "--hashes-file", "-", "--connect", shared.address).stderr,
+		"the server has no pool of its own; name one by --pool: hitline pools lists them")
+}
+
 // The master's address may come from Mooncake's own configuration.
 func TestMooncakeConfigPath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mooncake.json")

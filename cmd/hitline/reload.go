@@ -15,9 +15,6 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// slowRead is how long files are read before the log says that they take long: they may hang in a remote file system.
-const slowRead = 5 * time.Second
-
 // reloadable is the part of a started server.Server that a reload uses.
 type reloadable interface {
 	SetListener(address string, settings server.Settings) error
@@ -26,8 +23,7 @@ type reloadable interface {
 }
 
 // reloader reads the configuration of a server again: all of it at a signal, the files of its listeners when they change.
-// Goroutines of their own read, so that a file that hangs keeps no other from being read. All else belongs to one
-// goroutine, except drain.
+// It belongs to one goroutine, except drain.
 type reloader struct {
 	source    config.Source
 	cfg       *config.Config     // what is in effect
@@ -39,54 +35,15 @@ type reloader struct {
 	router    *atomic.Pointer[server.Settings] // of router.listen; only used if listeners has its entry
 	drain     atomic.Int64                     // drain_timeout in nanoseconds
 	indexed   int64                            // bytes that the memory indexes may take
-
-	load   func(source config.Source) (*config.Config, error) // config.Load, but in tests
-	read   chan reading                                       // what has been read, to be put into effect
-	ended  chan struct{}                                      // closed when nobody takes from read any more
-	reload readState                                          // of the whole configuration
-	again  bool                                               // the signal has come again while it is read
-	epoch  int                                                // counts what polls put into effect
-}
-
-// reading puts what was read into effect. The reloader's goroutine calls it.
-type reading func()
-
-// readState is that of reading some files, in one goroutine at a time.
-type readState struct {
-	since  time.Time // zero: they are not being read
-	warned bool      // that it takes long
-}
-
-// isSlow reports whether the log is to say that it takes long, once.
-func (s *readState) isSlow(now time.Time) bool {
-	slow := !s.since.IsZero() && !s.warned && now.Sub(s.since) >= slowRead
-	s.warned = s.warned || slow
-	return slow
-}
-
-// begin calls read in a goroutine of its own, and later what it returns in the reloader's.
-func (r *reloader) begin(state *readState, read func() reading) {
-	*state = readState{since: time.Now()}
-	go func() {
-		var done reading
-		if err := requesterror.Run(func() { done = read() }); err != nil {
-			done = func() { r.logger.Error(notReloaded, "error", err.Error()) }
-		}
-		select {
-		case r.read <- func() { *state = readState{}; done() }:
-		case <-r.ended:
-		}
-	}()
 }
 
 // newReloader returns that of a server which runs as from says.
 func newReloader(from *running, srv reloadable) *reloader {
 	r := &reloader{
 		source: from.source, cfg: from.cfg, services: from.services, srv: srv, level: from.level, logger: from.logger,
-		load: config.Load, read: make(chan reading), ended: make(chan struct{}),
 	}
 	for i, l := range from.listeners {
-		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].versions))
+		r.listeners = append(r.listeners, watchListener(l, from.read[i].Settings, from.read[i].files))
 	}
 	r.drain.Store(int64(from.cfg.DrainTimeout))
 	r.indexed = int64(from.cfg.Backend.Memory.MaxBytes)
@@ -96,13 +53,12 @@ func newReloader(from *running, srv reloadable) *reloader {
 // drainTimeout returns the time that is in effect. It is safe for concurrent use.
 func (r *reloader) drainTimeout() time.Duration { return time.Duration(r.drain.Load()) }
 
-// start reloads at each signal, and polls. stop ends that. A goroutine that reads a file ends with the read.
+// start reloads at each signal, and polls. stop ends that. It does not wait for a read that hangs in a remote file system.
 func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer close(r.ended)
 		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()
 		for {
@@ -110,9 +66,7 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-signals:
-				r.recovering(r.beginReload)
-			case put := <-r.read:
-				r.recovering(put)
+				r.recovering(r.reload)
 			case <-ticker.C:
 				r.recovering(r.poll)
 			}
@@ -120,7 +74,10 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		<-done
+		select {
+		case <-done:
+		case <-time.After(closeTimeout):
+		}
 	}
 }
 
@@ -134,58 +91,13 @@ func (r *reloader) recovering(f func()) {
 // notReloaded is the line for a configuration or a file that changes nothing.
 const notReloaded = "not reloaded"
 
-// beginReload begins to read the configuration and all files, and later puts into effect what can change. An error
-// changes nothing. While they are read another reload waits.
-func (r *reloader) beginReload() {
-	if !r.reload.since.IsZero() {
-		r.again = true
-		return
-	}
-	source, load, epoch := r.source, r.load, r.epoch
-	var listeners []listener
-	for _, l := range r.listeners {
-		listeners = append(listeners, l.listener)
-	}
-	r.begin(&r.reload, func() reading {
-		next, err := load(source)
-		var files []readFiles
-		var warnings []string
-		if err == nil {
-			files, warnings = readAll(listeners, next), next.Warnings(source.File)
-		}
-		return func() {
-			if r.again || epoch != r.epoch { // what was read may be older than what is in effect
-				r.again = false
-				r.beginReload()
-				return
-			}
-			r.endReload(next, files, warnings, err)
-		}
-	})
-}
-
-// readFiles is what the files of a listener say in a configuration that has been read.
-type readFiles struct {
-	listener
-	readListener
-	err error
-}
-
-// readAll reads the files of listeners as they are in next.
-func readAll(listeners []listener, next *config.Config) []readFiles {
-	var all []readFiles
-	for _, l := range listeners {
-		f := readFiles{listener: l.in(next)}
-		f.readListener, f.err = f.listener.read()
-		all = append(all, f)
-	}
-	return all
-}
-
-// endReload puts into effect what has been read. warnings are not of the files of listeners.
-func (r *reloader) endReload(next *config.Config, files []readFiles, warnings []string, err error) {
+// reload reads the configuration and all files, and puts into effect what can change. An error changes nothing.
+func (r *reloader) reload() {
+	next, err := config.Load(r.source)
+	var files []readFiles
 	var c *change
 	if err == nil {
+		files = readAll(r.listeners, next)
 		c, err = r.prepare(next, files)
 	}
 	if err == nil {
@@ -198,7 +110,12 @@ func (r *reloader) endReload(next *config.Config, files []readFiles, warnings []
 	for _, f := range files {
 		r.warn(f.warnings)
 	}
-	r.warn(warnings)
+	r.warn(next.Warnings(r.source.File))
+	r.logReload(c)
+}
+
+// logReload logs what a reload has changed, and what it has left.
+func (r *reloader) logReload(c *change) {
 	if r.services.store == nil && len(c.pools) > 0 && r.indexed > c.most {
 		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
 			"bytes", r.indexed, "backend.memory.max_bytes", c.most)
@@ -212,6 +129,24 @@ func (r *reloader) endReload(next *config.Config, files []readFiles, warnings []
 	if len(c.left) > 0 {
 		r.logger.Warn("some changes need a restart", "fields", c.left)
 	}
+}
+
+// readFiles is what the files of a listener say in a configuration that has been read.
+type readFiles struct {
+	listener
+	readListener
+	err error
+}
+
+// readAll reads the files of listeners as they are in next.
+func readAll(listeners []*watchedListener, next *config.Config) []readFiles {
+	var all []readFiles
+	for _, l := range listeners {
+		f := readFiles{listener: l.in(next)}
+		f.readListener, f.err = f.listener.read()
+		all = append(all, f)
+	}
+	return all
 }
 
 func (r *reloader) warn(warnings []string) {
@@ -242,7 +177,7 @@ func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, err
 	c.share, c.most = indexConfig(next).MaxBytes, int64(next.Backend.Memory.MaxBytes)
 	for i, before := range r.listeners {
 		f := files[i]
-		changed := before.differing(f.versions)
+		changed := before.differing(f.files)
 		c.changed = append(c.changed, changed...)
 		settings := before.settings
 		if len(changed) > 0 || !reflect.DeepEqual(f.entry(), before.entry()) {
@@ -251,7 +186,7 @@ func (r *reloader) prepare(next *config.Config, files []readFiles) (*change, err
 			}
 			c.differing, settings = append(c.differing, f), f.Settings
 		}
-		c.listeners = append(c.listeners, watchListener(f.listener, settings, f.versions))
+		c.listeners = append(c.listeners, watchListener(f.listener, settings, f.files))
 	}
 	slices.Sort(c.changed)
 	c.changed = slices.Compact(c.changed)

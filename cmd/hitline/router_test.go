@@ -85,10 +85,8 @@ engine-0  48      48   0: 32, 1: 48
 	const none = "no engine has the first block; GET /services tells whose events are followed\n"
 	assert.Equal(t, none+unsure, ask("--salt", "x").stdout)
 	assert.Equal(t, none+unsure, ask("--lora", "x", "--lora-path", "/x").stdout)
-	for file, prompt := range map[string]string{"--tokens-file": strings.Repeat("1 ", 15), "--hashes-file": ""} {
-		got := hitline(t, prompt, "holders", "--connect", s.router, file, "-")
-		assert.Equal(t, result{exitDone, "the prompt has no whole block, and only these are held\n", ""}, got, file)
-	}
+	assert.Equal(t, result{exitDone, "the prompt has no whole block, and only these are held\n", ""},
+		hitline(t, strings.Repeat("1 ", 15), "holders", "--connect", s.router, "--tokens-file", "-"))
 	assert.Equal(t, none+unsure, hitline(t, strings.Repeat("1 ", 16), "holders", "--connect", s.router, "--tokens-file", "-").stdout)
 
 	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
@@ -158,8 +156,8 @@ func TestHoldersRefused(t *testing.T) {
 		got = hitline(t, hash, append([]string{"holders", "--json", "--connect", s.router}, strings.Fields(line)...)...)
 		assert.Regexp(t, `^\{"error":".*","exit":1\}\n$`, got.stdout, line)
 	}
-	for address, want := range map[string]string{storetest.FreeAddr(t): "connection refused", s.address: "; give the address of router.listen, with https:// if it has TLS",
-		"https://" + s.router: "; it has no TLS, so give http://"} {
+	for address, want := range map[string]string{storetest.FreeAddr(t): "connection refused", s.address: "the server does not speak HTTP; give the address of router.listen, with https:// if it has TLS",
+		"https://" + s.router: "the server has no TLS, so give http://"} {
 		got := hitline(t, hash, "holders", "--connect", strings.TrimPrefix(address, "tcp://"), "--hashes-file", "-")
 		assert.Equal(t, exitNoConnection, got.code, "%s: %s", address, got.stderr)
 		assert.Contains(t, got.stderr, want, address)
@@ -197,6 +195,26 @@ func TestRouterPeers(t *testing.T) {
 	third := startServe(t, peers("\"http://"+first.router+"\""))
 	assert.Contains(t, third.log.String(), "send Authorization: Bearer TOKEN", "without the token it starts empty")
 	storetest.Eventually(t, "the events are replayed", func() bool { return ask(third) == want })
+}
+
+// Until the sources of a dump have caught up, the server is not ready.
+func TestRouterCatchingUp(t *testing.T) {
+	engine := eventstest.New(t)
+	ids, hashes := routerPrompt(t, 64)
+	engine.Publish(false, eventstest.Stored(nil, hashes...))
+	config := routerConfig(engine)
+	first := startServe(t, config)
+	storetest.Eventually(t, "the first server has the events", func() bool {
+		return strings.Contains(hitline(t, ids, "holders", "--connect", first.router, "--tokens-file", "-").stdout, "engine-0  ")
+	})
+	gone := strings.Replace(config, engine.Replay, "tcp://"+storetest.FreeAddr(t), 1)
+	second := startServe(t, gone+"  peers: [\"http://"+first.router+"\"]\n  peer_timeout: 1h\n")
+	status, body := (&metricsServer{metrics: second.metrics}).get(t, "GET", "/readyz")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "still catching up")
+	status, body = (&metricsServer{metrics: second.router}).get(t, "GET", "/ready")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "still catching up")
 }
 
 // While a peer is awaited, the server is not ready, refuses queries over HTTP, and a signal stops it.
@@ -245,7 +263,7 @@ func TestRouterListener(t *testing.T) {
 	writeAt(t, tokens, "tokens: [{name: router, token: "+router+", allow: [holders]}, {name: admin, token: "+admin+", allow: all}]\n", 1)
 	s := startServe(t, "metrics: 127.0.0.1:0\nrouter:\n  listen: {address: \"tls://127.0.0.1:0\", tokens: "+tokens+", tls: {cert: "+cert+", key: "+key+"}}\n"+
 		"  models: [{name: m, block_size: 16}]\n")
-	plain := hitline(t, "", "holders", "--connect", s.router, "--hashes-file", "-")
+	plain := hitline(t, "00", "holders", "--connect", s.router, "--hashes-file", "-")
 	assert.Equal(t, result{exitFailed, "", "hitline: http://" + s.router + ": refused by the server: 400 Bad Request; it has TLS, so give https://\n"}, plain)
 	_, err := tls.Dial("tcp", s.router, &tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS12})
 	assert.ErrorContains(t, err, "protocol version")
@@ -279,11 +297,11 @@ func TestRouterListener(t *testing.T) {
 	assert.Equal(t, 403, status("/unregister", `{}`, router))
 	assert.Equal(t, 200, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, admin))
 	_, body := ask("/query_by_hash", query, router)
-	// They count on the status page, too, though listen has none.
+	// They count for /status, too, though listen has none.
 	page := &metricsServer{metrics: s.metrics}
-	for token, needed := range map[string]string{"": "true", router: "true", admin: "false"} {
+	for token, needed := range map[string]bool{"": true, router: true, admin: false} {
 		_, text := page.send(t, "GET", "/status", "", "Authorization: Bearer "+token)
-		assert.Contains(t, text, `"token_needed":`+needed)
+		assert.Equal(t, needed, strings.Contains(text, "need the token of an administrator"), text)
 	}
 	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
 
@@ -334,14 +352,14 @@ func TestReloadRouter(t *testing.T) {
 
 // What stays open to other machines, and what they can read on the way, is said by --check.
 func TestRouterCheckWarnings(t *testing.T) {
-	file := configFile(t, "metrics: 0.0.0.0:9557\nstatus_page: true\npprof: true\nrouter:\n  listen: {address: \"10.0.0.1:8557\", allow: all}\n"+
+	file := configFile(t, "metrics: 0.0.0.0:9557\npprof: true\nrouter:\n  listen: {address: \"10.0.0.1:8557\", allow: all}\n"+
 		"  peers: [\"http://10.0.0.2:8557\"]\n  peer_token_file: "+writeToken(t, theToken)+"\n  models: [{name: m, block_size: 16}]\n")
 	got := hitline(t, "", "serve", "--check", "--config", file)
 	assert.Equal(t, exitDone, got.code, got.stderr)
-	for _, place := range []string{":1:10: metrics: ", ":3:8: pprof: ", ":5:3: router.listen: ", ":6:11: router.peers[0]: the token goes to http://10.0.0.2:8557 in plain text"} {
+	for _, place := range []string{":2:8: pprof: ", ":4:3: router.listen: ", ":5:11: router.peers[0]: the token goes to http://10.0.0.2:8557 in plain text"} {
 		assert.Equal(t, 1, strings.Count(got.stderr, "hitline: warning: "+file+place), "%s\n%s", place, got.stderr)
 	}
-	assert.Equal(t, 4, strings.Count(got.stderr, "\n"), got.stderr)
+	assert.Equal(t, 3, strings.Count(got.stderr, "\n"), got.stderr)
 }
 
 // What is wrong with the section ends serve before anything is bound, and --check tells it too.
@@ -359,6 +377,19 @@ func TestRouterConfigErrors(t *testing.T) {
 		got = hitline(t, "", "serve", "--check", "--config", file)
 		assert.Equal(t, exitUsage, got.code, "%s: %s", test.text, got.stderr)
 	}
+}
+
+// Token ids are hashed by the server, in the blocks of the model. Routers may predict without any engine.
+func TestHoldersPredicted(t *testing.T) {
+	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32, hash: {type: vllm}}]}\n")
+	ids, _ := routerPrompt(t, 100)
+	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
+	require.Len(t, hashes, 3)
+	api := &metricsServer{metrics: s.router}
+	status, body := api.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
+	require.Equal(t, 200, status, body)
+	got := hitline(t, ids, "holders", "--connect", s.router, "--tokens-file", "-")
+	assert.Equal(t, result{exitDone, "engine  tokens  predicted  ranks\ni       96      96         2: 96\n", ""}, got)
 }
 
 // A server that stops no longer takes HTTP requests while it answers those in flight.
@@ -382,4 +413,38 @@ func TestRouterDrains(t *testing.T) {
 	_, err := io.WriteString(conn, "ng\x00\x00")
 	require.NoError(t, err)
 	assert.Equal(t, exitDone, <-o.code)
+}
+
+// A connection ends if the authority of its client's certificate is replaced while the server runs.
+func TestRouterClientCA(t *testing.T) {
+	dir, ca := t.TempDir(), certtest.NewCA("ca")
+	leaf := ca.Leaf("127.0.0.1")
+	cert, key := certtest.WriteFiles(dir, "server", leaf)
+	authorities := ca.WriteFile(filepath.Join(dir, "ca.pem"))
+	s := startServe(t, "router:\n  listen: {address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+", client_ca: "+authorities+"}}\n"+
+		"  models: [{name: m, block_size: 16}]\n")
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{leaf}}, ForceAttemptHTTP2: true,
+	}}
+	defer client.CloseIdleConnections()
+	get := func() (status int, closes bool) {
+		t.Helper()
+		reply, err := client.Get("https://" + s.router + "/services")
+		require.NoError(t, err, "the connection is used again until it ends")
+		defer reply.Body.Close()
+		assert.Equal(t, 1, reply.ProtoMajor, "a connection has one request at a time")
+		_, err = io.Copy(io.Discard, reply.Body)
+		require.NoError(t, err)
+		return reply.StatusCode, reply.Close
+	}
+	status, closes := get()
+	assert.Equal(t, 200, status)
+	certtest.NewCA("other").WriteFile(authorities)
+	storetest.Eventually(t, "the certificate counts no more", func() bool { status, closes = get(); return status == 401 })
+	assert.True(t, closes)
+	reply, err := client.Get("https://" + s.router + "/services")
+	if err == nil {
+		reply.Body.Close()
+	}
+	assert.ErrorContains(t, err, "tls: ")
 }

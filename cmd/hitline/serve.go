@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
-	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/cpushare"
@@ -42,34 +41,21 @@ func newServeCmd() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the lookup service",
 		Long: `serve answers lookups until it is told to stop. It reads its configuration from
-a YAML file, then from variables (HITLINE_ and the path in upper case, joined by
-underscores: HITLINE_POOL_TP_SIZE), then from flags. HITLINE_KERNEL (generic,
-avx2, avx512, neon) forces the kernels.
+a YAML file, then from variables (HITLINE_POOL_TP_SIZE is pool.tp_size), then
+from flags. It logs one line "ready" with the bound addresses.
 
-It logs one line "ready" with the bound addresses on standard error. SIGTERM and
-SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
-second signal, a second after the first or later, stops it at once. With
---exit-on-stdin-eof it also stops when standard input ends: give it a pipe, and
-it stops with the program that holds the other end. After that it ignores
-signals.
+SIGTERM and SIGINT stop it once requests in flight are answered, or
+drain_timeout is over; a second signal, a second later, stops it at once. SIGHUP
+makes it read its configuration again, and it logs which fields need a restart.
+Files of tokens and certificates are also read when they change.
 
-With backend.memory.snapshot in the configuration it loads that file before it
-is ready, and writes it while it serves and when it stops: that may take two
-minutes more.
-
-SIGHUP makes it read its configuration again: permissions, tokens, certificates,
-limits, log.level and pools that are added take effect at once. It logs which
-fields need a restart. A configuration that is wrong changes nothing. Tokens
-files and certificates it also reads again by itself when they change.
-
-With --check --explain it prints behind each value where it came from: a place
-in the file (hitline.yaml:7:16), a variable, a flag, "default", or "derived" if
-it follows from other values. With --json too: [{"path", "value", "origin"}, …]`,
-		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check\n  hitline serve --check --explain",
+With --check --explain it prints where each value was set: a place in the file
+(hitline.yaml:7:16), a variable or a flag`,
+		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --check",
 		Args:    cli.NoArgs,
 	}
 	var checks checkOptions
-	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+	check := cmd.Flags().Bool("check", false, "check the configuration, print it, and exit")
 	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
 	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
 	owner := ownerFlags(cmd)
@@ -105,10 +91,10 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	var loops, blockSize int
 	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
 		f.StringVar(&file, "config", "", "YAML `file` to read (default none)")
-		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on: tcp://host:port, host:port, port 0 for any, ipc:///path or ipc://@name; repeatable. They replace listen of the file with its allow, tokens and TLS (default "+api.DefaultListen+")")
-		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS, which follows a container's limit)")
-		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
-		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake (default the one that is configured, or memory)")
+		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on; repeatable; replaces listen of the file (default "+api.DefaultListen+")")
+		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS)")
+		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block, in one full-attention group (default 16)")
+		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake")
 	})
 	cli.Complete(cmd, "backend", config.BackendNames()...)
 	return func() (config.Source, error) {
@@ -175,13 +161,8 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
 	}
-	var watch func(lookup.LookupEvent) // other pools are not compared with the store
-	if store != nil && cfg.ServesPool() {
-		r.watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
-		watch = r.watcher.Observe
-	}
 	r.services = newPoolServices(cfg, store, logger)
-	if r.service, err = r.services.own(watch); err != nil {
+	if r.service, err = r.services.own(); err != nil {
 		return configError(err)
 	}
 	if r.named, err = r.services.named(); err != nil {
@@ -263,8 +244,7 @@ type running struct {
 	level     *slog.LevelVar   // of logger
 	hangups   <-chan os.Signal // each means to reload
 
-	store    *remoteStore       // nil for the memory backend
-	watcher  *diagnosis.Watcher // nil for the memory backend, and without a pool of its own
+	store    *remoteStore // nil for the memory backend
 	services *poolServices
 	service  *lookup.Service // of its own pool, nil if it has none
 	named    []server.ServedPool
@@ -312,9 +292,6 @@ func (r *running) run(ctx context.Context) error {
 	if r.store != nil {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
 		r.store.logState(ctx, r.services.shared, r.logger)
-	}
-	if r.watcher != nil {
-		defer r.watcher.Start(ctx)()
 	}
 	load := func(ctx context.Context) error { return r.load(ctx, srv, saver) }
 	if stopped, err := untilSignal(ctx, load, signals, r.logger); stopped || err != nil {
@@ -396,14 +373,13 @@ func (r *running) otherConnections() (n int) {
 // endpointOptions returns what is served beside the metrics. saver and requests, that of the router's HTTP, may be nil.
 func (r *running) endpointOptions(saver *snapshot.Saver, requests *httpapi.Handler) endpointOptions {
 	options := endpointOptions{
-		statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, cpu: r.cpu,
+		pprof: r.cfg.Pprof, cpu: r.cpu, router: r.router,
 		guard: httpguard.Guard{Local: r.cfg.MetricsIsLocal(), Hosts: r.cfg.HTTPHosts},
 	}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}
 	if r.router != nil {
-		options.router = func() any { return newRouterSection(r.router.Models(), r.router.Status()) }
 		options.collectors = append(options.collectors, &routermetrics.Collector{Models: r.router.Models, Sources: r.router.Status})
 	}
 	if requests != nil {

@@ -211,7 +211,6 @@ func TestEndToEnd(t *testing.T) {
 		{find, all, result{exitDone, "0\n", ""}},
 		{"store --tp-rank 1 --hashes-file -", half, result{exitDone, "stored 4\n", ""}},
 		{find, all, result{exitDone, "32\n", ""}},
-		{find, "", result{exitDone, "0\n", ""}},
 		{find + " --json", all, result{exitDone, `{"hit_tokens":32,"start_tokens":0,"num_tokens":128,"hashes":8}` + "\n", ""}},
 		{"reset --yes", "", result{exitDone, "done\n", ""}},
 		{find, all, result{exitDone, "0\n", ""}},

@@ -78,82 +78,6 @@ func (p *keptProgram) store(t *testing.T, keys []byte) {
 	require.NoError(t, p.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 }
 
-// held returns how many leading blocks of each request are held, and changes no order of eviction.
-func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
-	t.Helper()
-	for _, keys := range requests {
-		hashes := coordinator.NewHashes(keys, 32)
-		e, err := p.Explain(t.Context(), int64(hashes.Len()*workload.BlockTokens), hashes)
-		require.NoError(t, err)
-		depths = append(depths, int(e.HitTokens/workload.BlockTokens))
-	}
-	return depths
-}
-
-// conversation returns the hashes of the requests of a recorded trace.
-func conversation(t *testing.T) (requests [][]byte) {
-	t.Helper()
-	const trace workload.Trace = "../../bench/testdata/conversation_excerpt.jsonl"
-	require.NoError(t, trace.Requests(t.Context(), workload.BlockTokens, 0, false, func(r workload.Request) error {
-		requests = append(requests, workload.AppendHashes(nil, r.IDs, workload.BlockTokens))
-		return nil
-	}))
-	return requests
-}
-
-// replay looks each request up and then stores it, as an engine does. It returns what was found.
-func (p *keptProgram) replay(t *testing.T, requests [][]byte) (depths []int) {
-	t.Helper()
-	for _, keys := range requests {
-		depths = append(depths, p.depth(t, keys))
-		p.store(t, keys)
-	}
-	return depths
-}
-
-// A recorded trace hits after a restart in its middle what it hits without one. An index that has to evict
-// holds the same blocks after a restart, and evicts nearly the same ones from then on: what its policy has
-// learnt of single evictions is not in the file.
-func TestTraceOverRestart(t *testing.T) {
-	requests := conversation(t)
-	half := len(requests) / 2
-	for name, test := range map[string]struct {
-		bound string
-		delta int // blocks
-	}{"unbounded": {"", 0}, "bounded": {"max_entries: 4000, ", 40}} {
-		t.Run(name, func(t *testing.T) {
-			start := func(path string) *keptProgram {
-				return startKept(t, strings.Replace(keeping(path), "{snapshot", "{"+test.bound+"snapshot", 1))
-			}
-			folder := t.TempDir()
-			control := start(filepath.Join(folder, "control"))
-			p := start(filepath.Join(folder, "index"))
-			before := sum(p.replay(t, requests[:half]))
-			assert.Equal(t, before, sum(control.replay(t, requests[:half])))
-			p.stop(t, syscall.SIGTERM)
-			p = start(filepath.Join(folder, "index"))
-			assert.Contains(t, p.started, "snapshot loaded")
-			assert.Equal(t, control.held(t, requests[:half]), p.held(t, requests[:half]))
-			rest, want := sum(p.replay(t, requests[half:])), sum(control.replay(t, requests[half:]))
-			assert.InDelta(t, want, rest, float64(test.delta))
-			if test.bound == "" {
-				assert.Equal(t, 4144, before+rest, "as bench/testdata/README.md says")
-			} else {
-				assert.Less(t, before+rest, 4144, "it evicts")
-			}
-			p.stop(t, syscall.SIGTERM)
-			control.stop(t, syscall.SIGTERM)
-		})
-	}
-}
-
-func sum(numbers []int) (total int) {
-	for _, n := range numbers {
-		total += n
-	}
-	return total
-}
-
 // longChain returns the keys of a chain.
 func longChain(number, n int) []byte {
 	keys := make([]byte, n*32)
@@ -202,24 +126,5 @@ func TestKilledWhileWriting(t *testing.T) {
 	p = startKept(t, yaml)
 	assert.NotContains(t, leftovers(), left, "the start removes what was left")
 	assert.Equal(t, blocks, p.depth(t, longChain(7, blocks)))
-	p.stop(t, syscall.SIGTERM)
-}
-
-// The program starts over a damaged file, says so in one line and finds nothing. The package snapshot tries
-// many of them.
-func TestProgramStartsOverDamagedFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "index")
-	yaml := keeping(path)
-	p := startKept(t, yaml)
-	keys := longChain(1, 1000)
-	p.store(t, keys)
-	p.stop(t, syscall.SIGTERM)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, whole[:len(whole)/2], 0o600))
-	p = startKept(t, yaml)
-	assert.Equal(t, 1, strings.Count(p.started, "\n"), p.started)
-	assert.Contains(t, p.started, "the snapshot is refused; starting empty")
-	assert.Zero(t, p.depth(t, keys))
 	p.stop(t, syscall.SIGTERM)
 }

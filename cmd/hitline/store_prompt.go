@@ -48,9 +48,6 @@ With --json: {"stored": [chunks of each group]}`,
 			return err
 		}
 		hashes, err := t.loadPrompt(cmd, *file)
-		if err == nil {
-			err = hashes.requireSome(*file)
-		}
 		if err != nil {
 			return err
 		}
@@ -69,8 +66,9 @@ With --json: {"stored": [chunks of each group]}`,
 func (f *storePromptFlags) add(cmd *cobra.Command) (file *string) {
 	cmd.Flags().Uint32Var(&f.tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored (required)")
 	file = hashesFlag(cmd)
-	startFlag(cmd, &f.start)
-	promptFlag(cmd, &f.prompt)
+	cmd.Flags().Uint32Var(&f.start, "start-token", 0, "`token` up to which chunks were stored before (default 0)")
+	cmd.Flags().Int64Var(&f.prompt, "prompt-tokens", coordinator.NoPrompt, "length of the whole prompt: `n` tokens (default unknown)")
+	cmd.Flags().Lookup("prompt-tokens").DefValue = "0" // help does not show a zero
 	cmd.Flags().IntVar(&f.first, "first-hash", 0, "`number` of the first hash of the file (default 0)")
 	cmd.Flags().StringArrayVar(&f.ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is the KV shard, pp and pcp may be left out; repeatable (default all)")
 	cmd.Flags().StringArrayVar(&f.states, "state", nil, "a state, as `group:token`: its mamba group, and the token at which it ends, 0 for none; repeatable")

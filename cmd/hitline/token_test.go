@@ -80,11 +80,11 @@ func TestClientToken(t *testing.T) {
 	assert.Empty(t, got.stderr, "loopback needs no warning")
 
 	got = hitline(t, "", "ping", "--connect", address)
-	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": client: refused by the server: not allowed: ping\n"}, got)
+	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: not allowed: ping\n"}, got)
 	got = hitline(t, "", "ping", "--connect", address, "--token-file", wrong)
-	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": client: refused by the server: no such token\n"}, got)
+	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: no such token\n"}, got)
 	got = hitline(t, "", "stat", "--connect", address, "--token-file", path)
-	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": client: refused by the server: not allowed: stat\n"}, got)
+	assert.Equal(t, result{exitFailed, "", "hitline: " + address + ": refused by the server: not allowed: stat\n"}, got)
 
 	t.Setenv(api.TokenFileVariable, path)
 	assert.Equal(t, exitDone, hitline(t, "", "ping", "--connect", address).code)

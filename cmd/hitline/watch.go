@@ -1,118 +1,122 @@
 package main
 
 import (
-	"crypto/sha256"
-	"maps"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/hitline/hitline/internal/regularfile"
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/lookup/server"
 )
 
-// pollInterval is how often files are looked at. A file that has changed is read when it is the
-// same at two looks: so one that is still being written is not taken.
+// pollInterval is how often the files of listeners are looked at: Kubernetes and others replace them without a signal. A
+// file that has changed is read when it is the same at two looks, so one that is still being written is not read.
 const pollInterval = time.Second
 
-// fileVersion is what a file was when it was looked at. Links are followed: Kubernetes changes a
-// file by another link.
-type fileVersion struct {
-	info   os.FileInfo // nil if it could not be looked at
-	digest [sha256.Size]byte
-}
+// fileStates are what files were when they were looked at, by their paths; nil for one that could not be looked at. Links
+// are followed: Kubernetes changes a file by another link.
+type fileStates map[string]os.FileInfo
 
-// isAt reports whether the file still is as at the look info, without reading it.
-func (v fileVersion) isAt(info os.FileInfo) bool {
-	if v.info == nil || info == nil {
-		return v.info == nil && info == nil
-	}
-	return os.SameFile(v.info, info) && v.info.Size() == info.Size() && v.info.ModTime().Equal(info.ModTime())
-}
-
-// look returns what a file is now, nil if that cannot be told.
-func look(path string) os.FileInfo {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil
-	}
-	return info
-}
-
-// fileVersions are some files by their paths.
-type fileVersions map[string]fileVersion
-
-// readVersions looks at files and reads them. A file that cannot be read has a zero digest; whoever
-// reads it for its text learns why.
-func readVersions(paths []string) fileVersions {
-	versions := fileVersions{}
+func look(paths []string) fileStates {
+	states := fileStates{}
 	for _, path := range paths {
-		v := fileVersion{info: look(path)}
-		if text, err := regularfile.Read(path); err == nil {
-			v.digest = sha256.Sum256(text)
-		}
-		versions[path] = v
-	}
-	return versions
-}
-
-// areCurrent reports whether no file has changed since it was read.
-func (f fileVersions) areCurrent() bool {
-	for path, v := range f {
-		if !v.isAt(look(path)) {
-			return false
+		if info, err := os.Stat(path); err == nil {
+			states[path] = info
+		} else {
+			states[path] = nil
 		}
 	}
-	return true
+	return states
 }
 
-// fileWatch finds the files that have changed since they were taken. It is a value: no method changes its maps.
-type fileWatch struct {
-	taken fileVersions
-	seen  map[string]os.FileInfo // at the last poll
-}
-
-// watchFiles returns a watch of files, as they were read.
-func watchFiles(versions fileVersions) fileWatch { return fileWatch{taken: versions} }
-
-// differing returns the paths of the watched files whose text is another in versions.
-func (w fileWatch) differing(versions fileVersions) []string {
+// changed returns the paths of files that are not as in other.
+func (f fileStates) changed(other fileStates) []string {
 	var paths []string
-	for path, v := range versions {
-		if before, watched := w.taken[path]; watched && before.digest != v.digest {
+	for path, a := range f {
+		b := other[path]
+		same := a == nil && b == nil ||
+			a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+		if !same {
 			paths = append(paths, path)
 		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// watchedListener is a listener with the parts of its settings that files give.
+type watchedListener struct {
+	listener
+	settings server.Settings // in effect
+	parts    []*watchedPart
+}
+
+// watchedPart is a part of a listener's settings. Each is read by itself, so that a wrong certificate does not keep a
+// token from being revoked.
+type watchedPart struct {
+	part   config.Part
+	files  []string
+	taken  fileStates // when they were read
+	seen   fileStates // at the last poll
+	failed string     // what was logged at the last poll
+}
+
+// watchListener returns a listener with settings in effect, whose files were read in these states.
+func watchListener(l listener, settings server.Settings, files fileStates) *watchedListener {
+	w := &watchedListener{listener: l, settings: settings}
+	for _, p := range config.Parts {
+		part := &watchedPart{part: p, files: l.entry().PartFiles(p), taken: fileStates{}}
+		for _, path := range part.files {
+			part.taken[path] = files[path]
+		}
+		w.parts = append(w.parts, part)
+	}
+	return w
+}
+
+// differing returns the paths of the files that are others than in states.
+func (w *watchedListener) differing(states fileStates) []string {
+	var paths []string
+	for _, p := range w.parts {
+		paths = append(paths, p.taken.changed(states)...)
 	}
 	return paths
 }
 
-// poll returns the watch after a look at the files, the paths of those that are not as they were taken, and are as at
-// the last poll, and the versions of all files. It returns no paths while a file is changing.
-func (w fileWatch) poll() (next fileWatch, changed []string, versions fileVersions) {
-	changing := false
-	next = fileWatch{taken: maps.Clone(w.taken), seen: map[string]os.FileInfo{}}
-	for _, path := range slices.Sorted(maps.Keys(w.taken)) {
-		info := look(path)
-		before, polled := w.seen[path]
-		next.seen[path] = info
-		switch {
-		case w.taken[path].isAt(info):
-		case polled && (fileVersion{info: before}).isAt(info):
-			changed = append(changed, path)
-		default:
-			changing = true
+// poll looks at all files, and puts those into effect that have changed.
+func (r *reloader) poll() {
+	for _, l := range r.listeners {
+		for _, p := range l.parts {
+			now := look(p.files)
+			isStill := len(now.changed(p.seen)) == 0
+			p.seen = now
+			switch changed := now.changed(p.taken); {
+			case len(changed) == 0:
+				p.failed = ""
+			case isStill:
+				r.reloadPart(l, p, now, changed)
+			}
 		}
 	}
-	if changing || changed == nil {
-		return next, nil, nil
+}
+
+// reloadPart reads a part of a listener whose files are in a state. A part whose files are wrong stays as it is, and is
+// read again at each poll; the line that says so is not repeated while they do not change.
+func (r *reloader) reloadPart(l *watchedListener, p *watchedPart, now fileStates, changed []string) {
+	update, warnings, err := l.readPart(p.part)
+	settings := l.settings
+	if err == nil {
+		update(&settings)
+		err = r.setListener(l.listener, settings)
 	}
-	versions = readVersions(slices.Collect(maps.Keys(w.taken)))
-	changed = slices.DeleteFunc(changed, func(path string) bool {
-		v := versions[path]
-		if v.digest == [sha256.Size]byte{} || v.digest != w.taken[path].digest {
-			return false
+	if err != nil {
+		if text := err.Error(); text != p.failed {
+			r.logger.Error(notReloaded, "listen", l.entry().Address, "error", text)
+			p.failed = text
 		}
-		next.taken[path] = v // touched, or replaced by the same text
-		return true
-	})
-	return next, changed, versions
+		return
+	}
+	l.settings, p.taken, p.failed = settings, now, ""
+	r.warn(warnings)
+	r.logger.Info("reloaded", "changed", changed)
 }

@@ -7,9 +7,13 @@ import (
 	"strings"
 )
 
-// DefaultListen is the default address of servers and clients. It is on loopback, where peers may
-// make every request.
-const DefaultListen = "tcp://127.0.0.1:7557"
+const (
+	// DefaultPort is the TCP port of servers.
+	DefaultPort = "7557"
+	// DefaultListen is the default address of servers and clients. It is on loopback, where peers may
+	// make every request.
+	DefaultListen = "tcp://127.0.0.1:" + DefaultPort
+)
 
 // maxIPCPath bounds the bytes of a unix socket's path or name: sun_path has 108, one of them
 // for a zero byte.

@@ -29,6 +29,7 @@ type testSet struct {
 	blocks     map[testBlock]int // their number in the order of storing, from 1
 	last       int
 	dropped    int64 // by itself
+	warning    error
 }
 
 // testBlock is a block in one group and tier.
@@ -82,17 +83,17 @@ func (s *testSet) Clear() {
 	clear(s.blocks)
 }
 
-// drop sets what Dropped returns.
-func (s *testSet) drop(dropped int64) {
+// report sets what Report returns.
+func (s *testSet) report(dropped int64, warning error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped = dropped
+	s.dropped, s.warning = dropped, warning
 }
 
-func (s *testSet) Dropped() int64 {
+func (s *testSet) Report() (int64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.dropped
+	return s.dropped, s.warning
 }
 
 func (s *testSet) SetStale(stale bool) {

@@ -124,8 +124,7 @@ type oracle struct {
 	query   Query
 	result  Result
 
-	isSilent                    bool // step asks nothing
-	media                       int  // of single holders, ever
+	media                       int // of single holders, ever
 	steps, queries, hits, found int
 }
 
@@ -248,7 +247,7 @@ func (o *oracle) step() {
 	default:
 		o.store(h, m)
 	}
-	if o.steps > 5*len(o.ids) && !o.isSilent { // holders have something
+	if o.steps > 5*len(o.ids) { // holders have something
 		o.ask()
 		o.ask()
 	}

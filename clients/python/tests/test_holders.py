@@ -153,7 +153,6 @@ class Scripted(unittest.TestCase):
         for reply in (
             "",
             "[]",
-            "{}",
             '{"default": 1}',
             '{"default": {"e": 1}}',
             '{"default": {"e": {"longest_matched": 1}}}',

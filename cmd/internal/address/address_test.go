@@ -7,14 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheck(t *testing.T) {
-	assert.NoError(t, Check("tcp://localhost:7557"))
-	assert.NoError(t, Check("tcp://[fe80::1%eth0]:7557"))
-	assert.EqualError(t, Check("tcp://a:0"), `"tcp://a:0" has port 0; give the port of the server, 1 to 65535`)
-	assert.NoError(t, Check("a:1"))
-	assert.NoError(t, Check("[::1]:1"))
-	assert.ErrorContains(t, Check("a"), "missing port")
-	assert.ErrorContains(t, Check("a:0"), "port 0")
+func TestForClient(t *testing.T) {
+	for text, want := range map[string]string{
+		"tcp://localhost:1": "tcp://localhost:1", "tcp://[fe80::1%eth0]:1": "tcp://[fe80::1%eth0]:1", "a:1": "a:1", "ipc:///x": "ipc:///x",
+		"localhost": "localhost:7557", "127.0.0.1": "127.0.0.1:7557", "tls://a": "tls://a:7557", "[::1]": "[::1]:7557", "tcp://[::1]": "tcp://[::1]:7557",
+	} {
+		got, err := ForClient(text, "7557")
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got)
+	}
+	for text, want := range map[string]string{
+		"tcp://a:0": `"tcp://a:0" has port 0; give the port of the server, 1 to 65535`,
+		"::1":       "too many colons", "a:": "is not a number", "a b": "is not a host name", "": "no host and port",
+	} {
+		_, err := ForClient(text, "7557")
+		assert.ErrorContains(t, err, want, text)
+	}
 }
 
 // Addresses of one socket are equal, however they are written.

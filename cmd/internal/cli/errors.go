@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 )
 
 // Exit codes of all commands.
@@ -22,6 +23,12 @@ var (
 	// a report: with --json no line is printed for it.
 	ErrReported = errors.New("reported")
 )
+
+// packages matches the names of this module's packages with which errors of them begin, also within the errors of others.
+var packages = regexp.MustCompile(`(^|: )((client|server|netproto|coordinator|simd|blockhash|events|zmtp|fleet|index): )+`)
+
+// Text returns the text of an error as a user reads it: without the names of packages.
+func Text(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }
 
 // errInterrupted is the error of a command that failed after its context had ended.
 var errInterrupted = errors.New("interrupted")

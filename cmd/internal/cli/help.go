@@ -11,8 +11,8 @@ import (
 // columns is the width of help: that of the narrowest usual terminal.
 const columns = 80
 
-// groupAnnotation is the annotation of a flag that names its group.
-const groupAnnotation = "group"
+// Annotations of a flag: the title of its group, and the help topic that explains it in place of the command's help.
+const groupAnnotation, topicAnnotation = "group", "topic"
 
 // AddGroup adds commands to root, which help lists under a title.
 func AddGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
@@ -26,14 +26,35 @@ func AddGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 // FlagGroup adds the flags that define defines to those of a command. Help lists them under a
 // title, behind the flags of no group.
 func FlagGroup(flags *pflag.FlagSet, title string, define func(group *pflag.FlagSet)) {
-	group := pflag.NewFlagSet(title, pflag.ContinueOnError)
+	addAnnotated(flags, groupAnnotation, title, define)
+}
+
+// TopicFlags adds the flags that define defines to those of a command. Its help names the topic alone, which has the
+// same flags: see AddTopic.
+func TopicFlags(flags *pflag.FlagSet, topic string, define func(group *pflag.FlagSet)) {
+	addAnnotated(flags, topicAnnotation, topic, define)
+}
+
+// AddTopic adds a help topic to root: a text, and flags that many commands have.
+func AddTopic(root *cobra.Command, name, short, long string, define func(flags *pflag.FlagSet)) {
+	topic := &cobra.Command{Use: name, Short: short, Long: long}
+	define(topic.Flags())
+	topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintln(cmd.OutOrStdout(), long)
+		_ = printUsage(cmd) // where the text is lost, so are the flags
+	})
+	root.AddCommand(topic)
+}
+
+func addAnnotated(flags *pflag.FlagSet, annotation, value string, define func(group *pflag.FlagSet)) {
+	group := pflag.NewFlagSet(value, pflag.ContinueOnError)
 	group.SortFlags = false
 	define(group)
 	group.VisitAll(func(f *pflag.Flag) {
 		if f.Annotations == nil {
 			f.Annotations = map[string][]string{}
 		}
-		f.Annotations[groupAnnotation] = []string{title}
+		f.Annotations[annotation] = []string{value}
 		flags.AddFlag(f)
 	})
 }
@@ -57,7 +78,9 @@ func printUsage(cmd *cobra.Command) error {
 	if cmd.HasAvailableSubCommands() {
 		use = cmd.CommandPath() + " COMMAND [flags]"
 	}
-	fmt.Fprintf(&b, "Usage:\n  %s\n", use)
+	if cmd.Runnable() {
+		fmt.Fprintf(&b, "Usage:\n  %s\n", use)
+	}
 	if cmd.HasExample() {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
 	}
@@ -65,6 +88,11 @@ func printUsage(cmd *cobra.Command) error {
 	printFlags(&b, cmd)
 	if !cmd.HasParent() {
 		fmt.Fprintf(&b, "\n%s help COMMAND explains a command.\n", cmd.CommandPath())
+	}
+	for _, topic := range cmd.Commands() {
+		if topic.IsAdditionalHelpTopicCommand() {
+			fmt.Fprintf(&b, "%s help %s %s.\n", cmd.CommandPath(), topic.Name(), topic.Short)
+		}
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err
@@ -86,9 +114,17 @@ func printCommands(b *strings.Builder, cmd *cobra.Command) {
 // printFlags prints the flags of cmd, and then those of each group.
 func printFlags(b *strings.Builder, cmd *cobra.Command) {
 	var titles []string
+	topic := ""
 	groups := map[string]*pflag.FlagSet{}
 	cmd.Flags().SortFlags = false
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if of := f.Annotations[topicAnnotation]; len(of) > 0 {
+			topic = of[0]
+			return
+		}
+		if (f.Name == "help" || f.Name == "version") && (!cmd.Runnable() || !cmd.HasParent()) { // known, and help is to be short
+			return
+		}
 		title := "Flags:"
 		if named := f.Annotations[groupAnnotation]; len(named) > 0 {
 			title = named[0] + ":"
@@ -108,5 +144,8 @@ func printFlags(b *strings.Builder, cmd *cobra.Command) {
 		if groups[title].HasAvailableFlags() {
 			fmt.Fprintf(b, "\n%s\n%s", title, groups[title].FlagUsagesWrapped(columns))
 		}
+	}
+	if topic != "" {
+		fmt.Fprintf(b, "\nFlags of the %s: %s help %s\n", topic, cmd.Root().Name(), topic)
 	}
 }

@@ -26,10 +26,6 @@ Other:
   completion  Generate the autocompletion script for the specified shell
   version     Print it
 
-Flags:
-  -h, --help      help for prog
-  -v, --version   version for prog
-
 prog help COMMAND explains a command.
 `}, got)
 	assert.Equal(t, got, run(t.Context(), newTestRoot(nil), ""))

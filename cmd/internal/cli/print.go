@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -28,13 +29,13 @@ func WriteJSON(w io.Writer, value any) error {
 	return write(w, text)
 }
 
-// WriteText writes lines of text. Control characters other than the ends of lines and tabs are replaced, as by Printable.
+// WriteText writes lines of text. Control characters other than the ends of lines and tabs are escaped, as by Printable.
 func WriteText(w io.Writer, text string) error {
 	return write(w, escape(text, func(c rune) string {
 		if c == '\n' || c == '\t' {
 			return string(c)
 		}
-		return "."
+		return escaped(c)
 	}))
 }
 
@@ -45,9 +46,12 @@ func write(w io.Writer, text string) error {
 	return nil
 }
 
-// Printable replaces control characters, also those that end lines or reorder text. A server or an engine may have
-// worded a text, which must not span lines or control the terminal.
-func Printable(text string) string { return escape(text, func(rune) string { return "." }) }
+// Printable escapes control characters as Go does, also those that end lines or reorder text. A server or an engine may
+// have worded a text, which must not span lines or control the terminal.
+func Printable(text string) string { return escape(text, escaped) }
+
+// escaped returns a character as Go writes it in a string, such as \t.
+func escaped(c rune) string { return strings.Trim(strconv.QuoteRuneToASCII(c), "'") }
 
 // escape replaces the characters that a terminal obeys or that change how it shows others.
 func escape(text string, replace func(c rune) string) string {

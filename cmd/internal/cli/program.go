@@ -57,10 +57,12 @@ func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout
 // observeStart makes the commands below cmd set started when they begin. cobra has no hook behind
 // all of its own checks.
 func observeStart(cmd *cobra.Command, started *bool) {
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			*started = true
-			return run(cmd, args)
+	for _, run := range []*func(*cobra.Command, []string) error{&cmd.PersistentPreRunE, &cmd.RunE} {
+		if of := *run; of != nil {
+			*run = func(cmd *cobra.Command, args []string) error {
+				*started = true
+				return of(cmd, args)
+			}
 		}
 	}
 	for _, child := range cmd.Commands() {
@@ -70,14 +72,14 @@ func observeStart(cmd *cobra.Command, started *bool) {
 
 // report prints the error of a command and returns the exit code.
 func (p Program) report(cmd *cobra.Command, args []string, err error) int {
-	code := p.ExitCode(err)
+	code, text := p.ExitCode(err), Text(err)
 	if wantsJSON(cmd, args) && !errors.Is(err, ErrReported) {
 		_ = WriteJSON(cmd.OutOrStdout(), struct { // there is nothing else to report with
 			Error string `json:"error"`
 			Exit  int    `json:"exit"`
-		}{err.Error(), code})
+		}{text, code})
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), Printable(err.Error()))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Root.Name(), Printable(text))
 	if code == ExitUsage && p.isUsage(err) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s --help\n", cmd.CommandPath())
 	}

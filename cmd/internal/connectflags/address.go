@@ -21,16 +21,20 @@ const engineAddress = "auto"
 // connect is the name of the flag of the address.
 const connect = "connect"
 
-// DefaultHTTP is the address of the HTTP listener for a command without --connect.
-const DefaultHTTP = "http://127.0.0.1:8557"
+const (
+	// httpPort is the port of the HTTP listener for an address without one.
+	httpPort = "8557"
+	// defaultHTTP is its address for a command without --connect.
+	defaultHTTP = "http://127.0.0.1:" + httpPort
 
-const httpScheme, httpsScheme = "http://", "https://"
+	httpScheme, httpsScheme = "http://", "https://"
+)
 
 // AddAddress defines the flag of the server's address. Commands whose address is not --connect do
 // without.
 func (f *Flags) AddAddress(set *pflag.FlagSet) {
 	f.set = set
-	set.String(connect, "", "`address` of the server: tcp://host:port, host:port, tls://host:port, ipc:///path or ipc://@name (default $"+
+	set.String(connect, "", "`address` of the server: tcp://host:port, host:port or host (then port "+api.DefaultPort+"), tls://host:port, ipc:///path or ipc://@name (default $"+
 		AddressVariable+", then "+api.DefaultListen+")")
 }
 
@@ -47,7 +51,8 @@ func (f *Flags) Address() (string, error) {
 	} else if !flag.Changed {
 		text = api.DefaultListen
 	}
-	if err := address.Check(text); err != nil {
+	text, err := address.ForClient(text, api.DefaultPort)
+	if err != nil {
 		return "", fmt.Errorf("%s: %w", source, err)
 	}
 	return text, nil
@@ -56,7 +61,7 @@ func (f *Flags) Address() (string, error) {
 // AddHTTPAddress defines the flag of the address of a server's HTTP listener.
 func (f *Flags) AddHTTPAddress(set *pflag.FlagSet) {
 	f.set = set
-	set.String(connect, DefaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
+	set.String(connect, defaultHTTP, "`address` of the server: http://host:port, https://host:port or host:port")
 }
 
 // HTTPAddress returns the address of AddHTTPAddress's flag: http:// or https://, the host and the port.
@@ -70,7 +75,8 @@ func (f *Flags) HTTPAddress() (string, error) {
 	if strings.Contains(host, "/") {
 		return "", fmt.Errorf("--%s: %q is no address of HTTP; use http://host:port or https://host:port", connect, text)
 	}
-	if err := address.Check(host); err != nil {
+	host, err := address.ForClient(host, httpPort)
+	if err != nil {
 		return "", fmt.Errorf("--%s: %w", connect, err)
 	}
 	return scheme + host, nil

@@ -55,7 +55,7 @@ func TestServiceLinksNoEventLoops(t *testing.T) {
 // A server without a router links nothing of it, nor do the tests of the lookup.
 func TestLookupLinksNoRouter(t *testing.T) {
 	all := deps(t, "-test", "github.com/hitline/hitline/lookup/...")
-	require.Contains(t, all, "github.com/hitline/hitline/lookup/statuspage.test")
+	require.Contains(t, all, "github.com/hitline/hitline/lookup/server.test")
 	for _, pkg := range all {
 		require.NotContains(t, pkg, "hitline/hitline/router")
 	}

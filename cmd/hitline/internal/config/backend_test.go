@@ -94,7 +94,6 @@ func TestBackendYAML(t *testing.T) {
 		require.NoError(t, err, "%s", printed)
 		require.Equal(t, c.Accepts(), back.Accepts())
 		back.origins, back.written, back.AcceptPools = c.origins, c.written, c.AcceptPools
-		back.StatusPage = c.StatusPage
 		assert.Equal(t, c, back, "%s", printed)
 	}
 }

@@ -23,7 +23,7 @@ func (c *Config) Changes(next *Config) []string {
 		switch {
 		case path == "backend" && c.Backend.chosen != next.Backend.chosen:
 			paths = append(paths, path)
-		case path == "pools" || path == "accept_pools" || path == "status_page" || isSection(value.Type()):
+		case path == "pools" || path == "accept_pools" || isSection(value.Type()):
 		case below(path, "backend") && (c.Backend.chosen != next.Backend.chosen || !below(path, "backend."+c.Backend.chosen)):
 		case !reflect.DeepEqual(value.Interface(), values[path].Interface()):
 			paths = append(paths, path)
@@ -34,9 +34,6 @@ func (c *Config) Changes(next *Config) []string {
 	}
 	if c.Accepts() != next.Accepts() {
 		paths = append(paths, "accept_pools")
-	}
-	if c.ServesStatusPage() != next.ServesStatusPage() {
-		paths = append(paths, "status_page")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		if pool, ok := next.Pools[name]; !ok || !reflect.DeepEqual(pool, c.Pools[name]) {

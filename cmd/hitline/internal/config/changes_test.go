@@ -28,10 +28,8 @@ func TestMerge(t *testing.T) {
 		{
 			"after a restart", "{}\n", "log: {format: json}\nipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\npprof: true\nlimits: {max_memory: 1GiB}\n" +
 				"pool: {tp_size: 2, groups: [{kind: mamba, block_size: 16}]}\nbackend: {memory: {max_bytes: 2GiB, verify: bytes}}\n", nil,
-			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools", "status_page"},
+			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools"},
 		},
-		{"the default of the page", "metrics: 127.0.0.1:1\n", "metrics: 127.0.0.1:1\nstatus_page: true\n", nil, nil},
-		{"without the page", "metrics: 127.0.0.1:1\n", "metrics: 127.0.0.1:1\nstatus_page: false\n", nil, []string{"status_page"}},
 		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend"}},
 		{"its password", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://:p@x}}\n", nil, []string{"backend.redis.url"}},
 		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", []string{"pools.d"}, []string{"pools.b", "pools.c"}},

@@ -25,9 +25,7 @@ type Config struct {
 	Limits       Limits                      `yaml:"limits"`
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
 	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
-	// StatusPage is whether the status page is served there; nil: if Metrics is on loopback.
-	StatusPage *bool `yaml:"status_page,omitempty"`
-	Pprof      bool  `yaml:"pprof"` // whether /debug/pprof is served there
+	Pprof        bool                        `yaml:"pprof"`         // whether /debug/pprof is served there
 	// HTTPHosts are the names by which clients reach Metrics and Router.Listen, see httpguard.Guard.
 	HTTPHosts []string `yaml:"http_hosts"`
 	Log       Log      `yaml:"log"`

@@ -125,7 +125,7 @@ func TestFileErrors(t *testing.T) {
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, status_page, pprof, http_hosts, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, router, limits, drain_timeout, metrics, pprof, http_hosts, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
@@ -201,8 +201,7 @@ func TestFileErrors(t *testing.T) {
 		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend.etcd: unknown field; known are memory, redis, mooncake`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
-		{"page alone", "status_page: true\n", `c.yaml:1:14: status_page: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
-		{"pprof alone", "pprof: true\nstatus_page: false\n", `c.yaml:1:8: pprof: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
+		{"pprof alone", "pprof: true\n", `c.yaml:1:8: pprof: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
 
@@ -263,7 +262,6 @@ func TestYAMLRoundTrip(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, c.Accepts(), back.Accepts())
 		back.origins, back.written, back.AcceptPools = c.origins, c.written, c.AcceptPools
-		back.StatusPage = c.StatusPage
 		assert.Equal(t, c, back, "%s", text)
 	}
 }

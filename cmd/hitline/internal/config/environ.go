@@ -59,6 +59,22 @@ func (c *Config) readEnviron(environ []string) error {
 	})
 }
 
+// CheckVariables refuses a variable that begins with HITLINE_ and that nobody reads: it is misspelt.
+func CheckVariables(environ []string) error {
+	c := Default()
+	known := c.variables()
+	for _, entry := range slices.Sorted(slices.Values(environ)) {
+		name, _, ok := strings.Cut(entry, "=")
+		if _, isKnown := known[name]; !ok || isKnown || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if err := refuseVariable(name, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readVariable sets one value from the text of its variable.
 func (c *Config) readVariable(name, text string, v variable) error {
 	at := origin{name: name}

@@ -88,7 +88,6 @@ limits:
 		"limits.idle_timeout": "c.yaml:17:17",
 		"limits.max_frames":   "HITLINE_LIMITS:1:14",
 		"limits.max_unsent":   "HITLINE_LIMITS:2:14",
-		"status_page":         "derived",
 		"accept_pools":        "default",
 	} {
 		assert.Equal(t, want, origins[path], path)

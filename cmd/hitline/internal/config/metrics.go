@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/cmd/internal/address"
@@ -12,10 +11,8 @@ import (
 // without a scheme, and not an address in use; and that there is one for what is served there.
 func (c *Config) checkMetrics() error {
 	switch {
-	case c.Metrics == "" && c.StatusPage != nil && *c.StatusPage:
-		return c.wrong("status_page", "%s", needsMetrics)
 	case c.Metrics == "" && c.Pprof:
-		return c.wrong("pprof", "%s", needsMetrics)
+		return c.wrong("pprof", "needs metrics, the address that it is served at, such as 127.0.0.1:9557")
 	case c.Metrics == "":
 		return nil
 	case strings.Contains(c.Metrics, "://"):
@@ -33,10 +30,7 @@ func (c *Config) checkMetrics() error {
 	return nil
 }
 
-const (
-	metricsScheme = "tcp://"
-	needsMetrics  = "needs metrics, the address that it is served at, such as 127.0.0.1:9557"
-)
+const metricsScheme = "tcp://"
 
 // checkHTTPHosts checks the names by which clients reach the HTTP ports.
 func (c *Config) checkHTTPHosts() error {
@@ -51,24 +45,9 @@ func (c *Config) checkHTTPHosts() error {
 	return nil
 }
 
-// hasCredentials reports whether a listener has credentials, as server.HasCredentials does of a server.
-func (c *Config) hasCredentials() bool {
-	has := func(l Listener) bool { return l.Tokens != "" || l.TLS != nil && l.TLS.ClientCA != "" }
-	return slices.ContainsFunc(c.Listen, has) || c.Router.Listen != nil && has(*c.Router.Listen)
-}
-
 // MetricsIsLocal reports whether only processes of this machine can connect to metrics, as
 // Listener.IsLocal. It is false if metrics is not served.
 func (c *Config) MetricsIsLocal() bool {
 	l := Listener{Address: metricsScheme + c.Metrics}
 	return c.Metrics != "" && l.IsLocal()
-}
-
-// ServesStatusPage reports whether the status page is served: as status_page says, otherwise if
-// metrics is on loopback.
-func (c *Config) ServesStatusPage() bool {
-	if c.StatusPage != nil {
-		return *c.StatusPage
-	}
-	return c.MetricsIsLocal()
 }

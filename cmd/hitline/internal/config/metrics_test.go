@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,32 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The status page is for this machine alone unless the configuration asks for more.
-func TestStatusPage(t *testing.T) {
-	for _, test := range []struct {
-		text          string
-		serves, local bool
-	}{
-		{"{}\n", false, false},
-		{"status_page: false\n", false, false},
-		{"metrics: 127.0.0.1:9557\n", true, true},
-		{"metrics: localhost:9557\n", true, true},
-		{"metrics: \"[::1]:9557\"\n", true, true},
-		{"metrics: 127.0.0.1:9557\nstatus_page: false\n", false, true},
-		{"metrics: 0.0.0.0:9557\n", false, false},
-		{"metrics: \"[::]:9557\"\n", false, false},
-		{"metrics: 10.0.0.1:9557\n", false, false},
-		{"metrics: localhost.example:9557\n", false, false},
-		{"metrics: 0.0.0.0:9557\nstatus_page: true\n", true, false},
+// Only addresses on loopback are of this machine alone.
+func TestMetricsIsLocal(t *testing.T) {
+	for address, want := range map[string]bool{
+		`""`: false, "127.0.0.1:9557": true, "localhost:9557": true, `"[::1]:9557"`: true,
+		"0.0.0.0:9557": false, `"[::]:9557"`: false, "10.0.0.1:9557": false, "localhost.example:9557": false,
 	} {
-		c := load(t, test.text)
-		assert.Equal(t, test.serves, c.ServesStatusPage(), test.text)
-		assert.Equal(t, test.local, c.MetricsIsLocal(), test.text)
-		text, err := c.YAML()
-		assert.NoError(t, err)
-		assert.Contains(t, string(text), fmt.Sprintf("\nstatus_page: %v\n", test.serves), "what is in effect")
-		again := load(t, string(text))
-		assert.Equal(t, test.serves, again.ServesStatusPage(), string(text))
+		assert.Equal(t, want, load(t, "metrics: "+address+"\n").MetricsIsLocal(), address)
 	}
 }
 
@@ -54,7 +34,6 @@ func TestHTTPHosts(t *testing.T) {
 
 // What everybody can do at an HTTP port beyond loopback is said.
 func TestHTTPWarnings(t *testing.T) {
-	tokens := put(t, t.TempDir(), "t.yaml", "tokens:\n  - {name: a, token: "+secret+", allow: all}\n")
 	const (
 		public = "metrics: 0.0.0.0:9557\n"
 		router = "router: {models: [{name: m, block_size: 16}], listen: "
@@ -63,9 +42,6 @@ func TestHTTPWarnings(t *testing.T) {
 		{"", ""},
 		{"metrics: 127.0.0.1:9557\npprof: true\n", ""},
 		{public, ""},
-		{public + "status_page: true\n", `:1:10: metrics: "0.0.0.0:9557" is not on loopback, and no listener has tokens or client_ca`},
-		{public + "status_page: true\nlisten: [{address: \"127.0.0.1:1\", tokens: " + tokens + "}]\n", ""},
-		{public + "status_page: true\n" + router + "{address: \"127.0.0.1:1\", tokens: " + tokens + "}}\n", ""},
 		{public + "pprof: true\n", `:2:8: pprof: everybody who can connect to "0.0.0.0:9557" may take profiles`},
 		{router + "{address: \"127.0.0.1:1\", allow: all}}\n", ""},
 		{router + "{address: \"10.0.0.1:1\", allow: [holders]}}\n", ""},

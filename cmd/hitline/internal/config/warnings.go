@@ -23,10 +23,6 @@ func (c *Config) metricsWarnings() []string {
 	if c.Metrics == "" || c.MetricsIsLocal() {
 		return nil
 	}
-	if c.ServesStatusPage() && !c.hasCredentials() {
-		warnings = append(warnings, c.wrong("metrics", "%q is not on loopback, and no listener has tokens or client_ca: everybody who can connect "+
-			"sees connections and refusals on the status page, and may explain lookups", c.Metrics).Error())
-	}
 	if c.Pprof {
 		warnings = append(warnings, c.wrong("pprof", "everybody who can connect to %q may take profiles; set it to false after use", c.Metrics).Error())
 	}

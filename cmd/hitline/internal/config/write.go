@@ -31,7 +31,6 @@ func (c *Config) marshal(all bool) ([]byte, error) {
 	}
 	shown := *c
 	shown.Pools, shown.AcceptPools = named, new(c.Accepts())
-	shown.StatusPage = new(c.ServesStatusPage())
 	options := []yaml.EncodeOption{yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)}
 	options = append(options, marshalSection[coordinator.Group](all, options))
 	options = append(options, marshalSection[coordinator.Pool](all, options))

@@ -81,7 +81,6 @@ func (c *comparer) compareStoreKeys(ctx context.Context, store *Store, f *Findin
 	switch {
 	case errors.Is(err, backend.ErrReply):
 		f.addProblem("keys could not be looked at: %v", err)
-		f.badReply = true
 		return 0, nil, nil
 	case err != nil:
 		return 0, nil, err

@@ -1,6 +1,5 @@
 // Package diagnosis compares the configured pool with what is in a remote store. hitline
-// doctor runs Examine once and prints its Report. hitline serve runs a Watcher, which logs
-// one warning if the store has the blocks of another pool. The package only reads.
+// doctor runs Examine once and prints its Report. The package only reads, and starts no goroutine.
 //
 // # Glossary
 //
@@ -27,7 +26,6 @@
 //
 //   - store.go, report.go: what comes in and what goes out.
 //   - examine.go, hit.go: one examination by doctor, and the lookup of its prompt.
-//   - watcher.go: the comparison while serve runs.
 //   - comparer.go: the pool that is compared, and how findings are worded.
 //   - sample.go, compare_sample.go, compare_ranks.go: keys, their names, groups, layout and
 //     hash lengths; their ranks.
@@ -35,12 +33,6 @@
 //
 // # Ownership
 //
-// The caller owns the Store and closes it after Examine has returned and every Watcher has
-// stopped. Prompt.Hashes is borrowed until Examine returns. A Report belongs to the caller.
-//
-// # Concurrency
-//
-// Examine starts no goroutine. A Watcher has one, from Start until stop or until it has
-// logged a problem. Observe runs on the goroutines that answer lookups: it takes no lock and
-// never waits.
+// The caller owns the Store and closes it after Examine has returned. Prompt.Hashes is borrowed until Examine returns. A
+// Report belongs to the caller.
 package diagnosis

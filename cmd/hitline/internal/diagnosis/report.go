@@ -38,8 +38,6 @@ type Findings struct {
 	Notes    []string `json:"notes,omitempty"`    // need no change
 	Problems []string `json:"problems,omitempty"` // each says what is wrong and what to do
 	LeaseMS  int64    `json:"lease_ms,omitempty"` // for which the store keeps a found block; 0 if it does not state it
-
-	badReply bool // a problem is that the store's keys could not be looked at
 }
 
 func (f *Findings) addNote(format string, args ...any) {

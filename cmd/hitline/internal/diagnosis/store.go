@@ -5,9 +5,7 @@ import (
 	"time"
 )
 
-// Store is a remote store as Examine and a Watcher use it. Its functions are safe for
-// concurrent use. The caller owns the store. It closes it when no examination runs and
-// every watcher has stopped.
+// Store is a remote store as Examine uses it. The caller owns it, and closes it when no examination runs.
 type Store struct {
 	Backend string        // the name in the configuration: redis, mooncake
 	Address string        // without secrets

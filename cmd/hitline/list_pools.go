@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+)
+
+// poolLine is one pool of a server, as pools prints it.
+type poolLine struct {
+	Name          string `json:"name"` // empty for the server's own
+	VLLM          string `json:"vllm"` // the releases that it fits
+	HashBlockSize int    `json:"hash_block_size"`
+	Backend       string `json:"backend"`
+	Model         string `json:"model_name"`
+	Lookups       int64  `json:"lookups"`
+}
+
+// newPoolsCmd returns the command that lists the pools of a server.
+func newPoolsCmd() *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use:   "pools",
+		Short: "List the pools of the server",
+		Long: `pools prints a line for each pool: its name, which commands take by --pool, or -
+for the server's own; the releases of vLLM that it fits; how many tokens a hash
+stands for; its backend and model; and its lookups.`,
+		Example: "  hitline pools\n  hitline pools --json",
+		Args:    cli.NoArgs,
+	}
+	t.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := t.check(); err != nil {
+			return err
+		}
+		pools, err := t.listPools(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return cli.PrintResult(cmd, t.json, map[string][]poolLine{"pools": pools}, formatPools(pools))
+	}
+	return cmd
+}
+
+// listPools asks for the names of the pools, or takes that of --pool, and then asks for each.
+func (t *target) listPools(ctx context.Context) ([]poolLine, error) {
+	names := []string{t.pool}
+	if t.pool == "" {
+		stat, err := ask(ctx, t, func(ctx context.Context, c *client.Client) (api.Stat, error) { return c.Stat(ctx) })
+		if err != nil {
+			return nil, err
+		}
+		names = stat.PoolNames
+		if stat.VLLM != "" {
+			names = append([]string{""}, names...) // its own
+		}
+	}
+	pools := []poolLine{}
+	for _, name := range names {
+		of := *t
+		of.pool, of.namesPool = name, true
+		line, err := ask(ctx, &of, func(ctx context.Context, c *client.Client) (poolLine, error) {
+			stat, err := c.Stat(ctx)
+			pool, _ := c.Pool()
+			return poolLine{name, pool.VLLM, pool.Pool.HashBlockSize, pool.Backend, pool.Pool.ModelName, stat.Lookups}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, line)
+	}
+	return pools, nil
+}
+
+// formatPools writes pools as a table.
+func formatPools(pools []poolLine) string {
+	if len(pools) == 0 {
+		return "the server has no pool yet; an engine that connects describes one, or configure pool"
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "name\tvllm\tblock size\tbackend\tmodel\tlookups")
+	for _, p := range pools {
+		name := cli.Printable(p.Name)
+		if name == "" {
+			name = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%q\t%d\n", name, cli.Printable(p.VLLM), p.HashBlockSize, cli.Printable(p.Backend), p.Model, p.Lookups)
+	}
+	_ = w.Flush() // a Builder never fails
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/router"
+)
+
+const (
+	// maxStatus bounds the replies to /status that are computed at a time. Further requests get status 503.
+	maxStatus = 4
+	// maxListed bounds each list of /status: there may be thousands of pools, connections and sources.
+	maxListed = 100
+)
+
+// status is the reply to GET /status. What others must not see is empty, and Hidden says why.
+type status struct {
+	Ready          bool                   `json:"ready"`
+	NotReadyReason string                 `json:"not_ready_reason"` // empty if it is ready
+	Stat           api.Stat               `json:"stat"`             // of all pools together
+	Pools          []statusPool           `json:"pools"`            // at most maxListed; Stat.Pools has their number
+	Hidden         string                 `json:"hidden"`           // why connections and refusals are missing
+	Connections    []server.Connection    `json:"connections"`      // at most maxListed: those with the most requests
+	Refusals       []server.LoggedRefusal `json:"refusals"`         // the newest first
+	Snapshot       *snapshot.Status       `json:"snapshot"`         // nil if there are none
+	Router         *statusRouter          `json:"router"`           // nil if there is none
+}
+
+// statusPool is one pool.
+type statusPool struct {
+	Name          string   `json:"name"` // "" for the server's own
+	Described     bool     `json:"described"`
+	Model         string   `json:"model_name"`
+	HashBlockSize int      `json:"hash_block_size"` // tokens of a hash
+	Stat          api.Stat `json:"stat"`
+}
+
+// statusRouter is what a router follows.
+type statusRouter struct {
+	Models       []statusModel         `json:"models"`
+	TotalSources int                   `json:"total_sources"`
+	Sources      []router.SourceStatus `json:"sources"` // at most maxListed: first those that count for nothing
+}
+
+// statusModel is a model with numbers of its holders, which may be thousands.
+type statusModel struct {
+	router.ModelStatus
+	Holders      int `json:"holders"`
+	StaleHolders int `json:"stale_holders"`
+}
+
+// statusHandler answers GET /status.
+type statusHandler struct {
+	server   *server.Server
+	local    bool                    // only this machine can connect
+	snapshot func() *snapshot.Status // nil if there are none
+	router   *router.Service         // nil if there is none
+	places   chan struct{}           // one element for each reply that is computed
+}
+
+// ServeHTTP implements http.Handler. The reply is computed before it is written, so a client that does not read holds
+// none of the places.
+func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.places <- struct{}{}:
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "busy with other requests; try again", http.StatusServiceUnavailable)
+		return
+	}
+	text, err := h.reply(r)
+	<-h.places
+	if err != nil { // a number that is not finite
+		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}
+
+// reply returns the status of the server for a request.
+func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
+	st := status{
+		Stat: h.server.TotalStat(), Pools: []statusPool{}, Hidden: h.hidden(r),
+		Connections: []server.Connection{}, Refusals: []server.LoggedRefusal{},
+	}
+	if err := h.server.Ready(); err != nil {
+		st.NotReadyReason = strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
+	}
+	st.Ready = st.NotReadyReason == ""
+	pools := h.server.Pools()
+	for _, pool := range pools[:min(len(pools), maxListed)] {
+		of := pool.Service.Pool()
+		st.Pools = append(st.Pools, statusPool{pool.Name, pool.Described, of.ModelName, of.HashBlockSize, pool.Service.Stat()})
+	}
+	if st.Hidden == "" {
+		_, list := h.server.Connections(maxListed)
+		st.Connections = append(st.Connections, list...)
+		st.Refusals = append(st.Refusals, h.server.Refusals()...)
+	}
+	if h.snapshot != nil {
+		st.Snapshot = h.snapshot()
+	}
+	if h.router != nil {
+		st.Router = newStatusRouter(h.router.Models(), h.router.Status())
+	}
+	return json.Marshal(st)
+}
+
+// hidden returns why a request is not told of connections and refusals, which are those of others; "" if it is. They
+// are for administrators, and for this machine alone if the server has no credentials.
+func (h *statusHandler) hidden(r *http.Request) string {
+	if !h.server.HasCredentials() {
+		if h.local {
+			return ""
+		}
+		return "connections and refusals are shown if metrics is on loopback, or to administrators if listen has tokens"
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") && token != "" && h.server.IsAdmin([]byte(token)) {
+		return ""
+	}
+	return "connections and refusals need the token of an administrator: Authorization: Bearer TOKEN"
+}
+
+// newStatusRouter returns what /status tells of models, and of sources, which are by name.
+func newStatusRouter(models []router.ModelStatus, sources []router.SourceStatus) *statusRouter {
+	s := &statusRouter{Models: []statusModel{}, TotalSources: len(sources), Sources: []router.SourceStatus{}}
+	for _, m := range models {
+		s.Models = append(s.Models, statusModel{m, len(m.Holders), m.NumStale()})
+	}
+	for _, useless := range []bool{true, false} {
+		for _, of := range sources {
+			if (of.Stale || of.Hashes == router.HashesDiffer) == useless && len(s.Sources) < maxListed {
+				s.Sources = append(s.Sources, of)
+			}
+		}
+	}
+	return s
+}

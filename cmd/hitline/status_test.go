@@ -1,0 +1,244 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/cpushare"
+	"github.com/hitline/hitline/internal/httpguard"
+	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/router"
+	"github.com/hitline/hitline/router/events"
+	"github.com/hitline/hitline/router/fleet"
+)
+
+// send returns the status and the body of a request with headers, each as "Name: value".
+func (o *metricsServer) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+o.metrics+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			request.Host = value
+		}
+		request.Header.Set(name, value)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	reply, err := client.Do(request)
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	return reply.StatusCode, string(text)
+}
+
+// /status is ready as /readyz, and has the pools, the snapshot, and what was refused.
+func TestStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	o := startWithMetrics(t, "pools: {a: {model_name: m}}\nbackend: {memory: {snapshot: {path: "+path+"}}}\n")
+	got := hitline(t, "", "ping", "--connect", o.address, "--pool", "nope")
+	require.Equal(t, exitFailed, got.code, got.stderr)
+	read := func() (st status) {
+		code, text := o.send(t, "GET", "/status", "")
+		require.Equal(t, 200, code)
+		require.NoError(t, json.Unmarshal([]byte(text), &st))
+		return st
+	}
+	st := read()
+	assert.True(t, st.Ready)
+	require.Len(t, st.Pools, 1)
+	assert.Equal(t, []any{"a", "m", 16, false}, []any{st.Pools[0].Name, st.Pools[0].Model, st.Pools[0].HashBlockSize, st.Pools[0].Described})
+	assert.Equal(t, path, st.Snapshot.Path)
+	assert.Nil(t, st.Router)
+	require.NotEmpty(t, st.Refusals)
+	assert.Contains(t, st.Refusals[0].Error, "nope")
+	_, text := o.send(t, "GET", "/metrics", "")
+	assert.Contains(t, text, "\nhitline_snapshot_last_entries 0\n")
+	for _, path := range []string{"/", "/status/", "/explain", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
+		code, text := o.send(t, "GET", path, "")
+		assert.Equal(t, 404, code, path)
+		assert.Equal(t, strings.HasPrefix(path, "/debug"), strings.Contains(text, "pprof is false"), path)
+	}
+
+	beginPing(t, o.address) // a request that is never finished keeps the server draining
+	assert.NotEmpty(t, read().Connections)
+	o.stop()
+	require.Eventually(t, func() bool { return !read().Ready }, 20*time.Second, time.Millisecond)
+	assert.Equal(t, "draining", read().NotReadyReason)
+}
+
+// A peer is told of others if it is on this machine and no listener has credentials, or by the token of an administrator.
+func TestStatusHidden(t *testing.T) {
+	credential := func(name string, c access.Credential) access.Credential {
+		c.Name, c.Digest = name, access.DigestOf([]byte("token of "+name))
+		return c
+	}
+	rules, err := access.NewRules(access.All, []access.Credential{
+		credential("ops", access.Credential{Permissions: access.All}),
+		credential("engine", access.Credential{Permissions: access.All &^ access.Reset}),
+		credential("tenant", access.Credential{Permissions: access.All, Pools: []string{""}}),
+		credential("expired", access.Credential{Permissions: access.All, Expires: time.Now().Add(-time.Hour)}),
+	})
+	require.NoError(t, err)
+	for _, test := range []struct {
+		rules         *access.Rules
+		local         bool
+		authorization string
+		hidden        string
+	}{
+		{nil, true, "", ""},
+		{nil, false, "", "are shown if metrics is on loopback"},
+		{rules, true, "", "need the token of an administrator"},
+		{rules, true, "Bearer token of ops", ""},
+		{rules, false, "bearer token of ops", ""},
+		{rules, true, "Bearer token of op", "need the token"},
+		{rules, true, "Bearer ", "need the token"},
+		{rules, true, "Basic token of ops", "need the token"},
+		{rules, true, "token of ops", "need the token"},
+		{rules, true, "Bearer token of engine", "need the token"},
+		{rules, true, "Bearer token of tenant", "need the token"},
+		{rules, true, "Bearer token of expired", "need the token"},
+	} {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: lookuptest.Blocks16})
+		require.NoError(t, err)
+		srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: test.rules}}}})
+		require.NoError(t, err)
+		h := &statusHandler{server: srv, local: test.local, places: make(chan struct{}, maxStatus)}
+		r := httptest.NewRequest(http.MethodGet, "/status", nil)
+		r.Header.Set("Authorization", test.authorization)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var st status
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
+		assert.Equal(t, test.hidden == "", st.Hidden == "", "%+v", test)
+		assert.Contains(t, st.Hidden, test.hidden, "%+v", test)
+		assert.Len(t, st.Pools, 1, "counters are in the metrics, too")
+		assert.Contains(t, w.Body.String(), `"connections":[],"refusals":[]`)
+	}
+}
+
+// A reply that finds all places taken is refused at once.
+func TestStatusBusy(t *testing.T) {
+	w := httptest.NewRecorder()
+	(&statusHandler{places: make(chan struct{})}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", nil))
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+}
+
+// /status has figures of each model, and the first sources: stale ones and those whose hashes differ, then by name.
+func TestStatusRouter(t *testing.T) {
+	models := []router.ModelStatus{{
+		ModelKey: router.ModelKey{Name: "m", Tenant: "t"}, Configured: true, BlockSize: 16, Holders: []fleet.HolderStatus{{Stale: true}, {}},
+	}}
+	var sources []router.SourceStatus
+	for i := range maxListed + 1 {
+		sources = append(sources, router.SourceStatus{Status: events.Status{Name: string(rune('a' + i)), Stale: i == 7}})
+	}
+	sources[8].Hashes = router.HashesDiffer
+	s := newStatusRouter(models, sources)
+	text, err := json.Marshal(s.Models)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"holders":2,"stale_holders":1`)
+	assert.Equal(t, maxListed+1, s.TotalSources)
+	assert.Len(t, s.Sources, maxListed)
+	assert.Equal(t, []string{"h", "i", "a"}, []string{s.Sources[0].Name, s.Sources[1].Name, s.Sources[2].Name})
+}
+
+// Profiles are served if the configuration says so, and on loopback to this machine alone.
+func TestProfiles(t *testing.T) {
+	o := startWithMetrics(t, "pprof: true\n")
+	code, text := o.send(t, "GET", "/debug/pprof/", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, text, "goroutine")
+	code, text = o.send(t, "GET", "/debug/pprof/goroutine?debug=1", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, text, "goroutine profile: total")
+	for path, want := range map[string]int{"cmdline": 200, "symbol": 200, "none": 404} {
+		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "")
+		assert.Equal(t, want, code, path)
+	}
+	code, _ = o.send(t, "GET", "/", "")
+	assert.Equal(t, 404, code)
+}
+
+// What a listener answers to a name that is not its own. Closing ends all goroutines.
+func TestEndpointOptions(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{})
+	require.NoError(t, err)
+	srv, err := server.New(service, server.Config{})
+	require.NoError(t, err)
+	for _, test := range []struct {
+		options endpointOptions
+		want    int
+	}{
+		{endpointOptions{guard: httpguard.Guard{Local: true}, pprof: true}, 403},
+		{endpointOptions{guard: httpguard.Guard{Hosts: []string{"h"}}, pprof: true}, 403},
+		{endpointOptions{guard: httpguard.Guard{Hosts: []string{"hitline.example"}}, pprof: true}, 200},
+		{endpointOptions{pprof: true}, 200},
+	} {
+		before := runtime.NumGoroutine()
+		test.options.cpu = cpushare.New(1)
+		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		o := &metricsServer{metrics: e.address}
+		for _, path := range []string{"/status", "/debug/pprof/"} {
+			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")
+			assert.Equal(t, test.want, code, "%s %+v", path, test.options)
+		}
+		e.close()
+		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	}
+}
+
+// No page of another site asks at the two ports that speak HTTP, whatever the path: neither by a name that resolves to this
+// machine, nor by what browsers fetch without being asked whether they may. Programs are answered as ever.
+func TestOtherSites(t *testing.T) {
+	o := startWithMetrics(t, "pprof: true\nrouter: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
+	router := &metricsServer{metrics: o.router}
+	const link = "Sec-Fetch-Site: cross-site, Sec-Fetch-Mode: navigate, Sec-Fetch-Dest: document"
+	for _, test := range []struct {
+		server *metricsServer
+		paths  []string
+		linked int // what a link on another site leads to
+	}{
+		{o, []string{"/metrics", "/healthz", "/readyz"}, 200},
+		{o, []string{"/status", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"}, 403},
+		{router, []string{"/health", "/ready", "/openapi.yaml"}, 200},
+		{router, []string{"/services", "/dump"}, 403},
+	} {
+		for _, path := range test.paths {
+			for headers, want := range map[string]int{
+				"Accept: */*":        200,
+				"Host: evil.example": 403,
+				"Sec-Fetch-Site: cross-site, Sec-Fetch-Mode: no-cors, Sec-Fetch-Dest: image": 403,
+				link: test.linked,
+			} {
+				code, _ := test.server.send(t, "GET", path, "", strings.Split(headers, ", ")...)
+				assert.Equal(t, want, code, "%s with %s", path, headers)
+			}
+		}
+	}
+	for path, server := range map[string]*metricsServer{"/none": o, "/query": router, "/register": router, "/nothing": router} {
+		for _, headers := range []string{"Host: evil.example", link} {
+			for _, method := range []string{"GET", "POST"} {
+				code, _ := server.send(t, method, path, "{}", strings.Split("Content-Type: application/json, "+headers, ", ")...)
+				assert.Equal(t, 403, code, "%s %s", path, headers)
+			}
+		}
+	}
+}
