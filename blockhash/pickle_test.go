@@ -3,7 +3,6 @@ package blockhash
 import (
 	"bytes"
 	"encoding/hex"
-	"math"
 	"strings"
 	"testing"
 
@@ -16,48 +15,6 @@ func pickled(write func(p *pickler)) string {
 	p.begin()
 	write(p)
 	return hex.EncodeToString(p.finish())
-}
-
-// The wanted bytes were printed by pickle.dumps(…, protocol=5) of CPython 3.11.
-func TestPickle(t *testing.T) {
-	for _, test := range []struct {
-		name, want string
-		write      func(p *pickler)
-	}{
-		{"text", "80059507000000000000008c03616263942e", func(p *pickler) { p.text("abc") }},
-		{"none has no frame", "80054e2e", func(p *pickler) { p.none() }},
-		{"3 bytes have no frame", "80054b012e", func(p *pickler) { p.int(1) }},
-		{"4 bytes have one", "80059504000000000000004d00012e", func(p *pickler) { p.int(256) }},
-		{"integers", "80059536000000000000004302616294284b014b024d2c014a701101004afbffffff8a060000000000018a0500000080008a08ffffffffffffff7f74944e87942e", func(p *pickler) {
-			p.beginTuple(3)
-			p.bytes([]byte("ab"))
-			p.beginTuple(8)
-			p.ints([]int64{1, 2, 300, 70000, -5, 1 << 40, 1 << 31, math.MaxInt64})
-			p.endTuple(8)
-			p.none()
-			p.endTuple(3)
-		}},
-		{"negative integers", "8005952600000000000000284affffffff4a000000808a05ffffff7fff8a0500000000808a08000000000000008074942e", func(p *pickler) {
-			p.beginTuple(5)
-			p.ints([]int64{-1, math.MinInt32, math.MinInt32 - 1, -1 << 39, math.MinInt64})
-			p.endTuple(5)
-		}},
-		// ("mm", "x1"), ("mm", "x1"), "a", "a", where only "mm" and "a" are the same objects.
-		{"texts again", "8005951f00000000000000288c026d6d948c02783194869468008c0278319486948c016194680574942e", func(p *pickler) {
-			p.beginTuple(4)
-			for range 2 {
-				p.beginTuple(2)
-				p.constant("mm")
-				p.text("x1")
-				p.endTuple(2)
-			}
-			p.text("a")
-			p.text("a")
-			p.endTuple(4)
-		}},
-	} {
-		assert.Equal(t, test.want, pickled(test.write), test.name)
-	}
 }
 
 // The memo's numbers above 255 have an opcode of their own.

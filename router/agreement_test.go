@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -155,36 +154,6 @@ func TestHashesDiffer(t *testing.T) {
 	}
 }
 
-// An engine whose hashes differ and agree in turn does not fill the log.
-func TestHashesFlap(t *testing.T) {
-	c := newChecked(t, Hashing{})
-	c.follow("e")
-	check := c.sources()[0].hashes
-	block := func(h Hashing, n int) *events.FirstBlock {
-		b := &events.FirstBlock{Tokens: promptBlock(n)}
-		_, short, err := h.firstHash(16, b)
-		require.NoError(t, err)
-		b.Hash = binary.BigEndian.AppendUint64(nil, short)
-		return b
-	}
-	for i := range 20 {
-		other := Hashing{Type: TypeVLLM, Algorithm: "sha256_cbor"}
-		if i%2 > 0 {
-			other = Hashing{Type: TypeVLLM, Seed: new("0")}
-		}
-		check.numChecked = 0 // as after a pause
-		check.check(block(other, 1))
-		check.check(block(other, 2))
-		state, _ := check.result()
-		require.Equal(t, HashesDiffer, state)
-		require.False(t, check.check(block(Hashing{Type: TypeVLLM}, 3)))
-	}
-	require.Equal(t, 1, strings.Count(c.log.String(), "level=WARN msg=\"router:"))
-	require.Equal(t, 1, strings.Count(c.log.String(), "agree with the model's again"))
-	check.last, check.numChecked = time.Now(), freeChecks
-	require.True(t, check.check(block(Hashing{Type: TypeVLLM}, 3)), "it is not hashed yet")
-}
-
 // One engine whose hashes differ refuses nothing that others may answer, unless these are gone.
 func TestHashesDifferOfOne(t *testing.T) {
 	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
@@ -202,16 +171,6 @@ func TestHashesDifferOfOne(t *testing.T) {
 	honest.Close()
 	lookuptest.Eventually(t, "the honest one counts no more", func() bool { return c.byTokens(1) != nil })
 	require.ErrorIs(t, c.byTokens(1), ErrHashesDiffer)
-}
-
-// A new engine at the same address is checked anew.
-func TestHashesOfRestartedEngine(t *testing.T) {
-	vllm, other := Hashing{}, Hashing{Algorithm: "sha256_cbor"}
-	c := newChecked(t, vllm)
-	p := c.follow("e")
-	require.Equal(t, HashesAgree, c.publish(p, "e", storedBy(t, vllm, 1)).Hashes)
-	p.Restart()
-	require.Equal(t, HashesDiffer, c.publish(p, "e", storedBy(t, other, 1), storedBy(t, other, 2)).Hashes)
 }
 
 // What events do not tell of a block is no reason to refuse: it is not checked.

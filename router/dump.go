@@ -16,8 +16,7 @@ import (
 
 // Errors of dumps.
 var (
-	ErrDump     = errors.New("router: not a dump that can be loaded")
-	ErrDumpBusy = errors.New("router: a dump is being written already")
+	ErrDump = errors.New("router: not a dump that can be loaded")
 	// ErrNotEmpty refuses a dump for a service that has sources, or holders of another dump: it is loaded before they are added.
 	ErrNotEmpty = errors.New("router: the service has sources, or has loaded a dump, already")
 )
@@ -70,13 +69,18 @@ type dumpedSource struct {
 
 // WriteDump writes what the holders hold and where their sources are, all at one moment, for LoadDump. No event is
 // applied while that is copied; then they go on, and the copy is written: the caller may be slow. The copy takes
-// about the memory of the fleets. Predictions are left out. WriteDump fails with ErrDumpBusy, ErrLoading or as w and
-// ctx do.
+// about the memory of the fleets. Predictions are left out. One dump is written at a time, others wait.
+// WriteDump fails with ErrLoading, or as w and ctx do.
 func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
-	if !s.dumping.TryLock() {
-		return ErrDumpBusy
+	resume := cpushare.Pause(ctx)
+	select {
+	case s.dumping <- struct{}{}:
+		defer func() { <-s.dumping }()
+	case <-ctx.Done():
 	}
-	defer s.dumping.Unlock()
+	if resume(); ctx.Err() != nil {
+		return ctx.Err()
+	}
 	d, err := s.copyDump(ctx)
 	if err != nil {
 		return err
@@ -84,13 +88,10 @@ func (s *Service) WriteDump(ctx context.Context, w io.Writer) error {
 	return d.write(w)
 }
 
-// copyDump copies what a dump has. s.dumping is held.
+// copyDump copies what a dump has.
 func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	if s.loading.Load() {
 		return nil, ErrLoading
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
 	}
 	defer cpushare.Pause(ctx)() // it waits for the sources, and these then for it
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)

@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router/events"
@@ -39,7 +40,11 @@ func (sc *scratch) kvHints(hashes coordinator.Hashes, a *Answer) *KVHints {
 		if h := sc.fleet.Get(p.ID); !ok || h == nil || h.IsStale() { // it counts by LastKnown, or by predictions
 			continue
 		}
-		fetch := KVFetch{Endpoint: endpoint, Hashes: make([]uint64, p.Tokens/int64(a.BlockSize))}
+		tokens := heldTokens(&p)
+		if tokens == 0 {
+			continue
+		}
+		fetch := KVFetch{Endpoint: endpoint, Hashes: make([]uint64, tokens/int64(a.BlockSize))}
 		for i := range fetch.Hashes {
 			fetch.Hashes[i] = sc.model.shortHash(hashes.At(i))
 		}
@@ -49,6 +54,21 @@ func (sc *scratch) kvHints(hashes coordinator.Hashes, a *Answer) *KVHints {
 		}
 	}
 	return nil
+}
+
+// heldTokens returns how much of a prefix the holder has said to hold. With predicted blocks that is what one medium has
+// alone: it may be less than what others have together.
+func heldTokens(p *fleet.Prefix) (tokens int64) {
+	isPredicted := func(m fleet.MediumPrefix) bool { return m.Medium == fleet.Predicted }
+	if !slices.ContainsFunc(p.Media, isPredicted) {
+		return p.Tokens
+	}
+	for _, m := range p.Media {
+		if !isPredicted(m) {
+			tokens = max(tokens, m.Tokens)
+		}
+	}
+	return tokens
 }
 
 // shortHash returns the 64 bits of a hash that events of the model's engines have.

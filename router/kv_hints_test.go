@@ -43,6 +43,11 @@ func TestKVHints(t *testing.T) {
 		require.Equal(t, got, hints(Query{Hashes: inEvents, KVHints: true}))
 		require.Equal(t, "third", hints(Query{Tokens: tokens, Engine: "third", KVHints: true}).From.Engine)
 
+		require.NoError(t, s.Predict(t.Context(), llama, fleet.ID{Engine: "third"}, &Query{Tokens: tokens}))
+		predicted := hints(Query{Tokens: tokens, KVHints: true})
+		require.Equal(t, "third", predicted.From.Engine)
+		require.Len(t, predicted.Actions[0].Payload.Hashes, 2, "what it will have is not there yet")
+
 		f, err := s.Fleet(llama)
 		require.NoError(t, err)
 		f.Get(fleet.ID{Engine: "second"}).SetStale(true)

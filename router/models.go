@@ -198,14 +198,28 @@ func (m *model) poolName() *string {
 	return &m.cfg.PoolName
 }
 
-// modelOf returns the model of a source, which is made if there is none. s.changing is held.
-func (s *Service) modelOf(src *Source) (*model, error) {
+// numGoing returns how many models go if some sources end: those that came with sources, all of which are among them.
+// s.changing is held.
+func (s *Service) numGoing(ending []*activeSource) int {
+	going := map[*model]bool{}
+	for _, a := range ending {
+		stays := func(b *activeSource) bool { return b.model == a.model && !slices.Contains(ending, b) }
+		if !a.model.configured && !s.hasUnclaimed(a.ModelKey()) && !slices.ContainsFunc(s.sources(), stays) {
+			going[a.model] = true
+		}
+	}
+	return len(going)
+}
+
+// modelOf returns the model of a source, which is made if there is none. Of the models that there are some will go.
+// s.changing is held.
+func (s *Service) modelOf(src *Source, going int) (*model, error) {
 	key := src.ModelKey()
 	models := *s.models.Load()
 	if m := models[key]; m != nil {
 		return m, m.checkSource(src)
 	}
-	if len(models) >= s.cfg.MaxModels {
+	if len(models)-going >= s.cfg.MaxModels {
 		return nil, fmt.Errorf("%w models: there are %d", ErrTooMany, len(models))
 	}
 	if src.BlockSize == 0 {

@@ -14,17 +14,8 @@ import (
 	"github.com/hitline/hitline/internal/fielderror"
 )
 
-const (
-	// busyPause is how long a peer waits before it asks again because another one is getting a dump.
-	busyPause = 500 * time.Millisecond
-	// maxErrorBody bounds, in bytes, what is read of the reply of a peer that refuses.
-	maxErrorBody = 4 << 10
-	// codeBusy is the code of a peer that is writing a dump for another one.
-	codeBusy = "busy"
-)
-
-// errPeerBusy is the error of a peer that is writing a dump for another one.
-var errPeerBusy = errors.New("router: the peer is busy")
+// maxErrorBody bounds, in bytes, what is read of the reply of a peer that refuses.
+const maxErrorBody = 4 << 10
 
 // peerClient has no proxy: peers are near. It follows no redirect, as the token would go with it.
 var peerClient = &http.Client{
@@ -64,31 +55,16 @@ func (s *Service) loadFromPeers(ctx context.Context, cfg *StartConfig) error {
 	return nil
 }
 
-// loadFrom loads the dump of a peer within PeerTimeout. It waits while the peer is busy.
+// loadFrom loads the dump of a peer within PeerTimeout.
 func (s *Service) loadFrom(ctx context.Context, peer string, cfg *StartConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.PeerTimeout)
 	defer cancel()
-	for {
-		err := s.fetch(ctx, peer, cfg.Token)
-		if !errors.Is(err, errPeerBusy) {
-			return err
-		}
-		select {
-		case <-time.After(busyPause):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-// fetch asks a peer once.
-func (s *Service) fetch(ctx context.Context, peer, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(peer, "/")+"/dump", nil)
 	if err != nil {
 		return err
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+cfg.Token)
 	}
 	resp, err := peerClient.Do(req)
 	if err != nil {
@@ -105,14 +81,10 @@ func (s *Service) fetch(ctx context.Context, peer, token string) error {
 func peerError(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	var reply struct {
-		Error struct{ Code, Message string }
+		Error struct{ Message string }
 	}
 	if json.Unmarshal(body, &reply) != nil || reply.Error.Message == "" {
 		return fmt.Errorf("router: the peer answers %q", resp.Status)
 	}
-	err := fmt.Errorf("router: the peer answers %q: %s", resp.Status, reply.Error.Message)
-	if resp.StatusCode == http.StatusServiceUnavailable && reply.Error.Code == codeBusy {
-		return fmt.Errorf("%w: %w", errPeerBusy, err)
-	}
-	return err
+	return fmt.Errorf("router: the peer answers %q: %s", resp.Status, reply.Error.Message)
 }

@@ -78,8 +78,7 @@ type Service struct {
 	allow allowList
 	log   *slog.Logger
 	// memory is what all sources share.
-	memory    *events.Memory
-	listeners events.Listeners
+	memory *events.Memory
 
 	// changing is held by calls that add or end models, sources or holders of a dump: a source's name and holder stay
 	// reserved while it starts or stops. Queries do not take it.
@@ -91,7 +90,7 @@ type Service struct {
 	mu     sync.Mutex               // taken after changing
 	active map[string]*activeSource // by name; changed with changing held, too
 
-	dumping           sync.Mutex // held while a dump is written
+	dumping           chan struct{} // has an element while a dump is written
 	starting, loading atomic.Bool
 	catchUpUntil      time.Time // how long Ready waits for sources of a dump; mu guards it
 }
@@ -106,7 +105,7 @@ func New(cfg Config) (*Service, error) {
 	cfg.MaxModels, cfg.MaxSources = cmp.Or(cfg.MaxModels, DefaultMaxModels), cmp.Or(cfg.MaxSources, DefaultMaxSources)
 	s := &Service{
 		cfg: cfg, memory: events.NewMemory(cfg.MaxPayload), log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		active: map[string]*activeSource{},
+		active: map[string]*activeSource{}, dumping: make(chan struct{}, 1),
 	}
 	models := make(map[ModelKey]*model, len(cfg.Models))
 	var err error

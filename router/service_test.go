@@ -311,22 +311,6 @@ func TestPredict(t *testing.T) {
 	lookuptest.Eventually(t, "b is dropped", func() bool { return len(s.Models()[0].Holders) == 0 })
 }
 
-// A long prediction keeps nothing else waiting. It begins again if its holder is closed.
-func TestLongPrediction(t *testing.T) {
-	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16}}}})
-	prompt := chain("p", 1<<19)
-	var running sync.WaitGroup
-	id := fleet.ID{Engine: "a"}
-	running.Go(func() { assert.NoError(t, s.Predict(t.Context(), llama, id, &Query{Hashes: prompt})) })
-	defer running.Wait()
-	var seen int64
-	lookuptest.Eventually(t, "it begins", func() bool { seen = s.Models()[0].Blocks; return seen > 0 })
-	require.Less(t, seen, int64(prompt.Len()))
-	f, err := s.Fleet(llama)
-	require.NoError(t, err)
-	f.Get(id).Close()
-}
-
 // A source takes the holder over that was made by a prediction.
 func TestPredictThenSource(t *testing.T) {
 	s := newService(t, Config{Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: 16, PredictTTL: time.Hour}}}})

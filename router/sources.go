@@ -85,7 +85,7 @@ func (s *Service) follow(src Source, registered bool) error {
 	if err != nil || len(ranks) == 0 {
 		return err
 	}
-	m, err := s.modelOf(&ranks[0])
+	m, err := s.modelOf(&ranks[0], s.numGoing(replaced))
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (a *activeSource) hasAddressOf(src *Source) bool {
 // start follows a source, from where a dump had it if that is given. After an error the caller drops the model if it is not
 // used. s.changing is held.
 func (s *Service) start(src Source, from *dumpedSource, registered bool) error {
-	m, err := s.modelOf(&src)
+	m, err := s.modelOf(&src, 0)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (s *Service) startFollower(a *activeSource, resume *events.Checkpoint) erro
 	}
 	cfg := a.config()
 	cfg.Resume, cfg.Logger, cfg.Changed = resume, s.log, a.model.changed
-	cfg.MaxPayload, cfg.Memory, cfg.CPU, cfg.Listeners = s.cfg.MaxPayload, s.memory, s.cfg.CPU, &s.listeners
+	cfg.MaxPayload, cfg.Memory, cfg.CPU = s.cfg.MaxPayload, s.memory, s.cfg.CPU
 	if a.hashes = a.model.newHashCheck(s.log.With("source", a.Name, "model", a.Model, "tenant", a.Tenant)); a.hashes != nil {
 		cfg.CheckFirst = a.hashes.check
 	}
@@ -309,7 +309,7 @@ func (s *Service) Status() []SourceStatus {
 // status returns the state of a source.
 func (a *activeSource) status() SourceStatus {
 	st := a.follower.Status()
-	if dropped, _ := a.holder.Report(); dropped > st.Dropped { // since its last batch
+	if dropped := a.holder.Dropped(); dropped > st.Dropped { // since its last batch
 		st.Dropped, st.Complete, st.Blocks = dropped, false, int64(a.holder.Len())
 	}
 	status := SourceStatus{Status: st, Model: a.Model, Tenant: a.Tenant, Engine: a.Engine, Rank: a.Rank, Registered: a.registered}

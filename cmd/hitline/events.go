@@ -299,6 +299,6 @@ func (discardHolder) Store(*events.Blocks, []bool) error           { return nil 
 func (discardHolder) Remove(*events.Blocks) error                  { return nil }
 func (discardHolder) ClearTier(*events.Blocks, func() error) error { return nil }
 func (discardHolder) Clear()                                       {}
-func (discardHolder) Report() (int64, error)                       { return 0, nil }
+func (discardHolder) Dropped() int64                               { return 0 }
 func (discardHolder) SetStale(bool)                                {}
 func (discardHolder) Len() int                                     { return 0 }

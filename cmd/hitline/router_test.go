@@ -197,26 +197,6 @@ func TestRouterPeers(t *testing.T) {
 	storetest.Eventually(t, "the events are replayed", func() bool { return ask(third) == want })
 }
 
-// Until the sources of a dump have caught up, the server is not ready.
-func TestRouterCatchingUp(t *testing.T) {
-	engine := eventstest.New(t)
-	ids, hashes := routerPrompt(t, 64)
-	engine.Publish(false, eventstest.Stored(nil, hashes...))
-	config := routerConfig(engine)
-	first := startServe(t, config)
-	storetest.Eventually(t, "the first server has the events", func() bool {
-		return strings.Contains(hitline(t, ids, "holders", "--connect", first.router, "--tokens-file", "-").stdout, "engine-0  ")
-	})
-	gone := strings.Replace(config, engine.Replay, "tcp://"+storetest.FreeAddr(t), 1)
-	second := startServe(t, gone+"  peers: [\"http://"+first.router+"\"]\n  peer_timeout: 1h\n")
-	status, body := (&metricsServer{metrics: second.metrics}).get(t, "GET", "/readyz")
-	assert.Equal(t, 503, status)
-	assert.Contains(t, body, "still catching up")
-	status, body = (&metricsServer{metrics: second.router}).get(t, "GET", "/ready")
-	assert.Equal(t, 503, status)
-	assert.Contains(t, body, "still catching up")
-}
-
 // While a peer is awaited, the server is not ready, refuses queries over HTTP, and a signal stops it.
 func TestRouterLoading(t *testing.T) {
 	asked := make(chan net.Conn, 1)
@@ -379,19 +359,6 @@ func TestRouterConfigErrors(t *testing.T) {
 	}
 }
 
-// Token ids are hashed by the server, in the blocks of the model. Routers may predict without any engine.
-func TestHoldersPredicted(t *testing.T) {
-	s := startServe(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32, hash: {type: vllm}}]}\n")
-	ids, _ := routerPrompt(t, 100)
-	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
-	require.Len(t, hashes, 3)
-	api := &metricsServer{metrics: s.router}
-	status, body := api.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
-	require.Equal(t, 200, status, body)
-	got := hitline(t, ids, "holders", "--connect", s.router, "--tokens-file", "-")
-	assert.Equal(t, result{exitDone, "engine  tokens  predicted  ranks\ni       96      96         2: 96\n", ""}, got)
-}
-
 // A server that stops no longer takes HTTP requests while it answers those in flight.
 func TestRouterDrains(t *testing.T) {
 	o := startWithMetrics(t, "router: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
@@ -413,38 +380,4 @@ func TestRouterDrains(t *testing.T) {
 	_, err := io.WriteString(conn, "ng\x00\x00")
 	require.NoError(t, err)
 	assert.Equal(t, exitDone, <-o.code)
-}
-
-// A connection ends if the authority of its client's certificate is replaced while the server runs.
-func TestRouterClientCA(t *testing.T) {
-	dir, ca := t.TempDir(), certtest.NewCA("ca")
-	leaf := ca.Leaf("127.0.0.1")
-	cert, key := certtest.WriteFiles(dir, "server", leaf)
-	authorities := ca.WriteFile(filepath.Join(dir, "ca.pem"))
-	s := startServe(t, "router:\n  listen: {address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+", client_ca: "+authorities+"}}\n"+
-		"  models: [{name: m, block_size: 16}]\n")
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{leaf}}, ForceAttemptHTTP2: true,
-	}}
-	defer client.CloseIdleConnections()
-	get := func() (status int, closes bool) {
-		t.Helper()
-		reply, err := client.Get("https://" + s.router + "/services")
-		require.NoError(t, err, "the connection is used again until it ends")
-		defer reply.Body.Close()
-		assert.Equal(t, 1, reply.ProtoMajor, "a connection has one request at a time")
-		_, err = io.Copy(io.Discard, reply.Body)
-		require.NoError(t, err)
-		return reply.StatusCode, reply.Close
-	}
-	status, closes := get()
-	assert.Equal(t, 200, status)
-	certtest.NewCA("other").WriteFile(authorities)
-	storetest.Eventually(t, "the certificate counts no more", func() bool { status, closes = get(); return status == 401 })
-	assert.True(t, closes)
-	reply, err := client.Get("https://" + s.router + "/services")
-	if err == nil {
-		reply.Body.Close()
-	}
-	assert.ErrorContains(t, err, "tls: ")
 }

@@ -200,7 +200,7 @@ func decodeAnswer(reply []byte) (*answer, error) {
 	if err := json.Unmarshal(reply, &fields); err != nil {
 		return nil, fmt.Errorf("hitline's answer: %w", err)
 	}
-	a := &answer{}
+	a, tenants := &answer{}, 0
 	var errs []error
 	for name, value := range fields {
 		var into any = &a.engines
@@ -211,10 +211,15 @@ func decodeAnswer(reply []byte) (*answer, error) {
 			continue
 		case "unsure":
 			into = &a.unsure
+		default:
+			tenants++
 		}
 		if err := json.Unmarshal(value, into); err != nil {
 			errs = append(errs, fmt.Errorf("hitline's answer: %s: %w", name, err))
 		}
+	}
+	if tenants != 1 {
+		errs = append(errs, fmt.Errorf("hitline's answer has %d tenants, want 1", tenants))
 	}
 	return a, errors.Join(errs...)
 }

@@ -213,31 +213,6 @@ func TestNextRequestWaits(t *testing.T) {
 	})
 }
 
-// A connection waits in the turn of the credential of its latest request, if that had one.
-func TestSetCredential(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &testServer{share: New(1), pipes: make(lookuptest.Pipes)}
-		var keys []Key
-		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			SetCredential(r.Context(), r.Header.Get("Name"))
-			keys = append(keys, connOf(r.Context()).claim.key)
-		})}
-		listener := s.share.Bind(server, s.pipes, "test")
-		served := make(chan struct{})
-		go func() { defer close(served); _ = server.Serve(listener) }()
-		conn := s.dial(t, "GET /"+head+"\r\nGET /"+head+"Name: a\r\n\r\nGET /"+head+"\r\n")
-		go func() { _, _ = io.Copy(io.Discard, conn) }()
-		synctest.Wait()
-		assert.Equal(t, []Key{{Listener: "test"}, {Listener: "test", Credential: "a"}, {Listener: "test"}}, keys)
-		require.NoError(t, server.Close())
-		<-served
-	})
-	r, _ := http.NewRequest(http.MethodGet, "/", http.NoBody)
-	r.RemoteAddr = "[2001:db8::1]:80"
-	assert.Equal(t, KeyOf("", &net.TCPAddr{IP: net.ParseIP("2001:db8::2")}), KeyOfRequest(r, ""))
-	assert.Equal(t, Key{Credential: "a"}, KeyOfRequest(r, "a"))
-}
-
 // A turn ends between two requests: a connection that pipelines many delays another by one that takes longer than a turn.
 func TestTurnEndsBetweenRequests(t *testing.T) {
 	var order []string

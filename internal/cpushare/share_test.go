@@ -1,11 +1,8 @@
 package cpushare
 
 import (
-	"math/rand/v2"
 	"net"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,42 +124,6 @@ func TestClose(t *testing.T) {
 		assert.Equal(t, 1, s.free)
 		assert.Empty(t, s.queues)
 	})
-}
-
-// No more claims hold a processor than there are, whatever they do.
-func TestShareUnderLoad(t *testing.T) {
-	const processors = 3
-	s := New(processors)
-	var holding atomic.Int64
-	var all sync.WaitGroup
-	for i := range 40 {
-		all.Go(func() {
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			c := s.NewClaim(Key{Listener: string(rune('a' + i%7))})
-			for range 500 {
-				if !c.Acquire() {
-					return
-				}
-				assert.LessOrEqual(t, holding.Add(1), int64(processors))
-				runtime.Gosched()
-				holding.Add(-1)
-				switch random.IntN(40) {
-				case 0:
-					c.Close()
-				case 1, 2:
-					c.block()
-					c.unblock()
-					c.Release()
-				default:
-					c.Release()
-				}
-			}
-			c.Close()
-		})
-	}
-	all.Wait()
-	assert.Equal(t, processors, s.free)
-	assert.Empty(t, s.queues)
 }
 
 func TestHalf(t *testing.T) {

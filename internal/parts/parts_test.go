@@ -39,8 +39,6 @@ func reader(stream []byte) *Reader { return NewReader(bytes.NewReader(stream), t
 // values writes values of all kinds.
 func values(w *Writer) {
 	w.Uvarint(math.MaxUint64)
-	w.Int(math.MinInt)
-	w.Int(5)
 	w.Bool(true)
 	w.Fixed64(1 << 63)
 	w.Text("text")
@@ -51,8 +49,6 @@ func values(w *Writer) {
 func readValues(t testing.TB, r *Reader) {
 	t.Helper()
 	require.EqualValues(t, uint64(math.MaxUint64), r.Uvarint(math.MaxUint64))
-	require.Equal(t, math.MinInt, r.Int(math.MinInt, 0))
-	require.Equal(t, 5, r.Int(5, 5))
 	require.True(t, r.Bool())
 	require.EqualValues(t, uint64(1<<63), r.Fixed64())
 	require.Equal(t, "text", r.Text(4))
@@ -101,13 +97,13 @@ func TestValues(t *testing.T) {
 func TestFormat(t *testing.T) {
 	stream, err := hex.DecodeString("4849544c54455354" + "07000000" + "000102030405060708090a0b0c0d0e0f" + "52efddcb" + // header
 		"00000000" + "05000000" + "00000000" + "4f380698" + "ac02" + "026869" + // 300, "hi"
-		"03000000" + "09000000" + "01000000" + "246b4021" + "01" + "0201000000000000") // -1, 258
+		"03000000" + "09000000" + "01000000" + "246b4021" + "01" + "0201000000000000") // 1, 258
 	require.NoError(t, err)
 	r := reader(stream)
 	require.EqualValues(t, 300, r.Uvarint(300))
 	require.Equal(t, "hi", r.Text(2))
 	require.True(t, r.NextSection())
-	require.Equal(t, -1, r.Int(-1, 0))
+	require.EqualValues(t, 1, r.Uvarint(1))
 	require.EqualValues(t, 258, r.Fixed64())
 	require.NoError(t, r.End())
 }
@@ -116,8 +112,6 @@ func TestFormat(t *testing.T) {
 func TestBounds(t *testing.T) {
 	for name, read := range map[string]func(*Reader){
 		"a number of 300; at most 299 is possible":  func(r *Reader) { r.Uvarint(299) },
-		"a number of 150; -1 to 149 are possible":   func(r *Reader) { r.Int(-1, 149) },
-		"a number of 150; 151 to 200 are possible":  func(r *Reader) { r.Int(151, 200) },
 		"in part 1: the section ends in the middle": func(r *Reader) { r.SkipSection(); r.Uvarint(300) },
 		"a number of 300; at most 1 is possible":    func(r *Reader) { r.Bool() },
 		"not a number":                              func(r *Reader) { r.Uvarint(300); r.Uvarint(math.MaxUint64) },

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 )
 
@@ -113,17 +112,6 @@ func (r *Reader) Uvarint(limit uint64) uint64 {
 	}
 	r.rest = r.rest[used:]
 	return n
-}
-
-// Int reads a number from low to high.
-func (r *Reader) Int(low, high int) int {
-	u := r.Uvarint(math.MaxUint64)
-	n := int64(u>>1) ^ -int64(u&1)
-	if n < int64(low) || n > int64(high) {
-		r.Fail("a number of %d; %d to %d are possible", n, low, high)
-		return 0
-	}
-	return int(n)
 }
 
 // Bool reads a truth value.

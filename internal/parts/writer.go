@@ -57,9 +57,6 @@ func (w *Writer) Uvarint(n uint64) {
 	w.buf = binary.AppendUvarint(w.buf, n)
 }
 
-// Int writes a number that may be negative.
-func (w *Writer) Int(n int) { w.Uvarint(uint64(n)<<1 ^ uint64(int64(n)>>63)) }
-
 // Bool writes a truth value.
 func (w *Writer) Bool(b bool) {
 	if b {

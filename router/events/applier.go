@@ -98,7 +98,7 @@ func (a *applier) clear() {
 	a.copies.reset()
 	a.leftOut = nil
 	a.holder.Clear()
-	_ = a.report() // of what it had
+	a.countDropped() // of what it had
 }
 
 // clearTier removes all blocks that a clear of a tier may mean.
@@ -111,14 +111,11 @@ func (a *applier) clearTier(tier *Tier) error {
 	return nil
 }
 
-// report asks what the Holder has dropped by itself: then the source is incomplete. It returns the error of what was
-// left out, or of the Holder.
-func (a *applier) report() error {
-	dropped, err := a.holder.Report()
-	if dropped > a.stats.Dropped {
+// countDropped counts what the Holder has dropped by itself: then the source is incomplete.
+func (a *applier) countDropped() {
+	if dropped := a.holder.Dropped(); dropped > a.stats.Dropped {
 		a.stats.Dropped, a.stats.Complete = dropped, false
 	}
-	return cmp.Or(a.leftOut, err)
 }
 
 // failed returns the error of a batch from one of the Holder. There is none if that is ErrTiers: blocks that have no
@@ -157,7 +154,7 @@ func (a *applier) store(e *Event) error {
 	}
 	partial, from := a.mayBePartial(e), 0
 	if partial {
-		_ = a.report()
+		a.countDropped()
 	}
 	wasComplete := a.stats.Complete
 	if partial && !wasComplete && n > windowBlocks(e) {
@@ -181,7 +178,7 @@ func (a *applier) store(e *Event) error {
 		b.Parent = part[len(part)-hashLen:]
 	}
 	if partial {
-		if _ = a.report(); a.stats.Complete != wasComplete {
+		if a.countDropped(); a.stats.Complete != wasComplete {
 			front = len(a.fresh) // blocks were dropped meanwhile, so held does not tell what the engine cached before
 		}
 		return a.removeFront(e, stored, front)

@@ -77,7 +77,7 @@ func (noHolder) Store(*Blocks, []bool) error           { return nil }
 func (noHolder) Remove(*Blocks) error                  { return nil }
 func (noHolder) ClearTier(*Blocks, func() error) error { return nil }
 func (noHolder) Clear()                                {}
-func (noHolder) Report() (int64, error)                { return 0, nil }
+func (noHolder) Dropped() int64                        { return 0 }
 func (noHolder) SetStale(bool)                         {}
 func (noHolder) Len() int                              { return 0 }
 

@@ -20,10 +20,8 @@ type Config struct {
 	Name     string // of the source; empty: its endpoint
 	Endpoint string // of the publisher
 	Bind     bool   // Endpoint is bound, and the publisher connects to it
-	// Listeners are those of all sources, of which several may bind one endpoint, with a Topic each; nil: of its own.
-	Listeners *Listeners
-	Replay    string // endpoint of its replay socket, empty if there is none
-	Topic     string // prefix of the topics that are subscribed to
+	Replay   string // endpoint of its replay socket, empty if there is none
+	Topic    string // prefix of the topics that are subscribed to
 	// ExactCopies counts the copies of first blocks too. That is right only if no request
 	// asks the engine for full reports (vLLM: kv_cache_report_mode).
 	ExactCopies bool
@@ -106,7 +104,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("events: %w: a negative bound", fielderror.ErrConfig)
 	}
 	c.MaxPayload, c.Timeout = cmp.Or(c.MaxPayload, DefaultMaxPayload), cmp.Or(c.Timeout, DefaultTimeout)
-	c.Listeners = cmp.Or(c.Listeners, new(Listeners))
 	if c.Memory == nil {
 		c.Memory = NewMemory(c.MaxPayload)
 	}

@@ -3,13 +3,9 @@ package events
 import (
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,94 +103,5 @@ func TestEngine(t *testing.T) {
 			require.Positive(t, f.Status().Restarts)
 			t.Logf("%d blocks were cached, %d of them not held: %+v", cached, missing, f.Status())
 		})
-	}
-}
-
-// proxy passes connections on to a socket, unless it is cut.
-type proxy struct {
-	net.Listener
-	mu    sync.Mutex
-	cut   bool
-	conns []net.Conn
-}
-
-func startProxy(t *testing.T, socket string) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &proxy{Listener: l}
-	t.Cleanup(func() { _ = l.Close(); p.setCut(true) })
-	pass := func(from, to net.Conn) { _, _ = io.Copy(to, from); _ = to.Close() }
-	go func() {
-		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			p.mu.Lock()
-			if to, err := net.Dial("unix", socket); err != nil || p.cut {
-				_ = conn.Close()
-			} else {
-				p.conns = append(p.conns, conn, to)
-				go pass(conn, to)
-				go pass(to, conn)
-			}
-			p.mu.Unlock()
-		}
-	}()
-	return p
-}
-
-func (p *proxy) setCut(cut bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, conn := range p.conns {
-		_ = conn.Close()
-	}
-	p.cut, p.conns = cut, nil
-}
-
-// TestEngineCuts loses the connection to an engine, and with it batches that the engine can replay, cannot any more, or
-// never could.
-func TestEngineCuts(t *testing.T) {
-	for name, test := range map[string]struct {
-		buffer int
-		replay bool
-		loses  bool
-	}{"replay": {10_000, true, false}, "rotated": {8, true, true}, "no replay": {8, false, true}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			engine := storetest.EngineConfig{Release: "0.33.0", Window: 16, Least: 1, Blocks: 120, Buffer: test.buffer,
-				Endpoint: "ipc://" + dir + "/pub", Replay: "ipc://" + dir + "/replay"}
-			c := &engineCache{storetest.StartEngine(t, engine), map[string]int{}, 0}
-			p := startProxy(t, dir+"/pub")
-			cfg := Config{Endpoint: "tcp://" + p.Addr().String(), ExactCopies: true}
-			if test.replay {
-				cfg.Replay = engine.Replay
-			}
-			f, set := follow(t, cfg)
-			for range 3 {
-				c.runUntilLive(t, f)
-				c.add(c.Reset())
-				c.add(c.Run(100, false))
-				require.Zero(t, c.requireHeld(t, f, set))
-				require.True(t, f.Status().Complete)
-				lost := f.Status().Lost
-				p.setCut(true)
-				eventually(t, set.Stale)
-				c.add(c.Run(100, false))
-				p.setCut(false)
-				c.runUntilLive(t, f)
-				missing := c.requireHeld(t, f, set)
-				require.Equal(t, test.loses, missing > 0)
-				require.Equal(t, test.loses, !f.Status().Complete)
-				require.Equal(t, test.loses, f.Status().Lost > lost)
-			}
-		})
-	}
-}
-
-// runUntilLive has the engine go on for a while, as a subscription takes effect unnoticed, and until f is where it is.
-func (c *engineCache) runUntilLive(t *testing.T, f *Follower) {
-	for n := 0; n < 5 || f.Status().Stale || f.Status().NextSeq != c.next; n++ {
-		require.Less(t, n, 1000, "%+v", f.Status())
-		c.add(c.Run(1, false))
-		time.Sleep(20 * time.Millisecond)
 	}
 }

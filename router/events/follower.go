@@ -67,7 +67,7 @@ func Follow(cfg Config, holder Holder) (*Follower, error) {
 	f.tracker.publish = f.publish
 	if cfg.Bind {
 		var err error
-		if f.binding, err = cfg.Listeners.bind(&cfg, f.refused); err != nil {
+		if f.binding, err = bind(cfg.Endpoint, f.refused); err != nil {
 			f.tracker.copies.reset()
 			return nil, err
 		}
@@ -137,6 +137,9 @@ func (f *Follower) update(change func(*tracker) error) error {
 		stats.Errors++
 		stats.LastError, stats.LastErrorTime = warning, time.Now()
 		f.log.warn(warning)
+	}
+	if !stats.Stale && stats.Complete && f.tracker.warning == "" {
+		stats.LastError, stats.LastErrorTime = "", time.Time{} // it was overcome
 	}
 	now := *stats // a checkpoint changes it
 	f.pausing.unlock()

@@ -106,9 +106,6 @@ func (f *Follower) connect(memory *batchMemory) (*zmtp.Conn, error) {
 // errMessage is the error of a message that is not one of a publisher of KV events.
 var errMessage = errors.New("events: not a message of a publisher of KV events")
 
-// errOtherTopic is the error of a batch that came before the source of its topic.
-var errOtherTopic = errors.New("events: the topic is that of another source of the endpoint")
-
 // liveBatch is a message of the subscription. The payload is borrowed until the next one.
 type liveBatch struct {
 	seq     uint64
@@ -125,9 +122,6 @@ func (f *Follower) receive(conn *zmtp.Conn, within time.Duration) (liveBatch, er
 		case len(frames) != 3 || len(frames[1]) != 8 || len(frames[2]) == 0:
 			return liveBatch{}, fmt.Errorf("%w: frames of %v bytes", errMessage, frameSizes(frames))
 		case bytes.HasPrefix(frames[0], []byte(f.cfg.Topic)): // a subscription is no promise of the peer
-			if f.binding != nil && !f.binding.owns(frames[0]) {
-				return liveBatch{}, errOtherTopic
-			}
 			return liveBatch{binary.BigEndian.Uint64(frames[1]), frames[2]}, nil
 		}
 		if err := conn.CountIdle(); err != nil {

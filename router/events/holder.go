@@ -52,8 +52,7 @@ type Holder interface {
 	SetStale(stale bool)
 	// Len returns how many blocks are held, in all groups and tiers, for Status.Blocks.
 	Len() int
-	// Report returns how many blocks the holder has dropped by itself since it was made, which makes the source
-	// incomplete, and an error if the engine's groups differ from those of others. The error drops nothing: it becomes
-	// Status.LastError, and is logged.
-	Report() (dropped int64, err error)
+	// Dropped returns how many blocks the holder has dropped by itself since it was made, which makes the source
+	// incomplete.
+	Dropped() int64
 }

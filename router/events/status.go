@@ -38,8 +38,8 @@ type Status struct {
 	Connects int64 `json:"connects"`
 	Errors   int64 `json:"errors"`
 
-	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived that was new
-	LastError string    `json:"last_error,omitempty"`
-	// LastErrorTime is when LastError occurred. It stays after the error was overcome.
+	LastEvent time.Time `json:"last_event,omitzero"`  // when the last batch arrived that was new
+	LastError string    `json:"last_error,omitempty"` // "" once the source is complete, and not stale
+	// LastErrorTime is when LastError occurred.
 	LastErrorTime time.Time `json:"last_error_time,omitzero"`
 }

@@ -29,7 +29,6 @@ type testSet struct {
 	blocks     map[testBlock]int // their number in the order of storing, from 1
 	last       int
 	dropped    int64 // by itself
-	warning    error
 }
 
 // testBlock is a block in one group and tier.
@@ -83,17 +82,17 @@ func (s *testSet) Clear() {
 	clear(s.blocks)
 }
 
-// report sets what Report returns.
-func (s *testSet) report(dropped int64, warning error) {
+// drop sets what Dropped returns.
+func (s *testSet) drop(dropped int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped, s.warning = dropped, warning
+	s.dropped = dropped
 }
 
-func (s *testSet) Report() (int64, error) {
+func (s *testSet) Dropped() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.dropped, s.warning
+	return s.dropped
 }
 
 func (s *testSet) SetStale(stale bool) {

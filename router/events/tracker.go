@@ -108,13 +108,13 @@ type tracker struct {
 
 	reason  string // of the last change to the worse
 	told    int64  // blocks that the Holder had dropped when a reason was last found
-	warning string // the error of the last report
+	warning string // what was left out, or what suspicion says
 }
 
 // recentBatch is a batch that was applied.
 type recentBatch struct {
-	seq   uint64
-	hash  uint64 // of the payload; the time in it makes it unique
+	Seq   uint64 `json:"seq"`
+	Hash  uint64 `json:"hash"` // of the payload; the time in it makes it unique
 	valid bool
 }
 
@@ -204,10 +204,10 @@ func (t *tracker) restartSequence() {
 // is too long ago.
 func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 	r := &t.recent[seq%numRecent]
-	if !r.valid || r.seq != seq {
+	if !r.valid || r.Seq != seq {
 		return false, false
 	}
-	return r.hash == hashPayload(payload), true
+	return r.Hash == hashPayload(payload), true
 }
 
 // live handles a batch of the subscription. It is applied, or skipped as it was applied before, or a replay is needed
@@ -328,7 +328,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 		t.stats.Complete = true
 	}
 	t.hasLast, t.anyNext, t.next = true, false, seq+1
-	t.recent[seq%numRecent] = recentBatch{seq: seq, hash: hashPayload(payload), valid: true}
+	t.recent[seq%numRecent] = recentBatch{Seq: seq, Hash: hashPayload(payload), valid: true}
 	batch, err := t.decode(payload)
 	if err == nil {
 		err = t.checkRank(batch.Rank)
@@ -402,13 +402,13 @@ func (t *tracker) event(e *Event) error {
 // once it is live.
 func (t *tracker) status() *Status {
 	warned := t.warning
-	err := t.report()
+	t.countDropped()
 	if t.stats.Dropped > t.told && !t.stats.Stale {
 		t.told = t.stats.Dropped
 		t.reason = fmt.Sprintf("max_bytes is used, and the engine has the most of it: %d blocks were dropped so far", t.stats.Dropped)
 	}
-	if t.warning = ""; cmp.Or(err, t.suspicion()) != nil {
-		t.warning = cmp.Or(err, t.suspicion()).Error()
+	if t.warning = ""; cmp.Or(t.leftOut, t.suspicion()) != nil {
+		t.warning = cmp.Or(t.leftOut, t.suspicion()).Error()
 	}
 	if t.leftOut != nil && t.warning != warned && !t.stats.Stale {
 		t.reason = t.warning

@@ -73,7 +73,7 @@ func useConcurrently(t *testing.T, maxBytes int64) {
 	checkCore(t, f)
 	dropped := int64(0)
 	for _, h := range f.holders {
-		n, _ := h.Report()
+		n := h.Dropped()
 		dropped += n
 	}
 	assert.Equal(t, maxBytes > 0, dropped > 0)

@@ -68,7 +68,6 @@ func (f *Fleet) remove(h *Holder) {
 	f.renumber(int(h.index))
 	f.core.numbers.retire(h.number)
 	f.core.tiers.release(h.groupTiers)
-	f.core.groups.version++
 	if len(f.holders) == 0 {
 		f.core = newCore(&f.cfg) // frees all memory at once
 	}

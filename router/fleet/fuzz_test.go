@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/hitline/hitline/internal/parts"
@@ -16,7 +17,7 @@ func snapshotWith(content []byte) *parts.Reader {
 // FuzzLoad loads any content. What is loaded is a fleet whose snapshot is loaded as the same.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte{0, 0, 0})
-	f.Add([]byte{1, 1, 'a', 2, 1, 1, 16, 0, 0, 0, 1, 0, 3, 'G', 'P', 'U', 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(slices.Concat(headOf(savedA), savedSet, savedBlock))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		fleet, err := New(Config{BlockSize: 16, MaxBytes: 1 << 20})
 		require.NoError(t, err)

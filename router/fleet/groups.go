@@ -19,12 +19,12 @@ const (
 
 // groupSpec is what is known of a KV cache group.
 type groupSpec struct {
-	seen      bool
-	blockSize int64 // tokens; 0: unknown, which counts as that of a hash
-	// single says that all blocks so far came alone: they may be parts of larger ones.
-	single bool
-	kind   string // as events name it, "" if they do not
-	window int64  // tokens, 0 if unknown
+	Seen      bool  `json:"seen"`
+	BlockSize int64 `json:"block_size,omitzero"` // tokens; 0: unknown, which counts as that of a hash
+	// Single says that all blocks so far came alone: they may be parts of larger ones.
+	Single bool   `json:"single,omitzero"`
+	Kind   string `json:"kind,omitzero"`   // as events name it, "" if they do not
+	Window int64  `json:"window,omitzero"` // tokens, 0 if unknown
 }
 
 // rules say how blocks of groups make a prefix, and for which holders. Fleet.mu guards holders and used; the rest is
@@ -59,9 +59,6 @@ type groupTable struct {
 	cfg        *Config
 	statements []*statement
 	rules      []*rules // of the statements, each once
-	version    uint64   // counts changes of who says what
-	last       []Group  // which most have stated, when that was compared last
-	told       *Holder  // of groups that count as another kind
 }
 
 func (t *groupTable) init(cfg *Config) {
@@ -154,7 +151,6 @@ func (c *core) setSpecs(h *Holder, specs []groupSpec) error {
 		}
 		i, t.statements = len(t.statements), append(t.statements, s)
 	}
-	t.version++
 	c.numbers.state(h.number, t.statements[i])
 	return nil
 }
@@ -171,7 +167,7 @@ func (t *groupTable) rulesOf(specs []groupSpec) (*rules, error) {
 	var groups []coordinator.Group
 	var numbers []int
 	for number := range specs {
-		if specs[number].seen {
+		if specs[number].Seen {
 			groups = append(groups, specs[number].group(t.cfg.BlockSize))
 			numbers = append(numbers, number)
 		}
@@ -196,18 +192,18 @@ func tellsSize(b *events.Blocks) bool {
 
 // merge returns what is known with what blocks tell of their group.
 func (s groupSpec) merge(b *events.Blocks, hashSize int64) (groupSpec, error) {
-	s.seen = true
+	s.Seen = true
 	if b.SpecKind != "" {
-		if s.kind != "" && s.kind != b.SpecKind {
-			return s, fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.kind)
+		if s.Kind != "" && s.Kind != b.SpecKind {
+			return s, fmt.Errorf("is %.32q, but was %.32q", b.SpecKind, s.Kind)
 		}
-		s.kind = b.SpecKind
+		s.Kind = b.SpecKind
 	}
 	if b.SlidingWindow > 0 {
-		if s.window != 0 && s.window != b.SlidingWindow {
-			return s, fmt.Errorf("has a window of %d tokens, but had one of %d", b.SlidingWindow, s.window)
+		if s.Window != 0 && s.Window != b.SlidingWindow {
+			return s, fmt.Errorf("has a window of %d tokens, but had one of %d", b.SlidingWindow, s.Window)
 		}
-		s.window = b.SlidingWindow
+		s.Window = b.SlidingWindow
 	}
 	if !tellsSize(b) {
 		return s, nil
@@ -222,15 +218,15 @@ func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 	switch size := b.BlockSize; {
 	case size > maxBlockSize:
 		return fmt.Errorf("has blocks of %d tokens, at most %d are possible", size, maxBlockSize)
-	case isSingle && (size%hashSize != 0 || s.blockSize != 0 && size < s.blockSize):
+	case isSingle && (size%hashSize != 0 || s.BlockSize != 0 && size < s.BlockSize):
 	case size%hashSize != 0:
 		return fmt.Errorf("has blocks of %d tokens, which is no multiple of %d", size, hashSize)
-	case s.blockSize == 0 || s.single && size > s.blockSize:
-		s.blockSize, s.single = size, isSingle
-	case s.blockSize != size:
-		return fmt.Errorf("has blocks of %d tokens, but had blocks of %d", size, s.blockSize)
+	case s.BlockSize == 0 || s.Single && size > s.BlockSize:
+		s.BlockSize, s.Single = size, isSingle
+	case s.BlockSize != size:
+		return fmt.Errorf("has blocks of %d tokens, but had blocks of %d", size, s.BlockSize)
 	default:
-		s.single = s.single && isSingle
+		s.Single = s.Single && isSingle
 	}
 	return nil
 }
@@ -239,29 +235,29 @@ func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 // whose prefixes are never too long. Mamba's hits end with a whole block: events do not tell whether others are possible.
 func (s *groupSpec) group(hashSize int) coordinator.Group {
 	g := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: hashSize}
-	if s.blockSize > 0 {
-		g.BlockSize = int(s.blockSize)
+	if s.BlockSize > 0 {
+		g.BlockSize = int(s.BlockSize)
 	}
 	switch {
-	case s.kind == "mla_attention":
+	case s.Kind == "mla_attention":
 		g.Kind = coordinator.MLAAttention
-	case s.kind == "mamba":
+	case s.Kind == "mamba":
 		g.Kind = coordinator.Mamba
-	case s.kind == "sliding_window" && s.window > 0:
-		g.Kind, g.SlidingWindow = coordinator.SlidingWindow, int(s.window)
-	case s.kind == "sliding_window_mla" && s.window > 0:
-		g.Kind, g.SlidingWindow = coordinator.SlidingWindowMLA, int(s.window)
+	case s.Kind == "sliding_window" && s.Window > 0:
+		g.Kind, g.SlidingWindow = coordinator.SlidingWindow, int(s.Window)
+	case s.Kind == "sliding_window_mla" && s.Window > 0:
+		g.Kind, g.SlidingWindow = coordinator.SlidingWindowMLA, int(s.Window)
 	}
 	return g
 }
 
 // countsAs returns the kind that the group counts as, "" if that is its own as far as events tell it.
 func (s *groupSpec) countsAs() string {
-	switch s.kind {
+	switch s.Kind {
 	case "", "full_attention", "mla_attention", "sink_full_attention", "mamba":
 		return ""
 	case "sliding_window", "sliding_window_mla":
-		if s.window > 0 {
+		if s.Window > 0 {
 			return ""
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -163,87 +162,6 @@ func TestLiarChangesOnlyAnswersAboutItself(t *testing.T) {
 	}
 }
 
-// While engines are replaced by those of a release with a group more, both answer by their own groups. An engine that is
-// empty has none.
-func TestUpgradeThatAddsAGroup(t *testing.T) {
-	f, holders := newTestFleet(t, Config{}, 4)
-	hashes := randomHashes(newRand(4), 12)
-	for _, h := range holders {
-		storeOf(t, h, 0, hashes, "full_attention", 0)
-	}
-	for i, h := range holders {
-		h.Clear()
-		storeOf(t, h, 0, hashes, "full_attention", 0)
-		storeOf(t, h, 1, slice(hashes, 4, 8), "sliding_window", 33)
-		for j, other := range holders {
-			want := int64(12 * 16)
-			if j <= i {
-				want = 8 * 16
-			}
-			require.Equal(t, want, tokens(t, f, other, hashes), "engine %d of %d", j, i)
-		}
-	}
-	holders[0].Clear()
-	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
-	require.EqualValues(t, 12*16, tokens(t, f, holders[0], hashes))
-	storeOf(t, holders[0], 1, coordinator.Hashes{}, "sliding_window", 33) // of which nothing is cached
-	require.Zero(t, tokens(t, f, holders[0], hashes))
-}
-
-// Who has other groups than most is told so, and all groups are listed. Nobody else is told: one that has not named all
-// groups yet has no others.
-func TestOtherGroupsAreReported(t *testing.T) {
-	f, holders := newTestFleet(t, Config{}, 5)
-	hashes := randomHashes(newRand(4), 12)
-	report := func(h *Holder) string {
-		_, err := h.Report()
-		if err == nil {
-			return ""
-		}
-		return err.Error()
-	}
-	storeOf(t, holders[0], 0, hashes, "full_attention", 0)
-	for _, h := range holders[:3] {
-		storeOf(t, h, 0, hashes, "full_attention", 0)
-		require.Empty(t, report(h))
-		storeOf(t, h, 1, hashes, "sliding_window", 64)
-	}
-	storeOf(t, holders[3], 0, hashes, "full_attention", 0)
-	liar := holders[4]
-	require.Empty(t, report(liar), "it has stored nothing")
-	for _, c := range []struct {
-		b    events.Blocks
-		want string
-	}{
-		{events.Blocks{Group: 2, SpecKind: "mamba\n", BlockSize: 32}, `group 2, "mamba\n" in blocks of 32, is only here`},
-		{events.Blocks{SpecKind: "mamba"}, `group 0 is "mamba" here, and "full_attention" in blocks of 16 there`},
-		{events.Blocks{SpecKind: "full_attention", BlockSize: 64}, `group 0 is "full_attention" in blocks of 64 here, and "full_attention" in blocks of 16 there`},
-		{events.Blocks{Group: 1, SlidingWindow: 65}, "group 1 is of an unknown kind with a window of 65 tokens here, and "},
-	} {
-		liar.Clear()
-		storing(c.b)(liar, hashes)
-		require.Contains(t, report(liar), "not those of others of its model (3): "+c.want)
-	}
-	ours := []Group{{Kind: "full_attention", BlockSize: 16}, {Group: 1, Kind: "sliding_window", Window: 64, BlockSize: 16}}
-	require.Equal(t, []Groups{{3, ours}, {1, ours[:1]}, {1, []Group{{Group: 1, Window: 65}}}}, f.Groups())
-	for _, h := range holders[:4] {
-		require.Empty(t, report(h))
-	}
-	for i := range 3 {
-		holders[i].SetStale(true)
-	}
-	require.Len(t, f.Groups(), 2)
-	require.Contains(t, report(liar), "(1): group 1, ", "the one that has named group 0 alone was the first")
-	liar.SetStale(true)
-	for _, h := range holders[1:] {
-		h.Close()
-	}
-	holders[0].Clear()
-	holders[0].SetStale(false)
-	storeOf(t, holders[0], 0, hashes, "sliding_window", 64)
-	require.Contains(t, report(holders[0]), "of the model have changed: group 0 is ")
-}
-
 // Mamba counts by what its events tell as if it were described.
 func TestMambaIsLearned(t *testing.T) {
 	described := []coordinator.Group{full(16), {Kind: coordinator.Mamba, BlockSize: 32}}
@@ -261,8 +179,6 @@ func TestMambaIsLearned(t *testing.T) {
 				}
 			}
 			got[i] = tokens(t, f, holders[0], hashes)
-			_, err := holders[0].Report()
-			require.NoError(t, err)
 		}
 		require.Equal(t, got[0], got[1])
 		if got[0] > 32 {
@@ -272,7 +188,7 @@ func TestMambaIsLearned(t *testing.T) {
 	require.Greater(t, found, 100)
 }
 
-// A kind whose parameters events do not tell is named, and one holder is told.
+// A kind whose parameters events do not tell is named. The groups of the most holders come first; those of stale ones are left out.
 func TestUnknownKindIsNamed(t *testing.T) {
 	f, holders := newTestFleet(t, Config{}, 2)
 	hashes := randomHashes(newRand(4), 4)
@@ -283,12 +199,12 @@ func TestUnknownKindIsNamed(t *testing.T) {
 	}
 	require.Equal(t, "full_attention", f.Groups()[0].Groups[1].CountsAs)
 	require.Empty(t, f.Groups()[0].Groups[0].CountsAs)
-	for range 2 {
-		_, err := holders[0].Report()
-		require.ErrorContains(t, err, `group 1 is "chunked_local_attention", whose parameters events do not tell: configure groups`)
-		_, err = holders[1].Report()
-		require.NoError(t, err)
-	}
+	holders[1].Clear()
+	storeOf(t, holders[1], 0, hashes, "full_attention", 0)
+	first, second := f.Groups()[0].Groups, f.Groups()[1].Groups
+	require.Equal(t, []Groups{{1, first}, {1, second}}, f.Groups())
+	holders[0].SetStale(true)
+	require.Equal(t, []Groups{{1, first}}, f.Groups())
 }
 
 // A group that is not kept in the store is in the engine all the same.
@@ -301,38 +217,4 @@ func TestGroupsWithoutTransferCount(t *testing.T) {
 	b := &events.Blocks{Group: 1, Tier: gpu, Hashes: slice(hashes, 0, 3)}
 	require.NoError(t, holders[0].Store(b, nil))
 	require.EqualValues(t, 48, tokens(t, f, holders[0], hashes))
-}
-
-// A prediction counts in its quarter of the time to live and in the three that follow.
-func TestPredictionEnds(t *testing.T) {
-	start := time.Unix(100, 0)
-	clock := &fakeClock{start}
-	f, holders := newTestFleet(t, Config{PredictTTL: time.Minute, now: clock.now}, 1)
-	h, hashes := holders[0], randomHashes(newRand(5), 3)
-	h.SetStale(true) // predictions count all the same
-	for i, c := range []struct{ predicted, lasts time.Duration }{
-		{0, time.Minute}, {15*time.Second - 1, 45*time.Second + 1}, {15 * time.Second, time.Minute}, {20 * time.Second, 55 * time.Second},
-	} {
-		begin := start.Add(time.Duration(i) * time.Hour).Add(c.predicted)
-		clock.Time = begin
-		require.NoError(t, h.Predict(t.Context(), hashes))
-		clock.Time = begin.Add(c.lasts - 1)
-		require.EqualValues(t, 48, tokens(t, f, h, hashes))
-		require.Equal(t, 3, h.len())
-		clock.Time = begin.Add(c.lasts)
-		require.Zero(t, tokens(t, f, h, hashes))
-		require.Zero(t, h.len())
-	}
-	clock.pass(time.Hour)
-	require.NoError(t, h.Predict(t.Context(), hashes))
-	clock.pass(50 * time.Second)
-	require.NoError(t, h.Predict(t.Context(), slice(hashes, 0, 2))) // replaces the older one
-	require.Equal(t, 3, h.len())
-	clock.pass(50 * time.Second)
-	require.EqualValues(t, 32, tokens(t, f, h, hashes))
-	require.NoError(t, h.Remove(&events.Blocks{Hashes: slice(hashes, 0, 1)}))
-	require.Zero(t, tokens(t, f, h, hashes), "an event says that it was removed")
-	f.collect(noPause)
-	require.EqualValues(t, 1, f.Stats().Blocks)
-	checkCore(t, f)
 }

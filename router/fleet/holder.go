@@ -27,9 +27,7 @@ type Holder struct {
 	entries    int      // blocks by group and tier
 	charged    int      // blocks that take as much memory as its part of the sets
 	predicted  epochCounts
-	dropped    int64  // entries that Fleet.shrink has dropped, ever
-	compared   uint64 // version of the groups when differs was found; see Report
-	differs    error
+	dropped    int64 // entries that Fleet.shrink has dropped, ever
 	// next are the positions behind the last blocks that were stored, predicted and removed, where the next ones of their
 	// chains may be.
 	next [actionRemove + 1]uint32
@@ -47,7 +45,7 @@ func (h *Holder) Len() int {
 	return h.entries
 }
 
-// Dropped returns how many entries were dropped at the memory bound since the holder was made.
+// Dropped implements events.Holder.
 func (h *Holder) Dropped() int64 {
 	h.fleet.mu.RLock()
 	defer h.fleet.mu.RUnlock()
@@ -257,7 +255,6 @@ func (h *Holder) Clear() {
 		if c := h.fleet.core; !h.closed && c.numbers.list[h.number].isUsed {
 			c.numbers.retire(h.number)
 			h.number = c.numbers.alloc(h, c.groups.none())
-			c.groups.version++
 			c.tiers.release(h.groupTiers)
 			h.groupTiers, h.entries, h.charged, h.predicted = h.groupTiers[:0], 0, 0, epochCounts{}
 		}
@@ -280,7 +277,6 @@ func (h *Holder) SetStale(stale bool) {
 		return
 	}
 	h.stale = stale
-	h.fleet.core.groups.version++
 	if numbers := &h.fleet.core.numbers; stale {
 		numbers.fresh.clear(h.number)
 	} else {

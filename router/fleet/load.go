@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/hitline/hitline/internal/parts"
 	"github.com/hitline/hitline/router/events"
@@ -62,34 +63,31 @@ func (l *loader) readHolders() {
 	}
 	seen := map[ID]bool{}
 	for range n {
-		h := &Holder{fleet: l.fleet, stale: true}
-		h.id = ID{Engine: in.Text(events.MaxName), Rank: in.Int(0, MaxRank)}
-		if seen[h.id] {
-			in.Fail("two holders %q, rank %d", h.id.Engine, h.id.Rank)
+		var saved savedHolder
+		in.JSON(&saved)
+		if seen[saved.ID] || !saved.isPossible() {
+			in.Fail("holder %.40q, rank %d, is wrong, or there twice", saved.Engine, saved.Rank)
 		}
 		if l.failed() {
 			return
 		}
-		seen[h.id] = true
+		seen[saved.ID] = true
+		h := &Holder{fleet: l.fleet, id: saved.ID, stale: true}
 		h.number = l.core.numbers.alloc(h, l.core.groups.none()) // the next number, as the core has no other holders
 		l.holders = append(l.holders, h)
-		l.readGroups(h)
+		if l.fleet.cfg.Groups == nil && len(saved.Groups) > 0 {
+			l.set(l.core.setSpecs(h, saved.Groups))
+		}
 	}
 }
 
-// readGroups reads what a holder has said of its groups.
-func (l *loader) readGroups(h *Holder) {
-	in := l.in
-	specs := make([]groupSpec, in.Uvarint(maxGroups))
-	for i := range specs {
-		specs[i] = groupSpec{
-			seen: in.Bool(), blockSize: int64(in.Uvarint(maxBlockSize)), single: in.Bool(),
-			kind: in.Text(events.MaxName), window: int64(in.Uvarint(math.MaxInt32)),
-		}
+// isPossible reports whether a fleet can have saved such a holder.
+func (h *savedHolder) isPossible() bool {
+	isTooLarge := func(g groupSpec) bool {
+		return g.BlockSize < 0 || g.BlockSize > maxBlockSize || g.Window < 0 || g.Window > math.MaxInt32 || len(g.Kind) > events.MaxName
 	}
-	if in.Err() == nil && l.fleet.cfg.Groups == nil {
-		l.set(l.core.setSpecs(h, specs))
-	}
+	return h.Rank >= 0 && h.Rank <= MaxRank && len(h.Engine) <= events.MaxName && len(h.Groups) <= maxGroups &&
+		!slices.ContainsFunc(h.Groups, isTooLarge)
 }
 
 // set sets the error.
@@ -101,8 +99,8 @@ func (l *loader) set(err error) {
 
 func (l *loader) readTiers() {
 	for i := range int(l.in.Uvarint(maxGroupTiers)) {
-		at := events.ReadGroupTier(l.in)
-		if l.failed() {
+		var at events.GroupTier
+		if l.in.JSON(&at); l.failed() {
 			return
 		}
 		number, err := l.core.tiers.take(at.Group, &at.Tier)

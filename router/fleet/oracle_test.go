@@ -124,7 +124,8 @@ type oracle struct {
 	query   Query
 	result  Result
 
-	media                       int // of single holders, ever
+	isSilent                    bool // step asks nothing
+	media                       int  // of single holders, ever
 	steps, queries, hits, found int
 }
 
@@ -247,7 +248,7 @@ func (o *oracle) step() {
 	default:
 		o.store(h, m)
 	}
-	if o.steps > 5*len(o.ids) { // holders have something
+	if o.steps > 5*len(o.ids) && !o.isSilent { // holders have something
 		o.ask()
 		o.ask()
 	}

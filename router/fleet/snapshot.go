@@ -12,11 +12,16 @@ import (
 type Snapshot struct {
 	tiers    []events.GroupTier
 	tierAt   []uint32 // in tiers, by number
-	holders  []ID
-	specs    [][]groupSpec // of each holder
-	index    []int32       // of the holder of a number, -1 if there is none
+	holders  []savedHolder
+	index    []int32 // of the holder of a number, -1 if there is none
 	sets     []*holderSet
 	segments []snapshotSegment
+}
+
+// savedHolder is a holder in JSON, with what it has said of its groups.
+type savedHolder struct {
+	ID
+	Groups []groupSpec `json:"groups,omitempty"`
 }
 
 // snapshotSegment has records, with the index of their set.
@@ -54,8 +59,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 		}
 	}
 	for i, h := range f.holders {
-		s.holders = append(s.holders, h.id)
-		s.specs = append(s.specs, c.numbers.list[h.number].stated.specs)
+		s.holders = append(s.holders, savedHolder{h.id, c.numbers.list[h.number].stated.specs})
 		s.index[h.number] = int32(i)
 	}
 	return s
@@ -101,8 +105,8 @@ func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint3
 
 // Write writes the snapshot for Load, into a section of its own:
 //
-//	holders, then of each: engine, rank, groups, then of each group: seen, block size, single, kind, window
-//	groups and tiers, then of each: group, medium, locality, ownership
+//	holders, then of each: savedHolder in JSON
+//	groups and tiers, then of each: events.GroupTier in JSON
 //	sets, then of each: pairs, then of each: number of its group and tier, word, bits (fixed); bit i of a word is holder 64*word + i
 //	until the section ends: length of a run, its set, keys (fixed)
 //
@@ -110,20 +114,11 @@ func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint3
 func (s *Snapshot) Write(w *parts.Writer) {
 	w.Uvarint(uint64(len(s.holders)))
 	for i := range s.holders {
-		w.Text(s.holders[i].Engine)
-		w.Int(s.holders[i].Rank)
-		w.Uvarint(uint64(len(s.specs[i])))
-		for _, g := range s.specs[i] {
-			w.Bool(g.seen)
-			w.Uvarint(uint64(g.blockSize))
-			w.Bool(g.single)
-			w.Text(g.kind)
-			w.Uvarint(uint64(g.window))
-		}
+		w.JSON(&s.holders[i])
 	}
 	w.Uvarint(uint64(len(s.tiers)))
 	for i := range s.tiers {
-		s.tiers[i].Write(w)
+		w.JSON(&s.tiers[i])
 	}
 	s.writeRecords(w, s.writeSets(w))
 }

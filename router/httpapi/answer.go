@@ -60,7 +60,7 @@ func (c *call) predict() error {
 	if err := c.holdHashes(&q); err != nil {
 		return err
 	}
-	if err := c.cfg.Service.Predict(c.ctx, q.ModelKey, fleet.ID{Engine: q.Engine, Rank: int(c.prompt.Rank.value)}, &q); err != nil {
+	if err := c.cfg.Service.Predict(c.ctx, q.ModelKey, fleet.ID{Engine: q.Engine, Rank: c.prompt.Rank}, &q); err != nil {
 		return err
 	}
 	return c.json(statusReply{Status: "predicted", Engine: q.Engine})

@@ -40,8 +40,6 @@ func TestConformance(t *testing.T) {
 			Hints map[string]json.RawMessage `json:"kv_hints"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(body), &answer))
-		d := parseOpenAPI(t)
-		require.NoError(t, d.validateJSON(at(map[string]any(d), "components", "schemas", "Answer"), []byte(body)))
 		if got := string(answer.Hints[c.Engine]); got != c.Envelope {
 			return conformance.Differs("%s, want %s", got, c.Envelope)
 		}

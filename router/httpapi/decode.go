@@ -5,22 +5,15 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/hitline/hitline/internal/admission"
 	"github.com/hitline/hitline/router"
-)
-
-const (
-	// maxToken bounds a name, text or number in bytes, with white space in front of it: the longest text, each byte escaped.
-	// The decoder has it in its buffer, of up to twice its size.
-	maxToken = 6*maxText + 8<<10
-	// maxRead is what is read at a time, in bytes.
-	maxRead = 4 << 10
 )
 
 // Errors of a body: not JSON or cut off, or more than a request may have.
@@ -39,89 +32,73 @@ var (
 	errLong   = fmt.Errorf("has more than %d bytes; give a shorter text", maxText)
 )
 
-// boundedReader is a body. It fails if the decoder would need more memory for what follows than it may.
-type boundedReader struct {
-	io.Reader
-	decoder *jsontext.Decoder
-	read    int64 // bytes
-	// hold is called with the bytes that the decoder may have in its buffer. An error of it ends the body. nil: nothing.
-	hold func(buffered int64) error
-	most int64 // of buffered
-}
+const (
+	// maxText bounds one text in bytes. Names have 256, so it is for salts.
+	maxText = 4096
+	// minText is the memory for the text of a body at first. It doubles.
+	minText = 4 << 10
+	// maxKept bounds the bytes of lists that are kept for the next request. It is half of what a small one holds: it gets
+	// none of a large one's.
+	maxKept = admission.SmallBytes / 2
+)
 
-// Read implements io.Reader.
-func (b *boundedReader) Read(p []byte) (n int, err error) {
-	unread := b.read - b.decoder.InputOffset()
-	if unread > maxToken {
-		return 0, fmt.Errorf("%w: more than %d bytes of one text, number or white space", errMany, maxToken)
-	}
-	b.most = max(b.most, unread)
-	if b.hold != nil {
-		if err := b.hold(2 * unread); err != nil {
-			return 0, err
+// readText reads a body whose request holds the memory for it as it arrives. It fails with a refusal, or as the body does.
+func (c *call) readText(body io.Reader) ([]byte, error) {
+	text := make([]byte, 0, minText)
+	for {
+		if len(text) == cap(text) {
+			size := 2 * cap(text)
+			if announced := int(c.http.ContentLength) + 1; announced > len(text) { // 1 for the end
+				size = min(size, announced)
+			}
+			if err := c.lease.hold(int64(size)); err != nil {
+				return nil, err
+			}
+			text = slices.Grow(text, size-len(text))
+		}
+		n, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return text, nil
+		case err != nil: // chunks are wrong, or the end is missing
+			return nil, fmt.Errorf("%w: %w", errSyntax, err)
 		}
 	}
-	n, err = b.Reader.Read(p[:min(len(p), maxRead)])
-	b.read += int64(n)
-	return n, err
 }
 
-// maxKept bounds the bytes of lists, and of what was buffered, that are kept for the next request. It is half of what a
-// small one holds: it gets none of a large one's.
-const maxKept = admission.SmallBytes / 2
-
-// decoder reads one body as it arrives.
-type decoder struct {
-	json jsontext.Decoder
-	body boundedReader
-}
-
-var decoders = sync.Pool{New: func() any { return new(decoder) }}
-
-// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are refused. It fails
-// with errSyntax, errMany, router.ErrField or as the body does. Unless duplicates are allowed, which fields then check
-// themselves, it keeps all names. hold is that of boundedReader.
-func decode(body io.Reader, to any, duplicates bool, hold func(buffered int64) error) error {
-	d := decoders.Get().(*decoder)
-	d.body = boundedReader{Reader: body, decoder: &d.json, hold: hold}
-	defer func() {
-		if d.body.Reader, d.body.hold = nil, nil; d.body.most <= maxKept {
-			decoders.Put(d)
-		}
-	}()
-	d.json.Reset(&d.body, jsontext.AllowDuplicateNames(duplicates))
-	if kind := d.json.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
-		return fmt.Errorf("%w: the body must be an object", errSyntax)
+// decode reads a body, an object, into the struct that to points to. Fields that the struct lacks are refused. It returns
+// the bytes that the text takes. It fails with errSyntax, errMany, router.ErrField, or as readText does.
+func (c *call) decode(body io.Reader, to any) (textBytes int64, err error) {
+	text, err := c.readText(body)
+	if err != nil {
+		return 0, err
 	}
-	if err := json.UnmarshalDecode(&d.json, to, json.RejectUnknownMembers(true)); err != nil {
-		return bodyError(err)
+	if err := json.Unmarshal(text, to, json.RejectUnknownMembers(true)); err != nil {
+		return 0, bodyError(err)
 	}
-	switch _, err := d.json.ReadToken(); {
-	case err == nil:
-		return fmt.Errorf("%w: something follows the object", errSyntax)
-	case errors.Is(err, io.EOF):
-		return nil
-	default:
-		return bodyError(err)
-	}
+	return int64(cap(text)), nil
 }
 
 // bodyError returns the error of a body for one of package json, without the Go types that it names.
 func bodyError(err error) error {
-	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		reason := semantic.Err
-		isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
-		if errors.Is(reason, json.ErrUnknownName) {
-			if reason = errOther; semantic.JSONPointer == "/tokens" {
-				reason = errTokens
-			}
-		} else if reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange) {
-			reason = errType
-		}
-		return wrongField(strings.TrimPrefix(string(semantic.JSONPointer), "/"), "%w", reason)
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return fmt.Errorf("%w: %w", errSyntax, err)
 	}
-	if _, ok := errors.AsType[*refusal](err); ok || errors.Is(err, errMany) {
-		return err
+	field, reason := strings.TrimPrefix(string(semantic.JSONPointer), "/"), semantic.Err
+	isNoText := semantic.GoType == reflect.TypeFor[router.Duration]() && semantic.JSONKind != jsontext.KindString
+	switch {
+	case errors.Is(reason, json.ErrUnknownName) && field == "tokens":
+		reason = errTokens
+	case errors.Is(reason, json.ErrUnknownName):
+		reason = errOther
+	case field == "":
+		return fmt.Errorf("%w: the body must be an object", errSyntax)
+	case errors.Is(reason, errMany):
+		return fmt.Errorf("%w: %s", errMany, field)
+	case reason == nil || isNoText || errors.Is(reason, strconv.ErrSyntax) || errors.Is(reason, strconv.ErrRange):
+		reason = errType
 	}
-	return fmt.Errorf("%w: %w", errSyntax, err) // it is cut off, too, or chunks are wrong
+	return wrongField(field, "%w", reason)
 }

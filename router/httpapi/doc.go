@@ -8,7 +8,7 @@
 //	access.go   what a sender may do, by the rules of a listener
 //	handler.go  the operations, and the way of a request through them
 //	memory.go   what requests hold, and that no peer takes more than it leaves
-//	decode.go   JSON of a body as it arrives, in bounded memory; fields.go its fields
+//	decode.go   JSON of a body, in bounded memory
 //	prompt.go   the body of queries and predictions; answer.go the answers
 //	register.go sources that come and go; services.go the state of all; dump.go all that is known
 //	errors.go   the status and code of each error
@@ -19,6 +19,6 @@
 //	→ body → answer in memory → reply
 //
 // So nothing of a body is read for a sender who may not ask. A client that does not read its reply keeps no other out: it
-// holds only its share of the memory. A body takes the memory of its token ids and hashes, not that of its text. /health, /ready and /openapi.yaml are always
+// holds only its share of the memory. A body takes the memory of its text, of its token ids and of its hashes. /health, /ready and /openapi.yaml are always
 // answered, and a dump is sent as it is made. Bodies are pooled: nothing of one is used after its answer is in memory.
 package httpapi

@@ -91,7 +91,6 @@ var refusals = []struct {
 	{router.ErrExists, http.StatusConflict, "exists"},
 	{router.ErrConfigured, http.StatusConflict, "configured"},
 	{router.ErrNoSource, http.StatusNotFound, "no_source"},
-	{router.ErrDumpBusy, http.StatusServiceUnavailable, "busy"},
 	{router.ErrLoading, http.StatusServiceUnavailable, "not_ready"},
 	{router.ErrClosed, http.StatusServiceUnavailable, "closing"},
 	{fleet.ErrExists, http.StatusConflict, "exists"},

@@ -150,8 +150,11 @@ func (h *Handler) answer(w http.ResponseWriter, c *call) error {
 		return op.answer(c)
 	}
 	c.lease.key = cpushare.KeyOfRequest(c.http, c.access.Name)
-	if err := c.lease.begin(min(c.http.ContentLength, h.cfg.limits.body)); err != nil {
-		return err // before a body is read that will not fit: lists take about as much as their text
+	if err := h.memory.check(c.http.ContentLength); err != nil {
+		return err // before it holds anything, so that it is not told to try again
+	}
+	if err := c.lease.hold(1); err != nil {
+		return err
 	}
 	if op.read != nil {
 		c.prompt = prompts.Get().(*prompt)

@@ -31,19 +31,6 @@ type lease struct {
 	small, large int64 // bytes: the first admission.SmallBytes of a request are small
 }
 
-// begin makes the request hold what a small one does. It returns a refusal if n bytes, which it may come to hold, are too much
-// now: those that have not arrived it does not hold.
-func (l *lease) begin(n int64) error {
-	m := l.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err := l.grow(max(n, 1))
-	m.admission.Free(l.large, false)
-	m.held[l.key] -= l.large
-	l.large = 0
-	return err
-}
-
 // hold makes the request hold n bytes, which it grows to in steps and does not shrink from. It returns a refusal if that
 // is too much.
 func (l *lease) hold(n int64) error {
@@ -52,14 +39,9 @@ func (l *lease) hold(n int64) error {
 	}
 	l.memory.mu.Lock()
 	defer l.memory.mu.Unlock()
-	return l.grow(n)
-}
-
-// grow is hold. memory.mu is held.
-func (l *lease) grow(n int64) error {
 	limit := l.memory.maxRequest()
-	if n > limit {
-		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the request needs more than %d bytes of memory (see limits.max_memory)", limit)
+	if err := l.memory.check(n); err != nil {
+		return err
 	}
 	if l.small == 0 && !l.add(&l.small, admission.SmallBytes) {
 		return errBusy
@@ -72,6 +54,14 @@ func (l *lease) grow(n int64) error {
 
 // maxRequest returns how many bytes one request may hold: half of what large ones have, as no sender takes more than it leaves.
 func (m *memory) maxRequest() int64 { return m.admission.MaxLarge() / 2 }
+
+// check returns a refusal if no request may hold n bytes.
+func (m *memory) check(n int64) error {
+	if limit := m.maxRequest(); n > limit {
+		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the request needs more than %d bytes of memory (see limits.max_memory)", limit)
+	}
+	return nil
+}
 
 // step is by how many bytes a request grows at least, beyond what is small.
 const step = 256 << 10

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
@@ -67,7 +67,6 @@ func newTestAPI(t *testing.T) *testAPI {
 	busy := f.servers["busy"].Config.Handler.(*Handler).memory
 	require.True(t, busy.admission.Admit(DefaultMaxMemory, true, 0))
 	with("closed", closed, nil)
-	with("dumping", dumpingService(t), nil)
 	loading := f.servers["normal"].Config.Handler.(*Handler).cfg
 	loading.Loaded, loading.Ready = func() bool { return false }, func() error { return router.ErrLoading }
 	f.servers["notReady"] = httptest.NewServer(New(loading))
@@ -108,21 +107,6 @@ func (f *testAPI) addDiffering() {
 	lookuptest.Eventually(f.t, "its hashes differ", func() bool {
 		return slices.ContainsFunc(f.service.Status(), func(st router.SourceStatus) bool { return !st.Stale && st.Hashes == router.HashesDiffer })
 	})
-}
-
-// dumpingService returns a service whose dump is read until the end of the test.
-func dumpingService(t *testing.T) *router.Service {
-	s := newService(t, router.Config{})
-	r, w := io.Pipe()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.WriteDump(context.Background(), w)
-	}()
-	_, err := r.Read(make([]byte, 1))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Close(); <-ended })
-	return s
 }
 
 // source is one that may be registered.
@@ -166,6 +150,25 @@ func (f *testAPI) ask(x exchange) (status int, header http.Header, body []byte) 
 	return response.StatusCode, response.Header, body
 }
 
+// document is an OpenAPI text, as far as these tests read it.
+type document map[string]any
+
+func parseOpenAPI(t testing.TB) document {
+	t.Helper()
+	var d document
+	require.NoError(t, yaml.Unmarshal(openAPI, &d))
+	return d
+}
+
+// at returns what is at keys, nil if there is nothing.
+func at(value any, keys ...string) any {
+	for _, key := range keys {
+		m, _ := value.(map[string]any)
+		value = m[key]
+	}
+	return value
+}
+
 // rightBodies has the body of a request with the status 200 for each operation that has one.
 func rightBodies() map[string]string {
 	return map[string]string{
@@ -189,16 +192,11 @@ func wrong() map[string]func(*exchange) {
 		"too_large":          func(x *exchange) { x.server, x.body = "small", strings.Repeat(" ", 601) },
 		"media_type":         func(x *exchange) { x.header = map[string]string{"Content-Type": "application/x-www-form-urlencoded"} },
 		"bad_json":           func(x *exchange) { x.body = `{"model": "llama"` },
-		"busy": func(x *exchange) {
-			x.server = "busy"
-			if x.path == "/dump" {
-				x.server = "dumping"
-			}
-		},
-		"internal":  func(x *exchange) { x.header = map[string]string{"X-Panic": "1"} },
-		"closing":   func(x *exchange) { x.server, x.body = "closed", strings.Replace(x.body, `"i"`, `"gone"`, 1) },
-		"timeout":   func(x *exchange) { x.server = "hasty" },
-		"not_ready": func(x *exchange) { x.server = "notReady" },
+		"busy":               func(x *exchange) { x.server = "busy" },
+		"internal":           func(x *exchange) { x.header = map[string]string{"X-Panic": "1"} },
+		"closing":            func(x *exchange) { x.server, x.body = "closed", strings.Replace(x.body, `"i"`, `"gone"`, 1) },
+		"timeout":            func(x *exchange) { x.server = "hasty" },
+		"not_ready":          func(x *exchange) { x.server = "notReady" },
 	}
 }
 
@@ -243,8 +241,7 @@ func wrongBodies() map[string]string {
 	}
 }
 
-// Every operation is asked for every documented status and error code, and its replies fit their schemas. Every error that
-// the handler knows is documented.
+// Every operation is asked for every documented status and error code. Every error that the handler knows is documented.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	d, f := parseOpenAPI(t), newTestAPI(t)
@@ -277,9 +274,6 @@ func (f *testAPI) checkOperation(d document, operation any, right exchange) (doc
 	t := f.t
 	responses := at(operation, "responses").(map[string]any)
 	succeed := func() {
-		if right.body != "" {
-			require.NoError(t, d.validateJSON(at(operation, "requestBody", "content", "application/json", "schema"), []byte(right.body)), right.path)
-		}
 		f.check(d, responses["200"], right, http.StatusOK, "")
 	}
 	if right.path != "/unregister" {
@@ -328,7 +322,7 @@ func (f *testAPI) check(d document, response any, x exchange, status int, code s
 	content := at(response, "content", kind)
 	require.NotNil(t, content, what)
 	if kind == "application/json" {
-		require.NoError(t, d.validateJSON(at(content, "schema"), body), what)
+		require.True(t, json.Valid(body), what)
 	}
 	if code != "" {
 		require.NotRegexp(t, goNames, string(body))

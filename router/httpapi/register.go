@@ -11,7 +11,7 @@ import (
 	"github.com/hitline/hitline/router/fleet"
 )
 
-// maxRegistration bounds the body of a registration in bytes. The decoder keeps all its names.
+// maxRegistration bounds the body of a registration in bytes.
 const maxRegistration = 64 << 10
 
 // registration is the body of /register and /unregister.
@@ -33,11 +33,14 @@ type statusReply struct {
 // readRegistration reads the body of /register and /unregister.
 func (c *call) readRegistration(body io.Reader) error {
 	r := &c.registration
-	if err := decode(body, r, false, nil); err != nil {
+	_, err := c.decode(body, r)
+	if err != nil {
 		return err
 	}
-	var err error
 	if r.Model, err = r.or(r.Model); err != nil {
+		return err
+	}
+	if err := r.foreign.check(); err != nil {
 		return err
 	}
 	r.Tenant = cmp.Or(r.Tenant, router.DefaultTenant)

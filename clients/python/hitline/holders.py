@@ -338,12 +338,12 @@ def _decode(answer: bytes) -> Holders:
         reasons = document.pop(_UNSURE, {})
         unsure = {engine: tuple(map(str, why)) for engine, why in reasons.items()}
         holders = []
-        for engines in document.values():  # one: the tenant's
-            for engine, fields in engines.items():
-                tokens, ranks = _count(fields.pop("longest_matched")), fields.pop("DP")
-                media = {medium: _count(count) for medium, count in fields.items()}
-                by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
-                holders.append(Holder(engine, tokens, media, by_rank))
+        (engines,) = document.values()  # the tenant's
+        for engine, fields in engines.items():
+            tokens, ranks = _count(fields.pop("longest_matched")), fields.pop("DP")
+            media = {medium: _count(count) for medium, count in fields.items()}
+            by_rank = {_rank(rank): _count(count) for rank, count in ranks.items()}
+            holders.append(Holder(engine, tokens, media, by_rank))
         return Holders(tuple(holders), None if loadable is None else _count(loadable), unsure, unknown and str(unknown))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadReply(f"holders: {printable(repr(error))} in the answer") from error

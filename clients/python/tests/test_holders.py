@@ -153,6 +153,7 @@ class Scripted(unittest.TestCase):
         for reply in (
             "",
             "[]",
+            "{}",
             '{"default": 1}',
             '{"default": {"e": 1}}',
             '{"default": {"e": {"longest_matched": 1}}}',

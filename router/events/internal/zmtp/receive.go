@@ -58,30 +58,6 @@ func (c *Conn) ReceiveWithin(d time.Duration) (frames [][]byte, err error) {
 	return frames, err
 }
 
-// PeekFrame waits for the next message and returns its first frame, of at most limit bytes. It is borrowed until the next call,
-// and Receive returns the whole message.
-func (c *Conn) PeekFrame(limit int) ([]byte, error) {
-	c.in.end = time.Time{}
-	for {
-		c.in.begun, c.in.stepEnd = false, time.Time{}
-		h, n, err := c.peekHeader()
-		switch {
-		case err != nil:
-			return nil, err
-		case h.Flags&netproto.FlagCommand != 0:
-			_, _ = c.buf.Discard(n)
-			if err := c.handleCommand(h); err != nil {
-				return nil, err
-			}
-		case h.Size > uint64(limit):
-			return nil, protocolError("a frame of %d bytes, at most %d are accepted", h.Size, limit)
-		default:
-			b, err := c.buf.Peek(n + int(h.Size))
-			return b[min(n, len(b)):], err
-		}
-	}
-}
-
 // receive reads the frames of a message, and commands before and between them.
 func (c *Conn) receive() ([][]byte, error) {
 	if cap(c.body) > SmallMessage {
@@ -141,25 +117,18 @@ func (c *Conn) split(ends []int) [][]byte {
 	return c.frames[:len(ends)]
 }
 
-// readHeader reads the header of a frame.
+// readHeader reads the header of a frame. Once its first byte is there, the frame has begun.
 func (c *Conn) readHeader() (netproto.FrameHeader, error) {
-	h, n, err := c.peekHeader()
-	if err == nil {
-		_, err = c.buf.Discard(n)
-	}
-	return h, err
-}
-
-// peekHeader waits for the header of a frame, and returns its length, too. Once its first byte is there, the frame has begun.
-func (c *Conn) peekHeader() (h netproto.FrameHeader, length int, err error) {
 	for n := 1; ; {
 		b, err := c.buf.Peek(n)
 		if err != nil {
-			return h, 0, err
+			return netproto.FrameHeader{}, err
 		}
 		c.in.begun = true
+		var h netproto.FrameHeader
 		if h, n = netproto.ParseFrameHeader(b); n <= len(b) {
-			return h, n, nil
+			_, err = c.buf.Discard(n)
+			return h, err
 		}
 	}
 }

@@ -288,33 +288,3 @@ func TestCloseEndsReceive(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
-
-// Memory is allocated for what arrives, and released again.
-func TestBodyGrowsAndShrinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		large := strings.Repeat("x", 5<<20)
-		c, p := opened(t, 1, Config{SocketType: SUB, MaxMessage: 64 << 20, Timeout: 9 * time.Second})
-		p.send(join(messageOf(large), messageOf("x"), claim(0, 60<<20), []byte(large)))
-		for _, want := range []string{large, "x"} {
-			frames, err := c.Receive()
-			require.NoError(t, err)
-			require.Equal(t, []string{want}, stringsOf(frames))
-		}
-		require.LessOrEqual(t, cap(c.body), SmallMessage)
-		_, err := c.Receive()
-		require.ErrorIs(t, err, ErrTimeout)
-		require.Less(t, cap(c.body), 3*len(large), "60 MiB were claimed")
-	})
-}
-
-// Receive has no allocation of its own for a message.
-func TestReceiveAllocations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, p := opened(t, 1, Config{SocketType: SUB, MaxMessage: 10000, Timeout: time.Second})
-		p.send(bytes.Repeat(messageOf("topic", "12345678", strings.Repeat("x", 5000)), 12)) // one read
-		require.Zero(t, testing.AllocsPerRun(11, func() {
-			_, err := c.Receive()
-			require.NoError(t, err)
-		}))
-	})
-}

@@ -138,9 +138,6 @@ func open(ctx context.Context, conn net.Conn, peer string, cfg Config) (*Conn, e
 	return c, nil
 }
 
-// Configure gives the connection another Config, of the same SocketType: that of its new owner. Nothing else uses c meanwhile.
-func (c *Conn) Configure(cfg Config) { c.cfg = cfg }
-
 // Subscribe asks the peer, a PUB or XPUB, for the topics that begin with prefix. It takes
 // effect when the peer has read it, which is not acknowledged.
 func (c *Conn) Subscribe(prefix string) error {
