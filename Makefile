@@ -45,9 +45,6 @@ comma := ,
 # unless there is no repository here, or one that git refuses to read.
 VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
-# The servers that `make agree` compares: NAME=PATH of a hitline, or NAME=HOST:PORT.
-SERVERS ?= hitline=bin/hitline
-
 # The steps of scripts/test (--list) that `make test` runs (by default its short form, with
 # CI=true all).
 STEPS ?=
@@ -125,14 +122,6 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1)
 attack: ## Measure what a client waits while others attack; ONLY, TLS
 	go test -tags hitline_attack -count=1 -timeout 0 -v -run '^TestAttack$$/^($(subst $(comma),|,$(ONLY)))' \
 		./internal/attack -args -seconds '$(SECONDS)' -rounds '$(ROUNDS)' $(if $(TLS),-tls)
-
-.PHONY: agree
-agree: build ## Compare SERVERS by a client in C
-	@go run ./scripts/agree $(SERVERS)
-
-.PHONY: pictures
-pictures: ## Measure this machine and draw the charts; minutes
-	@scripts/pictures
 
 .PHONY: lint
 lint: ## Run staticcheck, golangci-lint and shellcheck

@@ -1,11 +1,9 @@
 package compare
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -13,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hitline/hitline/bench/measure/measuretest"
-	"github.com/hitline/hitline/bench/wire"
+	"go.uber.org/goleak"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
@@ -27,10 +25,11 @@ import (
 const asServer = "COMPARE_TEST_AS_SERVER"
 
 func TestMain(m *testing.M) {
-	measuretest.Main(m, asServer, func(fault string) int {
+	if fault := os.Getenv(asServer); fault != "" {
 		fmt.Fprintln(os.Stderr, serveAs(fault, os.Args[1:]))
-		return 1
-	})
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
 }
 
 // serveAs is this binary as the server that its arguments ask for.
@@ -42,11 +41,6 @@ func serveAs(fault string, args []string) error {
 	case "-c": // of Python: its versions
 		fmt.Fprintln(os.Stdout, "fake 1.2, pyzmq 9.8, more")
 		os.Exit(0)
-	case "--version": // of Redis
-		fmt.Fprintln(os.Stdout, "Redis server v=1.2 x")
-		os.Exit(0)
-	case "--bind":
-		return serveRedis(args)
 	case "version":
 		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
 		os.Exit(0)
@@ -59,12 +53,11 @@ func serveAs(fault string, args []string) error {
 		switch fault {
 		case "wrong":
 			return serveHitline(8)
-		case "refuses":
-			return serveHitline(48)
 		case "none":
 			return serveHitline(16)
+		case "hangs":
+			select {}
 		}
-		return serveFault(fault)
 	}
 	return fmt.Errorf("cannot listen")
 }
@@ -87,180 +80,6 @@ func serveHitline(tokens int) error {
 	return nil
 }
 
-// serveFault is a ZeroMQ server with a fault.
-func serveFault(fault string) error {
-	if fault == "ends" {
-		return fmt.Errorf("no luck")
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	if fault == "hangs" {
-		select {}
-	}
-	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		_ = serveFaultTo(conn, fault)
-		conn.Close()
-	}
-}
-
-// serveFaultTo serves a connection that stores chains of 20 hashes, and another one until
-// its first lookup.
-func serveFaultTo(conn net.Conn, fault string) error {
-	in := bufio.NewReader(conn)
-	greeting, ready := string(zmtpGreeting), string(zmtpReady)
-	switch fault {
-	case "old":
-		greeting = "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01" + greeting[11:]
-	case "not ready":
-		ready = "\x04\x06\x05ERROR"
-	case "no command":
-		ready = "\x00\x06\x05READY"
-	case "silent":
-		select {}
-	}
-	if _, err := in.Discard(len(zmtpGreeting) + len(zmtpReady)); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte(greeting + ready)); err != nil {
-		return err
-	}
-	blob := 20 * hashLen
-	envelope := wire.ZMTP.Envelope()
-	before, done := netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.WireRank{}, hashLen, blob), wire.ZMTP.Done()
-	for { // what is stored comes on a connection of its own
-		head, err := in.Peek(len(before))
-		if err != nil {
-			return err
-		}
-		if string(head) != string(before) {
-			break
-		}
-		if _, err := in.Discard(len(before) + blob); err != nil {
-			return err
-		}
-		if fault == "refuses to store" {
-			done[len(done)-1] = 0
-		}
-		if _, err := conn.Write(done); err != nil {
-			return err
-		}
-	}
-	if _, err := in.Discard(len(netproto.AppendLookup(nil, envelope, 0, hashLen, blob)) + blob); err != nil {
-		return err
-	}
-	switch fault {
-	case "silent at lookups":
-		select {}
-	case "chatters":
-		_, err := conn.Write([]byte("\x01\x00\x00\x04\x00\x00\x00\x00more"))
-		return err
-	}
-	return nil // it closes
-}
-
-// serveRedis serves the commands of Redis that this package uses.
-func serveRedis(args []string) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:"+args[3])
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(os.Stderr, "* Ready to accept connections")
-	words := make(chan []string)
-	replies := make(chan string)
-	go func() { // owns what is stored
-		set, keys := map[string]bool{}, map[string]bool{}
-		for command := range words {
-			replies <- fakeRedis(set, keys, command)
-		}
-	}()
-	return serveEach(listener, func(conn net.Conn) {
-		in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
-		for {
-			command, err := readCommand(in)
-			if err != nil {
-				return
-			}
-			words <- command
-			fmt.Fprint(out, <-replies)
-			if in.Buffered() == 0 {
-				out.Flush()
-			}
-		}
-	})
-}
-
-// readCommand reads a command of RESP.
-func readCommand(in *bufio.Reader) ([]string, error) {
-	number := func() (int, error) {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return 0, err
-		}
-		return strconv.Atoi(strings.TrimSpace(line[1:]))
-	}
-	n, err := number()
-	if err != nil {
-		return nil, err
-	}
-	command := make([]string, n)
-	for i := range command {
-		size, err := number()
-		if err != nil {
-			return nil, err
-		}
-		word := make([]byte, size+2)
-		if _, err := io.ReadFull(in, word); err != nil {
-			return nil, err
-		}
-		command[i] = string(word[:size])
-	}
-	return command, nil
-}
-
-// fakeRedis returns the reply to a command.
-func fakeRedis(set, keys map[string]bool, command []string) string {
-	there := func(of map[string]bool, word string) string {
-		if of[word] {
-			return ":1\r\n"
-		}
-		return ":0\r\n"
-	}
-	switch words := command[1:]; strings.ToUpper(command[0]) {
-	case "SADD":
-		for _, member := range words[1:] {
-			set[member] = true
-		}
-		return fmt.Sprintf(":%d\r\n", len(words)-1)
-	case "MSET":
-		for i := 0; i < len(words); i += 2 {
-			keys[words[i]] = true
-		}
-		return "+OK\r\n"
-	case "EXISTS":
-		return there(keys, words[0])
-	case "SMISMEMBER":
-		reply := fmt.Sprintf("*%d\r\n", len(words)-1)
-		for _, member := range words[1:] {
-			reply += there(set, member)
-		}
-		return reply
-	}
-	return "-ERR unknown\r\n"
-}
-
-// zmtpGreeting and zmtpReady are what a server sends before the first request.
-var (
-	zmtpGreeting = append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"), make([]byte, 48)...)
-	zmtpReady    = []byte("\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00")
-)
-
 // serveEach serves each connection in a goroutine of its own. It returns when it cannot go on.
 func serveEach(listener net.Listener, serve func(net.Conn)) error {
 	for {
@@ -277,6 +96,9 @@ func serveEach(listener net.Listener, serve func(net.Conn)) error {
 
 // serveFakeHitline is a hitline with a fault.
 func serveFakeHitline(fault string) error {
+	if fault == "ends" {
+		return fmt.Errorf("no luck")
+	}
 	listener, err := announce(os.Stderr)
 	if err != nil {
 		return err

@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import "github.com/hitline/hitline/bench/workload"
@@ -9,7 +11,7 @@ type lookups struct{ *workload.Chains }
 // newLookups makes chains of the given number of hashes. They hit whole until cut.
 func newLookups(o Options, hashes int) *lookups {
 	return &lookups{workload.NewChains(workload.ChainOptions{
-		Chains: workload.NumChains(hashes, o.Entries, o.Rotate), Hashes: hashes, BlockSize: o.BlockSize, Seed: workload.Seed(o.Seed),
+		Chains: workload.NumChains(hashes, o.Entries, o.Rotate), Hashes: hashes, BlockSize: blockSize, Seed: workload.Seed(o.Seed),
 	})}
 }
 

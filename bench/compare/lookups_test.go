@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -7,21 +9,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/bench/wire"
-	"github.com/hitline/hitline/bench/workload"
 )
 
 // lookupsOf returns lookups of so many hashes with so many entries.
 func lookupsOf(hashes, entries int, seed uint64) *lookups {
-	return newLookups(Options{BlockSize: 16, Entries: entries, Seed: seed}, hashes)
+	return newLookups(Options{Entries: entries, Seed: seed}, hashes)
 }
 
 // bytesSent returns what the first requests send, in each form.
 func bytesSent(seed uint64) []byte {
 	w := lookupsOf(30, 600, seed)
-	w.Cut(0.5, workload.MissRandom)
-	template, first, stride := wire.MemberTemplate(30)
+	w.Cut(0.5)
+	template, first, stride := memberTemplate(30)
 	members := w.requests(template, first, stride)
 	var sent []byte
 	for n := range 2 * w.Len() {
@@ -40,10 +39,10 @@ func TestSeeds(t *testing.T) {
 func TestPrepared(t *testing.T) {
 	const hashes = 30
 	w := lookupsOf(hashes, 600, 1)
-	w.Cut(0, workload.MissRandom)
-	member, first, stride := wire.MemberTemplate(hashes)
+	w.Cut(0)
+	member, first, stride := memberTemplate(hashes)
 	members := w.requests(member, first, stride)
-	exist, first, stride := wire.ExistsTemplate(hashes)
+	exist, first, stride := existsTemplate(hashes)
 	exists := w.requests(exist, first, stride)
 	for n := range 2 * w.Len() {
 		l := w.Lookup(n)

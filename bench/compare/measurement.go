@@ -1,6 +1,9 @@
+//go:build linux
+
 package compare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -16,7 +19,7 @@ const (
 	batch = 64
 	// turns is how many batches a round has of each rival, at least.
 	turns = 8
-	// maxByTime bounds the requests of a rival in a round if the duration decides their number.
+	// maxByTime bounds the requests of a rival in a round.
 	maxByTime = 20_000
 	// maxWarm bounds the time of the requests before the rounds.
 	maxWarm = 200 * time.Millisecond
@@ -43,7 +46,7 @@ func (m *measurement) open(ctx context.Context, rivals []*rival) error {
 			return fmt.Errorf("%s, %d hashes: storing: %w", r.name, m.load.Hashes(), err)
 		}
 	}
-	m.load.Cut(m.o.HitShare, m.o.MissAt)
+	m.load.Cut(m.o.HitShare)
 	for i, r := range rivals {
 		m.step("connect", i, len(rivals))
 		c, err := r.connect(ctx)
@@ -108,10 +111,7 @@ func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	}
 	slices.Sort(times)
 	median := max(measure.Percentile(times, 50), 1) // one slow request would dominate the mean
-	s.perRound = int(min(max(perRound/median, 1), maxByTime))
-	if m.o.Requests > 0 {
-		s.perRound = m.o.Requests
-	}
+	s.perRound = cmp.Or(m.o.requests, int(min(max(perRound/median, 1), maxByTime)))
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (m *measurement) rounds(ctx context.Context, what string, samplers []*sampl
 func (m *measurement) rows() []Row {
 	rows := make([]Row, len(m.samplers))
 	for i, s := range m.samplers {
-		rows[i] = s.row(m.find(Hitline), m.find(HitlineZMTP), m.find(RawSocket))
+		rows[i] = s.row(m.find(Hitline), m.find(RawSocket))
 	}
 	return rows
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -13,29 +15,22 @@ import (
 // good.
 type Options struct {
 	Hashes       []int         // a request; one after the other; required
-	BlockSize    int           // tokens that one hash covers; required
 	Entries      int           // least number of hashes stored for each number of hashes
 	Rotate       int64         // bytes that the requests of each number of hashes exceed together; an index holds as many
 	Rounds       int           // required
 	TimePerRival time.Duration // at each number of hashes, about; required
-	Requests     int           // a round and rival; 0: as many as TimePerRival is for
 	Pipeline     int           // requests under way in further rounds; 0: no such rounds
 	HitShare     float64       // of the chains that hit whole
-	MissAt       workload.MissAt
-	Seed         uint64 // the same one sends the same requests to every rival, in every run; 0 takes a random one
+	Seed         uint64        // the same one sends the same requests to every rival, in every run; 0 takes a random one
 
 	Only []string // rivals to measure; hitline always is; nil for all
-
-	// Cores by the system's numbers; see [process.Place].
-	ClientCores, ServerCores []int
 
 	Hitline   string   // path of the hitline binary; required
 	RawServer []string // command line that ends in a call of ServeRaw; the request size is appended
 
-	// Paths of the other programs; see [process.FindProgram].
-	Python       string // with pyzmq
-	RedisServer  string
-	ValkeyServer string
+	Python string // path of one with pyzmq; see [process.FindProgram]
+
+	requests int // of each rival in a round, of tests
 
 	Timeout time.Duration     // longest wait for a start, a connection or an answer; required
 	OnNote  func(text string) // is told what limits the meaning of the figures; required
@@ -43,7 +38,8 @@ type Options struct {
 }
 
 const (
-	hashLen = workload.HashLen
+	hashLen   = workload.HashLen
+	blockSize = 16 // tokens that one hash covers
 
 	// MaxHashes is what fits the 64 MiB that a message may have by default.
 	MaxHashes = 2_000_000
@@ -53,8 +49,6 @@ const (
 	MaxRotate = 4 << 30
 	// MaxPipeline bounds the replies under way.
 	MaxPipeline = 1024
-	// maxPerRound bounds the requests of a rival and round, whose times are kept.
-	maxPerRound = 1_000_000
 )
 
 // Validate returns an error that wraps [measure.ErrOptions] unless the options make
@@ -62,15 +56,12 @@ const (
 func (o Options) Validate() error {
 	err := cmp.Or(
 		measure.CheckHashes(o.Hashes, 1, MaxHashes),
-		measure.CheckRange("tokens a hash", o.BlockSize, 1, 1<<32/MaxHashes),
 		measure.CheckRange("entries", o.Entries, 0, MaxEntries),
 		measure.CheckRange("MiB of requests", o.Rotate>>20, 0, MaxRotate>>20),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),
 		measure.CheckPositive("a duration", o.TimePerRival),
-		measure.CheckRange("requests a round", o.Requests, 0, maxPerRound),
 		measure.CheckRange("requests under way", o.Pipeline, 0, MaxPipeline),
 		measure.CheckShare("of chains that hit", o.HitShare),
-		o.MissAt.Check(),
 		measure.CheckPositive("a timeout", o.Timeout),
 	)
 	for _, name := range o.Only {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -5,38 +7,42 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/bench/measure/measuretest"
-	"github.com/hitline/hitline/bench/workload"
+	"github.com/hitline/hitline/bench/measure"
 )
 
 // small returns options that are good and quick.
 func small() Options {
 	return Options{
-		Hashes: []int{20, 300}, BlockSize: 16, Entries: 400, Rounds: 3, TimePerRival: 15 * time.Millisecond, Seed: 1,
-		HitShare: 0.5, MissAt: workload.MissRandom, Timeout: 20 * time.Second,
+		Hashes: []int{20, 300}, Entries: 400, Rounds: 3, TimePerRival: 15 * time.Millisecond, Seed: 1,
+		HitShare: 0.5, Timeout: 20 * time.Second,
 		OnNote: func(string) {}, OnStep: func(string, int, int) {},
 	}
 }
 
 func TestValidate(t *testing.T) {
-	measuretest.RefusedOptions(t, small(), Options.Validate, map[string]func(*Options){
+	require.NoError(t, small().Validate())
+	for want, spoil := range map[string]func(*Options){
 		"no number of hashes":                   func(o *Options) { o.Hashes = nil },
 		"0 hashes; give 1 to 2000000":           func(o *Options) { o.Hashes = []int{5, 0} },
 		"2000001 hashes;":                       func(o *Options) { o.Hashes = []int{2_000_001} },
 		"[5 6 5]: one of them is":               func(o *Options) { o.Hashes = []int{5, 6, 5} },
-		"0 tokens a hash;":                      func(o *Options) { o.BlockSize = 0 },
 		"-1 entries;":                           func(o *Options) { o.Entries = -1 },
 		"5000 MiB of requests;":                 func(o *Options) { o.Rotate = 5000 << 20 },
 		"0 rounds;":                             func(o *Options) { o.Rounds = 0 },
 		"a duration of 0s;":                     func(o *Options) { o.TimePerRival = 0 },
-		"-1 requests a round;":                  func(o *Options) { o.Requests = -1 },
 		"1025 requests under way; give 0 to":    func(o *Options) { o.Pipeline = 1025 },
 		"a share of 1.5 of chains that hit;":    func(o *Options) { o.HitShare = 1.5 },
-		"a miss at \"end\";":                    func(o *Options) { o.MissAt = "end" },
 		"a rival \"rédis\"; there are raw, hit": func(o *Options) { o.Only = []string{RawSocket, "rédis"} },
 		"a timeout of 0s;":                      func(o *Options) { o.Timeout = 0 },
-	})
+	} {
+		o := small()
+		spoil(&o)
+		err := o.Validate()
+		require.ErrorIs(t, err, measure.ErrOptions, want)
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 func TestWants(t *testing.T) {

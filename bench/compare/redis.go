@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -23,9 +25,9 @@ const redisPart = 1000
 // redisVersion finds the version in "Redis server v=7.0.15 sha=00000000:0 …".
 var redisVersion = regexp.MustCompile(`^(\S+) server v=(\S+)`)
 
-// startRedis starts a server, Redis or Valkey, that keeps nothing on disk.
-func (s *servers) startRedis(ctx context.Context, named, program, setRival, keysRival string) ([]*rival, error) {
-	path, err := process.FindProgram(named, program, "apt-get install "+program)
+// startRedis starts a Redis that keeps nothing on disk.
+func (s *servers) startRedis(ctx context.Context) ([]*rival, error) {
+	path, err := process.FindProgram("", "redis-server", "apt-get install redis-server")
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +53,8 @@ func (s *servers) startRedis(ctx context.Context, named, program, setRival, keys
 	}
 	r := redisServer{addr: addr, timeout: s.o.Timeout, load: s.load}
 	return []*rival{
-		{name: setRival, version: version, server: p, fill: r.storedBy(storeMembers), connect: r.connectMembers},
-		{name: keysRival, version: version, server: p, fill: r.storedBy(storeKeys), connect: r.connectExists},
+		{name: RedisSMIsMember, version: version, server: p, fill: r.storedBy(storeMembers), connect: r.connectMembers},
+		{name: RedisExists, version: version, server: p, fill: r.storedBy(storeKeys), connect: r.connectExists},
 	}, nil
 }
 
@@ -87,7 +89,7 @@ func storeMembers(ctx context.Context, c *goredis.Client, hashes []string) error
 	for i, h := range hashes {
 		members[i] = h
 	}
-	return c.SAdd(ctx, wire.RedisSet, members...).Err()
+	return c.SAdd(ctx, redisSet, members...).Err()
 }
 
 func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
@@ -100,14 +102,14 @@ func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 
 // connectMembers returns a client that sends one SMISMEMBER a request.
 func (r redisServer) connectMembers(ctx context.Context) (*client, error) {
-	template, first, stride := wire.MemberTemplate(r.load.Hashes())
-	head := wire.MemberHead(r.load.Hashes())
+	template, first, stride := memberTemplate(r.load.Hashes())
+	head := memberHead(r.load.Hashes())
 	return r.connect(ctx, r.load.requests(template, first, stride), head, head)
 }
 
 // connectExists returns a client that sends an EXISTS for each hash.
 func (r redisServer) connectExists(ctx context.Context) (*client, error) {
-	template, first, stride := wire.ExistsTemplate(r.load.Hashes())
+	template, first, stride := existsTemplate(r.load.Hashes())
 	return r.connect(ctx, r.load.requests(template, first, stride), nil, []byte(":"))
 }
 
@@ -119,10 +121,10 @@ func (r redisServer) connect(ctx context.Context, requests *requestSet, head, pr
 		return nil, err
 	}
 	return &client{
-		Conn: conn, prefix: prefix, size: len(head) + wire.IntegerLen*r.load.Hashes(), depth: 1,
+		Conn: conn, prefix: prefix, size: len(head) + integerLen*r.load.Hashes(), depth: 1,
 		request: func(l workload.Lookup) (first, second []byte) { return requests.put(l), nil },
 		hit: func(reply []byte) (uint32, error) {
-			blocks, err := wire.LeadingOnes(reply[len(head):])
+			blocks, err := leadingOnes(reply[len(head):])
 			return r.load.Tokens(blocks), err
 		},
 	}, nil

@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -9,21 +11,19 @@ import (
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
-	"github.com/hitline/hitline/bench/workload"
 )
 
 // Report is the result of Run.
 type Report struct {
-	Setup       measure.Setup   `json:"setup"`
-	Hashes      []int           `json:"hashes"`
-	BlockSize   int             `json:"block_size"`
-	Chains      []int           `json:"chains"`       // that the requests rotate over, of each number of hashes
-	Entries     int             `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
-	RotateBytes int64           `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
-	HitShare    float64         `json:"hit_share"`
-	MissAt      workload.MissAt `json:"miss_at"`
-	Rounds      int             `json:"rounds"`
-	Pipeline    int             `json:"pipeline,omitempty"` // requests under way in the rounds of Row.Rate
+	Setup       measure.Setup `json:"setup"`
+	Hashes      []int         `json:"hashes"`
+	BlockSize   int           `json:"block_size"`
+	Chains      []int         `json:"chains"`       // that the requests rotate over, of each number of hashes
+	Entries     int           `json:"entries"`      // hashes that were stored with each rival, of all numbers of hashes
+	RotateBytes int64         `json:"rotate_bytes"` // that the requests of each number of hashes exceed together
+	HitShare    float64       `json:"hit_share"`
+	Rounds      int           `json:"rounds"`
+	Pipeline    int           `json:"pipeline,omitempty"` // requests under way in the rounds of Row.Rate
 
 	process.Placement
 
@@ -34,14 +34,13 @@ type Report struct {
 }
 
 // Figures are those of round trips, in microseconds to 0.01. Ratios to the rival [RawSocket] are
-// the median, minimum and maximum of the rounds; 0 if it was not measured. JSON calls it the floor.
+// the median, minimum and maximum of the rounds; 0 if it was not measured.
 type Figures struct {
 	P50us      float64        `json:"p50_us"` // of all requests that count, as the next
 	P99us      float64        `json:"p99_us"`
 	MaxUs      float64        `json:"max_us"`
-	RoundP50us measure.Spread `json:"p50_us_rounds"`         // of the rounds' medians
-	ToRaw      measure.Spread `json:"to_floor,omitzero"`     // ratio of the rounds' medians to the raw server's
-	P99ToRaw   measure.Spread `json:"p99_to_floor,omitzero"` // likewise of the rounds' p99
+	RoundP50us measure.Spread `json:"p50_us_rounds"`   // of the rounds' medians
+	ToRaw      measure.Spread `json:"to_raw,omitzero"` // ratio of the rounds' medians to the raw server's
 }
 
 // Row is a rival at one number of hashes.
@@ -52,26 +51,18 @@ type Row struct {
 	Hashes  int    `json:"hashes"`
 
 	Figures
-	UsPerHash float64 `json:"us_per_hash"` // p50_us by the number of hashes
 
 	// Ratio is to hitline: above 1, the rival takes longer. It is of the rounds' medians.
 	Ratio measure.Spread `json:"ratio"`
-	// RatioZMTP is to hitline-zmtp; 0 if the rival is not asked over ZeroMQ, or hitline-zmtp is
-	// not measured.
-	RatioZMTP float64 `json:"ratio_zmtp,omitempty"`
-
-	CPUus measure.Spread `json:"cpu_us,omitzero"` // CPU time of the server for a request
-
 	// With Options.Pipeline: requests a second, and their ratio to the raw server's.
 	Rate      measure.Spread `json:"requests_per_s,omitzero"`
-	RateToRaw measure.Spread `json:"requests_to_floor,omitzero"`
+	RateToRaw measure.Spread `json:"requests_to_raw,omitzero"`
 
 	Requests int `json:"requests"` // that count
 	Wrong    int `json:"wrong"`    // answers, also of requests that do not count
 }
 
-// Skipped is a rival that was left out: it is not on this machine, or would not fit into
-// its memory.
+// Skipped is a rival that was left out: it is not on this machine.
 type Skipped struct {
 	Rival string `json:"rival"`
 	Why   string `json:"why"`
@@ -118,10 +109,7 @@ var columns = []column{
 	{"p99 us", func(row Row) string { return fmt.Sprintf("%.2f", row.P99us) }},
 	{"max us", func(row Row) string { return fmt.Sprintf("%.2f", row.MaxUs) }},
 	{"ratio", func(row Row) string { return spread(row.Ratio) }},
-	{"zmtp", func(row Row) string { return spread(measure.Spread{Median: row.RatioZMTP}) }},
 	{"to raw", func(row Row) string { return spread(row.ToRaw) }},
-	{"cpu us", func(row Row) string { return spread(measure.Spread{Median: row.CPUus.Median}) }},
-	{"ns a hash", func(row Row) string { return fmt.Sprintf("%.1f", 1000*row.UsPerHash) }},
 	{"requests", func(row Row) string { return measure.Grouped(int64(row.Requests)) }},
 	{"wrong", func(row Row) string {
 		if row.Wrong == 0 {

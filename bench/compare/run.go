@@ -1,18 +1,16 @@
+//go:build linux
+
 package compare
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
-	"github.com/hitline/hitline/bench/wire"
 )
 
 // goVersion is what this program, and the servers in it, were built with.
@@ -27,29 +25,22 @@ type runner struct {
 // Run starts the rivals, measures them, and stops them. A report with wrong
 // answers is not an error. If ctx ends, the report holds the numbers of hashes that
 // were done. Not safe for concurrent use: until it returns it pins the threads of
-// this process and stops its garbage collector. On systems other than Linux it returns
-// [wire.ErrUnsupported].
+// this process and stops its garbage collector.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
-	}
-	if runtime.GOOS != "linux" {
-		return Report{}, wire.ErrUnsupported
 	}
 	allowed, err := process.Cores()
 	if err != nil {
 		return Report{}, err
 	}
-	placement, err := process.Place(o.ClientCores, o.ServerCores, allowed, process.SystemCPUs())
-	if err != nil {
-		return Report{}, err
-	}
-	if len(o.ClientCores) == 0 && !placement.Shared { // one client asks
+	placement := process.Halves(allowed, process.SystemCPUs())
+	if !placement.Shared { // one client asks
 		placement.Client = placement.Client[:1]
 	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
 	r := &runner{o: o, report: Report{
-		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: o.BlockSize, HitShare: o.HitShare, MissAt: o.MissAt, RotateBytes: o.Rotate,
+		Setup: measure.NewSetup(o.Seed), Hashes: o.Hashes, BlockSize: blockSize, HitShare: o.HitShare, RotateBytes: o.Rotate,
 		Rounds: o.Rounds, Pipeline: o.Pipeline, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
 	}}
 	if placement.Shared {
@@ -93,8 +84,7 @@ func (r *runner) measureSize(ctx context.Context, hashes int) error {
 	r.report.Chains = append(r.report.Chains, s.load.Len())
 	r.report.Entries += s.load.Entries()
 	defer s.stop()
-	meminfo, _ := os.ReadFile("/proc/meminfo") // not there: unknown
-	err := s.startAll(ctx, availableMemory(meminfo))
+	err := s.startAll(ctx)
 	for _, skipped := range s.skipped {
 		if !slices.Contains(r.report.Skipped, skipped) { // at another number of hashes
 			r.report.Skipped = append(r.report.Skipped, skipped)
@@ -120,16 +110,4 @@ func (r *runner) measureSize(ctx context.Context, hashes int) error {
 	}
 	r.report.Rows = append(r.report.Rows, m.rows()...)
 	return nil
-}
-
-// availableMemory returns the bytes of memory that are available, from the text of
-// Linux's meminfo; 0 if it does not say.
-func availableMemory(meminfo []byte) int64 {
-	_, rest, _ := bytes.Cut(meminfo, []byte("MemAvailable:"))
-	fields := bytes.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kib, _ := strconv.ParseInt(string(fields[0]), 10, 64)
-	return kib << 10
 }

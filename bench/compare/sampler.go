@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -7,14 +9,13 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/bench/workload"
 )
 
 // times are those of many lookups.
 type times struct {
 	round, all []time.Duration
-	p50, p99   []float64 // of each round that had some, in microseconds
+	p50        []float64 // of each round that had some, in microseconds
 }
 
 // endRound takes the percentiles of the round.
@@ -25,7 +26,6 @@ func (t *times) endRound() {
 	slices.Sort(t.round)
 	t.all = append(t.all, t.round...)
 	t.p50 = append(t.p50, measure.PercentileUs(t.round, 50))
-	t.p99 = append(t.p99, measure.PercentileUs(t.round, 99))
 	t.round = t.round[:0]
 }
 
@@ -52,8 +52,6 @@ type sampler struct {
 	hits    []uint32          // of a pipelined batch; reused
 
 	all          times
-	cpu          []float64
-	cpuOfRound   time.Duration
 	rates        []float64     // requests a second, of the pipelined rounds
 	tookPipeline time.Duration // of this pipelined round
 
@@ -115,30 +113,11 @@ func (s *sampler) ask(ctx context.Context, n int, took func(time.Duration)) erro
 func (s *sampler) askBatch(ctx context.Context, n int) error {
 	n = min(n, s.left)
 	s.left -= n
-	before, err := s.serverCPU()
-	if err != nil {
-		return err
-	}
-	if err := s.ask(ctx, n, func(d time.Duration) { s.all.round = append(s.all.round, d) }); err != nil {
-		return err
-	}
-	after, err := s.serverCPU()
-	s.cpuOfRound += after - before
-	return err
-}
-
-// serverCPU returns the CPU time of the server.
-func (s *sampler) serverCPU() (time.Duration, error) {
-	used, err := s.rival.server.CPU()
-	return used, wire.Lost(err)
+	return s.ask(ctx, n, func(d time.Duration) { s.all.round = append(s.all.round, d) })
 }
 
 // endRound takes the figures of the round.
-func (s *sampler) endRound() {
-	s.all.endRound()
-	s.cpu = append(s.cpu, measure.Micros(s.cpuOfRound/time.Duration(s.perRound)))
-	s.cpuOfRound = 0
-}
+func (s *sampler) endRound() { s.all.endRound() }
 
 // askPipelined sends at most n of the lookups that are left of this round, depth of them under
 // way.
@@ -164,20 +143,13 @@ func (s *sampler) endPipelined() {
 
 // row makes the report's row. The bases are the samplers that its ratios are to; each
 // may be nil.
-func (s *sampler) row(hitline, zmtp, raw *sampler) Row {
+func (s *sampler) row(hitline, raw *sampler) Row {
 	r := Row{
 		Rival: s.rival.name, Version: s.rival.version, Note: s.rival.note, Hashes: s.load.Hashes(),
 		Figures: s.all.figures(), Requests: len(s.all.all), Wrong: s.wrong,
 	}
-	r.UsPerHash = measure.Round(r.P50us/float64(r.Hashes), 5)
-	if len(s.cpu) > 0 {
-		r.CPUus = measure.SpreadOf(s.cpu)
-	}
 	if hitline != nil {
 		r.Ratio = measure.SpreadOf(measure.Ratios(s.all.p50, hitline.all.p50))
-	}
-	if zmtp != nil && s.rival.zmtp {
-		r.RatioZMTP = measure.SpreadOf(measure.Ratios(s.all.p50, zmtp.all.p50)).Median
 	}
 	if len(s.rates) > 0 {
 		r.Rate = measure.SpreadOf(s.rates)
@@ -186,7 +158,6 @@ func (s *sampler) row(hitline, zmtp, raw *sampler) Row {
 		return r
 	}
 	r.ToRaw = measure.SpreadOf(measure.Ratios(s.all.p50, raw.all.p50))
-	r.P99ToRaw = measure.SpreadOf(measure.Ratios(s.all.p99, raw.all.p99))
 	if len(s.rates) > 0 && len(raw.rates) > 0 {
 		r.RateToRaw = measure.SpreadOf(measure.Ratios(s.rates, raw.rates))
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package compare
 
 import (
@@ -20,7 +22,6 @@ type rival struct {
 	name    string
 	version string // of the server
 	note    string // what limits the meaning of its figures
-	zmtp    bool   // it is asked over ZeroMQ
 	allMiss bool   // it finds nothing, whatever is asked
 
 	server  *process.Process
@@ -47,29 +48,11 @@ func (s *servers) stop() {
 	}
 }
 
-// memoryShare is the part of the available memory that the rivals may take, in percent.
-const memoryShare = 80
-
 // startAll starts the servers of the rivals that are wanted. What is missing is
-// skipped, unless it was asked for by name. available is the memory in bytes, 0 if that is unknown:
-// rivals that do not fit beside those before them are skipped. Hitline always fits.
-func (s *servers) startAll(ctx context.Context, available int64) error {
-	available = available / 100 * memoryShare
-	taken := int64(0)
+// skipped, unless it was asked for by name.
+func (s *servers) startAll(ctx context.Context) error {
 	for _, server := range serverKinds {
-		var wanted []rivalKind
-		for _, kind := range server.rivals {
-			need := kind.bytes * int64(s.load.Entries())
-			switch {
-			case !s.o.wants(kind.name):
-			case available > 0 && kind.name != Hitline && need > 0 && taken+need > available:
-				s.skip(kind.name, fmt.Errorf("at %d hashes it needs about %d MiB of memory, of %d MiB for all; measure fewer rivals (--only), or rotate over less (--rotate)",
-					s.load.Hashes(), need>>20, available>>20))
-			default:
-				taken += need
-				wanted = append(wanted, kind)
-			}
-		}
+		wanted := slices.DeleteFunc(slices.Clone(server.rivals), func(kind rivalKind) bool { return !s.o.wants(kind.name) })
 		if len(wanted) == 0 {
 			continue
 		}
@@ -155,14 +138,14 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		version = "hitline, version unknown" // one that serves will do
 	}
-	p, err := s.launch(ctx, process.Hitline(s.o.Hitline, s.o.BlockSize, process.HitlineBound(s.load.Entries())), nil)
+	p, err := s.launch(ctx, process.Hitline(s.o.Hitline, blockSize, process.HitlineBound(s.load.Entries())), nil)
 	if err != nil {
 		return nil, err
 	}
 	raw, zmtp := s.target(p, wire.Raw), s.target(p, wire.ZMTP)
 	return []*rival{
 		{name: Hitline, version: version, server: p, fill: raw.fill, connect: raw.connect},
-		{name: HitlineZMTP, version: version, server: p, zmtp: true, connect: zmtp.connect}, // it finds what was stored for the other
+		{name: HitlineZMTP, version: version, server: p, connect: zmtp.connect}, // it finds what was stored for the other
 	}, nil
 }
 
@@ -180,12 +163,12 @@ func (s *servers) startPython(ctx context.Context, name, keys string) ([]*rival,
 	if err != nil {
 		return nil, fmt.Errorf("%w: cannot import zmq: %w; python3 -m pip install pyzmq, or name a Python that has it with --python", process.ErrMissing, err)
 	}
-	cmd := exec.Command(path, "-", "--keys", keys, "--block-size", strconv.Itoa(s.o.BlockSize))
+	cmd := exec.Command(path, "-", "--keys", keys, "--block-size", strconv.Itoa(blockSize))
 	cmd.Stdin = strings.NewReader(python.LookupServer)
 	p, err := s.launch(ctx, cmd, nil)
 	if err != nil {
 		return nil, err
 	}
 	asked := s.target(p, wire.ZMTP)
-	return []*rival{{name: name, version: version, zmtp: true, server: p, fill: asked.fill, connect: asked.connect}}, nil
+	return []*rival{{name: name, version: version, server: p, fill: asked.fill, connect: asked.connect}}, nil
 }

@@ -1,6 +1,5 @@
 // Package holders compares package fleet with other indexes (programs of bench/rivals): which holders
-// have the longest prefix of a prompt. All are asked in their processes, on the same core, or on those of
-// [Options], in turn, in the same run. No promise: it is internal to this module, and its API may change
+// have the longest prefix of a prompt. All are asked in their processes, on the same core, in turn, in the same run. No promise: it is internal to this module, and its API may change
 // in any release.
 //
 // # The blocks

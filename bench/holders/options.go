@@ -1,3 +1,5 @@
+//go:build linux
+
 package holders
 
 import (
@@ -17,16 +19,16 @@ type Options struct {
 	Rounds      int
 	TimePerSide time.Duration // about, in all rounds of each kind and number of hashes, commands included
 	Seed        uint64        // of hashes, holders, order and misses; 0 for a random one
-	BlockSize   int           // tokens that one hash covers
-	Cores       []int         // that all run on; none: the first that is allowed
 
 	Rivals  []Rival
+	core    []int         // that all run on
 	Timeout time.Duration // longest wait for an answer of a rival
 	OnNote  func(text string)
 	OnStep  func(phase string, done, total int)
 }
 
 const (
+	blockSize = 16 // tokens that one hash covers
 	// maxHolders is what fleet takes by default.
 	maxHolders = 4096
 	// maxHashes is a prompt of 16 million tokens.
@@ -44,7 +46,6 @@ func (o Options) Validate() error {
 		measure.CheckRange("queries", o.Queries, 1, 1_000_000),
 		measure.CheckRange("rounds", o.Rounds, 1, 1000),
 		measure.CheckPositive("a duration", o.TimePerSide),
-		measure.CheckRange("tokens a hash", o.BlockSize, 1, 1024),
 		measure.CheckPositive("a timeout", o.Timeout),
 	)
 }

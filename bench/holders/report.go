@@ -1,3 +1,5 @@
+//go:build linux
+
 package holders
 
 import (
@@ -33,8 +35,6 @@ type Memory struct {
 	Side          string  `json:"side"`
 	Bytes         int64   `json:"bytes"`
 	BytesPerBlock float64 `json:"bytes_per_block"`
-	// StatedPerBlock is what the index says of itself; 0 if it does not say.
-	StatedPerBlock float64 `json:"stated_bytes_per_block,omitempty"`
 }
 
 // Row is one side at one kind and number of hashes. Figures are medians of the rounds.
@@ -75,11 +75,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		t.Text("partial: it ended before its end")
 	}
 	for _, m := range r.Memory {
-		stated := ""
-		if m.StatedPerBlock > 0 {
-			stated = fmt.Sprintf(", as it says %.1f", m.StatedPerBlock)
-		}
-		t.Line("memory", "%s: %.1f bytes a block%s", m.Side, m.BytesPerBlock, stated)
+		t.Line("memory", "%s: %.1f bytes a block", m.Side, m.BytesPerBlock)
 	}
 	t.Line("answers", "%d compared with what was stored, %d differ", r.Answers, r.Wrong)
 	last := Row{}

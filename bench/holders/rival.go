@@ -1,3 +1,5 @@
+//go:build linux
+
 package holders
 
 import (
@@ -32,7 +34,7 @@ type reply struct {
 // start starts the program.
 func (p Rival) start(ctx context.Context, o Options) (*rival, error) {
 	cmd := exec.Command(p.Path, "--holders", strconv.Itoa(o.Holders))
-	child, err := process.StartChild(ctx, p.Name+"'s program", cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
+	child, err := process.StartChild(ctx, p.Name+"'s program", cmd, process.Options{Cores: o.core, Timeout: o.Timeout})
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +66,9 @@ func (s *rival) add(ctx context.Context, q query) error {
 	return s.Send(ctx, map[string]any{"query": q.keys()})
 }
 
-func (s *rival) memory(ctx context.Context) (used, stated int64, err error) {
+func (s *rival) memory(ctx context.Context) (int64, error) {
 	r, err := s.ask(ctx, "heap", true)
-	return r.Heap - s.before, 0, err
+	return r.Heap - s.before, err
 }
 
 func (s *rival) answer(ctx context.Context, query int) (map[string]int, error) {

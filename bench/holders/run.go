@@ -1,3 +1,5 @@
+//go:build linux
+
 package holders
 
 import (
@@ -23,22 +25,15 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
-	if len(allowed) > 0 {
-		if len(o.Cores) == 0 {
-			o.Cores = allowed[:1]
-		}
-		if err := process.CheckCores(o.Cores, allowed); err != nil {
-			return Report{}, err
-		}
-		undo, err := process.Placement{Client: o.Cores}.PinClient()
-		if err != nil {
-			return Report{}, fmt.Errorf("holders: %w", err)
-		}
-		defer undo()
+	o.core = allowed[:1] // there is one
+	undo, err := process.Placement{Client: o.core}.PinClient()
+	if err != nil {
+		return Report{}, fmt.Errorf("holders: %w", err)
 	}
+	defer undo()
 	r := &runner{o: o, report: Report{
-		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: o.BlockSize, Rounds: o.Rounds,
-		Cores: append([]int{}, o.Cores...), Rivals: []string{}, Memory: []Memory{}, Rows: []Row{},
+		Setup: measure.NewSetup(o.Seed), Holders: o.Holders, Hashes: o.Hashes, BlockSize: blockSize, Rounds: o.Rounds,
+		Cores: o.core, Rivals: []string{}, Memory: []Memory{}, Rows: []Row{},
 	}}
 	err = measure.CauseOf(ctx, r.run(ctx))
 	r.report.Partial = err != nil
@@ -125,12 +120,11 @@ func (r *runner) fill(ctx context.Context, s side) (*chainSet, error) {
 		return nil, fmt.Errorf("holders: %s: %w", s.name, err)
 	}
 	r.report.Blocks, r.report.Entries = w.blocks, w.entries
-	used, stated, err := s.memory(ctx)
+	used, err := s.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	perBlock := func(bytes int64) float64 { return measure.Round(float64(bytes)/float64(w.blocks), 1) }
-	r.report.Memory = append(r.report.Memory, Memory{Side: s.name, Bytes: used, BytesPerBlock: perBlock(used), StatedPerBlock: perBlock(stated)})
+	r.report.Memory = append(r.report.Memory, Memory{Side: s.name, Bytes: used, BytesPerBlock: measure.Round(float64(used)/float64(w.blocks), 1)})
 	if err := w.share(put); err != nil {
 		return nil, fmt.Errorf("holders: %s: %w", s.name, err)
 	}

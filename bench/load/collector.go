@@ -1,3 +1,5 @@
+//go:build linux
+
 package load
 
 import (
@@ -11,14 +13,13 @@ import (
 
 // window is what one worker measured in a stretch of time; ns of the run.
 type window struct {
-	from, to         int64
-	latency          *hdrhistogram.Histogram // of lookups, ns
-	requests, hashes int64
-	stores, evicts   int64
-	unsent           int64 // that fell due and were not sent
-	leastWait        int64 // of those and of the abandoned, ns; 0 without any
-	last             bool  // of its worker in this stage
-	summed           int   // windows that were added, of a sum
+	from, to  int64
+	latency   *hdrhistogram.Histogram // of lookups, ns
+	requests  int64
+	unsent    int64 // that fell due and were not sent
+	leastWait int64 // of those and of the abandoned, ns; 0 without any
+	last      bool  // of its worker in this stage
+	summed    int   // windows that were added, of a sum
 }
 
 // maxLatency is the longest latency told apart, in nanoseconds. Three digits up to
@@ -103,9 +104,6 @@ func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
 	w.latency.Merge(other.latency)
 	w.requests += other.requests
-	w.hashes += other.hashes
-	w.stores += other.stores
-	w.evicts += other.evicts
 	w.unsent += other.unsent
 	w.leastWait = leastOf(w.leastWait, other.leastWait)
 }
@@ -113,7 +111,6 @@ func (w *window) add(other *window) {
 // measured is what all workers measured in one step.
 type measured struct {
 	total   window    // from the first window to the last
-	rates   []float64 // of the samples, requests a second
 	medians []float64 // of those that have lookups, in microseconds
 }
 
@@ -138,7 +135,6 @@ func (c *collector) collect(workers int, each func(Sample)) *measured {
 		have.add(w)
 		if have.summed++; have.summed == workers {
 			sample := have.sample(m.total.from)
-			m.rates = append(m.rates, sample.RequestsPerSecond)
 			if have.latency.TotalCount() > 0 {
 				m.medians = append(m.medians, sample.P50us)
 			}

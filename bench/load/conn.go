@@ -1,3 +1,5 @@
+//go:build linux
+
 package load
 
 import (
@@ -15,11 +17,11 @@ import (
 
 // conn is a connection that is measured. Not safe for concurrent use.
 type conn struct {
-	number  int
-	dialect wire.Dialect
-	socket  wire.Socket
-	source  source
-	ended   bool // the source has no more
+	number int
+	hashes int // of a lookup
+	socket wire.Socket
+	source source
+	ended  bool // the source has no more
 
 	slots    []slot // a ring
 	asked    int64  // number of the next request
@@ -42,11 +44,11 @@ const replySize = 4096
 
 func newConn(number int, o Options, s wire.Socket) *conn {
 	c := &conn{
-		number: number, dialect: o.Dialect, socket: s, slots: make([]slot, o.Pipeline), budget: -1,
+		number: number, hashes: o.Hashes, socket: s, slots: make([]slot, o.Pipeline), budget: -1,
 		buffer: make([]byte, max(2*replySize, 16*o.Pipeline)),
 	}
-	c.hit, c.done = o.Dialect.HitPrefix(), o.Dialect.Done()
-	c.pong = netproto.AppendDone(nil, o.Dialect.Envelope(), netproto.AppendFrame(nil, wire.PingPayload, false))
+	c.hit, c.done = wire.Raw.HitPrefix(), netproto.AppendDone(nil, nil, nil)
+	c.pong = netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, wire.PingPayload, false))
 	return c
 }
 
@@ -193,13 +195,10 @@ func (c *conn) inspect(a *judged) (int, error) {
 	if errors.Is(err, netproto.ErrShort) {
 		return 0, nil
 	}
-	if err == nil {
-		frames, err = c.dialect.Unwrap(frames)
-	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: %x: %w", measure.ErrAnswer, wire.Clip(c.in), err)
 	}
-	if got, ok := wire.TailHit(frames); ok && a.slot.tag == netproto.TagLookup {
+	if got, ok := wire.Hit(frames); ok && a.slot.tag == netproto.TagLookup {
 		a.compare(got)
 		return n, nil
 	}
@@ -218,7 +217,7 @@ func (a judged) describe(c *conn, o Options) *Problem {
 	p := &Problem{Connect: o.Connect, Connection: c.number, Request: a.number + 1, Got: a.problem, Refused: a.refused}
 	switch s.tag {
 	case netproto.TagLookup:
-		p.What = fmt.Sprintf("lookup of %d hashes of which the first %d are stored", s.hashes, s.stored)
+		p.What = fmt.Sprintf("lookup of %d hashes of which the first %d are stored", c.hashes, s.stored)
 		p.Expected = fmt.Sprintf("%d tokens", s.expect)
 		if a.low {
 			p.Reason = "below what was stored; does the server evict?"
@@ -226,7 +225,7 @@ func (a judged) describe(c *conn, o Options) *Problem {
 	case netproto.TagPing:
 		p.What, p.Expected = "ping", "its echo"
 	default:
-		p.What, p.Expected = fmt.Sprintf("%v of %d keys", s.tag, s.hashes), "01"
+		p.What, p.Expected = fmt.Sprintf("%v of %d keys", s.tag, c.hashes), "01"
 	}
 	return p
 }

@@ -4,19 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/wire"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/bench/measure"
+	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
 
 // asked returns a connection with one lookup under way, sent at 1000 ns, whose answer
 // is 48 tokens.
-func asked(o Options) *conn {
-	c := newConn(0, o.withDefaults(), wire.Socket{})
+func asked() *conn {
+	c := newConn(0, Options{Pipeline: 2}, wire.Socket{})
 	c.slots[0] = slot{tag: netproto.TagLookup, sent: 1000, expect: 48}
 	c.asked = 1
 	return c
@@ -25,7 +24,7 @@ func asked(o Options) *conn {
 // An answer that comes too late is an error even if nobody was waiting meanwhile.
 func TestJudgeLate(t *testing.T) {
 	for _, late := range []int64{0, 1} {
-		c := asked(Options{})
+		c := asked()
 		c.in = netproto.AppendHit(c.buffer[:0], nil, 48)
 		now := 1000 + int64(time.Second) + late
 		err := c.judge(now, time.Second, func(*conn, judged) {})
@@ -39,18 +38,18 @@ func TestJudgeLate(t *testing.T) {
 	}
 }
 
-// An answer may come byte by byte, and two at once.
+// An answer may come byte by byte, and two at once, and one with tail boundaries.
 func TestJudgePieces(t *testing.T) {
-	for _, o := range []Options{{Pipeline: 2}, {Pipeline: 2, Dialect: wire.ZMTP}} {
+	tail := netproto.AppendTailBoundary(netproto.AppendTailHit(nil, nil, 48, 1), 0, 48)
+	for _, hit := range [][]byte{netproto.AppendHit(nil, nil, 48), tail} {
 		for _, expect := range []uint32{48, 49} {
-			c := asked(o)
+			c := asked()
 			c.slots[0].expect = expect
 			c.slots[1] = slot{tag: netproto.TagStore}
 			c.asked = 2
-			answers := netproto.AppendDone(netproto.AppendHit(nil, o.Dialect.Envelope(), 48), o.Dialect.Envelope(), nil)
 			var got []judged
 			take := func(_ *conn, a judged) { got = append(got, a) }
-			for _, b := range answers {
+			for _, b := range netproto.AppendDone(hit[:len(hit):len(hit)], nil, nil) {
 				c.in = append(c.buffer[:len(c.in)], b)
 				require.NoError(t, c.judge(2000, time.Second, take))
 			}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package load
 
 import (
@@ -11,10 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/bench/measure"
-	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/bench/wire"
 	"github.com/hitline/hitline/netproto"
 )
@@ -27,21 +27,20 @@ import (
 // is the cause of ctx being done. Everything that Run has started has ended when it
 // returns.
 func Run(ctx context.Context, o Options) (Report, error) {
-	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	cores, unpin, err := o.pin()
+	o.Seed = cmp.Or(o.Seed, measure.RandomSeed())
+	unpin, err := o.Placement.PinClient()
 	if err != nil {
 		return Report{}, err
 	}
 	defer unpin()
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
-	r.o.dial = r.relays.Over(o.dial, o.TLS)
 	r.report = Report{
-		Setup: measure.NewSetup(o.Seed), Mode: "closed", Dialect: o.Dialect, Pipeline: o.Pipeline, Hashes: o.Hashes.String(),
-		HitShare: o.HitShare, MissAt: o.MissAt, Connect: o.Connect, Connections: o.Connections, Threads: threads, Cores: cores, Steps: []Step{},
+		Setup: measure.NewSetup(o.Seed), Mode: "closed", Pipeline: o.Pipeline, Hashes: o.Hashes, HitShare: o.HitShare,
+		Connect: o.Connect, Connections: o.Connections, Threads: threads, Placement: o.Placement, Steps: []Step{},
 	}
 	if len(o.Rates) > 0 {
 		r.report.Mode = "open"
@@ -54,35 +53,17 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return r.report, err
 }
 
-// pin keeps this process to the client's cores, if there are any, until unpin is called,
-// and returns where both sides run.
-func (o Options) pin() (cores Cores, unpin func(), err error) {
-	cores = Cores{Client: o.ClientCores, Server: o.ServerCores, Pinned: len(o.ClientCores) > 0}
-	unpin = func() {}
-	if cores.Pinned {
-		unpin, err = process.Placement{Client: o.ClientCores}.PinClient()
-	} else {
-		cores.Client, err = process.Cores()
-	}
-	if err != nil {
-		return Cores{}, nil, err
-	}
-	return cores, unpin, nil
-}
-
 // runner is one call of Run.
 type runner struct {
 	o       Options
 	epoch   time.Time   // times of the run count from here
 	stopped atomic.Bool // all workers are to end
 
-	shaper    *shaper
-	chains    *chains
+	lookups   *lookups
 	conns     []*conn
 	workers   []*worker
 	collector *collector
 	report    Report
-	relays    wire.Relays
 
 	processors int // that were added
 
@@ -106,64 +87,28 @@ func (r *runner) do(ctx context.Context) error {
 	return nil
 }
 
-// phase tells what begins.
-func (r *runner) phase(name string, total int) {
-	if r.o.OnPhase != nil {
-		r.o.OnPhase(name, total)
-	}
-}
-
 // prepare learns about the server and makes the chains.
 func (r *runner) prepare(ctx context.Context) error {
-	if err := enoughFiles(r.o.Connections); err != nil {
-		return err
-	}
 	control, err := wire.Dial(ctx, r.o.server())
 	if err != nil {
 		return err
 	}
 	defer control.Close()
-	if r.o.Reset {
-		if _, err := control.Done(ctx, "reset", netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagReset)); err != nil {
-			return err
-		}
-	}
-	pool, err := learnPool(ctx, control, r.o)
+	pool, err := learnPool(ctx, control)
 	if err != nil {
 		return err
 	}
-	if r.shaper, err = newShaper(pool, r.o.Dialect.Envelope()); err != nil {
+	if r.lookups, err = newLookups(r.o, pool); err != nil {
 		return err
 	}
-	if r.chains, err = newChains(r.o, r.shaper); err != nil {
-		return err
-	}
-	r.report.Entries = r.chains.hashes
-	return nil
-}
-
-// maxOpen returns how many connections the limit of open files allows this process.
-func maxOpen() int {
-	const others = 64 // files, and connections that are being made
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return MaxConnections // then connecting fails, which says why
-	}
-	return int(max(min(limit.Cur, MaxConnections+others)-others, 1))
-}
-
-// enoughFiles refuses more connections than this process may have files open.
-func enoughFiles(connections int) error {
-	if most := maxOpen(); connections > most {
-		return measure.BadOptions("%d connections; the limit of open files allows this process %d: raise its limit (ulimit -n)", connections, most)
-	}
+	r.report.Entries = r.lookups.Entries()
 	return nil
 }
 
 // connect makes all connections, a few at a time, and sees that the server answers
 // on each.
 func (r *runner) connect(ctx context.Context) error {
-	r.phase("connect", r.o.Connections)
+	r.o.OnPhase("connect", r.o.Connections)
 	threads, blocking := r.o.threads()
 	r.conns = make([]*conn, r.o.Connections)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -202,14 +147,15 @@ func (r *runner) dial(ctx context.Context, blocking bool) (wire.Socket, error) {
 
 // threads returns how many workers serve so many connections. A connection has a
 // thread of its own, which blocks, if there are cores for that and nothing can be sent
-// while an answer is awaited. Without ClientCores, many connections share half of the cores,
+// while an answer is awaited. Without a placement, many connections share half of the cores,
 // as do those of an open loop, whose threads wait awake: the server has the others.
 func (o Options) threads() (n int, blocking bool) {
-	cores := cmp.Or(len(o.ClientCores), runtime.GOMAXPROCS(0))
+	client := len(o.Placement.ClientCores())
+	cores := cmp.Or(client, runtime.GOMAXPROCS(0))
 	if o.Connections <= cores && len(o.Rates) == 0 {
 		return o.Connections, true
 	}
-	n = min(o.Connections, cmp.Or(len(o.ClientCores), (cores+1)/2))
+	n = min(o.Connections, cmp.Or(client, (cores+1)/2))
 	return n, n == o.Connections && o.Pipeline == 1
 }
 
@@ -256,7 +202,6 @@ func (r *runner) close() {
 			c.socket.Close()
 		}
 	}
-	r.relays.Wait()
 }
 
 // work has all workers do a stage. The first to fail ends the others.
@@ -277,16 +222,11 @@ func (r *runner) work(s stage) error {
 
 // store stores what is looked up, over all connections.
 func (r *runner) store(context.Context) error {
-	total := 0
-	stored := r.chains.stored()
-	for _, p := range stored {
-		total += len(p.parts)
-	}
+	total := r.lookups.Len()
 	for i, c := range r.conns {
-		from, to := i*len(stored)/len(r.conns), (i+1)*len(stored)/len(r.conns)
-		c.begin(storing(stored[from:to]), -1)
+		c.begin(r.lookups.storing(i*total/len(r.conns), (i+1)*total/len(r.conns)), -1)
 	}
-	r.phase("store", total)
+	r.o.OnPhase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
 	if err == nil && r.refused > 0 {
 		err = fmt.Errorf("%w: the server refused %d of %d stores", measure.ErrAnswer, r.refused, total)
@@ -302,11 +242,7 @@ func (r *runner) measure(ctx context.Context) error {
 	}
 	sources := make([]source, len(r.conns))
 	for i := range sources {
-		m, err := newMix(r.o, r.chains, r.shaper, i)
-		if err != nil {
-			return err
-		}
-		sources[i] = m.next
+		sources[i] = r.lookups.mix(i)
 	}
 	runtime.GC() // what making the chains has left is not collected while measuring
 	for _, rate := range rates {
@@ -354,7 +290,7 @@ func (r *runner) measureStep(rate float64) error {
 		// The last request takes up its period like the others.
 		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Requests)*s.period))
 	}
-	step := m.step(rate)
+	step := m.step(rate, r.o.Hashes)
 	step.Wrong, step.Refused = r.wrong-wrong, r.refused-refused
 	r.report.add(step, m)
 	return err
@@ -362,9 +298,6 @@ func (r *runner) measureStep(rate float64) error {
 
 // sampled passes a sample on.
 func (r *runner) sampled(s Sample) {
-	if r.o.OnSample == nil {
-		return
-	}
 	r.mu.Lock()
 	s.Wrong, s.Refused = r.wrong, r.refused
 	r.mu.Unlock()
@@ -373,7 +306,7 @@ func (r *runner) sampled(s Sample) {
 
 // part pings on every connection: nothing may come before the echo.
 func (r *runner) part(context.Context) error {
-	request := netproto.AppendRequest(nil, r.o.Dialect.Envelope(), netproto.TagPing, wire.PingPayload)
+	request := netproto.AppendRequest(nil, nil, netproto.TagPing, wire.PingPayload)
 	for _, c := range r.conns {
 		c.begin(closing(request), -1)
 	}
@@ -389,7 +322,5 @@ func (r *runner) problem(c *conn, a judged) {
 	} else {
 		r.wrong++
 	}
-	if r.o.OnProblem != nil {
-		r.o.OnProblem(a.describe(c, r.o))
-	}
+	r.o.OnProblem(a.describe(c, r.o))
 }

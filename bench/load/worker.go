@@ -1,3 +1,5 @@
+//go:build linux
+
 package load
 
 import (
@@ -7,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench/wire"
-	"github.com/hitline/hitline/netproto"
 )
 
 // stage is one stretch of work of all workers: the storing, a step, the end. Times
@@ -198,7 +199,7 @@ func (w *worker) countUnsent(i int) {
 func (w *worker) abandon(c *conn) {
 	for n := c.answered; n < c.asked; n++ {
 		s := &c.slots[n%int64(len(c.slots))]
-		if s.counts && s.tag == netproto.TagLookup && w.now-s.start >= int64(tick) {
+		if s.counts && w.now-s.start >= int64(tick) {
 			w.window.abandoned(s.start, w.now)
 		}
 	}
@@ -345,20 +346,13 @@ func (w *worker) take(c *conn, a judged) {
 	if w.window == nil {
 		return
 	}
-	if s.tag == netproto.TagLookup && s.counts { // after the end, too: without those a stall across it would not show
+	if s.counts { // after the end, too: without those a stall across it would not show
 		w.window.took(w.now - s.start)
 	}
 	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
 	}
 	w.window.requests++
-	w.window.hashes += int64(s.hashes)
-	switch s.tag {
-	case netproto.TagStore:
-		w.window.stores++
-	case netproto.TagEvict:
-		w.window.evicts++
-	}
 }
 
 // roll hands in the windows that are over.

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/hitline/hitline/netproto"
 )
 
 // Every request of an open loop falls due once, at one connection, in even steps.
@@ -70,30 +68,28 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// Requests are those answered while measuring, and latencies those of lookups that were
+// Requests are those answered while measuring, and latencies those of requests that were
 // sent, or fell due, then: also of those whose answers come after the end.
 func TestWhatCounts(t *testing.T) {
 	const count = math.MaxInt64 // the end where requests are counted out
 	for name, c := range map[string]struct {
 		period              float64
 		start, now, end     int64
-		tag                 netproto.Tag
 		requests, latencies int64
 	}{
-		"open":                    {period: 10, start: 1500, now: 2000, end: 2000, tag: netproto.TagLookup, requests: 1, latencies: 1},
-		"open, late":              {period: 10, start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup, latencies: 1},
-		"open, late store":        {period: 10, start: 1500, now: 9000, end: 2000, tag: netproto.TagStore},
-		"open, of the warm-up":    {period: 10, start: 900, now: 1500, end: 2000, tag: netproto.TagLookup, requests: 1},
-		"closed":                  {start: 1500, now: 2000, end: 2000, tag: netproto.TagLookup, requests: 1, latencies: 1},
-		"closed, late":            {start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup, latencies: 1},
-		"closed, in the warm-up":  {start: 800, now: 999, end: 2000, tag: netproto.TagLookup},
-		"closed, of the warm-up":  {start: 900, now: 1000, end: 2000, tag: netproto.TagLookup, requests: 1},
-		"counted":                 {start: 1500, now: 9000, end: count, tag: netproto.TagLookup, requests: 1, latencies: 1},
-		"counted, of the warm-up": {start: 900, now: 1500, end: count, tag: netproto.TagLookup},
+		"open":                    {period: 10, start: 1500, now: 2000, end: 2000, requests: 1, latencies: 1},
+		"open, late":              {period: 10, start: 1500, now: 9000, end: 2000, latencies: 1},
+		"open, of the warm-up":    {period: 10, start: 900, now: 1500, end: 2000, requests: 1},
+		"closed":                  {start: 1500, now: 2000, end: 2000, requests: 1, latencies: 1},
+		"closed, late":            {start: 1500, now: 9000, end: 2000, latencies: 1},
+		"closed, in the warm-up":  {start: 800, now: 999, end: 2000},
+		"closed, of the warm-up":  {start: 900, now: 1000, end: 2000, requests: 1},
+		"counted":                 {start: 1500, now: 9000, end: count, requests: 1, latencies: 1},
+		"counted, of the warm-up": {start: 900, now: 1500, end: count},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, window: &window{latency: newHistogram()}}
-			w.take(&conn{}, judged{slot: &slot{tag: c.tag, start: c.start, counts: c.start >= 1000}})
+			w.take(&conn{}, judged{slot: &slot{start: c.start, counts: c.start >= 1000}})
 			assert.Equal(t, c.requests, w.window.requests)
 			assert.Equal(t, c.latencies, w.window.latency.TotalCount())
 			if c.latencies > 0 {

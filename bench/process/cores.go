@@ -1,3 +1,5 @@
+//go:build linux
+
 package process
 
 import (
@@ -9,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/hitline/hitline/bench/measure"
 )
 
 // Placement says which cores the two sides of a measurement have, by the system's
@@ -51,47 +51,6 @@ func Halves(cores []int, cpus fs.FS) Placement {
 	return Placement{Client: sorted[:at:at], Server: sorted[at:]}
 }
 
-// Place gives each side the cores that it is named, of those that this process may run on. A side
-// without a name gets all but the other's and their hyper-threads, or these too if there are no
-// others; if neither has one, each gets half. Nothing is pinned if a side is named all cores, or
-// if there are fewer than two. cpus is that of [Halves]. An error wraps [measure.ErrOptions].
-func Place(client, server, cores []int, cpus fs.FS) (Placement, error) {
-	if err := CheckCores(slices.Concat(client, server), cores); err != nil {
-		return Placement{}, err
-	}
-	most, least := max(len(client), len(server)), min(len(client), len(server))
-	if len(cores) < 2 || most == len(cores) && (least == 0 || least == most) {
-		return Placement{Client: cores, Server: cores, Shared: true}, nil
-	}
-	for _, core := range client {
-		if slices.Contains(server, core) {
-			return Placement{}, fmt.Errorf("%w: core %d is the client's and the server's; give each side cores of its own, or both any", measure.ErrOptions, core)
-		}
-	}
-	switch {
-	case most == 0:
-		return Halves(cores, cpus), nil
-	case len(client) == 0:
-		client = otherCores(server, cores, cpus)
-	case len(server) == 0:
-		server = otherCores(client, cores, cpus)
-	}
-	return Placement{Client: client, Server: server}, nil
-}
-
-// otherCores returns the cores that are not hyper-threads of the given ones, or all but
-// the given ones if there are none such.
-func otherCores(given, cores []int, cpus fs.FS) []int {
-	others := slices.DeleteFunc(slices.Clone(cores), func(core int) bool { return slices.Contains(given, core) })
-	apart := slices.DeleteFunc(slices.Clone(others), func(core int) bool {
-		return slices.ContainsFunc(given, func(g int) bool { return firstSibling(g, cpus) == firstSibling(core, cpus) })
-	})
-	if len(apart) == 0 {
-		return others
-	}
-	return apart
-}
-
 // firstSibling returns the least of the hyper-threads that share a core with this one.
 func firstSibling(core int, cpus fs.FS) int {
 	text, err := fs.ReadFile(cpus, fmt.Sprintf("cpu%d/topology/thread_siblings_list", core))
@@ -106,64 +65,10 @@ func firstSibling(core int, cpus fs.FS) int {
 	return n
 }
 
-// maxCore is the largest number of a core that the kernel's call for pinning takes.
-const maxCore = 1023
-
-// AnyCore is the list of all cores that this process may run on.
-const AnyCore = "any"
-
-// ParseCores returns the cores of a list such as "0,2-3", by the system's numbers and sorted, or
-// of [AnyCore]. An error, also if this process may not run on one of them, wraps
-// [measure.ErrOptions].
-func ParseCores(list string) ([]int, error) {
-	allowed, err := Cores()
-	if err != nil || list == AnyCore {
-		return allowed, err
-	}
-	cores, err := parseList(list)
-	if err != nil {
-		return nil, err
-	}
-	return cores, CheckCores(cores, allowed)
-}
-
-// parseList returns the numbers of a list, the way that taskset(1) takes it, sorted and without
-// repetitions.
-func parseList(list string) ([]int, error) {
-	var cores []int
-	for part := range strings.SplitSeq(list, ",") {
-		least, most, isRange := strings.Cut(part, "-")
-		from, err := strconv.Atoi(strings.TrimSpace(least))
-		to := from
-		if err == nil && isRange {
-			to, err = strconv.Atoi(strings.TrimSpace(most))
-		}
-		if err != nil || from < 0 || to < from || to > maxCore {
-			return nil, fmt.Errorf("%w: cores %q; give %s, or a list of numbers from 0 to %d such as 0,2-3", measure.ErrOptions, list, AnyCore, maxCore)
-		}
-		for core := from; core <= to; core++ {
-			cores = append(cores, core)
-		}
-	}
-	slices.Sort(cores)
-	return slices.Compact(cores), nil
-}
-
-// CheckCores returns an error that wraps [measure.ErrOptions] if one of the cores is
-// not among the allowed ones. The kernel ignores such cores without an error.
-func CheckCores(cores, allowed []int) error {
-	for _, core := range cores {
-		if !slices.Contains(allowed, core) {
-			return fmt.Errorf("%w: core %d is not among those that this process may run on, %v", measure.ErrOptions, core, allowed)
-		}
-	}
-	return nil
-}
-
 // PinClient lets this process run on the client's cores only, with as many threads
-// of Go code, until undo is called. With shared cores it does nothing.
+// of Go code, until undo is called. With shared cores, or none, it does nothing.
 func (p Placement) PinClient() (undo func(), err error) {
-	if p.Shared {
+	if p.Shared || len(p.Client) == 0 {
 		return func() {}, nil
 	}
 	before, err := Cores()
@@ -200,7 +105,7 @@ func (p Placement) ServerCores() []int {
 // String returns one line for people.
 func (p Placement) String() string {
 	switch {
-	case p.Shared && len(p.Server) == 0:
+	case len(p.Server) == 0:
 		return "not pinned"
 	case p.Shared:
 		return fmt.Sprintf("client and server share %v", p.Server)

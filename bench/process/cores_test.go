@@ -1,3 +1,5 @@
+//go:build linux
+
 package process
 
 import (
@@ -9,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hitline/hitline/bench/measure"
 )
 
 func upTo(n int) []int {
@@ -55,32 +55,6 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-func TestParseCores(t *testing.T) {
-	for list, want := range map[string][]int{"0": {0}, "0,2-3": {0, 2, 3}, "3, 1-2,2": {1, 2, 3}, "1023": {1023}} {
-		got, err := parseList(list)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-	}
-	for _, list := range []string{"", ",", "1,", "-1", "2-1", "a", "0-", "1-2-3", "1024", "0-99999999999", "any,1"} {
-		_, err := ParseCores(list)
-		require.ErrorIs(t, err, measure.ErrOptions, list)
-		assert.ErrorContains(t, err, fmt.Sprintf("cores %q; give any, or a list of numbers from 0 to 1023 such as 0,2-3", list))
-	}
-	allowed, err := Cores()
-	require.NoError(t, err)
-	for list, want := range map[string][]int{AnyCore: allowed, fmt.Sprint(allowed[0]): allowed[:1]} {
-		got, err := ParseCores(list)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-	}
-	_, err = ParseCores("1023")
-	require.ErrorContains(t, err, "core 1023 is not among")
-	require.NoError(t, CheckCores([]int{1, 3}, []int{1, 2, 3}))
-	err = CheckCores([]int{1, 4}, []int{1, 2})
-	require.ErrorIs(t, err, measure.ErrOptions)
-	assert.ErrorContains(t, err, "core 4 is not among those that this process may run on, [1 2]")
-}
-
 func TestPlacement(t *testing.T) {
 	own, shared := Placement{Client: []int{0}, Server: []int{1}}, Placement{Client: []int{0}, Server: []int{0}, Shared: true}
 	text, err := json.Marshal(own)
@@ -110,42 +84,5 @@ func TestPinClient(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, cores, now)
 		assert.Equal(t, procs, runtime.GOMAXPROCS(0))
-	}
-}
-
-func TestPlace(t *testing.T) {
-	apart := map[int]string{0: "0,2\n", 1: "1,3\n", 2: "0,2\n", 3: "1,3\n"}
-	for name, tt := range map[string]struct {
-		client, server, cores []int
-		siblings              map[int]string
-		want                  Placement
-	}{
-		"none known":      {nil, nil, nil, nil, Placement{Shared: true}},
-		"one":             {nil, nil, []int{5}, nil, Placement{[]int{5}, []int{5}, true}},
-		"two":             {nil, nil, []int{5, 7}, nil, Placement{[]int{5}, []int{7}, false}},
-		"two of one core": {nil, nil, []int{0, 1}, map[int]string{0: "0-1\n", 1: "0-1\n"}, Placement{[]int{0}, []int{1}, false}},
-		"halves":          {nil, nil, upTo(4), apart, Placement{[]int{0, 2}, []int{1, 3}, false}},
-		"a client":        {[]int{3}, nil, upTo(4), apart, Placement{[]int{3}, []int{0, 2}, false}},
-		"a server":        {nil, []int{0}, upTo(4), apart, Placement{[]int{1, 3}, []int{0}, false}},
-		"both":            {[]int{1}, []int{0, 3}, upTo(4), apart, Placement{[]int{1}, []int{0, 3}, false}},
-		"any client":      {upTo(4), nil, upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-		"any server":      {nil, upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-		"any of both":     {upTo(4), upTo(4), upTo(4), apart, Placement{upTo(4), upTo(4), true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := Place(tt.client, tt.server, tt.cores, siblings(tt.siblings))
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, got)
-		})
-	}
-	for want, f := range map[string]func() (Placement, error){
-		"core 9 is not among":        func() (Placement, error) { return Place([]int{9}, nil, upTo(4), siblings(nil)) },
-		"core 7 is not among":        func() (Placement, error) { return Place([]int{0}, []int{7}, upTo(4), siblings(nil)) },
-		"core 1 is the client's and": func() (Placement, error) { return Place([]int{1}, []int{0, 1}, upTo(4), siblings(nil)) },
-		"core 0 is the client's and": func() (Placement, error) { return Place([]int{0}, upTo(4), upTo(4), siblings(nil)) },
-	} {
-		_, err := f()
-		require.ErrorIs(t, err, measure.ErrOptions)
-		assert.ErrorContains(t, err, want)
 	}
 }

@@ -1,8 +1,11 @@
+//go:build linux
+
 package process
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"os/exec"
 	"runtime"
 	"time"
@@ -114,3 +117,13 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Ended says how the server ended; only after Exited.
 func (p *Process) Ended() string { return p.cmd.ProcessState.String() }
+
+// FreeAddr returns an address host:port of loopback that was free a moment ago.
+func FreeAddr() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String(), nil
+}

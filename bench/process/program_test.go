@@ -1,17 +1,15 @@
+//go:build linux
+
 package process
 
 import (
-	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
 )
 
@@ -41,18 +39,4 @@ func TestFindProgram(t *testing.T) {
 	_, err = FindProgram("/no/such", "hitline-x", "")
 	require.ErrorIs(t, err, measure.ErrOptions)
 	require.NotErrorIs(t, err, ErrMissing)
-}
-
-// A master that never answers is told in one line.
-func TestMasterNeverReady(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
-	require.NoError(t, err)
-	defer client.Close()
-	_, err = AwaitMaster(t.Context(), client, 50*time.Millisecond)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotContains(t, err.Error(), "\n")
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package vllm
 
 import (
@@ -16,7 +18,6 @@ const (
 	vllm        = "vllm"
 	hitline     = "hitline"     // remembers no answer of the store
 	remembering = "remembering" // hitline as it is by default
-	before      = "before"      // the binary Options.Before
 	prepared    = "bytes"       // the master's own answer, without a lookup
 )
 
@@ -39,20 +40,19 @@ const (
 
 // cell is a set of stored prompts, and how they are asked for, a row each.
 type cell struct {
-	Store  Store
 	Shape  Shape
 	Stored Presence
 	asks   []Ask
 }
 
-func (c cell) String() string { return fmt.Sprintf("%v, %v, %s stored", c.Store, c.Shape, c.Stored) }
+func (c cell) String() string { return fmt.Sprintf("%v, %s stored", c.Shape, c.Stored) }
 
 // prompt is a prompt of over_master.py.
 type prompt struct {
 	Chain  int `json:"chain"`
 	Hashes int `json:"hashes"`
 	Start  int `json:"start"` // hashes that the engine itself has
-	Told   int `json:"told"`  // leading hashes that tell the hit; 0: not asked for by bytes
+	Told   int `json:"told"`  // leading hashes that tell the hit: bytes ask for these
 }
 
 // request is one of over_master.py: what to do, and with what.
@@ -103,12 +103,11 @@ func (m *measurement) run(ctx context.Context) ([]Row, error) {
 // bytes find those of the keys that are stored: with other keys they would measure misses.
 func (m *measurement) putPrompts(ctx context.Context) error {
 	chains, prompts, present := m.prompts()
-	block := m.Shape.pool().HashBlockSize
 	for _, c := range chains {
 		var reply struct{ Asked int }
 		put := request{
-			"do": "put", "seed": m.seed(), "chain": c.number, "hashes": c.hashes, "tokens": c.hashes*block + block/2,
-			"stored": c.stored, "skipped": c.skipped, "sides": m.sides(First), "grouped": m.Store.Grouped,
+			"do": "put", "seed": m.seed(), "chain": c.number, "hashes": c.hashes, "tokens": c.hashes*blockTokens + blockTokens/2,
+			"stored": c.stored, "skipped": c.skipped, "sides": m.sides(First),
 		}
 		if err := m.store.Do(ctx, 0, put, &reply); err != nil {
 			return err
@@ -127,14 +126,10 @@ func (m *measurement) putPrompts(ctx context.Context) error {
 // of them bytes find. With Turns there is a conversation for each round.
 func (m *measurement) prompts() (chains []chain, prompts []prompt, present int) {
 	if m.asks[0] != Turns {
-		chains = m.chains(m.o.Seed)
+		chains = m.chains(m.o.Seed, m.o.StoreKeys)
 		for _, c := range chains {
-			p := prompt{Chain: c.number, Hashes: c.hashes}
-			if m.Shape.Model == Llama {
-				p.Told = c.told()
-				present += c.present()
-			}
-			prompts = append(prompts, p)
+			prompts = append(prompts, prompt{Chain: c.number, Hashes: c.hashes, Told: c.told()})
+			present += c.present()
 		}
 		return chains, prompts, present
 	}
@@ -157,19 +152,12 @@ func (m *measurement) sides(ask Ask) []string {
 	if ask == Again || ask == Blocked {
 		return []string{vllm, remembering}
 	}
-	sides := []string{vllm, hitline}
-	if m.Shape.Model == Llama {
-		sides = append(sides, prepared)
-	}
-	if m.o.Before != "" {
-		sides = append(sides, before)
-	}
-	return sides
+	return []string{vllm, hitline, prepared}
 }
 
 // row measures one row.
 func (m *measurement) row(ctx context.Context, ask Ask) (Row, error) {
-	r := Row{Store: m.Store, Shape: m.Shape, Stored: m.Stored, Ask: ask, VLLMKeys: m.asked}
+	r := Row{Shape: m.Shape, Stored: m.Stored, Ask: ask, VLLMKeys: m.asked}
 	sides := m.sides(ask)
 	if ask != Turns && ask != Blocked { // each side once, to fill caches
 		if err := m.ask(ctx, &r, request{"sides": sides, "count": 1}, nil); err != nil {
@@ -277,12 +265,9 @@ func (r *Row) finish(rounds map[string][]round, ours string, since, now hitlineS
 		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", measure.ErrLost, n)
 	}
 	r.VLLM, r.Hitline = times(rounds[vllm]), times(rounds[ours])
-	r.P50Ratio, r.P99Ratio = ratio(rounds[vllm], rounds[ours], 50), ratio(rounds[vllm], rounds[ours], 99)
+	r.P50Ratio = ratio(rounds[vllm], rounds[ours])
 	if other, ok := rounds[prepared]; ok {
-		r.Bytes = &Other{times(other), ratio(other, rounds[ours], 50)}
-	}
-	if other, ok := rounds[before]; ok {
-		r.Before = &Other{times(other), ratio(other, rounds[ours], 50)}
+		r.Bytes = &Other{times(other), ratio(other, rounds[ours])}
 	}
 	lookups := float64(max(1, now.Lookups-since.Lookups))
 	r.HitlineKeys = float64(now.Keys-since.Keys) / lookups

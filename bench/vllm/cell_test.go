@@ -1,3 +1,5 @@
+//go:build linux
+
 package vllm
 
 import (
@@ -40,7 +42,7 @@ var measured = map[string][]round{
 // Chains are stored as their presence says, and bytes ask for what tells the hit.
 func TestPrompts(t *testing.T) {
 	prompts := func(p Presence) ([]chain, []prompt, int) {
-		m := &measurement{cell: cell{Store{Keys: 30_000}, Shape{Llama, 8, 640}, p, []Ask{First}}}
+		m := &measurement{cell: cell{Shape{8, 640}, p, []Ask{First}}, o: Options{StoreKeys: 30_000}}
 		return m.prompts()
 	}
 	chains, asked, present := prompts(Half)
@@ -67,7 +69,7 @@ func TestPrompts(t *testing.T) {
 
 // A turn begins where the one before ended, and no prompt is asked for twice.
 func TestTurns(t *testing.T) {
-	m := &measurement{cell: cell{Store{Keys: 30_000}, Shape{Llama, 8, 5000}, All, []Ask{Turns}}, o: Options{Rounds: 2}}
+	m := &measurement{cell: cell{Shape{8, 5000}, All, []Ask{Turns}}, o: Options{Rounds: 2, StoreKeys: 30_000}}
 	chains, prompts, present := m.prompts()
 	assert.Equal(t, []chain{{number: 0, hashes: 5900, stored: 5900}, {number: 1, hashes: 5900, stored: 5900}}, chains)
 	require.Len(t, prompts, 2*numTurns)

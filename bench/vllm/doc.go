@@ -11,15 +11,13 @@
 //     is as it is by default
 //   - bytes: the master itself, which is sent requests made before for the keys that tell the
 //     hit: the least that any lookup takes
-//   - before: another hitline, if there is one to compare with
 //
 // An engine is a Python process that asks all of them. It times one call of lookup, from the list
 // of hashes to the hit. All servers of lookups listen on unix sockets. Nothing is pinned.
 //
 // # What is measured
 //
-// A cell is what the store holds: how many keys, in groups of Mooncake's or not, and of prompts of
-// one [Shape] the keys that [Presence] says. Each side has keys of its own, which differ by a
+// A cell is what the store holds: of prompts of one [Shape] the keys that [Presence] says. Each side has keys of its own, which differ by a
 // letter in front, so that none finds what another has just read in the master's caches. A row is
 // one way to ask for these prompts, an [Ask].
 //

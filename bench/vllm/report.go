@@ -1,3 +1,5 @@
+//go:build linux
+
 package vllm
 
 import (
@@ -20,20 +22,17 @@ type Report struct {
 
 // Row is how one set of stored prompts was asked for.
 type Row struct {
-	Store
 	Shape
 	Stored Presence `json:"stored"`
 	Ask    Ask      `json:"ask"`
 
 	VLLM    Times  `json:"vllm"`
 	Hitline Times  `json:"hitline"`
-	Bytes   *Other `json:"bytes,omitempty"`  // the same keys, to the first absent one, as requests made before
-	Before  *Other `json:"before,omitempty"` // another hitline
+	Bytes   *Other `json:"bytes,omitempty"` // the same keys, to the first absent one, as requests made before
 
-	// Ratios of vLLM's percentiles to hitline's in the same round, of which the median over
+	// P50Ratio is that of vLLM's median to hitline's in the same round, of which the median over
 	// the rounds counts: above 1, vLLM takes longer.
 	P50Ratio measure.Spread `json:"p50_ratio"`
-	P99Ratio measure.Spread `json:"p99_ratio"`
 
 	VLLMKeys      int     `json:"vllm_keys"`      // that the release asks for in one lookup, with Turns in the longest
 	HitlineKeys   float64 `json:"hitline_keys"`   // likewise, mean
@@ -50,20 +49,17 @@ type Times struct {
 	Requests int            `json:"requests"` // lookups
 }
 
-// tail returns p99 / p50.
-func (t Times) tail() float64 { return t.P99 / t.P50 }
-
 // Other are the times of a further side, and how many times as long as hitline it takes.
 type Other struct {
 	Times
 	Ratio measure.Spread `json:"p50_ratio"`
 }
 
-// percentiles returns the p-th percentile of each round.
-func percentiles(rounds []round, p float64) []float64 {
+// medians returns the median of each round.
+func medians(rounds []round) []float64 {
 	figures := make([]float64, len(rounds))
 	for i, r := range rounds {
-		figures[i] = measure.Percentile(r, p)
+		figures[i] = measure.Percentile(r, 50)
 	}
 	return figures
 }
@@ -73,14 +69,14 @@ func times(rounds []round) Times {
 	all := slices.Concat(rounds...)
 	slices.Sort(all)
 	return Times{
-		P50: measure.Percentile(all, 50), Rounds: measure.SpreadOf(percentiles(rounds, 50)),
+		P50: measure.Percentile(all, 50), Rounds: measure.SpreadOf(medians(rounds)),
 		P99: measure.Percentile(all, 99), Max: all[len(all)-1], Requests: len(all),
 	}
 }
 
-// ratio returns the ratios of the p-th percentiles in each round.
-func ratio(theirs, ours []round, p float64) measure.Spread {
-	return measure.SpreadOf(measure.Ratios(percentiles(theirs, p), percentiles(ours, p)))
+// ratio returns the ratios of the medians in each round.
+func ratio(theirs, ours []round) measure.Spread {
+	return measure.SpreadOf(measure.Ratios(medians(theirs), medians(ours)))
 }
 
 // Wrong returns how many answers differ, in all rows.
@@ -101,40 +97,34 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	var last string
 	for _, row := range r.Rows {
-		if head := fmt.Sprintf("%v, %v", row.Store, row.Shape); head != last {
+		if head := row.Shape.String(); head != last {
 			last = head
 			t.Text("\n%s", head)
-			t.Heads("asked", "stored", "vLLM us", "hitline us", "ratio", "min to max", "bytes us", "to ours", "before",
-				"p99/p50", "of bytes", "vLLM keys", "hitline keys", "rounds", "wrong")
+			t.Heads("asked", "stored", "vLLM us", "hitline us", "ratio", "min to max", "bytes us", "to ours",
+				"vLLM keys", "hitline keys", "rounds", "wrong")
 		}
 		t.Row(row.cells()...)
 	}
 	t.Text(`
 asked: first: nothing is remembered; again: a second time at once; blocked head: every 30 ms for 3 s;
   turns: the engine itself has the number of hashes above, and each prompt is %d %% longer than the one before
-stored: the keys of all blocks of a prompt, of its first half, of those in front of a random one, or of all but the first
-llama: full attention in blocks of 16 tokens; hybrid: MLA in blocks of 256 and four sliding windows, hashes of 4 tokens
+stored: the keys of all blocks of a prompt, of its first half, of those before a random one, or of all but the first
 us: median of the lookups of all rounds; ratio: vLLM / hitline, median of the rounds; min to max: of the rounds
 bytes: the keys that tell the hit, as requests made before, on two connections; to ours: bytes / hitline
-before: that hitline / this one; p99/p50: of hitline
 keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup`, turnPercent)
 	return t.Write(w)
 }
 
 // cells returns the row of a table.
 func (r Row) cells() []any {
-	bytes, toOurs, bytesTail, toBefore := "-", "-", "-", "-"
+	bytes, toOurs := "-", "-"
 	if o := r.Bytes; o != nil {
-		bytes, bytesTail = fmt.Sprintf("%.0f", o.P50), fmt.Sprintf("%.2f", o.tail())
+		bytes = fmt.Sprintf("%.0f", o.P50)
 		toOurs = fmt.Sprintf("%.2f", o.Ratio.Median)
-	}
-	if o := r.Before; o != nil {
-		toBefore = fmt.Sprintf("%.2f", o.Ratio.Median)
 	}
 	return []any{
 		string(r.Ask), string(r.Stored), fmt.Sprintf("%.0f", r.VLLM.P50), fmt.Sprintf("%.0f", r.Hitline.P50),
-		fmt.Sprintf("%.1f", r.P50Ratio.Median), fmt.Sprintf("%.1f to %.1f", r.P50Ratio.Min, r.P50Ratio.Max), bytes, toOurs, toBefore,
-		fmt.Sprintf("%.2f", r.Hitline.tail()), bytesTail,
+		fmt.Sprintf("%.1f", r.P50Ratio.Median), fmt.Sprintf("%.1f to %.1f", r.P50Ratio.Min, r.P50Ratio.Max), bytes, toOurs,
 		r.VLLMKeys, fmt.Sprintf("%.0f", r.HitlineKeys), fmt.Sprintf("%.1f", r.HitlineRounds), r.Wrong,
 	}
 }

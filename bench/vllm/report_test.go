@@ -1,3 +1,5 @@
+//go:build linux
+
 package vllm
 
 import (
@@ -26,19 +28,18 @@ func TestRow(t *testing.T) {
 	var r Row
 	require.NoError(t, r.finish(measured, hitline, hitlineStat{}, hitlineStat{Lookups: 6, Keys: 12}))
 	assert.Equal(t, measure.Spread{Median: 1.1, Min: 1, Max: 1.2}, r.P50Ratio, "not the ratio of two medians, 1.2")
-	assert.Equal(t, measure.Spread{Median: 3, Min: 1.2, Max: 3}, r.P99Ratio)
 	assert.Equal(t, measure.Spread{Median: 0.9, Min: 0.8, Max: 1}, r.Bytes.Ratio)
 	assert.InDelta(t, 2, r.HitlineKeys, 0)
 }
 
 // One seed makes the same chains, and another one others.
 func TestSeed(t *testing.T) {
-	one := cell{Store: Store{Keys: 100}, Shape: Shape{Llama, 1, 16}, Stored: All}
+	one := cell{Shape: Shape{1, 16}, Stored: All}
 	seed := func(n uint64, c cell) string { return (&measurement{cell: c, o: Options{Seed: n}}).seed() }
-	longer, half, grouped := one, one, one
-	longer.Shape.Hashes, half.Stored, grouped.Store.Grouped = 17, Half, true
+	longer, half := one, one
+	longer.Shape.Hashes, half.Stored = 17, Half
 	assert.Equal(t, seed(1, one), seed(1, one))
-	for _, other := range []string{seed(2, one), seed(1, longer), seed(1, half), seed(1, grouped)} {
+	for _, other := range []string{seed(2, one), seed(1, longer), seed(1, half)} {
 		assert.NotEqual(t, seed(1, one), other)
 	}
 }

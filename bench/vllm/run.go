@@ -1,3 +1,5 @@
+//go:build linux
+
 package vllm
 
 import (
@@ -41,22 +43,23 @@ type meter struct {
 	report Report
 
 	folder         string // of the Python files and of the sockets, removed by stop
+	masterPath     string // of mooncake_master, that of Python
 	masterAddr     string
 	master         *process.Process
 	hitlines       map[string]string // addresses, by side
-	grouped        bool              // whether the hitlines are told that keys are in groups
 	roles          []*process.Child
 	store          *process.Child // one of roles
 	engine         *process.Child // the last one of roles, once there is a shape
 	shape          Shape          // of the engine
 	hitlineServers []*process.Process
-	filled         int // keys of the store that nobody asks for
 }
 
 // stop stops what was started.
 func (m *meter) stop() {
 	m.stopRoles(0)
-	m.stopHitlines()
+	for _, p := range m.hitlineServers {
+		p.Stop()
+	}
 	if m.master != nil {
 		m.master.Stop()
 	}
@@ -86,19 +89,10 @@ func (m *meter) startRole(ctx context.Context, name string) (*process.Child, err
 
 // measure measures a cell, and adds its rows to the report.
 func (m *meter) measure(ctx context.Context, c cell) error {
-	fresh := m.hitlines == nil || m.grouped != c.Store.Grouped
-	if fresh {
-		if err := m.startHitlines(ctx, c.Store.Grouped); err != nil {
-			return err
-		}
-	}
-	if fresh || m.shape != c.Shape {
+	if m.shape != c.Shape {
 		if err := m.startEngine(ctx, c.Shape); err != nil {
 			return err
 		}
-	}
-	if err := m.fill(ctx, c); err != nil {
-		return err
 	}
 	rows, err := (&measurement{cell: c, o: m.o, store: m.store, engine: m.engine}).run(ctx)
 	m.report.Rows = append(m.report.Rows, rows...)
@@ -128,17 +122,4 @@ func (m *meter) startEngine(ctx context.Context, s Shape) error {
 		m.engine, m.shape = r, s
 	}
 	return nil
-}
-
-// fill adds keys that nobody asks for, so that the store has about its size with those of the
-// largest cells.
-func (m *meter) fill(ctx context.Context, c cell) error {
-	const sides = 3
-	end := c.Store.Keys - sides*min(c.Store.Keys/sides, maxSideKeys)
-	if end <= m.filled {
-		return nil
-	}
-	err := m.store.Do(ctx, 0, request{"do": "fill", "first": m.filled, "end": end}, &struct{}{})
-	m.filled = end
-	return err
 }

@@ -1,13 +1,18 @@
+//go:build linux
+
 package vllm
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/process"
@@ -19,7 +24,7 @@ import (
 // 107, and that of vLLM's takes up to 60 with the name of the host.
 const maxTempDir = 32
 
-// prepare writes the folder, and starts the master and the store, which all cells share. stop undoes it, also after an error.
+// prepare writes the folder, and starts the master, the hitlines and the store, which all cells share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	parent := os.TempDir()
 	if len(parent) > maxTempDir {
@@ -38,6 +43,9 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := m.startMaster(ctx); err != nil {
+		return err
+	}
+	if err := m.startHitlines(ctx); err != nil {
 		return err
 	}
 	m.store, err = m.startRole(ctx, "store")
@@ -63,82 +71,78 @@ func (m *meter) checkPython(ctx context.Context) error {
 		return measure.BadOptions("%s cannot be used: %v; name with --python one in which "+
 			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", m.o.Python, err)
 	}
-	if m.o.Master == "" {
-		m.o.Master = lines[len(lines)-2]
-	}
+	m.masterPath = lines[len(lines)-2]
 	m.report.Python = lines[len(lines)-1]
 	return nil
 }
 
-// startMaster starts a master and waits until it answers.
+// startMaster starts a master on free ports of loopback and waits until it answers.
 func (m *meter) startMaster(ctx context.Context) error {
-	cmd, addr, err := process.MooncakeMaster(m.o.Master)
-	if err != nil {
-		return err
+	var addrs [2]string // of its calls and of its admin port
+	for i := range addrs {
+		var err error
+		if addrs[i], err = process.FreeAddr(); err != nil {
+			return err
+		}
 	}
-	ready := func([]byte) (string, bool) { return addr, true } // any line; awaitMaster waits for an answer
+	_, port, _ := net.SplitHostPort(addrs[0])
+	_, admin, _ := net.SplitHostPort(addrs[1])
+	cmd := exec.Command(m.masterPath, "--rpc_address=127.0.0.1", "--rpc_port="+port, "--metrics_host=127.0.0.1", "--metrics_port="+admin)
+	ready := func([]byte) (string, bool) { return addrs[0], true } // any line; awaitMaster waits for an answer
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
 		return err
 	}
-	m.master, m.masterAddr = p, addr
-	return m.awaitMaster(ctx)
+	m.master, m.masterAddr = p, addrs[0]
+	if err := m.awaitMaster(ctx); err != nil {
+		return fmt.Errorf("%w: %s does not answer: %w", measure.ErrLost, m.masterPath, err)
+	}
+	return nil
 }
 
-// awaitMaster waits until the master answers a call.
+// awaitMaster waits until the master answers, also to a client that had to wait between two attempts
+// to connect.
 func (m *meter) awaitMaster(ctx context.Context) error {
 	client, err := mooncake.New(mooncake.Config{Masters: []string{m.masterAddr}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }() // it always returns nil
-	if _, err := process.AwaitMaster(ctx, client, m.o.Timeout); err != nil {
-		return fmt.Errorf("%w: %s does not answer: %w", measure.ErrLost, m.o.Master, err)
+	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	for {
+		_, err := client.Exists(ctx, backend.KeyList{"ready"})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return nil
 }
 
-// startHitlines starts a hitline for each side that is one, in the place of those before.
-func (m *meter) startHitlines(ctx context.Context, grouped bool) error {
-	m.stopHitlines()
-	m.hitlines, m.grouped = map[string]string{}, grouped
-	groups := fmt.Sprintf("HITLINE_BACKEND_MOONCAKE_GROUPS=%v", grouped)
-	err := m.startHitline(ctx, hitline, m.o.Hitline, groups, rememberNothing)
-	if err == nil {
-		err = m.startHitline(ctx, remembering, m.o.Hitline, groups)
+// startHitlines starts a hitline for each side that is one.
+func (m *meter) startHitlines(ctx context.Context) error {
+	m.hitlines = map[string]string{}
+	// It asks the store at each lookup.
+	if err := m.startHitline(ctx, hitline, "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"); err != nil {
+		return err
 	}
-	if err == nil && m.o.Before != "" {
-		err = m.startHitline(ctx, before, m.o.Before, groups, rememberNothing)
-	}
-	return err
+	return m.startHitline(ctx, remembering)
 }
 
-// stopHitlines stops what startHitlines has started.
-func (m *meter) stopHitlines() {
-	for _, p := range m.hitlineServers {
-		p.Stop()
-	}
-	m.hitlineServers = nil
-}
-
-// rememberNothing has hitline ask the store at each lookup.
-const rememberNothing = "HITLINE_BACKEND_MOONCAKE_REMEMBER=0s"
-
-// startHitline starts hitline on a unix socket, without a pool: the engines describe theirs. One
-// that does not know a variable, as Before may not, is started without them.
-func (m *meter) startHitline(ctx context.Context, side, path string, variables ...string) error {
+// startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
+func (m *meter) startHitline(ctx context.Context, side string, variables ...string) error {
 	address := "ipc://" + m.path(side+".sock")
-	cmd := exec.Command(path, "serve", "--listen", address, "--backend", "mooncake")
+	cmd := exec.Command(m.o.Hitline, "serve", "--listen", address, "--backend", "mooncake")
 	cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json",
 		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	cmd.Env = append(cmd.Env, variables...)
 	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
-	if err != nil && len(variables) > 0 && strings.Contains(err.Error(), "no such variable") {
-		m.o.OnNote(fmt.Sprintf("%s does not know all of %s", path, strings.Join(variables, ", ")))
-		return m.startHitline(ctx, side, path)
-	}
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
+//go:build linux
+
 package wire
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/hitline/hitline/bench/measure"
@@ -12,19 +16,37 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// DialFunc connects, as net.Dialer.DialContext does.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+// ErrAgain says that nothing could be read or written for now, of a socket that does not
+// wait for its whole bound.
+var ErrAgain = errors.New("nothing for now")
+
+// Lost marks an error of a connection as [measure.ErrLost], unless it is one already, is
+// nil, or is [measure.ErrAnswer].
+func Lost(err error) error {
+	switch {
+	case err == nil || errors.Is(err, measure.ErrAnswer) || errors.Is(err, measure.ErrLost):
+		return err
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		err = errClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errLate
+	}
+	return fmt.Errorf("%w: %w", measure.ErrLost, err)
+}
+
+var (
+	errClosed = errors.New("closed by the server")
+	errLate   = errors.New("no answer in time")
+)
 
 // Server says how to reach a server.
 type Server struct {
-	Address   string        // tcp://host:port, tls://host:port or ipc:///path
-	Dialect   Dialect       // "": what is no hitline, without handshake and auth
-	Pipelined bool          // a ZMTP socket is a DEALER, not a REQ
-	Timeout   time.Duration // longest wait for a connection or an answer
-	Dial      DialFunc      // nil: net.Dialer; it must know the network "tls" if the address is one
+	Address string        // tcp://host:port or ipc:///path
+	Dialect Dialect       // "": what is no hitline, without handshake and auth
+	Timeout time.Duration // longest wait for a connection or an answer
 
-	// Token, if set, returns the token to send, "" for none: in an auth request, or by the PLAIN
-	// mechanism of ZMTP. It is a function so that nothing that is printed has the token.
+	// Token, if set, returns the token to send in an auth request, "" for none. It is a function so
+	// that nothing that is printed has the token. The dialect is then Raw.
 	Token func() string
 }
 
@@ -44,12 +66,12 @@ func Dial(ctx context.Context, s Server) (*Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: address %w", measure.ErrOptions, err)
 	}
-	if s.Dial == nil {
-		s.Dial = new(net.Dialer).DialContext
+	if network == "tls" {
+		return nil, measure.BadOptions("%s: only tcp:// and ipc:// addresses are measured", s.Address)
 	}
 	dialCtx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	conn, err := s.Dial(dialCtx, network, address)
+	conn, err := new(net.Dialer).DialContext(dialCtx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", measure.ErrLost, err)
 	}
@@ -63,21 +85,40 @@ func Dial(ctx context.Context, s Server) (*Control, error) {
 
 // greet makes the handshake or sends the token.
 func (c *Control) greet(ctx context.Context) error {
-	token := ""
-	if c.server.Token != nil {
-		token = c.server.Token()
-	}
 	if c.server.Dialect == ZMTP {
-		if err := c.bounded(ctx, func() error { return handshake(c.conn, c.server.Pipelined, token) }); err != nil {
+		if err := c.bounded(ctx, func() error { return handshake(c.conn) }); err != nil {
 			return fmt.Errorf("greeting: %w", err)
 		}
 		return nil
 	}
-	if token == "" {
+	if c.server.Token == nil || c.server.Token() == "" {
 		return nil
 	}
-	_, err := c.Done(ctx, "auth", netproto.AppendRequest(nil, nil, netproto.TagAuth, []byte(token)))
+	_, err := c.Done(ctx, "auth", netproto.AppendRequest(nil, nil, netproto.TagAuth, []byte(c.server.Token())))
 	return err
+}
+
+// handshake makes a ZMTP connection of conn, as a REQ socket.
+func handshake(conn io.ReadWriter) error {
+	const ready = "\x0bSocket-Type\x00\x00\x00\x03REQ\x08Identity\x00\x00\x00\x00"
+	if _, err := conn.Write(netproto.AppendCommand([]byte(netproto.Greeting), netproto.CommandReady, ready)); err != nil {
+		return err
+	}
+	var theirs [netproto.GreetingLen + 2]byte // and the head of a short command
+	if _, err := io.ReadFull(conn, theirs[:]); err != nil {
+		return err
+	}
+	if _, err := netproto.CheckGreeting(theirs[:netproto.GreetingLen]); err != nil {
+		return fmt.Errorf("%w: %w: %x", measure.ErrAnswer, err, theirs)
+	}
+	command := make([]byte, theirs[netproto.GreetingLen+1])
+	if _, err := io.ReadFull(conn, command); err != nil {
+		return err
+	}
+	if name, _, ok := netproto.SplitCommand(command); !ok || string(name) != netproto.CommandReady {
+		return fmt.Errorf("%w: no %s, but %q", measure.ErrAnswer, netproto.CommandReady, command)
+	}
+	return nil
 }
 
 // bounded calls ask, which ends with ctx and after the timeout.
@@ -147,9 +188,11 @@ func (c *Control) Socket(wait Wait) (Socket, error) {
 // Conn takes the socket over, even on an error. A call on it ends with ctx, and after
 // the timeout.
 func (c *Control) Conn(ctx context.Context) (*Conn, error) {
-	conn, err := newConn(ctx, c.conn, c.server.Timeout)
-	if err != nil && !errors.Is(err, ErrUnsupported) {
-		err = Lost(err)
+	conn := &Conn{}
+	var err error
+	if conn.Socket, err = Take(c.conn, Wait{Bound: c.server.Timeout}); err != nil {
+		return nil, Lost(err)
 	}
-	return conn, err
+	conn.stop = context.AfterFunc(ctx, conn.interrupt)
+	return conn, nil
 }

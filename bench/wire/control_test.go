@@ -1,8 +1,11 @@
+//go:build linux
+
 package wire
 
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,26 +64,59 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// A handshake that is not answered ends with the run.
-func TestHandshakeInterrupted(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
+// A handshake that is not answered ends with the run, and what is no ZMTP is said.
+func TestHandshake(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
 	ctx, stop := context.WithCancel(t.Context())
+	answers := make(chan string, 1)
 	go func() {
-		_, _ = theirs.Read(make([]byte, 1000))
-		stop()
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1000))
+			if answer := <-answers; answer != "" {
+				_, _ = conn.Write([]byte(answer))
+				conn.Close()
+			} else {
+				stop()
+			}
+		}
 	}()
-	s := Server{Address: "tcp://127.0.0.1:1", Dialect: ZMTP, Timeout: time.Hour}
-	s.Dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
-	done := make(chan error, 1)
-	go func() {
-		_, err := Dial(ctx, s)
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(20 * time.Second):
-		t.Fatal("the handshake goes on")
+	s := Server{Address: "tcp://" + listener.Addr().String(), Dialect: ZMTP, Timeout: time.Hour}
+	ready := string(netproto.AppendCommand(nil, netproto.CommandReady, ""))
+	for answer, want := range map[string]string{
+		netproto.Greeting + ready: "",
+		netproto.Greeting:         "closed by the server",
+		netproto.Greeting + string(netproto.AppendCommand(nil, "ERROR", "\x03400")): `no READY, but "\x05ERROR\x03400"`,
+		strings.Repeat("x", 100): "7878",
+	} {
+		answers <- answer
+		c, err := Dial(ctx, s)
+		if want == "" {
+			require.NoError(t, err)
+			c.Close()
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+	answers <- ""
+	_, err = Dial(ctx, s)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestHit(t *testing.T) {
+	boundary := []byte{0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 48}
+	for _, frame := range [][]byte{boundary, boundary[:4]} {
+		tokens, ok := Hit([][]byte{frame})
+		assert.True(t, ok)
+		assert.EqualValues(t, 40, tokens)
+	}
+	for _, frames := range [][][]byte{{boundary[:11]}, {boundary, nil}, {{}}, {{1}}} {
+		_, ok := Hit(frames)
+		assert.False(t, ok, "%x", frames)
 	}
 }

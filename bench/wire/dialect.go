@@ -1,3 +1,5 @@
+//go:build linux
+
 package wire
 
 import (
@@ -36,9 +38,6 @@ func (d Dialect) HitPrefix() []byte {
 	return hit[:len(hit)-4]
 }
 
-// Done is the reply to a store or an evict.
-func (d Dialect) Done() []byte { return netproto.AppendDone(nil, d.Envelope(), nil) }
-
 // Unwrap takes the envelope off the frames of a reply.
 func (d Dialect) Unwrap(frames [][]byte) ([][]byte, error) {
 	if d != ZMTP {
@@ -50,11 +49,10 @@ func (d Dialect) Unwrap(frames [][]byte) ([][]byte, error) {
 	return frames[1:], nil
 }
 
-// TailHit returns the hit of a reply with tail boundaries: those of pools from vLLM 0.29.0 on.
-func TailHit(frames [][]byte) (tokens uint32, ok bool) {
-	numBoundaries := 0
-	ok = len(frames) == 1 && netproto.ParseTailBoundaries(frames[0], func(_, _ uint32) { numBoundaries++ }) && numBoundaries > 0
-	if !ok {
+// Hit returns the hit of a reply to a lookup, also of one with tail boundaries: those of pools from
+// vLLM 0.29.0 on.
+func Hit(frames [][]byte) (tokens uint32, ok bool) {
+	if len(frames) != 1 || len(frames[0]) < 4 || !netproto.ParseTailBoundaries(frames[0], func(_, _ uint32) {}) {
 		return 0, false
 	}
 	return uint32(netproto.ParseInt(frames[0][:4])), true

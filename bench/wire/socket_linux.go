@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"runtime"
@@ -183,15 +182,4 @@ func (s Socket) failure(errno unix.Errno) error {
 		return Lost(fmt.Errorf("%w: %w", errClosed, errno))
 	}
 	return Lost(errno)
-}
-
-// newConn takes over conn.
-func newConn(ctx context.Context, conn net.Conn, timeout time.Duration) (*Conn, error) {
-	c := &Conn{stop: func() bool { return true }}
-	var err error
-	if c.Socket, err = Take(conn, Wait{Bound: timeout}); err != nil {
-		return nil, err
-	}
-	c.stop = context.AfterFunc(ctx, c.interrupt)
-	return c, nil
 }

@@ -4,40 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-
-	"github.com/hitline/hitline/bench/measure"
 )
-
-// MissAt says at which block a lookup that misses leaves its chain.
-type MissAt string
-
-// The blocks of a first miss: the first one, the one in the middle, the last, or any of
-// them, another one for each chain.
-const (
-	MissFirst  MissAt = "first"
-	MissMiddle MissAt = "middle"
-	MissTail   MissAt = "tail"
-	MissRandom MissAt = "random"
-)
-
-// Check returns an error that wraps [measure.ErrOptions] unless m is one of the constants.
-func (m MissAt) Check() error {
-	return measure.CheckOneOf("a miss at", m, MissFirst, MissMiddle, MissTail, MissRandom)
-}
-
-// Block returns the block at which a chain of that many hashes misses. random is used for
-// MissRandom only.
-func (m MissAt) Block(hashes int, random *rand.Rand) int {
-	switch m {
-	case MissFirst:
-		return 0
-	case MissMiddle:
-		return hashes / 2
-	case MissTail:
-		return hashes - 1
-	}
-	return random.IntN(hashes)
-}
 
 const (
 	// minChains is the least number of chains, whatever their size.
@@ -110,13 +77,13 @@ func (c *Chains) bytes(purpose uint64) *rand.ChaCha8 {
 // Rand returns a source of random numbers of these chains for a purpose, from [ForOthers] on.
 func (c *Chains) Rand(purpose uint64) *rand.Rand { return rand.New(c.bytes(purpose)) }
 
-// Cut makes all but a share of the chains miss, from a block on: the chains are stored
+// Cut makes all but a share of the chains miss, from a random block on: the chains are stored
 // before and asked for afterwards. It is called once.
-func (c *Chains) Cut(hitShare float64, at MissAt) {
+func (c *Chains) Cut(hitShare float64) {
 	random, absent := c.Rand(forCuts), c.bytes(forAbsent)
 	cuts := int(math.Ceil((1-hitShare)*float64(c.Len()) - 1e-9)) // 0.1 of 10 is 1
 	for _, i := range random.Perm(c.Len())[:cuts] {
-		c.stored[i] = at.Block(c.o.Hashes, random)
+		c.stored[i] = random.IntN(c.o.Hashes)
 		_, _ = absent.Read(c.Chain(i)[c.stored[i]*HashLen:]) // never fails
 	}
 }

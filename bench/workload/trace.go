@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -23,6 +21,10 @@ const BlockTokens = 512
 // one without line feeds would be read into memory whole.
 const maxLine = 1 << 20
 
+// maxSpan bounds the time from a trace's first request to its last. A longer one
+// means timestamps in another unit than milliseconds, or that some are wrong.
+const maxSpan = 366 * 24 * time.Hour
+
 // ErrTrace marks a trace that cannot be read or is malformed. The message says
 // where, as file:line.
 var ErrTrace = errors.New("bad trace")
@@ -33,15 +35,9 @@ type Trace string
 
 // Request is one line of a trace.
 type Request struct {
-	Number int           // from 1; also the line
+	Number int           // the line, from 1
 	At     time.Duration // since the trace's first request; 0 where times are not read
-	Tokens int64         // of the prompt, its input_length; 0 if the line has none
 	IDs    []uint64
-}
-
-// TokensFit reports whether the prompt has as many ids as its tokens need.
-func (r Request) TokensFit() bool {
-	return r.Tokens == 0 || (r.Tokens+BlockTokens-1)/BlockTokens == int64(len(r.IDs))
 }
 
 // Requests calls f for each of the first limit requests, in order, or for all if limit is 0.
@@ -49,18 +45,20 @@ func (r Request) TokensFit() bool {
 // must then have on every line. An error of f ends it, as does the end of ctx. A request of more
 // hashes than a lookup carries, blockSize tokens each, is refused.
 func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f func(Request) error) error {
-	r, err := t.open()
-	if err == nil {
-		defer r.close()
-	}
-	if ctx.Err() != nil { // before err: a reading cut short is no bad trace
+	if ctx.Err() != nil { // before any error: a reading cut short is no bad trace
 		return context.Cause(ctx)
 	}
+	file, err := os.Open(string(t))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTrace, err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	r, err := newTraceReader(string(t), file)
 	if err != nil {
 		return err
 	}
-	for limit == 0 || r.requests < limit {
-		ids, err := r.next()
+	for requests := 0; limit == 0 || requests < limit; requests++ {
+		one, err := r.next(timed)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -70,14 +68,8 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 		if err != nil {
 			return err
 		}
-		if n := len(ids) * (BlockTokens / blockSize); n > MaxHashes {
+		if n := len(one.IDs) * (BlockTokens / blockSize); n > MaxHashes {
 			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, MaxHashes))
-		}
-		one := Request{Number: r.line, Tokens: int64(r.rec.InputLength), IDs: ids}
-		if timed {
-			if one.At, err = r.clock.at(r.rec.Timestamp); err != nil {
-				return r.fail(err)
-			}
 		}
 		if err := f(one); err != nil {
 			return err
@@ -88,77 +80,78 @@ func (t Trace) Requests(ctx context.Context, blockSize, limit int, timed bool, f
 
 // traceReader reads the requests of a trace one by one. Not safe for concurrent use.
 type traceReader struct {
-	name     string
-	src      io.Closer
-	lines    *bufio.Scanner
-	line     int         // number of the line read last, from 1; also the request's number
-	requests int         // read so far
-	rec      traceRecord // reused, so that reading does not allocate per id
-	clock    traceClock
+	name        string
+	lines       *bufio.Scanner
+	line        int     // number of the line read last, from 1
+	began       bool    // a request was read
+	first, last float64 // timestamps of the first request and of the one before, in ms
 }
 
-// open starts a reading. The caller closes the reader.
-func (t Trace) open() (*traceReader, error) {
-	src, err := os.Open(string(t))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrTrace, err)
+// newTraceReader returns a reader of a file, which may be compressed.
+func newTraceReader(name string, file io.Reader) (*traceReader, error) {
+	buffered := bufio.NewReader(file)
+	magic, err := buffered.Peek(2)
+	var plain io.Reader = buffered
+	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		plain, err = gzip.NewReader(buffered)
 	}
-	return newTraceReader(string(t), src)
-}
-
-// newTraceReader returns a reader of src, which it closes on an error.
-func newTraceReader(name string, src io.ReadCloser) (*traceReader, error) {
-	plain, err := unpack(src)
-	if err != nil {
-		_ = src.Close() // only read from
+	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTrace, name, err)
 	}
 	lines := bufio.NewScanner(plain)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine+len("\r\n"))
-	return &traceReader{name: name, src: src, lines: lines}, nil
+	return &traceReader{name: name, lines: lines}, nil
 }
 
-// unpack returns a reader of the text in src, which may be compressed.
-func unpack(src io.Reader) (io.Reader, error) {
-	buffered := bufio.NewReader(src)
-	magic, err := buffered.Peek(2)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return buffered, nil
-	}
-	return gzip.NewReader(buffered)
-}
-
-func (r *traceReader) close() {
-	_ = r.src.Close() // only read from: nothing can be lost
-}
-
-// next returns the ids of the next request, or io.EOF after the last one. The
-// slice is valid until the following call.
-func (r *traceReader) next() ([]uint64, error) {
+// next returns the next request, or io.EOF after the last one.
+func (r *traceReader) next(timed bool) (Request, error) {
 	var text []byte
 	for len(bytes.TrimSpace(text)) == 0 { // a blank line, such as the last one of many files, is none
 		if !r.lines.Scan() {
-			return nil, r.ended()
+			return Request{}, r.ended()
 		}
 		r.line++
 		text = r.lines.Bytes()
-		if len(text) > maxLine {
-			return nil, r.fail(errLongLine)
+	}
+	if len(text) > maxLine {
+		return Request{}, r.fail(errLongLine)
+	}
+	var record struct { // what a replay needs of a line; other keys are skipped
+		HashIDs   []uint64 `json:"hash_ids"`
+		Timestamp *float64 `json:"timestamp"` // milliseconds
+	}
+	if err := json.Unmarshal(text, &record); err != nil {
+		return Request{}, r.fail(explain(err))
+	}
+	if record.HashIDs == nil {
+		return Request{}, r.fail(errors.New("hash_ids is missing; every request needs the list of its block ids"))
+	}
+	one := Request{Number: r.line, IDs: record.HashIDs}
+	if timed {
+		at, err := r.at(record.Timestamp)
+		if err != nil {
+			return Request{}, r.fail(err)
 		}
+		one.At = at
 	}
-	r.requests++
-	r.rec.HashIDs.reset()
-	r.rec.Timestamp, r.rec.InputLength = timestamp{}, 0
-	if err := json.Unmarshal(text, &r.rec); err != nil {
-		return nil, r.fail(explain(err))
+	r.began = true
+	return one, nil
+}
+
+// at returns the time of the next request since the first.
+func (r *traceReader) at(ms *float64) (time.Duration, error) {
+	switch {
+	case ms == nil:
+		return 0, errors.New("timestamp is missing; a replay at a speed needs one on every line, in milliseconds")
+	case !r.began:
+		r.first = *ms
+	case *ms < r.last:
+		return 0, fmt.Errorf("timestamp %v is before %v, the line above's; put the lines in order of time", *ms, r.last)
+	case *ms-r.first > float64(maxSpan.Milliseconds()):
+		return 0, fmt.Errorf("timestamp %v is over a year after the first, %v; timestamps are in milliseconds", *ms, r.first)
 	}
-	if !r.rec.HashIDs.given {
-		return nil, r.fail(errors.New("hash_ids is missing; every request needs the list of its block ids"))
-	}
-	return r.rec.HashIDs.ids, nil
+	r.last = *ms
+	return time.Duration((*ms - r.first) * float64(time.Millisecond)), nil
 }
 
 // explain says what the error of a line means for a trace.
@@ -166,7 +159,13 @@ func explain(err error) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("not JSON: %w, at byte %d; a trace holds one object a line", err, syntax.Offset)
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case ok && wrong.Field == "hash_ids":
+		return fmt.Errorf("hash_ids has a JSON %s; it must be a list of integers from 0 to 2^64-1", wrong.Value)
+	case ok && wrong.Field == "timestamp":
+		return fmt.Errorf("timestamp is a JSON %s; it must be a number of milliseconds", wrong.Value)
+	case ok:
 		return fmt.Errorf("a JSON %s; a trace holds one object a line", wrong.Value)
 	}
 	return err
@@ -177,7 +176,7 @@ var errLongLine = fmt.Errorf("longer than %d bytes; is this a trace of JSON line
 // ended tells a clean end from a failure.
 func (r *traceReader) ended() error {
 	err := r.lines.Err()
-	if err == nil && r.requests > 0 {
+	if err == nil && r.began {
 		return io.EOF
 	}
 	r.line++ // the line that could not be read
@@ -193,58 +192,4 @@ func (r *traceReader) ended() error {
 // fail says where err is.
 func (r *traceReader) fail(err error) error {
 	return fmt.Errorf("%w: %s:%d: %w", ErrTrace, r.name, r.line, err)
-}
-
-// traceRecord is what a replay needs of a line; other keys are skipped.
-type traceRecord struct {
-	HashIDs     idList    `json:"hash_ids"`
-	Timestamp   timestamp `json:"timestamp"`
-	InputLength numTokens `json:"input_length"`
-}
-
-// numTokens is a number of tokens; 0 for what is none.
-type numTokens int64
-
-// UnmarshalJSON reads text, which encoding/json has found to be valid JSON. It does not fail.
-func (n *numTokens) UnmarshalJSON(text []byte) error {
-	number, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil || number < 0 || number > math.MaxInt64-BlockTokens {
-		number = 0
-	}
-	*n = numTokens(number)
-	return nil
-}
-
-// idList reads a JSON list of ids into a slice that it uses again.
-type idList struct {
-	given bool
-	ids   []uint64
-}
-
-func (l *idList) reset() {
-	l.given, l.ids = false, l.ids[:0]
-}
-
-// UnmarshalJSON reads text, which encoding/json has found to be valid JSON. It
-// stands in for the package's own decoding to say which id is wrong.
-func (l *idList) UnmarshalJSON(text []byte) error {
-	if l.given {
-		return errors.New("hash_ids is given twice")
-	}
-	if text[0] != '[' {
-		return fmt.Errorf("hash_ids is %.20s; it must be a list of block ids", text)
-	}
-	l.given = true
-	rest := bytes.TrimSpace(text[1 : len(text)-1])
-	for more := len(rest) > 0; more; {
-		var item []byte
-		item, rest, more = bytes.Cut(rest, []byte{','})
-		item = bytes.TrimSpace(item)
-		id, err := strconv.ParseUint(string(item), 10, 64)
-		if err != nil {
-			return fmt.Errorf("hash_ids[%d] is %.24s; ids are integers from 0 to 2^64-1", len(l.ids), item)
-		}
-		l.ids = append(l.ids, id)
-	}
-	return nil
 }

@@ -4,39 +4,29 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// readAll returns the ids of all requests until the first error.
-func readAll(src io.ReadCloser) ([][]uint64, error) {
-	r, err := newTraceReader("t.jsonl", src)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	var all [][]uint64
-	for {
-		ids, err := r.next()
-		if err == io.EOF {
-			return all, nil
-		}
-		if err != nil {
-			return all, err
-		}
-		all = append(all, append([]uint64{}, ids...))
-	}
+// readAll returns the requests of a trace until the first error.
+func readAll(t *testing.T, text string, timed bool) (all []Request, err error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("t.jsonl", []byte(text), 0o600))
+	err = Trace("t.jsonl").Requests(t.Context(), BlockTokens, 0, timed, func(r Request) error {
+		all = append(all, r)
+		return nil
+	})
+	return all, err
 }
-
-func readerOf(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
 func zip(t *testing.T, text string) string {
 	var packed bytes.Buffer
@@ -49,147 +39,93 @@ func zip(t *testing.T, text string) string {
 
 func TestTraceReads(t *testing.T) {
 	longest := `{"hash_ids": [1]` + strings.Repeat(" ", maxLine-len(`{"hash_ids": [1]}`)) + `}`
-	require.Len(t, longest, maxLine)
-	tests := map[string]struct {
-		text string
-		want [][]uint64
-	}{
-		"as published":        {`{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}` + "\n", [][]uint64{{0, 1, 2}}},
-		"several":             {"{\"hash_ids\":[0,1,2]}\n{\"hash_ids\":[3]}\n{\"hash_ids\":[4,5]}\n", [][]uint64{{0, 1, 2}, {3}, {4, 5}}},
-		"no last line feed":   {"{\"hash_ids\":[1]}\n{\"hash_ids\":[2]}", [][]uint64{{1}, {2}}},
-		"carriage returns":    {"{\"hash_ids\":[1]}\r\n{\"hash_ids\":[2]}\r\n", [][]uint64{{1}, {2}}},
-		"blank lines":         {"\n{\"hash_ids\":[1]}\n\n{\"hash_ids\":[2]}\n \r\n", [][]uint64{{1}, {2}}},
-		"no blocks":           {"{\"hash_ids\":[]}\n{\"hash_ids\":[ ]}\n", [][]uint64{{}, {}}},
-		"unknown keys":        {`{"x":{"hash_ids":[9]},"hash_ids":[ 1 , 2 ],"y":null}`, [][]uint64{{1, 2}}},
-		"greatest id":         {`{"hash_ids":[18446744073709551615]}`, [][]uint64{{1<<64 - 1}}},
-		"longest line":        {longest + "\n", [][]uint64{{1}}},
-		"longest line, \\r":   {longest + "\r\n" + longest, [][]uint64{{1}, {1}}},
-		"longest, unfinished": {longest, [][]uint64{{1}}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := readAll(readerOf(tt.text))
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, got)
-			got, err = readAll(readerOf(zip(t, tt.text)))
-			require.NoError(t, err, "with gzip")
-			assert.Equal(t, tt.want, got, "with gzip")
-		})
+	for name, tt := range map[string]struct{ text, want string }{
+		"as published":      {`{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}` + "\n", "1: [0 1 2] "},
+		"no last line feed": {"{\"hash_ids\":[0,1,2]}\n{\"hash_ids\":[3]}\n{\"hash_ids\":[4,5]}", "1: [0 1 2] 2: [3] 3: [4 5] "},
+		"blank lines":       {"\n{\"hash_ids\":[1]}\r\n\n{\"hash_ids\":[2]}\n \r\n", "2: [1] 4: [2] "},
+		"no blocks":         {"{\"hash_ids\":[]}\n{\"hash_ids\":[ ]}\n", "1: [] 2: [] "},
+		"unknown keys":      {`{"x":{"hash_ids":[9]},"hash_ids":[ 1 , 2 ],"y":null}`, "1: [1 2] "},
+		"greatest id":       {`{"hash_ids":[18446744073709551615]}`, "1: [18446744073709551615] "},
+		"longest lines":     {longest + "\r\n" + longest, "1: [1] 2: [1] "},
+	} {
+		for _, text := range []string{tt.text, zip(t, tt.text)} {
+			all, err := readAll(t, text, false)
+			require.NoError(t, err, name)
+			got := ""
+			for _, r := range all {
+				got += fmt.Sprintf("%d: %v ", r.Number, r.IDs)
+			}
+			assert.Equal(t, tt.want, got, name)
+		}
 	}
 }
 
 func TestTraceErrors(t *testing.T) {
 	const good = "{\"hash_ids\":[1]}\n"
-	tests := map[string]struct{ text, want string }{
-		"empty":             {"", "t.jsonl:1: no requests; the trace is empty"},
-		"one byte":          {"x", "t.jsonl:1: not JSON: invalid character 'x' looking for beginning of value, at byte 1; a trace holds one object a line"},
-		"blank lines":       {"\n\n", "t.jsonl:3: no requests; the trace is empty"},
-		"after blank lines": {good + "\n\nx", "t.jsonl:4: not JSON: invalid character 'x' looking for beginning of value, at byte 1; a trace holds one object a line"},
-		"cut line":          {good + good + `{"hash_ids":[1,`, "t.jsonl:3: not JSON: unexpected end of JSON input, at byte 15; a trace holds one object a line"},
-		"two on a line":     {`{"hash_ids":[1]}{"hash_ids":[1]}`, "t.jsonl:1: not JSON: invalid character '{' after top-level value, at byte 17; a trace holds one object a line"},
-		"no object":         {good + "[1,2]", "t.jsonl:2: a JSON array; a trace holds one object a line"},
-		"null":              {good + "null", "t.jsonl:2: hash_ids is missing; every request needs the list of its block ids"},
-		"missing":           {good + `{"timestamp":0}`, "t.jsonl:2: hash_ids is missing; every request needs the list of its block ids"},
-		"ids null":          {good + `{"hash_ids":null}`, "t.jsonl:2: hash_ids is null; it must be a list of block ids"},
-		"ids a number":      {`{"hash_ids":12}`, "t.jsonl:1: hash_ids is 12; it must be a list of block ids"},
-		"ids an object":     {`{"hash_ids":{"a":"0123456789012345678901234567890"}}`, `t.jsonl:1: hash_ids is {"a":"01234567890123; it must be a list of block ids`},
-		"ids twice":         {`{"hash_ids":[1],"hash_ids":[1]}`, "t.jsonl:1: hash_ids is given twice"},
-		"negative":          {good + `{"hash_ids":[1,2,-3]}`, "t.jsonl:2: hash_ids[2] is -3; ids are integers from 0 to 2^64-1"},
-		"fraction":          {`{"hash_ids":[1.0]}`, "t.jsonl:1: hash_ids[0] is 1.0; ids are integers from 0 to 2^64-1"},
-		"exponent":          {`{"hash_ids":[1e3]}`, "t.jsonl:1: hash_ids[0] is 1e3; ids are integers from 0 to 2^64-1"},
-		"past 64 bits":      {`{"hash_ids":[18446744073709551616]}`, "t.jsonl:1: hash_ids[0] is 18446744073709551616; ids are integers from 0 to 2^64-1"},
-		"string":            {`{"hash_ids":[1,"2"]}`, `t.jsonl:1: hash_ids[1] is "2"; ids are integers from 0 to 2^64-1`},
-		"nested":            {`{"hash_ids":[[1]]}`, `t.jsonl:1: hash_ids[0] is [1]; ids are integers from 0 to 2^64-1`},
-		"null id":           {`{"hash_ids":[null]}`, `t.jsonl:1: hash_ids[0] is null; ids are integers from 0 to 2^64-1`},
-		"line too long":     {good + strings.Repeat(" ", maxLine+1) + "\n" + good, "t.jsonl:2: longer than 1048576 bytes; is this a trace of JSON lines?"},
-		"line much longer":  {good + strings.Repeat(" ", 3*maxLine), "t.jsonl:2: longer than 1048576 bytes; is this a trace of JSON lines?"},
-		"gzip header":       {"\x1f\x8bxxxxxxxxxx", "t.jsonl: gzip: invalid header"},
-		"gzip of nothing":   {"\x1f\x8b", "t.jsonl: unexpected EOF"},
-		"after a good line": {good + "?", "t.jsonl:2: not JSON: invalid character '?' looking for beginning of value, at byte 1; a trace holds one object a line"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			all, err := readAll(readerOf(tt.text))
-			require.ErrorIs(t, err, ErrTrace)
-			assert.Equal(t, "bad trace: "+tt.want, err.Error())
-			for _, ids := range all {
-				assert.Equal(t, []uint64{1}, ids, "the lines before it")
-			}
-		})
-	}
-}
-
-func TestTraceCutGzip(t *testing.T) {
-	packed := zip(t, strings.Repeat("{\"hash_ids\":[1]}\n", 3))
-	_, err := readAll(readerOf(packed[:len(packed)-4]))
-	require.ErrorIs(t, err, ErrTrace)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	assert.Contains(t, err.Error(), "t.jsonl:4: ")
-}
-
-func TestTraceReadError(t *testing.T) {
-	cause := errors.New("disk on fire")
-	for text, at := range map[string]string{"": "t.jsonl: ", "{\"hash_ids\":[1]}\n": "t.jsonl:2: "} {
-		_, err := readAll(io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(cause))))
+	for want, text := range map[string]string{
+		"t.jsonl:1: no requests; the trace is empty":                                               "",
+		"t.jsonl:3: no requests; the trace is empty":                                               "\n\n",
+		"t.jsonl:4: not JSON: invalid character 'x' looking for beginning of value, at byte 1":     good + "\n\nx",
+		"t.jsonl:3: not JSON: unexpected end of JSON input, at byte 15; a trace holds one object":  good + good + `{"hash_ids":[1,`,
+		"t.jsonl:2: a JSON array; a trace holds one object a line":                                 good + "[1,2]",
+		"t.jsonl:1: hash_ids is missing; every request needs the list of its block ids":            `{"timestamp":0}`,
+		"t.jsonl:1: hash_ids has a JSON number; it must be a list":                                 `{"hash_ids":12}`,
+		"t.jsonl:2: hash_ids has a JSON number -3; it must be a list of integers from 0 to 2^64-1": good + `{"hash_ids":[1,2,-3]}`,
+		"t.jsonl:1: hash_ids has a JSON number 1.0; it must be":                                    `{"hash_ids":[1.0]}`,
+		"t.jsonl:1: hash_ids has a JSON number 18446744073709551616; it":                           `{"hash_ids":[18446744073709551616]}`,
+		"t.jsonl:1: hash_ids has a JSON string; it must be":                                        `{"hash_ids":[1,"2"]}`,
+		"t.jsonl:2: longer than 1048576 bytes; is this a trace of JSON lines?":                     good + strings.Repeat(" ", maxLine) + "x\n" + good,
+		"t.jsonl:3: longer than 1048576 bytes; is this a trace of JSON lines? ":                    good + good + strings.Repeat(" ", 3*maxLine),
+		"t.jsonl: gzip: invalid header":                                                            "\x1f\x8bxxxxxxxxxx",
+		"t.jsonl:4: unexpected EOF":                                                                zip(t, strings.Repeat(good, 3))[:len(zip(t, strings.Repeat(good, 3)))-4],
+	} {
+		all, err := readAll(t, text, false)
 		require.ErrorIs(t, err, ErrTrace)
-		require.ErrorIs(t, err, cause)
-		assert.Contains(t, err.Error(), at+"disk on fire")
+		assert.ErrorContains(t, err, "bad trace: "+strings.TrimSpace(want))
+		for _, r := range all {
+			assert.Equal(t, []uint64{1}, r.IDs, "the lines before it")
+		}
 	}
-}
-
-func TestTraceRequests(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.jsonl")
-	trace := Trace(path)
-	read := func() (all [][]uint64, err error) {
-		err = trace.Requests(t.Context(), BlockTokens, 0, false, func(r Request) error {
-			all = append(all, append([]uint64{}, r.IDs...))
-			return nil
-		})
-		return all, err
-	}
-	_, err := read()
+	err := Trace(filepath.Join(t.TempDir(), "none")).Requests(t.Context(), BlockTokens, 0, false, nil)
 	require.ErrorIs(t, err, ErrTrace)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-
-	require.NoError(t, os.WriteFile(path, []byte("{\"hash_ids\":[1,2]}\n"), 0o600))
-	for range 2 { // each reading begins at the beginning
-		got, err := read()
-		require.NoError(t, err)
-		assert.Equal(t, [][]uint64{{1, 2}}, got)
-	}
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// closeFunc is a reader that calls a function when it is closed.
-type closeFunc struct {
-	io.Reader
-	close func()
+func TestTraceEndsWithItsReader(t *testing.T) {
+	stop := errors.New("stop")
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte("{\"hash_ids\":[1]}\n?"), 0o600))
+	require.ErrorIs(t, Trace(path).Requests(t.Context(), BlockTokens, 0, false, func(Request) error { return stop }), stop)
+	require.NoError(t, Trace(path).Requests(t.Context(), BlockTokens, 1, false, func(Request) error { return nil }), "what follows is not read")
 }
 
-func (c closeFunc) Close() error { c.close(); return nil }
-
-func TestTraceCloses(t *testing.T) {
-	for _, text := range []string{"{\"hash_ids\":[1]}\n", "?", "\x1f\x8b"} {
-		closed := 0
-		_, _ = readAll(closeFunc{strings.NewReader(text), func() { closed++ }})
-		assert.Equal(t, 1, closed, "%q", text)
+func TestTimestamps(t *testing.T) {
+	const first = "{\"timestamp\":5,\"hash_ids\":[1]}\n"
+	for second, want := range map[string]string{ // of the error, or empty
+		`{"timestamp":5,"hash_ids":[1]}`:           "",
+		`{"timestamp":5.5,"hash_ids":[1]}`:         "",
+		`{"timestamp":31622400005,"hash_ids":[1]}`: "",
+		`{"timestamp":4,"hash_ids":[1]}`:           "timestamp 4 is before 5, the line above's; put the lines in order of time",
+		`{"hash_ids":[1]}`:                         "timestamp is missing; a replay at a speed needs one on every line, in milliseconds",
+		`{"timestamp":null,"hash_ids":[1]}`:        "timestamp is missing",
+		`{"timestamp":"6","hash_ids":[1]}`:         "timestamp is a JSON string; it must be a number of milliseconds",
+		`{"timestamp":1e999,"hash_ids":[1]}`:       "timestamp is a JSON number 1e999; it must be",
+		`{"timestamp":31622400006,"hash_ids":[1]}`: "is over a year after the first, 5; timestamps are in milliseconds",
+	} {
+		all, err := readAll(t, first+second, true)
+		if want == "" {
+			require.NoError(t, err)
+			require.Len(t, all, 2)
+			assert.Zero(t, all[0].At)
+			continue
+		}
+		require.ErrorIs(t, err, ErrTrace)
+		require.ErrorContains(t, err, "t.jsonl:2: ")
+		assert.ErrorContains(t, err, want)
 	}
-}
-
-// Reading a request with many ids must cost no more allocations than one with few.
-func TestTraceAllocates(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	perRequest := func(ids int) float64 {
-		line := `{"timestamp": 0, "hash_ids": [123456` + strings.Repeat(", 123456", ids-1) + "]}\n"
-		r, err := newTraceReader("t.jsonl", readerOf(strings.Repeat(line, 200)))
-		require.NoError(t, err)
-		defer r.close()
-		return testing.AllocsPerRun(100, func() {
-			if _, err := r.next(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	assert.InDelta(t, perRequest(1), perRequest(2000), 1)
+	all, err := readAll(t, first+`{"timestamp":7.5,"hash_ids":[]}`, true)
+	require.NoError(t, err)
+	assert.Equal(t, 2500*time.Microsecond, all[1].At)
+	_, err = readAll(t, first+`{"hash_ids":[1]}`, false)
+	require.NoError(t, err, "flat out, it need not be there")
 }

@@ -20,37 +20,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/compare"
+	"github.com/hitline/hitline/bench/holders"
 )
 
 // runCompare runs hitbench compare with this binary as hitline, and nothing else on
 // the machine.
 func runCompare(t *testing.T, args ...string) result {
+	t.Helper()
 	t.Setenv(asCommand, "1")
 	t.Setenv("PATH", t.TempDir())
-	var stdout, stderr bytes.Buffer
-	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "-d", "0.01", "--hitline", os.Args[0]}
-	code := a.run(t.Context(), append(small, args...))
-	return result{code, stdout.String(), stderr.String()}
+	return runWith(t.Context(), &fakeServer{}, append([]string{"compare"}, args...)...)
 }
 
-func comparison(t *testing.T, r result) compare.Report {
-	t.Helper()
-	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
-	var got compare.Report
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
-	return got
+// quickly returns the arguments of a quick comparison with what needs nothing but this binary.
+func quickly(args ...string) []string {
+	return append([]string{"--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "-d", "0.01", "--hitline", os.Args[0]}, args...)
 }
 
 func TestCompare(t *testing.T) {
-	r := runCompare(t, "--json", "--hit-share", "0.5", "--miss-at", "tail")
+	r := runCompare(t, quickly("--json", "--hit-share", "0.5")...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	note := ""
 	if runtime.NumCPU() == 1 {
 		note = "hitbench: note: client and servers share their cores: nothing is pinned, and the ratios mean little\n"
 	}
 	assert.Equal(t, note, r.stderr, "no terminal, no status")
-	got := comparison(t, r)
+	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
+	var got compare.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	var rivals []string
 	for _, row := range got.Rows {
 		rivals = append(rivals, row.Rival)
@@ -60,11 +57,9 @@ func TestCompare(t *testing.T) {
 	each := []string{"raw", "hitline", "hitline-zmtp"}
 	assert.Equal(t, append(each, each...), rivals)
 	assert.Equal(t, []int{20, 50}, got.Hashes)
-	assert.Equal(t, 2, got.Rounds)
-	assert.Len(t, got.Skipped, 6)
-	assert.EqualValues(t, 1, got.Setup.Seed)
+	assert.Len(t, got.Skipped, 4)
 
-	r = runCompare(t, "--seed", "7", "--pipeline", "5")
+	r = runCompare(t, quickly("--seed", "7", "--pipeline", "5")...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, ", --seed 7\n")
 	assert.Contains(t, r.stdout, "\n50 hashes; ratios to hitline\n")
@@ -72,34 +67,45 @@ func TestCompare(t *testing.T) {
 	assert.Contains(t, r.stdout, "redis-exists      skipped: redis-server is neither beside this program nor on PATH; apt-get install redis-server\n")
 }
 
-// This binary's hitline takes a hash for 16 tokens, whatever it is told.
-func TestCompareWrong(t *testing.T) {
-	r := runCompare(t, "--json", "--block-size", "32", "--only", "hitline-zmtp,raw")
-	assert.Equal(t, exitBad, r.code)
-	assert.Contains(t, r.stderr, "hitbench: note: wrong: hitline-zmtp, 20 hashes, request 14: expected 640 hit tokens, got 320\n")
-	assert.Contains(t, r.stderr, "answers are wrong\n")
-	for _, row := range comparison(t, r).Rows {
-		assert.Equal(t, row.Rival == "raw", row.Wrong == 0, row.Rival)
-	}
-	r = runCompare(t, "--block-size", "32", "--only", "raw")
-	assert.Equal(t, exitBad, r.code)
-	assert.Contains(t, r.stdout, " WRONG\n")
+func TestCompareHolders(t *testing.T) {
+	args := []string{"--holders", "3", "--hashes", "16", "--entries", "200", "--rounds", "2", "--duration", "0.002"}
+	r := runCompare(t, append(args, "--only", "fleet", "--json")...)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Empty(t, r.stderr)
+	var got holders.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.Equal(t, 3, got.Holders)
+	require.Len(t, got.Rows, 6)
+
+	r = runCompare(t, args...)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "rivals       left out\n")
+	assert.Contains(t, r.stderr, "hitbench-dynamo is neither beside this program nor on PATH; make rivals builds it")
 }
 
 func TestCompareUsage(t *testing.T) {
-	wrong := map[string][]string{
-		"unknown flag: --depth":                          {"--depth", "1"},
-		"bad options: 0 hashes":                          {"--hashes", "64,0"},
-		"bad options: a rival \"memcache\"; there are":   {"--only", "memcache"},
-		"bad options: exec: \"/no/such\"":                {"--python", "/no/such"},
-		"--hitline: ":                                    {"--hitline", "/no/such"},
-		"bad options: a duration of 0s":                  {"-d", "0"},
-		"MiB of requests; give 0 to 4096":                {"--rotate", "17592186044416"}, // 2⁴⁴: its bytes are 0 in 64 bits
-		"bad options: a miss at \"end\"":                 {"--miss-at", "end"},
-		"bad options: core 1000 is not among":            {"--client-cores", "1000"},
-		"bad options: cores \"0-\"; give any, or a list": {"--server-cores", "0-"},
-	}
-	for want, args := range wrong {
+	holders, vllm := []string{"--holders", "3"}, []string{"--vllm", "0.33.0", "--hitline", "/bin/true"}
+	for want, args := range map[string][]string{
+		"unknown flag: --depth":                           quickly("--depth", "1"),
+		"bad options: 0 hashes":                           quickly("--hashes", "64,0"),
+		"bad options: a rival \"memcache\"; there are":    quickly("--only", "memcache"),
+		"bad options: exec: \"/no/such\"":                 quickly("--python", "/no/such"),
+		"--hitline: ":                                     quickly("--hitline", "/no/such"),
+		"bad options: a duration of 0s":                   quickly("-d", "0"),
+		"MiB of requests; give 0 to 4096":                 quickly("--rotate", "17592186044416"), // 2⁴⁴: its bytes are 0 in 64 bits
+		"--tp needs --vllm":                               quickly("--tp", "8"),
+		"--only llm-d: missing: hitbench-llmd is neither": append(holders, "--only", "llm-d"),
+		"--only redis: with --holders give fleet, dynamo": append(holders, "--only", "redis"),
+		"--rotate does not go with --holders":             append(holders, "--rotate", "1"),
+		"bad options: 0 holders; give":                    {"--holders", "0"},
+		"bad options: 7 hashes; give":                     append(holders, "--hashes", "7"),
+		"--holders does not go with --vllm":               append(vllm, holders...),
+		"a tensor-parallel size of 3; give 1, 2, 4 or 8":  append(vllm, "--tp", "3"),
+		"bad options: vLLM \"\"; there are 0.24.0":        {"--vllm", ""},
+		"--python: missing: python3 is neither":           vllm,
+		"--python: bad options: exec: \"/no/python\"":     append(vllm, "--python", "/no/python"),
+		"bad options: /bin/false cannot be used":          append(vllm, "--python", "/bin/false"),
+	} {
 		r := runCompare(t, args...)
 		assert.Equal(t, exitUsage, r.code, want)
 		assert.Contains(t, r.stderr, want)
@@ -108,26 +114,10 @@ func TestCompareUsage(t *testing.T) {
 	for _, args := range [][]string{{rawServer}, {rawServer, "x"}, {rawServer, "0"}} {
 		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, args...).code, args)
 	}
-}
-
-func TestCompareLost(t *testing.T) {
-	r := runCompare(t, "--only", "python-zmq")
+	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, "--help").stdout, rawServer)
+	r := runCompare(t, quickly("--only", "python-zmq")...)
 	assert.Equal(t, exitLost, r.code)
 	assert.Contains(t, r.stderr, "hitbench: python-zmq: no connection: missing: python3 is neither beside this program nor on PATH; apt-get install python3-zmq\n")
-	broken := filepath.Join(t.TempDir(), "redis-server")
-	script := "#!/bin/sh\n[ \"$1\" = --version ] && echo 'Redis server v=1.2 x' && exit\necho no luck\nexit 1\n"
-	require.NoError(t, os.WriteFile(broken, []byte(script), 0o700))
-	r = runCompare(t, "--redis-server", broken)
-	assert.Equal(t, exitLost, r.code)
-	assert.Contains(t, r.stderr, "ended (exit status 1): no luck\n")
-	assert.Empty(t, r.stdout)
-}
-
-func TestCompareHelp(t *testing.T) {
-	r := runWith(t.Context(), &fakeServer{}, "compare", "--help")
-	assert.Equal(t, exitDone, r.code)
-	assert.Contains(t, r.stdout, "--miss-at")
-	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, "--help").stdout, rawServer)
 }
 
 // childrenOf returns the processes whose parent is pid.

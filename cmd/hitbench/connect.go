@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
@@ -20,7 +19,7 @@ import (
 // conn is one connection to a server.
 type conn interface {
 	replay.Target
-	learn(ctx context.Context) (serverPool, error)
+	learn(ctx context.Context) (workload.Pool, error)
 	Close() error
 }
 
@@ -30,11 +29,6 @@ type dialFunc func(ctx context.Context, addr string, secure connectflags.Connect
 
 // dial connects with hitline's own client.
 var dial dialFunc = func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
-	return dialClient(ctx, addr, secure)
-}
-
-// dialClient connects. Every call that a bench makes has a deadline.
-func dialClient(ctx context.Context, addr string, secure connectflags.Connection) (clientConn, error) {
 	c, err := client.Dial(ctx, addr, secure.Options()...)
 	return clientConn{c}, err
 }
@@ -52,31 +46,17 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 	return refusal(c.Client.Store(ctx, coordinator.GroupRank{}, coordinator.NewHashes(keys, hashLen)))
 }
 
-// serverPool is what replay learns of a server with one full-attention group.
-type serverPool struct {
-	blockSize  int  // tokens that one hash covers
-	leavesLast bool // a prompt that is there whole hits a block less, as vLLM has it
-}
-
-// learn stores two random hashes, asks how many tokens they are, and evicts them.
-func (c clientConn) learn(ctx context.Context) (p serverPool, err error) {
+// learn asks for the server's pool, with two random hashes that are stored for it.
+func (c clientConn) learn(ctx context.Context) (workload.Pool, error) {
 	blob := make([]byte, workload.ProbeHashes*workload.HashLen)
 	_, _ = rand.Read(blob) // never fails
-	hit, whole, err := workload.Probe(
+	return workload.Probe(
 		func() error { return c.Store(ctx, blob, workload.HashLen) },
 		func(tokens uint32) (uint32, error) { return c.Lookup(ctx, tokens, blob, workload.HashLen) },
 		func() error {
 			return refusal(c.Evict(ctx, coordinator.GroupRank{}, coordinator.NewHashes(blob, workload.HashLen)))
 		},
 	)
-	if err != nil {
-		return p, err
-	}
-	p = serverPool{blockSize: int(hit / 2), leavesLast: whole < hit}
-	if hit == 0 || hit%2 != 0 || whole != hit && whole != hit/2 {
-		return p, fmt.Errorf("%w: to 2 stored hashes the server answered %d and %d tokens; replay needs a server of one full-attention group", measure.ErrAnswer, hit, whole)
-	}
-	return p, nil
 }
 
 func refusal(err error) error {
@@ -84,23 +64,6 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", measure.ErrRefused, err)
 	}
 	return err
-}
-
-// dialAll makes n connections to addr, each within timeout. The caller closes
-// them; if one fails, those made before it are closed here.
-func dialAll(ctx context.Context, dial dialFunc, addr string, secure connectflags.Connection, n int, timeout time.Duration) ([]conn, error) {
-	conns := make([]conn, 0, n)
-	for range n {
-		dialCtx, cancel := context.WithTimeout(ctx, timeout)
-		c, err := dial(dialCtx, addr, secure)
-		cancel()
-		if err != nil {
-			closeAll(conns)
-			return nil, fmt.Errorf("connection %d of %d to %s: %w", len(conns)+1, n, addr, err)
-		}
-		conns = append(conns, c)
-	}
-	return conns, nil
 }
 
 // server returns the address of the server to ask, which --connect or the environment names, and
@@ -119,11 +82,4 @@ func (a *app) server(flags *connectflags.Flags) (addr string, c connectflags.Con
 		fmt.Fprintf(a.stderr, "hitbench: %s\n", cli.Printable(c.Warning))
 	}
 	return addr, c, nil
-}
-
-// closeAll closes connections that nobody waits on, so errors have no meaning.
-func closeAll(conns []conn) {
-	for _, c := range conns {
-		_ = c.Close()
-	}
 }

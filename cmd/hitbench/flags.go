@@ -1,15 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hitline/hitline/bench/process"
-	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 )
@@ -35,34 +31,16 @@ func replaceList(flags *pflag.FlagSet, name string) {
 	}
 }
 
-func connectionsFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
-	flags.IntVarP(p, "connections", "c", value, "connections"+detail)
-}
-
 func durationFlag(flags *pflag.FlagSet, p *time.Duration, value time.Duration, detail string) {
 	cli.DurationVarP(flags, p, "duration", "d", value, "how long to measure"+detail)
-}
-
-func requestsFlag(flags *pflag.FlagSet, p *int, detail string) {
-	flags.IntVarP(p, "requests", "n", 0, "`number` of requests"+detail)
 }
 
 func entriesFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
 	flags.IntVar(p, "entries", value, "hashes to store first, at least"+detail)
 }
 
-// missFlags defines --hit-share, whose default is share, and --miss-at.
-func missFlags(flags *pflag.FlagSet, hitShare *float64, missAt *string, share float64) {
-	flags.Float64Var(hitShare, "hit-share", share, "share of lookups that hit whole")
-	flags.StringVar(missAt, "miss-at", string(workload.MissRandom), "block at which the others miss: first, middle, tail or random")
-}
-
-func completeMissAt(cmd *cobra.Command) {
-	cli.Complete(cmd, "miss-at", workload.MissFirst, workload.MissMiddle, workload.MissTail, workload.MissRandom)
-}
-
-func blockSizeFlag(flags *pflag.FlagSet, p *int, value int, detail string) {
-	flags.IntVar(p, "block-size", value, "`tokens` that one hash covers"+detail)
+func hitShareFlag(flags *pflag.FlagSet, p *float64, value float64) {
+	flags.Float64Var(p, "hit-share", value, "share of lookups that hit whole; the others miss at a random block")
 }
 
 func seedFlag(flags *pflag.FlagSet, p *uint64, value uint64) {
@@ -81,48 +59,10 @@ func jsonFlag(flags *pflag.FlagSet, p *bool) {
 	flags.BoolVar(p, "json", false, "print the report as one line of JSON")
 }
 
-// refuse returns an error if one of the flags was given; format says why, of its name.
-func refuse(changed func(flag string) bool, format string, names ...string) error {
-	for _, name := range names {
-		if changed(name) {
-			return cli.Usagef(format, name)
-		}
-	}
-	return nil
-}
-
 // serverFlags defines the flags for the address of the server to ask, and for connections to it.
 func serverFlags(flags *pflag.FlagSet, f *connectflags.Flags) {
 	cli.FlagGroup(flags, "Connection", func(group *pflag.FlagSet) {
 		f.AddAddress(group)
 		f.Add(group)
 	})
-}
-
-// coresFlags are --client-cores and --server-cores.
-type coresFlags struct{ client, server string }
-
-// add defines the flags; the details are as those of the other flags.
-func (f *coresFlags) add(flags *pflag.FlagSet, clientDetail, serverDetail string) {
-	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program by the system's numbers, such as 0,2-3, or any"+clientDetail)
-	flags.StringVar(&f.server, "server-cores", "", "`cores` for the servers that are started here, or any"+serverDetail)
-}
-
-// parse returns the cores of both sides, nil for a flag that was not given.
-func (f *coresFlags) parse() (client, server []int, err error) {
-	if client, err = parseCores("client-cores", f.client); err == nil {
-		server, err = parseCores("server-cores", f.server)
-	}
-	return client, server, err
-}
-
-func parseCores(flag, list string) ([]int, error) {
-	if list == "" {
-		return nil, nil
-	}
-	cores, err := process.ParseCores(list)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	return cores, nil
 }

@@ -60,17 +60,16 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Load, measure and check a hitline server",
 		Long: `hitbench puts load on a hitline server, measures it, and checks every answer.
 It starts a server of its own where the command says so; else it asks the one at
---connect or $HITLINE_ADDRESS.
+--connect or $HITLINE_ADDRESS. run and compare are there on Linux only.
 
 Exit codes: 0 done; 1 an answer was wrong or refused, or the run was
 interrupted; 2 wrong usage or bad input; 3 no connection, or it was lost.`,
 		Example: "  hitbench run --start\n  hitbench compare --hashes 512 --rounds 3",
 		Version: buildinfo.Read().Version,
 	}
-	cli.AddGroup(root, "Load", a.runCommand(), a.replayCommand())
-	cli.AddGroup(root, "Compare", a.compareCommand())
+	cli.AddGroup(root, "Measure", append(a.measureCommands(), a.replayCommand())...)
 	cli.AddGroup(root, "Show", a.pictureCommand())
-	root.AddCommand(versionCommand(), a.rawServerCommand())
+	root.AddCommand(versionCommand())
 	cli.Prepare(root)
 	return root
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hitline/hitline/bench/measure"
 	"github.com/hitline/hitline/bench/replay"
+	"github.com/hitline/hitline/bench/workload"
 	"github.com/hitline/hitline/cmd/internal/cli"
 	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
@@ -71,8 +71,8 @@ func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Conne
 	return s, nil
 }
 
-func (s *fakeServer) learn(context.Context) (serverPool, error) {
-	return serverPool{blockSize: 512}, nil
+func (s *fakeServer) learn(context.Context) (workload.Pool, error) {
+	return workload.Pool{BlockSize: 512}, nil
 }
 
 func (s *fakeServer) Close() error { s.closed++; return nil }
@@ -143,33 +143,26 @@ func report(t *testing.T, r result) replay.Report {
 }
 
 func TestReplayDone(t *testing.T) {
-	for _, conns := range []int{1, 3} {
-		s := &fakeServer{}
-		r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--json", "--connections", fmt.Sprint(conns))
-		require.Equal(t, exitDone, r.code, r.stderr)
-		assert.Empty(t, r.stderr, "no terminal, no bar")
-		got := report(t, r)
-		assert.EqualValues(t, 799*conns, got.Requests)
-		assert.EqualValues(t, 21951*conns, got.Blocks)
-		assert.EqualValues(t, 4144*conns, got.HitBlocks)
-		assert.EqualValues(t, 4144*512*conns, got.HitTokens)
-		assert.Equal(t, excerpt, got.Trace)
-		assert.Equal(t, conns, got.Connections)
-		assert.Equal(t, conns, s.dialed)
-		assert.Equal(t, conns, s.closed)
-	}
-}
+	s := &fakeServer{}
+	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--json")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Empty(t, r.stderr, "no terminal, no bar")
+	got := report(t, r)
+	assert.EqualValues(t, 799, got.Requests)
+	assert.EqualValues(t, 21951, got.Blocks)
+	assert.EqualValues(t, 4144, got.HitBlocks)
+	assert.Equal(t, excerpt, got.Trace)
+	assert.Equal(t, []int{1, 1}, []int{s.dialed, s.closed})
 
-func TestReplayTable(t *testing.T) {
-	s := &fakeServer{refuse: func(_ context.Context, addr string) error {
+	s = &fakeServer{refuse: func(_ context.Context, addr string) error {
 		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
 		return nil
 	}}
-	r := runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--requests", "2", "--block-size", "16")
+	r = runWith(t.Context(), s, "replay", "--trace", traceFile(t, small), "--requests", "2")
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "trace.jsonl\n")
-	assert.Contains(t, r.stdout, "blocks       160\n")
-	assert.Contains(t, r.stdout, "hit blocks   64, 40.0 %\n")
+	assert.Contains(t, r.stdout, "blocks       5\n")
+	assert.Contains(t, r.stdout, "hit blocks   2, 40.0 %\n")
 }
 
 func TestReplayWrongUsage(t *testing.T) {
@@ -187,15 +180,15 @@ func TestReplayWrongUsage(t *testing.T) {
 		"an address":      {[]string{"run", "tcp://127.0.0.1:7557"}, `unexpected argument "tcp://127.0.0.1:7557"; give it as --connect`},
 		"a trace":         {[]string{"replay", excerpt}, "unexpected argument \"" + excerpt + "\"; give it as --trace"},
 		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `unexpected argument "x"`},
-		"not a number":    {[]string{"replay", "--trace", excerpt, "--connections", "x"}, `invalid argument "x" for "-c, --connections" flag: write a whole number`},
+		"not a number":    {[]string{"replay", "--trace", excerpt, "--requests", "x"}, `invalid argument "x" for "-n, --requests" flag: write a whole number`},
 		"not numbers":     {[]string{"compare", "--hashes", "x"}, `invalid argument "x" for "--hashes" flag: write whole numbers, such as 1,64`},
-		"no connections":  {[]string{"replay", "--trace", excerpt, "--connections", "0"}, "0 connections; give 1 or more"},
-		"tokens":          {[]string{"replay", "--trace", excerpt, "--block-size", "24"}, "bad options: a block size of 24 tokens; it must divide 512"},
+		"speed":           {[]string{"replay", "--trace", excerpt, "--speed", "-1"}, "bad options: a speed of -1; give 1 for the trace's own"},
+		"no timestamps":   {[]string{"replay", "--trace", bad, "--speed", "1"}, "bad trace: " + bad + ":1: timestamp is missing; a replay at a speed needs one"},
 		"limit":           {[]string{"replay", "--trace", excerpt, "--requests", "-1"}, "bad options: -1 requests"},
 		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
 		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},
 		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is no regular file; name a file of JSON lines"},
-		"malformed":       {[]string{"replay", "--trace", bad}, "bad trace: " + bad + ":4: hash_ids[0] is -1; ids are integers"},
+		"malformed":       {[]string{"replay", "--trace", bad}, "bad trace: " + bad + ":4: hash_ids has a JSON number -1"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +211,7 @@ func TestReplayMismatch(t *testing.T) {
 	got := report(t, r)
 	assert.Greater(t, got.Wrong, int64(maxDescribed))
 	assert.EqualValues(t, 799, got.Requests)
-	assert.Contains(t, r.stderr, "excerpt.jsonl:2: request 2 on connection 0: expected 512 hit tokens, got 0: below")
+	assert.Contains(t, r.stderr, "excerpt.jsonl:2: expected 512 hit tokens, got 0: below")
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
 	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d answers are wrong, 0 requests were refused; 799 requests were measured\n", got.Wrong))
@@ -242,7 +235,7 @@ func TestReplayFailures(t *testing.T) {
 		stderr   string
 	}{
 		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 answers are wrong, 1 requests were refused; 3 requests were measured\n"},
-		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, "request 2 on connection 0: lookup: reply of 3 bytes\n"},
+		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, ":2: lookup: lookup: reply of 3 bytes\n"},
 		"lost":       {fmt.Errorf("%w: reset by peer", client.ErrConnect), exitLost, 1, ": reset by peer\n"},
 		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},
 	}
@@ -266,30 +259,16 @@ func TestReplayFailures(t *testing.T) {
 	}
 }
 
-func TestRefusal(t *testing.T) {
-	require.NoError(t, refusal(nil))
-	other := errors.New("x")
-	assert.Equal(t, other, refusal(other))
-	err := refusal(fmt.Errorf("%w: full", client.ErrRefused))
-	require.ErrorIs(t, err, measure.ErrRefused)
-	require.ErrorIs(t, err, client.ErrRefused)
-}
-
 func TestReplayNoConnection(t *testing.T) {
-	s := &fakeServer{}
-	s.refuse = func(ctx context.Context, _ string) error {
+	s := &fakeServer{refuse: func(ctx context.Context, addr string) error {
 		_, limited := ctx.Deadline()
 		assert.True(t, limited)
-		if s.dialed == 2 {
-			return fmt.Errorf("%w: refused", client.ErrConnect)
-		}
-		return nil
-	}
-	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--connections", "3", "--connect", "tcp://h:1", "--json")
+		return fmt.Errorf("%w: refused", client.ErrConnect)
+	}}
+	r := runWith(t.Context(), s, "replay", "--trace", excerpt, "--connect", "tcp://h:1", "--json")
 	assert.Equal(t, exitLost, r.code)
-	assert.Contains(t, r.stderr, "hitbench: connection 3 of 3 to tcp://h:1: ")
-	assert.Regexp(t, `^\{"error":"connection 3 of 3 .*","exit":3\}\n$`, r.stdout)
-	assert.Equal(t, 2, s.closed)
+	assert.Contains(t, r.stderr, "hitbench: connecting to tcp://h:1: ")
+	assert.Regexp(t, `^\{"error":"connecting to .*","exit":3\}\n$`, r.stdout)
 }
 
 func TestDialAddress(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// Without --block-size the server is asked.
+// The server is asked for its block size.
 func TestReplayLearnsBlockSize(t *testing.T) {
 	for name, test := range map[string]struct {
 		pool   coordinator.Pool
@@ -29,7 +29,7 @@ func TestReplayLearnsBlockSize(t *testing.T) {
 		"24":              {coordinator.Pool{HashBlockSize: 24}, exitUsage, "a hash covers 24 tokens at the server; a trace needs a number that divides 512"},
 		"two groups": {coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{
 			{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
-		}}, exitBad, "needs a server of one full-attention group"},
+		}}, exitUsage, "give one whose pool has one full-attention group"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			service, err := lookup.NewService(lookup.ServiceConfig{Pool: test.pool})

@@ -41,8 +41,8 @@ REAL = ("hitline", "xxhash", "zmq")  # packages that are not stubbed
 PUT_AT_ONCE = 2000  # keys
 TIMEOUT = 60  # seconds for one lookup
 
-# The cache prefix of each side's keys. "remembering" and "before" are hitline, too.
-PREFIXES = {"vllm": "v", "hitline": "h", "remembering": "h", "before": "o", "bytes": "b"}
+# The cache prefix of each side's keys. "remembering" is hitline, too.
+PREFIXES = {"vllm": "v", "hitline": "h", "remembering": "h", "bytes": "b"}
 
 # The wire of the master, see backend/mooncake.
 EXIST = bytes.fromhex("15000000 01000000 b0a69fb8")  # of a request: magic, number, function BatchExistKey
@@ -122,8 +122,7 @@ class Store(Role):
 
     def put(self, request):
         """Stores, for each of the sides, what a lookup of the first `stored` hashes of a chain asks
-        for, without the keys of the first `skipped` ones. If grouped, the ranks of a block are one
-        group of Mooncake's, as an engine with enable_group_semantics puts them."""
+        for, without the keys of the first `skipped` ones."""
         hashes = chain(request["seed"], request["chain"], request["hashes"])
         tokens = self.tokens_asked(request["tokens"] * request["stored"] // request["hashes"], self.pool)
         self.recorder.keys = []  # a lookup without hashes asks for none
@@ -132,23 +131,15 @@ class Store(Role):
         keys = [key for key in self.recorder.keys if key.rsplit("@", 1)[1] not in absent]
         for prefix in sorted({PREFIXES[side] for side in request["sides"]}):
             own = [f"{prefix}@{key}" for key in keys]
-            self.put_all(own, grouped=request["grouped"])
+            self.put_all(own)
             self.keys += own
         self.worker.lookup(self.tokens_asked(request["tokens"], self.pool), hashes)
         return {"asked": len(self.recorder.keys)}
 
-    def fill(self, request):
-        """Puts keys that no lookup asks for, with the numbers from `first` to `end` - 1."""
-        self.put_all([f"others@model@tp_rank:0@group:0@{n:064x}" for n in range(request["first"], request["end"])])
-        return {}
-
-    def put_all(self, keys, grouped=False):
+    def put_all(self, keys):
         for start in range(0, len(keys), PUT_AT_ONCE):
             part = keys[start : start + PUT_AT_ONCE]
-            config = ReplicateConfig()
-            if grouped:
-                config.group_ids = [f"{key[0]}@{key.rsplit('@', 1)[1]}" for key in part]
-            code = self.store.put_batch(part, [b"x"] * len(part), config)
+            code = self.store.put_batch(part, [b"x"] * len(part), ReplicateConfig())
             if code:
                 raise RuntimeError(f"put_batch of {len(part)} keys returned {code}")
 

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/hitline/hitline/bench/process"
 	"github.com/hitline/hitline/cmd/internal/cli"
 )
+
+// measureCommands are those that are there on Linux only.
+func (a *app) measureCommands() []*cobra.Command {
+	return []*cobra.Command{a.runCommand(), a.compareCommand(), a.rawServerCommand()}
+}
 
 // findProgram returns the path of a program: the one that a flag names, or without one that of
 // this name beside this program or on PATH. todo says what to do if there is none.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package process
 
 import (
@@ -5,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,16 +23,6 @@ func attributes() *syscall.SysProcAttr {
 func kill(p *os.Process) {
 	_ = unix.Kill(-p.Pid, unix.SIGKILL) // fails if all have ended
 	_ = p.Kill()
-}
-
-// CPU returns the CPU time that the server has used.
-func (p *Process) CPU() (time.Duration, error) {
-	var used unix.Timespec
-	clock := ^int32(p.cmd.Process.Pid)<<3 | 2 // CPUCLOCK_SCHED, as clock_getcpuclockid(3) makes it
-	if err := unix.ClockGettime(clock, &used); err != nil {
-		return 0, fmt.Errorf("cannot tell the CPU time of %s: %w", p.cmd.Path, err)
-	}
-	return time.Duration(used.Nano()), nil
 }
 
 // Cores returns the cores that this process may run on; none where it cannot be
