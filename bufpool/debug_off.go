@@ -1,9 +1,8 @@
-//go:build !race && !hitline_debug
+//go:build !race
 
 package bufpool
 
-// Debug is true in builds that check the rules of ownership: those with the race detector
-// or the tag hitline_debug.
+// Debug is true in builds that check the rules of ownership: those with the race detector.
 const Debug = false
 
 // The declarations below mirror debug_on.go and do nothing. Every call is guarded by Debug,

@@ -1,4 +1,4 @@
-//go:build race || hitline_debug
+//go:build race
 
 package bufpool
 
@@ -10,7 +10,7 @@ import (
 )
 
 // Debug says whether this build has the traps for violations of ownership: those with the
-// race detector or with the tag hitline_debug have them.
+// race detector have them.
 const Debug = true
 
 // poison is what released memory is overwritten with, in every byte. A length or a number

@@ -1,4 +1,4 @@
-//go:build race || hitline_debug
+//go:build race
 
 package bufpool
 

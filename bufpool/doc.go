@@ -23,7 +23,7 @@
 //
 // # Debug builds
 //
-// Builds with the tag hitline_debug or with -race check the rules; [Debug] is true there:
+// Builds with the race detector check the rules; [Debug] is true there:
 //
 //   - Release overwrites the memory with 0xCC bytes, so that a use after Release reads
 //     wrong data in every test run.
