@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 # What `make fuzz` and `CI=true make test` give each target: a time, or executions (see scripts/fuzz).
 FUZZTIME ?= 1m
-SMOKEFUZZ ?= 8000x
+SMOKEFUZZ ?= 2000x
 # How long `make soak` takes, and the soak test in `CI=true make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 25s
@@ -55,12 +55,11 @@ MODULES = $(shell scripts/test --modules)
 # The scripts that bash runs: each begins with its name.
 SHELL_SCRIPTS = $(shell grep -lE '^\#!.*\b(bash|sh)$$' -r .ci scripts deploy)
 
-# Where `make publish-chart` pushes to, after scripts/helm registry login.
+# Where `make publish-chart` pushes to, after scripts/tool helm registry login.
 CHARTS ?= oci://ghcr.io/hitline/charts
 
-# Pinned tools, run from the module proxy.
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
+# Whether `make rivals` builds Dynamo's index: where cargo is, which takes minutes the first time.
+DYNAMO ?= $(shell command -v cargo)
 
 .PHONY: help
 help: ## List the targets
@@ -71,10 +70,10 @@ build: ## Build bin/hitline and bin/hitbench
 	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
-rivals: build ## Build the programs with llm-d's index, and where cargo is with Dynamo's, for hitbench compare --holders
+rivals: build ## Build the programs with llm-d's index, and with Dynamo's (DYNAMO), for hitbench compare --holders
 	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
-	@if command -v cargo >/dev/null; then cargo build --release --locked --quiet --manifest-path bench/rivals/dynamo/Cargo.toml && \
-		cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/; else echo "without cargo: no Dynamo"; fi
+	$(if $(DYNAMO),cargo build --release --locked --quiet --manifest-path bench/rivals/dynamo/Cargo.toml)
+	$(if $(DYNAMO),cp bench/rivals/dynamo/target/release/hitbench-dynamo bin/)
 
 .PHONY: demo
 demo: build ## Start a server, replay a trace over TCP, check every answer
@@ -125,77 +124,81 @@ attack: ## Measure what a client waits while others attack; ONLY, TLS
 
 .PHONY: lint
 lint: ## Run staticcheck, golangci-lint and shellcheck
-	go run $(STATICCHECK) ./...
-	@for module in $(MODULES); do echo "$$module"; (cd $$module && go run $(STATICCHECK) ./...) || exit; done
-	go run $(GOLANGCI) run
+	scripts/tool staticcheck ./...
+	@for module in $(MODULES); do echo "$$module"; (cd $$module && '$(CURDIR)/scripts/tool' staticcheck ./...) || exit; done
+	scripts/tool golangci-lint run
 	shellcheck $(SHELL_SCRIPTS)
 
-.PHONY: image
-image: ## Build the image for amd64 and arm64 into dist/image
-	@go -C scripts/image run . '$(CURDIR)/dist/image'
-
-.PHONY: wheels
-wheels: ## Build the wheels of this machine (ALL=1: every platform) into dist/wheels
-	@scripts/wheels $(if $(ALL),--all)
-
-.PHONY: check-wheels
-check-wheels: ALL = 1
-check-wheels: wheels ## Install the wheels in a Debian with Python alone; needs root
-	@scripts/check-wheels
-
-.PHONY: check-image
-check-image: image ## Test the image, started from its root file system; needs root
-	@scripts/check-image dist/image
-
-.PHONY: publish-image
-publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
-	@scripts/publish-image
-
-.PHONY: check-api
-check-api: ## Compare the Go API with the last release; go install a tag
-	@scripts/check-api
-	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./scripts
-
-.PHONY: check-alerts
-check-alerts: ## Check the alerts, their tests and the dashboard by promtool
-	@scripts/check-alerts
-
-.PHONY: check-workflows
-check-workflows: ## Check the workflows, and that what they call exists
-	@scripts/check-workflows
-
-.PHONY: check-release
-check-release: ## All checks of what a release publishes; minutes, needs root
-	@for check in workflows api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
+.PHONY: lines
+lines: ## Count the lines of Go and of its tests, and the words of documents
+	@count() { git ls-files -z -- "$${@:2}" ':!integrations' ':!bench/rivals' | xargs -0 cat | wc $$1; }; \
+		echo "Go without tests: $$(count -l '*.go' ':!*_test.go'), tests: $$(count -l '*_test.go') lines; documents: $$(count -w '*.md') words"
 
 .PHONY: generate
 generate: ## Generate the assembly anew
 	go generate ./simd
 
-.PHONY: snapshot
-snapshot: ## Build everything of a release into dist; publish nothing
-	@scripts/snapshot
+# --- What a release publishes; dist has what was built. -----------------------
 
-.PHONY: check-snapshot
-check-snapshot: ## Build a release twice and compare the bytes
-	@scripts/check-snapshot
-
-.PHONY: check-packages
-check-packages: ## Install, start, upgrade, remove deb and rpm; needs root
-	@scripts/check-packages
+.PHONY: wheels
+wheels: ## Build the wheels of this machine (ALL=1: every platform) into dist/wheels
+	@scripts/wheels $(if $(ALL),--all)
 
 .PHONY: chart
 chart: ## Package the Helm chart into dist/chart
 	@scripts/chart-package
 
-.PHONY: check-chart
+.PHONY: image
+image: ## Build the image for amd64 and arm64 into dist/image
+	@scripts/image
+
+.PHONY: packages
+packages: ## Build archives, deb, rpm, SBOMs and checksums into dist
+	@scripts/packages
+
+.PHONY: snapshot
+snapshot: ## Build everything of a release into dist; publish nothing
+	@for part in wheels chart image packages; do echo "== $$part"; $(MAKE) -s $$part ALL=1 || exit; done
+
+.PHONY: check-workflows check-api check-alerts check-chart check-image check-wheels check-packages check-snapshot
+check-workflows: ## Check the workflows, and that what they call exists
+	@scripts/check-workflows
+
+check-api: ## Compare the Go API with the last release; go install a tag
+	@scripts/check-api
+	HITLINE_TEST_GO_INSTALL=1 go test -count=1 -run '^TestGoInstall$$' ./scripts
+
+check-alerts: ## Check the alerts, their tests and the dashboard by promtool
+	@scripts/check-alerts
+
 check-chart: ## Render the Helm chart for many values and validate it
 	@scripts/check-chart
+
+check-image: image ## Test the image, started from its root file system; needs root
+	@scripts/check-image
+
+check-wheels: ALL = 1
+check-wheels: wheels ## Install the wheels in a Debian with Python alone; needs root
+	@scripts/check-wheels
+
+check-packages: ## Install, start, upgrade, remove deb and rpm; needs root
+	@scripts/check-packages
+
+check-snapshot: ## Build a release twice and compare the bytes
+	@scripts/check-snapshot
+
+.PHONY: check-release
+check-release: ## All checks of what a release publishes; minutes, needs root
+	@for check in workflows api alerts chart image wheels packages snapshot; do echo "== check-$$check"; $(MAKE) -s check-$$check || exit; done
+
+.PHONY: publish-image
+publish-image: ## Push dist/image of a release to ghcr.io; needs docker login
+	@scripts/publish-image
 
 .PHONY: publish-chart
 publish-chart: ## Push the chart in dist/chart to CHARTS; needs a login
 	@scripts/version --is-release || { echo "make publish-chart: $$(scripts/version) is no release: tag the commit" >&2; exit 1; }
-	scripts/helm push "dist/chart/hitline-$$(scripts/version).tgz" $(CHARTS)
+	scripts/tool helm push "dist/chart/hitline-$$(scripts/version).tgz" $(CHARTS)
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -37,7 +37,7 @@ func TestWheels(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	// pip's own warnings are not about the wheels.
-	out, err := pip(t, "../../scripts/wheels", "--out", folder)
+	out, err := pip(t, "../../scripts/wheels", folder)
 	if err != nil && strings.Contains(out, "is PyPI reachable?") {
 		lacks(t, "%s", out)
 	}

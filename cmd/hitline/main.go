@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // the certificate authorities of an image that has no other files
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
