@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/duration"
 	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/router/events"
 	"github.com/hitline/hitline/router/fleet"
@@ -200,14 +201,15 @@ type SourceStatus struct {
 	HashesReason string    `json:"hashes_reason,omitempty"`
 }
 
-// Duration is a time.Duration whose text is Go's, as in the configuration and in JSON: 100ms, 10s, 1m30s, 2h, and 0.
+// Duration is a time.Duration whose text is Go's, as in the configuration and in JSON: 100ms, 10s, 1m30s, 2h. A bare number
+// is of seconds.
 type Duration time.Duration
 
 // UnmarshalText reads a duration that is not negative.
 func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
+	parsed, err := duration.Parse(string(text))
 	if err != nil || parsed < 0 {
-		return fmt.Errorf("%q is not a duration such as 100ms, 10s, 1m30s or 2h, or 0", text)
+		return fmt.Errorf("%q is not a duration; write seconds, such as 10, or 100ms, 1m30s or 2h", text)
 	}
 	*d = Duration(parsed)
 	return nil

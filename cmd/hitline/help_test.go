@@ -128,9 +128,9 @@ func TestJSONWhenRefused(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	const noFiles = 4
 	for line, want := range map[string]string{
-		"hash --engine ":  "vllm sglang",
-		"init --backend ": "memory redis mooncake",
-		"hash --vllm ":    strings.Join(coordinator.Releases(), " "),
+		"hash --engine ": "vllm sglang",
+		"init --for ":    "vllm-mooncake router memory",
+		"hash --vllm ":   strings.Join(coordinator.Releases(), " "),
 	} {
 		got := hitline(t, "", append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...)
 		assert.Equal(t, exitDone, got.code)
@@ -142,7 +142,7 @@ func TestCompletion(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "pools", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "serve", "init", "version":
+	case "lookup", "plan", "pools", "store", "store-prompt", "evict", "reset", "ping", "stat", "events", "snapshot", "doctor", "token", "hash", "holders", "init", "version":
 		return true
 	}
 	return false

@@ -1,32 +1,55 @@
 package main
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/internal/cli"
+	"github.com/hitline/hitline/coordinator"
 )
+
+// initFiles has a configuration for each of initUses.
+//
+//go:embed init/*.yaml
+var initFiles embed.FS
+
+// initUses are what a configuration may be for. The first is the default.
+var initUses = []string{"vllm-mooncake", "router", "memory"}
+
+// initText returns the configuration for a use.
+func initText(use string) (string, error) {
+	if !slices.Contains(initUses, use) {
+		return "", usagef("unknown use %q; --for is one of %s", use, strings.Join(initUses, ", "))
+	}
+	text, err := initFiles.ReadFile("init/" + use + ".yaml")
+	return strings.Replace(string(text), "NEWEST", coordinator.NewestRelease(), 1), err
+}
 
 // newInitCmd returns the command that writes a configuration to start from.
 func newInitCmd() *cobra.Command {
 	var asJSON, force bool
-	var backendName string
+	var use string
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a configuration to start from",
-		Long: `init writes a file for serve --config that has every section and field with its
-default or an example, commented out: as it is, it changes nothing. FILE is
-hitline.yaml if it is left out, - is standard output. A file that exists is not
-overwritten.
+		Long: `init writes a short configuration for serve --config:
+
+  vllm-mooncake  lookups for vLLM over a Mooncake store
+  router         which engine has most of a prompt, by the engines' KV events
+  memory         an index that clients fill
+
+FILE is hitline.yaml if it is left out, - is standard output. A file that exists
+is not overwritten.
 
 With --json: {"file"}`,
-		Example: "  hitline init\n  hitline init --backend redis redis.yaml\n  hitline init -",
+		Example: "  hitline init\n  hitline init --for router router.yaml\n  hitline init --for memory -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("unexpected argument %q", args[1])
@@ -34,21 +57,19 @@ With --json: {"file"}`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&backendName, "backend", "", "`name` of the backend whose section is no comment: memory, redis or mooncake")
+	cmd.Flags().StringVar(&use, "for", initUses[0], "`use`: vllm-mooncake, router or memory")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite a file that exists")
 	addJSONFlag(cmd, &asJSON)
-	cli.Complete(cmd, "backend", config.BackendNames()...)
+	cli.Complete(cmd, "for", initUses...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "hitline.yaml"
 		if len(args) > 0 {
 			path = args[0]
 		}
-		text, err := config.Template(backendName)
+		text, err := initText(use)
 		switch {
 		case err != nil:
-			return usagef("--backend: %w", err)
-		case cmd.Flags().Changed("backend") && backendName == "":
-			return usagef("--backend names no backend")
+			return err
 		case path == "":
 			return usagef("FILE is empty; leave it out for hitline.yaml")
 		case path == "-" && asJSON:
@@ -59,7 +80,11 @@ With --json: {"file"}`,
 		if err := writeNew(path, text, force); err != nil {
 			return configError(err)
 		}
-		return cli.PrintResult(cmd, asJSON, map[string]string{"file": path}, path+" written; now: hitline serve --config "+path+" --check --explain")
+		others := ""
+		if !cmd.Flags().Changed("for") {
+			others = " for vLLM over Mooncake (--for router or memory writes others)"
+		}
+		return cli.PrintResult(cmd, asJSON, map[string]string{"file": path}, path+" written"+others+"; edit it, then: hitline serve --config "+path+" --check")
 	}
 	return cmd
 }

@@ -77,8 +77,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve tcp://127.0.0.1:7557", `unexpected argument "tcp://127.0.0.1:7557"; give it as --listen`, "hitline serve"},
 		{"serve --config=", "--config names no file", "hitline serve"},
 		{"init a b", `unexpected argument "b"`, "hitline init"},
-		{"init - --backend etcd", `--backend: unknown backend "etcd"; use memory, redis or mooncake`, "hitline init"},
-		{"init - --backend=", "--backend names no backend", "hitline init"},
+		{"init - --for etcd", `unknown use "etcd"; --for is one of vllm-mooncake, router, memory`, "hitline init"},
 		{"serve --explain", "--explain is of no use without --check", "hitline serve"},
 	} {
 		t.Run(test.line, func(t *testing.T) {
@@ -121,7 +120,7 @@ func TestJSONError(t *testing.T) {
 
 // Parsing ends at a wrong flag, and --json may be behind it.
 func TestJSONBehindWrongFlag(t *testing.T) {
-	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "serve --bogus --json", "serve --check --json", "init - --json"} {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus", "init - --json"} {
 		got := hitline(t, "", strings.Fields(line)...)
 		assert.Equal(t, exitUsage, got.code, line)
 		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)

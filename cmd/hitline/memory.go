@@ -97,16 +97,21 @@ func routerHTTPMemory(cfg *config.Config) int64 {
 func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []string {
 	var parts []string
 	var sum int64
+	var path string // of the largest
+	var largest int64
 	for _, bound := range []struct {
-		name  string
-		bytes int64
+		path, name string
+		bytes      int64
 	}{
-		{"backend.memory.max_bytes", indexMemory(cfg, store)},
-		{"max_bytes of router.models", holderMemory(cfg)},
-		{"limits.max_memory", int64(cfg.Limits.MaxMemory)},
-		{"events by router.max_payload and router.sources", wholeMiB(eventMemory(cfg))},
-		{"queries and dumps at router.listen", wholeMiB(routerHTTPMemory(cfg))},
+		{"backend.memory.max_bytes", "backend.memory.max_bytes", indexMemory(cfg, store)},
+		{"router.models", "max_bytes of router.models", holderMemory(cfg)},
+		{"limits.max_memory", "limits.max_memory", int64(cfg.Limits.MaxMemory)},
+		{"router.sources", "events by router.max_payload and router.sources", wholeMiB(eventMemory(cfg))},
+		{"router.listen", "queries and dumps at router.listen", wholeMiB(routerHTTPMemory(cfg))},
 	} {
+		if bound.bytes > largest {
+			path, largest = bound.path, bound.bytes
+		}
 		if bound.bytes > 0 {
 			parts = append(parts, fmt.Sprintf("%s %v", bound.name, config.Size(bound.bytes)))
 			sum += min(bound.bytes, math.MaxInt64-sum)
@@ -115,12 +120,12 @@ func memoryWarnings(cfg *config.Config, store *remoteStore, total int64) []strin
 	if total == 0 || sum <= total {
 		return nil
 	}
-	together := ""
-	if len(parts) > 1 {
-		together = ", together"
+	what := strings.Join(parts, " and ") + ", together"
+	if len(parts) == 1 {
+		what = config.Size(largest).String()
 	}
-	return []string{fmt.Sprintf("%s%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
-		strings.Join(parts, " and "), together, total>>20)}
+	return []string{cfg.Blame(path, fmt.Errorf("%s: more than the %dMiB of memory that this machine or container has; a bound above it protects from nothing, lower it",
+		what, total>>20)).Error()}
 }
 
 // wholeMiB rounds bytes up.

@@ -45,7 +45,7 @@ func TestMemoryWarnings(t *testing.T) {
 	warn := func() string { return strings.Join(memoryWarnings(&cfg, nil, total), "\n") }
 	require.Empty(t, warn())
 	cfg.Backend.Memory.MaxBytes = 500 << 40
-	require.Equal(t, "backend.memory.max_bytes 500TiB: more than the 4096MiB of memory that this machine or container has; a bound above it protects from nothing, lower it", warn())
+	require.Equal(t, "default: backend.memory.max_bytes: 500TiB: more than the 4096MiB of memory that this machine or container has; a bound above it protects from nothing, lower it", warn())
 	require.Empty(t, memoryWarnings(&cfg, new(remoteStore), total), "there is no index")
 	require.Empty(t, memoryWarnings(&cfg, nil, 0))
 	cfg.Backend.Memory.MaxBytes = 2 << 30

@@ -108,7 +108,7 @@ func TestReload(t *testing.T) {
 	for range 2 {
 		r.reload()
 		lines := r.lines()
-		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[listen loops limits.max_memory log.format]"`, lines[len(lines)-1])
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields="[limits.max_memory listen log.format loops]"`, lines[len(lines)-1])
 	}
 	assert.Equal(t, []string{"limits", "tcp://127.0.0.1:2", "pool a", "pool b"}, r.srv.take(), "once")
 	assert.Equal(t, 5, r.srv.limits.MaxHashes)

@@ -54,10 +54,8 @@ With --check --explain it prints where each value was set: a place in the file
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --check",
 		Args:    cli.NoArgs,
 	}
-	var checks checkOptions
 	check := cmd.Flags().Bool("check", false, "check the configuration, print it, and exit")
-	cmd.Flags().BoolVar(&checks.explain, "explain", false, "with --check: print where each value came from")
-	cmd.Flags().BoolVar(&checks.asJSON, "json", false, "with --check --explain: print one line of JSON")
+	explain := cmd.Flags().Bool("explain", false, "with --check: print where each value was set")
 	owner := ownerFlags(cmd)
 	source := configFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -65,14 +63,12 @@ With --check --explain it prints where each value was set: a place in the file
 		switch {
 		case err != nil:
 			return err
-		case checks.explain && !*check:
+		case *explain && !*check:
 			return usagef("--explain is of no use without --check")
-		case checks.asJSON && !checks.explain:
-			return usagef("--json is of no use without --check --explain")
 		case owner.removeDir != "" && !owner.exitOnEOF:
 			return usagef("--remove-dir is of no use without --exit-on-stdin-eof")
 		case *check:
-			return serve(cmd, src, &checks)
+			return serve(cmd, src, &checkOptions{explain: *explain})
 		}
 		defer owner.follow(cmd)()
 		return serve(cmd, src, nil)
@@ -81,12 +77,12 @@ With --check --explain it prints where each value was set: a place in the file
 }
 
 // checkOptions are those of --check.
-type checkOptions struct{ explain, asJSON bool }
+type checkOptions struct{ explain bool }
 
 // configFlags defines the flags that configure serve. The function that it returns reads
 // them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
-	var file, backendName string
+	var file, backendName, release string
 	var listen []string
 	var loops, blockSize int
 	cli.FlagGroup(cmd.Flags(), "Configuration", func(f *pflag.FlagSet) {
@@ -94,14 +90,17 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		f.StringArrayVar(&listen, "listen", nil, "`address` to listen on; repeatable; replaces listen of the file (default "+api.DefaultListen+")")
 		f.IntVar(&loops, "loops", 0, "`number` of event loops (default GOMAXPROCS)")
 		f.IntVar(&blockSize, "block-size", 0, "`tokens` of a block, in one full-attention group (default 16)")
+		f.StringVar(&release, "vllm", "", "`release` of the engines' vLLM (default none: the rules of 0.24.0)")
 		f.StringVar(&backendName, "backend", "", "`name` of the backend: memory, redis or mooncake")
 	})
 	cli.Complete(cmd, "backend", config.BackendNames()...)
+	cli.Complete(cmd, "vllm", coordinator.Releases()...)
 	return func() (config.Source, error) {
 		src := config.Source{File: file, Environ: os.Environ()}
 		src.Flags.Listen = listen
 		src.Flags.Loops = flagValue(cmd, "loops", &loops)
 		src.Flags.BlockSize = flagValue(cmd, "block-size", &blockSize)
+		src.Flags.VLLM = flagValue(cmd, "vllm", &release)
 		src.Flags.Backend = flagValue(cmd, "backend", &backendName)
 		if cmd.Flags().Changed("config") && file == "" {
 			return src, usagef("--config names no file")
@@ -203,20 +202,17 @@ func serveFrom(cmd *cobra.Command, r *running, check *checkOptions) error {
 	return r.run(cmd.Context())
 }
 
-// printConfig writes the configuration in effect as YAML that serve can read, or its values as JSON.
+// printConfig writes the configuration in effect as YAML that serve can read.
 func printConfig(cmd *cobra.Command, cfg *config.Config, options checkOptions) error {
-	var values []config.Value
-	var text []byte
-	var err error
+	write := cfg.YAML
 	if options.explain {
-		values, text, err = cfg.Explain()
-	} else {
-		text, err = cfg.YAML()
+		write = cfg.Explain
 	}
+	text, err := write()
 	if err != nil {
 		return fmt.Errorf("cannot print the configuration: %w", err)
 	}
-	return cli.PrintResult(cmd, options.asJSON, values, strings.TrimSuffix(string(text), "\n"))
+	return cli.PrintResult(cmd, false, nil, strings.TrimSuffix(string(text), "\n"))
 }
 
 // serverLimits translates the limits for the server. Its memory is that of a memoryAccount.
@@ -393,6 +389,9 @@ func (r *running) poolAttrs(addrs []string) []any {
 	attrs := []any{"listen", addrs, "version", buildVersion()}
 	if r.service != nil {
 		attrs = append(attrs, "vllm", r.cfg.Pool.FittingReleases())
+		if r.cfg.Pool.VLLM == "" {
+			attrs = append(attrs, "note", "no release is given: set pool.vllm, or --vllm, to that of the engines")
+		}
 	}
 	if len(r.named) > 0 {
 		attrs = append(attrs, "pools", slices.Sorted(maps.Keys(r.cfg.Pools)))

@@ -181,7 +181,7 @@ func TestRefused(t *testing.T) {
 		{"/register", register + `, "tenant_id": "loadable_tokens"}`, nil, 400, `field tenant_id: \"loadable_tokens\" cannot be a tenant`},
 		{"/register", register + `, "block_size": 32}`, nil, 409, `field block_size: is 32, and that of model \"llama\" is 16; give the same`},
 		{"/register", register + `, "type": "sglang"}`, nil, 409, `field type: is sglang, and model \"llama\" has engines of another type; leave`},
-		{"/register", register + `, "timeout": "x"}`, nil, 400, `field timeout: \"x\" is not a duration such as`},
+		{"/register", register + `, "timeout": "x"}`, nil, 400, `field timeout: \"x\" is not a duration; write seconds`},
 		{"/register", register + `, "timeout": 5}`, nil, 400, "field timeout: " + another},
 		{"/register", register + `, "dp_rank": "1"}`, nil, 400, "field dp_rank: " + another},
 		{"/register", `{"model": "llama", "endpoint": "tcp://127.0.0.1:1"}`, nil, 400, "field instance_id: has no instance_id" + name},

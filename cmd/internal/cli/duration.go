@@ -1,17 +1,12 @@
 package cli
 
 import (
-	"fmt"
-	"math"
-	"regexp"
-	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
-)
 
-// wholeDuration matches a duration that has its units, as package time wants them.
-var wholeDuration = regexp.MustCompile(`^[+-]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`)
+	"github.com/hitline/hitline/internal/duration"
+)
 
 // seconds is a duration as users of wrk type it. It is for pflag.
 type seconds time.Duration
@@ -28,23 +23,11 @@ func DurationVarP(flags *pflag.FlagSet, d *time.Duration, name, shorthand string
 
 // Set reads a text of a command line.
 func (s *seconds) Set(text string) error {
-	number, err := strconv.ParseFloat(text, 64)
+	d, err := duration.Parse(text)
 	if err == nil {
-		if math.IsNaN(number) || math.Abs(number) > math.MaxInt64/float64(2*time.Second) {
-			return fmt.Errorf("%s is no number of seconds", text)
-		}
-		*s = seconds(math.Round(number * float64(time.Second)))
-		return nil
+		*s = seconds(d)
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil && wholeDuration.MatchString(text) {
-		return fmt.Errorf("the duration is out of range")
-	}
-	if err != nil {
-		return fmt.Errorf("write seconds, such as 10, or a duration, such as 500ms or 2m")
-	}
-	*s = seconds(d)
-	return nil
+	return err
 }
 
 // String returns the duration as Go writes it.

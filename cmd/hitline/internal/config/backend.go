@@ -28,15 +28,15 @@ type Backend struct {
 type Memory struct {
 	MaxBytes   Size     `yaml:"max_bytes"`   // bytes
 	MaxEntries int64    `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
-	Verify     Verify   `yaml:"verify"`
+	Verify     string   `yaml:"verify"`      // how a lookup compares hashes: digests or bytes
 	Snapshot   Snapshot `yaml:"snapshot"`
 }
 
 // Redis is a Redis or a Valkey: one server, or a cluster.
 type Redis struct {
-	URL      string   `yaml:"url"`     // redis://[user:password@]host[:port][/db]; required
-	Cluster  bool     `yaml:"cluster"` // url is a node of a cluster, as redis-cluster:// says too
-	Layout   Layout   `yaml:"layout"`
+	URL      string   `yaml:"url"`       // redis://[user:password@]host[:port][/db]; required
+	Cluster  bool     `yaml:"cluster"`   // url is a node of a cluster, as redis-cluster:// says too
+	Layout   string   `yaml:"layout"`    // keys or set
 	TTL      Duration `yaml:"ttl"`       // of a stored block; 0: for ever
 	PoolSize int      `yaml:"pool_size"` // connections to each server
 	Timeout  Duration `yaml:"timeout"`   // of a lookup
@@ -58,29 +58,8 @@ type Mooncake struct {
 	Groups     bool     `yaml:"groups"`   // engines put blocks in groups, which the master leases together
 }
 
-// Verify is how a lookup compares hashes with those of the index: digests or bytes.
-type Verify string
-
-// UnmarshalText refuses other words.
-func (v *Verify) UnmarshalText(text []byte) error {
-	return oneOf((*string)(v), text, "digests", "bytes")
-}
-
-// Layout is how blocks lie in a Redis: keys or set.
-type Layout string
-
-// UnmarshalText refuses other words.
-func (l *Layout) UnmarshalText(text []byte) error {
-	return oneOf((*string)(l), text, "keys", "set")
-}
-
 // Strategy is how a lookup asks a remote store: gallop or ask_all.
 type Strategy string
-
-// UnmarshalText refuses other words.
-func (s *Strategy) UnmarshalText(text []byte) error {
-	return oneOf((*string)(s), text, "gallop", "ask_all")
-}
 
 // Lookup returns the service's word for s.
 func (s Strategy) Lookup() lookup.Strategy {
@@ -92,11 +71,6 @@ func (s Strategy) Lookup() lookup.Strategy {
 
 // Renew is for which engines blocks are renewed: auto, always or never.
 type Renew string
-
-// UnmarshalText refuses other words.
-func (r *Renew) UnmarshalText(text []byte) error {
-	return oneOf((*string)(r), text, "auto", "always", "never")
-}
 
 // Lookup returns the service's word for r.
 func (r Renew) Lookup() lookup.Renewal {

@@ -10,47 +10,45 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// Changes returns the paths of the values in which next differs from c, in order. What has a
-// default that follows other values counts with its default. A list is one value; so is each of
-// the pools, and the backend if another one is chosen.
-func (c *Config) Changes(next *Config) []string {
-	var paths []string
-	values := map[string]reflect.Value{}
-	for path, value := range fieldsBelow(fieldsOf(next), "") {
-		values[path] = value
-	}
+// inEffect returns the values in effect by their paths. A list is one value; so is each of the pools. What has a default
+// that follows other values has that default.
+func (c *Config) inEffect() map[string]any {
+	values := map[string]any{"backend": c.Backend.chosen, "pool": c.ServesPool()}
 	for path, value := range fieldsBelow(fieldsOf(c), "") {
-		switch {
-		case path == "backend" && c.Backend.chosen != next.Backend.chosen:
+		ofAnother := below(path, "backend") && !below(path, "backend."+c.Backend.chosen)
+		if !ofAnother && !isSection(value.Type()) {
+			values[path] = value.Interface()
+		}
+	}
+	delete(values, "pools")
+	for name, pool := range c.Pools {
+		values[join("pools", name)] = pool
+	}
+	values["accept_pools"] = c.Accepts()
+	return values
+}
+
+// changes returns the paths of the values in which next differs from c, sorted. Of another backend that is its choice.
+func (c *Config) changes(next *Config) []string {
+	before, after := c.inEffect(), next.inEffect()
+	var paths []string
+	for path, value := range before {
+		if other, ok := after[path]; !reflect.DeepEqual(value, other) && (ok || below(path, "pools")) {
 			paths = append(paths, path)
-		case path == "pools" || path == "accept_pools" || isSection(value.Type()):
-		case below(path, "backend") && (c.Backend.chosen != next.Backend.chosen || !below(path, "backend."+c.Backend.chosen)):
-		case !reflect.DeepEqual(value.Interface(), values[path].Interface()):
+		}
+	}
+	for path := range after {
+		if _, ok := before[path]; !ok && below(path, "pools") {
 			paths = append(paths, path)
 		}
 	}
-	if c.ServesPool() != next.ServesPool() && !slices.ContainsFunc(paths, func(p string) bool { return below(p, "pool") }) {
-		paths = append(paths, "pool")
-	}
-	if c.Accepts() != next.Accepts() {
-		paths = append(paths, "accept_pools")
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
-		if pool, ok := next.Pools[name]; !ok || !reflect.DeepEqual(pool, c.Pools[name]) {
-			paths = append(paths, join("pools", name))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(next.Pools)) {
-		if _, ok := c.Pools[name]; !ok {
-			paths = append(paths, join("pools", name))
-		}
-	}
+	slices.Sort(paths)
 	return paths
 }
 
 // Merge returns what is in effect once next has been read by a server that runs by c: the values
-// of next that can change while it runs, and otherwise those of c. It returns the paths of the
-// values that differ, by which of the two they are.
+// of next that can change while it runs, and otherwise those of c. changed are the paths of
+// the values that are taken from next, left those that need a restart.
 func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 	merged = new(*c)
 	merged.Log.Level, merged.DrainTimeout = next.Log.Level, next.DrainTimeout
@@ -61,7 +59,7 @@ func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 	if merged.origins = maps.Clone(c.origins); c.ServesPool() && !c.HasPool() {
 		merged.origins["pool"] = origin{name: "default"} // it stays when others are added
 	}
-	for _, path := range c.Changes(next) {
+	for _, path := range c.changes(next) {
 		name, isPool := strings.CutPrefix(path, "pools.")
 		_, known := c.Pools[name]
 		switch {

@@ -31,22 +31,18 @@ func TestMerge(t *testing.T) {
 			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "pprof", "log.format", "accept_pools"},
 		},
 		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend"}},
-		{"its password", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://:p@x}}\n", nil, []string{"backend.redis.url"}},
 		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", []string{"pools.d"}, []string{"pools.b", "pools.c"}},
 		{"the own pool would go", "{}\n", "pools: {a: {}}\n", []string{"pools.a"}, []string{"pool"}},
 		{"pools are no longer accepted", "backend: {mooncake: {masters: [a:1]}}\n", "backend: {mooncake: {masters: [a:1]}}\npools: {a: {}}\n", []string{"pools.a"}, []string{"accept_pools"}},
-		{"an order", "listen: [a:1, b:2]\n", "listen: [b:2, a:1]\n", nil, nil},
 		{"an address with its scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tcp://a:1\", allow: all}\n", []string{"listen[0]"}, nil},
-		{"another scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tls://a:1\", tls: {cert: c, key: k}}\n", nil, []string{"listen"}},
 		{"an entry", "listen: [a:1, b:2]\n", "listen:\n  - b:2\n  - {address: a:1, allow: all}\n", []string{"listen[1]"}, nil},
 		{"an address", "listen: [a:1, b:2]\n", "listen:\n  - {address: b:2, tokens: t}\n  - c:1\n", []string{"listen[0]"}, []string{"listen"}},
-		{"an address less", "listen: [a:1, b:2]\n", "listen: [a:1]\n", nil, []string{"listen"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, next := load(t, test.before), load(t, test.after)
 			merged, changed, left := c.Merge(next)
-			assert.Equal(t, test.changed, changed)
-			assert.Equal(t, test.left, left)
+			assert.ElementsMatch(t, test.changed, changed)
+			assert.ElementsMatch(t, test.left, left)
 
 			// What is left is named again, what has changed is not.
 			_, changed, again := merged.Merge(next)

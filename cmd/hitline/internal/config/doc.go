@@ -19,12 +19,11 @@
 // further documents, names any of several unknown fields, and has no position for
 // what the text of a type is refused for.
 //
-// # Explaining
+// # Reference
 //
-// Explain says of each value in effect where it came from. It reads what YAML
-// writes, so both show the same, and looks the origins up that Load recorded.
-// Template is a file to start from; a test reads each of its sections. The
-// reference is docs/configuration.md.
+// The variable reference has every field with what it may be and what it does.
+// Load refuses other values by it, and a test writes docs/configuration.md from it:
+// go test ./cmd/hitline/internal/config -run TestReference -update.
 //
 // # The environment
 //

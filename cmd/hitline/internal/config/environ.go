@@ -111,9 +111,12 @@ func splitList(text string) []string {
 	return list
 }
 
-// injected matches what container platforms add on their own for a service,
-// also for one that is called hitline-pool or hitline-log. NAME, ENV_ and the START and END of ports are of Docker's links.
-var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$|^HITLINE_([A-Z0-9]+_)?(NAME|ENV_.*)$`)
+// serviceVariable matches what Kubernetes and Docker add for a service, also for one that is called hitline-pool or
+// hitline-log, and linkVariable what Docker adds for a link. The first word of its alias is a group.
+var (
+	serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|ADDR|(PORT_)?(START|END)|PORT))?)$`)
+	linkVariable    = regexp.MustCompile(`^HITLINE_(?:([A-Z0-9]+)_)?(?:[A-Z0-9_]+_)?(?:NAME|ENV_.*)$`)
+)
 
 // clients are the variables of clients and the plug-in, which may run in the same environment.
 var clients = []string{
@@ -130,16 +133,15 @@ var others = []string{
 // testPrefix begins the names of further variables of tests.
 const testPrefix = prefix + "TEST_"
 
-// isInjected reports whether a platform may have added a variable. The second word of a link's is its
-// alias, unless a section has that name.
+// isInjected reports whether a platform may have added a variable. A link whose name begins with that of a section is
+// none: it is more likely a mistyped field.
 func isInjected(name string, known map[string]variable) bool {
-	match := injected.FindStringSubmatch(name)
-	if match == nil {
-		return false
+	link := linkVariable.FindStringSubmatch(name)
+	if link == nil {
+		return serviceVariable.MatchString(name)
 	}
-	alias := match[len(match)-2]
-	_, isSection := known[prefix+strings.TrimSuffix(alias, "_")]
-	return alias == "" || !isSection
+	_, isSection := known[prefix+link[1]]
+	return link[1] == "" || !isSection
 }
 
 // refuseVariable refuses a variable that nobody is known to read.

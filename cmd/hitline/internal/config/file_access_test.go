@@ -14,52 +14,25 @@ import (
 	"github.com/hitline/hitline/internal/certtest"
 )
 
-func TestAccessFaults(t *testing.T) {
-	us := identity{uid: 7, groups: []uint32{0, 7, 70}}
-	for _, test := range []struct {
-		a      accessOf
-		secret bool
-		want   string
-	}{
-		{accessOf{7, 7, 0o600}, true, ""},
-		{accessOf{7, 7, 0o664}, false, ""},
-		{accessOf{0, 0, 0o644}, false, ""},
-		{accessOf{0, 70, 0o640}, true, ""},   // Kubernetes' fsGroup
-		{accessOf{0, 70, 0o2775}, false, ""}, // a volume's folder of it
-		{accessOf{0, 0, fs.ModeDir | 0o775}, false, ""},
-		{accessOf{0, 0, fs.ModeDir | fs.ModeSticky | 0o777}, false, ""},
-		{accessOf{8, 7, 0o600}, true, "belongs to user 8, who may change it; give it to root or to the server's user"},
-		{accessOf{8, 7, fs.ModeDir | fs.ModeSticky | 0o777}, false, "belongs to user 8, who may change it; give it to root or to the server's user"},
-		{accessOf{7, 9, 0o660}, false, "may be changed by group 9 (mode 0660): chmod g-w"},
-		{accessOf{7, 7, 0o666}, false, "may be changed by everybody (mode 0666): chmod o-w"},
-		{accessOf{0, 0, fs.ModeDir | 0o777}, false, "may be changed by everybody (mode 0777): chmod o-w"},
-		{accessOf{0, 0, 0o644}, true, "has a secret, and may be read by everybody (mode 0644): chmod o-r"},
-	} {
-		assert.Equal(t, test.want, strings.Join(test.a.exposures(us, test.secret), "; "), "%+v", test)
+// A folder counts unless it is sticky, and links are followed.
+func TestExposures(t *testing.T) {
+	c, err := Load(Source{})
+	require.NoError(t, err)
+	folder := filepath.Join(t.TempDir(), "d")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	file := put(t, folder, "secret", "")
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(file, link))
+	exposures := func(mode, folderMode fs.FileMode) string {
+		require.NoError(t, os.Chmod(file, mode))
+		require.NoError(t, os.Chmod(folder, folderMode))
+		return strings.ReplaceAll(strings.Join(c.exposuresOf("x", link, true), "\n"), filepath.Dir(folder)+"/", "")
 	}
-}
-
-// The links by which Kubernetes changes a Secret are followed; their folder and that of the file count.
-func TestFileFaults(t *testing.T) {
-	mount := t.TempDir()
-	data := filepath.Join(mount, "..2026")
-	require.NoError(t, os.Mkdir(data, 0o755))
-	file := put(t, data, "tls.key", "")
-	require.NoError(t, os.Symlink("..2026", filepath.Join(mount, "..data")))
-	link := filepath.Join(mount, "tls.key")
-	require.NoError(t, os.Symlink("..data/tls.key", link))
-	assert.Empty(t, fileExposures(link, true))
-
-	require.NoError(t, os.Chmod(file, 0o644))
-	assert.Equal(t, []string{file + " has a secret, and may be read by everybody (mode 0644): chmod o-r"}, fileExposures(link, true))
-	assert.Empty(t, fileExposures(link, false))
-	require.NoError(t, os.Chmod(mount, 0o777))
-	assert.Equal(t, []string{mount + " may be changed by everybody (mode 0777): chmod o-w"}, fileExposures(link, false))
-	require.NoError(t, os.Chmod(mount, 0o777|fs.ModeSticky))
-	assert.Empty(t, fileExposures(link, false))
-	require.NoError(t, os.Chmod(data, 0o757))
-	assert.Equal(t, []string{data + " may be changed by everybody (mode 0757): chmod o-w"}, fileExposures(link, false))
-	assert.Empty(t, fileExposures(filepath.Join(mount, "none"), true), "the folder is sticky, and there is no file")
+	assert.Empty(t, exposures(0o640, 0o755))
+	assert.Equal(t, "default: x: d/secret has a secret, and may be read by everybody (mode 0644): chmod o-r", exposures(0o644, 0o755))
+	assert.Equal(t, "default: x: d may be changed by everybody (mode 0777): chmod o-w", exposures(0o600, 0o777))
+	assert.Empty(t, exposures(0o600, 0o777|fs.ModeSticky))
+	assert.Empty(t, c.exposuresOf("x", filepath.Join(folder, "none"), true))
 }
 
 // Every file that decides what peers may do, or has a secret, is looked at.

@@ -10,7 +10,8 @@ import (
 type Flags struct {
 	Listen    []string // replaces the list
 	Loops     *int
-	BlockSize *int // tokens; one full-attention group and both block sizes
+	BlockSize *int    // tokens; one full-attention group and both block sizes
+	VLLM      *string // release of the pool
 	Backend   *string
 }
 
@@ -28,6 +29,10 @@ func (c *Config) readFlags(flags Flags) error {
 		if err := c.setBlockSize(*flags.BlockSize); err != nil {
 			return err
 		}
+	}
+	if flags.VLLM != nil {
+		c.origins.set("pool.vllm", origin{name: "--vllm"})
+		c.Pool.VLLM = *flags.VLLM
 	}
 	if flags.Backend != nil {
 		at := origin{name: "--backend"}

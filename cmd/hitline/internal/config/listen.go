@@ -5,25 +5,23 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/hitline/hitline/cmd/internal/address"
 	"github.com/hitline/hitline/lookup/access"
 )
 
 // Listener is an entry of listen. One with an address alone may be written as that address.
 type Listener struct {
-	Address string `yaml:"address"` // tcp://host:port, port 0 lets the system choose; tls://host:port; ipc:///path, ipc://@name
-	Allow   Allow  `yaml:"allow"`   // requests of peers without a credential; nil: see Permissions
-	Tokens  string `yaml:"tokens"`  // path of the tokens file; "": no credentials
-	TLS     *TLS   `yaml:"tls"`     // of a tls:// address, nil for others
+	Address string `yaml:"address"`          // tcp://host:port, port 0 lets the system choose; tls://host:port; ipc:///path, ipc://@name
+	Allow   Allow  `yaml:"allow"`            // requests of peers without a credential; nil: see Permissions
+	Tokens  string `yaml:"tokens,omitempty"` // path of the tokens file; "": no credentials
+	TLS     *TLS   `yaml:"tls,omitempty"`    // of a tls:// address, nil for others
 }
 
 // TLS names the files of a tls:// address, all of PEM.
 type TLS struct {
-	Cert     string `yaml:"cert"`      // the server's certificate and those between it and the CA
-	Key      string `yaml:"key"`       // its private key
-	ClientCA string `yaml:"client_ca"` // CAs that a client's certificate must be of; "": clients need none
+	Cert     string `yaml:"cert"`                // the server's certificate and those between it and the CA
+	Key      string `yaml:"key"`                 // its private key
+	ClientCA string `yaml:"client_ca,omitempty"` // CAs that a client's certificate must be of; "": clients need none
 }
 
 // Listeners returns entries of addresses alone.
@@ -114,22 +112,11 @@ func (l Listener) MarshalYAML() (any, error) {
 	if l.isDefault() {
 		return l.Address, nil
 	}
-	allow := l.Allow
-	if allow == nil {
-		allow = l.Permissions().Names()
+	if l.Allow == nil {
+		l.Allow = l.Permissions().Names()
 	}
-	fields := yaml.MapSlice{{Key: "address", Value: l.Address}, {Key: "allow", Value: allow}}
-	if l.Tokens != "" {
-		fields = append(fields, yaml.MapItem{Key: "tokens", Value: l.Tokens})
-	}
-	if l.TLS != nil {
-		files := yaml.MapSlice{{Key: "cert", Value: l.TLS.Cert}, {Key: "key", Value: l.TLS.Key}}
-		if l.TLS.ClientCA != "" {
-			files = append(files, yaml.MapItem{Key: "client_ca", Value: l.TLS.ClientCA})
-		}
-		fields = append(fields, yaml.MapItem{Key: "tls", Value: files})
-	}
-	return fields, nil
+	type fields Listener // without this method
+	return fields(l), nil
 }
 
 // checkListen checks every entry, and that there is one.
@@ -141,7 +128,7 @@ func (c *Config) checkListen() error {
 	for i := range c.Listen {
 		l, path := &c.Listen[i], listenPath(i)
 		at := path
-		if _, written := c.origins[path+".address"]; written {
+		if c.isSet(path + ".address") {
 			at += ".address"
 		}
 		if l.Address == "" && at == path && c.origins[path].line > 0 {
@@ -208,7 +195,7 @@ var unknownRequest = "is no permission; known are " + access.All.String() + ", a
 
 // notEmpty refuses an empty text that was written.
 func (c *Config) notEmpty(path, text string) error {
-	if _, written := c.origins[path]; written && text == "" {
+	if c.isSet(path) && text == "" {
 		return c.wrong(path, "is empty; give the path of a file, or leave it out")
 	}
 	return nil

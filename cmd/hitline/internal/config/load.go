@@ -42,6 +42,17 @@ func Load(src Source) (*Config, error) {
 	return &c, nil
 }
 
+// validate checks what c says as a whole and fills in the pool's defaults.
+func (c *Config) validate() error {
+	settings := func() error { return c.checkSettings(fieldsOf(c), "", "") }
+	for _, check := range []func() error{c.checkListen, c.checkMetrics, settings, c.checkBackend, c.checkPool, c.checkRouter, c.checkHTTPHosts} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readFile reads the text of a file over what c holds.
 func (c *Config) readFile(name string, text []byte) error {
 	r := reader{name: name, origins: c.origins}

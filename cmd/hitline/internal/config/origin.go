@@ -3,7 +3,10 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/hitline/hitline/internal/fielderror"
 )
@@ -61,6 +64,12 @@ func (ps origins) find(path string) origin {
 	}
 }
 
+// isSet reports whether the value at path, and not only something around or below it, was set.
+func (c *Config) isSet(path string) bool {
+	_, ok := c.origins[path]
+	return ok
+}
+
 // problem is the one form of all errors here: origin, path, what is wrong.
 type problem struct {
 	at   origin
@@ -69,12 +78,26 @@ type problem struct {
 	err  error // what it wraps, may be nil
 }
 
-// Error returns "origin: path: text".
+// Error returns "origin: path: text" in one line of printable characters.
 func (p *problem) Error() string {
-	if p.path == "" {
-		return fmt.Sprintf("%v: %s", p.at, p.text)
+	text := p.at.String() + ": " + p.text
+	if p.path != "" {
+		text = p.at.String() + ": " + p.path + ": " + p.text
 	}
-	return fmt.Sprintf("%v: %s: %s", p.at, p.path, p.text)
+	return printable(text)
+}
+
+// printable returns a text with control characters written as in Go.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // Unwrap returns the error of the package that refused the value.
@@ -87,30 +110,18 @@ func (c *Config) wrong(path, format string, args ...any) error {
 
 // Blame gives an error of another package, which refused the values below section
 // ("pool", "backend.memory"), the path and the origin of the field that it names, see
-// fielderror. Of several fields that is the first that was set.
+// fielderror. Of several fields that is the first that was set, or else the nearest section around the first.
 func (c *Config) Blame(section string, err error) error {
 	var e *fielderror.Error
 	if !errors.As(err, &e) {
 		return &problem{at: c.origins.find(section), path: section, text: err.Error(), err: err}
 	}
-	path := c.firstSet(section, e.Fields)
-	return &problem{at: c.origins.find(path), path: path, text: e.Err.Error(), err: err}
-}
-
-// firstSet returns the path below section of the first field that was set, or else of
-// the nearest section around the first.
-func (c *Config) firstSet(section string, fields []string) string {
-	for _, field := range fields {
-		if _, ok := c.origins[section+"."+field]; ok {
-			return section + "." + field
-		}
+	path := section + "." + e.Fields[0]
+	if i := slices.IndexFunc(e.Fields, func(field string) bool { return c.isSet(section + "." + field) }); i >= 0 {
+		path = section + "." + e.Fields[i]
 	}
-	path := section + "." + fields[0]
-	for path != section {
+	for path != section && !c.isSet(path) {
 		path = path[:strings.LastIndexAny(path, ".[")]
-		if _, ok := c.origins[path]; ok {
-			break
-		}
 	}
-	return path
+	return &problem{at: c.origins.find(path), path: path, text: e.Err.Error(), err: err}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 )
@@ -40,22 +39,6 @@ func (r *reader) document(dst reflect.Value, text []byte, path string) error {
 		return r.value(dst, docs[0].Body, path)
 	}
 	return r.located(docs[1].Body, "", errors.New("a second document; only one is read, merge them"))
-}
-
-// syntax words an error of the parser.
-func (r *reader) syntax(err error) error {
-	p := &problem{at: origin{name: r.name}, err: err}
-	var positioned yaml.Error
-	if errors.As(err, &positioned) && positioned.GetToken() != nil {
-		p.at = r.at(positioned.GetToken())
-		p.text, _, _ = strings.Cut(positioned.GetMessage(), "\n")
-	} else {
-		p.text = err.Error() // not of the others: it has the text around in it, for which it takes minutes
-	}
-	if r.secret {
-		p.text, p.err = "is not YAML, or has a field twice", nil
-	}
-	return p
 }
 
 // at returns the origin of a token.
@@ -226,6 +209,8 @@ func (r *reader) wrongKind(node ast.Node, want reflect.Type) error {
 		expected = "a list is expected"
 	case want.Kind() == reflect.Map:
 		expected = "names are expected, each with its fields"
+	case strings.HasSuffix(found, `"`) && strings.Contains(found, ":") && !strings.Contains(found, "://"):
+		expected = "fields are expected; write name: value, with a space after the colon"
 	default:
 		expected = "fields are expected: " + strings.Join(fieldNames(want), ", ")
 	}

@@ -53,20 +53,6 @@ type RouterModel struct {
 // NoPool is the RouterModel.Pool of a model without a pool.
 const NoPool = "-"
 
-const (
-	// maxRouterModels keeps metrics, which name each, within reason.
-	maxRouterModels = 1024
-	// minRouterBytes is what the empty tables of a fleet take.
-	minRouterBytes = 16 << 20
-	// minPredictTTL is many times the interval at which predictions expire.
-	minPredictTTL, maxPredictTTL = Duration(100 * time.Millisecond), Duration(24 * time.Hour)
-	maxPeerTimeout               = Duration(time.Hour)
-	// minPayload is more than an event of a few blocks takes, maxPayload more than any batch.
-	minPayload, maxPayload = 4 << 10, 1 << 30
-	// maxBlocks keeps the memory of a source within some hundred gigabytes.
-	maxBlocks = 1<<31 - 1
-)
-
 // defaultRouter returns what is in effect when nothing is configured.
 func defaultRouter() Router {
 	return Router{
@@ -90,7 +76,7 @@ func (m *RouterModel) setShort(s scalar) error {
 // checkRouter checks the section and fills in its defaults.
 func (c *Config) checkRouter() error {
 	f := &c.Router
-	for _, check := range []func() error{c.checkRouterLimits, c.checkRouterListen, c.checkRouterModels, c.checkRouterSources, c.checkRouterPeers} {
+	for _, check := range []func() error{c.checkRouterListen, c.checkRouterModels, c.checkRouterSources, c.checkRouterPeers} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -124,19 +110,6 @@ func (f *Router) Config(pool func(m *RouterModel) router.Pool) router.Config {
 	return cfg
 }
 
-func (c *Config) checkRouterLimits() error {
-	f := &c.Router
-	return c.checkBounds(
-		within("router.max_models", f.MaxModels, 1, maxRouterModels),
-		within("router.max_holders", f.MaxHolders, 1, fleet.MaxHolders),
-		within("router.max_bytes", f.MaxBytes, minRouterBytes, fleet.MaxBytes),
-		within("router.max_blocks", f.MaxBlocks, 1, maxBlocks),
-		within("router.max_payload", f.MaxPayload, minPayload, maxPayload),
-		within("router.predict_ttl", f.PredictTTL, minPredictTTL, maxPredictTTL),
-		within("router.peer_timeout", f.PeerTimeout, minTimeout, maxPeerTimeout),
-	)
-}
-
 // checkRouterListen checks the address of HTTP. An empty one is none.
 func (c *Config) checkRouterListen() error {
 	f := &c.Router
@@ -150,7 +123,7 @@ func (c *Config) checkRouterListen() error {
 		return c.wrong(routerListenPath+".address", "is missing; give one such as 127.0.0.1:8557")
 	}
 	at := routerListenPath
-	if _, written := c.origins[at+".address"]; written {
+	if c.isSet(at + ".address") {
 		at += ".address"
 	}
 	a, err := address.Parse(f.Listen.Address)

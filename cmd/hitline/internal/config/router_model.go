@@ -9,7 +9,6 @@ import (
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/router"
-	"github.com/hitline/hitline/router/fleet"
 	"github.com/hitline/hitline/router/hicache"
 )
 
@@ -41,11 +40,7 @@ func (c *Config) setRouterModel(m *RouterModel, path string) error {
 			m.Hash.Algorithm = cmp.Or(m.Hash.Algorithm, blockhash.SHA256)
 		}
 	}
-	return c.checkBounds(
-		within(path+".max_bytes", m.MaxBytes, minRouterBytes, fleet.MaxBytes),
-		within(path+".max_blocks", m.MaxBlocks, 1, maxBlocks),
-		within(path+".predict_ttl", m.PredictTTL, minPredictTTL, maxPredictTTL),
-	)
+	return c.checkSettings(fieldsOf(m), path, "router.models[]")
 }
 
 // setRouterPool sets the pool of a model, its block size and its release.

@@ -105,9 +105,3 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	}
 	return warnings
 }
-
-// knowsPool reports whether the server may have a pool of this name, "" for its own.
-func (c *Config) knowsPool(name string) bool {
-	_, ok := c.Pools[name]
-	return ok || c.Accepts() || name == "" && c.ServesPool()
-}

@@ -83,26 +83,5 @@ func (m Mode) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%04o", ui
 // Level is the least severity that is logged: debug, info, warn or error.
 type Level string
 
-// UnmarshalText refuses other words.
-func (l *Level) UnmarshalText(text []byte) error {
-	return oneOf((*string)(l), text, "debug", "info", "warn", "error")
-}
-
 // Format is how log lines are written: text or json.
 type Format string
-
-// UnmarshalText refuses other words.
-func (f *Format) UnmarshalText(text []byte) error {
-	return oneOf((*string)(f), text, "text", "json")
-}
-
-// oneOf sets *dst to text if that is one of words.
-func oneOf(dst *string, text []byte, words ...string) error {
-	for _, word := range words {
-		if string(text) == word {
-			*dst = word
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
-}

@@ -3,17 +3,17 @@ package config
 import (
 	"fmt"
 	neturl "net/url"
+	"os"
 	"slices"
-	"time"
 
 	"github.com/hitline/hitline/cmd/internal/address"
 )
 
-// Warnings returns what may not be meant in a configuration that serve is given, who else may change, or read, the
+// Warnings returns what may not be meant in a configuration that serve is given, and what everybody may do with the
 // configuration in file, "" for none, and the files that it names: each in one line. Of the files of listeners
 // ReadSettings warns.
 func (c *Config) Warnings(file string) []string {
-	return slices.Concat(c.metricsWarnings(), c.plainTextWarnings(), c.snapshotWarnings(), c.fileWarnings(file))
+	return slices.Concat(c.metricsWarnings(), c.plainTextWarnings(), c.snapshotWarnings(), c.rememberWarnings(), c.fileWarnings(file))
 }
 
 // metricsWarnings returns what everybody can do who can connect to metrics, each in one line, if that is not on
@@ -53,41 +53,45 @@ func (c *Config) plainTextWarnings() []string {
 
 // snapshotWarnings returns what may not be meant in backend.memory.snapshot.
 func (c *Config) snapshotWarnings() []string {
-	if c.Backend.chosen != "memory" {
-		return nil
-	}
 	const section = "backend.memory.snapshot"
-	warn := func(field, format string, args ...any) []string {
-		return []string{c.wrong(section+"."+field, format, args...).Error()}
-	}
 	s := c.Backend.Memory.Snapshot
-	if s.Path != "" {
-		if s.MaxAge > 0 && s.Interval > s.MaxAge {
-			return warn("interval", "%v is longer than max_age, %v: after a crash the file may be too old to be loaded",
-				time.Duration(s.Interval), time.Duration(s.MaxAge))
-		}
-		return nil
-	}
-	if _, off := c.origins[section+".path"]; off {
-		return nil
-	}
-	for _, field := range []string{"interval", "max_age"} {
-		if _, set := c.origins[section+"."+field]; set {
-			return warn(field, "has no effect without path, the file to write and load")
+	switch {
+	case c.Backend.chosen != "memory":
+	case s.Path != "" && s.MaxAge > 0 && s.Interval > s.MaxAge:
+		return []string{c.wrong(section+".interval", "%v is longer than max_age, %v: after a crash the file may be too old to be loaded",
+			s.Interval, s.MaxAge).Error()}
+	case s.Path == "" && !c.isSet(section+".path"):
+		for _, field := range []string{".interval", ".max_age"} {
+			if c.isSet(section + field) {
+				return []string{c.wrong(section+field, "has no effect without path, the file to write and load").Error()}
+			}
 		}
 	}
 	return nil
 }
 
-// fileWarnings returns who else may change, or read, the configuration in file, "" for none, and the files that it
+// rememberWarnings returns a warning of a time for which no found block is remembered.
+func (c *Config) rememberWarnings() []string {
+	m := &c.Backend.Mooncake
+	most := m.Lease / 2
+	if m.Groups {
+		most = m.Lease / 4
+	}
+	if c.Backend.chosen != "mooncake" || m.Lease == 0 || Duration(m.Remember) <= most {
+		return nil
+	}
+	return []string{c.wrong("backend.mooncake.remember", "%v is never used: a block is remembered for %v at most, by backend.mooncake.lease; "+
+		"lower it, or remove it", m.Remember, most).Error()}
+}
+
+// fileWarnings returns what everybody may do with the configuration in file, "" for none, and with the files that it
 // names, but those of listeners, of which ReadSettings warns.
 func (c *Config) fileWarnings(file string) []string {
 	const url = "backend.redis.url"
 	var warnings []string
-	if a, err := lookAtAccess(file); err == nil && !isReadOnlyMemory(file) {
+	if info, err := os.Stat(file); err == nil && !isReadOnlyMemory(file) {
 		password := HidePassword(c.Backend.Redis.URL) != c.Backend.Redis.URL && c.origins.find(url).name == file
-		a.uid = 0 // not of its owner: who mounts it into a container is another user there
-		for _, exposure := range a.exposures(ownIdentity(), password) {
+		for _, exposure := range exposures(info.Mode(), password) {
 			warnings = append(warnings, (&problem{at: origin{name: file}, text: exposure}).Error())
 		}
 	}
@@ -95,11 +99,10 @@ func (c *Config) fileWarnings(file string) []string {
 		warnings = append(warnings, c.exposuresOf("backend.memory.snapshot.path", path, false)...)
 	}
 	if u, err := neturl.Parse(c.Backend.Redis.URL); err == nil && c.Backend.chosen == "redis" {
-		if key := u.Query().Get("key"); key != "" {
-			warnings = append(warnings, c.exposuresOf(url, key, true)...)
-		}
-		if ca := u.Query().Get("ca"); ca != "" {
-			warnings = append(warnings, c.exposuresOf(url, ca, false)...)
+		for _, parameter := range []string{"key", "ca"} {
+			if path := u.Query().Get(parameter); path != "" {
+				warnings = append(warnings, c.exposuresOf(url, path, parameter == "key")...)
+			}
 		}
 	}
 	if path := c.Router.PeerTokenFile; path != "" {

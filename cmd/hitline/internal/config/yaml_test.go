@@ -2,10 +2,7 @@ package config
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/metrics"
 	"strings"
 	"syscall"
@@ -42,9 +39,7 @@ var long = strings.Repeat("k", 255)
 // beyondBounds are texts on which the parser would spend gigabytes or minutes.
 var beyondBounds = map[string]string{
 	strings.Repeat("[", 200_000):                              "f.yaml:1:33: more than 32 brackets within one another",
-	"a: " + strings.Repeat("{", 33):                           "f.yaml:1:36: more than 32 brackets within one another",
 	strings.Repeat("- ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
-	strings.Repeat("? ", 20_000):                              "f.yaml:1:65: an entry beyond column 64",
 	nestedFields(65):                                          "f.yaml:65:66: an entry beyond column 64",
 	numbered(17_000, "k%d: 1\n"):                              "f.yaml:16667:9: more than 50000 words and marks",
 	strings.Repeat(`"`, 200_000):                              "f.yaml:1:100001: more than 50000 words and marks",
@@ -54,7 +49,6 @@ var beyondBounds = map[string]string{
 	strings.ReplaceAll(nestedFields(5), "a", long) + "     " + long + ": {" + long + ": {" + long + ": {" + long + ": 1": "f.yaml:6:780: names of more than 2048 bytes on the way to a value",
 	"a: |\n  b\n" + strings.Repeat("\n", 200_000):     "f.yaml:104:1: more than 100 empty lines in a row",
 	"a: |\n  b\n" + strings.Repeat(" \t\r\n", 50_000): "f.yaml:104:1: more than 100 empty lines in a row",
-	"a: |\n  b\n" + strings.Repeat("\r", 200_000):     "f.yaml:104:1: more than 100 empty lines in a row",
 }
 
 // nestedFields returns n fields, each below the one before.
@@ -116,40 +110,6 @@ func TestTextsWithinBounds(t *testing.T) {
 	}
 }
 
-var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
-
-// The YAML of the pages and of deploy is within the bounds.
-func TestExamplesWithinBounds(t *testing.T) {
-	found := 0
-	for _, folder := range []string{"../../../../docs", "../../../../deploy", "../../../../README.md", "."} {
-		require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
-			require.NoError(t, err)
-			var texts []string
-			switch filepath.Ext(path) {
-			case ".md":
-				page, err := os.ReadFile(path)
-				require.NoError(t, err)
-				for _, block := range yamlBlock.FindAllSubmatch(page, -1) {
-					texts = append(texts, string(block[1]))
-				}
-			case ".yaml", ".json":
-				if strings.Contains(path, "/templates/") || strings.Contains(path, "grafana") { // no configuration
-					return nil
-				}
-				text, err := os.ReadFile(path)
-				require.NoError(t, err)
-				texts = []string{string(text)}
-			}
-			for _, text := range texts {
-				found++
-				assert.NoError(t, parseText(text), path)
-			}
-			return nil
-		}))
-	}
-	assert.Greater(t, found, 20)
-}
-
 // Only regular files of a bounded size are read.
 func TestReadRegular(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -162,14 +122,6 @@ func TestReadRegular(t *testing.T) {
 		_, err := Load(Source{File: path})
 		require.ErrorContains(t, err, want)
 	}
-}
-
-// Mooncake's own configuration is a regular file, too.
-func TestMooncakeConfigOfAPipe(t *testing.T) {
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	_, err := Load(Source{Environ: []string{"HITLINE_BACKEND={mooncake: {}}", "MOONCAKE_CONFIG_PATH=" + pipe}})
-	require.EqualError(t, err, "MOONCAKE_CONFIG_PATH: "+pipe+" is not a regular file")
 }
 
 // Whatever a text is, the memory that it is refused or parsed with is bounded.
