@@ -62,18 +62,3 @@ func TestProblemsAllocateLittle(t *testing.T) {
 		require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _ = feedAll(r, b, d) }), 4.0, frames[0])
 	}
 }
-
-func BenchmarkProblem(b *testing.B) {
-	for name, frames := range map[string][]string{
-		"unknown": {"what is this"}, "rank": {"store", "1234567", be(2, 16), hashes(1, 16)}, "missing": {"lookup"}, "stat": {"stat"},
-	} {
-		b.Run(name, func(b *testing.B) {
-			msg := message(frames...)
-			r, d := NewReader(Limits{}, 16), &discard{}
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = feedAll(r, msg, d)
-			}
-		})
-	}
-}

@@ -194,23 +194,3 @@ func TestHelloKeepsNoMoreThanItIs(t *testing.T) {
 	require.ErrorIs(t, feedAll(r, []byte(plainGreeting+"\x06"+be(8, uint64(maxHello)+1)), &recorder{}), ErrBadCommand)
 	require.Nil(t, r.gathered)
 }
-
-// FuzzPlain sends commands behind a greeting to a Reader with PLAIN.
-func FuzzPlain(f *testing.F) {
-	good := []byte("\x07" + plainName + short(plainToken))
-	f.Add([]byte(plainGreeting), []byte("HELLO"), good, []byte("INITIATE"), []byte(property("Socket-Type", "REQ")), message("", "stat"), uint64(1))
-	f.Add([]byte(plainGreeting), []byte("HELLO"), []byte("\x00\x01x"), []byte("INITIATE"), []byte(nil), []byte(nil), uint64(2))
-	f.Add([]byte(plainGreeting[:12]), []byte("READY"), []byte(property("Socket-Type", "REQ")), []byte("PING"), []byte("\x00\x00"), message("", "stat"), uint64(3))
-	f.Add([]byte(greet(3, 0, "PLAIN")), []byte("HELLO"), good, []byte("HELLO"), good, []byte(nil), uint64(4))
-	f.Add([]byte(greet(3, 1, "CURVE")), []byte("INITIATE"), []byte(nil), []byte("HELLO"), good, []byte(nil), uint64(5))
-	f.Add([]byte(plainGreeting), []byte("HELLO"), good, []byte("INITIATE"), []byte(property("socket-type", "PUB")), []byte(nil), uint64(6))
-	f.Fuzz(func(t *testing.T, greeting, name1, data1, name2, data2, rest []byte, seed uint64) {
-		b := append([]byte{}, greeting...)
-		if len(b) < 64 && seed%4 != 0 {
-			b = append(b, greet(3, 1, "NULL")[len(b):]...)
-		}
-		b = append(b, command(string(name1), string(data1))...)
-		b = append(b, command(string(name2), string(data2))...)
-		checkAgainstOracle(t, append(b, rest...), true, seed)
-	})
-}
