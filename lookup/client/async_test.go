@@ -15,7 +15,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -74,51 +73,6 @@ func TestAsyncNonBlockLookup(t *testing.T) {
 		require.Empty(t, held, "polling sends nothing")
 		notReady(t, a, "r", 64)
 		require.EqualValues(t, 64, (<-held).numTokens, "the id may be used again")
-	})
-}
-
-// The reference's test_lookup_key_client_discard_clears_state: a finished lookup
-// that was discarded is not served; the next call begins anew.
-func TestAsyncDiscardClearsState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, held := heldServer()
-		a := fakeAsync(t, f)
-		notReady(t, a, "r", 48)
-		(<-held).reply()
-		synctest.Wait()
-		a.Discard("r")
-		require.True(t, a.empty())
-		notReady(t, a, "r", 64)
-		(<-held).reply()
-		synctest.Wait()
-		hit, ready, err := a.Poll("r", 0, coordinator.NewHashes(nil, 0))
-		require.True(t, ready)
-		require.NoError(t, err)
-		require.EqualValues(t, 64, hit.Tokens)
-		a.Discard("r")
-		a.Discard("never seen")
-	})
-}
-
-// The reference's test_get_num_new_matched_tokens_async_defers_then_reports, as
-// seen from the client: a scheduler asks again each step.
-func TestAsyncDefersThenReports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) {
-			time.AfterFunc(5*time.Millisecond, r.reply)
-		}}
-		a := fakeAsync(t, f)
-		steps := 0
-		for ; ; steps++ {
-			hit, ready, err := a.Poll("r", 32, coordinator.NewHashes(nil, 0))
-			if ready {
-				require.NoError(t, err)
-				require.EqualValues(t, 32, hit.Tokens)
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-		require.Equal(t, 3, steps)
 	})
 }
 
@@ -304,24 +258,6 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// Ids that are never polled again take no more memory than the bound.
-func TestAsyncAbandonedIDs(t *testing.T) {
-	noLeaks(t)
-	a := fakeAsync(t, &fakeServer{})
-	a.maxIDs, a.maxBytes = 50, 1<<20
-	for i := range 5000 {
-		_, _, err := a.Poll(fmt.Sprint(i), 16, coordinator.NewHashes(make([]byte, 320), 32))
-		if err != nil {
-			require.ErrorIs(t, err, ErrPending)
-			time.Sleep(time.Millisecond)
-		}
-		a.transport.mu.Lock()
-		require.LessOrEqual(t, len(a.pending), 50)
-		require.LessOrEqual(t, a.copiedBytes, 1<<20)
-		a.transport.mu.Unlock()
-	}
-}
-
 // Many goroutines may poll, also for one id.
 func TestAsyncConcurrent(t *testing.T) {
 	noLeaks(t)
@@ -454,27 +390,4 @@ func TestAsyncRecovers(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, hit)
 	})
-}
-
-// The same against a real server.
-func TestAsyncServer(t *testing.T) {
-	noLeaks(t)
-	s := startServer(t, blocks16, server.Limits{})
-	keys := lookuptest.Chain("async", 100, 32)
-	c := dialTest(t, s)
-	require.NoError(t, c.Store(background, coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	a := c.Async()
-	for range 3 {
-		_, ready, err := a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
-		require.NoError(t, err)
-		require.False(t, ready)
-		hit, err := pollReady(t, a, "r")
-		require.NoError(t, err)
-		require.EqualValues(t, 1600, hit)
-	}
-	require.NoError(t, a.reset(background))
-	_, _, _ = a.Poll("r", 1600, coordinator.NewHashes(keys, 32))
-	hit, err := pollReady(t, a, "r")
-	require.NoError(t, err)
-	require.Zero(t, hit)
 }

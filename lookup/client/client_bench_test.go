@@ -1,9 +1,13 @@
 package client
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +18,8 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -169,4 +175,59 @@ func (l *bareLoop) run(n int) error {
 		}
 	}
 	return <-wrote
+}
+
+// victimAddr, in the environment, makes TestClientVictim serve there.
+const victimAddr = "HITLINE_TEST_SERVE"
+
+// TestClientVictim is a server in a process of its own, for BenchmarkClientPipeline.
+func TestClientVictim(t *testing.T) {
+	addr := os.Getenv(victimAddr)
+	if addr == "" {
+		t.Skip("a process of BenchmarkClientPipeline")
+	}
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	s, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: addr}}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	if err := s.Start(background); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent ends
+	os.Exit(0)
+}
+
+// victim is a TestClientVictim.
+type victim struct {
+	cmd *exec.Cmd
+	in  io.Closer
+}
+
+func startVictim(t testing.TB, addr string) *victim {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestClientVictim$")
+		cmd.Env = append(os.Environ(), victimAddr+"="+addr)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if line == "ready\n" {
+			return &victim{cmd, in}
+		}
+		in.Close()
+		_ = cmd.Wait()
+		require.Less(t, time.Since(begun), lookuptest.Patience, "child says %q, %v", line, err)
+	}
+}
+
+// kill is kill -9.
+func (c *victim) kill(t testing.TB) {
+	require.NoError(t, c.cmd.Process.Kill())
+	_ = c.cmd.Wait()
+	c.in.Close()
 }

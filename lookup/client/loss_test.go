@@ -1,17 +1,13 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,9 +18,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/internal/storetest"
-	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -198,164 +191,6 @@ func recovers(t *testing.T, ask asker, rng *rand.Rand) {
 		}
 		require.Less(t, time.Since(begun), lookuptest.Patience, "no recovery")
 	}
-}
-
-// victimAddr, in the environment, makes TestClientVictim serve there.
-const victimAddr = "HITLINE_TEST_SERVE"
-
-// TestClientVictim is a server in a process of its own, for TestClientKilledServer.
-func TestClientVictim(t *testing.T) {
-	addr := os.Getenv(victimAddr)
-	if addr == "" {
-		t.Skip("a process of TestClientKilledServer")
-	}
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	if err := service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(service, server.Config{Listeners: []server.Listener{{Address: addr}}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	if err := s.Start(background); err != nil {
-		fmt.Println("failed", err)
-		os.Exit(1)
-	}
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent ends
-	os.Exit(0)
-}
-
-// victim is a TestClientVictim.
-type victim struct {
-	cmd *exec.Cmd
-	in  io.Closer
-}
-
-func startVictim(t testing.TB, addr string) *victim {
-	t.Helper()
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestClientVictim$")
-		cmd.Env = append(os.Environ(), victimAddr+"="+addr)
-		in, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if line == "ready\n" {
-			return &victim{cmd, in}
-		}
-		in.Close()
-		_ = cmd.Wait()
-		require.Less(t, time.Since(begun), lookuptest.Patience, "child says %q, %v", line, err)
-	}
-}
-
-// kill is kill -9.
-func (c *victim) kill(t testing.TB) {
-	require.NoError(t, c.cmd.Process.Kill())
-	_ = c.cmd.Wait()
-	c.in.Close()
-}
-
-// A server killed by kill -9 and started again, 50 times, while all kinds of
-// clients ask it.
-func TestClientKilledServer(t *testing.T) {
-	if os.Getenv(victimAddr) != "" {
-		t.Skip()
-	}
-	noLeaks(t)
-	addr := "tcp://" + storetest.FreeAddr(t)
-	s := startVictim(t, addr)
-
-	ctx, cancel := context.WithTimeout(background, lookuptest.Patience)
-	defer cancel()
-	keys := lookuptest.Chain("kill", 64, 32)
-	lookups := map[string]func() (uint32, error){}
-	c, err := Dial(ctx, addr, WithTimeout(lossTimeout))
-	require.NoError(t, err)
-	defer c.Close()
-	lookups["calls"] = func() (uint32, error) {
-		hit, err := c.Lookup(background, 1024, coordinator.NewHashes(keys, 32))
-		return uint32(hit.Tokens), err
-	}
-	lookups["batches"] = func() (uint32, error) {
-		asks := []BatchLookup{{NumTokens: 1024, Hashes: coordinator.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: coordinator.NewHashes(keys, 32)}}
-		err := c.Batch(background, asks)
-		if err == nil && asks[1].Hit.Tokens != 512 {
-			err = fmt.Errorf("hit %d, want 512", asks[1].Hit.Tokens)
-		}
-		return uint32(asks[0].Hit.Tokens), err
-	}
-	a := c.Async()
-	lookups["async"] = func() (uint32, error) {
-		for {
-			if hit, ready, err := a.Poll("r", 1024, coordinator.NewHashes(keys, 32)); ready {
-				return uint32(hit.Tokens), err
-			}
-			time.Sleep(50 * time.Microsecond)
-		}
-	}
-
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	answered := map[string]*atomic.Int64{}
-	for name, ask := range lookups {
-		n := new(atomic.Int64)
-		answered[name] = n
-		all.Go(func() {
-			for failed := time.Duration(0); ; time.Sleep(failed) {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				begun := time.Now()
-				hit, err := ask()
-				if took := time.Since(begun); took > lossTimeout+slack {
-					t.Errorf("%s took %v, %v", name, took, err)
-				}
-				failed = 0
-				if err == nil && hit == 1024 {
-					n.Add(1)
-					continue
-				}
-				failed = time.Millisecond
-				if err == nil {
-					t.Errorf("%s: hit %d", name, hit)
-				} else if typed(err) != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-		})
-	}
-	// allAnswer waits until every client has been answered once more.
-	allAnswer := func() {
-		before := map[string]int64{}
-		for name, n := range answered {
-			before[name] = n.Load()
-		}
-		require.Eventually(t, func() bool {
-			for name, n := range answered {
-				if n.Load() == before[name] {
-					return false
-				}
-			}
-			return true
-		}, lookuptest.Patience, time.Millisecond, "not all clients recover")
-	}
-	kills := scaled(50)
-	for range kills {
-		allAnswer()
-		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
-		s.kill(t)
-		s = startVictim(t, addr)
-	}
-	allAnswer()
-	close(stop)
-	all.Wait()
-	s.kill(t)
-	t.Logf("%d kills", kills)
 }
 
 // lateConn fails the write that ends a request, and gives the reply when it is

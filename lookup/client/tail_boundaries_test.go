@@ -234,33 +234,6 @@ func TestTailBoundariesOverTCP(t *testing.T) {
 	}
 }
 
-// Service and clients give equal hits of an engine whose hits end with a block of every group.
-func TestTailBoundariesOfEveryGroupOverTCP(t *testing.T) {
-	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{
-		VLLM: "0.33.0", HashBlockSize: 16,
-		Groups: []coordinator.Group{
-			{Kind: coordinator.FullAttention, BlockSize: 16},
-			{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 128},
-		},
-	}}, server.Limits{})
-	const n = 200
-	hashes := lookuptest.Chain("a", n, 32)
-	ways := serverWays(t, s)
-	ask := func(want api.Hit) {
-		t.Helper()
-		for name, lookup := range ways {
-			hit, err := lookup(16*n, coordinator.NewHashes(hashes, 32))
-			require.NoError(t, err, name)
-			require.Equal(t, want, hit, name)
-		}
-	}
-	ask(tailHit(0))
-	lookuptest.StorePrefix(t, s.service, hashes, 120)
-	ask(tailHit(1920, 0, 1920, 1, 1920))
-	lookuptest.EvictHash(t, s.service, 0, hashes, 101)
-	ask(tailHit(1600, 0, 1600, 1, 1600))
-}
-
 // serverWays are the ways to look up in a server, and its service.
 func serverWays(t *testing.T, s testServer) map[string]lookupFunc {
 	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes coordinator.Hashes) (api.Hit, error) {

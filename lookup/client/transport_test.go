@@ -28,52 +28,6 @@ import (
 
 var background = context.Background()
 
-// The reference's test_lookup_key_client_lookup_prepends_typed_tag.
-func TestClientLookupPrependsTypedTag(t *testing.T) {
-	noLeaks(t)
-	frames := make(chan [][]byte, 1)
-	f := &fakeServer{answer: func(r *fakeRequest) {
-		frames <- r.frames
-		r.conn.send(netproto.AppendHit(nil, r.envelope, 5))
-	}}
-	hit, err := fakeClient(t, f).Lookup(background, 48, coordinator.NewHashes([]byte("aabbcc"), 2))
-	require.NoError(t, err)
-	require.EqualValues(t, 5, hit.Tokens)
-	require.Equal(t, [][]byte{[]byte("lookup"), {0, 0, 0, 48}, {0, 2}, []byte("aabbcc")}, <-frames)
-}
-
-// The reference's test_lookup_key_client_reset_uses_typed_protocol.
-func TestClientResetUsesTypedProtocol(t *testing.T) {
-	noLeaks(t)
-	frames := make(chan [][]byte, 1)
-	var status atomic.Int32
-	f := &fakeServer{answer: func(r *fakeRequest) {
-		frames <- r.frames
-		r.conn.send(append(append([]byte{}, r.envelope...), lookuptest.Encode([]byte{byte(status.Load())})...))
-	}}
-	c := fakeClient(t, f)
-	status.Store(netproto.StatusDone)
-	require.NoError(t, c.Reset(background))
-	require.Equal(t, [][]byte{[]byte("reset")}, <-frames)
-	status.Store(netproto.StatusFailed)
-	require.ErrorIs(t, c.Reset(background), ErrRefused)
-	<-frames
-	status.Store(7)
-	require.ErrorIs(t, c.Reset(background), ErrReply)
-	<-frames
-}
-
-// The reference's test_protocol_tags_are_distinct_and_non_empty.
-func TestClientTagsAreDistinctAndNonEmpty(t *testing.T) {
-	seen := map[string]bool{}
-	for tag := netproto.TagLookup; tag <= netproto.TagStat; tag++ {
-		require.NotEmpty(t, tag.String())
-		require.False(t, seen[tag.String()])
-		seen[tag.String()] = true
-	}
-	require.NotEqual(t, netproto.StatusDone, netproto.StatusFailed)
-}
-
 // All requests are answered by a real server, whatever holds the connections.
 func TestClientAllRequests(t *testing.T) {
 	noLeaks(t)
@@ -254,38 +208,6 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, <-answered)
-}
-
-// Replies may come in any order; each finds its call.
-func TestClientPipelineOvertaking(t *testing.T) {
-	noLeaks(t)
-	const n = 200
-	var mu sync.Mutex
-	var held []*fakeRequest
-	f := &fakeServer{limits: api.Limits{MaxInFlight: n, MaxInFlightBytes: 1 << 20}, answer: func(r *fakeRequest) {
-		mu.Lock()
-		defer mu.Unlock()
-		if held = append(held, r); len(held) == n {
-			rand.Shuffle(n, func(i, j int) { held[i], held[j] = held[j], held[i] })
-			for _, r := range held {
-				r.reply()
-			}
-			held = nil
-		}
-	}}
-	c := fakeClient(t, f, WithTimeout(lookuptest.Patience))
-	var calls sync.WaitGroup
-	for i := range uint32(n) {
-		calls.Go(func() {
-			for round := range uint32(3) {
-				if hit, err := c.Lookup(background, int64(i*10+round), coordinator.NewHashes(make([]byte, 64), 32)); err != nil || hit.Tokens != int64(i*10+round) {
-					t.Error(i, round, hit.Tokens, err)
-				}
-			}
-		})
-	}
-	calls.Wait()
-	require.EqualValues(t, 1, f.dials.Load())
 }
 
 // The reply to an abandoned call is dropped, also if its slot is in use again.
