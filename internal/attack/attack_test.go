@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -28,7 +27,6 @@ var (
 	rounds  = flag.Int("rounds", 3, "rounds of each row")
 	seconds = flag.Float64("seconds", 5, "seconds of an attack that has no end of its own")
 	overTLS = flag.Bool("tls", false, "connect over TLS, and run the rows against the handshake")
-	long    = flag.Bool("long", false, "keep idle connections for 90 s, and run the rows that take minutes")
 
 	// Of the process that attacks.
 	attacks = flag.String("row", "", "attack in the way of this row")
@@ -115,8 +113,8 @@ func TestAttack(t *testing.T) {
 			switch {
 			case r.files > maxFiles:
 				t.Skipf("needs %d open files, the hard limit is %d (ulimit -Hn)", r.files, maxFiles)
-			case r.long && !*long, r.tls && !*overTLS:
-				t.Skip("runs with -long or -tls only")
+			case r.tls && !*overTLS:
+				t.Skip("runs with -tls only")
 			}
 			fmt.Fprint(rows, runRow(t, r))
 		})
@@ -194,34 +192,22 @@ const (
 
 // runHalf runs an attack against a server. In a control the innocent has a server of its own.
 func runHalf(t *testing.T, r row, control bool) (h half, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*attackTimeout+duration()+hold())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*attackTimeout+2*duration())
 	defer cancel()
-	var listener *os.File
-	fake := ""
-	if r.fake != nil {
-		if listener, fake, err = listen(); err != nil {
-			return h, err
-		}
-		defer listener.Close()
-	}
-	target, err := startServer(ctx, r.spec, fake)
+	target, err := startServer(ctx, r.spec)
 	if err != nil {
 		return h, err
 	}
 	defer target.stop()
 	asked, want := target, r.want
 	if control {
-		spec := r.spec
 		want = exactly
-		if r.fake != nil {
-			spec = serverSpec{}
-		}
-		if asked, err = startServer(ctx, spec, fake); err != nil {
+		if asked, err = startServer(ctx, r.spec); err != nil {
 			return h, err
 		}
 		defer asked.stop()
 	}
-	child, err := startAttacker(ctx, r, target, listener)
+	child, err := startAttacker(ctx, r, target)
 	if err != nil {
 		return h, err
 	}
@@ -242,17 +228,6 @@ func runHalf(t *testing.T, r row, control bool) (h half, err error) {
 		return h, cmp.Or(target.died(), err)
 	}
 	return h, target.died()
-}
-
-// listen returns a listener for the attacking process, and its address.
-func listen() (*os.File, string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, "", fmt.Errorf("attack: a fake store cannot listen: %w", err)
-	}
-	defer ln.Close()
-	file, err := ln.(*net.TCPListener).File()
-	return file, ln.Addr().String(), err
 }
 
 // measure runs the attack of a process that is ready, while the innocent asks.
@@ -283,11 +258,3 @@ func (h *half) measure(child *attackerProcess, target *serverProcess, innocent *
 
 // duration is how long an attack takes that has no end of its own.
 func duration() time.Duration { return time.Duration(*seconds * float64(time.Second)) }
-
-// hold is how long an attack keeps idle connections.
-func hold() time.Duration {
-	if *long {
-		return 90 * time.Second
-	}
-	return duration()
-}

@@ -45,15 +45,11 @@ type attackerProcess struct {
 }
 
 // startAttacker starts the process that runs a row against a server, and waits until it is ready.
-// fake is the listener of the fake store, if there is one.
-func startAttacker(ctx context.Context, r row, target *serverProcess, fake *os.File) (*attackerProcess, error) {
+func startAttacker(ctx context.Context, r row, target *serverProcess) (*attackerProcess, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "-row", r.name, "-target", target.addr, "-metrics", target.metrics,
-		"-router", target.router, "-seconds", strconv.FormatFloat(*seconds, 'f', -1, 64), "-long="+strconv.FormatBool(*long), "-tls="+strconv.FormatBool(*overTLS))
+		"-router", target.router, "-seconds", strconv.FormatFloat(*seconds, 'f', -1, 64), "-tls="+strconv.FormatBool(*overTLS))
 	cmd.SysProcAttr = childAttributes()
 	cmd.Stderr = os.Stderr
-	if fake != nil {
-		cmd.ExtraFiles = []*os.File{fake}
-	}
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	if err := cmp.Or(err1, err2); err != nil {
@@ -112,13 +108,6 @@ func runAttacker(name string, a *attacker) error {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 	if i < 0 {
 		return fmt.Errorf("attack: no row %q", name)
-	}
-	if rows[i].fake != nil {
-		listener, err := net.FileListener(os.NewFile(3, "fake store"))
-		if err != nil {
-			return fmt.Errorf("attack: no listener for the fake store: %w", err)
-		}
-		go serveAll(listener, rows[i].fake)
 	}
 	out := json.NewEncoder(os.Stdout)
 	run, err := rows[i].prepare(a)

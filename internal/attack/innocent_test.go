@@ -35,7 +35,6 @@ type expectation int
 const (
 	exactly expectation = iota // the hit of what is stored
 	atMost                     // that, or less: the attack may remove blocks
-	zero                       // 0: the store behind the server has no answer
 )
 
 // question is a lookup and its right answer.
@@ -118,9 +117,6 @@ func (c *innocent) close() {
 
 // prepare stores the chains and checks every answer once.
 func (c *innocent) prepare() error {
-	if c.want == zero {
-		return nil
-	}
 	_ = c.conns[0].SetDeadline(time.Now().Add(startTimeout)) // it may be lost
 	in := bufio.NewReader(c.conns[0])
 	for _, request := range c.stores {
@@ -187,7 +183,7 @@ func (c *innocent) read(conn *innocentConn) {
 		switch {
 		case len(frames[0]) == 1: // 00, or 01, which answers no lookup
 			s.result = refused
-		case c.want == zero && hit != 0, c.want == atMost && hit > q.hit, c.want == exactly && hit != q.hit:
+		case c.want == atMost && hit > q.hit, c.want == exactly && hit != q.hit:
 			s.result = wrong
 		}
 		conn.samples = append(conn.samples, s)

@@ -39,7 +39,7 @@ func fill(n, requests int, blob func() []byte) prepare {
 				a.write(conn, b, requests)
 				return nil
 			}))
-			time.Sleep(hold())
+			time.Sleep(duration())
 		}, nil
 	}
 }

@@ -21,19 +21,10 @@ func indexRows() []row {
 		spec: serverSpec{env: []string{fmt.Sprintf("HITLINE_POOL={scheduler_block_size: 64, groups: [%s]}",
 			strings.TrimSuffix(strings.Repeat("{kind: sliding_window, block_size: 16, sliding_window: 17}, ", startsGroups), ", "))}},
 		ranks: groupRanks(startsGroups), prepare: lookUpFarStarts})
-	for _, l := range []struct {
-		name, size string
-		keys       int
-		long       bool
-	}{{"lengths", "64MiB", 1 << 20 * 5 / 4, false}, {"lengths-long", "1GiB", 20 << 20, true}} {
-		rows = append(rows, row{
-			name: l.name, what: "208 stores of one key of 1 to 64 bytes each, into a full index of " + l.size, long: l.long,
-			spec: serverSpec{env: []string{"HITLINE_BACKEND_MEMORY_MAX_BYTES=" + l.size, fmt.Sprintf("HITLINE_POOL={groups: [%s]}",
-				strings.TrimSuffix(strings.Repeat("{kind: full_attention, block_size: 16}, ", lengthsGroups), ", "))}},
-			ranks: groupRanks(lengthsGroups), want: atMost, prepare: storeLengths(l.keys),
-		})
-	}
-	return rows
+	return append(rows, row{name: "lengths", what: "208 stores of one key of 1 to 64 bytes each, into a full index of 64 MiB",
+		spec: serverSpec{env: []string{"HITLINE_BACKEND_MEMORY_MAX_BYTES=64MiB", fmt.Sprintf("HITLINE_POOL={groups: [%s]}",
+			strings.TrimSuffix(strings.Repeat("{kind: full_attention, block_size: 16}, ", lengthsGroups), ", "))}},
+		ranks: groupRanks(lengthsGroups), want: atMost, prepare: storeLengths(1 << 20 * 5 / 4)})
 }
 
 // tpRanks returns the tensor ranks of group 0.

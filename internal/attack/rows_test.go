@@ -18,14 +18,10 @@ type row struct {
 	ranks      []coordinator.GroupRank // that hold a block; nil: rank 0 of group 0
 	want       expectation             // of the innocent
 	files      uint64                  // open files that it needs; 0: few
-	long, tls  bool                    // runs with -long or -tls only
+	tls        bool                    // runs with -tls only
 
 	prepare prepare
-	fake    fakeStore // that the server asks; nil: none
 }
-
-// fakeStore serves a connection of a fake store. addr is the store's address.
-type fakeStore func(conn net.Conn, addr string)
 
 // prepare connects and makes the requests. The function that it returns runs the attack.
 type prepare func(a *attacker) (run func(), err error)
@@ -33,7 +29,7 @@ type prepare func(a *attacker) (run func(), err error)
 // allRows lists the attacks.
 func allRows() []row {
 	return slices.Concat(
-		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(), storeRows(),
+		requestRows(), explainRows(), cheapRows(), indexRows(), lookupRows(),
 		memoryRows(), metricsRows(), httpRows(), connRows(), tlsRows(),
 	)
 }

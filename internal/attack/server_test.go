@@ -24,11 +24,10 @@ import (
 
 // serverSpec is the configuration of a server that a row needs.
 type serverSpec struct {
-	env       []string // HITLINE_… variables; FAKE stands for the address of the fake store
+	env       []string // HITLINE_… variables
 	metrics   bool     // serves the metrics port
 	router    bool     // serves HTTP for routers, over TLS if this program's servers have TLS
 	unreadLog bool     // nobody reads its log after it is ready
-	addrSpace int      // ulimit -v in KiB; 0: none
 }
 
 // serverProcess is a hitline serve that was started.
@@ -46,11 +45,8 @@ type serverProcess struct {
 const startTimeout = 30 * time.Second
 
 // startServer starts a server and waits until it is ready.
-func startServer(ctx context.Context, spec serverSpec, fake string) (*serverProcess, error) {
+func startServer(ctx context.Context, spec serverSpec) (*serverProcess, error) {
 	args := []string{hitline, "serve", "--loops", "1", "--config", configs[spec.router]}
-	if spec.addrSpace > 0 {
-		args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, spec.addrSpace)}, args...)
-	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = childAttributes()
 	for _, variable := range os.Environ() {
@@ -62,9 +58,7 @@ func startServer(ctx context.Context, spec serverSpec, fake string) (*serverProc
 	if spec.metrics {
 		cmd.Env = append(cmd.Env, "HITLINE_METRICS=127.0.0.1:0")
 	}
-	for _, variable := range spec.env {
-		cmd.Env = append(cmd.Env, strings.ReplaceAll(variable, "FAKE", fake))
-	}
+	cmd.Env = append(cmd.Env, spec.env...)
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("attack: cannot make a pipe for the server's log: %w", err)
