@@ -105,13 +105,3 @@ func TestBufferDoesNotAllocate(t *testing.T) {
 		b.Release()
 	}))
 }
-
-func BenchmarkBuffer(b *testing.B) {
-	content := make([]byte, 64)
-	b.ReportAllocs()
-	for b.Loop() {
-		buf := Get()
-		buf.B = append(buf.B, content...)
-		buf.Release()
-	}
-}

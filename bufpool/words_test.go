@@ -1,7 +1,6 @@
 package bufpool
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"unsafe"
@@ -123,16 +122,5 @@ func TestWordsDoNotAllocate(t *testing.T) {
 			fill(w.W, 1)
 			w.Release()
 		}), "%d words", n)
-	}
-}
-
-func BenchmarkWords(b *testing.B) {
-	for _, n := range []int{1, 128, 1 << maxWordsLog2} {
-		b.Run(fmt.Sprintf("words=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				GetWords(n).Release()
-			}
-		})
 	}
 }

@@ -41,15 +41,6 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 	}
 }
 
-// EvictHash evicts the chunk that ends with hash i from all ranks of a group.
-func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
-	t.Helper()
-	for _, r := range coordOf(t, s).Ranks(g) {
-		at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-		require.NoError(t, s.Evict(t.Context(), at, coordinator.NewHashes(hashes[i*32:(i+1)*32], 32)))
-	}
-}
-
 // Pools returns pools of several kinds, with hash blocks of 16 tokens.
 func Pools() map[string]coordinator.Pool {
 	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}

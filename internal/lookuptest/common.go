@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -62,23 +61,4 @@ func Chain(seed string, n, hashLen int) []byte {
 		b = append(b, append(prev[:], prev[:]...)[:hashLen]...)
 	}
 	return b
-}
-
-// ServeOne listens, runs script on the first connection, and returns the address.
-func ServeOne(t testing.TB, script func(conn net.Conn)) (addr string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		script(conn)
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-done })
-	return ln.Addr().String()
 }

@@ -1,4 +1,4 @@
-// Package metrics exports the counters of a lookup server or service to Prometheus. It is separate
+// Package metrics exports the counters of a lookup server to Prometheus. It is separate
 // from package lookup, so that programs that embed a service need not link Prometheus. No promise:
 // it is internal to this module, and its API may change in any release. What is promised are the
 // names of the metrics.

@@ -8,39 +8,20 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// Collector collects the metrics of one service, and of its server if it has one.
+// Collector collects the metrics of a server and its pools.
 type Collector struct {
-	stat    func() api.Stat                 // of the server or the only pool
-	pools   func() map[string]api.Stat      // by name
-	calls   func() map[string]api.Histogram // of the backend, nil over the memory index
-	server  *server.Server                  // nil for a service without one
-	metrics []metric                        // of a pool
+	server  *server.Server
+	metrics []metric // of a pool
+	remote  bool     // the pools are over a backend
 }
 
-// NewServerCollector returns a collector of the metrics of a server and its service.
+// NewServerCollector returns a collector of the metrics of a server and its pools.
 func NewServerCollector(srv *server.Server) *Collector {
-	c := newCollector(srv.Stat, srv.BackendCalls)
-	c.server, c.pools = srv, srv.PoolStats
-	return c
-}
-
-// NewServiceCollector returns a collector of the metrics of a service without a server.
-func NewServiceCollector(service *lookup.Service) *Collector {
-	if b := service.Backend(); b != nil {
-		return newCollector(service.Stat, b.CallDurations)
-	}
-	return newCollector(service.Stat, nil)
-}
-
-// newCollector returns a collector of the metrics of a service, which depend on its backend. calls is not called
-// over the memory index.
-func newCollector(stat func() api.Stat, calls func() map[string]api.Histogram) *Collector {
-	c := &Collector{stat: stat, metrics: append([]metric(nil), serviceMetrics...)}
-	c.pools = func() map[string]api.Stat { return map[string]api.Stat{"": stat()} }
-	if st := stat(); st.BackendState == "" {
-		c.metrics = append(c.metrics, indexMetrics...)
+	c := &Collector{server: srv, metrics: append([]metric(nil), serviceMetrics...), remote: srv.Stat().BackendState != ""}
+	if c.remote {
+		c.metrics = append(c.metrics, backendMetrics...)
 	} else {
-		c.calls, c.metrics = calls, append(c.metrics, backendMetrics...)
+		c.metrics = append(c.metrics, indexMetrics...)
 	}
 	return c
 }
@@ -139,51 +120,44 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- poolInfo
-	if c.calls != nil {
+	if c.remote {
 		out <- backendState
 		out <- backendCalls
 	}
-	if c.server != nil {
-		for _, m := range serverMetrics {
-			out <- m.desc
-		}
-		out <- ready
-		out <- closed
-		out <- requests
-		out <- notAllowed
-		out <- durations
-		out <- hashes
+	for _, m := range serverMetrics {
+		out <- m.desc
+	}
+	for _, desc := range []*prometheus.Desc{ready, closed, requests, notAllowed, durations, hashes} {
+		out <- desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	st := c.stat()
+	st := c.server.Stat()
 	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Kernel, st.Backend, st.Instance)
-	for label, of := range c.pools() {
+	for label, of := range c.server.PoolStats() {
 		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM)
 		for _, m := range c.metrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&of)), label)
 		}
 	}
-	if c.calls != nil {
-		for call, h := range c.calls() {
+	if c.remote {
+		for call, h := range c.server.BackendCalls() {
 			out <- constHistogram(backendCalls, h, call)
 		}
 		for _, state := range lookup.BackendStates() {
 			out <- prometheus.MustNewConstMetric(backendState, prometheus.GaugeValue, boolValue(state == st.BackendState), state)
 		}
 	}
-	if c.server != nil {
-		for _, m := range serverMetrics {
-			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
-		}
-		c.collectServer(out, &st)
+	for _, m := range serverMetrics {
+		out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
 	}
+	c.collectServer(out, &st)
 }
 
-// collectServer collects the metrics of a server. The maps of its counters lack what has not
-// occurred. It is exported as 0, so that Prometheus sees the first one as an increase.
+// collectServer collects the metrics of the server that have labels, or are not fields of api.Stat. The maps of its
+// counters lack what has not occurred. It is exported as 0, so that Prometheus sees the first one as an increase.
 func (c *Collector) collectServer(out chan<- prometheus.Metric, st *api.Stat) {
 	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, boolValue(c.server.Ready() == nil))
 	for _, reason := range server.CloseReasons() {

@@ -249,30 +249,6 @@ func TestBackend(t *testing.T) {
 	}
 }
 
-func TestService(t *testing.T) {
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
-	require.NoError(t, err)
-	keys := prompt(3)
-	require.NoError(t, service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	_, err = service.Lookup(t.Context(), 64, coordinator.NewHashes(keys, 32))
-	require.NoError(t, err)
-	got, names := scrape(t, NewServiceCollector(service))
-	require.Equal(t, sorted(namesOfService, namesOfIndex), names)
-	require.EqualValues(t, 1, got["lookups_total"])
-	require.EqualValues(t, 48, got["hit_tokens_total"])
-	require.EqualValues(t, 3, got["index_entries"])
-}
-
-func TestServiceOverBackend(t *testing.T) {
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &brokenStore{}})
-	require.NoError(t, err)
-	_, err = service.Lookup(t.Context(), 64, coordinator.NewHashes(prompt(3), 32))
-	require.NoError(t, err)
-	got, names := scrape(t, NewServiceCollector(service))
-	require.Equal(t, sorted(namesOfService, namesOfBackend), names)
-	require.EqualValues(t, 1, got[`backend_call_duration_seconds_count{call="exists"}`])
-}
-
 // What is beyond all bounds is in the count and in no bucket.
 func TestHistogramBeyondBounds(t *testing.T) {
 	var got dto.Metric
