@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
@@ -195,26 +194,4 @@ func TestAccessTable(t *testing.T) {
 		require.Len(t, refused, len(RequestNames()))
 		require.Equal(t, failed, server.Stat().AuthFailures)
 	})
-}
-
-// A client without a certificate of the authority that is asked for is not served, nor one whose has expired.
-func TestAccessTableRefusesCertificates(t *testing.T) {
-	server := startAccess(t, nil)
-	_, host, err := api.SplitAddress(server.Addrs()[withCertificates])
-	require.NoError(t, err)
-	for name, certificates := range map[string][]tls.Certificate{
-		"none": nil, "another authority": {certtest.NewCA("other").Leaf("engine.example.com")},
-		"expired": {authority.LeafUntil(time.Now().Add(-time.Minute), "engine.example.com")},
-	} {
-		cfg := clientTLS()
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &append(certificates, tls.Certificate{})[0], nil
-		}
-		conn := tls.Client(lookuptest.DialPeer(t, host).Conn, cfg)
-		_, err := conn.Write(lookuptest.Encode([]byte("ping")))
-		if err == nil {
-			_, err = conn.Read(make([]byte, 1))
-		}
-		require.ErrorContains(t, err, "remote error: tls", name)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/certtest"
-	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 )
@@ -63,23 +62,6 @@ func TestIsAdmin(t *testing.T) {
 	check("of a listener of the program's")
 	others = nil
 	require.False(t, server.HasCredentials())
-}
-
-// A server without credentials has no administrator: every peer may do everything there.
-func TestNoCredentials(t *testing.T) {
-	server := unstarted(t)
-	require.False(t, server.HasCredentials())
-	require.False(t, server.IsAdmin([]byte("token of admin")))
-	server = startWith(t, nil, Settings{})
-	require.False(t, server.HasCredentials())
-	require.False(t, server.IsAdmin(nil))
-	onlyCertificates := settingsOf(t, access.All, access.Credential{Name: "admin", Certificate: "admin", Permissions: access.All})
-	require.NoError(t, server.SetListener(server.Addrs()[0], onlyCertificates))
-	require.True(t, server.HasCredentials())
-	require.False(t, server.IsAdmin(nil))
-	require.False(t, server.IsAdmin([]byte("admin")))
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	require.Equal(t, []byte{1}, p.Ask(t, []byte("ping"))[0])
 }
 
 // Whoever removes the last credential of a list does not make everybody an administrator, and neither does

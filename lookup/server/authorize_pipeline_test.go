@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,33 +13,15 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// startSlow starts a server over a store whose first lookup waits for a gate, with another pool,
-// and returns the request of that lookup.
-func startSlow(t *testing.T, credentials ...access.Credential) (*Server, *lookuptest.Gate, []byte) {
-	t.Helper()
-	slow := lookuptest.Chain("slow", 8, 32)
-	store, gate := lookuptest.Filled(t, slow), lookuptest.NewGate()
-	store.Holding(gate, "exists", fmt.Sprintf("%x", slow[:32]))
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
-	require.NoError(t, err)
-	other, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("second"), Backend: store, Shared: service.Backend(), Remote: patient})
-	require.NoError(t, err)
-	server, err := New(service, Config{
-		Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping, credentials...)}}, Loops: 2,
-		Pools: []ServedPool{{Name: "second", Service: other}},
-	})
-	require.NoError(t, err)
-	startTest(t, server)
-	return server, gate, lookupOf("", slow)
-}
-
 // A stat whose reply waits for that of a request before it is about the credential that it was asked
 // with, also if an auth request between them has failed.
 func TestStatBehindFailedAuth(t *testing.T) {
-	server, gate, slow := startSlow(t, tokenOf("tenant", access.All, ""))
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "exists", "")
+	server := startWith(t, store, settingsOf(t, access.Ping, tokenOf("tenant", access.All, "")))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	auth(t, p, "tenant")
-	p.Send(t, slow, plainOf("", netproto.TagStat), plainOf("", netproto.TagAuth, []byte("no such token")))
+	p.Send(t, lookupOf("", lookuptest.Chain("slow", 8, 32)), plainOf("", netproto.TagStat), plainOf("", netproto.TagAuth, []byte("no such token")))
 	lookuptest.Eventually(t, "all is received", func() bool { return server.Stat().InFlight == 3 })
 	close(gate.Open)
 	p.Next(t)

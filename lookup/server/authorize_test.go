@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -95,29 +94,6 @@ func requestsOf(pool coordinator.Pool) [][][]byte {
 	}
 }
 
-// What is refused is not done.
-func TestRefusedHasNoEffect(t *testing.T) {
-	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
-		server := startWith(t, store, settingsOf(t, access.Lookup, tokenOf("all", access.All)))
-		writer, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
-		auth(t, writer, "all")
-		requests := requestsOf(blocks16.Pool)
-		lookupFrames, storeFrames := requests[0], requests[6]
-		for _, frames := range requests[6:8] {
-			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
-		}
-		require.Equal(t, []byte{0, 0, 0, 0}, p.Ask(t, lookupFrames...)[0])
-		writer.Ask(t, storeFrames...)
-		for _, frames := range requests[8:11] {
-			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
-		}
-		require.Equal(t, []byte{0, 0, 0, 64}, p.Ask(t, lookupFrames...)[0])
-		require.NotNil(t, refusalIn(p.Ask(t, requests[15]...)))
-		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
-		require.Equal(t, errNoPool.Error(), string(reply[1]))
-	})
-}
-
 // No work is begun for a request that may not be made.
 func TestRefusedDoesNotBegin(t *testing.T) {
 	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
@@ -170,29 +146,10 @@ func TestDefaultRules(t *testing.T) {
 	}
 	ctx := t.Context()
 	for address, local := range map[string]bool{"tcp://127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true} {
-		l, err := listen(ctx, &Listener{Address: address}, DefaultIPCMode)
+		l, err := listen(ctx, address, DefaultIPCMode)
 		require.NoError(t, err)
 		require.Equal(t, local, l.isLocal, address)
 		require.NoError(t, l.Close())
-	}
-}
-
-// A lookup of 0.29.0 or newer that may not be made: a raw client can tell, and a ZeroMQ peer reads
-// a hit of 0.
-func TestRefusedLookup(t *testing.T) {
-	for release, zmtp := range map[string]string{"0.28.0": "\x00", "0.33.0": "\x00\x00\x00\x00"} {
-		service, err := memoryService(coordinator.Pool{HashBlockSize: 16, VLLM: release})
-		require.NoError(t, err)
-		server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.Ping)}}})
-		require.NoError(t, err)
-		startTest(t, server)
-		frames := requestsOf(blocks16.Pool)[0]
-		raw := lookuptest.DialPeer(t, server.Addrs()[0])
-		require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: "lookup"}, refusalIn(raw.Ask(t, frames...)))
-
-		p := dialZMTP(t, server)
-		require.Equal(t, [][]byte{{}, []byte(zmtp)}, p.Ask(t, append([][]byte{nil}, frames...)...), release)
-		require.EqualValues(t, 2, server.Stat().NotAllowed["lookup"])
 	}
 }
 
@@ -241,15 +198,6 @@ func TestAuth(t *testing.T) {
 			require.Equal(t, want, string(p.Next(t)[0]), i)
 		}
 	})
-}
-
-// A listener without tokens refuses each auth request.
-func TestAuthWithoutTokens(t *testing.T) {
-	server := startWith(t, nil, Settings{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	reply := p.Ask(t, authFrames("any")...)
-	require.Equal(t, "not authenticated: this listener has no tokens", string(reply[1]))
-	require.Equal(t, []byte{netproto.StatusDone}, p.Ask(t, []byte("stat"))[0])
 }
 
 // A change of the settings applies to open connections.
@@ -457,28 +405,6 @@ func TestCertificates(t *testing.T) {
 	require.ErrorIs(t, wake(ses), errRevoked, "it has no certificate")
 }
 
-// A peer does not put off the credential of its certificate with an auth request that fails, nor the
-// pools that it is bound to.
-func TestFailedAuthKeepsCertificate(t *testing.T) {
-	certificate := certtest.NewCA("one").Leaf("engine.example.com")
-	tenant := access.Credential{Name: "eng", Certificate: "engine.example.com", Permissions: access.Ping, Pools: []string{"missing"}}
-	server := unstarted(t)
-	l := &listener{}
-	l.setSettings(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
-	ses := openSession(server, new(allReplies))
-	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf, nil)})
-	for _, token := range []string{"", "all", "own"} {
-		if token != "" {
-			require.NoError(t, turn(ses, lookuptest.Encode(authFrames(token)...)))
-			require.Equal(t, token, ses.credential.Name)
-		}
-		require.NoError(t, turn(ses, lookuptest.Encode(authFrames("none")...)))
-		require.Equal(t, access.Ping, ses.permissions, token)
-		require.True(t, ses.credential.IsTenant(), token)
-		require.Nil(t, ses.pool, token)
-	}
-}
-
 // An accepted connection that finds other settings than those that it was accepted by follows them.
 func TestSettingsChangeWhileAccepting(t *testing.T) {
 	server := unstarted(t)
@@ -539,21 +465,4 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 			panic("refused")
 		}
 	}))
-}
-
-// Limits that are changed apply at once.
-func TestSetLimits(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	frames := requestsOf(blocks16.Pool)[0]
-	require.Len(t, p.Ask(t, frames...)[0], 4)
-	require.ErrorIs(t, server.SetLimits(Limits{MaxHashes: -1}), api.ErrConfig)
-	require.NoError(t, server.SetLimits(Limits{MaxHashes: 3, MaxConnections: 1}))
-	require.Equal(t, &api.Refusal{Refusal: api.RefusalTooLarge, Request: "lookup", Limit: 3}, refusalIn(p.Ask(t, frames...)))
-	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
-	require.EqualValues(t, 1, server.Stat().MaxConnections)
-	require.NoError(t, server.SetLimits(Limits{}))
-	require.Len(t, p.Ask(t, frames...)[0], 4)
-	_, err := dialTest(t, server).Stat(context.Background())
-	require.NoError(t, err)
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 	"testing"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
@@ -32,12 +36,18 @@ type childConfig struct {
 	Files  uint64 // limit of open files, 0 as it is
 	Hog    int    // files to open once it listens
 
+	// Pool is the pool of the memory index, blocks16's if it has no block size. Clients may describe others.
+	Pool       coordinator.Pool
+	MaxEntries int64
 	// Slow, if it is set, is how long a backend takes that holds nothing.
 	Slow time.Duration
 }
 
 // service returns what the child serves.
 func (c childConfig) service() (*lookup.Service, error) {
+	if c.Pool.HashBlockSize != 0 {
+		return lookup.NewService(lookup.ServiceConfig{Pool: c.Pool, Memory: index.Config{MaxBytes: 256 * mib, MaxEntries: c.MaxEntries}})
+	}
 	if c.Slow == 0 {
 		return lookup.NewService(blocks16)
 	}
@@ -89,9 +99,13 @@ func runChild(text string) error {
 			listeners[len(listeners)-1].TLS = &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("child").Leaf("localhost")}}
 		}
 	}
-	server, err := New(service, Config{
-		Listeners: listeners, Loops: 2, Limits: cfg.Limits, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	serve := Config{Listeners: listeners, Loops: 2, Limits: cfg.Limits, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if service.Backend() == nil {
+		serve.AcceptPool = func(pool coordinator.Pool) (*lookup.Service, error) {
+			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 64 * mib}})
+		}
+	}
+	server, err := New(service, serve)
 	if err != nil {
 		return err
 	}
@@ -114,11 +128,14 @@ func runChild(text string) error {
 			os.Exit(1)
 		}
 	}()
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // see child.held
+		debug.FreeOSMemory()
+		fmt.Println(lookuptest.HeapBytes(), runtime.NumGoroutine())
+	}
 	for _, f := range hogged {
 		_ = f.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
 	defer cancel()
 	return server.Shutdown(ctx)
 }
@@ -128,7 +145,8 @@ type child struct {
 	cmd  *exec.Cmd
 	addr string
 	log  *bytes.Buffer // readable once it has ended
-	stop io.Closer
+	in   io.WriteCloser
+	out  *bufio.Reader
 }
 
 func startChild(t testing.TB, cfg childConfig) *child {
@@ -140,13 +158,14 @@ func startChild(t testing.TB, cfg childConfig) *child {
 	c := &child{cmd: exec.Command(self), log: new(bytes.Buffer)}
 	c.cmd.Env = append(os.Environ(), asChild+"="+string(text))
 	c.cmd.Stderr = c.log
-	c.stop, err = c.cmd.StdinPipe()
+	c.in, err = c.cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := c.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())
 	t.Cleanup(func() { _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
+	c.out = bufio.NewReader(out)
+	line, err := c.out.ReadString('\n')
 	if err != nil {
 		_ = c.cmd.Wait()
 		t.Fatalf("the child did not start: %s", c.log)
@@ -158,10 +177,22 @@ func startChild(t testing.TB, cfg childConfig) *child {
 // ends stops the child, which must still be well, and returns its log.
 func (c *child) ends(t testing.TB) string {
 	t.Helper()
-	require.NoError(t, c.stop.Close())
+	require.NoError(t, c.in.Close())
 	err := c.cmd.Wait()
 	require.NoError(t, err, c.log.String())
 	return c.log.String()
+}
+
+// held returns the bytes of the child's heap that are in use, and its goroutines.
+func (c *child) held(t testing.TB) (bytes, goroutines int) {
+	t.Helper()
+	_, err := io.WriteString(c.in, "\n")
+	require.NoError(t, err)
+	line, err := c.out.ReadString('\n')
+	require.NoError(t, err)
+	_, err = fmt.Sscan(line, &bytes, &goroutines)
+	require.NoError(t, err)
+	return bytes, goroutines
 }
 
 // memory returns a line of the child's status in bytes: VmRSS is its resident

@@ -2,15 +2,12 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -63,49 +60,4 @@ func TestRemoteChangeOutlivesItsConnection(t *testing.T) {
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
 	close(g.Open)
 	lookuptest.Eventually(t, "all is stored", func() bool { return server.Stat().Stored == 8 })
-}
-
-// TestRemoteSlowStore has a store hang for some keys: ping, stat and lookups of
-// other keys do not wait, on other connections and on the same one, and with every
-// worker held nobody waits longer than for his own time.
-func TestRemoteSlowStore(t *testing.T) {
-	slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 8, 32)
-	store, g := lookuptest.Filled(t, slow, fast), lookuptest.NewGate() // never opened
-	hanging := fmt.Sprintf("%x", slow[7*32:])
-	store.Holding(g, "exists", hanging)
-	tokens := func(id string, n int) []byte { // each of them another question
-		return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(16*n), 32, len(slow)), slow...)
-	}
-	cfg := patient
-	cfg.Workers = 8
-	server := startRemote(t, store, cfg, Limits{})
-	bad, good := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
-	for i := range 6 { // of the seven of eight workers that one connection may have
-		bad.Send(t, tokens(fmt.Sprint("slow", i), 8+i))
-	}
-	lookuptest.Eventually(t, "they hang", func() bool { return g.Held.Load() == 6 })
-	for i := range 50 {
-		for _, p := range []*lookuptest.Peer{bad, good} {
-			p.Send(t, plainOf("p", netproto.TagPing), plainOf("s", netproto.TagStat))
-			p.Expect(t, "p 01", "s 01")
-			p.Send(t, lookupOf(fmt.Sprint(i), fast))
-			p.Expect(t, fmt.Sprint(i, " ", hitText(8)))
-		}
-	}
-	require.EqualValues(t, 6, server.Stat().InFlight, "they still hang")
-
-	server = startRemote(t, store, lookup.RemoteConfig{Timeout: time.Second, Workers: 8, BreakerFailures: 1000}, Limits{})
-	bad, worse, good := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
-	held := g.Held.Load()
-	for i := range 100 { // more than there are workers
-		bad.Send(t, tokens(fmt.Sprint("more", i), 20+i))
-		worse.Send(t, tokens(fmt.Sprint("more", i), 200+i))
-	}
-	lookuptest.Eventually(t, "all workers hang", func() bool { return g.Held.Load() >= held+8 })
-	begun := time.Now()
-	good.Send(t, lookupOf("", fast), plainOf("p", netproto.TagPing), plainOf("s", netproto.TagStat))
-	good.Expect(t, "p 01", "s 01") // before the lookup that waits
-	good.Reply(t)
-	require.Less(t, time.Since(begun), lookuptest.Patience/2, "which is less than those before it take one after the other")
-	require.EqualValues(t, "closed", server.Stat().BackendState)
 }

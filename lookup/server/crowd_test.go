@@ -22,7 +22,6 @@ import (
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
 )
 
 // crowd is many plain connections to one server.
@@ -123,30 +122,6 @@ func TestTenThousandConnections(t *testing.T) {
 	require.LessOrEqual(t, grown, 64*mib)
 	crowd.close()
 	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, c).Connections == 1 })
-	server.ends(t)
-}
-
-// Peers that ask for large replies and never read are closed at their bound.
-func TestPeersThatNeverRead(t *testing.T) {
-	measurable(t)
-	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}})
-	c := dialChild(t, server)
-	pingClient(t, c)
-	before := server.memory(t, "VmRSS")
-	const peers = 24
-	echo := lookuptest.Encode([]byte("ping"), make([]byte, netproto.MaxPing-10))
-	dialCrowd(t, server.addr, peers, func(conn net.Conn) error {
-		for range 20_000 {
-			if _, err := conn.Write(echo); err != nil {
-				return nil //nolint:nilerr // closed, as it must be
-			}
-		}
-		return errors.New("1.2 GiB of replies were taken from a peer that does not read")
-	})
-	lookuptest.Eventually(t, "counted", func() bool { return statOf(t, c).Closed["slow_reader"] == peers })
-	grown := server.memory(t, "VmHWM") - before
-	t.Logf("%d peers that do not read took %.1f MiB", peers, float64(grown)/mib)
-	require.LessOrEqual(t, grown, 64*mib)
 	server.ends(t)
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -212,19 +213,22 @@ func TestEngineThatEnds(t *testing.T) {
 	require.ErrorContains(t, server.Err(), "an event loop ended")
 	_, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
+	require.ErrorContains(t, server.Shutdown(context.Background()), "an event loop ended", "which hides no cause")
+	require.ErrorIs(t, server.Err(), ErrStopped)
 }
 
 // watch does not stop a server whose event loops run.
 func TestEngineThatLives(t *testing.T) {
-	t.Parallel()
-	server := startServer(t, blocks16, Limits{})
-	go server.watch(3)
-	select {
-	case <-server.Done():
-		t.Fatal(server.Err())
-	case <-time.After(4500 * time.Millisecond):
-	}
-	pings(t, server.Addrs()[0])
+	synctest.Test(t, func(t *testing.T) {
+		server := unstarted(t)
+		go server.watch(3)
+		for range 10 {
+			time.Sleep(2 * sweepEvery)
+			server.sweeps.Add(1)
+		}
+		require.True(t, server.running())
+		server.stop(nil)
+	})
 }
 
 // short fails so often for want of descriptors, then accepts.

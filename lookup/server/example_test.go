@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -81,35 +80,4 @@ func ExampleServer_Err() {
 	// true
 	// true
 	// true
-}
-
-// A program brings a listener of its own: a socket of systemd, or one whose port it must know first.
-func ExampleListener() {
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	srv, err := server.New(service, server.Config{Listeners: []server.Listener{{Listener: ln}}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	if err := srv.Start(ctx); err != nil {
-		log.Fatal(err)
-	}
-	c, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		log.Fatal(err)
-	}
-	instance, err := c.Ping(ctx)
-	fmt.Println(instance.ID == srv.Instance().ID, err)
-	_ = c.Close()
-	fmt.Println(srv.Shutdown(ctx)) // closes ln, too
-	// Output:
-	// true <nil>
-	// <nil>
 }

@@ -30,11 +30,6 @@ func observations(h api.Histogram) map[float64]uint64 {
 	return got
 }
 
-func TestBounds(t *testing.T) {
-	require.True(t, slices.IsSorted(durationBounds[:]))
-	require.True(t, slices.IsSorted(hashBounds[:]))
-}
-
 // What a lookup took is counted from its own first byte, in whatever turn that was.
 func TestLookupDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

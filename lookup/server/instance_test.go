@@ -8,11 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -86,29 +83,4 @@ func TestPingTellsLimits(t *testing.T) {
 		refused := refusalIn(p.Ask(t, []byte("lookup"), u32s(64), []byte{0, 32}, lookuptest.Chain("a", told().Limits.MaxHashes+1, 32)))
 		require.Equal(t, &api.Refusal{Refusal: api.RefusalTooLarge, Request: "lookup", Limit: 3}, refused)
 	})
-}
-
-// Over a backend pings and stat name the instance, too.
-func TestInstanceOverBackend(t *testing.T) {
-	s := startRemote(t, new(lookuptest.KeyStore), patient, Limits{})
-	c := dialTest(t, s)
-	i, err := c.Ping(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, s.Instance(), i)
-	st := statOf(t, c)
-	require.Equal(t, i.ID, st.Instance)
-	require.Equal(t, i.StartTime, st.StartTime)
-}
-
-// Over a backend a reset of one rank is refused, and one of all is a reset.
-func TestResetRankOverBackend(t *testing.T) {
-	store := new(lookuptest.KeyStore)
-	c := dialTest(t, startRemote(t, store, patient, Limits{}))
-	err := c.ResetRank(t.Context(), coordinator.GroupRank{})
-	require.ErrorIs(t, err, client.ErrRefused)
-	require.ErrorContains(t, err, lookup.ErrResetRank.Error())
-	require.Zero(t, store.Resets.Load())
-	const any = coordinator.AnyRank
-	require.NoError(t, c.ResetRank(t.Context(), coordinator.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}))
-	require.EqualValues(t, 1, store.Resets.Load())
 }

@@ -7,26 +7,11 @@ import (
 	"sync"
 	"testing"
 
-	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
 )
-
-// The cause of an engine's end is still told after a later Shutdown.
-func TestShutdownHidesNoCause(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	lookuptest.DialPeer(t, server.Addrs()[0])
-	server.on(t, func() error { return gneterrors.ErrEngineShutdown })
-	server.watch(2)
-	<-server.Done()
-	err := server.Shutdown(context.Background())
-	require.ErrorIs(t, err, ErrStopped)
-	require.ErrorIs(t, server.Err(), ErrStopped)
-	require.ErrorContains(t, server.Err(), "an event loop ended")
-}
 
 // Shutdown before Start ends the server, and nothing starts any more.
 func TestShutdownBeforeStart(t *testing.T) {

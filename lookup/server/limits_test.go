@@ -6,13 +6,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -104,34 +107,28 @@ func TestLargestLookup(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrRefused)
 }
 
-// A peer that sends a byte now and then is closed when its time is over, however
-// often it sends.
+// A peer that sends a byte now and then is closed when its time is over, however often it sends.
 func TestSlowSender(t *testing.T) {
-	server := startServer(t, blocks16, Limits{MessageTimeout: 500 * time.Millisecond, HandshakeTimeout: 500 * time.Millisecond})
+	const limit, pause = 500 * time.Millisecond, 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		bytes  []byte
 		reason closeReason
 	}{
-		"request":   {append(netproto.AppendLookup(nil, nil, 1600, 32, 3200), make([]byte, 3200)...), closedMessageTimeout},
-		"handshake": {append(bytes.Clone(zmtpGreeting), zmtpReady...), closedHandshakeTimeout},
+		"request":         {netproto.AppendLookup(nil, nil, 1600, 32, 3200), closedMessageTimeout},
+		"NULL handshake":  {append(bytes.Clone(zmtpGreeting), zmtpReady...), closedHandshakeTimeout},
+		"PLAIN handshake": {append(bytes.Clone(plainGreeting), plainHello("", engineToken)...), closedHandshakeTimeout},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := lookuptest.DialPeer(t, server.Addrs()[0])
-			sent := make(chan int, 1)
-			go func() {
-				n := 0
-				for ; n < len(c.bytes); n++ {
-					if _, err := p.Write(c.bytes[n : n+1]); err != nil {
-						break
-					}
-					time.Sleep(200 * time.Millisecond) // all of them take 20 s and more
-				}
-				sent <- n
-			}()
-			p.ClosedWithin(t)
-			require.Less(t, <-sent, len(c.bytes))
-			lookuptest.Eventually(t, "counted", func() bool { return server.closed[c.reason].Load() == 1 })
+		synctest.Test(t, func(t *testing.T) {
+			server := unstarted(t)
+			require.NoError(t, server.SetLimits(Limits{MessageTimeout: limit, HandshakeTimeout: limit}))
+			ses, _ := fedSession(t, server, settingsOf(t, access.All, tokenOf("engines", access.All)), new(replies))
+			ses.servePlain()
+			for i := range c.bytes[:limit/pause+1] {
+				require.Equal(t, closedByPeer, server.overdue(ses, monotime.Now()), name)
+				require.NoError(t, turn(ses, c.bytes[i:i+1]))
+				time.Sleep(pause)
+			}
+			require.Equal(t, c.reason, server.overdue(ses, monotime.Now()), name)
 		})
 	}
 }

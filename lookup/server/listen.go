@@ -21,7 +21,7 @@ func listenAll(ctx context.Context, listeners []Listener, mode fs.FileMode) ([]*
 	var all []*listener
 	for i := range listeners {
 		addr := listeners[i].Address
-		ln, err := listen(ctx, &listeners[i], mode)
+		ln, err := listen(ctx, addr, mode)
 		if err == nil && ctx.Err() != nil { // package net may ignore the end of ctx
 			_ = ln.Close()
 			err = ctx.Err()
@@ -44,14 +44,11 @@ func closeAll(listeners []*listener) {
 }
 
 // listen binds one address. mode is that of a unix socket's file.
-func listen(ctx context.Context, l *Listener, mode fs.FileMode) (*listener, error) {
-	network, address, err := api.SplitAddress(l.Address)
+func listen(ctx context.Context, addr string, mode fs.FileMode) (*listener, error) {
+	network, address, err := api.SplitAddress(addr)
 	switch {
 	case err != nil:
 		return nil, err
-	case l.Listener != nil: // setAddress has accepted its type
-		bound, isTCP := l.Listener.Addr().(*net.TCPAddr)
-		return &listener{netListener: l.Listener.(netListener), addr: l.Address, isLocal: !isTCP || bound.IP.IsLoopback()}, nil
 	case network == "unix":
 		return listenIPC(address, mode)
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -300,91 +299,5 @@ func TestLoopsAreEven(t *testing.T) {
 	require.Len(t, loops, 4)
 	for _, n := range loops {
 		require.Equal(t, each, n, "%v", loops)
-	}
-}
-
-// The next connection is not admitted before the one before it is with its loop, but
-// for one that takes longer than enrollWait.
-func TestAdmitWaitsForTheLoop(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	const connections = 100
-	inTime := 0
-	for i := range connections {
-		conn, err := net.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-		accepted, err := ln.Accept()
-		require.NoError(t, err)
-		begun := time.Now()
-		server.acceptor.admit(openListener(nil), accepted)
-		if open := server.numSessions(); time.Since(begun) < enrollWait {
-			require.Equal(t, i+1, open)
-			inTime++
-		}
-		lookuptest.Eventually(t, "open", func() bool { return server.numSessions() == i+1 })
-	}
-	t.Logf("%d of %d within %v", inTime, connections, enrollWait)
-}
-
-// A server serves listeners that were made before it, and closes them.
-func TestServesGivenListeners(t *testing.T) {
-	path := t.TempDir() + "/s"
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	secured, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ipc, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	withTLS := Settings{TLS: tlsOf(authority.Leaf("server", "localhost"), nil)}
-	server, err := serveOn(t, func(cfg *Config) {
-		cfg.Listeners = []Listener{{Listener: tcp}, {Listener: secured, Settings: withTLS}, {Listener: ipc}}
-	})
-	require.NoError(t, err)
-	addrs := server.Addrs()
-	require.Equal(t, []string{"tcp://" + tcp.Addr().String(), "tls://" + secured.Addr().String(), "ipc://" + path}, addrs)
-	pings(t, addrs[0])
-	pings(t, addrs[2])
-	conn, err := tls.Dial("tcp", secured.Addr().String(), clientTLS())
-	require.NoError(t, err)
-	p := &lookuptest.Peer{Conn: conn}
-	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	require.NoError(t, server.SetListener(addrs[1], withTLS))
-	require.NoError(t, server.Shutdown(t.Context()))
-	for _, ln := range []net.Listener{tcp, secured, ipc} {
-		_, err := ln.Accept()
-		require.ErrorIs(t, err, net.ErrClosed)
-	}
-	require.NoFileExists(t, path)
-}
-
-// otherListener is a listener that is not one of package net's.
-type otherListener struct{ net.Listener }
-
-func TestWrongListeners(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	dir, err := os.MkdirTemp(".", "relative")
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	relative, err := net.Listen("unix", dir+"/s")
-	require.NoError(t, err)
-	defer relative.Close()
-	for _, test := range []struct {
-		listener Listener
-		says     string
-	}{
-		{Listener{Listener: otherListener{ln}}, "cannot serve a server.otherListener; set a *net.TCPListener or *net.UnixListener"},
-		{Listener{Address: "tcp://127.0.0.1:0", Listener: ln}, `"tcp://127.0.0.1:0" has a Listener, too; set one of them`},
-		{Listener{Listener: relative}, "not the absolute path of a socket"},
-	} {
-		_, err := New(service, Config{Listeners: []Listener{test.listener}})
-		require.ErrorIs(t, err, api.ErrConfig)
-		require.ErrorContains(t, err, test.says)
 	}
 }

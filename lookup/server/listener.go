@@ -13,13 +13,10 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// Listener is an address to serve on, or a listener that is there already, with its settings.
+// Listener is an address to serve on, with its settings.
 type Listener struct {
 	// Address is tcp://host:port or tls://host:port (port 0: any free one), ipc:///path or ipc://@name.
 	Address string
-	// Listener is served in place of an address, as a socket of systemd: a *net.TCPListener, with TLS
-	// if that is set, or a *net.UnixListener. Start takes it over; the server closes it.
-	Listener net.Listener
 	Settings
 }
 
@@ -97,37 +94,11 @@ func listenersOf(cfg *Config) ([]Listener, error) {
 		all = []Listener{{Address: api.DefaultListen}}
 	}
 	for i := range all {
-		err := all[i].setAddress()
-		if err == nil {
-			err = all[i].check()
-		}
-		if err != nil {
+		if err := all[i].check(); err != nil {
 			return nil, fmt.Errorf("server: %w: listen: %w", api.ErrConfig, err)
 		}
 	}
 	return all, nil
-}
-
-// setAddress sets the address of a listener that is there already.
-func (l *Listener) setAddress() error {
-	if l.Listener == nil {
-		return nil
-	}
-	if l.Address != "" {
-		return fmt.Errorf("%q has a Listener, too; set one of them", l.Address)
-	}
-	switch ln := l.Listener.(type) {
-	case *net.TCPListener:
-		l.Address = "tcp://" + ln.Addr().String()
-		if l.TLS != nil {
-			l.Address = "tls://" + ln.Addr().String()
-		}
-	case *net.UnixListener:
-		l.Address = "ipc://" + ln.Addr().String()
-	default:
-		return fmt.Errorf("cannot serve a %T; set a *net.TCPListener or *net.UnixListener", ln)
-	}
-	return nil
 }
 
 // check returns an error if the address is not valid, or the settings do not fit it.

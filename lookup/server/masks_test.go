@@ -1,11 +1,8 @@
 package server
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -120,49 +117,6 @@ func TestRemoteMasksDoNotWait(t *testing.T) {
 	id, _, masks := p.Reply(t)
 	require.Equal(t, "plan", id)
 	require.Equal(t, string(u32s(0, 0, 1, 1, 0, 1, netproto.NoGroup, 0, 0, 0, 1, 0, 4, 1, 3, 4)), masks)
-}
-
-// A plan without an answer of the store is a hit of 0, as a lookup: it is late, or the backend is down.
-func TestRemotePlanWithoutTheStore(t *testing.T) {
-	chain := lookuptest.Chain("a", 12, 32)
-	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()
-	store.Holding(g, "", "")
-	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool, Backend: store,
-		Remote: lookup.RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: lookuptest.Patience}}, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	nothing := [][]byte{{1}, u32s(0), noMasks}
-	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 32}, chain))
-	require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 0}, nil), "no hashes")
-	require.EqualValues(t, 2, server.Stat().Lookups)
-	require.Zero(t, server.Stat().Failed)
-	close(g.Open)
-
-	failing := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
-	server = windowServers(t, failing)["backend"]
-	p = lookuptest.DialPeer(t, server.Addrs()[0])
-	for range 40 {
-		require.Equal(t, nothing, p.Ask(t, []byte("plan"), u32s(192, 0), []byte{0, 32}, chain))
-	}
-	require.Positive(t, server.Stat().BackendRejected, "the backend is not asked any more")
-	require.EqualValues(t, 40, server.Stat().Lookups)
-}
-
-// Requests for masks count towards the limit of a connection while they cannot be answered.
-func TestRemoteMasksInFlight(t *testing.T) {
-	chain := lookuptest.Chain("a", 12, 32)
-	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()
-	store.Holding(g, "", "")
-	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool, Backend: store, Remote: patient}, Limits{MaxInFlight: 3})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	mask := maskOf("same", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64})
-	p.Send(t, planOf("same", chain), bytes.Repeat(mask, 4), maskOf("other", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64}))
-	p.Expect(t, "other 00")
-	close(g.Open)
-	p.Expect(t, "same 01", "same 01", "same 01", "same 00", "same 00")
-	require.EqualValues(t, 3, server.Stat().Busy)
-	lookuptest.Eventually(t, "nothing is left", func() bool { return server.inFlight.Load() == 0 })
-	p.Send(t, mask)
-	p.Expect(t, "same 01")
 }
 
 func u32s(numbers ...uint32) (b []byte) {

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,44 +82,4 @@ func TestPeerLogLevels(t *testing.T) {
 		l.connectionClosed(why, nil, nil) // whoever debugs sees each
 		require.Equal(t, []string{`level=DEBUG msg="connection closed" reason=` + why.String()}, log.Take())
 	}
-}
-
-// A scanner is told of once, with its address and what was wrong, and the rest as a
-// number.
-func TestServerTellsOfPeers(t *testing.T) {
-	log, logger := lookuptest.NewLog(slog.LevelInfo)
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}, Logger: logger})
-	require.NoError(t, err)
-	require.NoError(t, server.Start(context.Background()))
-	var first string
-	for i := range 5 {
-		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		p.Send(t, []byte("GET / HTTP/1.1\r\n\r\n"))
-		p.ClosedWithin(t)
-		lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedFirstByte].Load() == int64(i+1) })
-		if i == 0 {
-			first = p.LocalAddr().String()
-		}
-	}
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	for range 3 {
-		require.Equal(t, []byte{0}, p.Ask(t, []byte("nonsense"))[0])
-	}
-	require.NoError(t, server.Shutdown(context.Background()))
-	lines := log.Take()
-	require.Contains(t, lines[0], `level=WARN msg="connection closed" reason=bad_first_byte peer=`+first+` error="`)
-	require.Contains(t, strings.Join(lines, "\n"), `level=WARN msg="request refused" peer=`+p.LocalAddr().String()+` error="`)
-	told := len(lines)
-	for _, line := range lines { // one line of each, and one for the rest, unless a second has passed meanwhile
-		if _, n, ok := strings.Cut(line, "suppressed="); ok {
-			suppressed, err := strconv.Atoi(strings.Fields(n)[0])
-			require.NoError(t, err)
-			if told += suppressed; strings.Contains(line, "more ") {
-				told--
-			}
-		}
-	}
-	require.Equal(t, 5+3, told, lines)
 }

@@ -58,7 +58,7 @@ func describe(t testing.TB, p *lookuptest.Peer, v any) [][]byte {
 	return p.Ask(t, []byte("pool"), text)
 }
 
-// Each field in which an engine's description differs is named, with both values.
+// The fields in which an engine's description differs are named, with both values. Package coordinator has all of them.
 func TestDescribedPoolDiffers(t *testing.T) {
 	own, err := memoryService(engine())
 	require.NoError(t, err)
@@ -66,23 +66,9 @@ func TestDescribedPoolDiffers(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	for field, change := range map[string]func(p *coordinator.Pool){
 		"model_name is \"org/llama\", described as \"org/qwen\"": func(p *coordinator.Pool) { p.ModelName = "org/qwen" },
-		"cache_prefix is \"team\", described as none":            func(p *coordinator.Pool) { p.CachePrefix = "" },
-		"groups[0].kind is \"full_attention\", described as \"sliding_window\"": func(p *coordinator.Pool) {
-			p.Groups[0], p.Groups[1] = p.Groups[1], p.Groups[0]
-		},
-		"groups[1].kind is \"sliding_window\", described as \"sliding_window_mla\"": func(p *coordinator.Pool) { p.Groups[1].Kind = coordinator.SlidingWindowMLA },
-		"groups[0].block_size is 16, described as 32":                               func(p *coordinator.Pool) { p.Groups[0].BlockSize = 32 },
-		"groups[1].sliding_window is 512, described as 1":                           func(p *coordinator.Pool) { p.Groups[1].SlidingWindow = 1024 },
-		"tp_size is 2, described as 4":                                              func(p *coordinator.Pool) { p.TPSize = 4 },
-		"num_kv_head is 8, described as 4":                                          func(p *coordinator.Pool) { p.NumKVHead = 4 },
-		"dcp_size is 1, described as 2":                                             func(p *coordinator.Pool) { p.DCPSize = 2 },
-		"vllm is \"0.33.0\", described as \"0.31.0\"":                               func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
-		"hash_len is 32, described as 16":                                           func(p *coordinator.Pool) { p.HashLen = 16 },
-		"store_tp_size is none, described as 4":                                     func(p *coordinator.Pool) { p.StoreTPSize = new(4) },
-		"use_eagle is none, described as true":                                      func(p *coordinator.Pool) { p.UseEagle = true },
-		"groups[2].kind is none, described as \"mamba\"": func(p *coordinator.Pool) {
-			p.Groups = append(p.Groups, coordinator.Group{Kind: coordinator.Mamba, BlockSize: 16})
-		},
+		"groups[0].block_size is 16, described as 32":            func(p *coordinator.Pool) { p.Groups[0].BlockSize = 32 },
+		"vllm is \"0.33.0\", described as \"0.31.0\"":            func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
+		"hash_len is 32, described as 16":                        func(p *coordinator.Pool) { p.HashLen = 16 },
 	} {
 		described := engine()
 		described.Groups = append([]coordinator.Group(nil), described.Groups...)
@@ -113,8 +99,6 @@ func TestDescribedPoolIsTheConfigured(t *testing.T) {
 		"nothing":   func(*coordinator.Pool) {},
 		"release":   func(p *coordinator.Pool) { p.VLLM = "0.28.0" },
 		"retention": func(p *coordinator.Pool) { p.RetentionInterval = new(64) },
-		"heads":     func(p *coordinator.Pool) { p.NumKVHead = 2 },
-		"variants":  func(p *coordinator.Pool) { p.Groups[0].Variant, p.Groups[1].Variant = 3, 7 },
 	} {
 		described := engine()
 		described.VLLM = "0.27.1"
@@ -234,28 +218,6 @@ func TestPoolsOverMemory(t *testing.T) {
 	require.EqualValues(t, 128, hit.Tokens, "a reset is about one pool")
 }
 
-// Without a pool what concerns blocks is refused, and nothing else.
-func TestNoPool(t *testing.T) {
-	for _, backend := range []*lookup.SharedBackend{nil, lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)} {
-		server := startPools(t, nil, Config{AcceptPool: memoryService, Backend: backend})
-		c := dialTest(t, server)
-		hashes := coordinator.NewHashes(lookuptest.Chain("a", 8, 32), 32)
-		_, err := c.Lookup(t.Context(), 128, hashes)
-		require.ErrorIs(t, err, client.ErrRefused)
-		require.ErrorContains(t, err, "no pool: name one of those that stat lists, describe the engine's with a pool request")
-		_, err = c.Lookup(t.Context(), 128, coordinator.Hashes{})
-		require.ErrorContains(t, err, "no pool")
-		_, err = c.Explain(t.Context(), 128, hashes)
-		require.ErrorContains(t, err, "no pool")
-		require.ErrorContains(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
-		require.ErrorContains(t, c.Evict(t.Context(), coordinator.GroupRank{}, hashes), "no pool")
-		require.ErrorContains(t, c.Reset(t.Context()), "no pool")
-		pingClient(t, c)
-		require.Zero(t, statOf(t, c).Pools)
-		require.NoError(t, server.Ready())
-	}
-}
-
 // A request that waits for the store is about the pool that its connection had then.
 func TestPoolChangesBetweenRequests(t *testing.T) {
 	store := lookuptest.Filled(t)
@@ -338,24 +300,6 @@ func TestNamesRunOut(t *testing.T) {
 	require.Equal(t, pool.Name+"-5", again.Name)
 }
 
-// A pool without a name never takes the name of another.
-func TestPoolNamesAreUnique(t *testing.T) {
-	server := startPools(t, nil, Config{AcceptPool: memoryService})
-	first := dialTest(t, server, client.WithPool("", numberedPool(3)))
-	pool, _ := first.Pool()
-	require.NoError(t, first.Close())
-	lookuptest.Eventually(t, "the name is taken by another", func() bool {
-		c, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool(pool.Name, numberedPool(4)))
-		if err == nil {
-			t.Cleanup(func() { _ = c.Close() })
-		}
-		return err == nil
-	})
-	again, _ := dialTest(t, server, client.WithPool("", numberedPool(3))).Pool()
-	require.NotEqual(t, pool.Name, again.Name)
-	require.Equal(t, pool.Digest, again.Digest)
-}
-
 // A server that accepts no pools says so.
 func TestNoFurtherPools(t *testing.T) {
 	named, err := memoryService(numberedPool(1))
@@ -379,46 +323,6 @@ func TestPoolsOfOneBackend(t *testing.T) {
 	server := startPools(t, remote, Config{AcceptPool: memoryService})
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(1)))
 	require.ErrorContains(t, err, "another backend")
-}
-
-// A stat is about the pool that its connection had when it asked.
-func TestStatBeforeThePoolChanges(t *testing.T) {
-	shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)
-	server := startPools(t, nil, Config{Backend: shared, Version: "v7", AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
-		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
-	}})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	text, err := json.Marshal(numberedPool(1))
-	require.NoError(t, err)
-	p.Send(t, append(lookuptest.Encode([]byte("stat")), lookuptest.Encode([]byte("pool"), text)...))
-	var st api.Stat
-	require.NoError(t, json.Unmarshal(p.Next(t)[1], &st))
-	require.Empty(t, st.Pool)
-	require.Equal(t, "v7", st.Version)
-	require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
-	require.NoError(t, json.Unmarshal(p.Ask(t, []byte("stat"))[1], &st))
-	require.Equal(t, []string{st.Pool}, st.PoolNames)
-}
-
-// The metrics of a described pool end with it, so there is a bounded number of them at a time.
-func TestCountersOfDescribedPools(t *testing.T) {
-	server := startPools(t, nil, Config{MaxPools: 1, AcceptPool: memoryService})
-	hashes := coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)
-	for i := range 4 {
-		name := fmt.Sprint("engine", i)
-		var c *client.Client
-		lookuptest.Eventually(t, "the pool before has no connection", func() (ok bool) {
-			var err error
-			c, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool(name, numberedPool(i)))
-			return err == nil
-		})
-		_, err := c.Lookup(t.Context(), 32, hashes)
-		require.NoError(t, err)
-		stats := server.PoolStats()
-		require.Len(t, stats, 1)
-		require.EqualValues(t, 1, stats[name].Lookups)
-		require.NoError(t, c.Close())
-	}
 }
 
 // The total has what all pools have counted, and what is the server's.
@@ -500,16 +404,6 @@ func TestOwnPoolByName(t *testing.T) {
 	server = startPools(t, nil, Config{AcceptPool: memoryService})
 	frames := describe(t, lookuptest.DialPeer(t, server.Addrs()[0]), []byte(`{"name": ""}`))
 	require.Equal(t, &api.Refusal{Refusal: api.RefusalNoPool, Request: "pool"}, refusalIn(frames), "%q", frames)
-}
-
-// Lookups with hashes of another length than the described are refused.
-func TestHashLength(t *testing.T) {
-	server := startPools(t, nil, Config{AcceptPool: memoryService})
-	c := dialTest(t, server, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", HashLen: 32}))
-	_, err := c.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 16), 16))
-	require.ErrorContains(t, err, "hash_len 16, the pool has 32")
-	_, err = c.Lookup(t.Context(), 16, coordinator.NewHashes(lookuptest.Chain("a", 1, 32), 32))
-	require.NoError(t, err)
 }
 
 // No description makes a server fail, and those of one pool give the same pool.

@@ -155,7 +155,8 @@ var (
 	longestToken = strings.Repeat("x", netproto.MaxToken+1)
 )
 
-// badFrames are requests that no pool has a part in: a frame is missing, too much, or malformed.
+// badFrames are requests of each kind with a frame that is missing, malformed or one too many. Package netproto has
+// all of these mistakes.
 func badFrames() (list []badRequest) {
 	add := func(code string, frame int, limit int64, text string, frames [][]byte) {
 		list = append(list, badRequest{frames: frames, code: code, frame: frame, limit: limit, text: text})
@@ -174,72 +175,29 @@ func badFrames() (list []badRequest) {
 
 	bad(1, "num_tokens is missing", frames("lookup"))
 	for _, tag := range lookingUp {
-		bad(2, "hash_len is missing", lookupFrames(tag, 128))
 		bad(3, "the blob is missing", lookupFrames(tag, 128, hashLen32))
 		bad(2, "hash_len is over 64", lookupFrames(tag, 128, "\x00\x41", refusedKeys))
 	}
 	for _, tag := range lookingUp[1:] {
-		bad(1, "the frame of numbers is missing", frames(tag))
-		bad(1, "the frame of numbers is 4 bytes, want 8", frames(tag, 128, hashLen32, refusedKeys))
-		bad(2, "hash_len is 1 byte, want 2", lookupFrames(tag, 128, " ", refusedKeys))
-		bad(3, "the blob is not empty, and hash_len is 0", lookupFrames(tag, 128, "\x00\x00", refusedKeys))
-		bad(3, "the blob is 33 bytes, want a multiple of hash_len, 32", lookupFrames(tag, 128, hashLen32, refusedKeys[:33]))
 		bad(4, "frame 4 is one too many for "+tag, lookupFrames(tag, 128, hashLen32, refusedKeys, "x"))
 	}
 	for _, tag := range []string{"store", "evict"} {
-		bad(1, "rank is missing", frames(tag))
-		bad(2, "hash_len is missing", frames(tag, refusedRank))
-		bad(3, "the blob is missing", frames(tag, refusedRank, hashLen32))
 		bad(1, "rank is 7 bytes, want 6, 8 or 12", frames(tag, refusedRank+"x", hashLen32, refusedKeys))
-		bad(2, "hash_len is 1 byte, want 2", frames(tag, refusedRank, "x", refusedKeys))
-		bad(2, "hash_len is 0, want 1 to 64", frames(tag, refusedRank, "\x00\x00", refusedKeys))
-		bad(2, "hash_len is over 64", frames(tag, refusedRank, "\x00\x41", refusedKeys))
-		bad(3, "the blob is empty", frames(tag, refusedRank, hashLen32, ""))
 		bad(3, "the blob is 33 bytes, want a multiple of hash_len, 32", frames(tag, refusedRank, hashLen32, refusedKeys[:33]))
 	}
-	bad(4, "frame 4 is one too many for evict", frames("evict", refusedRank, hashLen32, refusedKeys, refusedKeys[:32]))
-
-	bad(1, "hash_len is missing", frames("renew"))
-	bad(1, "hash_len is 0, want 1 to 64", frames("renew", "\x00\x00", refusedKeys))
-	bad(2, "the blob is missing", frames("renew", hashLen32))
-	bad(2, "the blob is empty", frames("renew", hashLen32, ""))
 	bad(3, "frame 3 is one too many for renew", frames("renew", hashLen32, refusedKeys, ""))
-
 	prompt := func(rest ...any) [][]byte { return frames("store_prompt", append([]any{wholePrompt}, rest...)...) }
-	bad(1, "the frame of numbers is missing", frames("store_prompt"))
-	bad(2, "the frame of ranks is missing", prompt())
-	bad(3, "the frame of states is missing", prompt(""))
-	bad(4, "hash_len is missing", prompt("", ""))
-	bad(5, "the blob is missing", prompt("", "", hashLen32))
 	bad(6, "frame 6 is one too many for store_prompt", prompt("", "", hashLen32, refusedKeys, ""))
-	bad(1, "the frame of numbers is 15 bytes, want 16", frames("store_prompt", wholePrompt[:15], "", "", hashLen32, refusedKeys))
-	bad(2, "the frame of ranks is 7 bytes, want a multiple of 6", prompt(refusedRank+"x", "", hashLen32, refusedKeys))
-	bad(3, "the frame of states is 7 bytes, want a multiple of 8", prompt("", "1234567", hashLen32, refusedKeys))
-	bad(4, "hash_len is over 64", prompt("", "", "\x00\x41", refusedKeys))
-	bad(5, "the blob is empty", prompt("", "", hashLen32, ""))
-	bad(5, "the blob is 33 bytes, want a multiple of hash_len, 32", prompt("", "", hashLen32, refusedKeys[:33]))
 	large(2, netproto.MaxRanks, "the frame of ranks exceeds 4096 ranks", prompt(make([]byte, 6*manyEntries), "", hashLen32, refusedKeys))
 	large(3, netproto.MaxStates, "the frame of states exceeds 4096 states", prompt("", make([]byte, 8*manyEntries), hashLen32, refusedKeys))
-
 	for tag, size := range map[string]int{"load_mask": 8, "store_mask": 12, "lookup_mask": 4} {
-		bad(1, "the frame of numbers is missing", frames(tag))
 		bad(1, fmt.Sprintf("the frame of numbers is %d bytes, want %d", size+1, size), frames(tag, make([]byte, size+1)))
-		bad(1, fmt.Sprintf("the frame of numbers is %d bytes, want %d", size-1, size), frames(tag, make([]byte, size-1)))
-		bad(2, "frame 2 is one too many for "+tag, frames(tag, make([]byte, size), ""))
 	}
-	bad(1, "rank is missing", frames("reset_rank"))
 	bad(1, "rank is 12 bytes, want 6 or 8", frames("reset_rank", refusedRank+refusedRank))
-	bad(2, "frame 2 is one too many for reset_rank", frames("reset_rank", refusedRank, ""))
 	large(2, netproto.MaxPing, "payload exceeds 65536 bytes", frames("ping", longestText[:40000], longestText[:40000]))
 	bad(1, "frame 1 is one too many for stat", frames("stat", ""))
-	bad(1, "description is missing", frames("pool"))
-	bad(1, "description is empty", frames("pool", ""))
 	large(1, netproto.MaxDescription, "description exceeds 65536 bytes", frames("pool", longestText))
-	bad(2, "frame 2 is one too many for pool", frames("pool", "{}", ""))
-	bad(1, "token is missing", frames("auth"))
-	bad(1, "token is empty", frames("auth", ""))
 	large(1, netproto.MaxToken, "token exceeds 255 bytes", frames("auth", longestToken))
-	bad(2, "frame 2 is one too many for auth", frames("auth", "token", ""))
 	return list
 }
 

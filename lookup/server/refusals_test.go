@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,38 +77,6 @@ func TestRefusalsAreBounded(t *testing.T) {
 		require.Len(t, l.refusals.list()[0].Credential, maxRefusalText)
 	})
 }
-
-// No event of a flood from many goroutines is lost, and none counts twice.
-func TestRefusalsOfManyGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the clock stands still: there is one line
-		l := newPeerLog(slog.New(slog.DiscardHandler))
-		l.requestFailed(nil, errFlood)
-		var told atomic.Int64
-		told.Store(1)
-		const goroutines, each = 4, 50_000
-		var floods, all sync.WaitGroup
-		var ended atomic.Bool
-		for range goroutines {
-			floods.Go(func() {
-				for range each {
-					l.requestFailed(nil, errFlood)
-				}
-			})
-			all.Go(func() {
-				for !ended.Load() {
-					told.Add(int64(l.failed.Take(time.Now(), true)))
-				}
-			})
-		}
-		floods.Wait()
-		ended.Store(true)
-		all.Wait()
-		told.Add(int64(l.failed.Take(time.Now(), true)))
-		require.EqualValues(t, goroutines*each+1, told.Load())
-	})
-}
-
-var errFlood = errors.New("flood")
 
 // What a server refuses is listed with its peer, over the memory index and over a store. Connections that
 // end in normal operation are not.

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -16,8 +15,6 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -121,20 +118,6 @@ func TestRemoteLookupWaitsForReset(t *testing.T) {
 	require.False(t, deadline.Load().Before(ended.Add(patient.Timeout)))
 }
 
-// TestRemoteResetWaitsForLookup is the other way round.
-func TestRemoteResetWaitsForLookup(t *testing.T) {
-	keys := lookuptest.Chain("a", 8, 32)
-	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
-	store.Holding(g, "exists", "")
-	server := startRemote(t, store, patient, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, lookupOf("before", keys), plainOf("reset", netproto.TagReset), plainOf("ping", netproto.TagPing))
-	lookuptest.Eventually(t, "the lookup has begun", func() bool { return g.Held.Load() == 1 && server.numKeeping() == 1 })
-	require.Zero(t, store.Resets.Load())
-	close(g.Open)
-	p.Expect(t, "before "+hitText(8), "reset 01", "ping 01")
-}
-
 // TestRemoteAgreesWithSequence sends random requests without waiting, over a store
 // that is randomly slow, and compares with a memory service asked one by one.
 func TestRemoteAgreesWithSequence(t *testing.T) {
@@ -222,54 +205,6 @@ func TestRemoteTimeout(t *testing.T) {
 	st := server.Stat()
 	require.EqualValues(t, 3, st.BackendTimeouts)
 	require.Zero(t, st.BackendErrors)
-}
-
-// TestRemoteBreakerOverTheWire has the breaker open: lookups get a hit of 0, and the store is not called.
-func TestRemoteBreakerOverTheWire(t *testing.T) {
-	keys := lookuptest.Chain("a", 1000, 32)
-	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
-	cfg := patient
-	cfg.BreakerFailures, cfg.BreakerPause = 3, time.Hour
-	server := startRemote(t, store, cfg, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	for range 20 {
-		p.Send(t, lookupOf("", keys))
-		p.Expect(t, hitText(0))
-	}
-	require.EqualValues(t, 3, store.Calls.Load())
-	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
-	p.Expect(t, "00", "01")
-	c := dialTest(t, server)
-	require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)), "it is tried again soon")
-	_, err := c.Lookup(context.Background(), 17, coordinator.NewHashes(keys, 32))
-	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
-	st := statOf(t, c)
-	require.Equal(t, "open", st.BackendState)
-	require.EqualValues(t, 3, st.BackendErrors)
-	require.EqualValues(t, 19, st.BackendRejected)
-	require.EqualValues(t, 20, st.Lookups)
-	require.EqualValues(t, 20*16000, st.MissTokens)
-}
-
-func TestRemoteReadOnly(t *testing.T) {
-	store := &lookuptest.KeyStore{Before: func(_ context.Context, op string, _ []string) error {
-		if op == "exists" {
-			return nil
-		}
-		return fmt.Errorf("%w: only engines fill this pool", backend.ErrReadOnly)
-	}}
-	cfg := patient
-	cfg.BreakerFailures = 1
-	server := startRemote(t, store, cfg, Limits{})
-	c := dialTest(t, server)
-	for range 10 {
-		require.ErrorContains(t, c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
-		require.ErrorIs(t, c.Evict(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
-	}
-	st := statOf(t, c)
-	require.Equal(t, "closed", st.BackendState)
-	require.Zero(t, st.BackendErrors)
-	require.Zero(t, st.Stored)
 }
 
 // TestRemoteMaxBytes fills RemoteConfig.MaxBytes with a request that waits for the store. One that has not
@@ -428,24 +363,6 @@ func TestRemoteDrain(t *testing.T) {
 	require.NoError(t, server.Err())
 }
 
-func TestRemoteDrainDeadline(t *testing.T) {
-	keys := lookuptest.Chain("a", 8, 32)
-	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate() // never opened
-	store.Holding(g, "exists", "")
-	cfg := patient
-	cfg.BreakerFailures = 1
-	server := startRemote(t, store, cfg, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, lookupOf("a", keys))
-	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
-	<-server.Done()
-	require.Zero(t, server.admission.Held())
-	require.Equal(t, "closed", server.pools.own.service.Stat().BackendState, "what we cut off is not the backend's failure")
-}
-
 // TestDrainWaitsForUnsentReplies has a peer that reads late.
 func TestDrainWaitsForUnsentReplies(t *testing.T) {
 	for name, cfg := range map[string]lookup.ServiceConfig{"memory": blocks16, "remote": {Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}}} {
@@ -467,28 +384,21 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 	}
 }
 
-func TestRemoteIdleTimeout(t *testing.T) {
-	server := startRemote(t, &lookuptest.KeyStore{}, patient, Limits{IdleTimeout: time.Second})
-	ses := openSession(server, new(replies))
-	ses.inFlight.Store(1)
-	require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
-	ses.inFlight.Store(0)
-	require.Equal(t, closedIdleTimeout, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
-}
-
-func TestRemoteExplainOverTheWire(t *testing.T) {
-	keys := lookuptest.Chain("a", 8, 32)
-	server := startRemote(t, lookuptest.Filled(t, keys[:160]), patient, Limits{})
-	e, err := dialTest(t, server).Explain(context.Background(), 128, coordinator.NewHashes(keys, 32))
-	require.NoError(t, err)
-	require.EqualValues(t, 80, e.HitTokens)
-	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	p.Send(t, netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, 128, 0, 32, 0))
-	_, body, text := p.Reply(t)
-	require.Equal(t, "01", body)
-	require.NoError(t, json.Unmarshal([]byte(text), &e))
-	require.Equal(t, coordinator.ReasonNothing, e.Groups[0].Reason)
+// An explanation over the wire is that of the service, and no lookup.
+func TestExplainOverTheWire(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, Settings{})
+		keys := lookuptest.Chain("a", 8, 32)
+		lookuptest.StorePrefix(t, server.pools.own.service, keys, 5)
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		reply := p.Ask(t, []byte("explain"), u32s(128, 0), []byte{0, 32}, keys)
+		require.JSONEq(t, `{"hit_tokens":80,"groups":[{"group":0,"kind":"full_attention","end_tokens":80,"reason":"missing_block",
+			"first_missing_block":5,"gap_start":5,"gap_end":8}]}`, string(reply[1]))
+		e, err := dialTest(t, server).Explain(t.Context(), 128, coordinator.Hashes{})
+		require.NoError(t, err)
+		require.Equal(t, coordinator.ReasonNothing, e.Groups[0].Reason)
+		require.Zero(t, server.Stat().Lookups)
+	})
 }
 
 // TestRemoteNeedsFewHashes asks for few tokens with many hashes: only those that
@@ -504,20 +414,4 @@ func TestRemoteNeedsFewHashes(t *testing.T) {
 	p.Expect(t, hitText(10))
 	require.EqualValues(t, 10, asked.Load())
 	require.EqualValues(t, 320, server.Stat().BytesCopied)
-}
-
-func BenchmarkRemoteRoundTrip(b *testing.B) {
-	for _, n := range []int{64, 512, 8192} {
-		b.Run(fmt.Sprintf("hashes=%d", n), func(b *testing.B) {
-			keys := lookuptest.Chain("a", n, 32)
-			server := startRemote(b, lookuptest.Filled(b, keys), patient, Limits{})
-			c := dialTest(b, server)
-			b.ReportAllocs()
-			for b.Loop() {
-				if hit, err := c.Lookup(context.Background(), int64(16*n), coordinator.NewHashes(keys, 32)); err != nil || hit.Tokens != int64(16*n) {
-					b.Fatal(hit.Tokens, err)
-				}
-			}
-		})
-	}
 }

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +15,9 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -263,82 +258,6 @@ func encodeEnvelope(id string) []byte {
 	return netproto.AppendFrame(netproto.AppendFrame(nil, []byte(id), true), nil, true)
 }
 
-func TestByteByByte(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	keys := lookuptest.Chain("a", 20, 20)
-	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys[:15*20], 20)))
-	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
-	for i := range msg {
-		_, err := p.Write(msg[i : i+1])
-		require.NoError(t, err)
-	}
-	require.Equal(t, [][]byte{{0, 0, 0, 240}}, p.Next(t))
-}
-
-// TestHybridOverTheWire asks a pool of three kinds on four ranks, cut at random,
-// and compares with the coordinator over an external store of the same keys.
-func TestHybridOverTheWire(t *testing.T) {
-	pool := coordinator.Pool{
-		ModelName: "m", HashBlockSize: 16, TPSize: 2, PPSize: 2,
-		Groups: []coordinator.Group{
-			{Kind: coordinator.FullAttention, BlockSize: 64, IsEagleGroup: true},
-			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 100},
-			{Kind: coordinator.Mamba, BlockSize: 64},
-		},
-	}
-	server := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
-	coord, err := coordinator.New(pool)
-	require.NoError(t, err)
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	rng := rand.New(rand.NewPCG(3, 3))
-	positive := 0
-	for round := range 60 {
-		raw := lookuptest.Chain(fmt.Sprint(round), 4*(1+rng.IntN(300)), 32)
-		hashes := coordinator.NewHashes(raw, 32)
-		content := map[string]bool{}
-		for g := range coord.NumGroups() {
-			stride := coord.Stride(g)
-			chunks := hashes.Len() / stride
-			for _, rank := range coord.Ranks(g) {
-				upTo := chunks - rng.IntN(3)*rng.IntN(chunks+1)/4
-				hole := rng.IntN(4*chunks + 1)
-				at := coordinator.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
-				for i := range max(upTo, 0) {
-					if i != hole {
-						key := hashes.At(coordinator.KeyIndex(i, stride))
-						require.NoError(t, server.pools.own.service.Store(t.Context(), at, coordinator.NewHashes(key, 32)))
-						content[coord.KeyPrefix(g, rank)+hex.EncodeToString(key)] = true
-					}
-				}
-			}
-		}
-		tokens := uint32(64 * (hashes.Len()/4 - rng.IntN(2)*rng.IntN(hashes.Len()/4)))
-		want, err := coord.Lookup(int64(tokens), hashes, coordinator.ExistsFunc(func(keys []string) ([]int, error) {
-			answers := make([]int, len(keys))
-			for i, k := range keys {
-				if content[k] {
-					answers[i] = 1
-				}
-			}
-			return answers, nil
-		}))
-		require.NoError(t, err)
-		msg := append(netproto.AppendLookup(nil, nil, tokens, 32, len(raw)), raw...)
-		for len(msg) > 0 {
-			n := 1 + rng.IntN(min(len(msg), 1+rng.IntN(20000)))
-			_, err := p.Write(msg[:n])
-			require.NoError(t, err)
-			msg = msg[n:]
-		}
-		require.EqualValues(t, want.Tokens, binary.BigEndian.Uint32(p.Next(t)[0]), "round %d", round)
-		if want.Tokens > 0 {
-			positive++
-		}
-	}
-	require.Greater(t, positive, 10)
-}
-
 // TestResetInTheMiddle clears what a lookup half received has found.
 func TestResetInTheMiddle(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
@@ -372,24 +291,6 @@ func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	require.EqualValues(t, 4999, server.pools.own.service.Stat().Entries, "keys that arrived before a cut count as stored")
 }
 
-func TestSeveralListeners(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}, {Address: "tcp://[::1]:0"}, {Address: "tcp://localhost:0"}}})
-	require.NoError(t, err)
-	require.NoError(t, server.Start(context.Background()))
-	require.Len(t, server.Addrs(), 3)
-	for _, addr := range server.Addrs() {
-		require.NotContains(t, addr, ":0")
-		c, err := client.Dial(context.Background(), addr)
-		require.NoError(t, err, addr)
-		pingClient(t, c)
-		require.NoError(t, c.Close())
-	}
-	require.NoError(t, server.Shutdown(context.Background()))
-	require.NoError(t, server.Err())
-}
-
 func TestStartFailures(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
@@ -399,60 +300,6 @@ func TestStartFailures(t *testing.T) {
 	}
 	_, err = New(nil, Config{})
 	require.ErrorIs(t, err, api.ErrConfig)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://" + ln.Addr().String()}}})
-	require.NoError(t, err)
-	require.ErrorContains(t, server.Start(context.Background()), "address already in use")
-}
-
-func TestStartCancelled(t *testing.T) {
-	service, err := lookup.NewService(blocks16)
-	require.NoError(t, err)
-	server, err := New(service, Config{Listeners: []Listener{{Address: "tcp://127.0.0.1:0"}}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := server.Start(ctx); err != nil { // both may be true at once
-		require.ErrorIs(t, err, context.Canceled)
-		<-server.Done()
-		return
-	}
-	require.NoError(t, server.Shutdown(context.Background()))
-}
-
-func TestShutdownFinishesWhatHasBegun(t *testing.T) {
-	server := startServer(t, blocks16, Limits{})
-	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
-	_, err := p.Write(msg[:1000])
-	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return server.countBusy() == 1 })
-	down := make(chan error, 1)
-	go func() { down <- server.Shutdown(context.Background()) }()
-	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
-	lookuptest.Eventually(t, "nobody listens", func() bool {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(server.Addrs()[0], "tcp://"))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	})
-	select {
-	case err := <-down:
-		t.Fatalf("shut down in the middle of a request: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	_, err = p.Write(msg[1000:])
-	require.NoError(t, err)
-	require.Equal(t, [][]byte{{0, 0, 6, 64}}, p.Next(t))
-	require.NoError(t, <-down)
-	p.ClosedWithin(t)
-	<-server.Done()
-	require.NoError(t, server.Err())
 }
 
 func TestShutdownDeadline(t *testing.T) {
@@ -523,15 +370,6 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(200, round))
 }
 
-// heap returns the bytes of what is reachable.
-func heap() uint64 {
-	var m runtime.MemStats
-	runtime.GC() // twice: pools give up in two steps
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 // TestHalfLookupsAreSmall stops many lookups of 4 MiB half-way.
 func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
@@ -539,14 +377,14 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	keys := lookuptest.Chain("a", 131072, 32)
 	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
-	before := heap()
+	before := lookuptest.HeapBytes()
 	open := make([]*session, sessions)
 	for i := range open {
 		open[i] = openSession(server, new(replies))
 		require.NoError(t, turn(open[i], msg[:len(msg)/2]))
 		require.True(t, open[i].reader.InMessage())
 	}
-	require.Less(t, int64(heap())-int64(before), int64(64<<20))
+	require.Less(t, lookuptest.HeapBytes()-before, int64(64<<20))
 	for _, s := range open {
 		s.close()
 	}
@@ -561,14 +399,14 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 		"explain": netproto.AppendLookupFrom(nil, nil, netproto.TagExplain, hashes*16, 0, 32, (hashes-100)*32),
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, before := unstarted(t), heap()
+			server, before := unstarted(t), lookuptest.HeapBytes()
 			open := make([]*session, sessions)
 			for i := range open {
 				open[i] = openSession(server, new(replies))
 				require.NoError(t, turn(open[i], msg))
 				require.True(t, open[i].reader.InMessage())
 			}
-			require.Less(t, int64(heap())-int64(before), int64(32<<20))
+			require.Less(t, lookuptest.HeapBytes()-before, int64(32<<20))
 			for _, s := range open {
 				s.close()
 			}
@@ -593,87 +431,4 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 	require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), got.last)
 	require.LessOrEqual(t, server.Stat().BytesCopied, 32*reads)
 	require.Positive(t, server.Stat().BytesCopied)
-}
-
-// TestManyClients lets lookups, stores and resets of several connections meet.
-func TestManyClients(t *testing.T) {
-	server := startServer(t, lookup.ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 3000}}, Limits{})
-	done := make(chan error)
-	const clients = 8
-	for i := range clients {
-		c := dialTest(t, server)
-		go func() {
-			done <- func() error {
-				keys := lookuptest.Chain(fmt.Sprint(i), 400, 32)
-				for range 50 {
-					if err := c.Store(context.Background(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)); err != nil {
-						return err
-					}
-					hit, err := c.Lookup(context.Background(), 6400, coordinator.NewHashes(keys, 32))
-					if err != nil {
-						return err
-					}
-					if hit.Tokens%16 != 0 || hit.Tokens > 6400 {
-						return fmt.Errorf("hit %d", hit.Tokens)
-					}
-				}
-				return c.Reset(context.Background())
-			}()
-		}()
-	}
-	for range clients {
-		require.NoError(t, <-done)
-	}
-	require.LessOrEqual(t, server.pools.own.service.Stat().Entries, int64(3000))
-}
-
-// BenchmarkRoundTrip asks over loopback TCP, client and server in one process;
-// rival=raw is a blocking server that reads the same bytes and answers four.
-func BenchmarkRoundTrip(b *testing.B) {
-	for _, n := range []int{64, 512, 8192, 131072} {
-		keys := lookuptest.Chain("a", n, 32)
-		for _, rival := range []string{"hitline", "raw"} {
-			b.Run(fmt.Sprintf("rival=%s/hashes=%d", rival, n), func(b *testing.B) {
-				addr := ""
-				if rival == "raw" {
-					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
-				} else {
-					server := startServer(b, blocks16, Limits{})
-					require.NoError(b, server.pools.own.service.Store(b.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-					addr = server.Addrs()[0]
-				}
-				c, err := client.Dial(context.Background(), addr)
-				require.NoError(b, err)
-				defer c.Close()
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, err := c.Lookup(context.Background(), int64(16*n), coordinator.NewHashes(keys, 32)); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}
-
-// rawServer answers each request of a fixed size with a hit of 0.
-func rawServer(b *testing.B, size int) string {
-	return lookuptest.ServeOne(b, func(conn net.Conn) { answerRaw(conn, size) })
-}
-
-// answerRaw is what a rawServer does with a connection.
-func answerRaw(conn net.Conn, size int) {
-	buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
-	for {
-		for left := size; left > 0; {
-			n, err := conn.Read(buf[:min(left, len(buf))])
-			if err != nil {
-				return
-			}
-			left -= n
-		}
-		if _, err := conn.Write(reply); err != nil {
-			return
-		}
-	}
 }

@@ -1,268 +1,281 @@
-package server_test
+package server
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
-	"runtime"
+	"regexp"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/client"
 )
 
-// soakTime is how long all of the soak test takes, without starting and stopping.
+// soakTime is how long the soak test takes, without starting and stopping.
 func soakTime(t *testing.T) time.Duration {
-	if text := os.Getenv("HITLINE_TEST_SOAK"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatalf("HITLINE_TEST_SOAK: %v", err)
-		}
-		return d
-	}
-	if testing.Short() {
+	text := os.Getenv("HITLINE_TEST_SOAK")
+	switch {
+	case text == "" && testing.Short():
 		return time.Second
+	case text == "":
+		return 3 * time.Second
 	}
-	return 3 * time.Second
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err, "HITLINE_TEST_SOAK")
+	return d
 }
 
-// soakSeed is HITLINE_TEST_SEED, or one that was never used before. It fixes what
-// the workers do, not how their doings interleave.
+// soakSeed is HITLINE_TEST_SEED, or a new one. It fixes what the workers do, not how their requests interleave.
 func soakSeed(t *testing.T) uint64 {
 	text := os.Getenv("HITLINE_TEST_SEED")
 	if text == "" {
 		return rand.Uint64()
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("HITLINE_TEST_SEED: %v", err)
-	}
+	require.NoError(t, err, "HITLINE_TEST_SEED")
 	return seed
 }
 
-// TestSoak has sixteen clients, in both dialects, over TCP and unix sockets, do
-// everything that a client can do, right and wrong, to a server that is killed and
-// restarted under them, and checks every answer. HITLINE_TEST_SOAK is how long.
+// TestSoak has sixteen clients, raw and over ZMTP, by TCP and unix sockets, do everything that a client can do, right and
+// wrong, to a server that is killed and restarted under them. It checks every answer, and that memory, goroutines and
+// files do not grow. HITLINE_TEST_SOAK is how long.
 //
-// Each worker stores chains of its own and keeps a model of what is stored of them.
-// Whatever it asks, the answer is then known:
-//
-//   - exactly, by the coordinator's rule over the model (and, for one group of full
-//     attention, by counting), while nothing below is the case;
-//   - between 0 and the rule over the model, from the moment that a reset of another
-//     worker may have come in between until the keys are stored again, and always
-//     where the index is bounded: there keys may go at any time;
-//   - between the rule over what is certain and over what is possible, for a chain
-//     that was to be changed on a connection that the worker itself then cut;
-//   - 0, after a reset that has ended, and from a new incarnation of the server.
-//
-// Wrong is any other answer, or an answer of another form, with another envelope,
-// out of order, too many, or too few: each request gets its reply within
-// soakPatience, unless the worker cuts its connection, or the server is killed, or
-// is stopped and no part of the request was sent before. Wrong is also a server that
-// takes more memory, goroutines or files at rest after the faults than before,
-// one that does not end well on SIGTERM, and one that logs what these peers do not
-// explain.
+// Each worker stores chains of its own, and knows what is stored of them: see soakChain. Half of the workers share the
+// server's own pool. The others have a pool each, which they also reset.
 func TestSoak(t *testing.T) {
 	seed, total := soakSeed(t), soakTime(t)
 	t.Logf("HITLINE_TEST_SEED=%d HITLINE_TEST_SOAK=%v", seed, total)
-	full := coordinator.Pool{HashBlockSize: 16}
-	hybrid := coordinator.Pool{HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+	full := coordinator.Pool{HashBlockSize: 16, HashLen: 32}
+	small := coordinator.Pool{HashBlockSize: 16, HashLen: 20}
+	hybrid := coordinator.Pool{HashBlockSize: 16, HashLen: 16, TPSize: 2, Groups: []coordinator.Group{
 		{Kind: coordinator.FullAttention, BlockSize: 64},
 		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 33},
 		{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 500},
 	}}
-	for _, c := range []struct {
-		name       string
+	for name, c := range map[string]struct {
 		pool       coordinator.Pool
-		hashLen    int
 		maxEntries int64
-	}{
-		{"full attention", full, 32, 0},
-		{"windows on two ranks", hybrid, 16, 0},
-		{"evicting", full, 20, 5_000},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			before := goleak.IgnoreCurrent()
-			soak(t, c.pool, c.hashLen, c.maxEntries, seed, total/3)
-			for end := time.Now().Add(soakPatience); goleak.Find(before) != nil && time.Now().Before(end); { // it waits itself
+	}{"full attention": {full, 0}, "windows on two ranks": {hybrid, 0}, "evicting": {small, 5_000}} {
+		t.Run(name, func(t *testing.T) {
+			s := newSoak(t, c.pool, c.maxEntries, seed)
+			s.start()
+			s.work(total/5, false)
+			first := s.settled()
+			s.work(total*2/5, false)
+			for end := time.Now().Add(lookuptest.Patience); ; time.Sleep(100 * time.Millisecond) { // what is left of the load may take a while to end
+				last := s.settled()
+				err := last.grownFrom(first)
+				if err == nil {
+					t.Logf("at rest: %+v, then %+v", first, last)
+					break
+				}
+				require.True(t, time.Now().Before(end), "%v", err)
 			}
-			goleak.VerifyNone(t, before)
+			s.work(total*2/5, true)
+			s.end(false)
+			t.Log(s.counts)
+			require.Positive(t, s.counts["lookups that hit"])
 		})
 	}
 }
 
-const soakWorkers = 16
+// soak is a server that is killed and started anew at the same addresses, and its clients.
+type soak struct {
+	t       *testing.T
+	cfg     childConfig
+	rules   *coordinator.Coordinator
+	workers []*soakWorker
+	child   *child
 
-func soak(t *testing.T, pool coordinator.Pool, hashLen int, maxEntries int64, seed uint64, total time.Duration) {
-	coord, err := coordinator.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool = coord.Pool()
-	pool.HashLen = hashLen // otherwise the first store decides, which may be one of garbage
-	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, hashLen: hashLen, evicts: maxEntries > 0}
-	s := &soakRun{
-		server: newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
-		counts: &soakCounts{of: map[string]int{}},
-		rng:    rand.New(rand.NewPCG(seed, 1<<32)),
-	}
-	resets := new(soakResets)
-	for id := range soakWorkers {
-		s.workers = append(s.workers, newSoakWorker(id, seed, model, s.server, resets, s.counts))
-	}
-	defer func() {
-		s.server.release()
-		if s.server.cmd.ProcessState == nil {
-			_ = s.server.cmd.Process.Kill()
-			_ = s.server.cmd.Wait()
+	mu     sync.Mutex
+	number int           // of the server that runs, or of the next
+	up     chan struct{} // closed while it serves
+	held   []net.Conn    // connections that were left in the middle of a request
+	counts map[string]int
+}
+
+func newSoak(t *testing.T, pool coordinator.Pool, maxEntries int64, seed uint64) *soak {
+	rules, err := coordinator.New(pool)
+	require.NoError(t, err)
+	s := &soak{t: t, rules: rules, up: make(chan struct{}), counts: map[string]int{}, cfg: childConfig{
+		Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"},
+		Pool:   rules.Pool(), MaxEntries: maxEntries, Limits: Limits{MessageTimeout: 8 * time.Second},
+	}}
+	for id := range 16 {
+		w := &soakWorker{soak: s, id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), number: -1}
+		if id%2 == 0 {
+			w.pool = fmt.Sprint("worker-", id)
 		}
-	}()
-	err = s.run(total)
-	t.Log(s.summary())
-	if err != nil {
-		t.Fatalf("HITLINE_TEST_SEED=%d: %v\nserver's log:\n%s", seed, err, s.lastLog())
+		s.workers = append(s.workers, w)
+	}
+	return s
+}
+
+// start starts a server.
+func (s *soak) start() {
+	s.child = startChild(s.t, s.cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.up)
+}
+
+// end ends the server and checks how it took that.
+func (s *soak) end(kill bool) {
+	s.mu.Lock()
+	s.up = make(chan struct{})
+	s.number++
+	s.mu.Unlock()
+	s.release()
+	var log string
+	if kill {
+		require.NoError(s.t, s.child.cmd.Process.Kill())
+		_ = s.child.cmd.Wait()
+		log = s.child.log.String()
+	} else {
+		log = s.child.ends(s.t)
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			require.Regexp(s.t, soakWarnings, line)
+		}
 	}
 }
 
-// soakRun is one server and its clients.
-type soakRun struct {
-	server      *soakServer
-	workers     []*soakWorker
-	counts      *soakCounts
-	rng         *rand.Rand
-	first, last soakMemory
-	longest     time.Duration // of the drains
+// soakWarnings are the lines that peers which do wrong may cause.
+var soakWarnings = regexp.MustCompile(`level=WARN msg="(request refused|more requests refused|max_connections lowered.*)"|` +
+	`level=WARN msg="(connection closed|more connections closed)" reason=(slow_reader|in_flight|memory|message_timeout|bad_flags|command_frame|zmtp_command|bad_first_byte)( |\n)`)
+
+// current returns the number of the server that runs or comes next, and a channel that is closed while it serves.
+func (s *soak) current() (number int, up chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.number, s.up
 }
 
-// run warms the server up, measures, goes on with it, measures again, and then
-// kills and stops it again and again.
-func (s *soakRun) run(total time.Duration) error {
-	if err := s.server.start(); err != nil {
-		return err
-	}
-	var err error
-	if err = s.work(total/5, nil); err != nil {
-		return err
-	}
-	if s.first, err = s.server.memory(); err != nil {
-		return err
-	}
-	if err = s.work(total*2/5, nil); err != nil {
-		return err
-	}
-	for end := time.Now().Add(soakPatience); ; time.Sleep(100 * time.Millisecond) { // what is left of the load may take a while to end
-		if s.last, err = s.server.memory(); err != nil {
-			return err
-		}
-		if err = s.flat(); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			return err
-		}
-	}
-	if err = s.work(total*2/5, s.restarts); err != nil {
-		return err
-	}
-	s.server.release()
-	return s.server.end("term", 0)
+// serves reports whether nobody has ended a server.
+func (s *soak) serves(number int) bool {
+	now, _ := s.current()
+	return now == number
 }
 
-// work lets the workers work for so long, or until what goes on beside them is over. Then all of their
-// connections are closed, and their models are as empty as the server will be.
-func (s *soakRun) work(d time.Duration, beside func(ctx context.Context) error) error {
-	working, stop := context.WithCancel(context.Background())
-	defer stop()
-	group, ctx := errgroup.WithContext(working)
-	timed, cancel := context.WithTimeout(ctx, d) // or until a worker has failed
+// hold leaves a connection as it is until the server ends, or many more are held.
+func (s *soak) hold(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held = append(s.held, c); len(s.held) > 40 {
+		_ = s.held[0].Close()
+		s.held = s.held[1:]
+	}
+}
+
+// release closes what is held.
+func (s *soak) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.held {
+		_ = c.Close()
+	}
+	s.held = nil
+}
+
+func (s *soak) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
+}
+
+// work lets the workers work for some time. Meanwhile the server is killed or stopped again and again if restarts is set.
+func (s *soak) work(d time.Duration, restarts bool) {
+	timed, cancel := context.WithTimeout(s.t.Context(), d)
 	defer cancel()
+	group, ctx := errgroup.WithContext(timed)
 	for _, w := range s.workers {
 		group.Go(func() error { return w.run(ctx) })
 	}
-	group.Go(func() error {
-		defer stop()
-		if beside != nil {
-			return beside(timed)
-		}
-		<-timed.Done()
-		return nil
-	})
-	err := group.Wait()
-	s.server.release()
+	for n := 0; restarts && (ctx.Err() == nil || n < 2); n++ {
+		time.Sleep(time.Duration(50+rand.IntN(450)) * time.Millisecond)
+		s.end(n%2 == 0)
+		s.start()
+	}
+	if err := group.Wait(); err != nil {
+		_ = s.child.cmd.Process.Kill()
+		_ = s.child.cmd.Wait()
+		log := s.child.log.Bytes()
+		s.t.Fatalf("%v\nserver's log:\n%s", err, log[max(0, len(log)-4000):])
+	}
+	s.release()
 	for _, w := range s.workers {
 		w.forget()
 	}
-	return err
 }
 
-// restarts ends the server and starts it anew, until ctx ends.
-func (s *soakRun) restarts(ctx context.Context) error {
-	for n := 0; ctx.Err() == nil || n < 3; n++ { // each way once, however short the time
-		time.Sleep(time.Duration(50+s.rng.IntN(450)) * time.Millisecond)
-		how, stopped := "kill", time.Duration(0)
-		switch n % 3 {
-		case 1:
-			how, stopped = "term", arrivesWithin+time.Duration(40+s.rng.IntN(100))*time.Millisecond
-		case 2:
-			how = "term"
-		}
-		begun := time.Now()
-		if err := s.server.end(how, stopped); err != nil {
-			return err
-		}
-		if how == "term" {
-			s.longest = max(s.longest, time.Since(begun)-stopped)
-		}
-		s.counts.fault("server: " + map[string]string{"kill": "kill -9", "term": "SIGTERM"}[how])
-		if err := s.server.start(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// soakMemory is what a server at rest takes.
+type soakMemory struct{ heap, resident, goroutines, files int }
 
-// flat compares the memory at rest.
-func (s *soakRun) flat() error {
+// grownFrom returns an error if a server takes more than before.
+func (m soakMemory) grownFrom(before soakMemory) error {
 	// Of pools, stacks, and the queues in which the index keeps what lookups have found: they do not grow with time.
-	const heapSlack, rssSlack = 576 << 10, 4 << 20
-	var err error
-	if s.last.Heap > s.first.Heap+s.first.Heap/20+heapSlack {
-		err = errors.Join(err, errors.New("the server's heap has grown"))
-	}
-	if !bufpool.Debug && runtime.GOOS == "linux" && s.last.rss > s.first.rss+s.first.rss/20+rssSlack {
-		err = errors.Join(err, errors.New("the server's resident memory has grown"))
-	}
-	if s.last.Goroutines > s.first.Goroutines+2 { // of gnet's pool of workers, which come and go
-		err = errors.Join(err, errors.New("the server has more goroutines"))
-	}
-	if s.last.files > s.first.files {
-		err = errors.Join(err, errors.New("the server has more files open"))
-	}
-	if err != nil {
-		return fmt.Errorf("first %v, last %v: %w", s.first, s.last, err)
+	const heapSlack, residentSlack = mib, 4 * mib
+	switch {
+	case m.heap > before.heap+before.heap/20+heapSlack,
+		!bufpool.Debug && m.resident > before.resident+before.resident/20+residentSlack,
+		m.goroutines > before.goroutines+2, // of gnet's pool of workers, which come and go
+		m.files > before.files:
+		return fmt.Errorf("the server at rest has grown from %+v to %+v", before, m)
 	}
 	return nil
 }
 
-func (s *soakRun) summary() string {
-	return fmt.Sprintf("%sat rest, first: %v\n         last:  %v\nlongest drain: %v", s.counts, s.first, s.last, s.longest)
+// settled brings the server to where memory can be compared: no connections of workers, empty pools, and in its own pool
+// always as many entries. It returns what it takes then.
+func (s *soak) settled() (m soakMemory) {
+	entries := int64(20_000)
+	own := dialSoak(s.t, s.cfg.Listen[0])
+	defer own.Close()
+	lookuptest.Eventually(s.t, "the workers' connections are closed", func() bool { return statOf(s.t, own).Connections == 1 })
+	for _, w := range s.workers {
+		if w.pool != "" {
+			c := dialSoak(s.t, s.cfg.Listen[0], client.WithPool(w.pool, s.cfg.Pool))
+			require.NoError(s.t, c.Reset(s.t.Context()))
+			require.NoError(s.t, c.Close())
+		}
+	}
+	hashLen := s.cfg.Pool.HashLen
+	fill := coordinator.NewHashes(lookuptest.Chain("fill", int(entries), hashLen), hashLen)
+	require.NoError(s.t, errors.Join(own.Reset(s.t.Context()), own.Store(s.t.Context(), coordinator.GroupRank{}, fill)))
+	if s.cfg.MaxEntries > 0 {
+		entries = s.cfg.MaxEntries
+	}
+	lookuptest.Eventually(s.t, "it is at rest", func() bool {
+		st := statOf(s.t, own)
+		return st.Connections == 1 && st.Entries == entries
+	})
+	m.heap, m.goroutines = s.child.held(s.t)
+	if _, err := os.Stat("/proc/self/fd"); err == nil {
+		m.resident = s.child.memory(s.t, "VmRSS")
+		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.child.cmd.Process.Pid))
+		require.NoError(s.t, err)
+		m.files = len(files)
+	}
+	return m
 }
 
-// lastLog returns what the server that ran last has logged.
-func (s *soakRun) lastLog() string {
-	if s.server.cmd.ProcessState == nil {
-		_ = s.server.cmd.Process.Kill()
-		_ = s.server.cmd.Wait()
-	}
-	log := s.server.log.String()
-	return log[max(0, len(log)-4000):]
+func dialSoak(t *testing.T, addr string, opts ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), addr, append(opts, client.WithTimeout(lookuptest.Patience))...)
+	require.NoError(t, err)
+	return c
 }

@@ -1,644 +1,568 @@
-package server_test
+package server
 
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
 )
 
-// soakPatience bounds every wait for the server.
-const soakPatience = 20 * time.Second
-
-// soakCounts counts what was done, by kind, for the summary.
-type soakCounts struct {
-	mu sync.Mutex
-	of map[string]int
+// soakChain is a chain of hashes that only one worker knows, and what is stored of it. After a connection was cut with
+// changes on their way the worker takes new chains: nobody asks for those whose state is in doubt.
+type soakChain struct {
+	hashes []byte
+	length int
+	stored [][]bool // by place, which is group * ranks + rank, and hash
 }
 
-func (c *soakCounts) add(kind string, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.of[kind] += n
+// soakKey is a hash of a lookup: that of a chain, or, without one, one that nobody stores.
+type soakKey struct {
+	chain *soakChain
+	index int
 }
 
-func (c *soakCounts) fault(kind string) { c.add("fault: "+kind, 1) }
-
-func (c *soakCounts) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var lines strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(c.of)) {
-		fmt.Fprintf(&lines, "%s: %d\n", kind, c.of[kind])
-	}
-	return lines.String()
-}
-
-// soakWorker is one client. It has chains that nobody else knows, and a random
-// sequence of its own.
+// soakWorker is one client, with a random sequence of its own.
 type soakWorker struct {
+	*soak
 	id     int
 	rng    *rand.Rand
-	pool   *soakPool
-	server *soakServer
-	resets *soakResets
-	counts *soakCounts
-
-	chains      []*soakChain
-	salts       int // chains made so far
-	incarnation int // that the model is about
-	seen        int // resets that had begun when the last batch ended
+	pool   string // the name of its own pool; "" in the server's
+	number int    // of the server that its chains are stored in
+	chains []*soakChain
+	old    []*soakChain // that may be stored and are to be evicted, so that the index does not fill up
+	made   int          // chains so far
 }
 
-func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, counts *soakCounts) *soakWorker {
-	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, counts: counts}
-	for range 6 {
-		w.chains = append(w.chains, w.newChain())
-	}
-	return w
-}
-
-func (w *soakWorker) newChain() *soakChain {
-	w.salts++
-	n := 1 + w.rng.IntN(400)
-	if w.rng.IntN(6) == 0 {
-		n = 1 + w.rng.IntN(4000)
-	}
-	return newSoakChain(w.pool, fmt.Sprintf("%d/%d", w.id, w.salts), n, w.pool.hashLen)
-}
-
-// forget begins with nothing stored and nothing on its way.
+// forget takes new chains.
 func (w *soakWorker) forget() {
-	for _, c := range w.chains {
-		c.doubt = false
-		c.empty()
+	w.old, w.chains = append(w.old, w.chains...), nil
+	for range 6 {
+		n := 1 + w.rng.IntN(400)
+		if w.rng.IntN(6) == 0 {
+			n = 1 + w.rng.IntN(4000)
+		}
+		w.made++
+		c := &soakChain{hashes: lookuptest.Chain(fmt.Sprint(w.id, " ", w.made), n, w.cfg.Pool.HashLen), length: n}
+		for range len(w.cfg.Pool.Groups) * w.cfg.Pool.TPSize {
+			c.stored = append(c.stored, make([]bool, n))
+		}
+		w.chains = append(w.chains, c)
 	}
-	w.seen, _, _ = w.resets.look(0)
 }
-
-var errUnasked = errors.New("a reply that was not asked for")
 
 // run makes connections and uses them until ctx ends.
 func (w *soakWorker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := w.episode(ctx); err != nil {
+		number, up := w.current()
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return nil
+		}
+		c, err := w.dial(number)
+		if err == nil && c != nil {
+			err = w.use(ctx, c)
+			_ = c.Close()
+		}
+		if err != nil {
 			return fmt.Errorf("worker %d: %w", w.id, err)
 		}
 	}
 	return nil
 }
 
-// episode is the life of one connection.
-func (w *soakWorker) episode(ctx context.Context) error {
-	c, err := w.dial(ctx)
-	if c == nil {
-		return err
-	}
-	defer c.Close()
-	if c.incarnation != w.incarnation { // what was stored is gone, and what was on its way
-		w.incarnation = c.incarnation
-		w.forget()
-	}
-	if w.rng.IntN(30) == 0 {
-		w.counts.fault("silent")
-		w.keep(c)
-		return nil
-	}
-	if c.dialect != "raw" {
-		_ = c.SetDeadline(time.Now().Add(soakPatience))
-		if err := c.shake(w.rng); err != nil {
-			return w.lost(c, "handshake", err)
-		}
-	}
-	for range 1 + w.rng.IntN(8) {
-		over, err := w.batch(c)
-		if over || err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return w.leave(c)
+// soakConn is a connection of a worker.
+type soakConn struct {
+	net.Conn
+	number int // of the server that it leads to
+	zmtp   bool
+	in     []byte
 }
 
-// dial connects, or returns nil when the server is down or ctx has ended.
-func (w *soakWorker) dial(ctx context.Context) (*soakConn, error) {
-	if w.server.await(ctx) != nil {
-		return nil, nil //nolint:nilerr // the run is over
-	}
-	before := w.server.current()
-	network, address, err := api.SplitAddress(w.server.addrs[w.rng.IntN(4)/3])
+// dial connects to a server, or returns nil if that has ended.
+func (w *soakWorker) dial(number int) (*soakConn, error) {
+	network, address, err := api.SplitAddress(w.cfg.Listen[w.rng.IntN(4)/3])
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.DialTimeout(network, address, soakPatience)
+	conn, err := net.DialTimeout(network, address, lookuptest.Patience)
 	switch {
-	case err == nil && w.server.current() == before:
-	case err == nil: // it may lead to either
+	case err == nil && w.serves(number):
+		return &soakConn{Conn: conn, number: number, zmtp: w.rng.IntN(2) == 0}, nil
+	case err == nil: // it may lead to the next one
 		return nil, conn.Close()
-	case errors.Is(err, syscall.EAGAIN) || !w.server.serves(before): // the queue of a unix socket is full
+	case errors.Is(err, syscall.EAGAIN) || !w.serves(number): // the queue of a unix socket is full
 		time.Sleep(time.Millisecond)
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("lost: cannot connect: %w", err)
+		return nil, nil //nolint:nilnil // documented
 	}
-	dialect := [...]string{"raw", "raw", "REQ", "DEALER"}[w.rng.IntN(4)]
-	c := newSoakConn(conn)
-	c.incarnation, c.dialect = before, dialect
-	return c, nil
+	return nil, err
 }
 
-// keep leaves a connection open, to be closed much later.
-func (w *soakWorker) keep(c *soakConn) {
-	w.server.hold(c.Conn)
-	c.Conn = soakKept{}
-}
-
-// soakKept stands for a connection that somebody else closes.
-type soakKept struct{ net.Conn }
-
-func (soakKept) Close() error { return nil }
-
-// leave ends a connection on which nothing is due.
-func (w *soakWorker) leave(c *soakConn) error {
-	switch w.rng.IntN(3) {
-	case 0:
-		w.counts.fault("close")
-	case 1:
-		w.counts.fault("RST between requests")
-		abort(c.Conn)
-	case 2:
-		w.counts.fault("half-close between requests")
-		_ = c.SetDeadline(time.Now().Add(soakPatience))
-		if err := closeWrite(c.Conn); err != nil {
-			return w.lost(c, "half-close", err)
+// use uses a connection until it is over or ctx ends.
+func (w *soakWorker) use(ctx context.Context, c *soakConn) error {
+	if c.number != w.number { // nothing is stored any more
+		w.number = c.number
+		w.forget()
+		w.old = nil
+	}
+	if w.rng.IntN(30) == 0 {
+		w.leave(c, "silent")
+		return nil
+	}
+	_ = c.SetDeadline(time.Now().Add(lookuptest.Patience))
+	if c.zmtp {
+		hello := slices.Concat(zmtpGreeting, zmtpReady)
+		answer, err := make([]byte, len(zmtpAnswer)), w.write(c, hello)
+		if err == nil {
+			_, err = io.ReadFull(c, answer)
 		}
-		got, err := c.readEnd()
-		if len(got) > 0 {
-			return fmt.Errorf("%w: %v", errUnasked, got[0])
+		if err != nil || string(answer) != string(zmtpAnswer) {
+			return w.lost(c, fmt.Errorf("handshake: %q: %w", answer, err))
 		}
-		if err != nil {
-			return w.lost(c, "close after a half-close", err)
+	}
+	if w.pool != "" {
+		description, _ := json.Marshal(struct {
+			Name string `json:"name"`
+			coordinator.Pool
+		}{w.pool, w.cfg.Pool})
+		if over, err := w.exchange(c, []*soakOp{{frames: frames("pool", description), judge: isDone}}); over || err != nil {
+			return err
+		}
+	}
+	var evicts []*soakOp
+	for _, chain := range w.old {
+		for place := range chain.stored {
+			evicts = append(evicts, w.change("evict", chain, place, true))
+		}
+	}
+	if over, err := w.exchange(c, evicts); over || err != nil {
+		return err
+	}
+	w.old = nil
+	for range 1 + w.rng.IntN(8) {
+		if ctx.Err() != nil {
+			return nil
+		}
+		ops := w.plan()
+		if w.rng.IntN(6) == 0 && !slices.ContainsFunc(ops, func(op *soakOp) bool { return op.reset }) {
+			return w.cut(c, ops)
+		}
+		if over, err := w.exchange(c, ops); over || err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// abort closes with RST.
-func abort(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+// lost decides on a connection that has ended: right if the server was ended. The worker takes new chains.
+func (w *soakWorker) lost(c *soakConn, err error) error {
+	if w.serves(c.number) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the connection was lost (ZMTP: %t): %w", c.zmtp, err)
 	}
-	_ = conn.Close()
+	w.count("fault: server ended")
+	w.forget()
+	return nil
 }
 
-func closeWrite(conn net.Conn) error {
-	return conn.(interface{ CloseWrite() error }).CloseWrite()
+// leave leaves a connection open, to be closed much later.
+func (w *soakWorker) leave(c *soakConn, why string) {
+	w.count("fault: " + why)
+	w.hold(c.Conn)
+	c.Conn = leftConn{c.Conn}
 }
 
-// lost decides on the end of a connection that this worker has not ended: right if
-// the server was told to end.
-func (w *soakWorker) lost(c *soakConn, what string, err error) error {
-	var wrong *soakWrong
-	if errors.As(err, &wrong) {
-		return fmt.Errorf("%w: %s", wrong, what)
-	}
-	if _, ok := w.server.ending(c.incarnation); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
-		w.counts.fault("server ended")
-		return nil
-	}
-	return fmt.Errorf("lost: %s on a connection of dialect %s: %w", what, c.dialect, err)
+// leftConn is a connection that somebody else closes.
+type leftConn struct{ net.Conn }
+
+func (leftConn) Close() error { return nil }
+
+// soakOp is a request and what becomes of it.
+type soakOp struct {
+	frames [][]byte
+	reset  bool
+	judge  func(body [][]byte) error // checks the reply, and notes what the request has done
+	reply  [][]byte
 }
 
-// A batch is some requests sent one behind the other, and their replies.
-//
-// What must hold, beside each answer being as allowed: there is exactly one reply
-// to each request, with its envelope, and those to equal envelopes are in order. On a
-// connection that the worker cuts, and on those of a server that is killed, there may
-// be fewer, never others.
-// A server that was asked to stop must have answered all that had begun to arrive.
-type soakBatch struct {
-	ops   []*soakOp
-	ends  []int // where each request ends in the bytes
-	bytes []byte
-	cut   string // how the connection is ended in the middle, "" if it is not
-	keep  int    // bytes that are sent
-	marks []soakMark
-	reset int  // number of the reset in it, -1 if none
-	split bool // a reset within a lookup
+// encode appends the message of a request, whose envelope has its number.
+func (op *soakOp) encode(b []byte, i int) []byte {
+	return append(b, lookuptest.Encode(append([][]byte{binary.BigEndian.AppendUint32(nil, uint32(i)), nil}, op.frames...)...)...)
 }
 
-// soakMark tells when so many bytes of a batch had been written.
-type soakMark struct {
-	bytes int
-	at    time.Time
-}
-
-// begunBy is the number of replies due to requests of which a part had been
-// written before a moment: the server must not end before it has answered them.
-func (b *soakBatch) begunBy(t time.Time) (n int) {
-	written := 0
-	for _, m := range b.marks {
-		if m.at.Before(t) {
-			written = m.bytes
-		}
+// exchange sends requests, takes their replies, and judges these in the order of the requests. over says that the
+// connection has ended.
+func (w *soakWorker) exchange(c *soakConn, ops []*soakOp) (over bool, err error) {
+	_ = c.SetDeadline(time.Now().Add(lookuptest.Patience))
+	var message []byte
+	for i, op := range ops {
+		message = op.encode(message, i)
 	}
-	begin := 0
-	for i, op := range b.ops {
-		if begin < written && !op.silent {
-			n++
-		}
-		begin = b.ends[i]
-	}
-	return n
-}
-
-// batch makes one, sends it, takes the replies and judges them. over tells that the
-// connection is no more.
-func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
-	b := w.plan(c)
-	began, open, cleared := w.resets.look(w.seen)
-	if cleared && !open {
-		w.empty()
-	}
-	if began > w.seen {
-		w.unsure()
-	}
-	if b.reset = -1; b.split || b.has("reset") {
-		b.reset = w.resets.begin()
-	}
-	_ = c.SetDeadline(time.Now().Add(soakPatience))
-	proven := c.proven
-	got, err := w.exchange(c, b)
-	if b.reset >= 0 {
-		w.resets.end(b.reset, err == nil)
-	}
-	now, _, _ := w.resets.look(0)
-	others := now - began
-	if b.reset >= 0 {
-		others--
-	}
-	w.seen = now
-	if open || others > 0 {
-		w.unsure()
-	}
-	if failure := w.judge(b, got, open || others > 0); failure != nil {
-		return true, failure
-	}
-	if b.cut != "" {
-		return true, w.judgeCut(c, b, len(got), err)
-	}
+	wrote := make(chan error, 1)
+	pieces := w.pieces(message)
+	go func() { wrote <- writePieces(c.Conn, pieces) }()
+	err = c.readReplies(ops)
 	if err != nil {
-		if e, ok := w.server.ending(c.incarnation); ok && e.how == "term" && proven && len(got) < b.begunBy(e.at.Add(-arrives(c, b))) {
-			return true, fmt.Errorf("lost: %d of the %d requests that were begun before SIGTERM (%v): %w", b.begunBy(e.at.Add(-arrives(c, b)))-len(got), len(b.ops), b.kinds(), err)
+		_ = c.Close()
+	}
+	if wrong := (*soakWrong)(nil); errors.As(err, &wrong) {
+		return true, err
+	}
+	if err = errors.Join(err, <-wrote); err != nil {
+		return true, w.lost(c, err)
+	}
+	for i, op := range ops {
+		name := string(op.frames[0])
+		if err := op.judge(op.reply); err != nil {
+			return true, fmt.Errorf("%s, %d of %d (ZMTP: %t): %w: reply %.300q", name, i+1, len(ops), c.zmtp, err, op.reply)
 		}
-		return true, w.lost(c, fmt.Sprintf("reply %d of %d (%v)", len(got), len(b.ops), b.kinds()), err)
+		w.count("request: " + name)
 	}
 	return false, nil
 }
 
-// arrivesWithin is how long a small batch takes over TCP at most: a busy kernel hands
-// it over a while after it was written.
-const arrivesWithin = 200 * time.Millisecond
+// soakWrong is a reply that nobody has asked for.
+type soakWrong struct{ frames [][]byte }
 
-// arrives is how long before another moment a batch must be written to have
-// arrived at it for certain: a unix socket hands over at once, TCP after a while, and
-// what is large may wait for room.
-func arrives(c *soakConn, b *soakBatch) time.Duration {
-	switch {
-	case c.RemoteAddr().Network() == "unix":
-		return 0
-	case len(b.bytes) <= 32<<10:
-		return arrivesWithin
-	}
-	return time.Hour
+func (e *soakWrong) Error() string {
+	return fmt.Sprintf("a reply that was not asked for: %.300q", e.frames)
 }
 
-func (w *soakWorker) empty() {
-	for _, chain := range w.chains {
-		chain.empty()
-	}
-}
-
-func (w *soakWorker) unsure() {
-	for _, chain := range w.chains {
-		chain.unsure()
-	}
-}
-
-func (b *soakBatch) has(kind string) bool {
-	for _, op := range b.ops {
-		if op.kind == kind {
-			return true
-		}
-	}
-	return false
-}
-
-func (b *soakBatch) kinds() map[string]int {
-	kinds := map[string]int{}
-	for _, op := range b.ops {
-		kinds[op.kind]++
-	}
-	return kinds
-}
-
-// atOnce is the number of replies due before garbage to the requests that were sent whole, up to the first
-// that a worker answers: that one, and what waits for it, ends with the connection.
-func (b *soakBatch) atOnce() (n int) {
-	for i, op := range b.ops {
-		if b.ends[i] > b.keep || op.kind == "explain" || op.kind == "stat" || op.kind == "reset" || op.numHashes > 1<<16 {
-			break
-		}
-		if !op.silent {
-			n++
-		}
-	}
-	return n
-}
-
-// match returns the reply to each request, nil for none. It returns an error if one was not asked for.
-func (b *soakBatch) match(got []soakMessage) ([]*soakMessage, error) {
-	matched := make([]*soakMessage, len(b.ops))
-	for i := range got {
-		at := b.find(matched, &got[i])
-		if at < 0 {
-			return nil, fmt.Errorf("%w: %v", errUnasked, got[i])
-		}
-		matched[at] = &got[i]
-	}
-	return matched, nil
-}
-
-// find returns the first request without a reply that has the envelope of a reply, -1 if there is none.
-func (b *soakBatch) find(matched []*soakMessage, m *soakMessage) (at int) {
-	at = -1
-	for i, op := range b.ops {
-		n := len(op.envelope)
-		switch {
-		case op.silent || matched[i] != nil || op.command != m.command || len(m.frames) <= n || !equalFrames(m.frames[:n], op.envelope):
-		case n > 0:
-			return i
-		case at < 0:
-			at = i // unless it has an envelope
-		}
-	}
-	return at
-}
-
-// replies is the number of replies due to the requests that were sent whole.
-func (b *soakBatch) replies() (n int) {
-	for i, op := range b.ops {
-		if b.ends[i] <= b.keep && !op.silent {
-			n++
-		}
-	}
-	return n
-}
-
-// judge goes through the requests in their order, in which they take effect. Those without a reply
-// are in doubt; overlap says that a reset of another worker may have come in between.
-func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error {
-	w.counts.add("batches", 1)
-	replies, err := b.match(got)
-	if err != nil {
-		return err
-	}
-	for i, op := range b.ops {
-		if op.silent {
-			w.counts.add("request: "+op.kind, 1)
-			if op.kind == soakResetWithin {
-				w.empty()
+// readReplies reads a reply to each request.
+func (c *soakConn) readReplies(ops []*soakOp) error {
+	buf := make([]byte, 32<<10)
+	for answered := 0; answered < len(ops); {
+		frames, n, err := netproto.ParseMessage(c.in, netproto.Limits{}, nil)
+		if errors.Is(err, netproto.ErrShort) {
+			if n, err = c.Read(buf); err != nil {
+				return fmt.Errorf("after %d of %d replies: %w", answered, len(ops), err)
 			}
+			c.in = append(c.in, buf[:n]...)
 			continue
 		}
-		m := replies[i]
-		if m == nil {
-			if i == 0 || b.ends[i-1] < b.keep { // some of it was sent
-				op.suspect()
-			}
-			continue
-		}
-		if err := w.judgeOne(op, *m); err != nil {
-			return fmt.Errorf("wrong: reply %d of %d\n  request: %v\n  got:     %v\n  because: %w", i+1, len(b.ops), op, m, err)
-		}
-		w.counts.add("request: "+op.kind, 1)
-		if overlap {
-			w.unsure()
-		}
-	}
-	for i, chain := range w.chains {
-		if chain.doubt {
-			if chain.looks++; chain.looks > 2 {
-				w.chains[i] = w.newChain()
-			}
-		}
-	}
-	return nil
-}
-
-func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
-	if op.kind == "lookup" {
-		a := op.allowed(w.pool)
-		switch {
-		case a.exact:
-			w.counts.add("lookups known exactly", 1)
-		case a.least == a.most:
-			w.counts.add("lookups bounded to one value", 1)
-		default:
-			w.counts.add("lookups bounded to a range", 1)
-		}
-		if body := m.frames[len(m.frames)-1]; len(body) == 4 && binary.BigEndian.Uint32(body) > 0 {
-			w.counts.add("lookups that hit", 1)
-		}
-	}
-	if err := op.judge(w.pool, m); err != nil {
-		return err
-	}
-	if op.kind == "reset" {
-		w.empty()
-	}
-	return nil
-}
-
-// judgeCut decides what a connection that the worker has cut must have given.
-func (w *soakWorker) judgeCut(c *soakConn, b *soakBatch, got int, err error) error {
-	w.counts.add("requests cut off", len(b.ops)-got)
-	w.counts.fault(b.cut)
-	var wrong *soakWrong
-	if errors.As(err, &wrong) {
-		return wrong
-	}
-	if b.cut != "half-close" && b.cut != "garbage" {
-		return nil
-	}
-	if want := b.atOnce(); b.cut == "garbage" && got < want { // a half-close gives up what is not sent yet
-		if err == nil {
-			err = io.EOF
-		}
-		return w.lost(c, fmt.Sprintf("reply %d of the %d due before a %s (%v)", got, want, b.cut, b.kinds()), err)
-	}
-	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("not closed after a %s: %w", b.cut, err)
-	}
-	return nil
-}
-
-// exchange sends a batch and takes what comes back.
-func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err error) {
-	if b.cut == "never read" {
-		return nil, w.neverRead(c)
-	}
-	late := time.Duration(0)
-	if w.rng.IntN(12) == 0 {
-		late = time.Duration(w.rng.IntN(200)) * time.Millisecond
-		w.counts.fault("reads late")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		time.Sleep(late)
-		switch b.cut {
-		case "half-close", "garbage":
-			got, err = c.readEnd()
-		case "":
-			got, err = c.read(b.replies())
-		default:
-			got, err = c.read(-1)
-		}
-	}()
-	var sendErr error
-	if b.split {
-		sendErr = w.sendSplit(c, b.bytes)
-	} else {
-		sendErr = w.send(c, b, b.bytes[:b.keep])
-	}
-	switch b.cut {
-	case "":
-	case "garbage":
-		garbage := make([]byte, 1+w.rng.IntN(2000))
-		for i := range garbage {
-			garbage[i] = byte(w.rng.Uint32())
-		}
-		garbage[0] |= 0x48 // reserved flags, so that it is no beginning of a frame
-		_, _ = c.Write(garbage)
-	case "half-close":
-		_ = closeWrite(c.Conn)
-	case "stops in the middle": // and the connection stays
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		<-done
-		_ = c.SetDeadline(time.Time{})
-		w.keep(c)
-	case "RST":
-		abort(c.Conn)
-	default:
-		_ = c.Close()
-	}
-	<-done
-	if sendErr != nil {
-		if b.cut == "" && len(got) < b.replies() && (err == nil || b.split) {
-			err = sendErr
-		}
-	}
-	return got, err
-}
-
-// sendSplit sends a message with a reset over another connection in between.
-func (w *soakWorker) sendSplit(c *soakConn, p []byte) error {
-	half := w.rng.IntN(len(p))
-	if _, err := c.Write(p[:half]); err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(w.rng.IntN(3)) * time.Millisecond)
-	other, err := net.Dial(c.RemoteAddr().Network(), c.RemoteAddr().String())
-	if err == nil {
-		_ = other.SetDeadline(time.Now().Add(soakPatience))
-		second := newSoakConn(other)
-		if _, err = other.Write(soakEncode(w.rng, []byte("reset"))); err == nil {
-			var got []soakMessage
-			if got, err = second.read(1); err == nil && got[0].String() != "01" {
-				err = &soakWrong{"reset: " + got[0].String()}
-			}
-		}
-		_ = other.Close()
-	}
-	if err != nil {
-		_ = c.Close() // the reply must not be waited for
-		return err
-	}
-	_, err = c.Write(p[half:])
-	return err
-}
-
-// neverRead asks for more than the server keeps for a peer that reads nothing, requests and replies: it
-// must close.
-func (w *soakWorker) neverRead(c *soakConn) error {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(64 << 10)
-	}
-	frames := [][]byte{[]byte("ping"), make([]byte, 60<<10)}
-	if c.dialect != "raw" {
-		frames = append([][]byte{{}}, frames...)
-	}
-	echo := soakEncode(w.rng, frames...)
-	for range 2000 {
-		if _, err := c.Write(echo); err != nil {
-			abort(c.Conn)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return &soakWrong{"a peer that does not read was not closed"}
-			}
-			return nil
-		}
-	}
-	return &soakWrong{"120 MiB of requests were taken from a peer that does not read"}
-}
-
-// send writes in one of several ways.
-func (w *soakWorker) send(c *soakConn, b *soakBatch, p []byte) error {
-	sent := 0
-	write := func(n int) error {
-		if n == 0 {
-			return nil
-		}
-		m, err := c.Write(p[sent : sent+n])
-		sent += m
-		b.marks = append(b.marks, soakMark{sent, time.Now()})
-		return err
-	}
-	switch style := w.rng.IntN(8); {
-	case style == 0 && len(p) < 20_000:
-		w.counts.fault("single bytes")
-		for range min(len(p), 1+w.rng.IntN(600)) {
-			if err := write(1); err != nil {
-				return err
-			}
-		}
-	case style == 1 && len(p) > 1:
-		w.counts.fault("stall")
-		if err := write(w.rng.IntN(len(p))); err != nil {
+		if err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(1+w.rng.IntN(40)) * time.Millisecond)
-	case style == 2:
-		w.counts.fault("pieces")
-		for sent < len(p) {
-			if err := write(min(len(p)-sent, max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))); err != nil {
-				return err
-			}
+		c.in = slices.Clone(c.in[n:])
+		i := len(ops)
+		if len(frames) > 2 && len(frames[0]) == 4 && len(frames[1]) == 0 {
+			i = int(binary.BigEndian.Uint32(frames[0]))
+		}
+		if i >= len(ops) || ops[i].reply != nil {
+			return &soakWrong{frames}
+		}
+		ops[i].reply = frames[2:]
+		answered++
+	}
+	return nil
+}
+
+// pieces cuts bytes in one of several ways.
+func (w *soakWorker) pieces(p []byte) (pieces [][]byte) {
+	longest := len(p)
+	switch w.rng.IntN(6) {
+	case 0:
+		longest = max(1, len(p)/300)
+	case 1:
+		longest = 5000
+	}
+	for len(p) > 0 {
+		n := min(len(p), 1+w.rng.IntN(longest))
+		pieces, p = append(pieces, p[:n]), p[n:]
+	}
+	return pieces
+}
+
+// write writes bytes in pieces.
+func (w *soakWorker) write(c *soakConn, p []byte) error { return writePieces(c.Conn, w.pieces(p)) }
+
+func writePieces(c net.Conn, pieces [][]byte) error {
+	for i, p := range pieces {
+		if _, err := c.Write(p); err != nil {
+			return err
+		}
+		if i == len(pieces)/2 && len(pieces) > 1 {
+			time.Sleep(time.Millisecond)
 		}
 	}
-	return write(len(p) - sent)
+	return nil
+}
+
+// cut sends a part of some requests and ends the connection in one of several ways.
+func (w *soakWorker) cut(c *soakConn, ops []*soakOp) error {
+	_ = c.SetDeadline(time.Now().Add(lookuptest.Patience))
+	defer w.forget()
+	var message []byte
+	for i, op := range ops {
+		message = op.encode(message, i)
+	}
+	how := []string{"close", "RST", "half-close", "garbage", "stops in a request"}[w.rng.IntN(5)]
+	if how != "garbage" {
+		message = message[:w.rng.IntN(len(message))]
+	}
+	if err := w.write(c, message); err != nil {
+		return w.lost(c, err)
+	}
+	w.count("fault: " + how)
+	var err error
+	switch how {
+	case "RST":
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		return nil
+	case "stops in a request":
+		w.leave(c, how)
+		return nil
+	case "close":
+		return nil
+	case "half-close":
+		err = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+	default:
+		_, err = c.Write([]byte("\x48" + strings.Repeat("x", w.rng.IntN(2000)))) // reserved flags: no frame
+	}
+	if _, readErr := io.Copy(io.Discard, c); errors.Is(errors.Join(err, readErr), os.ErrDeadlineExceeded) {
+		return fmt.Errorf("not closed after a %s", how)
+	}
+	return nil
+}
+
+// --- Requests and their answers ------------------------------------------------
+
+// isDone judges the reply to a request that can be served.
+func isDone(body [][]byte) error {
+	if string(body[0]) != "\x01" {
+		return errors.New("want 01")
+	}
+	return nil
+}
+
+// plan makes some requests.
+func (w *soakWorker) plan() (ops []*soakOp) {
+	for n := 1 + w.rng.IntN(40); len(ops) < n; {
+		switch r := w.rng.IntN(100); {
+		case r < 50:
+			ops = append(ops, w.ask("lookup"))
+		case r < 56:
+			ops = append(ops, w.ask("explain"))
+		case r < 74:
+			ops = append(ops, w.store()...)
+		case r < 82:
+			place := w.rng.IntN(len(w.chains[0].stored))
+			ops = append(ops, w.change("evict", w.chains[w.rng.IntN(6)], place, w.rng.IntN(4) == 0))
+		case r < 90:
+			echo := make([]byte, w.rng.IntN(300))
+			ops = append(ops, &soakOp{frames: frames("ping", echo, "x"), judge: func(body [][]byte) error {
+				if len(body) != 3 || string(body[1]) != string(echo) || string(body[2]) != "x" {
+					return errors.New("another echo")
+				}
+				return isDone(body)
+			}})
+		case r < 92:
+			ops = append(ops, &soakOp{frames: frames("stat"), judge: w.judgeStat})
+		case r == 92 && w.pool != "":
+			ops = append(ops, w.clear())
+		default:
+			ops = append(ops, w.bad())
+		}
+	}
+	return ops
+}
+
+// clear makes a reset of the worker's own pool.
+func (w *soakWorker) clear() *soakOp {
+	return &soakOp{reset: true, frames: frames("reset"), judge: func(body [][]byte) error {
+		for _, chain := range w.chains {
+			for _, place := range chain.stored {
+				clear(place)
+			}
+		}
+		return isDone(body)
+	}}
+}
+
+// bad makes a request that can be framed and not served.
+func (w *soakWorker) bad() *soakOp {
+	rank, outside := make([]byte, 6), []byte{0xff, 0, 0, 0, 0, 0}
+	hashLen, hash := binary.BigEndian.AppendUint16(nil, uint16(w.cfg.Pool.HashLen)), w.chains[0].hashes[:w.cfg.Pool.HashLen]
+	body := [][][]byte{
+		frames("nonsense"), frames("LOOKUP", 16, hashLen, hash), frames("lookup", 64, hashLen), frames("lookup", 64, []byte{0, 65}, make([]byte, 65)),
+		frames("lookup", 3, hashLen, hash), frames("store", outside, hashLen, hash), frames("evict", outside, hashLen, hash),
+		frames("store", rank, []byte{0, 0}, hash), frames("store", rank, []byte{0, 24}, make([]byte, 24)), frames("store", rank, hashLen, ""),
+		frames("store", rank, hashLen, hash[1:]), frames("store", rank[:5], hashLen, hash), frames("evict", rank, hashLen),
+		frames("ping", make([]byte, 64<<10+1)),
+	}
+	return &soakOp{frames: body[w.rng.IntN(len(body))], judge: func(body [][]byte) error {
+		if string(body[0]) != "\x00" {
+			return errors.New("want 00")
+		}
+		return nil
+	}}
+}
+
+func (w *soakWorker) judgeStat(body [][]byte) error {
+	var st api.Stat
+	if len(body) != 2 || json.Unmarshal(body[1], &st) != nil || st.Connections < 1 || st.Bytes > st.MaxBytes || st.AcceptErrors != 0 ||
+		w.pool == "" && st.MaxEntries > 0 && st.Entries > st.MaxEntries {
+		return errors.New("that cannot be")
+	}
+	return isDone(body)
+}
+
+// store makes stores: of a whole chain in all places, or of a part of it in one.
+func (w *soakWorker) store() (ops []*soakOp) {
+	chain := w.chains[w.rng.IntN(6)]
+	if w.rng.IntN(3) == 0 {
+		return append(ops, w.change("store", chain, w.rng.IntN(len(chain.stored)), false))
+	}
+	for place := range chain.stored {
+		ops = append(ops, w.change("store", chain, place, true))
+	}
+	return ops
+}
+
+// change makes a store or an evict of a run of chunks of a chain, or of all of them. If it has none, it is a ping.
+func (w *soakWorker) change(kind string, chain *soakChain, place int, all bool) *soakOp {
+	group, rank := place/w.cfg.Pool.TPSize, place%w.cfg.Pool.TPSize
+	stride, hashLen := w.rules.Stride(group), w.cfg.Pool.HashLen
+	from, to := 0, chain.length/stride
+	if to == 0 {
+		return &soakOp{frames: frames("ping", "x"), judge: isDone}
+	}
+	if !all {
+		from = w.rng.IntN(to)
+		to = from + 1 + w.rng.IntN(to-from)
+	}
+	var keys []int
+	var blob []byte
+	for i := from; i < to; i++ {
+		key := coordinator.KeyIndex(i, stride)
+		keys, blob = append(keys, key), append(blob, chain.hashes[key*hashLen:(key+1)*hashLen]...)
+	}
+	return &soakOp{
+		frames: frames(kind, []byte{0, byte(group), 0, byte(rank), 0, 0}, binary.BigEndian.AppendUint16(nil, uint16(hashLen)), blob),
+		judge: func(body [][]byte) error {
+			for _, key := range keys {
+				chain.stored[place][key] = kind == "store"
+			}
+			return isDone(body)
+		},
+	}
+}
+
+// ask makes a lookup or an explain of hashes of a chain, sometimes followed by those of another one, or by none that is
+// stored.
+func (w *soakWorker) ask(kind string) *soakOp {
+	hashLen := w.cfg.Pool.HashLen
+	var keys []soakKey
+	var blob []byte
+	add := func(chain *soakChain, from, to int) {
+		for i := from; i < to; i++ {
+			keys = append(keys, soakKey{chain, i})
+		}
+		blob = append(blob, chain.hashes[from*hashLen:to*hashLen]...)
+	}
+	chain := w.chains[w.rng.IntN(6)]
+	from, to := 0, chain.length
+	if w.rng.IntN(3) == 0 {
+		to = 1 + w.rng.IntN(to)
+	}
+	if w.rng.IntN(4) == 0 { // hashes are opaque: a request may begin with any
+		from = w.rng.IntN(to)
+	}
+	add(chain, from, to)
+	if other := w.chains[w.rng.IntN(6)]; w.rng.IntN(6) == 0 && other != chain {
+		add(other, w.rng.IntN(other.length), other.length)
+	}
+	if w.rng.IntN(8) == 0 {
+		n := 1 + w.rng.IntN(200)
+		keys = append(keys, make([]soakKey, n)...)
+		blob = append(blob, lookuptest.Chain(fmt.Sprint("none ", w.rng.Uint64()), n, hashLen)...)
+	}
+	align := w.rules.Alignment()
+	tokens := int64(len(keys)) * 16 / align * align
+	switch w.rng.IntN(12) {
+	case 0:
+		tokens = align * w.rng.Int64N(tokens/align+1)
+	case 1:
+		tokens += align * w.rng.Int64N(20)
+	case 2:
+		tokens++ // not aligned
+	}
+	return &soakOp{
+		frames: lookupFrames(kind, int(tokens), binary.BigEndian.AppendUint16(nil, uint16(hashLen)), blob),
+		judge:  func(body [][]byte) error { return w.judgeHit(kind, body, tokens, keys) },
+	}
+}
+
+// presence is what the worker knows of the hashes of a lookup.
+func (w *soakWorker) presence(tokens int64, keys []soakKey) (p coordinator.Presence) {
+	p.NumHashes = len(keys)
+	length, err := w.rules.TokenLen(tokens)
+	for g := range w.cfg.Pool.Groups {
+		stride, positions, mask := w.rules.KeyStride(g), 0, w.rules.KeyMask(g)
+		if err == nil {
+			positions = w.rules.Positions(g, length, len(keys))
+		}
+		bits := make([]uint64, (positions+63)/64)
+		for i := range positions {
+			key := keys[coordinator.KeyIndex(i, stride)]
+			stored := key.chain != nil && mask.At(int64(i))
+			for r := 0; stored && r < w.cfg.Pool.TPSize; r++ {
+				stored = key.chain.stored[g*w.cfg.Pool.TPSize+r][key.index]
+			}
+			if stored {
+				bits[i/64] |= 1 << (i % 64)
+			}
+		}
+		p.Bits = append(p.Bits, bits)
+	}
+	return p
+}
+
+// judgeHit compares the reply to a lookup or an explain with the rule over what is stored. In a pool that is bounded,
+// keys may be gone: then the hit is at most that.
+func (w *soakWorker) judgeHit(kind string, body [][]byte, tokens int64, keys []soakKey) error {
+	p := w.presence(tokens, keys)
+	want, wantErr := w.rules.Answer(&p, tokens, new(coordinator.Scratch))
+	if string(body[0]) == "\x00" {
+		if wantErr == nil {
+			return fmt.Errorf("want a hit of %d", want.Tokens)
+		}
+		return nil
+	}
+	if wantErr != nil {
+		return fmt.Errorf("want 00: %w", wantErr)
+	}
+	var hit int64
+	var explanation api.Explanation
+	switch {
+	case kind == "lookup" && len(body) == 1 && len(body[0]) == 4:
+		hit = int64(binary.BigEndian.Uint32(body[0]))
+	case kind == "explain" && len(body) == 2 && string(body[0]) == "\x01" && json.Unmarshal(body[1], &explanation) == nil:
+		hit = explanation.HitTokens
+	default:
+		return errors.New("want another form of reply")
+	}
+	mayBeGone := w.cfg.MaxEntries > 0 && w.pool == ""
+	if hit > want.Tokens || hit < want.Tokens && !mayBeGone {
+		return fmt.Errorf("a hit of %d, want %d", hit, want.Tokens)
+	}
+	if hit > 0 {
+		w.count("lookups that hit")
+	}
+	return nil
 }

@@ -1,20 +1,14 @@
 package server
 
 import (
-	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
-	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -39,127 +33,11 @@ func promptRequest(t testing.TB, p api.PromptStore, hashes []byte, hashLen int) 
 	return append(netproto.AppendStorePrompt(nil, nil, &prompt, hashLen, len(hashes)), hashes...)
 }
 
-// randomWirePool returns a random pool.
-func randomWirePool(t *testing.T, r *rand.Rand) (pool coordinator.Pool) {
-	t.Helper()
-	text, err := json.Marshal(oracle.RandomPool(r))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &pool))
-	return pool
-}
-
-// TestStorePromptInRandomCuts sends prompts in random cuts, over memory and over a backend. Their
-// replies must be those of a service in process, and lookups afterwards too.
-func TestStorePromptInRandomCuts(t *testing.T) {
-	pools := 40
-	if lookuptest.Race || testing.Short() {
-		pools = 15
-	}
-	found := 0
-	for seed := range uint64(pools) {
-		r := rand.New(rand.NewPCG(seed, 5))
-		pool := randomWirePool(t, r)
-		reference, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
-		require.NoError(t, err)
-		c := reference.Coordinator()
-		memory := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
-		remote := startServer(t, lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}, Remote: patient}, Limits{})
-		peers := []*lookuptest.Peer{lookuptest.DialPeer(t, memory.Addrs()[0]), lookuptest.DialPeer(t, remote.Addrs()[0])}
-		hash, n := c.Pool().HashBlockSize, 1+r.IntN(3000)
-		hashes := lookuptest.Chain(fmt.Sprint("cuts", seed), n, 32)
-		for stored := 0; stored < n; {
-			next := min(n, stored+1+r.IntN(1500))
-			p := api.PromptStore{NumTokens: int64(next * hash), StartToken: int64(stored * hash), FirstHash: r.IntN(stored + 1)}
-			for g := range c.NumGroups() {
-				if c.StoresStates(g) {
-					p.States = append(p.States, api.State{Group: g, Tokens: int64((p.FirstHash + 1 + r.IntN(next-p.FirstHash)) * hash)})
-				}
-			}
-			blob := hashes[p.FirstHash*32 : next*32]
-			want, err := reference.StorePrompt(t.Context(), p, coordinator.NewHashes(blob, 32))
-			for _, peer := range peers {
-				sendInCuts(t, r, peer, promptRequest(t, p, blob, 32))
-				reply := peer.Next(t)
-				if err != nil {
-					require.Equal(t, [][]byte{{0}, []byte(err.Error())}, reply[:2])
-					continue
-				}
-				var payload []byte
-				for _, n := range want {
-					payload = binary.BigEndian.AppendUint32(payload, uint32(n))
-				}
-				require.Equal(t, [][]byte{{1}, payload}, reply, "seed %d: %+v", seed, p)
-			}
-			if stored = next; err != nil {
-				break
-			}
-		}
-		for range 5 {
-			tokens := int64(r.IntN(n*hash+1)) / c.Alignment() * c.Alignment()
-			view := coordinator.NewHashes(hashes, 32)
-			want, wantErr := reference.Lookup(t.Context(), tokens, view)
-			for _, server := range []*Server{memory, remote} {
-				got, err := dialTest(t, server).Lookup(t.Context(), tokens, view)
-				if wantErr != nil {
-					continue // pools whose lookups fail
-				}
-				require.NoError(t, err)
-				require.Equal(t, want.Tokens, got.Tokens, "seed %d: %d tokens", seed, tokens)
-			}
-			found += int(min(want.Tokens, 1))
-		}
-	}
-	require.Greater(t, found, pools)
-}
-
-// sendInCuts writes a message in random pieces.
-func sendInCuts(t *testing.T, r *rand.Rand, p *lookuptest.Peer, message []byte) {
-	t.Helper()
-	most := []int{3, 100, 5000, 100000}[r.IntN(4)]
-	if len(message) > 1000*most {
-		most = len(message)
-	}
-	for len(message) > 0 {
-		n := min(1+r.IntN(most), len(message))
-		_, err := p.Write(message[:n])
-		require.NoError(t, err)
-		message = message[n:]
-	}
-}
-
 // promptPool has groups of unequal blocks on four ranks.
 var promptPool = coordinator.Pool{HashBlockSize: 16, SchedulerBlockSize: 256, TPSize: 4, Groups: []coordinator.Group{
 	{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.FullAttention, BlockSize: 64},
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
 }}
-
-// TestStorePromptExample stores a prompt in two requests, byte by byte.
-func TestStorePromptExample(t *testing.T) {
-	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
-		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 32},
-	}}
-	p := lookuptest.DialPeer(t, startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{}).Addrs()[0])
-	const tag = "010c73746f72655f70726f6d7074"
-	for _, exchange := range [][2]string{
-		{
-			tag + "0110 00000040 00000000 ffffffff 00000000 0100 0108 00000001 00000040" +
-				"0102 0004 0010 a0a1a200 a0a1a201 a0a1a202 a0a1a203",
-			"010101 0008 00000004 00000001",
-		},
-		{
-			tag + "0110 00000060 00000040 00000064 00000003 0106 0001 0000 0000 0108 00000001 00000000" +
-				"0102 0004 000c a0a1a203 a0a1a204 a0a1a205",
-			"010101 0008 00000002 00000000",
-		},
-	} {
-		request, err := hex.DecodeString(strings.ReplaceAll(exchange[0], " ", ""))
-		require.NoError(t, err)
-		reply, err := hex.DecodeString(strings.ReplaceAll(exchange[1], " ", ""))
-		require.NoError(t, err)
-		p.Send(t, request)
-		p.Reads(t, reply)
-	}
-}
 
 // TestStorePromptByClient stores through a client.
 func TestStorePromptByClient(t *testing.T) {

@@ -136,17 +136,6 @@ func TestTenantCannotTell(t *testing.T) {
 	require.Contains(t, conversations[0][0], errNotOfTenant.Error())
 }
 
-// A peer that is not bound to pools may still use and make any.
-func TestNoTenant(t *testing.T) {
-	server := startTenants(t, "a", "b", "c")
-	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	require.EqualValues(t, 4, poolOf(t, p).Pools)
-	for _, d := range []any{map[string]string{"name": "c"}, modelPool("new")} {
-		require.Equal(t, "01", fmt.Sprintf("%x", describe(t, p, d)[0]))
-	}
-	require.Equal(t, []string{"a", "b", "c"}, server.Stat().PoolNames[:3])
-}
-
 // A connection whose pool is taken from its credential is closed: it would be answered about
 // another one.
 func TestTenantLosesPool(t *testing.T) {

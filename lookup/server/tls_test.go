@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -159,18 +157,6 @@ func TestTLSEchoInPieces(t *testing.T) {
 		require.NoError(t, p.Close())
 	}
 	lookuptest.Eventually(t, "all gone", func() bool { return server.Stat().Connections == 0 })
-}
-
-// A peer that reads its replies slowly, by far later than it sends, has all of them.
-func TestTLSSlowReader(t *testing.T) {
-	server, _ := startTLSServer(t, Limits{MaxUnsent: 64 << 20, MaxMemory: 256 << 20}, Settings{TLS: serverTLS})
-	requests, replies := pings64(400) // more than sockets hold
-	p := dialTLS(t, server, clientTLS())
-	failed := make(chan error, 1)
-	go func() { _, err := p.Write(requests); failed <- err }()
-	require.NoError(t, <-failed)
-	lookuptest.Eventually(t, "unsent", func() bool { return server.heldBytes() > 1<<20 })
-	p.Reads(t, replies)
 }
 
 // A peer that reads nothing is closed, for the reason of a plain one.
@@ -454,35 +440,6 @@ func TestTLSShutdownDeadline(t *testing.T) {
 	require.Zero(t, server.Stat().Connections)
 }
 
-// A thousand connections are served side by side; a tenth with the race detector, which makes
-// handshakes slow.
-func TestTLSThousandConnections(t *testing.T) {
-	n := 1000
-	if lookuptest.Race {
-		n = 100
-	}
-	requireFiles(t, uint64(5*n))
-	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
-	cfg := clientTLS()
-	crowd := dialCrowd(t, "tcp://"+hostOf(server), n, func(conn net.Conn) error {
-		c := tls.Client(conn, cfg)
-		if _, err := c.Write(lookuptest.Encode([]byte("ping"), []byte("hello"))); err != nil {
-			return err
-		}
-		reply := make([]byte, 10)
-		if _, err := io.ReadFull(c, reply); err != nil {
-			return err
-		}
-		if binary.BigEndian.Uint32(reply[6:]) != binary.BigEndian.Uint32([]byte("ello")) {
-			return errors.New("another reply")
-		}
-		return nil
-	})
-	require.EqualValues(t, n, server.Stat().Connections)
-	crowd.close()
-	eventuallyConnections(t, server, 0)
-}
-
 // Two thousand idle connections hold no buffers: they take under 64 KiB each, of which one buffer
 // would be all.
 func TestTLSIdleConnections(t *testing.T) {
@@ -515,30 +472,6 @@ func mutualTLS(t testing.TB, ca *certtest.CA, names map[string]access.Permission
 	cfg := serverTLS.Clone()
 	cfg.ClientCAs = ca.Pool()
 	return Settings{TLS: cfg, Rules: rules}
-}
-
-// The first name of a certificate that is in the rules decides: DNS names, URIs, e-mail addresses,
-// then the common name. A certificate without such a name is anonymous.
-func TestTLSNamesOfCertificates(t *testing.T) {
-	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, map[string]access.Permissions{
-		"dns.example.com": access.Ping | access.Stat, "spiffe://example.com/uri": access.Stat,
-		"mail@example.com": access.Stat | access.Lookup, "common": access.All,
-	}))
-	for want, names := range map[string][]string{
-		"of dns.example.com":          {"CN=common", "mail@example.com", "spiffe://example.com/uri", "other", "dns.example.com"},
-		"of spiffe://example.com/uri": {"CN=common", "mail@example.com", "spiffe://example.com/uri", "other"},
-		"of mail@example.com":         {"CN=common", "mail@example.com", "other"},
-		"of common":                   {"CN=common"},
-		"":                            {"CN=another", "127.0.0.1", "sub.dns.example.com"},
-	} {
-		p := dialTLS(t, server, clientTLS(authority.Leaf(names...)))
-		reply := p.Ask(t, []byte("ping"), nil)
-		ses := server.someSession()
-		require.Equal(t, want, nameOf(ses.credential))
-		require.Equal(t, ses.permissions.Allows(netproto.TagPing), len(reply[0]) == 1 && reply[0][0] == 1, names)
-		require.NoError(t, p.Close())
-		eventuallyConnections(t, server, 0)
-	}
 }
 
 // A connection ends with the certificate of its client.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,24 +20,13 @@ import (
 	"github.com/hitline/hitline/lookup/access"
 )
 
-// pyzmqVersion is the release of pyzmq, and of the libzmq in it, that is tested
-// against.
-const pyzmqVersion = "27.3.0"
-
-// TestZMTPPeers runs testdata/zmtp_peer.py: clients over real libzmqs, the one in
-// pyzmqVersion and, where it is installed, the system's own.
+// TestZMTPPeers runs testdata/zmtp_peer.py: clients over real libzmqs, the one of pyzmq
+// and, where it is installed, the system's own.
 func TestZMTPPeers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts Python many times")
 	}
-	python, err := pyzmqPython()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no Python with pyzmq %s: %v", pyzmqVersion, err)
-		}
-		t.Skipf("no Python with pyzmq %s: %v", pyzmqVersion, err)
-	}
-	pythons := map[string]string{"pyzmq-" + pyzmqVersion: python}
+	pythons := map[string]string{"of PyPI": storetest.PyzmqPython(t)}
 	const system = "/usr/bin/python3"
 	if exec.Command(system, "-c", "import zmq").Run() == nil {
 		pythons["system"] = system
@@ -158,63 +146,4 @@ func startServerOn(t *testing.T, addr string) *Server {
 	require.NoError(t, server.Start(ctx))
 	t.Cleanup(func() { _ = server.Shutdown(context.Background()) })
 	return server
-}
-
-// pyzmqPython returns a Python that has pyzmqVersion. It is installed from PyPI
-// into a virtual environment, once: under HITLINE_TEST_VENV, or the user's cache.
-func pyzmqPython() (string, error) {
-	root := os.Getenv("HITLINE_TEST_VENV")
-	if root == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		root = filepath.Join(cache, "hitline-test-venv")
-	}
-	venv := filepath.Join(root, "pyzmq-"+pyzmqVersion)
-	python := filepath.Join(venv, "bin", "python")
-	works := func() bool {
-		out, err := exec.Command(python, "-c", "import zmq; print(zmq.__version__)").Output()
-		return err == nil && strings.TrimSpace(string(out)) == pyzmqVersion
-	}
-	if works() {
-		return python, nil
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return "", err
-	}
-	// Built aside and renamed, so that of two tests at once neither sees half of it.
-	fresh, err := os.MkdirTemp(root, "building-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	if err := buildVenv(fresh); err != nil {
-		return "", err
-	}
-	if err := os.Rename(fresh, venv); err != nil && !works() {
-		_ = os.RemoveAll(venv) // left by an older Python that is gone
-		if err := os.Rename(fresh, venv); err != nil {
-			return "", err
-		}
-	}
-	if !works() {
-		return "", fmt.Errorf("%s does not import it", python)
-	}
-	return python, nil
-}
-
-func buildVenv(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	for _, args := range [][]string{
-		{"python3", "-m", "venv", dir},
-		{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--logLimit", "--disable-pip-version-check", "--retries=1",
-			"--only-binary=:all:", "pyzmq==" + pyzmqVersion},
-	} {
-		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
 }
