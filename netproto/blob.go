@@ -37,7 +37,6 @@ func (r *Reader) readBlob(p []byte, h Handler) {
 // carryHash copies p, which is a part of one hash, to carry, and returns its length.
 func (r *Reader) carryHash(p []byte) int {
 	r.carryLen += copy(r.carry[r.carryLen:], p)
-	r.copied += uint64(len(p))
 	r.blobLeft -= uint64(len(p))
 	return len(p)
 }

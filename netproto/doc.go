@@ -16,8 +16,8 @@
 //
 // Header fields are small and kept. The hashes of a blob are passed to the Handler in place, as
 // whole hashes borrowed from the piece, so that a request of any size needs no buffer. Only a hash
-// cut by the end of a piece is copied; [Reader.Copied] counts its bytes. At the end of the message
-// the Handler gets the whole Request, and decides whether the Reader goes on to the next.
+// cut by the end of a piece is copied. At the end of the message the Handler gets the whole Request,
+// and decides whether the Reader goes on to the next.
 //
 // The Append functions encode requests and replies. [ParseMessage] and the other Parse functions
 // decode replies, which lie in one buffer.

@@ -58,9 +58,8 @@ type Reader struct {
 
 	checkPlain func(username, password []byte) bool // see SetPlain, nil without PLAIN
 
-	copied uint64 // bytes of hashes copied to carry
-	req    Request
-	err    error // the final error of Feed
+	req Request
+	err error // the final error of Feed
 
 	_ cpu.CacheLinePad // the next Reader may be used on another core
 }
@@ -98,10 +97,6 @@ func NewReader(limits Limits, alignment int) *Reader {
 // SetAlignment sets the alignment that Request.Unaligned is about, for the messages after the
 // current one.
 func (r *Reader) SetAlignment(alignment int) { r.alignment = uint64(max(alignment, 0)) }
-
-// Copied returns the total bytes of hashes that were copied because the end of a piece
-// cut them.
-func (r *Reader) Copied() uint64 { return r.copied }
 
 // InMessage reports whether a message, or a command after the handshake, has begun and
 // not ended.

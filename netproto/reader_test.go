@@ -281,7 +281,6 @@ func TestReaderSplitAtEveryOffset(t *testing.T) {
 		require.NoError(t, feedAll(r, b[:cut], rec))
 		require.NoError(t, feedAll(r, b[cut:], rec))
 		require.Equal(t, want, rec.lines, "cut at %d", cut)
-		require.Less(t, r.Copied(), uint64(64), "cut at %d: more than one hash was copied", cut)
 	}
 }
 

@@ -20,15 +20,14 @@ const (
 
 // status is the reply to GET /status. What others must not see is empty, and Hidden says why.
 type status struct {
-	Ready          bool                   `json:"ready"`
-	NotReadyReason string                 `json:"not_ready_reason"` // empty if it is ready
-	Stat           api.Stat               `json:"stat"`             // of all pools together
-	Pools          []statusPool           `json:"pools"`            // at most maxListed; Stat.Pools has their number
-	Hidden         string                 `json:"hidden"`           // why connections and refusals are missing
-	Connections    []server.Connection    `json:"connections"`      // at most maxListed: those with the most requests
-	Refusals       []server.LoggedRefusal `json:"refusals"`         // the newest first
-	Snapshot       *snapshot.Status       `json:"snapshot"`         // nil if there are none
-	Router         *statusRouter          `json:"router"`           // nil if there is none
+	Ready          bool                `json:"ready"`
+	NotReadyReason string              `json:"not_ready_reason"` // empty if it is ready
+	Stat           api.Stat            `json:"stat"`             // of the server, and of its own pool
+	Pools          []statusPool        `json:"pools"`            // at most maxListed; Stat.Pools has their number
+	Hidden         string              `json:"hidden"`           // why connections are missing
+	Connections    []server.Connection `json:"connections"`      // at most maxListed: those with the most requests
+	Snapshot       *snapshot.Status    `json:"snapshot"`         // nil if there are none
+	Router         *statusRouter       `json:"router"`           // nil if there is none
 }
 
 // statusPool is one pool.
@@ -86,8 +85,8 @@ func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // reply returns the status of the server for a request.
 func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
 	st := status{
-		Stat: h.server.TotalStat(), Pools: []statusPool{}, Hidden: h.hidden(r),
-		Connections: []server.Connection{}, Refusals: []server.LoggedRefusal{},
+		Stat: h.server.Stat(), Pools: []statusPool{}, Hidden: h.hidden(r),
+		Connections: []server.Connection{},
 	}
 	if err := h.server.Ready(); err != nil {
 		st.NotReadyReason = strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
@@ -101,7 +100,6 @@ func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
 	if st.Hidden == "" {
 		_, list := h.server.Connections(maxListed)
 		st.Connections = append(st.Connections, list...)
-		st.Refusals = append(st.Refusals, h.server.Refusals()...)
 	}
 	if h.snapshot != nil {
 		st.Snapshot = h.snapshot()
@@ -112,20 +110,20 @@ func (h *statusHandler) reply(r *http.Request) ([]byte, error) {
 	return json.Marshal(st)
 }
 
-// hidden returns why a request is not told of connections and refusals, which are those of others; "" if it is. They
+// hidden returns why a request is not told of connections, which are those of others; "" if it is. They
 // are for administrators, and for this machine alone if the server has no credentials.
 func (h *statusHandler) hidden(r *http.Request) string {
 	if !h.server.HasCredentials() {
 		if h.local {
 			return ""
 		}
-		return "connections and refusals are shown if metrics is on loopback, or to administrators if listen has tokens"
+		return "connections are shown if metrics is on loopback, or to administrators if listen has tokens"
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") && token != "" && h.server.IsAdmin([]byte(token)) {
 		return ""
 	}
-	return "connections and refusals need the token of an administrator: Authorization: Bearer TOKEN"
+	return "connections need the token of an administrator: Authorization: Bearer TOKEN"
 }
 
 // newStatusRouter returns what /status tells of models, and of sources, which are by name.

@@ -64,9 +64,6 @@ type Stat struct {
 	Failed         int64 `json:"failed"`          // requests refused
 	Busy           int64 `json:"busy"`            // of those: because there was no room for them
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
-	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
-	CommandsIgnored int64 `json:"commands_ignored"`
-	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those split between two reads, and those of requests that workers answer
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are

@@ -95,8 +95,6 @@ var serverMetrics = []metric{
 	counter("requests_busy_total", "Requests refused because there was no room for them.", func(st *api.Stat) int64 { return st.Busy }),
 	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
 	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
-	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *api.Stat) int64 { return st.CommandsIgnored }),
-	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *api.Stat) int64 { return st.BytesCopied }),
 }
 
 // Metrics that have labels, or are not fields of api.Stat.

@@ -59,8 +59,8 @@ var (
 	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
-		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
-		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
+		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "connections gauge", "connections_closed_total counter",
+		"lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
 		"messages_dropped_total counter", "ready gauge", "requests_busy_total counter", "requests_failed_total counter", "requests_in_flight gauge", "requests_total counter", "start_time_seconds gauge",
 	}
 )
@@ -164,7 +164,7 @@ func TestServer(t *testing.T) {
 		"index_entries": 59, "index_max_entries": 1000, "index_max_bytes": 64 << 20,
 		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1, "requests_in_flight": 0,
 		"max_memory_bytes": 128 << 20, "memory_refused_total": 0, "requests_busy_total": 0,
-		"messages_dropped_total": 0, "commands_ignored_total": 0, "accept_errors_total": 0,
+		"messages_dropped_total": 0, "accept_errors_total": 0,
 		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,
 		`requests_total{request="lookup"}`: 5, `requests_total{request="store"}`: 1, `requests_total{request="evict"}`: 1, `requests_total{request="unknown"}`: 0,
 		"lookup_duration_seconds_count": 4, `lookup_duration_seconds_bucket{le="+Inf"}`: 4,

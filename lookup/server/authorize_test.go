@@ -418,38 +418,32 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }
 
-// The log tells who was refused where, and no token.
+// The log tells who was refused where, and no token. It names the credential of an expired token, so that it can be
+// renewed.
 func TestRefusalsAreLogged(t *testing.T) {
-	log, logger := lookuptest.NewLog(slog.LevelInfo)
-	server := unstarted(t)
-	server.peers = newPeerLog(logger)
-	ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping)), new(allReplies))
-	ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
-	for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames("wrong"), authFrames("wrong")} {
-		require.NoError(t, turn(ses, lookuptest.Encode(frames...)))
-	}
-	require.Equal(t, []string{
-		`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
-		`level=WARN msg="authentication failed" peer=10.0.0.1:5 credential=a listen=tcp://test error="not authenticated: no such token"`,
-	}, log.Take())
-	server.peers.flush(true)
-	require.Equal(t, []string{
-		`level=WARN msg="more requests not allowed" suppressed=2`, `level=WARN msg="more authentications failed" suppressed=1`,
-	}, log.Take())
-}
-
-// The log names the credential of an expired token, so that it can be renewed.
-func TestExpiredTokenIsNamedInTheLog(t *testing.T) {
-	log, logger := lookuptest.NewLog(slog.LevelInfo)
-	server := unstarted(t)
-	server.peers = newPeerLog(logger)
 	late := tokenOf("late", access.Ping)
 	late.Expires = time.Unix(1, 0)
-	ses, _ := fedSession(t, server, settingsOf(t, 0, late), new(allReplies))
-	require.NoError(t, turn(ses, lookuptest.Encode(authFrames("late")...)))
-	require.Equal(t, []string{
-		`level=WARN msg="authentication failed" credential=late listen=tcp://test error="not authenticated: the token has expired"`,
-	}, log.Take())
+	for token, want := range map[string]string{
+		"wrong": `credential=a listen=tcp://test error="not authenticated: no such token"`,
+		"late":  `credential=late listen=tcp://test error="not authenticated: the token has expired"`,
+	} {
+		log, logger := lookuptest.NewLog(slog.LevelInfo)
+		server := unstarted(t)
+		server.peers = newPeerLog(logger)
+		ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping), late), new(allReplies))
+		ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+		for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames(token), authFrames(token)} {
+			require.NoError(t, turn(ses, lookuptest.Encode(frames...)))
+		}
+		require.Equal(t, []string{
+			`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
+			`level=WARN msg="authentication failed" peer=10.0.0.1:5 ` + want,
+		}, log.Take())
+		server.peers.flush(true)
+		require.Equal(t, []string{
+			`level=WARN msg="more requests not allowed" suppressed=2`, `level=WARN msg="more authentications failed" suppressed=1`,
+		}, log.Take())
+	}
 }
 
 // The checks allocate nothing.

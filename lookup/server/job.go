@@ -124,7 +124,6 @@ func (j *job) prepare(q *netproto.Request) (err error) {
 
 // addHashes copies the next hashes. It returns false if no more are needed.
 func (j *job) addHashes(hashes []byte) (wanted bool) {
-	s := j.session
 	if j.copied == nil {
 		j.copied = bufpool.GetFor(j.neededBytes)
 	}
@@ -135,7 +134,6 @@ func (j *job) addHashes(hashes []byte) (wanted bool) {
 		j.copied.Grow(min(j.neededBytes-len(j.copied.B), max(len(hashes), len(j.copied.B))))
 	}
 	j.copied.B = append(j.copied.B, hashes...)
-	s.metrics.copied.Add(int64(len(hashes)))
 	return len(j.copied.B) < j.neededBytes
 }
 

@@ -29,9 +29,6 @@ func maskOf(id string, tag netproto.Tag, p netproto.Prompt) []byte {
 	return netproto.AppendMaskRequest(nil, idEnvelope(id), tag, &p)
 }
 
-// noMasks is the frame of masks of a hit of 0 in lookuptest.WindowPool.
-var noMasks = u32s(0, 0, 0, 0, netproto.NoGroup, 0, 0, 0, 1, 0, 0, 0)
-
 // TestMaskBytes has the bytes of masks and plans, also of a group that is not kept in the store.
 func TestMaskBytes(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -133,7 +134,7 @@ func TestPanicOfAHandshake(t *testing.T) {
 	for range 40 {
 		_ = refusedTLSAnyhow(t, server, odd)
 	}
-	pingClient(t, dialClientTLS(t, server))
+	pingClient(t, dialTest(t, server, client.WithTLS(clientTLS())))
 	require.EqualValues(t, 40, server.closed[closedFault].Load())
 	lookuptest.Eventually(t, "they are gone", func() bool { return server.Stat().Connections == 1 })
 	server.peers.flush(true)

@@ -10,16 +10,24 @@ import (
 )
 
 // peerLog logs the mistakes of peers without letting them fill the log: for each reason one
-// line every loglimit.Interval, with the number of suppressed events. What it logs it also keeps for
-// Server.Refusals. At level debug each event has a line.
+// line every loglimit.Interval, with the number of suppressed events. At level debug each event has a line.
 type peerLog struct {
 	logger *slog.Logger
 	closed [numReasons]loglimit.Limit
 	failed loglimit.Limit // requests refused for another reason than those below
 
 	disallowed, unauthenticated loglimit.Limit
+}
 
-	refusals refusals
+// peerEvent is what a line tells. Fields may be zero.
+type peerEvent struct {
+	text       string
+	reason     string // of a closed connection
+	peer       net.Addr
+	credential string
+	listener   string
+	err        error
+	suppressed int // events before it that have no line
 }
 
 func newPeerLog(logger *slog.Logger) *peerLog { return &peerLog{logger: logger} }
@@ -39,43 +47,39 @@ func levelOf(why closeReason) slog.Level {
 // connectionClosed logs why a connection ended. err has details and may be nil.
 func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
 	if why != closedByPeer {
-		l.log(&l.closed[why], levelOf(why), LoggedRefusal{Event: "connection closed", Reason: why.String()}, peer, "", err)
+		l.log(&l.closed[why], levelOf(why), peerEvent{text: "connection closed", reason: why.String(), peer: peer, err: err})
 	}
 }
 
 // requestFailed logs why a request was answered 00.
 func (l *peerLog) requestFailed(peer net.Addr, err error) {
-	l.log(&l.failed, slog.LevelWarn, LoggedRefusal{Event: "request refused"}, peer, "", err)
+	l.log(&l.failed, slog.LevelWarn, peerEvent{text: "request refused", peer: peer, err: err})
 }
 
 // notAllowed logs a request without permission. credential is empty for an anonymous peer.
 func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.disallowed, slog.LevelWarn, LoggedRefusal{Event: "request not allowed", Credential: credential}, peer, listener, err)
+	l.log(&l.disallowed, slog.LevelWarn, peerEvent{text: "request not allowed", peer: peer, credential: credential, listener: listener, err: err})
 }
 
 // notAuthenticated logs a failed authentication. credential is that of an expired token, else the
 // one that the peer had before.
 func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.unauthenticated, slog.LevelWarn, LoggedRefusal{Event: "authentication failed", Credential: credential}, peer, listener, err)
+	l.log(&l.unauthenticated, slog.LevelWarn, peerEvent{text: "authentication failed", peer: peer, credential: credential, listener: listener, err: err})
 }
 
-// log writes a line about r and lists it, or counts a suppressed event. What is worth no line at level info is
-// not listed.
-func (l *peerLog) log(limit *loglimit.Limit, level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
+// log writes a line about an event, or counts it as suppressed.
+func (l *peerLog) log(limit *loglimit.Limit, level slog.Level, e peerEvent) {
 	if level > slog.LevelDebug {
 		suppressed, ok := limit.Admit(time.Now())
-		if ok {
-			r.Suppressed = int64(suppressed)
-			l.refusals.add(r, peer, err)
-		} else {
+		if e.suppressed = suppressed; !ok {
 			level = slog.LevelDebug
 		}
 	}
-	l.write(level, r, peer, listener, err)
+	l.write(level, e)
 }
 
-// write writes a line about r.
-func (l *peerLog) write(level slog.Level, r LoggedRefusal, peer net.Addr, listener string, err error) {
+// write writes a line about an event.
+func (l *peerLog) write(level slog.Level, e peerEvent) {
 	ctx := context.Background()
 	if !l.logger.Enabled(ctx, level) {
 		return
@@ -86,37 +90,36 @@ func (l *peerLog) write(level slog.Level, r LoggedRefusal, peer net.Addr, listen
 			attrs = append(attrs, slog.String(key, value))
 		}
 	}
-	add("reason", r.Reason)
-	if peer != nil {
-		add("peer", peer.String())
+	add("reason", e.reason)
+	if e.peer != nil {
+		add("peer", e.peer.String())
 	}
-	add("credential", r.Credential)
-	add("listen", listener)
-	if err != nil {
-		add("error", err.Error())
+	add("credential", e.credential)
+	add("listen", e.listener)
+	if e.err != nil {
+		add("error", e.err.Error())
 	}
-	if r.Suppressed > 0 {
-		attrs = append(attrs, slog.Int64("suppressed", r.Suppressed))
+	if e.suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", e.suppressed))
 	}
-	l.logger.LogAttrs(ctx, level, r.Event, attrs...)
+	l.logger.LogAttrs(ctx, level, e.text, attrs...)
 }
 
-// flush logs and lists the number of suppressed events of each reason whose next line is due, and of
-// all reasons if end is true.
+// flush logs the number of suppressed events of each reason whose next line is due, and of all
+// reasons if end is true.
 func (l *peerLog) flush(end bool) {
 	for why := range l.closed {
 		reason := closeReason(why)
-		l.logMore(&l.closed[why], levelOf(reason), LoggedRefusal{Event: "more connections closed", Reason: reason.String()}, end)
+		l.logMore(&l.closed[why], levelOf(reason), peerEvent{text: "more connections closed", reason: reason.String()}, end)
 	}
-	l.logMore(&l.failed, slog.LevelWarn, LoggedRefusal{Event: "more requests refused"}, end)
-	l.logMore(&l.disallowed, slog.LevelWarn, LoggedRefusal{Event: "more requests not allowed"}, end)
-	l.logMore(&l.unauthenticated, slog.LevelWarn, LoggedRefusal{Event: "more authentications failed"}, end)
+	l.logMore(&l.failed, slog.LevelWarn, peerEvent{text: "more requests refused"}, end)
+	l.logMore(&l.disallowed, slog.LevelWarn, peerEvent{text: "more requests not allowed"}, end)
+	l.logMore(&l.unauthenticated, slog.LevelWarn, peerEvent{text: "more authentications failed"}, end)
 }
 
 // logMore is flush for one reason.
-func (l *peerLog) logMore(limit *loglimit.Limit, level slog.Level, r LoggedRefusal, end bool) {
-	if r.Suppressed = int64(limit.Take(time.Now(), end)); r.Suppressed > 0 {
-		l.refusals.add(r, nil, nil)
-		l.write(level, r, nil, "", nil)
+func (l *peerLog) logMore(limit *loglimit.Limit, level slog.Level, e peerEvent, end bool) {
+	if e.suppressed = limit.Take(time.Now(), end); e.suppressed > 0 {
+		l.write(level, e)
 	}
 }

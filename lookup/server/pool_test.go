@@ -325,28 +325,6 @@ func TestPoolsOfOneBackend(t *testing.T) {
 	require.ErrorContains(t, err, "another backend")
 }
 
-// The total has what all pools have counted, and what is the server's.
-func TestTotalStat(t *testing.T) {
-	own, err := memoryService(lookuptest.Blocks16)
-	require.NoError(t, err)
-	server := startPools(t, own, Config{AcceptPool: memoryService})
-	hashes := coordinator.NewHashes(lookuptest.Chain("a", 2, 32), 32)
-	for i, options := range [][]client.Option{nil, {client.WithPool("described", numberedPool(1))}} {
-		c, err := client.Dial(t.Context(), server.Addrs()[0], options...)
-		require.NoError(t, err)
-		defer c.Close()
-		require.NoError(t, c.Store(t.Context(), coordinator.GroupRank{}, hashes))
-		for range i + 1 {
-			_, err = c.Lookup(t.Context(), 32, hashes)
-			require.NoError(t, err)
-		}
-	}
-	total, stat := server.TotalStat(), server.Stat()
-	require.Equal(t, []int64{3, 4, 4}, []int64{total.Lookups, total.Stored, total.Entries})
-	require.EqualValues(t, 1, stat.Lookups)
-	require.Equal(t, []any{stat.Instance, stat.Kernel, stat.Backend, stat.Requests}, []any{total.Instance, total.Kernel, total.Backend, total.Requests})
-}
-
 // What is no description is refused, and the connection keeps its pool.
 func TestBadDescriptions(t *testing.T) {
 	own, err := memoryService(lookuptest.Blocks16)

@@ -413,22 +413,3 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 		})
 	}
 }
-
-func TestCopiesAtMostOneHashARead(t *testing.T) {
-	server := unstarted(t)
-	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.pools.own.service.Store(t.Context(), coordinator.GroupRank{}, coordinator.NewHashes(keys, 32)))
-	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
-	rng := rand.New(rand.NewPCG(5, 5))
-	var got replies
-	ses := openSession(server, &got)
-	reads := int64(0)
-	for p := msg; len(p) > 0; reads++ {
-		n := min(len(p), 1+rng.IntN(65536))
-		require.NoError(t, turn(ses, p[:n]))
-		p = p[n:]
-	}
-	require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), got.last)
-	require.LessOrEqual(t, server.Stat().BytesCopied, 32*reads)
-	require.Positive(t, server.Stat().BytesCopied)
-}

@@ -325,10 +325,6 @@ func (s *session) Control(out []byte) {
 	if !s.reader.InMessage() {
 		s.messageEnded = true // the next message of this turn begins after it
 	}
-	if len(out) == 0 {
-		s.metrics.ignored.Add(1)
-		return
-	}
 	if s.sendErr == nil {
 		s.out.B = append(s.out.B, out...)
 		s.flush(flushAt)

@@ -12,17 +12,6 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
-// TotalStat returns the counters of the server, and the sums of those of the pools that it serves now.
-func (s *Server) TotalStat() api.Stat {
-	total := s.Stat()
-	for _, p := range s.pools.list() {
-		if p != s.pools.own {
-			total = addStats(total, p.service.Stat())
-		}
-	}
-	return total
-}
-
 // PoolStats returns the counters of the pools by name, "" for the server's own, without those of the
 // server. There are at most Config.MaxPools described ones at a time, so that many names.
 func (s *Server) PoolStats() map[string]api.Stat {
@@ -31,28 +20,6 @@ func (s *Server) PoolStats() map[string]api.Stat {
 		stats[p.name] = p.service.Stat()
 	}
 	return stats
-}
-
-// addStats returns a with the counters and gauges of pool b added.
-func addStats(a, b api.Stat) api.Stat {
-	a.Pool, a.VLLM = "", ""
-	for _, c := range []struct {
-		sum *int64
-		of  int64
-	}{
-		{&a.Entries, b.Entries}, {&a.MaxEntries, b.MaxEntries}, {&a.Bytes, b.Bytes}, {&a.MaxBytes, b.MaxBytes},
-		{&a.Lookups, b.Lookups}, {&a.HitTokens, b.HitTokens}, {&a.MissTokens, b.MissTokens},
-		{&a.StartLookups, b.StartLookups}, {&a.StartHits, b.StartHits}, {&a.StartKeys, b.StartKeys},
-		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
-		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
-		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},
-		{&a.RememberedLookups, b.RememberedLookups}, {&a.RememberedBlocks, b.RememberedBlocks},
-		{&a.BackendRounds, b.BackendRounds}, {&a.BackendKeys, b.BackendKeys},
-		{&a.RenewedKeys, b.RenewedKeys}, {&a.RenewalsDropped, b.RenewalsDropped},
-	} {
-		*c.sum += c.of
-	}
-	return a
 }
 
 // statFor returns what a peer is told, about its pool, which may be nil. A tenant is told of no other
@@ -80,8 +47,6 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st.Memory += m.held.Load()
 		st.Failed += m.failed.Load()
 		st.Dropped += m.dropped.Load()
-		st.BytesCopied += m.copied.Load()
-		st.CommandsIgnored += m.ignored.Load()
 		st.Busy += m.busy.Load()
 	}
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,45 +61,6 @@ func TestStorePromptByClient(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrRequest)
 			require.ErrorIs(t, err, api.ErrPrompt)
 		})
-	}
-}
-
-// TestStorePromptIsRefusedBeforeItStores sends hostile prompts in a row: each gets its sentence,
-// nothing is stored, and the connection goes on.
-func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
-	for _, backend := range []bool{false, true} {
-		cfg := lookup.ServiceConfig{Pool: promptPool}
-		store := &lookuptest.KeyStore{}
-		if backend {
-			cfg.Backend, cfg.Remote = store, patient
-		}
-		server := startServer(t, cfg, Limits{})
-		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		hashes := lookuptest.Chain("hostile", 64, 32)
-		ranks := make([]coordinator.GroupRank, netproto.MaxRanks)
-		states := make([]api.State, netproto.MaxStates)
-		for i := range states {
-			states[i] = api.State{Group: i, Tokens: math.MaxUint32}
-		}
-		last := min(math.MaxUint32, math.MaxInt)
-		for text, prompt := range map[string]api.PromptStore{
-			"chunk 64, whose hash 64":                                {NumTokens: math.MaxUint32},
-			fmt.Sprintf("the hashes %d to %d", last, int64(last)+63): {NumTokens: 1024, FirstHash: last},
-			"group 0, which is no mamba group":                       {NumTokens: 1024, States: states},
-			"tp_rank 4":                                              {NumTokens: 1024, Ranks: append(ranks[1:], coordinator.GroupRank{TPRank: 4})},
-			"chunk 48, whose hash 48 is missing: ":                   {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
-		} {
-			_, err := p.Write(promptRequest(t, prompt, hashes, 32))
-			require.NoError(t, err)
-			reply := p.Next(t)
-			require.Equal(t, &api.Refusal{Refusal: api.RefusalBadRequest, Request: "store_prompt"}, refusalIn(reply), "%q", reply)
-			require.Contains(t, string(reply[1]), text)
-		}
-		_, err := p.Write(promptRequest(t, api.PromptStore{NumTokens: 1024, StartToken: math.MaxUint32, Ranks: ranks}, hashes, 32))
-		require.NoError(t, err)
-		require.Equal(t, [][]byte{{1}, make([]byte, 12)}, p.Next(t), "a start behind the end: there is nothing to store")
-		require.Empty(t, store.Keys)
-		require.Zero(t, statOf(t, dialTest(t, server)).Entries)
 	}
 }
 

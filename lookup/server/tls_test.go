@@ -22,7 +22,6 @@ import (
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/lookuptest"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -67,7 +66,7 @@ func TestHandshakeWaitsForProcessor(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.Error(t, tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake())
-	lookuptest.Eventually(t, "it is closed", func() bool { return server.TotalStat().Closed["tls_handshake"] == 1 })
+	lookuptest.Eventually(t, "it is closed", func() bool { return server.Stat().Closed["tls_handshake"] == 1 })
 }
 
 // hostOf returns host:port of the server's first address.
@@ -85,18 +84,6 @@ func dialTLS(t testing.TB, s *Server, cfg *tls.Config) *lookuptest.Peer {
 	return &lookuptest.Peer{Conn: conn}
 }
 
-// dialClientTLS connects a client that ends with the test.
-func dialClientTLS(t testing.TB, s *Server, opts ...client.Option) *client.Client {
-	t.Helper()
-	dialer := client.WithDialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&tls.Dialer{Config: clientTLS()}).DialContext(ctx, "tcp", hostOf(s))
-	})
-	c, err := client.Dial(context.Background(), "tcp://"+hostOf(s), append(opts, dialer, client.WithTimeout(lookuptest.Patience))...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // refusedTLS makes a handshake, and reads, until the server refuses it.
 func refusedTLS(t testing.TB, s *Server, cfg *tls.Config) error {
 	t.Helper()
@@ -110,7 +97,7 @@ func refusedTLS(t testing.TB, s *Server, cfg *tls.Config) error {
 func TestTLSServesLookups(t *testing.T) {
 	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
 	require.True(t, strings.HasPrefix(server.Addrs()[0], "tls://127.0.0.1:"))
-	c := dialClientTLS(t, server)
+	c := dialTest(t, server, client.WithTLS(clientTLS()))
 	const n = 20_000
 	keys := coordinator.NewHashes(lookuptest.Chain("a", n, 32), 32)
 	require.NoError(t, c.Store(context.Background(), coordinator.GroupRank{}, keys))
@@ -263,16 +250,6 @@ func TestTLSHandshakesThatFail(t *testing.T) {
 		require.Contains(t, log.String(), "reason=tls_handshake peer=127.0.0.1:")
 		require.Zero(t, server.numSessions())
 	}
-}
-
-// A client with a certificate is served, under the names of that certificate.
-func TestTLSClientCertificate(t *testing.T) {
-	mutual := serverTLS.Clone()
-	mutual.ClientCAs = authority.Pool()
-	server, _ := startTLSServer(t, Limits{}, Settings{TLS: mutual})
-	p := dialTLS(t, server, clientTLS(authority.Leaf("engine.example.com", "CN=engine")))
-	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	require.Equal(t, []string{"engine.example.com", "engine"}, server.someSession().certificates.Names())
 }
 
 // A certificate that a server without authorities has not verified counts for nothing.
@@ -459,24 +436,16 @@ func TestTLSIdleConnections(t *testing.T) {
 	server.ends(t)
 }
 
-// mutualTLS returns settings with client certificates of an authority, and rules of the names in
-// them.
-func mutualTLS(t testing.TB, ca *certtest.CA, names map[string]access.Permissions) Settings {
-	t.Helper()
-	var credentials []access.Credential
-	for name, permissions := range names {
-		credentials = append(credentials, access.Credential{Name: "of " + name, Certificate: name, Permissions: permissions})
-	}
-	rules, err := access.NewRules(access.Ping, credentials)
-	require.NoError(t, err)
+// mutualTLS returns settings with client certificates of an authority.
+func mutualTLS(ca *certtest.CA) Settings {
 	cfg := serverTLS.Clone()
 	cfg.ClientCAs = ca.Pool()
-	return Settings{TLS: cfg, Rules: rules}
+	return Settings{TLS: cfg}
 }
 
 // A connection ends with the certificate of its client.
 func TestTLSCertificateExpires(t *testing.T) {
-	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, nil))
+	server, _ := startTLSServer(t, Limits{}, mutualTLS(authority))
 	certificate := authority.LeafUntil(time.Now().Add(time.Hour), "short")
 	short := dialTLS(t, server, clientTLS(certificate))
 	require.Equal(t, [][]byte{{1}, {}}, short.Ask(t, []byte("ping"), nil))
@@ -495,8 +464,8 @@ func TestTLSCertificateExpires(t *testing.T) {
 // idle ones, and none that was accepted but not verified before the change.
 func TestTLSOtherAuthorities(t *testing.T) {
 	second := certtest.NewCA("second")
-	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, nil))
-	both := mutualTLS(t, authority, nil)
+	server, _ := startTLSServer(t, Limits{}, mutualTLS(authority))
+	both := mutualTLS(authority)
 	both.TLS.ClientCAs = authority.Pool()
 	both.TLS.ClientCAs.AddCert(second.Certificate())
 	late := tls.Client(lookuptest.DialPeer(t, hostOf(server)).Conn, clientTLS(authority.Leaf("late")))
@@ -510,7 +479,7 @@ func TestTLSOtherAuthorities(t *testing.T) {
 		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	}
 
-	require.NoError(t, server.SetListener(server.Addrs()[0], mutualTLS(t, second, nil)))
+	require.NoError(t, server.SetListener(server.Addrs()[0], mutualTLS(second)))
 	_, err := old.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	require.EqualValues(t, 1, server.closed[closedRevoked].Load())

@@ -125,11 +125,7 @@ func (s *session) isTurnOver() bool {
 // feed reads bytes until they end, until the turn is over, or until a request after which others must
 // wait. It returns how many it has read.
 func (s *session) feed(p []byte) (n int, err error) {
-	before := s.reader.Copied()
 	n, err = s.reader.Feed(p, s)
-	if copied := s.reader.Copied() - before; copied > 0 {
-		s.metrics.copied.Add(int64(copied))
-	}
 	if s.sendErr != nil {
 		err = s.sendErr
 	}
