@@ -188,6 +188,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 // A log that is stuck does not keep timeouts from being looked at, whose silence
 // would end the server.
 func TestLogThatIsStuck(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	log := lookuptest.NewStuckLog("more requests refused")
 	server, err := serveOn(t, func(cfg *Config) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
 	require.NoError(t, err)
@@ -202,7 +203,7 @@ func TestLogThatIsStuck(t *testing.T) {
 
 // An event loop that ends by itself stops the server.
 func TestEngineThatEnds(t *testing.T) {
-	t.Parallel() // it takes seconds
+	t.Parallel() // it waits for a second or more
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	server.on(t, func() error { return gneterrors.ErrEngineShutdown })

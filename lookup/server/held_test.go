@@ -181,6 +181,7 @@ func TestUnsentSince(t *testing.T) {
 
 // TestWriteTimeout has a peer over a real socket read nothing.
 func TestWriteTimeout(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	log, logger := lookuptest.NewLog(slog.LevelInfo)
 	server := startLogging(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 64 << 20, WriteTimeout: 1}, logger)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])

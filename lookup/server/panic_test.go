@@ -120,6 +120,7 @@ func TestPanicOfOpening(t *testing.T) {
 
 // TestPanicOfAHandshake has TLS handshakes panic, more than may compute at a time. Others are served.
 func TestPanicOfAHandshake(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	cfg := serverTLS.Clone()
 	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if hello.ServerName == "odd" {

@@ -148,6 +148,7 @@ func TestTLSEchoInPieces(t *testing.T) {
 
 // A peer that reads nothing is closed, for the reason of a plain one.
 func TestTLSPeersThatNeverRead(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	requests, _ := pings64(400)
 	for reason, limits := range map[closeReason]Limits{
 		closedSlowReader:   {MaxUnsent: 1 << 20},
@@ -163,6 +164,7 @@ func TestTLSPeersThatNeverRead(t *testing.T) {
 
 // The end of a peer's bytes ends the session after all of them, however it comes.
 func TestTLSEndOfPeer(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	for name, end := range map[string]func(c *tls.Conn){
 		"close_notify": func(c *tls.Conn) { _ = c.CloseWrite() },
 		"half-closed":  func(c *tls.Conn) { _ = c.NetConn().(*net.TCPConn).CloseWrite() },
@@ -222,6 +224,7 @@ func dialNarrow(t testing.TB, s *Server) *lookuptest.Peer {
 
 // A connection that is refused is counted, and its peer can tell why.
 func TestTLSHandshakesThatFail(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	other := certtest.NewCA("other")
 	mutual := serverTLS.Clone()
 	mutual.ClientCAs = authority.Pool()
@@ -267,6 +270,7 @@ func TestTLSUnverifiedCertificate(t *testing.T) {
 }
 
 func TestTLSHandshakeTimeout(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	server, log := startTLSServer(t, Limits{HandshakeTimeout: 200 * time.Millisecond}, Settings{TLS: serverTLS})
 	p := lookuptest.DialPeer(t, hostOf(server))
 	_, _ = p.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a ClientHello; it may be too late
@@ -445,6 +449,7 @@ func mutualTLS(ca *certtest.CA) Settings {
 
 // A connection ends with the certificate of its client.
 func TestTLSCertificateExpires(t *testing.T) {
+	t.Parallel() // it waits for a second or more
 	server, _ := startTLSServer(t, Limits{}, mutualTLS(authority))
 	certificate := authority.LeafUntil(time.Now().Add(time.Hour), "short")
 	short := dialTLS(t, server, clientTLS(certificate))
