@@ -22,6 +22,7 @@ func manyPlaces(maxBytes int64, places int) Config {
 // TestClassesAreCounted stores and evicts at random places, a few keys or many at a
 // time, and compares the classes with the entries.
 func TestClassesAreCounted(t *testing.T) {
+	SkipSlow(t)
 	const places, hashLen, n = 20, 8, 400
 	for seed := range uint64(8) {
 		x := mustNew(t, manyPlaces(0, places))
@@ -99,6 +100,7 @@ func requireHeld(t *testing.T, x *Index, keys []byte, held []map[int]bool, hashL
 // are made. What others store then still works, and all is well again once the entries
 // are gone.
 func TestClassesKeepToTheirBudget(t *testing.T) {
+	SkipSlow(t)
 	const hashLen = 16
 	for _, places := range []int{64, 1000} {
 		t.Run(fmt.Sprintf("places=%d", places), func(t *testing.T) {
@@ -137,6 +139,7 @@ func TestClassesKeepToTheirBudget(t *testing.T) {
 // TestClassesOfABatch has batches whose 64 keys need 64 new classes, while the list of
 // idle ones is full and the budget nearly used: none may go before its entry has it.
 func TestClassesOfABatch(t *testing.T) {
+	SkipSlow(t)
 	const places, hashLen = 64, 8
 	x := mustNew(t, manyPlaces(0, places))
 	x.classes.budget = 1 + 3*batchKeys*x.layout.bytesPerClass() + 512*bytesPerNumber
@@ -204,26 +207,4 @@ func TestCollidingSets(t *testing.T) {
 	x.classes.budget = budget
 	checkBooks(t, x)
 	requireHeld(t, x, keys, held, hashLen)
-}
-
-// BenchmarkRandomSets stores existing keys at random places, so that nearly every key
-// needs a new class and frees one.
-func BenchmarkRandomSets(b *testing.B) {
-	const places, hashLen, entries = 32, 32, 1 << 20
-	x := mustNew(b, manyPlaces(0, places))
-	keys := chain(1, 1<<12, hashLen)
-	store(b, x, keys, hashLen)
-	for n := uint64(2); x.Stats().Entries < entries; n++ {
-		store(b, x, chain(n, 1<<12, hashLen), hashLen)
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for b.Loop() {
-		i := rng.IntN(len(keys)/hashLen) * hashLen
-		var w Writer
-		if place := rng.IntN(places); rng.IntN(2) == 0 {
-			_ = x.Store(&w, []int{place}, keys[i:i+hashLen], hashLen)
-		} else {
-			_, _ = x.Evict(place, keys[i:i+hashLen], hashLen)
-		}
-	}
 }

@@ -96,6 +96,7 @@ func useSome(t testing.TB, x *Index, keys []byte, rng *rand.Rand) {
 // A loaded index has the same entries as the one that was dumped in peace, and evicts them in the same order, but
 // for neighbours.
 func TestDumpOfAQuietIndex(t *testing.T) {
+	SkipSlow(t)
 	for seed := range uint64(6) {
 		for _, places := range []int{1, 3, 100} {
 			rng := rand.New(rand.NewPCG(seed, 1))

@@ -8,25 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneHashLength asks an index of hashes of one length for shorter and longer ones.
-func TestOneHashLength(t *testing.T) {
-	for _, hashLen := range []int{8, 16, 32, 64} {
-		for _, other := range []int{hashLen - 1, 64 - hashLen/2} {
-			for _, given := range []int{0, hashLen} {
-				t.Run(fmt.Sprintf("%d/%d/given=%d", hashLen, other, given), func(t *testing.T) {
-					x := mustNew(t, Config{Places: 1, Groups: [][]int{{0}}, HashLen: given})
-					keys := chain(1, 1000, hashLen)
-					store(t, x, keys, hashLen)
-					requireRefused(t, x, other)
-					leading, _ := probe(x, keys, hashLen, 1000, false)
-					require.Equal(t, 1000, leading)
-					checkBooks(t, x)
-				})
-			}
-		}
-	}
-}
-
 // requireRefused stores, evicts and looks up hashes of a length that is not the index's.
 func requireRefused(t *testing.T, x *Index, hashLen int) {
 	t.Helper()

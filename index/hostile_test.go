@@ -59,6 +59,7 @@ func numbered(from, n, hashLen, offset int, fill byte) []byte {
 // TestAlikeKeys stores keys that differ in four bytes only and looks up those and
 // as many others that differ from them no more.
 func TestAlikeKeys(t *testing.T) {
+	index.SkipSlow(t)
 	n := 20000
 	if index.RaceEnabled {
 		n = 1000
@@ -90,6 +91,7 @@ func TestAlikeKeys(t *testing.T) {
 // TestOneKeyAMillionTimes looks up the same keys over and over in one lookup, which
 // must not take the index beyond its bound.
 func TestOneKeyAMillionTimes(t *testing.T) {
+	index.SkipSlow(t)
 	const hashLen = 8
 	n := 1 << 20
 	if index.RaceEnabled {

@@ -108,106 +108,6 @@ func evict(t testing.TB, x *Index, place int, keys []byte, hashLen int) int {
 	return n
 }
 
-func TestStoreAndProbe(t *testing.T) {
-	for _, hashLen := range []int{1, 4, 8, 16, 20, 31, 32, 33, 64} {
-		t.Run(fmt.Sprintf("len=%d", hashLen), func(t *testing.T) {
-			x := mustNew(t, onePlace(0))
-			n := 10000
-			if hashLen == 1 {
-				n = 1
-			}
-			keys := chain(1, n, hashLen)
-			store(t, x, keys[:n/2*hashLen], hashLen)
-			store(t, x, keys, hashLen) // overlaps what is there
-			for _, batch := range []int{1, 7, 2048, n} {
-				leading, _ := probe(x, keys, hashLen, batch, true)
-				require.Equal(t, n, leading)
-			}
-			leading, _ := probe(x, chain(2, 100, hashLen)[:hashLen], hashLen, 9, true)
-			require.LessOrEqual(t, leading, 1) // one byte may collide, more may not
-			if hashLen >= 4 {
-				require.Zero(t, leading)
-				other := append(slices.Clone(keys[:77*hashLen]), chain(2, 10, hashLen)...)
-				leading, bits := probe(x, append(other, keys[:hashLen]...), hashLen, 50, false)
-				require.Equal(t, 77, leading)
-				require.True(t, bits[len(bits)-1], "a key is found behind absent ones")
-				require.False(t, bits[len(bits)-2])
-			}
-			require.EqualValues(t, n, x.Stats().Entries)
-		})
-	}
-}
-
-func TestStride(t *testing.T) {
-	x := mustNew(t, onePlace(0))
-	raw := chain(1, 3000, 20)
-	var keys []byte
-	for i := 2; i < 3000; i += 3 {
-		keys = append(keys, raw[i*20:i*20+20]...)
-	}
-	store(t, x, keys[:900*20], 20)
-	var c Cursor
-	var runs [64]Run
-	x.Begin(&c, 20)
-	filled, covered, clean := x.Probe(&c, raw[2*20:], 3, runs[:], true)
-	require.True(t, clean)
-	require.Equal(t, 901, covered)
-	require.Equal(t, 2, filled)
-	require.Equal(t, 900, runs[0].N)
-	require.Nil(t, runs[1].Coverage)
-}
-
-func TestPlaces(t *testing.T) {
-	// Two groups on two ranks; place = group*2 + rank.
-	x := mustNew(t, Config{Places: 4, Groups: [][]int{{0, 1}, {2, 3}}})
-	keys := chain(1, 10, 32)
-	at := func() Run {
-		var c Cursor
-		var runs [4]Run
-		x.Begin(&c, 32)
-		filled, _, _ := x.Probe(&c, keys, 1, runs[:], false)
-		require.Equal(t, 1, filled)
-		require.Equal(t, 10, runs[0].N)
-		return runs[0]
-	}
-	put := func(place int) { var w Writer; require.NoError(t, x.Store(&w, []int{place}, keys, 32)) }
-	require.Nil(t, at().Coverage)
-	put(1)
-	require.Equal(t, []uint16{1, 0}, at().Coverage.Counts)
-	require.Zero(t, at().Coverage.Complete)
-	put(0)
-	require.EqualValues(t, 0b01, at().Coverage.Complete)
-	put(3)
-	put(2)
-	put(2)
-	require.EqualValues(t, 0b11, at().Coverage.Complete)
-	for place := range 4 {
-		require.True(t, at().Coverage.holds(place))
-	}
-	require.EqualValues(t, 10, x.Stats().Entries)
-	require.EqualValues(t, 40, x.Stats().Stored)
-
-	require.Equal(t, 10, evict(t, x, 1, keys, 32))
-	require.EqualValues(t, 0b10, at().Coverage.Complete)
-	require.Zero(t, evict(t, x, 1, keys, 32))
-	evict(t, x, 2, keys[4*32:6*32], 32) // one stretch of the log, three runs
-	var c Cursor
-	var runs [4]Run
-	x.Begin(&c, 32)
-	filled, covered, _ := x.Probe(&c, keys, 1, runs[:], false)
-	require.Equal(t, 10, covered)
-	require.Equal(t, 3, filled)
-	require.Equal(t, []int{4, 2, 4}, []int{runs[0].N, runs[1].N, runs[2].N})
-	require.Same(t, runs[0].Coverage, runs[2].Coverage)
-	require.Equal(t, []uint16{1, 1}, runs[1].Coverage.Counts)
-	for _, p := range []int{0, 2, 3} {
-		evict(t, x, p, keys, 32)
-	}
-	require.Nil(t, at().Coverage)
-	require.Zero(t, x.Stats().Entries)
-	require.EqualValues(t, 10, x.Stats().Evicted)
-}
-
 func TestBadArguments(t *testing.T) {
 	x := mustNew(t, onePlace(0))
 	var w Writer
@@ -226,33 +126,6 @@ func TestBadArguments(t *testing.T) {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, fielderror.ErrConfig)
 	}
-}
-
-func TestReset(t *testing.T) {
-	x := mustNew(t, onePlace(0))
-	keys := chain(1, 5000, 32)
-	store(t, x, keys, 32)
-	var c Cursor
-	var runs [8]Run
-	x.Begin(&c, 32)
-	_, covered, clean := x.Probe(&c, keys[:3200], 1, runs[:], true)
-	require.True(t, clean)
-	require.Equal(t, 100, covered)
-	x.Reset()
-	store(t, x, keys[3200:6400], 32)
-	filled, covered, clean := x.Probe(&c, keys[3200:6400], 1, runs[:], true)
-	require.False(t, clean, "a reset between two batches must be told")
-	require.Equal(t, 1, filled)
-	require.Equal(t, 100, covered)
-	require.NotNil(t, runs[0].Coverage)
-	require.True(t, x.End(&c))
-
-	x.Begin(&c, 32)
-	x.Reset()
-	require.False(t, x.End(&c))
-	st := x.Stats()
-	require.Zero(t, st.Entries)
-	require.Less(t, st.Bytes, int64(1<<20))
 }
 
 func TestWriterContinuesItsChain(t *testing.T) {
@@ -278,93 +151,11 @@ func TestChainLongerThanTheIndexKeepsItsBeginning(t *testing.T) {
 	require.EqualValues(t, 1000, x.Stats().Entries)
 }
 
-// model is what may be present: each key that was stored and not taken away. With
-// a bound, the index holds some of them.
-type model struct {
-	keys map[string]bool
-	max  int
-}
-
-func (m *model) store(chain []string) {
-	for _, k := range chain {
-		m.keys[k] = true
-	}
-}
-
 func split(b []byte, n int) (s []string) {
 	for ; len(b) > 0; b = b[n:] {
 		s = append(s, string(b[:n]))
 	}
 	return s
-}
-
-// history runs random operations on an index and on the model.
-func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
-	rng := rand.New(rand.NewPCG(seed, 2))
-	m := &model{keys: map[string]bool{}, max: int(x.maxEntries)}
-	chains := make([][]byte, 12)
-	for i := range chains {
-		chains[i] = chain(uint64(i), 40, hashLen)
-		if i > 0 && i%2 == 0 { // forks of the chain before
-			cut := rng.IntN(40) * hashLen
-			chains[i] = append(slices.Clone(chains[i-1][:cut]), chains[i][cut:]...)
-		}
-	}
-	for step := range steps {
-		c := chains[rng.IntN(len(chains))]
-		from := rng.IntN(10) / 8 * rng.IntN(20)
-		c = c[from*hashLen : (from+1+rng.IntN(40-from))*hashLen]
-		switch op := rng.IntN(20); {
-		case op < 9:
-			_, before := probeSilent(x, c, hashLen)
-			leading, _ := probe(x, c, hashLen, 1+rng.IntN(50), true)
-			require.Equal(t, slices.Index(append(before, false), false), leading, "seed %d step %d", seed, step)
-		case op < 18:
-			if rng.IntN(3) == 0 { // one by one
-				for i := 0; i < len(c); i += hashLen {
-					var w Writer
-					require.NoError(t, x.Store(&w, []int{0}, c[i:i+hashLen], hashLen))
-					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
-					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
-				}
-				m.store(split(c, hashLen))
-				break
-			}
-			var w Writer
-			for rest := c; len(rest) > 0; {
-				n := min(len(rest), (1+rng.IntN(30))*hashLen)
-				require.NoError(t, x.Store(&w, []int{0}, rest[:n], hashLen))
-				rest = rest[n:]
-			}
-			m.store(split(c, hashLen))
-			if leading, _ := probeSilent(x, c, hashLen); w.Stored() > 0 {
-				require.GreaterOrEqual(t, leading, w.Stored(), "seed %d step %d: what was just stored", seed, step)
-			}
-		case op == 18:
-			want := 0
-			_, bits := probeSilent(x, c, hashLen)
-			for i, k := range split(c, hashLen) {
-				if bits[i] {
-					want++
-				}
-				delete(m.keys, k)
-			}
-			n, err := x.Evict(0, c, hashLen)
-			require.NoError(t, err)
-			require.Equal(t, want, n, "seed %d step %d", seed, step)
-		case rng.IntN(10) == 0:
-			x.Reset()
-			clear(m.keys)
-		}
-		require.LessOrEqual(t, x.Stats().Entries, int64(min(m.max, len(m.keys))), "seed %d step %d", seed, step)
-		if step%50 == 0 {
-			checkBooks(t, x)
-		}
-		_, bits := probeSilent(x, c, hashLen)
-		for i, k := range split(c, hashLen) {
-			require.True(t, m.keys[k] || !bits[i], "seed %d step %d key %d", seed, step, i)
-		}
-	}
 }
 
 // probeSilent looks without touching.
@@ -536,31 +327,6 @@ func TestKeyTwiceInAScatteredBatch(t *testing.T) {
 	require.Equal(t, 63, leading)
 }
 
-func TestHistories(t *testing.T) {
-	for seed := range uint64(60) {
-		hashLen := []int{4, 8, 20, 32, 64}[seed%5]
-		x := mustNew(t, onePlace([]int64{1, 7, 30, 100, 400}[seed/5%5]))
-		history(t, seed, x, hashLen, 300)
-	}
-}
-
-// TestBadHashes repeats the histories under hashes that do not spread.
-func TestBadHashes(t *testing.T) {
-	for name, hash := range map[string]func([]byte) uint64{
-		"zero":     func([]byte) uint64 { return 0 },
-		"ones":     func([]byte) uint64 { return ^uint64(0) },
-		"two bits": func(b []byte) uint64 { return uint64(b[0]&3) << 62 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(10) {
-				x := mustNew(t, onePlace(100))
-				x.badHash = hash
-				history(t, seed, x, 16, 200)
-			}
-		})
-	}
-}
-
 // TestPageAtTheBrim stores more keys of one hash than a page holds. The chain keeps its
 // beginning, and the next one finds room once entries are gone.
 func TestPageAtTheBrim(t *testing.T) {
@@ -593,18 +359,8 @@ func TestPageAtTheBrim(t *testing.T) {
 	checkBooks(t, x)
 }
 
-func FuzzHistory(f *testing.F) {
-	f.Add(uint64(1), byte(32), uint16(50))
-	f.Add(uint64(2), byte(1), uint16(3))
-	f.Fuzz(func(t *testing.T, seed uint64, hashLen byte, max uint16) {
-		if hashLen < 4 || hashLen > 64 || max == 0 {
-			return
-		}
-		history(t, seed, mustNew(t, onePlace(int64(max%500)+1)), int(hashLen), 60)
-	})
-}
-
 func TestByteBound(t *testing.T) {
+	SkipSlow(t)
 	const bound = 16 << 20
 	x := mustNew(t, Config{MaxBytes: bound, Places: 1, Groups: [][]int{{0}}})
 	for i := range uint64(400) {
@@ -737,6 +493,7 @@ func TestProbeDoesNotAllocate(t *testing.T) {
 // every order passes through sets of places of its own, and in the end all ranks hold
 // all entries.
 func TestClassesOfNoEntry(t *testing.T) {
+	SkipSlow(t)
 	const places = 32
 	all := make([]int, places)
 	for p := range all {
@@ -783,6 +540,7 @@ func TestMoreSegmentsThanSlotsCanNumber(t *testing.T) {
 // each some of them, so that nearly every entry has a class of its own; and then stores
 // block by block.
 func TestClassesOfAFullIndex(t *testing.T) {
+	SkipSlow(t)
 	const places, hashLen = 64, 8
 	for _, bound := range []int64{MinMaxBytes, 14 << 20} {
 		x := mustNew(t, Config{MaxBytes: bound, Places: places, Groups: [][]int{{0}}})

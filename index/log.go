@@ -126,13 +126,13 @@ func (s *segment) classRun(i, n int) int {
 		left := min(groupSlots-at%groupSlots, n-run)
 		switch s.groupClass[at/groupSlots] {
 		case id: // and more of them
-			groups := simd.RunLength16(s.groupClass[at/groupSlots : (i+n+groupSlots-1)/groupSlots])
+			groups := runStrided(s.groupClass[at/groupSlots:], 1, (i+n+groupSlots-1)/groupSlots-at/groupSlots)
 			left = min(groups*groupSlots-at%groupSlots, n-run)
 		case noClass:
 			if s.class[at] != id {
 				return run
 			}
-			if r := simd.RunLength16(s.class[at : at+left]); r < left {
+			if r := runStrided(s.class[at:], 1, left); r < left {
 				return run + r
 			}
 		default:
@@ -150,7 +150,7 @@ func (x *Index) summarizeGroup(seg *segment, i int) {
 	group := i / groupSlots
 	classes := seg.class[group*groupSlots:][:groupSlots]
 	seg.groupClass[group] = noClass
-	if classes[0] == noClass || simd.RunLength16(classes) < groupSlots {
+	if classes[0] == noClass || runStrided(classes, 1, groupSlots) < groupSlots {
 		return
 	}
 	seg.groupClass[group] = classes[0]

@@ -118,6 +118,7 @@ func TestBytesOfChains(t *testing.T) {
 // TestBytesAtTheBound stores three times what fits, in chains of all sizes, looks
 // some of it up and evicts some on request.
 func TestBytesAtTheBound(t *testing.T) {
+	index.SkipSlow(t)
 	skipUnlessMeasurable(t)
 	const bound = 8 << 20
 	sizes := []int{1, 8192, 1, 16, 1, 300, 16, 16}
@@ -148,6 +149,7 @@ func TestBytesAtTheBound(t *testing.T) {
 
 // TestBytesAtTheBoundOfEntries is the same for a bound on the number.
 func TestBytesAtTheBoundOfEntries(t *testing.T) {
+	index.SkipSlow(t)
 	skipUnlessMeasurable(t)
 	const bound = 100_000
 	for _, chain := range []int{8192, 16, 1} {

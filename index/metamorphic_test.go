@@ -52,6 +52,7 @@ func metamorphic(t *testing.T, seed uint64) {
 	ops := randomHistory(seed)
 	for i := range 9 {
 		s := randomSetting(rng, i%3 == 2)
+		s.t = t
 		err := s.replay(ops)
 		if err == nil {
 			continue
@@ -74,10 +75,19 @@ type setting struct {
 	chunk      int    // keys a call of Store and Evict, 0 for all
 	piece      int    // keys a call of Probe, those strode over included
 	runs       int
-	bytes      bool // groups are compared key by key
+	bytes      bool                    // groups are compared key by key
+	hash       func(key []byte) uint64 // one that does not spread, or nil
+	t          testing.TB
 }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+// badHashes do not spread.
+var badHashes = []func(key []byte) uint64{
+	func([]byte) uint64 { return 0 },
+	func([]byte) uint64 { return ^uint64(0) },
+	func(key []byte) uint64 { return uint64(key[0]&3) << 62 },
+}
 
 func randomSetting(rng *rand.Rand, bounded bool) setting {
 	s := setting{
@@ -91,6 +101,9 @@ func randomSetting(rng *rand.Rand, bounded bool) setting {
 	}
 	if bounded {
 		s.maxEntries = pick[int64](rng, 1, 2, 5, 20, 37, 100, 1000)
+		if rng.IntN(2) == 0 { // a page has no room for more of one hash
+			s.hash = badHashes[rng.IntN(len(badHashes))]
+		}
 	}
 	lens := []int{8, 16, 20, 32, 33, 64}
 	rng.Shuffle(len(lens), func(i, j int) { lens[i], lens[j] = lens[j], lens[i] })
@@ -173,6 +186,9 @@ func (s setting) replay(ops []op) (err error) {
 	if w.x, err = index.New(cfg); err != nil {
 		return err
 	}
+	if s.hash != nil {
+		index.SetHash(w.x, s.hash)
+	}
 	for i, o := range ops {
 		if err := w.do(o, 0); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
@@ -181,6 +197,7 @@ func (s setting) replay(ops []op) (err error) {
 	if err := w.audit(); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
+	index.CheckBooks(s.t, w.x)
 	if err := w.reload(cfg); err != nil {
 		return fmt.Errorf("a loaded dump: %w", err)
 	}

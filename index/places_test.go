@@ -14,6 +14,7 @@ import (
 // them with one call, in another with a call for each. Both must hold the same, also after
 // evictions.
 func TestStoreAtSeveralPlaces(t *testing.T) {
+	SkipSlow(t)
 	const numPlaces, hashLen, n = 70, 8, 300
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -80,6 +81,7 @@ func TestStoreAtSeveralPlacesMakesOneClass(t *testing.T) {
 // TestStoreAtSeveralPlacesWithoutClasses has keys of which some need a class and none can be
 // had. The keys in front of the first such are stored at all places, the others at none.
 func TestStoreAtSeveralPlacesWithoutClasses(t *testing.T) {
+	SkipSlow(t)
 	const numPlaces, hashLen, n = 20, 8, 200
 	for _, first := range []int{0, 1, 63, 64, 100, 199} {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {

@@ -233,7 +233,7 @@ func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
 		n = runStrided(seg.class[i:], c.logStep, n)
 	}
 	records := seg.records(i, min(n*c.logStep, segmentSlots-i))
-	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
+	equal = equalPrefix(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
 	p.left -= keysPerCompare + equal + n/8
 	if equal < n {
 		c.window = firstWindow
@@ -243,7 +243,21 @@ func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
 	return equal
 }
 
-// runStrided is simd.RunLength16 over every step-th of at most n classes.
+// equalPrefix returns how many leading keys of two arrays are equal. Those of records are recordStep bytes apart, those
+// of keys keyStep.
+func equalPrefix(records []byte, recordStep int, keys []byte, keyStep, hashLen int) int {
+	if recordStep == hashLen && keyStep == hashLen {
+		return simd.EqualPrefix(records, keys, hashLen)
+	}
+	n := 0
+	for len(records) >= hashLen && len(keys) >= hashLen && string(records[:hashLen]) == string(keys[:hashLen]) {
+		records, keys = records[min(recordStep, len(records)):], keys[min(keyStep, len(keys)):]
+		n++
+	}
+	return n
+}
+
+// runStrided returns how many leading ones of every step-th of n classes are equal to the first one. n is at least 1.
 func runStrided(classes []class, step, n int) int {
 	for k := 1; k < n; k++ {
 		if classes[k*step] != classes[0] {

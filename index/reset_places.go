@@ -1,17 +1,14 @@
 package index
 
 import (
-	"math/bits"
 	"runtime"
 	"slices"
-
-	"github.com/hitline/hitline/simd"
 )
 
 // placesReset is a call of ResetPlaces under way.
 type placesReset struct {
 	places  []uint64 // bitset of those to remove
-	rest    []uint64 // bitset of those that a class keeps
+	list    []int    // the same, ascending
 	epoch   uint64   // of the index when it began
 	at, end slot     // the next slot, and the end of the log when it began
 	left    int      // words to read under this hold of writing
@@ -49,13 +46,14 @@ func (x *Index) ResetPlaces(places []int) error {
 
 // beginReset begins to remove places. The caller calls resetSome until that is done.
 func (x *Index) beginReset(places []int) (*placesReset, error) {
-	r := &placesReset{places: make([]uint64, x.layout.words), rest: make([]uint64, x.layout.words)}
+	r := &placesReset{places: make([]uint64, x.layout.words)}
 	for _, p := range places {
 		if p < 0 || p >= x.places {
 			return nil, ErrPlace
 		}
 		r.places[p/64] |= 1 << (p % 64)
 	}
+	r.list = setOf(r.places)
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	r.epoch, r.end = x.epoch.Load(), slot(len(x.segments))<<segmentBits
@@ -95,7 +93,7 @@ func (x *Index) anyHolds(r *placesReset, seg *segment, i, n int) bool {
 		r.left -= wordsPerRun + len(r.places)
 		id := seg.classOf(i)
 		if id == noClass {
-			i += simd.RunLength16(seg.class[i:end])
+			i += runStrided(seg.class[i:], 1, end-i)
 			continue
 		}
 		for w, held := range x.coverage[id].places {
@@ -115,14 +113,16 @@ func (x *Index) resetGroup(r *placesReset, n int) {
 	seg, i := x.at(r.at)
 	var to [groupSlots]class
 	var gone []slot
-	known, kept := noClass, noClass // the class that without was last asked for, and its answer
+	known, kept := noClass, noClass // the last class of an entry, and it without the places
 	for j := range n {
 		from := seg.class[i+j]
 		if to[j] = from; from == noClass {
 			continue
 		}
 		if from != known {
-			known, kept = from, x.without(r, from)
+			known = from
+			kept, _ = x.nextClass(from, r.list, true) // noClass if no class can be had
+			r.left -= wordsPerRun + wordsPerPlace*len(r.list)
 		}
 		if kept != noClass {
 			to[j] = kept
@@ -137,54 +137,6 @@ func (x *Index) resetGroup(r *placesReset, n int) {
 	x.setClasses(seg, i, to[:n])
 	r.at += slot(n)
 	x.evictSlots(gone)
-}
-
-// without returns the class of the places that a class has and r does not remove. It returns
-// noClass if there are none, or if it needs a new class and none can be had.
-func (x *Index) without(r *placesReset, from class) class {
-	c := x.classes
-	have := c.coverage[from]
-	held, hash := have.held, have.hash
-	for w, places := range have.places {
-		r.rest[w] = places &^ r.places[w]
-		for removed := places & r.places[w]; removed != 0; removed &= removed - 1 {
-			held--
-			hash ^= c.layout.hash(w*64 + bits.TrailingZeros64(removed))
-		}
-	}
-	r.left -= wordsPerRun + len(r.rest) + wordsPerPlace*(have.held-held)
-	switch held {
-	case have.held:
-		return from
-	case 0:
-		return noClass
-	}
-	for id := c.byHash[hash]; id != noClass; id = c.use[id].next {
-		if slices.Equal(c.coverage[id].places, r.rest) {
-			return id
-		}
-	}
-	if !c.fit(1) {
-		return noClass
-	}
-	to := c.layout.reduce(have, r.rest)
-	to.held, to.hash = held, hash
-	return x.addClass(to)
-}
-
-// reduce returns a coverage with fewer places, without their number and hash.
-func (l *layout) reduce(from *Coverage, places []uint64) *Coverage {
-	to := &Coverage{Complete: from.Complete, Counts: slices.Clone(from.Counts), places: slices.Clone(places)}
-	for w, had := range from.places {
-		for removed := had &^ places[w]; removed != 0; removed &= removed - 1 {
-			p := w*64 + bits.TrailingZeros64(removed)
-			for _, g := range l.requiredBy[l.firsts[p]:l.firsts[p+1]] {
-				to.Counts[g]--
-				to.Complete &^= 1 << g
-			}
-		}
-	}
-	return to
 }
 
 // setClasses gives the entries from offset i on, of one group of slots, their new classes.

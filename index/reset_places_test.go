@@ -46,6 +46,7 @@ func resetHold(x *Index, r *placesReset) (done bool) {
 
 // A reset of places leaves what an evict of every key from each of them leaves.
 func TestResetPlacesIsEvictOfAll(t *testing.T) {
+	SkipSlow(t)
 	for _, places := range []int{1, 5, 200} {
 		for seed := range uint64(8) {
 			keys := drawnKeys(byte(seed), 6000)
@@ -187,26 +188,6 @@ func TestResetPlacesWithoutClasses(t *testing.T) {
 	require.Zero(t, x.Stats().Entries)
 	x.classes.budget = budget
 	checkBooks(t, x)
-}
-
-// BenchmarkResetPlaces resets a place that holds all entries: alone, or as one of two.
-func BenchmarkResetPlaces(b *testing.B) {
-	const entries = 1 << 20
-	keys := drawnKeys(1, entries)
-	for name, places := range map[string]int{"entries=go": 1, "entries=stay": 2} {
-		b.Run(name, func(b *testing.B) {
-			x := mustNew(b, manyPlaces(0, 2))
-			for b.Loop() {
-				b.StopTimer()
-				for p := range places {
-					eachChain(keys, func(c []byte) { storeAt(b, x, p, c) })
-				}
-				b.StartTimer()
-				require.NoError(b, x.ResetPlaces([]int{0}))
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/entries, "ns/entry")
-		})
-	}
 }
 
 // Entries that all have a class of their own, of many places, take more than one hold.

@@ -3,7 +3,6 @@ package index
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -44,6 +43,7 @@ func TestResetOfNothing(t *testing.T) {
 // TestResetIsReleasedInSteps resets an index whose slabs are mapped: each batch that is
 // stored then releases a huge page at most, and the byte bound holds all the time.
 func TestResetIsReleasedInSteps(t *testing.T) {
+	SkipSlow(t)
 	const bound = 128 << 20 // so that there are slabs of several huge pages
 	x := mustNew(t, Config{MaxBytes: bound, Places: 1, Groups: [][]int{{0}}})
 	keys := make([]byte, 1000*32)
@@ -70,24 +70,4 @@ func TestResetIsReleasedInSteps(t *testing.T) {
 	require.Empty(t, x.discarded)
 	store(t, x, keys, 32)
 	checkBooks(t, x)
-}
-
-// BenchmarkReset resets an index of ten million entries. It reports the time of the call.
-func BenchmarkReset(b *testing.B) {
-	x := mustNew(b, onePlace(0))
-	keys := make([]byte, 1000*32)
-	rng := rand.NewChaCha8([32]byte{})
-	worst, sum := time.Duration(0), time.Duration(0)
-	for b.Loop() {
-		for x.entries < 10_000_000 {
-			_, _ = rng.Read(keys)
-			store(b, x, keys, 32)
-		}
-		begin := time.Now()
-		x.Reset()
-		took := time.Since(begin)
-		worst, sum = max(worst, took), sum+took
-	}
-	b.ReportMetric(float64(worst.Microseconds()), "worst-us/reset")
-	b.ReportMetric(float64(sum.Microseconds())/float64(b.N), "us/reset")
 }

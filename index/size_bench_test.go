@@ -212,27 +212,6 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
-// BenchmarkReceivedChain looks up stored chains, each copied before, as a server has it when it
-// was received: the request is in the caches, and the index is not. The copy is not timed.
-func BenchmarkReceivedChain(b *testing.B) {
-	forEntries(b, func(b *testing.B, chains *workload.Chains) {
-		s := newPool(b, chains.Entries(), 0)
-		storeChains(b, s, chains)
-		received := make([]byte, chainLen*hashLen)
-		n, took := 0, time.Duration(0)
-		for ; b.Loop(); n++ {
-			copy(received, chains.Chain(chains.Lookup(n).Chain))
-			begun := time.Now()
-			got := s.leading(received)
-			took += time.Since(begun)
-			if got != chainLen {
-				b.Fatalf("%d of %d stored hashes were found", got, chainLen)
-			}
-		}
-		b.ReportMetric(float64(took.Nanoseconds())/float64(n*chainLen), "ns/hash")
-	})
-}
-
 // BenchmarkFirstMiss looks up 131,072 hashes of which the first is absent, another one each time,
 // so that what the table holds of it is cold. A request begins one hash behind the one before, so that
 // a few MiB hold many, and where depends on the answer, so that no two overlap in time.
@@ -308,4 +287,9 @@ func watchMemory(before measure.Memory) (peak func() int64) {
 		watching.Wait()
 		return most
 	}
+}
+
+// perHash reports the time of an operation on n keys.
+func perHash(b *testing.B, n int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/hash")
 }

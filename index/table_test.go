@@ -33,6 +33,7 @@ func TestWorstTable(t *testing.T) {
 }
 
 func TestPageAgainstMap(t *testing.T) {
+	SkipSlow(t)
 	rng := rand.New(rand.NewPCG(2, 2))
 	tab, want := newTable(), map[slot]uint64{}
 	has := func(h uint64, s slot) (found bool) {

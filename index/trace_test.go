@@ -56,6 +56,7 @@ const traceTokens = 512
 // TestEvictionOnTheTrace replays real requests, each looked up and then stored, and compares what is found with
 // exact LRU. Blocks of the trace are cut into smaller ones, as engines have them.
 func TestEvictionOnTheTrace(t *testing.T) {
+	index.SkipSlow(t)
 	requests := readConversation(t)
 	require.Len(t, requests, 12031)
 	for _, tt := range []struct {

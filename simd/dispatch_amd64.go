@@ -1,4 +1,4 @@
-//go:build !purego
+//go:build !purego && !race
 
 package simd
 
@@ -35,27 +35,6 @@ func equalBytes(a, b []byte) int {
 		return equalBytesAVX2(&a[0], &b[0], len(a))
 	}
 	return equalBytesGeneric(a, b)
-}
-
-// runBytes is runBytesGeneric with the kernel in use. With AVX2 and without, a run of 32
-// elements takes 7.7 and 11.3 ns, of 2,048 54 and 160 ns, of 8,192 195 and 638 ns
-// (BenchmarkRunLength16, lower quartiles of 9 interleaved runs, same machine).
-func runBytes(b []byte) int {
-	if useAVX2 && len(b) >= minBytesAVX2 {
-		return runBytesAVX2(&b[0], len(b))
-	}
-	return runBytesGeneric(b)
-}
-
-// equalStrided is equalStridedGeneric with the kernel in use. With AVX2 and without, 4 hashes
-// of 32 bytes at a stride of 64 take 11 and 13 ns, 16 hashes 13 and 30 ns, 2,048 hashes
-// 1,700 and 3,500 ns (BenchmarkEqualPrefixStrided, best of 9 interleaved runs, same
-// machine). Other hash lengths have only the portable version.
-func equalStrided(a []byte, aStride int, b []byte, bStride int, hashLen, n int) int {
-	if useAVX2 && hashLen == 32 {
-		return equalStrided32AVX2(&a[0], aStride, &b[0], bStride, n)
-	}
-	return equalStridedGeneric(a, aStride, b, bStride, hashLen, n)
 }
 
 // matchTags is matchTagsGeneric with the kernel in use. With AVX2 and without, a key of a

@@ -1,4 +1,4 @@
-//go:build !purego
+//go:build !purego && !race
 
 package simd
 
@@ -17,9 +17,8 @@ var (
 //
 // No arm64 machine was available to time the kernels, so their instructions were counted
 // (go tool objdump, Go 1.26). With NEON and in portable Go, one iteration has 15 and 54
-// instructions for a block of two arrays, 14 and 42 for a block of one, 17 and 62 for two
-// strided hashes, 13 and 49 for the tags of one bucket. 128 bytes of a digest have 51 with
-// NEON, and over 2,000 in portable Go.
+// instructions for a block of two arrays, 13 and 49 for the tags of one bucket. 128 bytes of a
+// digest have 51 with NEON, and over 2,000 in portable Go.
 const blockBytesNEON = 64
 
 // equalBytes is equalBytesGeneric with the kernel in use.
@@ -29,35 +28,6 @@ func equalBytes(a, b []byte) int {
 		i = equalBlocksNEON(&a[0], &b[0], n)
 	}
 	return i + equalBytesGeneric(a[i:], b[i:])
-}
-
-// runBytes is runBytesGeneric with the kernel in use.
-func runBytes(b []byte) int {
-	n := len(b) &^ (blockBytesNEON - 1)
-	if !useNEON || n == 0 {
-		return runBytesGeneric(b)
-	}
-	i := runBlocksNEON(&b[0], n)
-	if i == len(b) {
-		return i
-	}
-	if i > 0 {
-		// Go back one element of the run: runBytesGeneric compares with its first element.
-		i -= 2
-	}
-	return i + runBytesGeneric(b[i:])
-}
-
-// equalStrided is equalStridedGeneric with the kernel in use.
-func equalStrided(a []byte, aStride int, b []byte, bStride int, hashLen, n int) int {
-	k := 0
-	if useNEON && hashLen == 32 && n >= 2 {
-		k = 2 * equalPairs32NEON(&a[0], aStride, &b[0], bStride, n/2)
-		if k == n {
-			return n
-		}
-	}
-	return k + equalStridedGeneric(a[k*aStride:], aStride, b[k*bStride:], bStride, hashLen, n-k)
 }
 
 // matchTags is matchTagsGeneric with the kernel in use.

@@ -1,17 +1,9 @@
-//go:build (!amd64 && !arm64) || purego
+//go:build (!amd64 && !arm64) || purego || race
 
 package simd
 
 // equalBytes is equalBytesGeneric, the only one.
 func equalBytes(a, b []byte) int { return equalBytesGeneric(a, b) }
-
-// runBytes is runBytesGeneric, the only one.
-func runBytes(b []byte) int { return runBytesGeneric(b) }
-
-// equalStrided is equalStridedGeneric, the only one.
-func equalStrided(a []byte, aStride int, b []byte, bStride int, hashLen, n int) int {
-	return equalStridedGeneric(a, aStride, b, bStride, hashLen, n)
-}
 
 // matchTags is matchTagsGeneric, the only one.
 func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {

@@ -5,8 +5,7 @@
 // # Glossary
 //
 //   - hash: an opaque string of 1 byte or more. All hashes of one array have one length.
-//   - array of hashes: a []byte of hashes end to end. A strided array has gaps between them.
-//   - run: leading elements of an array that are equal to a given value.
+//   - array of hashes: a []byte of hashes end to end.
 //   - kernel: one implementation of the functions of this package.
 //
 // These are the kernels and their names:
@@ -28,8 +27,7 @@
 //
 // The functions are:
 //
-//   - [EqualPrefix] compares two arrays of hashes, [EqualPrefixStrided] two strided ones.
-//   - [RunLength16] measures a run of 16-bit classes, which tell where hashes are stored.
+//   - [EqualPrefix] compares two arrays of hashes.
 //   - [MatchTags] probes the buckets of a hash table, to find where a chain starts.
 //   - [Prefetch] starts to fetch cache lines that are used later.
 //   - [DigestSecret.Sum] digests up to 64 hashes with a secret. Where the digest of stored
@@ -41,8 +39,8 @@
 // # Choice of the kernel
 //
 // Package initialisation chooses the kernel, by what the processor supports. [Force] and
-// [ForceFromEnv] replace that choice when a program starts. The build tag purego removes
-// all assembly.
+// [ForceFromEnv] replace that choice when a program starts. The build tag purego and the
+// race detector, which sees reads of Go code only, remove all assembly.
 //
 // # Invariants
 //
@@ -52,8 +50,7 @@
 //   - They have no alignment requirements.
 //   - All functions but Force and ForceFromEnv are safe for concurrent use, those of one
 //     DigestSecret too.
-//   - Callers must not write to the arguments during a call. The race detector cannot see
-//     into assembly, so each call announces what it reads and writes.
+//   - Callers must not write to the arguments during a call.
 //
 // # Adding a kernel
 //

@@ -90,62 +90,6 @@ func TestEqualPrefixPartialHash(t *testing.T) {
 	})
 }
 
-// TestEqualPrefixStridedGuardPages compares hashes of which the first begins right after an
-// unreadable page, or the last, without its gap, ends right before one; equal, and with a
-// difference in the last one.
-func TestEqualPrefixStridedGuardPages(t *testing.T) {
-	memA, _ := guardedPages(t, 1)
-	memB, _ := guardedPages(t, 1)
-	forEachKernel(t, func(t *testing.T) {
-		_, source := newTestRand(t)
-		for _, hashLen := range []int{1, 8, 16, 20, 32, 33, 64} {
-			for _, strides := range [][2]int{{hashLen + 1, hashLen}, {2 * hashLen, hashLen}, {hashLen, 5 * hashLen}, {3 * hashLen, 2 * hashLen}} {
-				for n := 1; n <= 11; n++ {
-					lenA, lenB := (n-1)*strides[0]+hashLen, (n-1)*strides[1]+hashLen
-					for _, a := range [][]byte{memA[:lenA], memA[len(memA)-lenA:]} {
-						for _, b := range [][]byte{memB[:lenB], memB[len(memB)-lenB:]} {
-							source.Read(a)
-							for k := range n {
-								copy(b[k*strides[1]:][:hashLen], a[k*strides[0]:])
-							}
-							if got := EqualPrefixStrided(a, strides[0], b, strides[1], hashLen); got != n {
-								t.Fatalf("hash length %d, strides %v: got %d, want %d", hashLen, strides, got, n)
-							}
-							b[lenB-1] ^= 1
-							if got := EqualPrefixStrided(a, strides[0], b, strides[1], hashLen); got != n-1 {
-								t.Fatalf("hash length %d, strides %v: got %d, want %d", hashLen, strides, got, n-1)
-							}
-						}
-					}
-				}
-			}
-		}
-	})
-}
-
-// TestRunLength16GuardPages measures runs in arrays of every length that begin right after
-// an unreadable page or end right before one.
-func TestRunLength16GuardPages(t *testing.T) {
-	mem, _ := guardedPages(t, 2*maxTestLen)
-	whole := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/2)
-	forEachKernel(t, func(t *testing.T) {
-		for n := 1; n <= maxTestLen; n++ {
-			for _, classes := range [][]uint16{whole[:n], whole[len(whole)-n:]} {
-				for i := range classes {
-					classes[i] = 0x1234
-				}
-				if got := RunLength16(classes); got != n {
-					t.Fatalf("length %d: got %d", n, got)
-				}
-				classes[n-1]++
-				if got := RunLength16(classes); got != max(n-1, 1) {
-					t.Fatalf("length %d, the last one different: got %d", n, got)
-				}
-			}
-		}
-	})
-}
-
 // TestMatchTagsGuardPages lets the tags of a bucket, the bucket pointers, the tags and the
 // masks each begin right after an unreadable page or end right before one. Of a
 // bucket only the tags are readable.

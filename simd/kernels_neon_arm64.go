@@ -1,4 +1,4 @@
-//go:build !purego
+//go:build !purego && !race
 
 package simd
 
@@ -7,18 +7,6 @@ package simd
 //
 //go:noescape
 func equalBlocksNEON(a, b *byte, n int) int
-
-// runBlocksNEON returns the number of leading bytes of p[:n] that repeat its first two bytes,
-// rounded down to whole blocks of 64. n is a multiple of 64 and not 0.
-//
-//go:noescape
-func runBlocksNEON(p *byte, n int) int
-
-// equalPairs32NEON returns how many leading pairs of hashes of 32 bytes are equal, where
-// hash k of a is at a[k*aStride:] and hash k of b at b[k*bStride:]. There is at least one pair.
-//
-//go:noescape
-func equalPairs32NEON(a *byte, aStride int, b *byte, bStride, pairs int) int
 
 // matchTagsNEON sets bit k of masks[i] if buckets[i][k] is tags[i] and clears all others,
 // for i from 0 to n-1. n is not 0.

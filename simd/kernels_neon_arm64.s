@@ -1,4 +1,4 @@
-//go:build !purego
+//go:build !purego && !race
 
 #include "textflag.h"
 
@@ -45,82 +45,6 @@ differs:
 	SUB  $64, R0, R0
 	MOVD R0, ret+24(FP)
 	RET
-
-// func runBlocksNEON(p *byte, n int) int
-TEXT ·runBlocksNEON(SB), NOSPLIT, $0-24
-	MOVD  p+0(FP), R0
-	MOVD  n+8(FP), R2
-	MOVD  R0, R3
-	ADD   R0, R2, R4
-	VLD1R (R0), [V16.H8]   // the first element eight times
-
-block:
-	VLD1.P 64(R0), [V0.B16, V1.B16, V2.B16, V3.B16]
-	VEOR   V0.B16, V16.B16, V0.B16
-	VEOR   V1.B16, V16.B16, V1.B16
-	VEOR   V2.B16, V16.B16, V2.B16
-	VEOR   V3.B16, V16.B16, V3.B16
-	VORR   V0.B16, V1.B16, V0.B16
-	VORR   V2.B16, V3.B16, V2.B16
-	VORR   V0.B16, V2.B16, V0.B16
-	VMOV   V0.D[0], R5
-	VMOV   V0.D[1], R6
-	ORR    R5, R6, R5
-	CBNZ   R5, differs
-	CMP    R4, R0
-	BLO    block
-	SUB    R3, R0, R0
-	MOVD   R0, ret+16(FP)
-	RET
-
-differs:
-	SUB  R3, R0, R0
-	SUB  $64, R0, R0
-	MOVD R0, ret+16(FP)
-	RET
-
-// func equalPairs32NEON(a *byte, aStride int, b *byte, bStride, pairs int) int
-TEXT ·equalPairs32NEON(SB), NOSPLIT, $0-48
-	MOVD a+0(FP), R0
-	MOVD aStride+8(FP), R1
-	MOVD b+16(FP), R2
-	MOVD bStride+24(FP), R3
-	MOVD pairs+32(FP), R4
-	MOVD R4, R7
-
-pair:
-	// Two hashes of each; every load advances by one stride.
-	VLD1.P (R0)(R1), [V0.B16, V1.B16]
-	VLD1.P (R2)(R3), [V4.B16, V5.B16]
-	VLD1.P (R0)(R1), [V2.B16, V3.B16]
-	VLD1.P (R2)(R3), [V6.B16, V7.B16]
-	VEOR   V0.B16, V4.B16, V0.B16
-	VEOR   V1.B16, V5.B16, V1.B16
-	VEOR   V2.B16, V6.B16, V2.B16
-	VEOR   V3.B16, V7.B16, V3.B16
-	VORR   V0.B16, V1.B16, V0.B16
-	VORR   V2.B16, V3.B16, V2.B16
-	VORR   V0.B16, V2.B16, V0.B16
-	VMOV   V0.D[0], R5
-	VMOV   V0.D[1], R6
-	ORR    R5, R6, R5
-	CBNZ   R5, done
-	SUB    $1, R4, R4
-	CBNZ   R4, pair
-
-done:
-	// R4 pairs were not found equal.
-	SUB  R4, R7, R7
-	MOVD R7, ret+40(FP)
-	RET
-
-// The ten bits of a mask, one for each tag: first those of eight tags, then those of two
-// tags and zeros.
-DATA bits<>+0x00(SB)/8, $0x0008000400020001
-DATA bits<>+0x08(SB)/8, $0x0080004000200010
-DATA bits<>+0x10(SB)/8, $0x0000000002000100
-DATA bits<>+0x18(SB)/8, $0x0000000000000000
-GLOBL bits<>(SB), RODATA|NOPTR, $32
 
 // func matchTagsNEON(masks *uint16, buckets **[10]uint16, tags *uint16, n int)
 TEXT ·matchTagsNEON(SB), NOSPLIT, $0-32

@@ -15,7 +15,6 @@ func MatchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 		return
 	}
 	masks, buckets = masks[:len(tags)], buckets[:len(tags)]
-	raceMatchTags(masks, buckets, tags)
 	matchTags(masks, buckets, tags)
 }
 

@@ -7,7 +7,6 @@ import "unsafe"
 // lines that are used some hundred instructions later. The portable version does nothing.
 func Prefetch[T any](lines []*T) {
 	if len(lines) > 0 {
-		raceRead(lines)
 		prefetch((**byte)(unsafe.Pointer(unsafe.SliceData(lines))), len(lines))
 	}
 }
